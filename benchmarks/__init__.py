@@ -1,1 +1,1 @@
-"""Benchmarks of kgops itself, beside its peers. Not installed: `python -m benchmarks` in a checkout."""
+"""Benchmarks of kgops and its competitors. Not installed: run `python -m benchmarks` in a checkout."""

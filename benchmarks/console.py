@@ -1,4 +1,4 @@
-"""`python -m benchmarks.console`: what the console and the supervisor cost, and whether an event is ever lost."""
+"""`python -m benchmarks.console`: cost of the console and the supervisor, and lost events."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def commands(path: Path, *, repetitions: int) -> list[Line]:
-    """The two commands everything else is compared with, over a history of 100,000 runs."""
+    """`kgops --help` and `kgops runs`, over a history of 100,000 runs."""
     home = Home(path)
     fill(home, MANY)
     environment = {**os.environ, "KGOPS_HOME": str(home.path)}
@@ -74,7 +74,7 @@ def commands(path: Path, *, repetitions: int) -> list[Line]:
 
 
 def fill(home: Home, count: int) -> None:
-    """A history of that many ended runs."""
+    """Writes a history of `count` ended runs."""
     make_home(home)
     conn = open_writer(home.database)
     spec = runs.RunSpec({"exec": {"command": ["python", "train.py"]}}, {}, {})
@@ -97,7 +97,7 @@ def fill(home: Home, count: int) -> None:
             )
             runs.end(conn, number, state="succeeded", reason=None, exit_code=0, ended_at=1.7e9 + number + 60)
     conn.close()
-    # What a listing reads is in the file, not in a log beside it that one process after the other would replay.
+    # Fold the write-ahead log, which every reading process would otherwise replay.
     writer = open_writer(home.database)
     checkpoint_log(writer)
     writer.close()
@@ -110,7 +110,7 @@ def idle_supervisor(path: Path, *, seconds: float) -> list[Line]:
     conn = open_writer(home.database)
     number = launch(home, conn, _planned([PYTHON, "-c", f"import time; time.sleep({seconds + 30})"]))
     supervisor = _supervisor_of(home, number)
-    time.sleep(5)  # start-up is not idling
+    time.sleep(5)  # wait until start-up is over
     before = processes.cpu_seconds([supervisor])
     memory = []
     begin = time.monotonic()
@@ -126,7 +126,7 @@ def idle_supervisor(path: Path, *, seconds: float) -> list[Line]:
 
 
 def reporters(path: Path, *, seconds: float) -> list[Line]:
-    """Eight runs that report 100 points a second each, beside a reader that looks twice a second."""
+    """Eight runs that report 100 points a second each, with a reader that polls twice a second."""
     home = Home(path)
     make_home(home)
     conn = open_writer(home.database)
@@ -153,7 +153,7 @@ def reporters(path: Path, *, seconds: float) -> list[Line]:
     lost = sum(points - len(series.points(reader, number, "loss")) for number in numbers)
     return [
         Line("events_lost", f"events lost of {REPORTERS * points:,}", "events", (float(lost),), 0),
-        Line("read", "a look at 8 curves and a page of runs meanwhile", "ms", tuple(reads)),
+        Line("read", "reading 8 curves and a page of runs meanwhile", "ms", tuple(reads)),
     ]
 
 
@@ -167,7 +167,7 @@ def commits(path: Path, *, seconds: float) -> list[Line]:
     p99 = statistics.quantiles(took, n=100, method="inclusive")[98]
     return [
         Line("commit_p50", "a commit of 50 points beside 7 others: median", "ms", tuple(took)),
-        Line("commit_p99", "the same: p99", "ms", tuple(took), metric=p99),
+        Line("commit_p99", "a commit of 50 points beside 7 others: p99", "ms", tuple(took), metric=p99),
     ]
 
 

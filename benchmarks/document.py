@@ -1,9 +1,9 @@
-"""BENCHMARKS.md: the quick set of everything, each value with the command and the machine it belongs to.
+"""Runs the quick benchmarks and writes BENCHMARKS.md, each value with its command and machine.
 
     python -m benchmarks.document [--data DIR] [--only claims] [--out BENCHMARKS.md] [--write-only]
 
-Values come from the database of the home, where each benchmark keeps them. What this home has not measured stays as
-the document has it, under the fingerprint it was measured on. README's table is made of rows of this document.
+Values come from the database of the home. Sections that this home has not measured stay as they are, with their
+fingerprint. README's table has rows of this document.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.entry import run
 from benchmarks.measure import PYTHON
-from kgops.experiments.advice import HEADS, by_part
+from kgops.experiments.advice import HEADS, by_category
 from kgops.experiments.claim_register import register
 from kgops.experiments.claims import TABLES, Judged, judge, less_memory, quality, shipped
 from kgops.experiments.claims_overview import overview
@@ -36,18 +36,18 @@ __all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
 
 _NOTHING = "Not measured here."
 _TO_DO = "### What to do"
-BATCH_S = 10.0  # values of one run of a benchmark are stored within this time
+BATCH_S = 10.0  # a benchmark stores its values within this time
 
 
 @dataclass(frozen=True)
 class Section:
-    """A benchmark of kgops itself: how it is called, and how its stored values name it."""
+    """A benchmark of kgops: its command, and the command its values are stored under."""
 
     title: str
     command: tuple[str, ...]
     stored_as: str
     needs_data: str | None = None
-    by_hand: str | None = None  # takes too long for `make bench`: what a person calls for it
+    by_hand: str | None = None  # command of a benchmark that takes too long for `make bench`
 
     @property
     def called(self) -> str:
@@ -55,26 +55,24 @@ class Section:
 
 
 SECTIONS = (
+    Section("Cost of the console and a supervisor", ("console", "--quick", "--store"), "benchmarks.console"),
+    Section("Cost of the screens", ("screens", "--quick", "--store"), "benchmarks.screens"),
+    Section("Accuracy and time of plans", ("plans", "--quick", "--store"), "python -m benchmarks.plans"),
     Section(
-        "What the console and a supervisor cost", ("console", "--quick", "--store"), "benchmarks.console"
-    ),
-    Section("What the screens cost", ("screens", "--quick", "--store"), "benchmarks.screens"),
-    Section("What a plan is worth", ("plans", "--quick", "--store"), "python -m benchmarks.plans"),
-    Section(
-        "What a process takes on the CPU",
+        "Process memory on the CPU",
         (),
         "python -m benchmarks.memory",
         by_hand="python -m benchmarks.memory --data DIR --store",
     ),
-    Section("Learning heights", ("regress", "--quick", "--store"), "python -m benchmarks.regress"),
+    Section("Regression quality", ("regress", "--quick", "--store"), "python -m benchmarks.regress"),
     Section(
-        "Training beside PyKEEN",
+        "Training against PyKEEN",
         ("train", "--quick", "--store", "--only", "batch 256", "--data", "DIR"),
         "benchmarks.train",
         "",
     ),
     Section(
-        "TracIn beside other methods",
+        "TracIn against other methods",
         ("tracin", "--quick", "--store", "--losses", "target", "--data", "DIR/fb15k-237"),
         "python -m benchmarks.tracin",
         "fb15k-237",
@@ -86,11 +84,14 @@ SECTIONS = (
         by_hand="python -m benchmarks.spread --data DIR/fb15k-237 --rounds 2 --store",
     ),
     Section(
-        "After kills at random moments", (), "make chaos", by_hand="make chaos N=1000 CHAOS_FLAGS=--store"
+        "Recovery from kills at random times",
+        (),
+        "make chaos",
+        by_hand="make chaos N=1000 CHAOS_FLAGS=--store",
     ),
 )
 
-# What README shows of all that, by the name of the row.
+# Rows that README shows.
 HEADLINES = (
     "FB15k-237, batch 256: PyKEEN as shipped (batch 16) / kgops, per sample",
     "FB15k-237, batch 256: PyKEEN patched / kgops",
@@ -104,19 +105,19 @@ _ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| [^|]* \| [^|]* \|$", re.M)
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.document", description=__doc__)
-    parser.add_argument("--data", type=Path, help="folder with fb15k-237 and wn18rr, for what needs graphs")
+    parser.add_argument(
+        "--data", type=Path, help="folder with fb15k-237 and wn18rr, for benchmarks that need graphs"
+    )
     parser.add_argument(
         "--only",
         choices=["claims", *(one.command[0] for one in SECTIONS if one.command)],
-        help="measure this alone",
+        help="run only this benchmark",
     )
     parser.add_argument("--out", type=Path, default=Path("BENCHMARKS.md"))
     parser.add_argument(
-        "--readme", type=Path, help="the page with a table of it; default: README.md beside it"
+        "--readme", type=Path, help="page with the headline table; default: README.md next to --out"
     )
-    parser.add_argument(
-        "--write-only", action="store_true", help="measure nothing: what is stored, written anew"
-    )
+    parser.add_argument("--write-only", action="store_true", help="measure nothing; write the stored values")
     args = parser.parse_args(argv)
     if not args.write_only:
         measure(args.data, args.only)
@@ -135,9 +136,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def with_headlines(readme: str, document: str) -> str:
-    """README with the values that the document has now; a row that nobody measured yet is n/a, never an old value."""
+    """README with the current values of the document; a row without a value is n/a."""
     if readme.count(_BEGIN) != 1 or readme.count(_END) != 1:
-        raise SystemExit(f"README has to have one line {_BEGIN} and one {_END}")
+        raise SystemExit(f"README needs one line {_BEGIN} and one {_END}")
     measured = dict(_ROW.findall(document))
     rows = [f"| {name} | {measured.get(name, 'n/a')} |" for name in HEADLINES]
     before, _, rest = readme.partition(_BEGIN)
@@ -146,7 +147,7 @@ def with_headlines(readme: str, document: str) -> str:
 
 
 def measure(data: Path | None, only: str | None) -> None:
-    """One after the other, in processes of their own. A value that misses its target is a value all the same."""
+    """Runs the benchmarks one after the other, each in its own process; a missed target is not an error here."""
     commands: list[tuple[str, ...]] = [("claims", "--quick")]
     commands += [
         _with_data(one.command, data)
@@ -167,9 +168,9 @@ def measure(data: Path | None, only: str | None) -> None:
 
 
 def written(conn: Connection, before: str = "") -> str:
-    """The document; of what this home has not measured the parts that stood in it `before`."""
+    """The document; sections that this home has not measured are taken from `before`."""
     kept = _parts(before)
-    held = [
+    measured = [
         bench
         for bench in benches.newest(conn, limit=1000)
         if bench.name.startswith("claims ") and bench.ended_at
@@ -177,59 +178,63 @@ def written(conn: Connection, before: str = "") -> str:
     out = [
         "# Benchmarks",
         "",
-        "Written by `make bench`; not one value was typed in. Values are medians, with quartiles in brackets and",
-        "n the number of pairs or repetitions. They hold for the fingerprint they stand under, for no other machine.",
+        "`make bench` writes this file. Values are medians, with quartiles in brackets; n is the number of pairs or",
+        "repetitions. Values hold only for the fingerprint (machine, versions, commit) below their table.",
         "",
-        "## Claims beside measurements",
+        "## Claims against measurements",
         "",
-        *_what_to_do(conn, held, kept),
-        "### How a verdict is made",
+        *_what_to_do(conn, measured, kept),
+        "### How verdicts are made",
         "",
         RULE,
         "",
     ]
     for name in TABLES:
         tables = {heading: lines for heading, lines in kept.items() if heading.startswith(f"### {name}")}
-        for bench in _newest_each(bench for bench in held if bench.name.startswith(f"claims {name}")):
+        for bench in _newest_each(bench for bench in measured if bench.name.startswith(f"claims {name}")):
             tables[_heading(bench)] = _claims(conn, bench)
         for heading in sorted(tables):
             out += [heading, *tables[heading]]
         if not tables:
             out += [f"### ({name}) {TABLES[name]}", "", _NOTHING, ""]
-    out += _register(conn, held, kept)
+    out += _register(conn, measured, kept)
     for section in SECTIONS:
-        found = _last_batch(conn, section.stored_as)
+        values = _last_batch(conn, section.stored_as)
         heading = f"## {section.title}"
         out += [
             heading,
-            *(_metrics(conn, found, section) if found else kept.get(heading, ["", _NOTHING, ""])),
+            *(_metrics(conn, values, section) if values else kept.get(heading, ["", _NOTHING, ""])),
         ]
     return "\n".join(out)
 
 
-def _what_to_do(conn: Connection, held: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
-    """Of what this home measured last; else as the document had it."""
-    if not held:
+def _what_to_do(conn: Connection, measured: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
+    """Recommendations from this home's newest measurements, or else from the old document."""
+    if not measured:
         return [_TO_DO, *kept.get(_TO_DO, ["", _NOTHING, ""])]
     out = [_TO_DO, ""]
     for bench, each in overview(conn).advice:
         out += [f"{_cell(bench.name.removeprefix('claims '))}:", ""]
-        for part, options in by_part(each).items():
+        for category, options in by_category(each).items():
             if options:
                 out += [
-                    f"- **{HEADS[part]}.**",
-                    *(f"  - {_cell(one.option)}: {_cell(one.told)}" for one in options),
+                    f"- **{HEADS[category]}.**",
+                    *(f"  - {_cell(one.option)}: {_cell(one.text)}" for one in options),
                 ]
         out.append("")
     return out
 
 
-def _register(conn: Connection, held: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
-    """All claims by document, each with its verdict or why it has none."""
+def _register(conn: Connection, measured: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
+    """Table of all claims with verdict or reason."""
     heading = f"### All {len(register())} claims"
-    if not held and heading in kept:
+    if not measured and heading in kept:
         return [heading, *kept[heading]]
-    out = [heading, "", "| claim | what | range and condition | verdict | by | found, or why not | but |"]
+    out = [
+        heading,
+        "",
+        "| claim | what | range and condition | verdict | by | value or reason | contradicted by |",
+    ]
     out.append("|---|---|---|---|---|---|---|")
     for one in overview(conn).rulings:
         claim = one.claim
@@ -247,7 +252,7 @@ def _register(conn: Connection, held: Sequence[Bench], kept: Mapping[str, list[s
 
 
 def _parts(document: str) -> dict[str, list[str]]:
-    """The lines below each heading, where they say something."""
+    """Lines below each heading, without empty sections."""
     parts: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in document.split("\n"):
@@ -270,9 +275,9 @@ def _claims(conn: Connection, bench: Bench) -> list[str]:
     judged = judge(conn, bench, shipped())
     return [
         "",
-        f"Beside *{first.variant}*{cost}. Time: {first.seconds_of}. Memory: {first.memory_of}.",
+        f"Baseline: *{first.variant}*{cost}. Time: {first.seconds_of}. Memory: {first.memory_of}.",
         "",
-        "| option | claimed | by | measured here | n | speed | less memory | result | verdict |",
+        "| option | claim | document | measured here | n | speed | less memory | result | verdict |",
         "|---|---|---|---|---|---|---|---|---|",
         *(_claim_row(one) for one in judged),
         "",
@@ -283,8 +288,8 @@ def _claims(conn: Connection, bench: Bench) -> list[str]:
 def _claim_row(one: Judged) -> str:
     cells = [
         one.variant,
-        one.held.claim.text if one.held else "",
-        one.held.claim.said_by if one.held else "",
+        one.claimed.claim.text if one.claimed else "",
+        one.claimed.claim.said_by if one.claimed else "",
         one.measured or "n/a",
         str(one.n),
         f"{one.speed.median:,.2f}×" if one.speed else "n/a",
@@ -295,20 +300,20 @@ def _claim_row(one: Judged) -> str:
     return "| " + " | ".join(map(_cell, cells)) + " |"
 
 
-def _metrics(conn: Connection, found: Sequence[Measurement], section: Section) -> list[str]:
+def _metrics(conn: Connection, values: Sequence[Measurement], section: Section) -> list[str]:
     lines = ["", "| what | measured | quartiles | n |", "|---|---|---|---|"]
-    for m in found:
+    for m in values:
         spread = "" if m.low is None or m.high is None else f"{_metric(m.low)} – {_metric(m.high)}"
         lines.append(f"| {_cell(m.subject)} | {_metric(m.value, m.unit)} | {spread} | {m.n} |")
-    unknown = "Whether the machine was quiet is not recorded with these; times in ms are the first to suffer."
-    return [*lines, "", *_belongs(conn, section.called, found[0].machine, None)[:-1], unknown, ""]
+    unknown = "Machine load was not recorded with these values; it affects times in ms most."
+    return [*lines, "", *_belongs(conn, section.called, values[0].machine, None)[:-1], unknown, ""]
 
 
 def _belongs(conn: Connection, command: str, key: str, busy: float | None) -> list[str]:
-    told = [f"Command: `{command}`. Fingerprint {machine_line(conn, key)}."]
+    lines = [f"Command: `{command}`. Fingerprint {machine_line(conn, key)}."]
     if busy is not None and busy > 0.15:
-        told.append(f"Not quiet: others used {busy:.0%} of the CPUs before the rounds (median).")
-    return [*told, ""]
+        lines.append(f"Busy machine: other processes used {busy:.0%} of the CPUs before the rounds (median).")
+    return [*lines, ""]
 
 
 def _busy(bench: Bench, conn: Connection) -> float | None:
@@ -316,19 +321,19 @@ def _busy(bench: Bench, conn: Connection) -> float | None:
     return max(known) if known else None
 
 
-def _newest_each(found: Iterable[Bench]) -> list[Bench]:
-    """The newest of each name, in the order of names; the newest come first."""
+def _newest_each(candidates: Iterable[Bench]) -> list[Bench]:
+    """The newest benchmark of each name, in the order of names; `candidates` are sorted newest first."""
     by_name: dict[str, Bench] = {}
-    for bench in found:
+    for bench in candidates:
         by_name.setdefault(bench.name, bench)
     return [by_name[name] for name in sorted(by_name)]
 
 
 def _last_batch(conn: Connection, stored_as: str) -> list[Measurement]:
-    """What the newest run of a benchmark stored, on one fingerprint."""
-    found = measurements.page(conn, MeasurementFilter(words=(stored_as,)), limit=500)
-    newest = found[0] if found else None
-    kept = [m for m in found if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
+    """Values that the newest run of a benchmark stored."""
+    values = measurements.page(conn, MeasurementFilter(words=(stored_as,)), limit=500)
+    newest = values[0] if values else None
+    kept = [m for m in values if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
     return kept[::-1]
 
 

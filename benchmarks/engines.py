@@ -1,10 +1,10 @@
-"""What it costs to have a TracIn run done by Ray or by Slurm instead of here.
+"""Overhead of a TracIn run on Ray or Slurm compared with local processes.
 
     python -m benchmarks.engines [--on ray|slurm] [--data DIR] [--folder SHARED] [--rounds 3]
 
-Each is `kgops run tracin` as a person types it, and takes turns with the same one here. Ray: a local one of two
-CPUs beside `--devices 2`, in few pieces and in many. Slurm: whatever cluster sbatch reaches; SHARED is a folder
-that its nodes share with this machine.
+Each run is a `kgops run tracin` command, interleaved with its local counterpart. Ray: a local cluster with two CPUs
+against `--devices 2`, in few shards and in many. Slurm: the cluster that sbatch reaches; SHARED is a folder that its
+nodes share with this machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.spread import untrained
 
 __all__ = ["main"]
 
-BLOCK_S = 60.0  # of a piece in what overheads are held against
+BLOCK_S = 60.0  # length of a shard that overheads are compared with
 _LOCAL = ("--device", "cpu")
 
 
@@ -38,9 +38,11 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--on", choices=("ray", "slurm"), help="one of them; otherwise both")
-    parser.add_argument("--data", type=Path, help="folder with train.txt and test.txt; otherwise drawn")
-    parser.add_argument("--folder", type=Path, help="to work in: for Slurm one that its nodes see")
+    parser.add_argument("--on", choices=("ray", "slurm"), help="only one of them")
+    parser.add_argument(
+        "--data", type=Path, help="folder with train.txt and test.txt; default: a random graph"
+    )
+    parser.add_argument("--folder", type=Path, help="working folder; for Slurm one that its nodes share")
     parser.add_argument("--tests", type=int, default=256)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
@@ -51,11 +53,11 @@ def main(argv: list[str] | None = None) -> int:
         folder = Path(name)
         data = (args.data or draw_graph(folder, 5_000, 50, 60_000, args.tests)).absolute()
         untrained(folder / "model.pt", data, args.dim)
-        at = _Place(folder, data)
+        setup = _Setup(folder, data)
         if args.on in (None, "ray"):
-            lines += _ray(at, args.tests, args.rounds)
+            lines += _ray(setup, args.tests, args.rounds)
         if args.on in (None, "slurm"):
-            lines += _slurm(at, args.tests, args.rounds)
+            lines += _slurm(setup, args.tests, args.rounds)
     if lines:
         print("\n".join(table(lines)))
     return 0 if all(line.reached is not False for line in lines) else 1
@@ -63,34 +65,34 @@ def main(argv: list[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class Ran:
-    seconds: float  # as a person waits for it
+    seconds: float  # wall-clock time of the command
     ended_at: float
     events: list[dict[str, Any]]
 
     @property
     def noticed_s(self) -> float:
-        """From the last of what its worker found to its end."""
+        """Seconds from the worker's last result to the end of the run."""
         return self.ended_at - max(float(e["at"]) for e in self.events if e["event"] == "result")
 
     @property
     def queued_s(self) -> float:
-        """From giving it to Slurm to its worker's first word."""
+        """Seconds from the submission to Slurm to the worker's first event."""
         given = next(float(e["at"]) for e in self.events if "given to Slurm" in e.get("text", ""))
         return min(float(e["at"]) for e in self.events if e["event"] == "started") - given
 
     @property
-    def pieces(self) -> int:
+    def shards(self) -> int:
         note = next(e["text"] for e in self.events if " pieces for " in e.get("text", ""))
         return int(note.split()[0].replace(",", ""))
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Setup:
     folder: Path
     data: Path
 
     def run(self, tests: int, *flags: str) -> Ran:
-        """In a home of its own: nothing is kept, and no run learns from another."""
+        """Runs in a temporary home, so that no run learns from another."""
         home = Path(tempfile.mkdtemp(dir=self.folder))
         command = [
             *(sys.executable, "-m", "kgops", "run", "tracin", "--model-path", str(self.folder / "model.pt")),
@@ -113,45 +115,45 @@ class _Place:
         seconds, ended_at = time.perf_counter() - begun, time.time()
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(flags)} ended with {done.returncode}: {done.stderr[-2000:]}")
-        (told,) = home.glob("runs/*/events.jsonl")
-        events = [json.loads(line) for line in told.read_text().splitlines()]
+        (log,) = home.glob("runs/*/events.jsonl")
+        events = [json.loads(line) for line in log.read_text().splitlines()]
         shutil.rmtree(home)
         return Ran(seconds, ended_at, events)
 
 
-def _ray(at: _Place, tests: int, rounds: int) -> list[Line]:
-    """In few pieces and in more: fewer tests make more and shorter ones."""
+def _ray(setup: _Setup, tests: int, rounds: int) -> list[Line]:
+    """Few shards and many: fewer tests make more and shorter ones."""
     over: dict[int, list[float]] = {}
     for number in range(rounds):
-        for many in (tests, max(1, tests // 4)):
-            here = at.run(many, *_LOCAL, "--devices", "2")
-            by_ray = at.run(many, *_LOCAL, "--on", "ray", "--tasks", "2")
-            over.setdefault(by_ray.pieces, []).append(by_ray.seconds - here.seconds)
+        for count in (tests, max(1, tests // 4)):
+            here = setup.run(count, *_LOCAL, "--devices", "2")
+            by_ray = setup.run(count, *_LOCAL, "--on", "ray", "--tasks", "2")
+            over.setdefault(by_ray.shards, []).append(by_ray.seconds - here.seconds)
             print(
-                f"round {number + 1}, {by_ray.pieces} pieces: {here.seconds:.1f} s by two processes, "
+                f"round {number + 1}, {by_ray.shards} shards: {here.seconds:.1f} s by two processes, "
                 f"{by_ray.seconds:.1f} s by Ray",
                 flush=True,
             )
     lines = []
-    for pieces, longer in sorted(over.items()):
-        # What Ray adds does not ask how long a piece takes, so it is held against longer ones.
-        shares = tuple(100 * seconds / (pieces * BLOCK_S / 2) for seconds in longer)
-        what = f"Ray beside two processes, {pieces} pieces"
+    for shards, longer in sorted(over.items()):
+        # Ray's overhead does not depend on the length of a shard, so it is compared with longer ones.
+        shares = tuple(100 * seconds / (shards * BLOCK_S / 2) for seconds in longer)
+        what = f"Ray against two processes, {shards} shards"
         lines += [
             Line("engines_ray_s", f"{what}: longer by", "s", tuple(longer)),
-            Line("engines_ray_share", f"{what}: of as many of {BLOCK_S:.0f} s", "%", shares, 10),
+            Line("engines_ray_share", f"{what}: overhead with shards of {BLOCK_S:.0f} s", "%", shares, 10),
         ]
     return lines
 
 
-def _slurm(at: _Place, tests: int, rounds: int) -> list[Line]:
+def _slurm(setup: _Setup, tests: int, rounds: int) -> list[Line]:
     if shutil.which("sbatch") is None or subprocess.run(["sinfo"], capture_output=True).returncode != 0:
-        print("Slurm: no cluster answers here")
+        print("Slurm: no cluster here")
         return []
     longer, queued, noticed = [], [], []
     for number in range(rounds):
-        here = at.run(tests, *_LOCAL)
-        there = at.run(tests, *_LOCAL, "--on", "slurm", "--cpus", "1")
+        here = setup.run(tests, *_LOCAL)
+        there = setup.run(tests, *_LOCAL, "--on", "slurm", "--cpus", "1")
         longer.append(there.seconds - here.seconds)
         queued.append(there.queued_s)
         noticed.append(there.noticed_s - here.noticed_s)
@@ -159,19 +161,22 @@ def _slurm(at: _Place, tests: int, rounds: int) -> list[Line]:
     return [
         Line(
             "engines_slurm_job_s",
-            "Slurm beside a process here: a job takes longer by",
+            "Slurm against a local process: a job takes longer by",
             "s",
             tuple(longer),
             15,
         ),
         Line(
             "engines_slurm_queued_s",
-            "from submitting to its worker's first word, which loads torch",
+            "Slurm: from submission to the worker's first event, torch loaded",
             "s",
             tuple(queued),
         ),
         Line(
-            "engines_slurm_noticed_s", "and from its last to its end, beyond that here", "s", tuple(noticed)
+            "engines_slurm_noticed_s",
+            "Slurm: from the worker's last result to the end, beyond a local run",
+            "s",
+            tuple(noticed),
         ),
     ]
 

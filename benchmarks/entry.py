@@ -1,4 +1,4 @@
-"""How a benchmark ends: as the programs of trials do, also where the database is in the way."""
+"""Entry point of benchmark programs: turns errors, also of the database, into messages and exit codes."""
 
 from __future__ import annotations
 

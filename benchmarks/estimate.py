@@ -1,9 +1,9 @@
-"""Predicted peak memory beside measured, over settings drawn at random.
+"""Predicted against measured peak memory, over random settings.
 
     python -m benchmarks.estimate [--settings N] [--seed S] [--only train|tracin|other|regress]
 
-Each setting is run by the workers' own functions, and the most that torch's CPU allocator had handed out at
-one moment is compared with the prediction. The formula was tuned on seeds below 1000.
+The workers' functions run each setting; the peak of torch's CPU allocator is compared with the prediction. The
+formula was tuned on seeds below 1000.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from kgops.training.settings import TrainSettings
 from kgops.trials.live_bytes import peak_live_bytes
 from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
-from kgops.workers.tracin import trace_graph
+from kgops.workers.tracin import run_on_graph
 from kgops.workers.train import train_conve
 
 __all__ = [
-    "PROCESSOR",
+    "CPU",
     "Mapped",
     "Outcome",
-    "Place",
-    "Quiet",
+    "SilentReporter",
+    "TargetDevice",
     "Work",
     "compare_regress",
     "compare_tracin",
@@ -65,28 +65,28 @@ Mapped = Callable[[], list[int]]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where settings run, and how their peak is measured: bytes alive, and on a GPU those reserved, too."""
+class TargetDevice:
+    """Device of the runs, and the measurement of their peak: live bytes, and on a GPU also reserved bytes."""
 
     device: torch.device
     gpu: GpuFacts | None
     measure: Callable[[Work, Mapped], tuple[int, int]]
 
 
-def _on_processor(work: Work, mapped: Mapped) -> tuple[int, int]:
+def _on_cpu(work: Work, mapped: Mapped) -> tuple[int, int]:
     live = peak_live_bytes(work, mapped)
     return live, live
 
 
-PROCESSOR = Place(torch.device("cpu"), None, _on_processor)
+CPU = TargetDevice(torch.device("cpu"), None, _on_cpu)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`phase` is the one of the predicted peak; errors are relative, negative where too little was predicted.
+    """`phase` is that of the predicted peak; errors are relative, negative if the prediction is too low.
 
-    On a GPU `reserved` is what the allocator holds for what is alive; elsewhere it is that. `least` is predicted where
-    a library takes nothing inside its operators: how much it does depends on the CPU, `predicted` has the most.
+    On a GPU `reserved` is the memory that the allocator reserved, on a CPU the live memory. `least` is predicted
+    without workspace inside libraries' operators, which depends on the CPU; `predicted` has the largest workspace.
     """
 
     kind: str
@@ -113,24 +113,24 @@ class Outcome:
         return self.predicted_reserved / self.reserved - 1
 
 
-def compare_train(setting: TrainSetting, seed: int, place: Place = PROCESSOR) -> Outcome:
-    """One training, as its worker runs it."""
+def compare_train(setting: TrainSetting, seed: int, target: TargetDevice = CPU) -> Outcome:
+    """One training run, as its worker runs it."""
     graph, counts = _data(setting, seed)
     job = setting.job()
 
     def work() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            train_conve(job, _copy(graph), place.device, Path(folder), Quiet(), StopRequest())
+            train_conve(job, _copy(graph), target.device, Path(folder), SilentReporter(), StopRequest())
 
-    shape = train_shape(job, counts, place.gpu)
+    shape = train_shape(job, counts, target.gpu)
     assert shape is not None
-    return _compared("train", seed, shape, work, setting, place)
+    return _compared("train", seed, shape, work, setting, target)
 
 
 def compare_tracin(
-    setting: TracinSetting, seed: int, kind: str = "tracin", place: Place = PROCESSOR
+    setting: TracinSetting, seed: int, kind: str = "tracin", target: TargetDevice = CPU
 ) -> Outcome:
-    """One TracIn run over checkpoints of an untrained model: memory does not ask what was learned."""
+    """One TracIn run over checkpoints of an untrained model: memory does not depend on the weights."""
     graph, counts = _data(setting, seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -140,7 +140,7 @@ def compare_tracin(
 
         def work(job: Job = job) -> None:
             (folder / "results").mkdir(exist_ok=True)
-            trace_graph(job, _copy(graph), place.device, folder, Quiet(), StopRequest())
+            run_on_graph(job, _copy(graph), target.device, folder, SilentReporter(), StopRequest())
 
         if setting.asks_index:
             asking = {**job.settings, "use_index": None, "build_index": job.settings["use_index"]}
@@ -148,28 +148,30 @@ def compare_tracin(
         trained = {**_training(setting).to_dict(), "loss": setting.trained_loss}
         tests, checkpoints = len(graph.test), setting.checkpoints
         shape = tracin_shape(
-            job, counts, place.gpu, setting.config(), trained=trained, checkpoints=checkpoints, tests=tests
+            job, counts, target.gpu, setting.config(), trained=trained, checkpoints=checkpoints, tests=tests
         )
 
         def mapped() -> list[int]:
             return [path.stat().st_size for path in (folder / "index").glob("*.pt")]
 
-        return _compared(kind, seed, shape, work, setting, place, mapped)
+        return _compared(kind, seed, shape, work, setting, target, mapped)
 
 
-def compare_regress(setting: estimate_regress.RegressSetting, seed: int, place: Place = PROCESSOR) -> Outcome:
+def compare_regress(
+    setting: estimate_regress.RegressSetting, seed: int, target: TargetDevice = CPU
+) -> Outcome:
     """One regression over flights of noise."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         estimate_regress.write_flights(setting, folder, seed)
         job = setting.job(folder)
-        work = estimate_regress.work_of(job, folder, place.device, Quiet())
-        shape = estimate_regress.shape_of(job, folder, place.gpu)
-        return _compared("regress", seed, shape, work, setting, place)
+        work = estimate_regress.work_of(job, folder, target.device, SilentReporter())
+        shape = estimate_regress.shape_of(job, folder, target.gpu)
+        return _compared("regress", seed, shape, work, setting, target)
 
 
 def summary(outcomes: list[Outcome]) -> dict[str, float]:
-    """Of the relative errors: median and 95th percentile of their sizes, and the furthest on either side."""
+    """Relative errors: median and 95th percentile of their absolute values, and both extremes."""
     errors = sorted(abs(outcome.error) for outcome in outcomes)
     return {
         "settings": len(outcomes),
@@ -188,38 +190,38 @@ def _compared(
     shape: Shape,
     work: Work,
     setting: object,
-    place: Place,
+    target: TargetDevice,
     mapped: Mapped = list,
 ) -> Outcome:
     started = time.perf_counter()
-    estimate = predict(shape, place.gpu)
-    # What numpy allocates the profiler does not see; `tests/planning/test_estimate.py` compares that with tracemalloc.
+    estimate = predict(shape, target.gpu)
+    # The profiler does not see numpy's memory; `tests/planning/test_estimate.py` checks it with tracemalloc.
     predicted = estimate.live if shape.on_gpu else peak_live(shape, without=("graph",))
     took = 1e6 * (time.perf_counter() - started)
-    least = peak_live(shape, place.gpu, without=("graph", "workspace"))
-    gc.collect()  # what an earlier setting left behind would be freed in the middle, and counted below nothing
-    live, reserved = place.measure(work, mapped)
-    told = estimate.phase, took, str(setting), least
+    least = peak_live(shape, target.gpu, without=("graph", "workspace"))
+    gc.collect()  # leftovers of an earlier setting, freed during the measurement, would count as negative
+    live, reserved = target.measure(work, mapped)
+    rest = estimate.phase, took, str(setting), least
     return Outcome(
-        kind, seed, predicted, live, estimate.reserved if shape.on_gpu else predicted, reserved, *told
+        kind, seed, predicted, live, estimate.reserved if shape.on_gpu else predicted, reserved, *rest
     )
 
 
 def _data(setting: TrainSetting | TracinSetting, seed: int) -> tuple[Graph, Counts]:
     generator = torch.Generator().manual_seed(seed)
-    split = [_triples(setting, many, generator) for many in (setting.train, setting.valid, setting.test)]
+    split = [_triples(setting, count, generator) for count in (setting.train, setting.valid, setting.test)]
     names = [Vocabulary.of(map(str, range(n))) for n in (setting.entities, setting.relations)]
     train, valid, test = ([(h, r, t) for h, r, t in part.tolist()] for part in split)
     counts = count_triples(train, valid, test, setting.entities, setting.relations)
     return Graph(split[0], split[1], split[2], names[0], names[1]), counts
 
 
-def _triples(setting: TrainSetting | TracinSetting, many: int, generator: torch.Generator) -> torch.Tensor:
+def _triples(setting: TrainSetting | TracinSetting, count: int, generator: torch.Generator) -> torch.Tensor:
     """Some heads, relations and tails are frequent, as in any graph."""
-    if not many:
+    if not count:
         return torch.empty(0, 3, dtype=torch.long)
     columns = [
-        (torch.rand(many, generator=generator) ** power * size).long().clamp_max(size - 1)
+        (torch.rand(count, generator=generator) ** power * size).long().clamp_max(size - 1)
         for size, power in ((setting.entities, 2.0), (setting.relations, 1.5), (setting.entities, 2.0))
     ]
     distinct: torch.Tensor = torch.unique(torch.stack(columns, dim=1), dim=0)
@@ -227,13 +229,13 @@ def _triples(setting: TrainSetting | TracinSetting, many: int, generator: torch.
 
 
 def _copy(graph: Graph) -> Graph:
-    """Made within what is measured, so that the triples count."""
+    """A copy made during the measurement, so that the triples count."""
     split = [part.clone() for part in (graph.train, graph.valid, graph.test)]
     return Graph(split[0], split[1], split[2], graph.entities, graph.relations)
 
 
 def _training(setting: TracinSetting) -> TrainSettings:
-    """What the checkpoints say of their training, which a validation repeats."""
+    """Settings of the checkpoints' training, which a validation repeats."""
     return TrainSettings(
         epochs=2,
         batch_size=128,
@@ -252,8 +254,8 @@ def _write_untrained(path: Path, setting: TracinSetting, graph: Graph) -> None:
     write_checkpoint(path, Checkpoint(model, config.to_dict(), 2, 0, 0.1, loss, *digests, settings, {}))
 
 
-class Quiet(Reporter):
-    """A reporter that nobody listens to."""
+class SilentReporter(Reporter):
+    """A reporter that discards everything."""
 
     def __init__(self) -> None:
         super().__init__(Path())
@@ -284,9 +286,11 @@ def _outcomes(kinds: list[str], settings: int, seed: int) -> Iterator[Outcome]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.estimate", description=__doc__)
-    parser.add_argument("--settings", type=int, default=200, help="how many, as many of each kind")
-    parser.add_argument("--seed", type=int, default=1000, help="of the first setting; the next has one more")
-    parser.add_argument("--only", choices=_KINDS, help="one kind")
+    parser.add_argument(
+        "--settings", type=int, default=200, help="number of settings, equally many of each kind"
+    )
+    parser.add_argument("--seed", type=int, default=1000, help="seed of the first setting; it grows by one")
+    parser.add_argument("--only", choices=_KINDS, help="only this kind")
     parser.add_argument("--json", action="store_true", help="outcomes and summary as JSON")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
@@ -299,13 +303,13 @@ def main(argv: list[str] | None = None) -> int:
                 f"{outcome.measured / 2**20:9.2f} MiB {outcome.phase:10} {outcome.setting}",
                 flush=True,
             )
-    found = {
+    summaries = {
         kind: summary(some) for kind in _KINDS if (some := [one for one in outcomes if one.kind == kind])
     } | {"all": summary(outcomes)}
     if args.json:
-        print(json.dumps({"outcomes": [asdict(one) for one in outcomes], "summary": found}))
+        print(json.dumps({"outcomes": [asdict(one) for one in outcomes], "summary": summaries}))
         return 0
-    for kind, metrics in found.items():
+    for kind, metrics in summaries.items():
         print(f"{kind:6} " + "  ".join(f"{name} {value:.4g}" for name, value in metrics.items()))
     return 0
 

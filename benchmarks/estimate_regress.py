@@ -1,4 +1,4 @@
-"""Regressions drawn at random, small enough to be run in a second or two, for `benchmarks.estimate`."""
+"""Random regression jobs that run in a second or two, for `benchmarks.estimate`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FLIGHTS = 2
 
 @dataclass(frozen=True)
 class RegressSetting:
-    """Flights of so many frames each, and what the job says."""
+    """Frames of each flight, and the settings of the job."""
 
     height: int
     width: int
@@ -78,7 +78,7 @@ def draw_regress(rng: random.Random, *, gflop: float = _GFLOP) -> RegressSetting
 
 
 def write_flights(setting: RegressSetting, folder: Path, seed: int) -> None:
-    """Noise: memory does not ask what was learned."""
+    """Flights of noise: memory does not depend on the data."""
     noise = np.random.default_rng(seed)
     for number in range(_FLIGHTS):
         shape = (setting.frames, setting.height, setting.width)
@@ -94,7 +94,7 @@ def write_flights(setting: RegressSetting, folder: Path, seed: int) -> None:
 
 
 def shape_of(job: Job, folder: Path, gpu: GpuFacts | None) -> RegressShape:
-    """As a planner has it."""
+    """Sizes as the planner reads them."""
     flights = flights_in(folder)
     if isinstance(flights, str):
         raise KgopsError(flights)
@@ -102,7 +102,7 @@ def shape_of(job: Job, folder: Path, gpu: GpuFacts | None) -> RegressShape:
 
 
 def work_of(job: Job, folder: Path, device: torch.device, report: Reporter) -> Callable[[], None]:
-    """The training that the worker starts, with its results beside the flights."""
+    """The worker's training function, with its results next to the flights."""
     flights = read_flights(folder, job.options["temporal_frames"])
     config = config_of(job.settings, job.options, flights[0].image_size)
     settings = regression_settings(job)

@@ -1,4 +1,4 @@
-"""Settings of trainings and TracIn runs drawn at random, small enough to be run in a second or two."""
+"""Random settings of training and TracIn runs that take a second or two, for `benchmarks.estimate`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kgops.jobs.job import Job, read_job
 __all__ = ["TracinSetting", "TrainSetting", "draw_other", "draw_tracin", "draw_train"]
 
 _FLOP = 2e10  # of a whole setting, at most
-_LEAST_FLOP = 1e8  # below which nothing would be found
+_LEAST_FLOP = 1e8  # lower limit, below which no setting would be drawn
 
 
 @dataclass(frozen=True)
 class TrainSetting:
-    """How large the graph is, and what the job says of model and training."""
+    """Size of the graph, and settings of model and training."""
 
     entities: int
     relations: int
@@ -35,7 +35,7 @@ class TrainSetting:
 
 @dataclass(frozen=True)
 class TracinSetting:
-    """How large the graph and the model are, and what the job says."""
+    """Sizes of graph and model, and the settings of the job."""
 
     entities: int
     relations: int
@@ -67,7 +67,7 @@ class TracinSetting:
         )
 
     def job(self, folder: Path = Path("drawn")) -> Job:
-        """With checkpoints, and an index where it is about one, in this folder."""
+        """The job, with its checkpoints and index in `folder`."""
         table: dict[str, Any] = {"dataset": "drawn", "checkpoint_dir": str(folder)}
         table |= {"loss": self.loss, "both_directions": self.both_directions, "device": "cpu", **self.more}
         index = str(folder / "index")
@@ -168,16 +168,16 @@ def draw_other(rng: random.Random, *, most_entities: int = 20_000, flop: float =
         plain = replace(small, test=rng.randint(1, 5), checkpoints=1)
     elif kind == "filter":
         options["filtering"] = True
-        # Everything within the hops: what filtering leaves is taken for all there is.
+        # The prediction assumes that filtering keeps all triples, so the hops reach everything.
         plain = replace(plain, entities=rng.randint(60, 600), test=rng.randint(1, 40))
         more["n_hops"] = 4
     return replace(plain, options=plain.options | options, more=more, asks_index=kind == "ask")
 
 
 def _between(rng: random.Random, low: float, high: float) -> float:
-    """Small numbers as often as large ones, by their magnitude."""
-    found: float = low * (high / low) ** rng.random()
-    return found
+    """A random number from a log-uniform distribution."""
+    value: float = low * (high / low) ** rng.random()
+    return value
 
 
 def _train_flop(s: TrainSetting) -> float:

@@ -1,4 +1,4 @@
-"""Filtered evaluation beside PyKEEN's evaluator on the same weights: time, and every rank compared.
+"""Filtered evaluation against PyKEEN's evaluator with equal weights: time and ranks.
 
 python -m benchmarks.evaluation --data DIR [--triples N]
 """
@@ -38,7 +38,7 @@ class Outcome:
 
 
 def compare(graph: Graph, model: ConvE, triples: torch.Tensor, batch_size: int) -> Outcome:
-    """Both rank the same triples; ours is timed with the building of its filter, PyKEEN's has none."""
+    """Both rank these triples; our time includes building the filter, which PyKEEN's evaluator does not have."""
     started = time.perf_counter()
     known = torch.cat([graph.train, graph.valid, graph.test])
     ours = Evaluator(known, graph.num_entities)(model, triples)
@@ -73,11 +73,11 @@ def _pykeen(graph: Graph, model: ConvE) -> tuple[Any, Any]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluation", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.txt, valid.txt, test.txt")
-    parser.add_argument("--triples", type=int, default=128, help="test triples for both")
+    parser.add_argument("--triples", type=int, default=128, help="test triples that both rank")
     parser.add_argument(
         "--batch-size", type=int, default=32, help="PyKEEN's; as shipped it takes much memory"
     )
-    parser.add_argument("--whole", action="store_true", help="then time ours on the whole test set")
+    parser.add_argument("--whole", action="store_true", help="also time ours on the whole test set")
     parser.add_argument("--json", action="store_true", help="the outcome as JSON")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args(argv)

@@ -1,9 +1,9 @@
-"""What only a GPU can show: step and epoch times beside PyKEEN, peaks, and TracIn over a thousand tests.
+"""GPU benchmarks: step and epoch times against PyKEEN, peak memory, and TracIn over a thousand tests.
 
     python -m benchmarks.gpu [--data DIR] [--seconds 280] [--store]
 
-DIR has the train.txt of FB15k-237; without it a made graph of the same shape stands in, which takes a step as long.
-Contenders take turns in one process. Where PyKEEN is not installed its values are n/a. Without a GPU it says so.
+DIR has the train.txt of FB15k-237; the default is a random graph of its size, on which a step takes as long.
+Variants are interleaved in one process. Without PyKEEN its values are n/a; without a GPU nothing is measured.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = ["main"]
 
 COMMAND = "python -m benchmarks.gpu"
 MIB = 2**20
-STEPS = 20  # taken before the clock is read: asking a GPU when it is done costs more than a step
-WAYS: dict[str, dict[str, Any]] = {
+STEPS = 20  # steps per timing: synchronising with a GPU takes longer than a step
+VARIANTS: dict[str, dict[str, Any]] = {
     "fp32": {},
     "tf32": {"precision": "tf32"},
     "tf32, replayed": {"precision": "tf32", "cuda_graphs": True},
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder with the train.txt of FB15k-237")
     parser.add_argument("--quick", action="store_true", help="three rounds")
     parser.add_argument(
-        "--seconds", type=finite_number, default=280, help="what would begin later is left out"
+        "--seconds", type=finite_number, default=280, help="skip benchmarks that would start later than this"
     )
     parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
@@ -67,31 +67,31 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     begun = time.monotonic()
     graph = read_graph(args.data / "train.txt") if args.data else shaped_like_fb15k_237()
-    told = fingerprint()
+    machine = fingerprint()
     print(
-        f"{torch.cuda.get_device_name()}; torch {torch.__version__}; {json.dumps(told['machine'])}",
+        f"{torch.cuda.get_device_name()}; torch {torch.__version__}; {json.dumps(machine['machine'])}",
         flush=True,
     )
     lines, troubles = [], []
     for name, section in sections(graph, 3 if args.quick else 7):
         if time.monotonic() - begun > args.seconds:
-            troubles.append(f"{name}: left out, {args.seconds:.0f} s are over")
+            troubles.append(f"{name}: skipped after {args.seconds:.0f} s")
             continue
         started = time.monotonic()
         try:
-            found = section()
-        except Exception as error:  # one value that cannot be had must not cost the others
+            measured = section()
+        except Exception as error:  # one failure must not stop the other benchmarks
             troubles.append(f"{name}: {type(error).__name__}: {next(iter(str(error).splitlines()), ''):.200}")
             continue
         finally:
             gc.collect()
             torch.cuda.empty_cache()
-        lines += found
+        lines += measured
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     if args.store:
         store(lines, COMMAND + (f" --data {args.data}" if args.data else ""))
     if find_spec("pykeen") is None:
-        troubles.append("PyKEEN beside it: n/a, it is not installed here")
+        troubles.append("PyKEEN: n/a, not installed")
     print("\n".join(troubles))
     print("\n".join(table(lines)))
     failed = any(": n/a" not in trouble for trouble in troubles)
@@ -110,7 +110,7 @@ def sections(graph: Graph, rounds: int) -> Iterator[tuple[str, Callable[[], list
 
 
 def shaped_like_fb15k_237() -> Graph:
-    """As many entities, relations and triples, with subjects as unequal as in a real graph."""
+    """A random graph with the size of FB15k-237 and a skewed degree distribution."""
     g = torch.Generator().manual_seed(0)
     entities, relations, triples = 14_541, 237, 272_115
     skewed = (entities * torch.rand(2, triples, generator=g) ** 3).long()
@@ -142,7 +142,7 @@ class OurStep:
             self.model,
             settings.build_loss(self.precision.dtype, settings.chunk_for(device)),
             build_optimizer(settings.optimizer, self.model, settings.learning_rate),
-            asked=(settings.compile, settings.cuda_graphs),
+            requested=(settings.compile, settings.cuda_graphs),
             usual_size=self.batches.usual_size,
             checkpointing=False,
             report=self.report,
@@ -151,7 +151,7 @@ class OurStep:
         self._source = peers.forever(self.batches.epoch)
 
     def steps(self, count: int = STEPS) -> None:
-        self.precision.apply()  # torch keeps it globally, and others have had their turn
+        self.precision.apply()  # a global setting of torch, which other variants have changed
         for number, batch in enumerate(itertools.islice(self._source, count)):
             self.take(batch, want_value=number % self.every == 0)
         torch.cuda.synchronize()
@@ -160,53 +160,53 @@ class OurStep:
         self.precision.apply()
         torch.cuda.synchronize()
         begun = time.perf_counter()
-        for place, batch in enumerate(self.batches.epoch(number)):
-            self.take(batch, want_value=place % self.every == 0)
+        for index, batch in enumerate(self.batches.epoch(number)):
+            self.take(batch, want_value=index % self.every == 0)
         torch.cuda.synchronize()
         return 1e3 * (time.perf_counter() - begun)
 
 
 def epoch(graph: Graph, rounds: int) -> list[Line]:
-    """Epochs of batches of 1024, and the most memory torch held meanwhile."""
+    """Epochs of batches of 1024: time and peak memory."""
     lines = []
-    for way, changes in WAYS.items():
+    for variant, changes in VARIANTS.items():
         torch.cuda.reset_peak_memory_stats()
         ours = OurStep(graph, TrainSettings(batch_size=1024, **changes))
         ours.epoch_ms(0)
         took = tuple(ours.epoch_ms(number) for number in range(1, rounds + 1))
         peak = torch.cuda.max_memory_allocated() / MIB
-        best = way == "bf16, compiled and replayed"
-        key = way.replace(", ", "_").replace(" ", "_")
+        best = variant == "bf16, compiled and replayed"
+        key = variant.replace(", ", "_").replace(" ", "_")
         lines.append(
-            Line(f"gpu_epoch_{key}", f"epoch, {way}{_honoured(ours)}", "ms", took, 60 if best else None)
+            Line(f"gpu_epoch_{key}", f"epoch, {variant}{_honoured(ours)}", "ms", took, 60 if best else None)
         )
-        lines.append(Line(f"gpu_epoch_{key}_mib", f"peak, {way}", "MiB", (peak,), 1024 if best else None))
+        lines.append(Line(f"gpu_epoch_{key}_mib", f"peak, {variant}", "MiB", (peak,), 1024 if best else None))
         del ours
         gc.collect()
     return lines
 
 
 def steps(graph: Graph, subject: str, batch: int, rounds: int, *, shipped: bool) -> list[Line]:
-    """Every way of ours and PyKEEN's, taking turns."""
+    """Steps of all variants and of PyKEEN, interleaved."""
     contenders, kept = [], {}
-    for way, changes in WAYS.items():
-        kept[way] = OurStep(graph, TrainSettings(batch_size=batch, **changes))
-        kept[way].steps()
-        contenders.append(Contender(way, kept[way].steps, batch * STEPS))
+    for variant, changes in VARIANTS.items():
+        kept[variant] = OurStep(graph, TrainSettings(batch_size=batch, **changes))
+        kept[variant].steps()
+        contenders.append(Contender(variant, kept[variant].steps, batch * STEPS))
     if find_spec("pykeen") is not None:
         contenders += [_pykeen(graph, batch, patched) for patched in ([True, False] if shipped else [True])]
     key = f"gpu_{subject.lower().replace(' ', '_').replace('-', '')}_{batch}"
     rows = {row.name: row for row in measure(contenders, rounds)}
     first = rows["fp32"]
     lines = []
-    for way, row in rows.items():
-        named = f"{subject}, batch {batch}: {way}" + (_honoured(kept[way]) if way in kept else "")
+    for variant, row in rows.items():
+        named = f"{subject}, batch {batch}: {variant}" + (_honoured(kept[variant]) if variant in kept else "")
         a_step = row.best_ms / (row.samples / batch)
-        slug = way.replace(", ", "_").replace(" ", "_").lower()
+        slug = variant.replace(", ", "_").replace(" ", "_").lower()
         lines.append(Line(f"{key}_{slug}_ms", named, "ms", (a_step,)))
         if row is not first:
-            ratios = tuple(row.ratios if way not in kept else [1 / ratio for ratio in row.ratios])
-            what = f"{way} / fp32" if way not in kept else f"fp32 / {way}"
+            ratios = tuple(row.ratios if variant not in kept else [1 / ratio for ratio in row.ratios])
+            what = f"{variant} / fp32" if variant not in kept else f"fp32 / {variant}"
             lines.append(Line(f"{key}_{slug}", f"{subject}, batch {batch}: {what}", "×", ratios))
     return lines
 
@@ -225,14 +225,14 @@ def _pykeen(graph: Graph, batch: int, patched: bool) -> Contender:
 
 
 def _honoured(ours: OurStep) -> str:
-    """Names what a step could not do, so that no value stands for something that did not happen."""
+    """Options that the step could not apply, for the name of the value."""
     reasons = [reason for _, reason in ours.report.options.values() if reason]
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def tracin(graph: Graph) -> list[Line]:
-    """Scores of a thousand tests against training triples at one checkpoint, for ten seconds or to the end."""
-    from kgops.tracin.blocks import Engine, Point, Settings
+    """Scores of a thousand tests at one checkpoint, for ten seconds or until all training triples are scored."""
+    from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
     from kgops.tracin.loss import ONE_TO_N
 
     resolve_precision("tf32", "cuda").apply()
@@ -242,15 +242,15 @@ def tracin(graph: Graph) -> list[Line]:
     triples = graph.train[order].to("cuda")
     settings = Settings(block=1024)
     torch.cuda.reset_peak_memory_stats()
-    engine = Engine(Point(model, 1.0), ONE_TO_N, settings)
+    engine = Engine(TracinCheckpoint(model, 1.0), ONE_TO_N, settings)
     kept = engine.keep(graph.train[torch.randperm(len(graph.train))[:1000]].to("cuda"))
-    parts = torch.split(triples, settings.block)
-    engine.scores(kept, parts[0])
+    blocks = torch.split(triples, settings.block)
+    engine.scores(kept, blocks[0])
     torch.cuda.synchronize()
     begun, done = time.perf_counter(), 0
-    for part in parts:
-        engine.scores(kept, part)
-        done += len(part)
+    for block in blocks:
+        engine.scores(kept, block)
+        done += len(block)
         torch.cuda.synchronize()
         if time.perf_counter() - begun > 10:
             break
@@ -263,10 +263,10 @@ def tracin(graph: Graph) -> list[Line]:
 
 
 def peaks() -> list[Line]:
-    """What a step takes above weights, gradients and moments, by torch's own count."""
+    """Peak memory of a step above weights, gradients and moments, by torch's counters."""
     lines = []
     for entities, batch, target in ((100_000, 1024, 190), (1_000_000, 512, 300)):
-        chunk = (1 << 19) // batch  # as on a CPU, where the targets come from: memory is what is asked for
+        chunk = (1 << 19) // batch  # as on a CPU, where the targets were set
         settings = TrainSettings(batch_size=batch, entity_chunk=chunk)
         ours = OurStep(synthetic(entities), settings)
         ours.steps(2)

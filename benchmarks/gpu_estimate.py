@@ -1,7 +1,7 @@
-"""What only a GPU can show of plans: predicted memory beside torch's own counts, and a T4 on a larger GPU.
+"""Memory predictions on a GPU: predicted against measured memory, and an emulated T4.
 
-`benchmarks.gpu` runs these among its values. A small GPU is emulated by the memory that torch may take of a
-large one: its capacity, not its speed, and without the context.
+`benchmarks.gpu` runs these. A small GPU is emulated by limiting the memory that torch may use: its capacity, not its
+speed, and without the context.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.estimate import Mapped, Outcome, Place, Quiet, Work, compare_tracin, compare_train
+from benchmarks.estimate import (
+    Mapped,
+    Outcome,
+    SilentReporter,
+    TargetDevice,
+    Work,
+    compare_tracin,
+    compare_train,
+)
 from benchmarks.estimate_settings import TracinSetting, TrainSetting, draw_tracin, draw_train
 from benchmarks.measure import Line
 from kgops.gpus.facts import GpuFacts
@@ -47,10 +55,10 @@ _CONTEXT = 400.0  # MiB, as predicted
 _MORE = 1.02  # batches are bisected to this
 
 
-def on_gpu() -> Place:
-    """The first GPU, measured by torch's own counters."""
+def on_gpu() -> TargetDevice:
+    """The first GPU, measured by torch's counters."""
     gpu = GpuFacts(torch.cuda.get_device_name(), torch.cuda.get_device_capability())
-    return Place(torch.device("cuda"), gpu, _measured)
+    return TargetDevice(torch.device("cuda"), gpu, _measured)
 
 
 def _measured(work: Work, mapped: Mapped) -> tuple[int, int]:
@@ -63,18 +71,18 @@ def _measured(work: Work, mapped: Mapped) -> tuple[int, int]:
 
 
 def _forget() -> None:
-    """Nothing of an earlier setting stays: no tensor, no segment, no workspace that cuBLAS holds on to."""
+    """Frees all tensors, segments and cuBLAS workspaces of an earlier setting."""
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
 
 
-def compare_drawn(number: int, place: Place) -> Outcome:
+def compare_drawn(number: int, target: TargetDevice) -> Outcome:
     """Two trainings, then a TracIn run."""
     setting = _drawn(number)
     if isinstance(setting, TrainSetting):
-        return compare_train(setting, number, place)
-    return compare_tracin(setting, number, place=place)
+        return compare_train(setting, number, target)
+    return compare_tracin(setting, number, target=target)
 
 
 def _drawn(number: int) -> TrainSetting | TracinSetting:
@@ -87,13 +95,13 @@ def _drawn(number: int) -> TrainSetting | TracinSetting:
 
 
 def predictions(seconds: float) -> list[Line]:
-    """Predicted beside measured, over settings drawn at random, as many as there is time for."""
-    place, begun = on_gpu(), time.monotonic()
+    """Predicted against measured memory, over as many random settings as fit in the time."""
+    target, begun = on_gpu(), time.monotonic()
     outcomes: list[Outcome] = []
     for number in range(_SETTINGS):
         if time.monotonic() - begun > seconds:
             break
-        one = compare_drawn(number, place)
+        one = compare_drawn(number, target)
         outcomes.append(one)
         print(
             f"{one.seed} {one.kind} {one.measured / MIB:.0f} MiB live {100 * one.error:+.1f} %, "
@@ -106,7 +114,7 @@ def predictions(seconds: float) -> list[Line]:
     live = tuple(100 * abs(one.error) for one in outcomes)
     reserved = tuple(100 * abs(one.reserved_error) for one in outcomes)
     under = tuple(-100 * min(0.0, one.error, one.reserved_error) for one in outcomes)
-    told = tuple(_told(one, context) for one in outcomes)
+    totals = tuple(_total_error(one, context) for one in outcomes)
     many = f"of {len(outcomes)} settings"
     return [
         Line("gpu_estimate_settings", "settings predicted and run", "settings", (len(outcomes),), 60, at_least=True),
@@ -114,11 +122,11 @@ def predictions(seconds: float) -> list[Line]:
         Line("gpu_estimate_reserved", f"reserved: worst error {many}", "%", reserved, 10, max(reserved)),
         Line("gpu_estimate_under", f"furthest predicted under {many}", "%", under, 0, max(under)),
         Line("gpu_estimate_context", "CUDA context and libraries (400 predicted)", "MiB", (context,)),
-        Line("gpu_estimate_total", f"with context: worst error beyond 5 % {many}", "MiB", told, 300, max(told)),
+        Line("gpu_estimate_total", f"with context: worst error beyond 5 % {many}", "MiB", totals, 300, max(totals)),
     ]  # fmt: skip
 
 
-def _told(one: Outcome, context: float) -> float:
+def _total_error(one: Outcome, context: float) -> float:
     """MiB by which the whole was missed, where that is more than 5 %."""
     measured = one.reserved / MIB + context
     missed = abs(one.predicted_reserved / MIB + _CONTEXT - measured)
@@ -174,7 +182,7 @@ def _fits(job: Job, graph: Graph, batch: int) -> bool:
     _forget()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            train_conve(one, graph, torch.device("cuda"), Path(folder), Quiet(), StopRequest())
+            train_conve(one, graph, torch.device("cuda"), Path(folder), SilentReporter(), StopRequest())
         except torch.cuda.OutOfMemoryError:
             return False
     return True

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.history`: what 100,000 runs, as many values and a log of a million lines cost to look at."""
+"""`python -m benchmarks.history`: cost of viewing 100,000 runs, as many values and a log of a million lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from storage.database import Connection, checkpoint_log, open_reader, open_write
 COMMAND = "python -m benchmarks.history"
 RUNS = 100_000
 LINES = 1_000_000
-# What a person types, a key at a time.
+# Filters typed key by key.
 TYPED = (
     "a",
     "umls baseline",
@@ -47,11 +47,11 @@ _WORDS = ("robokop", "treats disease", "umls", "kinships", "wn18rr", "ablation",
 def main() -> None:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="a tenth of the runs and lines: for a look, not a value"
+        "--quick", action="store_true", help="a tenth of the runs and lines, for a rough check"
     )
     parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="make the history here, or use the one that is here"
+        "--keep", type=Path, metavar="DIR", help="folder of the history: created if missing, else reused"
     )
     arguments = parser.parse_args()
     share = 10 if arguments.quick else 1
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def fill(home: Home, count: int) -> None:
-    """A history as a group would have it: three kinds of work, curves, values, tags, notes, several GPUs."""
+    """Writes a realistic history: three workloads, curves, values, tags, notes, several GPUs."""
     make_home(home)
     conn = open_writer(home.database)
     chance = random.Random(1)
@@ -141,7 +141,7 @@ def _add(conn: Connection, number: int, at: float, chance: random.Random) -> Non
 
 
 def listing(home: Home) -> list[Line]:
-    """Opening, paging anywhere, sorting and each key press of what a person types."""
+    """Opening, paging, sorting, and each key press of the filters."""
     conn = open_reader(home.database)
     count = runs.count(conn)
     opened = [_opened(home) for _ in range(7)]
@@ -162,17 +162,15 @@ def listing(home: Home) -> list[Line]:
             "history_page", "a page of 200 anywhere, four orders: slowest", "ms", tuple(pages), 50, max(pages)
         ),
         Line("history_key", f"a key press of {len(TYPED)} filters, median", "ms", tuple(keys), 35),
-        Line("history_key_p99", "the same: p99", "ms", tuple(keys), 35, p99),
+        Line("history_key_p99", f"a key press of {len(TYPED)} filters, p99", "ms", tuple(keys), 35, p99),
         Line("history_key_max", f"the same: slowest, {slowest!r}", "ms", tuple(keys), 35, max(keys)),
-        Line("history_sort", "another order of all of them, slowest", "ms", tuple(sorts), None, max(sorts)),
-        Line(
-            "history_memory", "memory of a window with all that it keeps", "MiB", (_resident_mib() - before,)
-        ),
+        Line("history_sort", "sorting all runs, slowest order", "ms", tuple(sorts), None, max(sorts)),
+        Line("history_memory", "memory of a window with its caches", "MiB", (_resident_mib() - before,)),
     ]
 
 
 def _typed(conn: Connection) -> tuple[list[float], str]:
-    """Best of three for each key: a fresh window each time, so that nothing typed before is known."""
+    """Best of three for each key, each in a fresh window without cached filters."""
     best: dict[str, float] = {}
     for _ in range(3):
         for text in TYPED:
@@ -199,7 +197,7 @@ def _opened(home: Home) -> float:
 
 
 def command(home: Home) -> list[Line]:
-    """As a process of its own."""
+    """`kgops runs` in a new process."""
     environment = {**os.environ, "KGOPS_HOME": str(home.path)}
     out = []
     for name, target, arguments in (
@@ -217,7 +215,7 @@ def command(home: Home) -> list[Line]:
 
 
 def log(path: Path, count: int) -> list[Line]:
-    """A log of a million lines, warm in the machine's cache, as one that is being written is."""
+    """A log of a million lines in the page cache, as a log that is being written."""
     with path.open("w") as file:
         for i in range(count):
             file.write(
@@ -226,16 +224,16 @@ def log(path: Path, count: int) -> list[Line]:
         file.write("RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB\n")
     mib = path.stat().st_size >> 20
     before = _resident_mib()
-    opened, read, pieces, calls = [], [], [], []
+    opened, read, chunks, calls = [], [], [], []
     for _ in range(7):
         opened.append(_ms(lambda: LogIndex(path).tail(200)))
         index = LogIndex(path)
-        read.append(sum(pieces_ := _each(index.advance)))
-        pieces += pieces_
+        read.append(sum(new_chunks := _each(index.advance)))
+        chunks += new_chunks
     lines = [
         Line("log_open", f"open a log of {count:,} lines ({mib} MiB) at its end", "ms", tuple(opened), 150),
         Line("log_read", "count all its lines", "ms", tuple(read), 150),
-        Line("log_piece", "the same: the longest piece", "ms", tuple(pieces), None, max(pieces)),
+        Line("log_piece", "count all its lines: the longest chunk", "ms", tuple(chunks), None, max(chunks)),
     ]
     chance = random.Random(3)
     jumps = [_ms(lambda: index.lines(chance.randrange(count), 60)) for _ in range(200)]
@@ -250,23 +248,23 @@ def log(path: Path, count: int) -> list[Line]:
         calls += [longest for _, longest in spent]
         subject = f"search {name}, no index yet, hit in the last line"
         lines.append(Line(f"log_search_{name}", subject, "ms", tuple(took for took, _ in spent), target))
-    lines.append(Line("log_call", "the longest one of their calls", "ms", tuple(calls), None, max(calls)))
-    lines.append(Line("log_memory", "memory of all this", "MiB", (_resident_mib() - before,)))
+    lines.append(Line("log_call", "search: the longest call", "ms", tuple(calls), None, max(calls)))
+    lines.append(Line("log_memory", "memory after all log operations", "MiB", (_resident_mib() - before,)))
     return lines
 
 
 def _search(path: Path, wanted: LineFilter) -> tuple[float, float]:
-    """All of it, and its longest call, in ms."""
+    """Total time and longest call of a search, in ms."""
     search = LogSearch(LogIndex(path), wanted)
     calls = []
     next_line: int | None = 0
     while next_line is not None:
         begin = time.perf_counter()
-        found = search.forward(next_line)
+        result = search.forward(next_line)
         calls.append((time.perf_counter() - begin) * 1000)
-        if found.hits:
+        if result.hits:
             return sum(calls), max(calls)
-        next_line = found.next_line
+        next_line = result.next_line
     raise RuntimeError("the line was not found")
 
 

@@ -1,4 +1,4 @@
-"""The history's screen on a terminal: from a key to what it shows, in a history as large as the one it is given."""
+"""Latency of the history screen on a terminal, from a key to the painted result."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PAGE = LINES - _SHOWN_FROM - 1
 
 
 class Took(NamedTuple):
-    """From a key until it shows, and what all threads of the screens did for it."""
+    """Time from a key to the painted result, and CPU time of all threads."""
 
     wall_ms: float
     cpu_ms: float
 
 
 def history_screen(home: Home, typed: Sequence[str], rounds: int = 7) -> list[Line]:
-    """Each opening in a process of its own, with all that it imports for the first time."""
+    """Opens the screen in a new process each time, imports included."""
     conn = open_reader(home.database)
     count = Listing(conn)
     count.show(())
@@ -55,7 +55,7 @@ def history_screen(home: Home, typed: Sequence[str], rounds: int = 7) -> list[Li
         *lines_of("open", f"screen of {total:,} runs: h, a first time", opened, 100),
         *lines_of("page", "screen: another page, or either end", pages, 50),
         *lines_of("key", "screen: a key of a filter, until its count shows", keys, 35),
-        Line("history_screen_rss", "screen: memory after all that", "MB", (rss,), 60),
+        Line("history_screen_rss", "screen: memory after all of these", "MB", (rss,), 60),
     ]
 
 
@@ -75,7 +75,7 @@ def lines_of(
 
 @contextmanager
 def _dashboard(home: Home) -> Iterator[Screen]:
-    """Once it has its runs."""
+    """Waits until the screen shows its runs."""
     with screens(home) as screen:
         screen.until(b"RECENT")
         screen.read_for(0.5)
@@ -83,7 +83,7 @@ def _dashboard(home: Home) -> Iterator[Screen]:
 
 
 def _typed(screen: Screen, text: str, total: int, count: Listing) -> Iterator[Took]:
-    """Each key that changes how many runs are shown."""
+    """Keys that change the number of shown runs."""
     screen.press(b"/")
     screen.read_for(0.3)
     before = total
@@ -101,7 +101,7 @@ def _typed(screen: Screen, text: str, total: int, count: Listing) -> Iterator[To
 
 
 def until_shown(screen: Screen, key: bytes, shown: bytes) -> Took:
-    """Presses the key and reads until the terminal was sent that text."""
+    """Presses the key and reads until the screen has sent that text."""
     screen.seen = b""
     cpu, begin = screen.cpu_s, time.perf_counter()
     screen.press(key)

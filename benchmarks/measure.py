@@ -1,4 +1,4 @@
-"""What benchmarks share: timing whole processes, quartiles, and the machine the values belong to."""
+"""Shared by benchmarks: timing of processes, quartiles, tables, and storing values with their fingerprint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from storage.measurements import Measurement
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the operating system says a finished process used."""
+    """CPU time, wall-clock time and peak memory of a finished process."""
 
     cpu_ms: float
     wall_ms: float
@@ -28,15 +28,15 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One measured value beside what it should reach."""
+    """One measured value and its target."""
 
     name: str
     subject: str
     unit: str
     values: tuple[float, ...]
     target: float | None = None  # None: reported only
-    metric: float | None = None  # where not the median
-    at_least: bool = False  # the target is the least that will do, otherwise the most
+    metric: float | None = None  # reported value, if not the median
+    at_least: bool = False  # the target is a minimum, else a maximum
 
     @property
     def value(self) -> float:
@@ -44,7 +44,7 @@ class Line:
 
     @property
     def quartiles(self) -> tuple[float, float] | None:
-        """None for a single value, and where the value is not the median: they would be another quantity's."""
+        """None for a single value, or if the reported value is not the median."""
         if len(self.values) < 2 or self.metric is not None:
             return None
         low, _, high = statistics.quantiles(self.values, n=4, method="inclusive")
@@ -57,7 +57,7 @@ class Line:
         return self.value >= self.target if self.at_least else self.value <= self.target
 
 
-# A process that is forked carries its parent's peak with it, so a small one stands between.
+# A forked process inherits its parent's peak, so a small process starts it.
 _STARTER = """
 import os, sys
 pid = os.fork()
@@ -72,7 +72,7 @@ print(os.waitstatus_to_exitcode(status), (used.ru_utime + used.ru_stime) * 1000,
 
 
 def run_process(command: Sequence[str], environment: dict[str, str]) -> Spent:
-    """Runs it with its output thrown away. The peak cannot be told below the starter's own, about 8 MiB."""
+    """Runs the command without output. A peak below the starter's own, about 8 MiB, cannot be measured."""
     begin = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", _STARTER, *command],
@@ -126,7 +126,7 @@ def as_measurements(lines: Sequence[Line], command: str) -> list[Measurement]:
 
 
 def store(lines: Sequence[Line], command: str) -> None:
-    """Keeps the values in the database of the home, with the machine and versions they belong to."""
+    """Stores the values in the database of the home, with the fingerprint."""
     home = find_home()
     make_home(home)
     conn = open_writer(home.database)
@@ -138,10 +138,10 @@ def store(lines: Sequence[Line], command: str) -> None:
 
 
 def quietness() -> str:
-    """Load at the start: values taken beside other work say so."""
+    """Machine load at the start, for the output."""
     load = os.getloadavg()[0]
     cores = os.cpu_count() or 1
-    return f"load {load:.2f} on {cores} cores" + ("" if load < 0.5 * cores else " (not quiet)")
+    return f"load {load:.2f} on {cores} cores" + ("" if load < 0.5 * cores else " (busy)")
 
 
 PYTHON = sys.executable

@@ -1,13 +1,12 @@
-"""Process memory on the CPU: what was predicted of forty varied jobs, beside what their processes took.
+"""Process memory on the CPU: predicted against measured for forty varied jobs.
 
     python -m benchmarks.memory [--data DIR] [--jobs 1,2,9] [--of HOME] [--against HOME] [--keep HOME] [--store]
 
-The jobs run one after the other in a home of their own, each as `kgops run` starts it; so the prediction of each is
-learned from those before it alone. DIR has the folders fb15k-237, wn18rr, codex-s and hetionet-disease with train.txt,
-valid.txt and test.txt; without it graphs of their sizes are drawn. Measured is the peak of the worker's process above
-its start, by the kernel. `--of` judges a home that has run them before, `--against` also holds what was learned there
-against the runs of another, as of one with other instruction sets. This is not the check of *counted tensors* against
-torch's allocator: see `python -m benchmarks.plans`.
+The jobs run one after the other with `kgops run` in a temporary home, so each prediction learns only from earlier
+jobs. DIR has the folders fb15k-237, wn18rr, codex-s and hetionet-disease with train.txt, valid.txt and test.txt; the
+default is random graphs of their sizes. Measured is the peak of the worker process above its start, by the kernel.
+`--of` evaluates a home with earlier runs; `--against` also applies its learned model to the runs of another home, such
+as one of another CPU. `python -m benchmarks.plans` checks *counted tensors* against torch's allocator instead.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ def main(argv: list[str] | None = None) -> int:
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, help="folder of the real graphs")
-    parser.add_argument("--jobs", help="numbers of jobs, from 1; those that a TracIn run needs come along")
-    parser.add_argument("--keep", type=Path, help="a new home for the runs, which stays")
-    parser.add_argument("--of", type=Path, help="judge the runs of this home, start none")
-    parser.add_argument("--against", type=Path, help="another home, to hold what was learned against")
+    parser.add_argument("--jobs", help="job numbers, from 1; the training that a TracIn run needs is added")
+    parser.add_argument("--keep", type=Path, help="keep the runs in this new home")
+    parser.add_argument("--of", type=Path, help="evaluate the runs of this home, start none")
+    parser.add_argument("--against", type=Path, help="another home, to cross-check the learned models")
     parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     print(quietness(), flush=True)
@@ -65,18 +64,18 @@ def _wanted(numbers: str | None) -> list[int]:
     if numbers is None:
         return [*range(1, len(JOBS) + 1)]
     try:
-        asked = {int(number) for number in numbers.split(",")}
-        found = {JOBS[number - 1].of or number for number in asked} | asked
+        requested = {int(number) for number in numbers.split(",")}
+        needed = {JOBS[number - 1].of or number for number in requested} | requested
     except (ValueError, IndexError) as error:
         raise Usage(
             f"--jobs {numbers:.60} names no jobs", f"numbers from 1 to {len(JOBS)}, as in 1,4,9"
         ) from error
-    return sorted(found)
+    return sorted(needed)
 
 
 def _run_all(home: Path, data: Path, real: Path | None, wanted: Sequence[int]) -> None:
     if home.exists():
-        raise Usage(f"{home} is there already", "name a new folder, or judge it: --of")
+        raise Usage(f"{home} already exists", "name a new folder, or evaluate it with --of")
     data.mkdir()
     write_data(data, real)
     trained: dict[int, int] = {}
@@ -91,23 +90,23 @@ def _run_all(home: Path, data: Path, real: Path | None, wanted: Sequence[int]) -
         )
         if done.returncode:
             raise KgopsError(f"job {number} failed: {done.stderr.strip()[-300:]}")
-        told = json.loads(done.stdout)
-        trained[number] = told["id"]
-        print(f"{number} of {len(JOBS)}: {told['workload']} {told['label']}", file=sys.stderr, flush=True)
+        record = json.loads(done.stdout)
+        trained[number] = record["id"]
+        print(f"{number} of {len(JOBS)}: {record['workload']} {record['label']}", file=sys.stderr, flush=True)
 
 
 def _seen_in(home: Path) -> list[tuple[Seen, float]]:
-    """In the order run: what was measured, and what had been shown of it before."""
+    """Measured and predicted memory of each run, in the order run."""
     conn = open_reader(home / "kgops.db")
     try:
-        told = [(seen_of(one), one.predicted_mib) for one in predictions.newest(conn) if not one.on_gpu]
+        newest = [(seen_of(one), one.predicted_mib) for one in predictions.newest(conn) if not one.on_gpu]
     finally:
         conn.close()
-    return [(seen, shown) for seen, shown in reversed(told) if seen is not None and shown is not None]
+    return [(seen, shown) for seen, shown in reversed(newest) if seen is not None and shown is not None]
 
 
 def judged(home: Path, against: Path | None = None) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Ways to predict, each with its errors: below 0 where too little was predicted."""
+    """Prediction methods with their relative errors, negative if the prediction is too low."""
     runs = _seen_in(home)
     if not runs:
         raise Usage(f"{home} has no run whose process was measured")
@@ -118,11 +117,11 @@ def judged(home: Path, against: Path | None = None) -> Iterator[tuple[str, tuple
         "in the order run, by today's formula",
         tuple(_error(one, seen[:i][::-1]) for i, one in enumerate(seen)),
     )
-    yield "each left out", tuple(_error(one, seen[:i] + seen[i + 1 :]) for i, one in enumerate(seen))
+    yield "leave-one-out", tuple(_error(one, seen[:i] + seen[i + 1 :]) for i, one in enumerate(seen))
     if against is not None:
         others = [one for one, _ in _seen_in(against)]
-        yield "learned here, of the other home", tuple(_error(one, seen) for one in others)
-        yield "learned in the other, of this", tuple(_error(one, others) for one in seen)
+        yield "learned here, applied to the other home", tuple(_error(one, seen) for one in others)
+        yield "learned in the other home, applied here", tuple(_error(one, others) for one in seen)
 
 
 def _error(one: Seen, taught: Sequence[Seen]) -> float:
@@ -131,16 +130,16 @@ def _error(one: Seen, taught: Sequence[Seen]) -> float:
 
 
 def lines_of(home: Path, against: Path | None = None) -> list[Line]:
-    """How far off each way is at the median, and how far too low at the worst."""
+    """Median error and extremes of each prediction method."""
     lines = []
-    for number, (way, errors) in enumerate(judged(home, against)):
+    for number, (method, errors) in enumerate(judged(home, against)):
         off = tuple(100 * abs(error) for error in errors)
         under = tuple(max(0.0, -100 * error) for error in errors)
         goal = None if number == 1 else 15.0
         lines += [
-            Line(f"memory_{number}_error", f"{way}: off by", "%", off, goal),
-            Line(f"memory_{number}_under", f"{way}: furthest too low", "%", under, 10, max(under)),
-            Line(f"memory_{number}_over", f"{way}: furthest too high", "%", off, None, 100 * max(errors)),
+            Line(f"memory_{number}_error", f"{method}: error", "%", off, goal),
+            Line(f"memory_{number}_under", f"{method}: furthest too low", "%", under, 10, max(under)),
+            Line(f"memory_{number}_over", f"{method}: furthest too high", "%", off, None, 100 * max(errors)),
         ]
     return lines
 

@@ -1,4 +1,4 @@
-"""Forty small jobs of every kind, on graphs from nations to FB15k-237: what a person might run in a week."""
+"""Forty small jobs of all workloads, on graphs from nations to FB15k-237."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _regress(data: str, options: Mapping[str, Any] = {}, **settings: Any) -> Mem
     return MemoryJob("regress", data, {"epochs": 1, "pretrain": False, **settings}, options)
 
 
-# In the order of a person who begins small. Numbers of `of` are places in this list, from 1.
+# From small to large. `of` numbers the jobs of this list from 1.
 JOBS: tuple[MemoryJob, ...] = (
     _train("nations", 200, 256),
     _train("codex-s", 200, 256, num_epochs=2),
@@ -105,7 +105,7 @@ JOBS: tuple[MemoryJob, ...] = (
 
 
 def table_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict[str, Any]:
-    """As a job file has it. `trained` has the run of each training's place in `JOBS`."""
+    """The job as a job-file table. `trained` maps a training's number in `JOBS` to its run."""
     table = _workload_of(job, data, trained)
     return {**table, "options": dict(job.options)} if job.options else table
 
@@ -132,7 +132,7 @@ def _workload_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict
 
 
 def write_data(folder: Path, real: Path | None) -> None:
-    """Graphs and flights of all jobs. `real` has a folder for each graph; without it they are drawn, as large."""
+    """Writes graphs and flights of all jobs. `real` has a folder per graph; without it graphs are random."""
     for name, sizes in _SIZES.items():
         (folder / name).mkdir(parents=True)
         splits = _drawn(*sizes) if real is None else _read(real / name)
@@ -152,9 +152,7 @@ def _read(folder: Path) -> dict[str, list[str]]:
             for split in ("train", "valid", "test")
         }
     except OSError as error:
-        raise Usage(
-            f"{folder} has not the graph it should: {error.strerror}", "name their folder: --data DIR"
-        ) from error
+        raise Usage(f"{folder} lacks the graph: {error.strerror}", "name their folder: --data DIR") from error
 
 
 def _drawn(entities: int, relations: int, triples: int) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The screen of benchmarks on a terminal: from a key to what it shows, among as many values as years leave behind."""
+"""Latency of the benchmarks screen on a terminal with a large database, from a key to the painted result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ORDERED, _ORDERS = b"\xe2\x96", 4  # an arrow in the heading, up or down; colum
 
 
 def metrics_screen(home: Home, count: int, rounds: int = 7) -> list[Line]:
-    """Each opening in a process of its own, with all that it imports for the first time."""
+    """Opens the screen in a new process each time, imports included."""
     fill(home, count)
     opened: list[Took] = []
     turned: list[Took] = []
@@ -55,12 +55,12 @@ def metrics_screen(home: Home, count: int, rounds: int = 7) -> list[Line]:
         *lines_of("page", "screen: another page of values, or either end", pages, 50, screen=called),
         *lines_of("order", "screen: values in another order, a first time", orders, 100, screen=called),
         *lines_of("key", "screen: a key of a filter of values", keys, 35, screen=called),
-        Line(f"{called}_rss", "screen: memory after all that", "MB", (rss,), 60),
+        Line(f"{called}_rss", "screen: memory after all of these", "MB", (rss,), 60),
     ]
 
 
 def fill(home: Home, count: int) -> None:
-    """Values of this machine and, a quarter of them, of another one."""
+    """Writes values of this machine and, for a quarter of them, of another one."""
     make_home(home)
     rng = random.Random(1)
     machines: list[dict[str, Any]] = [{"machine": {"host": platform.node()}}, {"machine": {"cores": 1}}]
@@ -88,7 +88,7 @@ def _opened(screen: Screen) -> Took:
 
 
 def _typed(home: Home, screen: Screen) -> Iterator[Took]:
-    """Each key that changes how many values are shown, until their count shows."""
+    """Keys that change the number of shown values, until the screen shows the number."""
     conn = open_reader(home.database)
     known, machine = metric_query.known(conn), metric_query.newest_machine(conn, platform.node())
     conn.close()
@@ -97,12 +97,12 @@ def _typed(home: Home, screen: Screen) -> Iterator[Took]:
         screen.read_for(0.5)
         before = len(metric_query.with_words(known, (), machine))
         for end in range(1, len(text) + 1):
-            found = len(metric_query.with_words(known, text[:end].split(), machine))
-            if found != before:
-                yield until_shown(screen, text[end - 1].encode(), f"{found:,} on".encode())
+            count = len(metric_query.with_words(known, text[:end].split(), machine))
+            if count != before:
+                yield until_shown(screen, text[end - 1].encode(), f"{count:,} on".encode())
             else:
                 screen.press(text[end - 1].encode())
-            before = found
+            before = count
             screen.read_for(0.1)
         screen.press(b"\x1b")
         screen.read_for(0.5)

@@ -1,4 +1,4 @@
-"""`kgops tui` on a terminal of its own, and the GPUs that it sees: what the benchmark of the screens acts upon."""
+"""Runs `kgops tui` on a pseudo-terminal with simulated GPUs, for the screen benchmarks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 
 class Screen:
-    """`kgops tui` on a terminal of its own."""
+    """`kgops tui` on a pseudo-terminal."""
 
     def __init__(self, home: Home, gpus: Gpus | None) -> None:
         self.seen = b""
@@ -41,7 +41,7 @@ class Screen:
 
     @property
     def cpu_s(self) -> float:
-        """Of all its threads, to the nanosecond: the clock that Linux has for every process."""
+        """CPU seconds of all threads, by the process's CPU clock."""
         return time.clock_gettime((~self.pid << 3) | 2)
 
     @property
@@ -69,7 +69,7 @@ class Screen:
             self.read(0.1)
 
     def until_painted(self, label: bytes) -> None:
-        """The row of that label, in the cursor's colour."""
+        """Waits for the row of that label in the cursor's colour."""
         deadline = time.monotonic() + 5
         while not any(label in part[:60] for part in self.seen.split(_CURSOR)[1:]):
             if time.monotonic() > deadline:
@@ -139,7 +139,7 @@ class Gpus:
         return cls(module, folder) if module.compiler() else None
 
     def show(self, *, delay_ms: int = 0, tick: int = 0) -> None:
-        """Readings that differ from tick to tick as those of a GPU at work do."""
+        """GPU readings that change with every tick, as under load."""
         made = self._module
         gpus = tuple(
             replace(

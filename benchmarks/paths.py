@@ -1,7 +1,7 @@
-"""Path filtering beside networkx's enumeration: `python -m benchmarks.paths --data DIR`.
+"""Path filtering against networkx's path enumeration: `python -m benchmarks.paths --data DIR`.
 
-networkx lists every simple path and is ended after --patience seconds; where it was, the ratio is a lower
-bound and says so. Answers are compared wherever it finished.
+networkx lists every simple path and is stopped after --patience seconds; the ratio is then a lower bound. Results are
+compared if it finished.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _enumerate(graph: Any, head: int, tail: int, limit: int, answer: Connection)
 def theirs(
     graph: Any, head: int, tail: int, limit: int, patience_s: float
 ) -> tuple[float, set[tuple[int, int]]] | None:
-    """None where it took longer than the patience. In a process of its own, so that it can be ended."""
+    """Result of networkx; None after a timeout. Runs in a separate process that can be stopped."""
     fork = multiprocessing.get_context("fork")
     receiver, sender = fork.Pipe(duplex=False)
     process = fork.Process(target=_enumerate, args=(graph, head, tail, limit, sender))
@@ -92,14 +92,14 @@ def beside_networkx(
     ratios: list[float] = []
     cut = 0
     for head, tail in sampled(graph, many):
-        mine, found = ours(near, head, tail, length)
+        mine, edges = ours(near, head, tail, length)
         answer = theirs(plain, head, tail, length, patience_s)
         if answer is None:
             cut += 1
             ratios.append(patience_s / mine)
             continue
-        if answer[1] != found:
-            raise SystemExit(f"not the same edges for {head} and {tail}: {len(answer[1])} and {len(found)}")
+        if answer[1] != edges:
+            raise SystemExit(f"different edges for {head} and {tail}: {len(answer[1])} and {len(edges)}")
         ratios.append(answer[0] / mine)
     which = f"networkx / ours, paths of at most {length}, {many} pairs" + (
         f", {cut} of them cut at {patience_s:g} s" if cut else ""
@@ -148,10 +148,10 @@ def whole_filters(graph: Graph, near: Neighbourhood) -> list[Line]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paths", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.txt and test.txt")
-    parser.add_argument("--pairs", type=int, default=30, help="test triples that networkx is asked for")
-    parser.add_argument("--length", type=int, default=4, help="of the paths networkx lists")
+    parser.add_argument("--pairs", type=int, default=30, help="number of test triples for networkx")
+    parser.add_argument("--length", type=int, default=4, help="longest path that networkx lists")
     parser.add_argument(
-        "--patience", type=finite_number, default=20.0, help="seconds before networkx is ended"
+        "--patience", type=finite_number, default=20.0, help="seconds before networkx is stopped"
     )
     parser.add_argument("--store", action="store_true", help="keep the values in the database")
     args = parser.parse_args(argv)

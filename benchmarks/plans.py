@@ -1,10 +1,10 @@
-"""What a plan is worth on this machine: predicted tensors beside counted ones, and how long planning takes.
+"""Accuracy and time of plans: predicted against counted tensor memory, and planning time.
 
     python -m benchmarks.plans [--settings 48] [--seed S] [--only train] [--quick] [--store]
 
-Settings are drawn at random, by seeds that no formula was tuned on, and run by the workers' own functions; measured is
-the most that torch's allocator had handed out at one moment: *counted tensors*. All that a worker's process takes,
-*process memory*, is judged by `python -m benchmarks.memory`. `python -m benchmarks.estimate` prints every one of them.
+Settings are random, from seeds that no formula was tuned on, and run by the workers' functions. Measured is the peak
+of torch's allocator, *counted tensors*; `python -m benchmarks.memory` measures *process memory*.
+`python -m benchmarks.estimate` prints each setting.
 """
 
 from __future__ import annotations
@@ -58,17 +58,21 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--settings", type=int, help=f"in all, as many of each kind ({SETTINGS})")
-    parser.add_argument("--seed", type=int, default=1_000_000, help="of the first; the next has one more")
-    parser.add_argument("--only", choices=[*_KINDS, "planning"], help="one kind, or planning alone")
+    parser.add_argument(
+        "--settings", type=int, help=f"number of settings, equally many of each kind ({SETTINGS})"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1_000_000, help="seed of the first setting; it grows by one"
+    )
+    parser.add_argument("--only", choices=[*_KINDS, "planning"], help="only this kind, or only planning")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} settings unless --settings says more")
     parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    many = args.settings or (QUICK if args.quick else SETTINGS)
+    count = args.settings or (QUICK if args.quick else SETTINGS)
     kinds = [args.only] if args.only in _KINDS else [] if args.only else list(_KINDS)
     print(quietness(), flush=True)
-    lines = of_predictions(_outcomes(kinds, many, args.seed)) if kinds else []
+    lines = of_predictions(_outcomes(kinds, count, args.seed)) if kinds else []
     lines += [] if args.only in _KINDS else of_planning(3 if args.quick else 7)
     print(*as_table(lines), sep="\n")
     if args.store:
@@ -78,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _outcomes(kinds: Sequence[str], settings: int, seed: int) -> Iterator[Outcome]:
-    """In turns, each told on stderr as it is there: a regression may take seconds."""
+    """Outcomes of the kinds in turn, each also printed to stderr: a regression may take seconds."""
     for number in range(settings):
         one = _KINDS[kinds[number % len(kinds)]][1](seed + number)
         print(
@@ -91,12 +95,12 @@ def _outcomes(kinds: Sequence[str], settings: int, seed: int) -> Iterator[Outcom
 
 
 def of_predictions(outcomes: Iterator[Outcome]) -> list[Line]:
-    """Of each kind, how far off predictions are, and how far too low."""
-    found: dict[str, list[Outcome]] = defaultdict(list)
+    """Prediction errors of each kind."""
+    by_kind: dict[str, list[Outcome]] = defaultdict(list)
     for one in outcomes:
-        found[one.kind].append(one)
+        by_kind[one.kind].append(one)
     lines = []
-    for kind, some in found.items():
+    for kind, some in by_kind.items():
         of = _KINDS[kind][0]
         off = tuple(100 * abs(one.error) for one in some)
         near = tuple(100.0 if error <= 5 else 0.0 for error in off)
@@ -104,7 +108,7 @@ def of_predictions(outcomes: Iterator[Outcome]) -> list[Line]:
         took = tuple(one.predict_us for one in some)
         share = sum(near) / len(near)
         lines += [
-            Line(f"plans_{kind}_error", f"{of}: counted tensors, prediction off by", "%", off, 1),
+            Line(f"plans_{kind}_error", f"{of}: counted tensors, prediction error", "%", off, 1),
             Line(
                 f"plans_{kind}_within",
                 f"{of}: counted tensors, within 5 %",
@@ -123,7 +127,7 @@ def of_predictions(outcomes: Iterator[Outcome]) -> list[Line]:
 
 
 def of_planning(rounds: int) -> list[Line]:
-    """CPU time of a whole suggestion: what fits, the alternatives, the largest batch."""
+    """CPU time of `kgops suggest`: fitting options, alternatives, largest batch."""
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as name:
         return [
             Line(f"plans_{workload}_ms", f"planning {what} takes", "ms", _planned(workload, job, rounds), 50)

@@ -1,8 +1,8 @@
-"""Test MRR after the same training by kgops and by PyKEEN: same model, loss, optimizer, epochs, seeds.
+"""Test MRR of kgops and PyKEEN after training with equal model, loss, optimizer, epochs and seeds.
 
     python -m benchmarks.quality --dataset kinships [--epochs 20] [--seeds 3]
 
-PyKEEN runs with the matrix product patched into its scores, which changes its speed and not its numbers.
+PyKEEN runs with the matrix product patched into its scores, which changes its speed and not its results.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def train_kgops(graph: Graph, config: ConvEConfig, settings: TrainSettings) -> O
 
 
 def train_pykeen(graph: Graph, config: ConvEConfig, settings: TrainSettings) -> Outcome:
-    """PyKEEN's LCWA loop; what it learned is ranked by our evaluator, which ranks as its own does."""
+    """PyKEEN's LCWA loop, evaluated by our evaluator, whose ranks equal PyKEEN's."""
     from pykeen.losses import BCEWithLogitsLoss
     from pykeen.models import ConvE as PykeenConvE
     from pykeen.training import LCWATrainingLoop
@@ -89,7 +89,7 @@ def _judged(graph: Graph, model: ConvE, took: float) -> Outcome:
 
 
 class Silent:
-    """Keeps the options, and lets the rest of what training says go by."""
+    """A reporter that keeps only the applied options."""
 
     def __init__(self) -> None:
         self.options: dict[str, tuple[Any, str | None]] = {}
@@ -128,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         graph = read_graph(*(args.data / f"{split}.txt" for split in ("train", "valid", "test")))
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.embedding_dim)
-    found: dict[str, list[Outcome]] = {"kgops": [], "PyKEEN, patched": []}
+    results: dict[str, list[Outcome]] = {"kgops": [], "PyKEEN, patched": []}
     for seed in range(args.seeds):
         settings = TrainSettings(
             epochs=args.epochs,
@@ -140,7 +140,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         for name, train in (("kgops", train_kgops), ("PyKEEN, patched", train_pykeen)):
             outcome = train(graph, config, settings)
-            found[name].append(outcome)
+            results[name].append(outcome)
             if not args.json:
                 print(
                     f"{name:16} seed {seed}  MRR {outcome.mrr:.4f}  Hits@10 {outcome.hits_at_10:.4f}  "
@@ -148,9 +148,9 @@ def main(argv: list[str] | None = None) -> int:
                     flush=True,
                 )
     if args.json:
-        print(json.dumps({name: [asdict(o) for o in outcomes] for name, outcomes in found.items()}))
+        print(json.dumps({name: [asdict(o) for o in outcomes] for name, outcomes in results.items()}))
         return 0
-    for name, outcomes in found.items():
+    for name, outcomes in results.items():
         print(f"{name:16} mean    MRR {mean(o.mrr for o in outcomes):.4f}")
     return 0
 

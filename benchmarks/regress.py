@@ -1,9 +1,9 @@
-"""Whether heights are learned: the small model with each architecture, on flights made for it, beside the mean.
+"""Regression quality: R² and time of the small model with each architecture, on synthetic flights.
 
     python -m benchmarks.regress [--quick] [--store]
 
-Ordinary runs, one after the other, in a home of their own. R² is that of a flight no run trained on: 0 is what always
-saying the mean height of the training flights would reach.
+The runs use a temporary home, one after the other. R² is that of a held-out flight; predicting the mean height of the
+training flights gives 0.
 """
 
 from __future__ import annotations

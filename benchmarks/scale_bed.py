@@ -1,4 +1,4 @@
-"""What the costs of a shared-out tracing are measured on: a graph, a model, some cores, and who waited for one."""
+"""Test bed for measuring the costs of a sharded TracIn run: graph, model, CPU cores and time waited for a core."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from benchmarks.spread import untrained
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
 from kgops.tracin.attribution import Scoring
-from kgops.tracin.checkpoint_set import load_point
+from kgops.tracin.checkpoint_set import load_checkpoint
 from kgops.tracin.engines import engines_for
 from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.tracin.scan import Scanner, Settings, tests_that_fit
-from kgops.tracin.shards import Pieces, Tile
+from kgops.tracin.shards import Shards, Tile
 from kgops.tracin.test_triples import TestTriple, from_graph
-from kgops.workers.tracin_shared_input import publish_order
+from kgops.workers.tracin_shared_input import publish_shared_input
 from kgops.workers.tracin_work import load_graph
 
 __all__ = ["Bed", "Quiet", "draw_graph", "on_cores", "waited"]
 
 
 class Quiet:
-    """A report that nobody hears."""
+    """A reporter that discards everything."""
 
     def progress(self, *told: object) -> None: ...
     def option(self, *told: object, **more: object) -> None: ...
@@ -41,7 +41,7 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Bed:
-    """A graph, a model that was not trained, and test triples: what is traced where costs are measured."""
+    """A graph, an untrained model and test triples for the cost measurements."""
 
     folder: Path
     job: Job
@@ -66,9 +66,9 @@ class Bed:
         }
         job = read_job({"workload": "tracin", "tracin": settings}, "a benchmark")
         graph = load_graph(job.settings)
-        point = load_point(
+        point = load_checkpoint(
             folder / "model.pt", graph, device=torch.device("cpu"), learning_rate=0.001, trust_pickle=False
-        ).point
+        ).checkpoint
         scoring = Scoring([point], {"target": TARGET, "one-to-n": ONE_TO_N}[loss], Settings())
         return cls(folder, job, graph, from_graph(graph, graph.test)[:tests], scoring, top_k)
 
@@ -76,29 +76,29 @@ class Bed:
     def step(self) -> int:
         """Tests whose factors are kept at once."""
         settings = self.scoring.settings
-        return tests_that_fit(engines_for(self.scoring.points, self.scoring.loss, settings), settings, 4)
+        return tests_that_fit(engines_for(self.scoring.checkpoints, self.scoring.loss, settings), settings, 4)
 
     def chunks(self, tile: int) -> list[list[TestTriple]]:
         return [self.tests[first : first + tile] for first in range(0, len(self.tests), tile)]
 
-    def pieces(self, name: str, cut: Cut) -> Pieces:
-        """As a run plans them, but cut as asked."""
+    def shards(self, name: str, cut: Cut) -> Shards:
+        """Shards as a run plans them, but with this cut."""
         tiles = [Tile.of(place, chunk) for place, chunk in enumerate(self.chunks(cut.tile))]
-        pieces = Pieces.plan(self.folder / name, tiles, cut.shares, self.top_k)
-        publish_order(pieces.folder, self.job, self.graph)
-        return pieces
+        shards = Shards.plan(self.folder / name, tiles, cut.shares, self.top_k)
+        publish_shared_input(shards.folder, self.job, self.graph)
+        return shards
 
     def ids(self, tests: int) -> torch.Tensor:
         return torch.tensor([test.ids for test in self.tests[:tests]])
 
     def scanner(self) -> Scanner:
         return Scanner(
-            self.scoring.points, self.scoring.loss, self.graph.train, settings=self.scoring.settings
+            self.scoring.checkpoints, self.scoring.loss, self.graph.train, settings=self.scoring.settings
         )
 
 
 def draw_graph(folder: Path, entities: int, relations: int, trains: int, tests: int, seed: int = 0) -> Path:
-    """A folder with train.txt and test.txt of triples at random."""
+    """Writes train.txt and test.txt with random triples."""
     draw = random.Random(seed)
     for name, many in (("train", trains), ("test", tests)):
         rows: dict[tuple[int, int, int], None] = {}
@@ -110,7 +110,7 @@ def draw_graph(folder: Path, entities: int, relations: int, trains: int, tests: 
 
 @contextlib.contextmanager
 def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """This process and whom it starts, with one thread here."""
+    """Pins this process and its children to cores, with one thread here."""
     before, threads = os.sched_getaffinity(0), torch.get_num_threads()
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(1)
@@ -122,7 +122,7 @@ def on_cores(cores: Sequence[int]) -> Iterator[None]:
 
 
 def waited(pid: int) -> float:
-    """Seconds that its first thread could have run and had no core; nothing where no kernel tells."""
+    """Seconds that the process's first thread waited for a core; 0 if the kernel does not tell."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):

@@ -1,6 +1,6 @@
-"""What each step of a shared-out tracing costs here, measured on the house's own code, one core at a time.
+"""Measures the cost of each step of a sharded TracIn run with kgops' code, one core at a time.
 
-Seconds are those of the clock less those that a process waited for a core, so that others' work tells little.
+Seconds are wall-clock time without the time that a process waited for a core, so other processes disturb little.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from benchmarks.scale_bed import Bed, Quiet, on_cores, waited
 from benchmarks.simulation import Costs, Cut
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
-from kgops.tracin.attribution import trace
+from kgops.tracin.attribution import attribute_tests
 from kgops.tracin.engines import engines_for
-from kgops.tracin.finished_tests import Part, Parts
+from kgops.tracin.finished_tests import FinishedTest, FinishedTests
 from kgops.tracin.influence_files import csv_file, json_file
 from kgops.tracin.results import Names, Table
 from kgops.tracin.scan import Scanner, Share, Sink, TopTriples
-from kgops.tracin.shards import MERGED_AT_ONCE, Piece, Pieces, merge_into
+from kgops.tracin.shards import MERGED_AT_ONCE, Shard, Shards, merge_into
 from kgops.tracin.test_triples import TestTriple
 from kgops.workers.tracin_shard_worker import DEVICE, FOLDER
-from kgops.workers.tracin_shared_input import job_file, publish_order
+from kgops.workers.tracin_shared_input import job_file, publish_shared_input
 from kgops.workers.tracin_work import load_graph
 
 __all__ = ["measure"]
 
-_ORDERED = 2_000_000  # triples whose order is timed: a cost for each is told best by many
+_ORDERED = 2_000_000  # triples whose ordering is timed; many give a precise cost per triple
 _SCORED = (2048, 4096, 8192)  # triples of the shares whose scoring is timed
 _MORE = 1_500_000  # triples that a process loads beside those of the graph
 _ROUNDS = 3
@@ -63,10 +63,10 @@ def measure(
 
 
 def _starting(bed: Bed, more: int, times: int) -> dict[str, float]:
-    """Of a process that finds nothing to do: seconds without triples, seconds and bytes for each of them; and seconds
-    to read one as text, which those do that nobody has read the graph for."""
+    """Cost of a process without work: seconds without triples, seconds and bytes for each of them; and seconds
+    to read one as text, if no other process has read the graph."""
     few = [_started(bed, bed.job, bed.graph, f"few-{n}") for n in range(times)]
-    if not more:  # of a graph as large as this one nothing else has to be told
+    if not more:  # without a larger graph there is no cost per triple
         return {"start_s": min(took for took, _ in few), "load_s": 0.0, "text_s": 0.0, "triple_bytes": 0.0}
     job, begun = _larger(bed, more), time.process_time()
     graph = load_graph(job.settings)
@@ -86,7 +86,7 @@ def _starting(bed: Bed, more: int, times: int) -> dict[str, float]:
 
 
 def _larger(bed: Bed, more: int) -> Job:
-    """The same of a graph with more triples."""
+    """The job on a graph with more triples."""
     entities, relations = bed.graph.entities.labels, bed.graph.relations.labels
     file = bed.folder / "more.txt"
     with file.open("w") as out:
@@ -100,34 +100,34 @@ def _larger(bed: Bed, more: int) -> Job:
 
 def _started(bed: Bed, job: Job, graph: Graph, name: str) -> tuple[float, float]:
     """Seconds until it is ready to look for a piece, and bytes at its peak."""
-    pieces = Pieces.plan(bed.folder / name, [], 1, bed.top_k)
-    publish_order(pieces.folder, job, graph)
-    command, environment = _hand(pieces)
+    shards = Shards.plan(bed.folder / name, [], 1, bed.top_k)
+    publish_shared_input(shards.folder, job, graph)
+    command, environment = _hand(shards)
     begun, peak_kib, waits = time.time(), 0, [(0.0, 0.0)]
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as worker:
         while worker.poll() is None:
             waits.append((time.time(), waited(worker.pid)))
-            # What the kernel says of it in the end has our own peak in it, from before it was another program.
+            # The kernel's final peak includes ours, from before exec.
             found = re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{worker.pid}/status").read_text())
             peak_kib = max(peak_kib, int(found[1])) if found else peak_kib
             time.sleep(0.01)
     if worker.returncode != 0:
         raise RuntimeError(f"the worker ended with {worker.returncode}")
-    ready = max(json.loads(line)["at"] for line in (pieces.folder / "hand.jsonl").read_text().splitlines())
+    ready = max(json.loads(line)["at"] for line in (shards.folder / "hand.jsonl").read_text().splitlines())
     waiting = max(seconds for at, seconds in waits if at <= ready)
     return ready - begun - waiting, peak_kib * 1024
 
 
-def _hand(pieces: Pieces) -> tuple[list[str], dict[str, str]]:
+def _hand(shards: Shards) -> tuple[list[str], dict[str, str]]:
     """The command of a worker for these pieces, and its environment."""
     own = {
-        FOLDER: str(pieces.folder),
+        FOLDER: str(shards.folder),
         DEVICE: "cpu",
-        "KGOPS_EVENTS": str(pieces.folder / "hand.jsonl"),
+        "KGOPS_EVENTS": str(shards.folder / "hand.jsonl"),
         "KGOPS_SETTINGS": "{}",
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-P", "-m", "kgops.workers.tracin_shards", str(job_file(pieces.folder))]
+    command = [sys.executable, "-P", "-m", "kgops.workers.tracin_shards", str(job_file(shards.folder))]
     return command, {**os.environ, **own}
 
 
@@ -147,59 +147,61 @@ def _scoring(bed: Bed, rounds: int) -> tuple[float, float, float]:
             )
             rows.append([trains, trains * tests])
     make_s, pair_s = _fit(rows, took)
-    engine = engines_for(bed.scoring.points, bed.scoring.loss, bed.scoring.settings)[0]
+    engine = engines_for(bed.scoring.checkpoints, bed.scoring.loss, bed.scoring.settings)[0]
     return make_s, pair_s, _best(lambda: engine.keep(bed.ids(most)), rounds) / most
 
 
 def _test_bytes(bed: Bed) -> float:
-    engine = engines_for(bed.scoring.points, bed.scoring.loss, bed.scoring.settings)[0]
+    engine = engines_for(bed.scoring.checkpoints, bed.scoring.loss, bed.scoring.settings)[0]
     shared = 0 if bed.scoring.loss.kind == "target" else bed.graph.num_entities
-    return 4.0 * (engine.numbers_each_test - shared)
+    return 4.0 * (engine.floats_per_test - shared)
 
 
 def _ordering(bed: Bed, many: int) -> float:
     """What a process does whenever it comes to another tile, for each training triple."""
     train, scoring = _drawn(bed.graph, many), bed.scoring
-    return _best(lambda: Scanner(scoring.points, scoring.loss, train, settings=scoring.settings), 2) / many
+    return (
+        _best(lambda: Scanner(scoring.checkpoints, scoring.loss, train, settings=scoring.settings), 2) / many
+    )
 
 
 def _publishing(bed: Bed) -> dict[str, float]:
     """Pieces as they are: a few tests, and all; each published once, then read and merged into another."""
     rows, published, read, sizes, merged = [], [], [], [], []
     for tests in (max(1, len(bed.tests) // 8), len(bed.tests)):
-        pieces = bed.pieces(f"published-{tests}", Cut(tests, MERGED_AT_ONCE, tests))
-        some = list(pieces)
+        shards = bed.shards(f"published-{tests}", Cut(tests, MERGED_AT_ONCE, tests))
+        some = list(shards)
         sinks = [_ranked(bed, tests, seed) for seed in range(len(some))]
         times = [
-            _seconds(lambda: pieces.publish(piece, sink))  # noqa: B023  called at once
-            for piece, sink in zip(some, sinks, strict=True)
+            _seconds(lambda: shards.publish(shard, sink))  # noqa: B023  called at once
+            for shard, sink in zip(some, sinks, strict=True)
         ]
         published.append(median(times))
         onto = _ranked(bed, tests, len(some))
-        again = _seconds(lambda: merge_into(onto, [pieces.read(piece) for piece in some], bed.top_k))  # noqa: B023  called at once
+        again = _seconds(lambda: merge_into(onto, [shards.read(shard) for shard in some], bed.top_k))  # noqa: B023  called at once
         read.append(again / len(some))
-        merged.append((pieces, some[0]))
+        merged.append((shards, some[0]))
         rows.append([1, 2 * bed.top_k * tests])
-        sizes.append((pieces.folder / f"{some[0].name}.pt").stat().st_size)
-    pieces, piece = merged[-1]
+        sizes.append((shards.folder / f"{some[0].name}.pt").stat().st_size)
+    shards, shard = merged[-1]
     scores = rows[-1][1]
     return {
         **dict(zip(("publish_s", "publish_score_s"), _fit(rows, published), strict=True)),
         **dict(zip(("read_s", "read_score_s"), _fit(rows, read), strict=True)),
         "piece_bytes": max(0.0, sizes[-1] - 12.0 * scores),
-        "look_s": _best(lambda: [pieces.is_published(piece) for _ in range(1000)], 3) / 1000,
-        "claim_s": _best(lambda: _claim(pieces, piece, 200), 3) / 200,
+        "look_s": _best(lambda: [shards.is_published(shard) for _ in range(1000)], 3) / 1000,
+        "claim_s": _best(lambda: _claim(shards, shard, 200), 3) / 200,
     }
 
 
-def _claim(pieces: Pieces, piece: Piece, times: int) -> None:
+def _claim(shards: Shards, shard: Shard, times: int) -> None:
     for _ in range(times):
-        with pieces.claimed(piece):
+        with shards.claimed(shard):
             pass
 
 
 def _ranked(bed: Bed, tests: int, seed: int) -> TopTriples:
-    """What a piece may have found."""
+    """A random ranking as a shard may produce it."""
     sink = TopTriples(bed.top_k)
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randperm(len(bed.graph.train), generator=draw)[: 4 * bed.top_k]
@@ -214,14 +216,14 @@ def _results(bed: Bed, rounds: int) -> dict[str, float]:
 
     def scorer(train: torch.Tensor, tests: torch.Tensor, sink: Sink, *rest: Any) -> None:
         assert isinstance(sink, TopTriples)
-        sink.found = ready.found
+        sink.rankings = ready.rankings
 
-    def keep(number: int) -> Parts:
-        parts = Parts(bed.folder / f"parts-{number}")
+    def keep(number: int) -> FinishedTests:
+        parts = FinishedTests(bed.folder / f"parts-{number}")
         none: Callable[[], bool] = lambda: False  # noqa: E731  typed in place
-        trace(
-            scorer, bed.graph.train, bed.tests, parts, top_k=bed.top_k, near=None,
-            report=Quiet(), stop_requested=none, when_done=lambda parts: None,
+        attribute_tests(
+            scorer, bed.graph.train, bed.tests, parts, top_k=bed.top_k, neighbourhood=None,
+            report=Quiet(), stop_requested=none, on_finished=lambda parts: None,
         )  # fmt: skip
         return parts
 
@@ -238,7 +240,7 @@ def _results(bed: Bed, rounds: int) -> dict[str, float]:
     }
 
 
-def _write(names: tuple[Path, Path], table: Table, pairs: Sequence[tuple[TestTriple, Part]]) -> None:
+def _write(names: tuple[Path, Path], table: Table, pairs: Sequence[tuple[TestTriple, FinishedTest]]) -> None:
     with csv_file(names[0], table) as to_csv, json_file(names[1], table, {}, of_many=True) as to_json:
         for test, part in pairs:
             to_csv(test, part)
@@ -246,7 +248,7 @@ def _write(names: tuple[Path, Path], table: Table, pairs: Sequence[tuple[TestTri
 
 
 def _crowd(bed: Bed, rounds: int, other: int) -> float:
-    """How much longer scoring takes while the other core scores too."""
+    """Slowdown of scoring while the other core scores too."""
     scanner, ids = bed.scanner(), bed.ids(len(bed.tests))
 
     def score() -> None:
@@ -254,12 +256,12 @@ def _crowd(bed: Bed, rounds: int, other: int) -> float:
 
     score()
     alone = _best(score, rounds)
-    pieces = bed.pieces("neighbour", Cut(len(bed.tests), 64, bed.step))
-    command, environment = _hand(pieces)
+    shards = bed.shards("neighbour", Cut(len(bed.tests), 64, bed.step))
+    command, environment = _hand(shards)
     neighbour = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
     try:
         os.sched_setaffinity(neighbour.pid, [other])
-        while not next(pieces.folder.glob("*.pt"), None) and neighbour.poll() is None:
+        while not next(shards.folder.glob("*.pt"), None) and neighbour.poll() is None:
             time.sleep(0.05)
         beside: list[float] = []
         while neighbour.poll() is None and len(beside) < rounds:
@@ -277,7 +279,7 @@ def _drawn(graph: Graph, many: int) -> torch.Tensor:
 
 
 def _fit(rows: Sequence[Sequence[float]], took: Sequence[float]) -> tuple[float, float]:
-    """Two costs, neither below nothing, that explain the times as shares of themselves."""
+    """Least-squares fit of two non-negative costs, by relative error."""
     weighed, ones = np.array(rows) / np.array(took)[:, None], np.ones(len(took))
     both = np.linalg.lstsq(weighed, ones, rcond=None)[0]
     if min(both) >= 0:
@@ -292,7 +294,7 @@ def _best(what: Callable[[], object], rounds: int) -> float:
 
 
 def _seconds(what: Callable[[], object]) -> float:
-    """Without what others made it wait for the core."""
+    """Seconds without the time waited for the core."""
     begun, waiting = time.perf_counter(), waited(os.getpid())
     what()
     return time.perf_counter() - begun - (waited(os.getpid()) - waiting)

@@ -1,11 +1,10 @@
-"""What a TracIn run on many GPUs would take: by simulation, from costs measured here and checked here.
+"""Simulates a TracIn run on many GPUs, from costs measured and checked on this machine.
 
     python -m benchmarks.scale_out [--data DIR] [--measure FILE]
 
-Costs are measured on this machine by the house's own code, over DIR's train.txt and test.txt or a graph at random;
-then TracIn runs by one and by two processes are predicted from them and done, cut in several ways; then the large one
-is simulated. `--measure FILE` only measures, and keeps the costs there; `--costs FILE` takes them from there.
-Assumed, not measured: how fast a GPU is, and the file system that they share.
+Costs are measured with kgops' code on DIR's train.txt and test.txt or a random graph. TracIn runs by one and by two
+processes, with several cuts, check the predictions; then the large run is simulated. `--measure FILE` only measures
+and writes the costs; `--costs FILE` reads them. The speed of a GPU and of the shared file system are assumed.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from benchmarks.scale_bed import Bed, Quiet, draw_graph, on_cores, waited
 from benchmarks.scale_costs import measure
 from benchmarks.simulation import Case, Costs, Cut, Fleet, Outcome, simulate
 from kgops.jobs.numbers import finite_number
-from kgops.tracin.attribution import trace
-from kgops.tracin.finished_tests import Parts
+from kgops.tracin.attribution import attribute_tests
+from kgops.tracin.finished_tests import FinishedTests
 from kgops.tracin.scan import Settings
-from kgops.tracin.shards import shares_for
-from kgops.workers.tracin_parallel import LocalHands, SpreadScorer
+from kgops.tracin.shards import shards_per_tile
+from kgops.workers.tracin_parallel import LocalProcesses, SpreadScorer
 
 __all__ = ["LARGE", "main", "predicted", "took"]
 
@@ -72,8 +71,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--measure", type=Path, metavar="FILE", help="measure, keep the costs there, and end")
     parser.add_argument("--costs", type=Path, metavar="FILE", help="costs as --measure has kept them")
     parser.add_argument("--gpu", type=finite_number, default=200, help="a GPU's speed in cores (assumed)")
-    parser.add_argument("--entities", type=int, default=10_000_000, help="of the large graph (assumed)")
-    parser.add_argument("--checkpoints", type=int, default=10, help="of the large tracing (assumed)")
+    parser.add_argument(
+        "--entities", type=int, default=10_000_000, help="entities of the large graph (assumed)"
+    )
+    parser.add_argument("--checkpoints", type=int, default=10, help="checkpoints of the large run (assumed)")
     parser.add_argument(
         "--bandwidth", type=finite_number, default=5, help="GB/s of the file system (assumed)"
     )
@@ -90,7 +91,7 @@ def _bed(folder: Path, args: argparse.Namespace) -> Bed:
 
 
 def check(bed: Bed, costs: Costs, rounds: int) -> list[Line]:
-    """How far predictions are from what TracIn runs take here; in turns, so that a slower hour slows all."""
+    """Errors of predicted times against TracIn runs here; interleaved, so that noise affects all of them."""
     tests, lines = len(bed.tests), []
     cuts = [Cut(tests, 8, bed.step), Cut(tests, 32, bed.step), Cut(-(-tests // 4), 8, bed.step)]
     workers = (1, 2) if len(os.sched_getaffinity(0)) > 1 else (1,)
@@ -111,15 +112,15 @@ def check(bed: Bed, costs: Costs, rounds: int) -> list[Line]:
 
 def predicted(bed: Bed, cut: Cut, workers: int, costs: Costs) -> float:
     """Seconds of a TracIn run here, until the last tile is merged."""
-    case = Case(len(bed.graph.train), len(bed.tests), bed.top_k, len(bed.scoring.points))
+    case = Case(len(bed.graph.train), len(bed.tests), bed.top_k, len(bed.scoring.checkpoints))
     fleet = Fleet((1.0,) * workers, handing="claims", merging="beside")
     return simulate(case, cut, fleet, replace(costs, write_s=0.0)).seconds
 
 
 def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
     """Seconds that it really takes, on as many cores, less those that its workers waited for a core."""
-    pieces = bed.pieces(name, cut)
-    parts = Parts(pieces.folder / "parts")
+    shards = bed.shards(name, cut)
+    parts = FinishedTests(shards.folder / "parts")
     cores = sorted(os.sched_getaffinity(0))[:workers]
     waiting: dict[int, float] = {}
 
@@ -130,25 +131,25 @@ def took(bed: Bed, cut: Cut, workers: int, name: str) -> float:
 
     with on_cores(cores):
         begun = time.perf_counter()
-        with LocalHands(pieces, ["cpu"] * workers) as hands:
-            scorer = SpreadScorer(pieces, hands)
+        with LocalProcesses(shards, ["cpu"] * workers) as processes:
+            scorer = SpreadScorer(shards, processes)
             for chunk in bed.chunks(cut.tile):
-                trace(
-                    scorer, bed.graph.train, chunk, parts, top_k=bed.top_k, near=None,
-                    report=Quiet(), stop_requested=look, when_done=lambda parts: None,
+                attribute_tests(
+                    scorer, bed.graph.train, chunk, parts, top_k=bed.top_k, neighbourhood=None,
+                    report=Quiet(), stop_requested=look, on_finished=lambda parts: None,
                 )  # fmt: skip
             seconds = time.perf_counter() - begun
-    # They share what there is to do: what one had to wait the other did meanwhile.
+    # Workers share the work: while one waited, the other worked.
     return seconds - sum(waiting.values()) / workers
 
 
 # --- the large one --------------------------------------------------------------------------------
 
 
-def ways(costs: Costs, args: argparse.Namespace) -> dict[str, tuple[Cut, Fleet]]:
-    """As it is cut and handed out today, and then one change after the other."""
+def variants(costs: Costs, args: argparse.Namespace) -> dict[str, tuple[Cut, Fleet]]:
+    """The current setup, then one change after the other."""
     shared = {"latency_s": args.latency / 1000, "bandwidth": args.bandwidth * 1e9}
-    shares, speeds = shares_for(LARGE.trains, _TILE), (args.gpu,)
+    shares, speeds = shards_per_tile(LARGE.trains, _TILE), (args.gpu,)
     room = Settings().test_mib * 2**20
     each = costs.test_bytes + (0 if args.loss == "target" else 4 * args.entities)
     step = min(_TILE, max(1, int(room / (each * args.checkpoints))))
@@ -174,10 +175,10 @@ def _large(costs: Costs, args: argparse.Namespace) -> list[str]:
         f"{args.entities:,} entities; assumed: a GPU is "
         f"{args.gpu:g} cores of these, the file system gives {args.bandwidth:g} GB/s and answers in "
         f"{args.latency:g} ms",
-        "| way | workers | hours | scoring | published | next to scoring most goes to |",
+        "| setup | workers | hours | scoring | published | next to scoring most goes to |",
         "|---|---|---|---|---|---|",
     ]
-    for name, (cut, fleet) in ways(costs, args).items():
+    for name, (cut, fleet) in variants(costs, args).items():
         for many in (1, 8, 64, 512):
             out = simulate(case, cut, replace(fleet, speeds=fleet.speeds * many), costs)
             lines.append(_row(name, many, out))
@@ -194,7 +195,7 @@ def _row(name: str, many: int, out: Outcome) -> str:
     gone = f"{most}, {out.spent[most] / 3600:.2f} h"
     return (
         f"| {name} | {many} | {out.seconds / 3600:.2f} | {out.efficiency:.0%} "
-        f"| {out.pieces:,} files, {out.bytes_published / 1e9:,.0f} GB | {gone} |"
+        f"| {out.shards:,} files, {out.bytes_published / 1e9:,.0f} GB | {gone} |"
     )
 
 

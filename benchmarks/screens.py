@@ -1,4 +1,4 @@
-"""`python -m benchmarks.screens`: what screens cost: to open, to leave open, over SSH, per key; a million-line log."""
+"""`python -m benchmarks.screens`: cost of the screens: opening, idling, bytes sent, key latency, a million-line log."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def moving(home: Home, seconds: float, gpus: Gpus) -> list[Line]:
 
 
 def keys(home: Home, presses: int) -> list[Line]:
-    """From a key to the row it moves the cursor to, among ended runs: no report of another paints those."""
+    """Time from a key to the painted cursor row, among ended runs, which other runs' reports do not repaint."""
     took = []
     with screens(home) as screen:
         screen.until(b"ended-1")
@@ -137,7 +137,7 @@ def keys(home: Home, presses: int) -> list[Line]:
 
 
 def log(home: Home, rounds: int, count: int = 1_000_000) -> list[Line]:
-    """Of a million lines, from a key to the terminal, each time in screens that never showed a run before."""
+    """Log of a million lines: time from a key to the terminal, in new screens each time."""
     _launch(home, "long-log", "pass")
     _until_ended(home, _count(home))
     _write_log(home, count)
@@ -185,7 +185,7 @@ def log(home: Home, rounds: int, count: int = 1_000_000) -> list[Line]:
             300,
         ),
         Line("screens_log_found_cpu", "the same: CPU", "ms", tuple(found_cpu)),
-        Line("screens_log_memory", "memory that all this took, with the run's page", "MB", tuple(memory)),
+        Line("screens_log_memory", "memory of the log, with the run's page", "MB", tuple(memory)),
     ]
 
 
@@ -208,7 +208,7 @@ def _write_log(home: Home, count: int) -> None:
 
 @contextmanager
 def _running(home: Home, count: int, *, every_s: float, gpus: Gpus | None = None) -> Iterator[None]:
-    """Runs that report progress, a rate and a metric, and go on until this is over."""
+    """Runs that report progress, a rate and a metric until the benchmark ends."""
     code = (
         "import json, math, os, time\n"
         "fd = os.open(os.environ['KGOPS_EVENTS'], os.O_WRONLY | os.O_APPEND)\n"
@@ -237,7 +237,7 @@ def _running(home: Home, count: int, *, every_s: float, gpus: Gpus | None = None
 
 
 def _launch(home: Home, label: str, code: str, *, gpu: str | None = None, gpus: Gpus | None = None) -> None:
-    """Through the command, since its process may see GPUs that this one does not."""
+    """Starts runs with the command, whose process may see GPUs that this one does not."""
     import subprocess
 
     on = ["--gpu", gpu, "--gpu-memory", "6000"] if gpu is not None else []

@@ -1,6 +1,6 @@
-"""A TracIn run by many processes, played through event by event: when each piece is begun, published and merged.
+"""Discrete-event simulation of a TracIn run by many processes: when each shard starts, is published and merged.
 
-The rules are those of `kgops.tracin.shards` and of who works on them; what each step costs is given.
+It follows the rules of `kgops.tracin.shards` and its workers; the costs of the steps are given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 __all__ = ["Case", "Costs", "Cut", "Fleet", "Outcome", "simulate"]
 
-LOOK_S = 0.05  # between two looks of whoever merges
+POLL_S = 0.05  # poll interval of the merging process
 SCORE_BYTES, ID_BYTES = 4, 8  # of what is kept of a pair
 
 Handing = Literal["claims", "numbers", "asked"]
@@ -24,22 +24,22 @@ Merging = Literal["beside", "after", "workers"]
 class Costs:
     """Seconds, of one core of the machine where they were measured."""
 
-    start_s: float  # a process, until it looks for a piece of a graph without triples
+    start_s: float  # start of a process on a graph without triples
     load_s: float  # more, for each training triple that another process has read
     text_s: float  # for each that it has to read as text
     order_s: float  # for each training triple, whenever a process begins another tile
     keep_s: float  # the factors of a test triple at a checkpoint
     make_s: float  # those of a training triple, for each step of test triples
     pair_s: float  # their product, ranked
-    look_s: float  # is a piece published?
+    look_s: float  # is a shard published?
     claim_s: float
-    publish_s: float  # a piece without scores
+    publish_s: float  # a shard without scores
     publish_score_s: float  # more, for each score kept
     read_s: float
     read_score_s: float  # a score read and merged
     part_s: float  # a merged score made the result of its test triple, in `parts/`
     write_s: float  # a row of the files for people
-    piece_bytes: float  # of a piece without scores
+    piece_bytes: float  # of a shard without scores
     row_bytes: float  # of the files for people
     test_bytes: float  # of what is kept of a test triple and checkpoint, beside a number for each entity under one-to-n
     triple_bytes: float  # of a process's memory, for each training triple
@@ -71,8 +71,8 @@ class Cut:
 class Fleet:
     """`speeds` of the workers' devices, as cores of the measured machine; their CPUs are like its own.
 
-    `handing`: each takes what nobody has claimed, has its pieces by number, or is given one after the other.
-    `merging`: by one process beside the workers, by one after them all, or by whoever publishes a tile's last piece.
+    `handing`: a worker claims shards, has shards by number, or is given one after the other.
+    `merging`: by a process beside the workers, by a process after them, or by the worker of a tile's last shard.
     """
 
     speeds: tuple[float, ...]
@@ -85,11 +85,11 @@ class Fleet:
 
 @dataclass
 class Outcome:
-    """`spent` says where the time went, as seconds that add up to `seconds`: of workers the mean."""
+    """`spent` splits `seconds` by activity; for workers it is their mean."""
 
     seconds: float
     spent: dict[str, float]
-    pieces: int
+    shards: int
     bytes_published: float
     bytes_moved: float
     merged_s: float  # of work in merging and writing, wherever it is done
@@ -109,33 +109,33 @@ def simulate(case: Case, cut: Cut, fleet: Fleet, costs: Costs) -> Outcome:
 
 
 class _Event(NamedTuple):
-    """Tuples compare fast; of two at the same time the one made first is the first."""
+    """Events of equal time are ordered by creation; tuples compare fast."""
 
     at: float
     made: int
     kind: str
     who: int
-    piece: int
+    shard: int
 
 
 class _Play:
     def __init__(self, case: Case, cut: Cut, fleet: Fleet, costs: Costs) -> None:
         self.case, self.cut, self.fleet, self.costs = case, cut, fleet, costs
         self.tiles = cut.tiles(case.tests)
-        self.pieces = len(self.tiles) * cut.shares
+        self.shards = len(self.tiles) * cut.shares
         self.events: list[_Event] = []
         self.made = 0
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.last_tile: dict[int, int] = {}
-        self.come_to: dict[int, int] = {}  # the place of who claims
-        self.turns = self._turns()
+        self.come_to: dict[int, int] = {}  # position of each claiming worker
+        self.assigned = self._assigned()
         self.next = 0  # of those handed out in their order
         self.busy = 0
         self.moved = 0.0
         self.disk_free = 0.0
-        self.published: Counter[int] = Counter()  # pieces of each tile
+        self.published: Counter[int] = Counter()  # shards of each tile
         self.tile_now = 0  # that is being merged
-        self.merged = 0  # pieces of it
+        self.merged = 0  # its merged shards
         self.merging_until = 0.0
         self.merged_s = 0.0
         self.ends: list[float] = []
@@ -162,14 +162,14 @@ class _Play:
             spent["one process writes"] = self._write_s(self.case.tests)
             self.merged_s += spent["one process writes"]
             seconds = max(workers_end, merged) + spent["one process writes"]
-        size = self.costs.piece_bytes * self.pieces + self._kept_bytes(self.case.tests) * self.cut.shares
-        return Outcome(seconds, spent, self.pieces, size, self.moved, self.merged_s)
+        size = self.costs.piece_bytes * self.shards + self._kept_bytes(self.case.tests) * self.cut.shares
+        return Outcome(seconds, spent, self.shards, size, self.moved, self.merged_s)
 
     # --- workers
 
-    def _turns(self) -> list[Iterator[int]]:
+    def _assigned(self) -> list[Iterator[int]]:
         many = len(self.fleet.speeds)
-        return [iter(range(who, self.pieces, many)) for who in range(many)]
+        return [iter(range(who, self.shards, many)) for who in range(many)]
 
     def _load(self, who: int) -> float:
         """All read the graph at once."""
@@ -180,49 +180,49 @@ class _Play:
         return ready + self._spend("starting", self.costs.start_s + each * self.case.trains)
 
     def _begin(self, event: _Event) -> None:
-        piece = self._taken(event.who)
-        if piece is None:
+        shard = self._next_shard(event.who)
+        if shard is None:
             self.ends.append(event.at)
             return
         self.busy += 1
-        at = event.at + self._looked(event.who, piece)
+        at = event.at + self._looked(event.who, shard)
         case, cut = self.case, self.cut
-        tile, share = divmod(piece, cut.shares)
+        tile, share = divmod(shard, cut.shares)
         tests, speed = self.tiles[tile], self.fleet.speeds[event.who]
         trains = self._trains(share)
         is_new = self.last_tile.get(event.who) != tile
         self.last_tile[event.who] = tile
         if is_new and not self.fleet.ordered_once:
             at += self._spend("ordering for a tile", self.costs.order_s * case.trains / speed)
-        if is_new or tests > cut.step:  # what is kept of the last step alone stays for the next piece
+        if is_new or tests > cut.step:  # what is kept of the last step alone stays for the next shard
             at += self._spend("keeping tests", self.costs.keep_s * tests * case.checkpoints / speed)
         steps = -(-tests // cut.step)
         made = self.costs.make_s * trains * steps + self.costs.pair_s * trains * tests
         at += self._spend("scoring", made * case.checkpoints / speed)
-        self._at(at, "scored", event.who, piece)
+        self._at(at, "scored", event.who, shard)
 
-    def _taken(self, who: int) -> int | None:
+    def _next_shard(self, who: int) -> int | None:
         if self.fleet.handing == "numbers":
-            return next(self.turns[who], None)
-        if self.next == self.pieces:
+            return next(self.assigned[who], None)
+        if self.next == self.shards:
             return None
         self.next += 1
         return self.next - 1
 
-    def _looked(self, who: int, piece: int) -> float:
-        """Until it has a piece of its own."""
+    def _looked(self, who: int, shard: int) -> float:
+        """Seconds until the worker has a shard."""
         look, claim = self.costs.look_s + self.fleet.latency_s, self.costs.claim_s + self.fleet.latency_s
         if self.fleet.handing == "claims":  # on its way it passes those that others have done or claimed
-            passed, self.come_to[who] = piece - self.come_to.get(who, -1), piece
-            return self._spend("looking for a piece", look * passed + (claim + look) * min(self.busy, passed))
-        return self._spend("looking for a piece", look)
+            passed, self.come_to[who] = shard - self.come_to.get(who, -1), shard
+            return self._spend("looking for a shard", look * passed + (claim + look) * min(self.busy, passed))
+        return self._spend("looking for a shard", look)
 
     def _trains(self, share: int) -> int:
         trains, shares = self.case.trains, self.cut.shares
         return trains * (share + 1) // shares - trains * share // shares
 
     def _publish(self, event: _Event) -> None:
-        tile = event.piece // self.cut.shares
+        tile = event.shard // self.cut.shares
         scores = self._kept(self.tiles[tile])
         worked = event.at + self._spend(
             "publishing", self.costs.publish_s + self.costs.publish_score_s * scores
@@ -230,11 +230,11 @@ class _Play:
         size = self.costs.piece_bytes + self._kept_bytes(self.tiles[tile])
         done = self._move(worked, size)
         self._spend("file system", done - worked)
-        self._at(done, "published", event.who, event.piece)
+        self._at(done, "published", event.who, event.shard)
 
     def _published(self, event: _Event) -> None:
         self.busy -= 1
-        tile, at = event.piece // self.cut.shares, event.at
+        tile, at = event.shard // self.cut.shares, event.at
         self.published[tile] += 1
         if self.fleet.merging == "workers" and self.published[tile] == self.cut.shares:
             read = self._move(at, self.cut.shares * self._kept_bytes(self.tiles[tile]))
@@ -243,13 +243,13 @@ class _Play:
             self.merged_s += work
             at = read + self._spend("workers merge", work)
         if self.fleet.merging == "beside" and tile == self.tile_now:
-            self._at(max(at + LOOK_S / 2, self.merging_until), "merge", -1)
+            self._at(max(at + POLL_S / 2, self.merging_until), "merge", -1)
         self._at(at, "free", event.who)
 
-    # --- whoever merges
+    # --- merging
 
     def _merge(self, event: _Event) -> None:
-        """What is there of the tile it has come to; then it looks again when the next piece comes."""
+        """Merges the published shards of the current tile, then waits for the next shard."""
         if event.at < self.merging_until or self.tile_now == len(self.tiles):
             return
         tile = self.tile_now
@@ -267,7 +267,7 @@ class _Play:
         self._at(self.merging_until, "merge", -1)
 
     def _merged_after(self, at: float) -> float:
-        """By a process that is started when all pieces are there."""
+        """Merging by a process that starts when all shards are published."""
         at = self._move(at, self.case.trains * self.case.line_bytes)
         at += self.costs.start_s + self.costs.text_s * self.case.trains
         for tile, tests in enumerate(self.tiles):
@@ -276,9 +276,9 @@ class _Play:
             at = self._move(at, self.cut.shares * self._kept_bytes(tests)) + work
         return at
 
-    def _merge_s(self, tile: int, pieces: int) -> float:
+    def _merge_s(self, tile: int, shards: int) -> float:
         scores = self._kept(self.tiles[tile])
-        return self._crowded(pieces * (self.costs.read_s + self.costs.read_score_s * scores))
+        return self._crowded(shards * (self.costs.read_s + self.costs.read_score_s * scores))
 
     def _part_s(self, tile: int) -> float:
         return self._crowded(self.costs.part_s * self._kept(self.tiles[tile]))
@@ -309,6 +309,6 @@ class _Play:
     def _crowded(self, seconds: float) -> float:
         return seconds * (self.costs.crowd if len(self.fleet.speeds) > 1 else 1.0)
 
-    def _at(self, at: float, kind: str, who: int, piece: int = -1) -> None:
+    def _at(self, at: float, kind: str, who: int, shard: int = -1) -> None:
         self.made += 1
-        heapq.heappush(self.events, _Event(at, self.made, kind, who, piece))
+        heapq.heappush(self.events, _Event(at, self.made, kind, who, shard))

@@ -1,9 +1,9 @@
-"""How well the planner's roofline orders settings, on this machine's CPU or its GPU.
+"""Accuracy of the planner's roofline model in ordering settings by speed, on this machine's CPU or GPU.
 
     python -m benchmarks.speed_order [--settings 24] [--seed 1] [--store]
 
 Random trainings are timed step by step and compared with what was modelled: Kendall's tau over all pairs, the spread of
-measured over modelled, and what it costs to believe the model when options of one training are chosen by it.
+measured / modelled, and the time lost if the model chooses the options of a training.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ OPTIONS: tuple[dict[str, object], ...] = (
 
 @dataclass(frozen=True)
 class Timed:
-    training: int  # those of one number differ in options alone
+    training: int  # settings of one training differ only in options
     options: str
     modelled_s: float
     measured_s: float
@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     timed = list(_timed(here[0] if here else processor(), args.settings, args.seed))
     lines = summary(timed)
     command = f"{COMMAND} --settings {args.settings} --seed {args.seed}"
-    print(f"{here[0].title if here else 'one core of the processor'}; {quietness()}")
+    print(f"{here[0].title if here else 'one core of the CPU'}; {quietness()}")
     print(*table(lines), sep="\n")
     if args.store:
         store(lines, command)
@@ -83,7 +83,7 @@ def summary(timed: list[Timed]) -> list[Line]:
 
 
 def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float:
-    """Pairs in the same order less pairs in the other, over all; 1 is perfect order."""
+    """Kendall's tau; 1 is perfect order."""
     signs = [_sign(a[0] - b[0]) * _sign(a[1] - b[1]) for a, b in combinations(pairs, 2)]
     return sum(signs) / len(signs)
 
@@ -93,7 +93,7 @@ def _sign(x: float) -> int:
 
 
 def _regret(group: list[Timed]) -> float:
-    """As the planner decides: away from the first only for a twentieth."""
+    """The planner's rule: leaves the first options only for a gain of 5 %."""
     fastest = min(group, key=lambda one: one.modelled_s)
     chosen = fastest if fastest.modelled_s < 0.95 * group[0].modelled_s else group[0]
     return chosen.measured_s / min(one.measured_s for one in group)
@@ -106,7 +106,7 @@ def _timed(target: Target, settings: int, seed: int) -> Iterator[Timed]:
         counts = count_triples(
             [tuple(row) for row in graph.train.tolist()], [], [], graph.num_entities, graph.num_relations
         )
-        told = {
+        settings_table = {
             "dataset": "nations",
             "embedding_dim": draw.choice((32, 100, 200)),
             "output_channels": draw.choice((8, 32)),
@@ -114,7 +114,8 @@ def _timed(target: Target, settings: int, seed: int) -> Iterator[Timed]:
         batch = draw.choice((64, 256, 1024))
         jobs = [
             read_job(
-                {"workload": "train", "train": told, "options": {"batch_size": batch, **options}}, COMMAND
+                {"workload": "train", "train": settings_table, "options": {"batch_size": batch, **options}},
+                COMMAND,
             )
             for options in OPTIONS
         ]
@@ -132,7 +133,7 @@ def _shape(job: Job, counts: Counts, target: Target) -> TrainShape:
 
 
 def _steps(jobs: list[Job], graph: Graph, counts: Counts, target: Target) -> list[float]:
-    """Seconds of a step of each, the best of rounds in which they take turns."""
+    """Best seconds of a step of each setting, over interleaved rounds."""
     takers = [_taker(_shape(job, counts, target), graph) for job in jobs]
     best = [float("inf")] * len(jobs)
     for _ in range(ROUNDS):

@@ -1,11 +1,10 @@
-"""A TracIn run by two processes beside one that has one core: time, memory of each, and what the machine itself gives.
+"""TracIn run by two processes against one on one core: time, memory, and the machine's own speed-up.
 
     python -m benchmarks.spread --data DIR [--tests 2000] [--rounds 3] [--store]
 
-DIR has train.txt and test.txt. The ways take turns; each is a worker as a supervisor starts it, from nothing to its
-manifest, so loading counts. The third is two TracIn runs that know nothing of each other, each on a core of its own:
-where those slow each other down, no way of sharing the work can be twice as fast. The model is not trained: the cost of
-a TracIn run does not depend on what was learned.
+DIR has train.txt and test.txt. The variants are interleaved; each is a worker as a supervisor starts it, from start to
+its manifest, loading included. The third variant is two independent TracIn runs, each on one core: their slowdown
+limits the possible speed-up. The model is not trained: the cost of a TracIn run does not depend on the weights.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     what = f"{args.tests:,} tests, top 100"
     lines = [
         Line("spread_two", f"{what}: one process on one core / two on two", "×", tuple(ratios), 1.85, at_least=True),
-        Line("spread_given", f"{what}: what two cores give to two TracIn runs apart", "×", tuple(given)),
+        Line("spread_given", f"{what}: speed-up of two independent TracIn runs on two cores", "×", tuple(given)),
         Line("spread_alone_s", f"{what}: one process", "s", tuple(alone)),
         Line("spread_shared_s", f"{what}: two processes", "s", tuple(shared)),
         Line("spread_peak_1", "largest process, alone", "MiB", (peaks[1],)),
@@ -81,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
 def _trace(
     folder: Path, data: Path, args: argparse.Namespace, devices: int, cores: list[int]
 ) -> tuple[float, float]:
-    """Seconds, and MiB of the largest process so far."""
+    """Seconds, and peak MiB of the largest process so far."""
     begun = time.perf_counter()
     with _worker(folder, data, args, devices, cores) as worker:
         _end(worker)
@@ -89,7 +88,7 @@ def _trace(
 
 
 def _trace_apart(folder: Path, data: Path, args: argparse.Namespace, cores: list[int]) -> float:
-    """Seconds until as many whole TracIn runs as there are cores have ended, each on its own."""
+    """Seconds until independent TracIn runs, one per core, have all ended."""
     folder.mkdir()
     begun = time.perf_counter()
     workers = [_worker(folder / str(core), data, args, 1, [core]) for core in cores]

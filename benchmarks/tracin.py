@@ -1,10 +1,10 @@
-"""TracIn beside what others do, and beside one plain forward and backward pass, in one process.
+"""TracIn against other methods and against a plain forward and backward pass, in one process.
 
     python -m benchmarks.tracin --data DIR [--quick]
 
-The contenders take turns; each round gives every contender a ratio to the floor of that round, and the
-median over rounds is shown. The floor is one batched forward and backward pass over the same training
-triples, with the same loss: what any method would pay that looks at every triple's gradient once.
+The methods are interleaved; each round gives every method a ratio to the floor of that round, and the median over
+rounds is shown. The floor is one batched forward and backward pass over these training triples with this loss: the
+least that a method pays that computes every triple's gradient once.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def compare(graph: Graph, name: str, tests: int, args: argparse.Namespace) -> li
     order = (graph.train[:, 0] * graph.num_relations + graph.train[:, 1]).argsort(stable=True)
     first = len(order) // 3
     triples = graph.train[order[first : first + args.triples]]
-    asked = graph.train[torch.randperm(len(graph.train))[:tests]]
+    test_triples = graph.train[torch.randperm(len(graph.train))[:tests]]
     plain = Settings(block=args.block)
     contenders = [
         Contender("floor: plain forward + backward", plain_pass(model, loss, args.block), len(triples))
@@ -122,55 +122,59 @@ def compare(graph: Graph, name: str, tests: int, args: argparse.Namespace) -> li
     for what, settings in (("", plain), (", Gram in bf16", replace(plain, gram_dtype=torch.bfloat16))):
         if what and not args.gram_bf16:
             continue
-        peak = peak_live_bytes(partial(_all_of_ours, model, loss, asked, settings, triples))
-        ours = factored(model, loss, asked, settings)
+        peak = peak_live_bytes(partial(_all_of_ours, model, loss, test_triples, settings, triples))
+        ours = factored(model, loss, test_triples, settings)
         contenders.append(Contender(f"kgops, factored{what}", ours, len(triples), peak / MIB))
     if not args.ours_only:
-        contenders += others(graph, model, loss, asked, args)
+        contenders += others(graph, model, loss, test_triples, args)
     return measure(contenders, triples, args.rounds, name, tests)
 
 
 def _all_of_ours(
-    model: ConvE, loss: TracinLoss, asked: torch.Tensor, settings: Settings, triples: torch.Tensor
+    model: ConvE, loss: TracinLoss, test_triples: torch.Tensor, settings: Settings, triples: torch.Tensor
 ) -> None:
     """With what is computed of the tests once, which is part of the peak."""
-    factored(model, loss, asked, settings)(triples)
+    factored(model, loss, test_triples, settings)(triples)
 
 
 def others(
-    graph: Graph, model: ConvE, loss: TracinLoss, asked: torch.Tensor, args: argparse.Namespace
+    graph: Graph, model: ConvE, loss: TracinLoss, test_triples: torch.Tensor, args: argparse.Namespace
 ) -> list[Contender]:
-    few = 2 if args.quick or len(asked) > 1 else 4
+    few = 2 if args.quick or len(test_triples) > 1 else 4
     theirs, native = pykeen_model(graph, model), list(model.parameters())
 
     def far(row: torch.Tensor) -> torch.Tensor:
         scores: torch.Tensor = theirs.score_t(row[None, :2])[0]
         return scores
 
-    mine = one_by_one(native, lambda r: model(r[:1], r[1:2])[0], loss, asked)
+    mine = one_by_one(native, lambda r: model(r[:1], r[1:2])[0], loss, test_triples)
     pykeens = list(theirs.parameters())
-    found = [
+    contenders = [
         Contender("sequential, native model, tests cached", mine, few),
-        Contender("sequential, PyKEEN's model, tests cached", one_by_one(pykeens, far, loss, asked), few),
-        Contender("torch.func vmap(grad), native model", vectorised(model, loss, asked), 8),
+        Contender(
+            "sequential, PyKEEN's model, tests cached", one_by_one(pykeens, far, loss, test_triples), few
+        ),
+        Contender("torch.func vmap(grad), native model", vectorised(model, loss, test_triples), 8),
     ]
-    if len(asked) > 1:
-        again = repeated(pykeens, far, loss, asked)
-        found.append(Contender("sequential, PyKEEN's model, for each test", again, 1))
+    if len(test_triples) > 1:
+        again = repeated(pykeens, far, loss, test_triples)
+        contenders.append(Contender("sequential, PyKEEN's model, for each test", again, 1))
     for library in ("captum", "dattri"):
         if not installed(library):
             print(f"n/a: {library} is not installed (`pip install 'kgops[bench]'`)", file=sys.stderr)
     if installed("captum"):
-        found.append(
-            Contender("captum TracInCP, native model", captum_scores(model, loss, asked), 17, marginal=True)
+        contenders.append(
+            Contender(
+                "captum TracInCP, native model", captum_scores(model, loss, test_triples), 17, marginal=True
+            )
         )
     if installed("dattri"):
-        whole = dattri_scores(model, loss, asked, projected=False)
-        found.append(Contender("dattri TracIn, not projected, native", whole, 9, marginal=True))
-        if len(asked) == 1:
-            short = dattri_scores(model, loss, asked, projected=True)
-            found.append(Contender("dattri TracIn as it ships, native", short, 9, marginal=True))
-    return found
+        whole = dattri_scores(model, loss, test_triples, projected=False)
+        contenders.append(Contender("dattri TracIn, not projected, native", whole, 9, marginal=True))
+        if len(test_triples) == 1:
+            short = dattri_scores(model, loss, test_triples, projected=True)
+            contenders.append(Contender("dattri TracIn as it ships, native", short, 9, marginal=True))
+    return contenders
 
 
 def table(rows: list[Row]) -> str:

@@ -1,4 +1,4 @@
-"""What other libraries do for TracIn, as functions from training triples to (tests, trains) scores.
+"""TracIn scores of captum and dattri, as functions from training triples to (tests, trains) scores.
 
 captum and dattri are in the extra `bench`; without them their rows say so. Both see the model as a function
 of one row (head, relation row, tail), with the loss of that row, and give exact scores when asked to.
@@ -47,7 +47,7 @@ def captum_scores(model: ConvE, loss: TracinLoss, tests: torch.Tensor, batch: in
         return torch.stack([sequential.row_loss(s, row, loss) for s, row in zip(scores, rows, strict=True)])
 
     of_rows.reduction = "none"  # type: ignore[attr-defined]  # captum reads it from the function
-    wrapped, asked = _RowScores(model), query_rows(tests, model.config.inverse)
+    wrapped, test_rows = _RowScores(model), query_rows(tests, model.config.inverse)
 
     def work(triples: torch.Tensor) -> torch.Tensor:
         rows = query_rows(triples, model.config.inverse)
@@ -60,8 +60,8 @@ def captum_scores(model: ConvE, loss: TracinLoss, tests: torch.Tensor, batch: in
             batch_size=batch,
             sample_wise_grads_per_batch=False,
         )
-        found: torch.Tensor = method.influence((asked, asked))
-        return found
+        scores: torch.Tensor = method.influence((test_rows, test_rows))
+        return scores
 
     return work
 
@@ -86,15 +86,15 @@ def dattri_scores(
 
     state = {name: p.detach() for name, p in wrapped.state_dict().items()}
     task = AttributionTask(of_row, wrapped, [state])
-    asked = torch.utils.data.TensorDataset(query_rows(tests, model.config.inverse))
-    theirs = torch.utils.data.DataLoader(asked, batch_size=batch)
+    test_rows = torch.utils.data.TensorDataset(query_rows(tests, model.config.inverse))
+    theirs = torch.utils.data.DataLoader(test_rows, batch_size=batch)
 
     def work(triples: torch.Tensor) -> torch.Tensor:
         rows = torch.utils.data.TensorDataset(query_rows(triples, model.config.inverse))
         method = TracInAttributor(task, torch.ones(1), normalized_grad=False)
         if not projected:
             method.projector_kwargs = None
-        found: torch.Tensor = method.attribute(torch.utils.data.DataLoader(rows, batch_size=batch), theirs)
-        return found.t()
+        scores: torch.Tensor = method.attribute(torch.utils.data.DataLoader(rows, batch_size=batch), theirs)
+        return scores.t()
 
     return work

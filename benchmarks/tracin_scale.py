@@ -1,4 +1,4 @@
-"""How TracIn's cost grows, what a filtered batch takes, and the whole of a graph against all its tests."""
+"""Scaling of TracIn's cost, time of a filtered batch, and all training triples against all tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.measure import Line
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
-from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N, TracinLoss
 from kgops.tracin.scan import AllScores, TopTriples, scan
 
@@ -25,7 +25,7 @@ BATCH = 20
 
 
 def curves(graph: Graph, model: ConvE, rounds: int = 3) -> list[Line]:
-    """Seconds against training triples, test triples and checkpoints, and how far from a straight line."""
+    """Seconds against training triples, test triples and checkpoints, with the deviation from a straight line."""
     grown = {
         "training triples": [(n, 64, 1) for n in (1024, 2048, 4096, 8192)],
         "test triples": [(1024, n, 1) for n in (512, 1024, 2048, 4096)],
@@ -46,9 +46,15 @@ _VARIED = {"test triples": 1, "checkpoints": 2}
 
 
 def _seconds(graph: Graph, model: ConvE, trains: int, tests: int, checkpoints: int) -> float:
-    asked = graph.test[torch.arange(tests) % len(graph.test)]
+    test_triples = graph.test[torch.arange(tests) % len(graph.test)]
     begin = time.perf_counter()
-    scan([Point(model, 1.0)] * checkpoints, ONE_TO_N, graph.train[:trains], asked, TopTriples(TOP))
+    scan(
+        [TracinCheckpoint(model, 1.0)] * checkpoints,
+        ONE_TO_N,
+        graph.train[:trains],
+        test_triples,
+        TopTriples(TOP),
+    )
     return time.perf_counter() - begin
 
 
@@ -65,7 +71,7 @@ def filtered_batch(graph: Graph, model: ConvE, name: str, loss: TracinLoss, roun
         union = torch.unique(torch.cat(rows))
         between = time.perf_counter()
         sink = AllScores(len(tests), len(union), like=model.entities)
-        scan([Point(model, 1.0)], loss, graph.train[union], tests, sink)
+        scan([TracinCheckpoint(model, 1.0)], loss, graph.train[union], tests, sink)
         for i, own in enumerate(rows):
             sink.scores[i, torch.searchsorted(union, own)].abs().argsort(descending=True)
         end = time.perf_counter()
@@ -109,7 +115,7 @@ def whole(graph: Graph, model: ConvE, share: float) -> list[Line]:
     sink = TopTriples(TOP)
     report = _OnStderr()
     scan(
-        [Point(model, 1.0)],
+        [TracinCheckpoint(model, 1.0)],
         ONE_TO_N,
         graph.train,
         graph.test[:many],

@@ -1,9 +1,9 @@
-"""Training beside PyKEEN: every value that training promises, measured in one tree of processes.
+"""Training against PyKEEN: speed, memory and quality.
 
     python -m benchmarks.train --data DIR [--quick] [--store]
 
-DIR has the folders fb15k-237, wn18rr and codex-s. Each comparison runs in a process of its own, so that none finds
-another's memory or threads; within it the contenders take turns, and each round gives one ratio.
+DIR has the folders fb15k-237, wn18rr and codex-s. Each comparison runs in a new process, without another's
+memory or threads; within it the variants are interleaved, and each round gives one ratio.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def main(argv: list[str] | None = None) -> int:
         if args.only and args.only not in name:
             continue
         begun = time.perf_counter()
-        found = compare()
-        lines += found
+        measured = compare()
+        lines += measured
         print(f"{name}: {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
     print("\n".join(table(lines)))
     print(
@@ -120,7 +120,7 @@ def _step(
     rows = {row["name"]: row for row in json.loads(_run("kgops.trials.train_step", *flags))}
     ours, patched = rows[OURS], rows[PATCHED]
     over = tuple(1 / ratio for ratio in rows[FLOOR]["ratios"])
-    # PyKEEN patched and our bfloat16 are both told as ratios to our float32 step of the same round.
+    # PyKEEN patched and our bfloat16 are ratios to our float32 step of that round.
     paired = zip(patched["ratios"], rows[BF16]["ratios"], strict=True)
     low = tuple(theirs / ours_low for theirs, ours_low in paired)
     most = tuple(a / b for a, b in zip(patched["ratios"], rows[FLOOR]["ratios"], strict=True))
@@ -152,13 +152,13 @@ def _ratio(name: str, subject: str, values: Any, target: float | None) -> Line:
 
 
 def _where_amx(target: float | None) -> float | None:
-    """The goal for bf16 holds where the CPU multiplies it in hardware."""
+    """The bf16 target applies if the CPU has bf16 instructions."""
     flags = Path("/proc/cpuinfo")
     return target if flags.exists() and "amx_bf16" in flags.read_text() else None
 
 
 def _million(quick: bool) -> list[Line]:
-    """That a step runs at all, and in how much."""
+    """Time and memory of a step at one million entities."""
     flags = ["--entities", "1000000", "--batch-size", "512", "--ours-only", "--json"]
     flags += ["--quick"] if quick else ["--rounds", "5"]
     row = next(r for r in json.loads(_run("kgops.trials.train_step", *flags)) if r["name"] == OURS)
@@ -170,20 +170,20 @@ def _million(quick: bool) -> list[Line]:
 
 
 def _evaluation(folder: Path, triples: int) -> list[Line]:
-    told = json.loads(
+    result = json.loads(
         _run("benchmarks.evaluation", "--data", str(folder), "--triples", str(triples), "--json")
     )
     subject = f"filtered evaluation of {triples} FB15k-237 test triples"
     return [
-        _ratio("evaluation", f"{subject}: PyKEEN as shipped / kgops", [told["times_faster"]], 10),
-        Line("ranks_differ", f"{subject}: ranks that differ", "ranks", (told["ranks_that_differ"],), 0),
+        _ratio("evaluation", f"{subject}: PyKEEN as shipped / kgops", [result["times_faster"]], 10),
+        Line("ranks_differ", f"{subject}: ranks that differ", "ranks", (result["ranks_that_differ"],), 0),
     ]
 
 
 def _quality(graph: str, what: list[str], seeds: int) -> list[Line]:
     """Test MRR after the same training by both, seed by seed."""
-    told = json.loads(_run("benchmarks.quality", *what, "--seeds", str(seeds), "--json"))
-    ours, theirs = told["kgops"], told["PyKEEN, patched"]
+    result = json.loads(_run("benchmarks.quality", *what, "--seeds", str(seeds), "--json"))
+    ours, theirs = result["kgops"], result["PyKEEN, patched"]
     more = tuple(a["mrr"] - b["mrr"] for a, b in zip(ours, theirs, strict=True))
     subject = f"{graph}, 20 epochs: test MRR"
     return [
@@ -194,7 +194,7 @@ def _quality(graph: str, what: list[str], seeds: int) -> list[Line]:
 
 _THREADS = """
 import itertools, json, sys, time
-import kgops.workers  # its way of waiting
+import kgops.workers  # sets how threads wait
 import torch
 from kgops.trials.train_step import synthetic
 from kgops.models.conve import ConvE, ConvEConfig
@@ -229,18 +229,18 @@ def _threads(rounds: int) -> list[Line]:
     lines = []
     for entities, batch, dim, channels in ((100, 64, 32, 8), (15_000, 256, 200, 32)):
         sizes = map(str, (entities, batch, dim, channels, rounds))
-        told = json.loads(_output([PYTHON, "-P", "-c", _THREADS, *sizes], one_thread=False))
+        result = json.loads(_output([PYTHON, "-P", "-c", _THREADS, *sizes], one_thread=False))
         subject = f"{entities:,} entities, d = {dim}, batch {batch}"
-        many = f"{told['cores']} threads / the {told['chosen']} chosen"
-        ratios = tuple(every / chosen for chosen, every in told["ms"])
+        many = f"{result['cores']} threads / the {result['chosen']} chosen"
+        ratios = tuple(every / chosen for chosen, every in result["ms"])
         lines.append(Line(f"threads_{entities}", f"{subject}: {many}", "×", ratios))
-        chosen_ms = tuple(chosen for chosen, _ in told["ms"])
+        chosen_ms = tuple(chosen for chosen, _ in result["ms"])
         lines.append(Line(f"threads_{entities}_ms", f"{subject}: a step, threads as chosen", "ms", chosen_ms))
     return lines
 
 
 def _demo(repetitions: int) -> list[Line]:
-    """`kgops run` as a newcomer types it, in a home of its own."""
+    """`kgops run` with default options, in a temporary home."""
     took = []
     for _ in range(repetitions):
         with tempfile.TemporaryDirectory(prefix="kgops-bench-") as home:
@@ -263,8 +263,10 @@ def _output(command: list[str], *, one_thread: bool, home: str | None = None, cw
         environment["KGOPS_HOME"] = home
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=cwd)
     if done.returncode:
-        told = [line for line in done.stderr.splitlines() if line.strip()] or ["nothing"]
-        why = next((line.removeprefix("Error: ") for line in told if line.startswith("Error: ")), told[-1])
+        result = [line for line in done.stderr.splitlines() if line.strip()] or ["nothing"]
+        why = next(
+            (line.removeprefix("Error: ") for line in result if line.startswith("Error: ")), result[-1]
+        )
         raise KgopsError(
             f"{' '.join(command[3:5])} ended with {done.returncode}: {why}",
             f"run it by hand to see all that it says: {shlex.join(command)}",

@@ -1,24 +1,24 @@
-"""Errors a person can act on.
+"""Exceptions that kgops raises for problems a person can fix, with their exit codes.
 
-KgopsError                 1   something went wrong and we know what
-├── Usage                  2   the command, job or profile as written cannot be
-│   ├── BadJob             2   every problem of a job at once, each with its key
-│   └── BadInput           2   a file of the person's: named, with the line
+KgopsError                 1   a known problem
+├── Usage                  2   the command, job or profile is invalid
+│   ├── BadJob             2   all problems of a job, each with its key
+│   └── BadInput           2   an invalid input file, with name and line
 ├── NoSuchRun              2
-├── WontFit                3   refused with the numbers
+├── WontFit                3   predicted to need more memory or disk than there is
 ├── Interrupted            5   resumable
-└── Unavailable            1   home, disk or database cannot be used as it is
+└── Unavailable            1   home, disk or database cannot be used
 
-Whatever is not one of these is a bug and keeps its traceback.
+Any other exception is a bug and prints a traceback.
 """
 
 from __future__ import annotations
 
-_MOST_TOLD = 20  # problems of one file; a screenful
+_MAX_LINES = 20  # problems printed of one file: a screenful
 
 
 class KgopsError(Exception):
-    """What happened with real values, and in `hint` what to do next."""
+    """`message` says what happened, with the values; `hint` says what to do next."""
 
     exit_code = 1
 
@@ -37,9 +37,9 @@ class BadJob(Usage):
 
     def __init__(self, source: str, problems: list[str]) -> None:
         many = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
-        more = [f"and {len(problems) - _MOST_TOLD:,} more"] if len(problems) > _MOST_TOLD else []
-        told = "\n".join(f"  {line}" for line in [*problems[:_MOST_TOLD], *more])
-        super().__init__(f"{source} has {many}:\n{told}")
+        more = [f"and {len(problems) - _MAX_LINES:,} more"] if len(problems) > _MAX_LINES else []
+        lines = "\n".join(f"  {line}" for line in [*problems[:_MAX_LINES], *more])
+        super().__init__(f"{source} has {many}:\n{lines}")
         self.problems = problems
 
 

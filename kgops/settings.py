@@ -1,4 +1,4 @@
-"""Where kgops keeps its things: one home, private to its person."""
+"""The home folder ($KGOPS_HOME or ~/.kgops) with the database and run folders, readable by its owner only."""
 
 from __future__ import annotations
 
@@ -26,42 +26,44 @@ class Home(NamedTuple):
 
     @property
     def pending(self) -> Path:
-        """Small files that say which run is being made or deleted right now."""
+        """Marker files of runs that are being created or deleted."""
         return self.path / "pending"
 
 
 def find_home() -> Home:
-    """The home as configured; it may not exist yet."""
+    """Return the configured home; it may not exist yet."""
     configured = os.environ.get("KGOPS_HOME")
     if configured:
         return Home(Path(configured).absolute())
     try:
         return Home(Path.home() / ".kgops")
     except RuntimeError as error:
-        raise Usage("cannot tell your home folder", "set KGOPS_HOME to a folder on a local disk") from error
+        raise Usage(
+            "your home folder cannot be found", "set KGOPS_HOME to a folder on a local disk"
+        ) from error
 
 
-_umask_found: int | None = None
+_original_umask: int | None = None
 
 
 def guard_files() -> int:
-    """From here on this process makes files for its person alone. Returns the umask the person had."""
-    global _umask_found
-    found = os.umask(0o077)  # the database's own side files copy its mode
-    if _umask_found is None:
-        _umask_found = found
-    return _umask_found
+    """Set the umask so that new files are readable by their owner only. Return the original umask."""
+    global _original_umask
+    previous = os.umask(0o077)  # SQLite's -wal and -shm files copy the database's mode
+    if _original_umask is None:
+        _original_umask = previous
+    return _original_umask
 
 
 def make_home(home: Home) -> None:
-    """Makes what is missing, 0700. Raises Unavailable where this person cannot write there.
+    """Create missing folders with mode 0700. Raise Unavailable if the user cannot write there.
 
-    A full disk is no reason to refuse a home that is there: stopping and deleting runs needs no room.
+    A full disk does not raise for an existing home: stopping and deleting runs need no space.
     """
     guard_files()
     try:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _must_be_own(home)
+        _require_ownership(home)
         _close_to_others(home)
         for folder in (home.runs, home.pending):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -70,21 +72,21 @@ def make_home(home: Home) -> None:
     except OSError as error:
         raise Unavailable(
             f"the home {home.path} cannot be written: {os.strerror(error.errno or 0)}",
-            "set KGOPS_HOME to a folder of yours"
+            "set KGOPS_HOME to a folder you own"
             if error.errno in (errno.EACCES, errno.EPERM)
             else "free or remount the disk, or set KGOPS_HOME to a folder you may write",
         ) from error
 
 
 def _why_not(folder: Path) -> int:
-    """The reason behind a False of os.access."""
+    """Return the errno that explains why os.access returned False."""
     return errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
 
 
-def _must_be_own(home: Home) -> None:
-    """What another user, root too, leaves in somebody's home is closed to its owner.
+def _require_ownership(home: Home) -> None:
+    """Raise if another user owns the home: files that this user (root included) creates there are closed to the owner.
 
-    By the database's owner: a folder that was mounted into a container may be anybody's.
+    Checks the owner of the database, since a folder mounted into a container may have any owner.
     """
     try:
         owner = home.database.stat().st_uid
@@ -93,7 +95,7 @@ def _must_be_own(home: Home) -> None:
     if owner != os.geteuid():
         raise Unavailable(
             f"the home {home.path} belongs to user {_name_of(owner)}, and you are {_name_of(os.geteuid())}",
-            f"run it as {_name_of(owner)}, or set KGOPS_HOME to a folder of your own",
+            f"run kgops as {_name_of(owner)}, or set KGOPS_HOME to a folder you own",
         )
 
 
@@ -109,10 +111,10 @@ def _name_of(uid: int) -> str:
 def _close_to_others(home: Home) -> None:
     if not stat.S_IMODE(home.path.stat().st_mode) & 0o077:
         return
-    # Somebody may have named a folder that others use: closing /tmp to them would be no service.
+    # KGOPS_HOME may be a shared folder: closing /tmp to other users would break them.
     if not home.database.exists() and any(home.path.iterdir()):
         raise Unavailable(
-            f"{home.path} holds other things and is open to others",
-            "set KGOPS_HOME to a folder of its own; kgops makes it readable by you alone",
+            f"{home.path} has other files and is open to other users",
+            "set KGOPS_HOME to a new folder; kgops makes it readable by you only",
         )
     home.path.chmod(0o700)

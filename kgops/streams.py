@@ -1,5 +1,6 @@
-"""Standard input, output and error as commands may rely on them: there, and without a traceback where they are full,
-closed or gone. Read before anything else, so it imports nothing that is not there already."""
+"""Make stdin, stdout and stderr safe to use: always open, and no traceback if a disk is full or a reader is gone.
+
+Imported before anything else, so it imports only modules that Python has loaded already."""
 
 from __future__ import annotations
 
@@ -14,32 +15,31 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["output_trouble", "prepare", "tolerate_output_trouble"]
+__all__ = ["output_error", "prepare", "tolerate_output_errors"]
 
 
-class _Output(io.FileIO):
-    """Raises once what a person can read; what is still waiting in buffers then goes nowhere."""
+class _Stdout(io.FileIO):
+    """stdout that raises one readable error when a write fails, and then discards what is still buffered."""
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd, "w", closefd=False)
         self.tolerant = False
-        self.trouble: OSError | None = None
+        self.error: OSError | None = None
 
     def write(self, data: Buffer, /) -> int:
-        if (
-            self.trouble is None and memoryview(data).nbytes
-        ):  # click asks by nothing whether it is a stream of text
+        # click writes empty bytes to find out whether a stream is text
+        if self.error is None and memoryview(data).nbytes:
             try:
                 return _written(super().write, data, self.fileno())
             except OSError as error:
-                self.trouble = error
+                self.error = error
                 if not self.tolerant:
                     raise _readable(error) from error
         return memoryview(data).nbytes
 
 
-class _Messages(io.FileIO):
-    """Standard error: nobody could be told of what goes wrong here."""
+class _Stderr(io.FileIO):
+    """stderr that ignores failed writes: there is nowhere left to report them."""
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd, "w", closefd=False)
@@ -51,40 +51,40 @@ class _Messages(io.FileIO):
             return memoryview(data).nbytes
 
 
-_output: _Output | None = None
+_output: _Stdout | None = None
 
 
 def prepare() -> None:
-    """Once, at the start of the process."""
+    """Replace sys.stdin, stdout and stderr. Call once, at the start of the process."""
     global _output
     for fd, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(fd)
         except OSError:
-            # A database that became descriptor 1 would have a command's output written into it. Output that is closed
-            # is one that cannot be written to: the command has to notice.
+            # If the database were opened as descriptor 1, a command would print into it. Read-only /dev/null as stdout
+            # makes writes fail, so that the command notices that its output is closed.
             os.set_inheritable(os.open(os.devnull, mode), True)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-    _output = _Output(1)
+    _output = _Stdout(1)
     sys.stdout = _text(_output, sys.stdout, "replace")
-    sys.stderr = _text(_Messages(2), sys.stderr, "backslashreplace")
+    sys.stderr = _text(_Stderr(2), sys.stderr, "backslashreplace")
 
 
-def tolerate_output_trouble() -> None:
-    """From here on output that cannot be written ends nothing: what the command does matters more."""
+def tolerate_output_errors() -> None:
+    """From now on a failed write to stdout does not end the command."""
     if _output is not None:
         _output.tolerant = True
 
 
-def output_trouble() -> str | None:
-    """Why output was lost while that was tolerated; that a reader had enough of it is none."""
-    trouble = _output.trouble if _output is not None and _output.tolerant else None
-    return None if trouble is None or trouble.errno == errno.EPIPE else _why(trouble)
+def output_error() -> str | None:
+    """Return why output was lost while errors were tolerated; None if the reader closed a pipe."""
+    error = _output.error if _output is not None and _output.tolerant else None
+    return None if error is None or error.errno == errno.EPIPE else _why(error)
 
 
 def _text(raw: io.FileIO, like: TextIO | None, errors: str) -> io.TextIOWrapper:
-    """Buffered as Python would have it."""
+    """Wrap `raw` in a text stream, buffered as Python buffers `like`."""
     at_once = isinstance(like, io.TextIOWrapper) and like.write_through
     return io.TextIOWrapper(
         raw if at_once else io.BufferedWriter(raw),
@@ -97,7 +97,7 @@ def _text(raw: io.FileIO, like: TextIO | None, errors: str) -> io.TextIOWrapper:
 
 
 def _written(write: Callable[[Buffer], int | None], data: Buffer, fd: int) -> int:
-    """Waits where a reader that is slow made the descriptor one that does not wait."""
+    """Write, and wait for a slow reader if the descriptor is non-blocking."""
     while (written := write(data)) is None:
         from select import select
 

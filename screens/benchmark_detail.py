@@ -18,14 +18,14 @@ from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.ratio_bars import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:
-    from kgops.experiments.result_detail import Told
+    from kgops.experiments.result_detail import Detail
     from kgops.experiments.summary import Row as Measured
 
 __all__ = ["SIGNS", "detail_rows"]
 
 SIGNS: dict[Verdict, tuple[str, str]] = {
     "confirmed": ("✓", "good"),
-    "applied": ("✓", "good"),
+    "effective": ("✓", "good"),
     "smaller": ("▼", "warn"),
     "larger": ("▲", "warn"),
     "refuted": ("▼", "warn"),
@@ -65,7 +65,7 @@ class _VariantLine(NamedTuple):
     words: tuple[str, ...]
 
 
-def detail_rows(detail: Told, width: int) -> list[Row]:
+def detail_rows(detail: Detail, width: int) -> list[Row]:
     sections = [
         _head(detail, width),
         _overview(detail, width),
@@ -83,7 +83,7 @@ def detail_rows(detail: Told, width: int) -> list[Row]:
     return out
 
 
-def _head(detail: Told, width: int) -> list[Row]:
+def _head(detail: Detail, width: int) -> list[Row]:
     out = [text_row(detail.name, width, "strong")]
     if detail.state:
         out.append(Row((Piece("! ", "warn"), *text_row(detail.state, width - 2, "warn").pieces)))
@@ -95,7 +95,7 @@ def _head(detail: Told, width: int) -> list[Row]:
     return out + [Row((Piece(f"   {line}", "dim"),)) for line in others]
 
 
-def _overview(detail: Told, width: int) -> list[Row]:
+def _overview(detail: Detail, width: int) -> list[Row]:
     """Advice first, then one line per claim."""
     if detail.overview is None:
         return []
@@ -114,12 +114,12 @@ def _overview(detail: Told, width: int) -> list[Row]:
 
 
 def _of_claim(one: Judged) -> _VariantLine:
-    claim = one.held.claim if one.held else None
+    claim = one.claimed.claim if one.claimed else None
     words = [f"{claim.text} — {claim.said_by}"] if claim else []
     words += [word for word in (one.why, one.remark, quality(one)) if word]
     if not one.applied and one.verdict != "cannot be tested here":
         words.append("it was not applied")
-    quantity = _QUANTITIES.get(one.held.quantity, one.held.quantity) if one.held else "speed"
+    quantity = _QUANTITIES.get(one.claimed.quantity, one.claimed.quantity) if one.claimed else "speed"
     claimed = claim.low if claim and claim.unit == "×" else None
     return _VariantLine(
         *(one.variant, quantity, one.verdict, _spread(one.ratio) or one.measured, one.ratio, one.n),
@@ -213,7 +213,7 @@ def _factor(value: float) -> str:
 # --- the rest ---
 
 
-def _unmeasured(detail: Told, width: int) -> list[Row]:
+def _unmeasured(detail: Detail, width: int) -> list[Row]:
     if not detail.claims:
         return []
     out = [text_row("CLAIMS NOT MEASURED HERE", width, "head")]
@@ -223,7 +223,7 @@ def _unmeasured(detail: Told, width: int) -> list[Row]:
     return out
 
 
-def _metrics(detail: Told, width: int) -> list[Row]:
+def _metrics(detail: Detail, width: int) -> list[Row]:
     if not detail.metrics:
         return []
     columns = Columns(
@@ -249,7 +249,7 @@ def _metrics(detail: Told, width: int) -> list[Row]:
     return out
 
 
-def _conditions(detail: Told, width: int) -> list[Row]:
+def _conditions(detail: Detail, width: int) -> list[Row]:
     words = []
     if detail.first is not None:
         first = detail.first

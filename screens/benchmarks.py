@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from kgops.errors import KgopsError
-from kgops.experiments.metric_query import Answer, Asked, Looker
+from kgops.experiments.metric_query import MetricPage, MetricQuery, MetricReader
 from kgops.jobs.text import one_line
 from screens import benchmarks_page
 from screens.actions import Action, ScreenName
@@ -24,7 +24,7 @@ from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kgops.experiments.benchmark_list import Entry
-    from kgops.experiments.result_detail import Told
+    from kgops.experiments.result_detail import Detail
     from screens.app import KgopsApp
     from storage.metric_query import Metric
     from storage.runs import Run
@@ -35,16 +35,16 @@ _SORTING = ("screen.sort_next", "screen.sort_before", "screen.reverse")
 _WIDE = 150  # columns from which details are beside the list
 
 
-class Benchmarks(FilteredList[Asked, Answer]):
+class Benchmarks(FilteredList[MetricQuery, MetricPage]):
     screen_name: ClassVar[ScreenName] = "benchmarks"
     input_above = "#halves"
     largest_first = benchmarks_page.FIRST
 
     def __init__(self, app: KgopsApp) -> None:
-        reader = Looker(app.home)
-        super().__init__(reader, Asked())
+        reader = MetricReader(app.home)
+        super().__init__(reader, MetricQuery())
         self._reader = reader
-        self._detail: Told | None = None
+        self._detail: Detail | None = None
         self._detail_key: object = None  # key of its row
 
     def compose(self) -> ComposeResult:
@@ -60,7 +60,7 @@ class Benchmarks(FilteredList[Asked, Answer]):
 
     # --- reading, in a thread ---
 
-    def _show_page(self, page: Answer) -> None:
+    def _show_page(self, page: MetricPage) -> None:
         super()._show_page(page)
         self.call_after_refresh(self._load_detail)  # the list is painted first
         if not page.complete:
@@ -83,7 +83,7 @@ class Benchmarks(FilteredList[Asked, Answer]):
 
     async def _read(self, key: object, one: Entry | Metric) -> None:
         try:
-            detail = await asyncio.to_thread(self._reader.tell, one)
+            detail = await asyncio.to_thread(self._reader.detail, one)
         except (KgopsError, StorageError) as error:
             self.say(error.message, "bad")
             return
@@ -113,7 +113,7 @@ class Benchmarks(FilteredList[Asked, Answer]):
         if self.body.key != self._detail_key:
             self._load_detail()
 
-    def rows_read(self, page: Answer) -> tuple[range, int]:
+    def rows_read(self, page: MetricPage) -> tuple[range, int]:
         return range(page.first, page.first + len(page.rows)), len(page.keys)
 
     def title_row(self, width: int) -> Row:
@@ -165,7 +165,7 @@ class Benchmarks(FilteredList[Asked, Answer]):
 
     def action_machines(self) -> None:
         """Includes or excludes other machines, GPUs, versions and commits."""
-        self.request(elsewhere=not self._query.elsewhere, cursor=self.body.key)
+        self.request(all_machines=not self._query.all_machines, cursor=self.body.key)
 
     def action_copy(self) -> None:
         """Copies the command that repeats the entry under the cursor."""

@@ -14,7 +14,7 @@ from screens.widgets.curve import braille
 from screens.widgets.overlay import Point, on_axis, overlay
 
 if TYPE_CHECKING:
-    from kgops.experiments.result_detail import Told
+    from kgops.experiments.result_detail import Detail
     from kgops.experiments.size_curves import Curve
 
 __all__ = ["by_size", "over_time"]
@@ -43,7 +43,7 @@ def by_size(name: str, curves: Sequence[Curve], width: int) -> list[Row]:
     return out
 
 
-def over_time(detail: Told, width: int) -> list[Row]:
+def over_time(detail: Detail, width: int) -> list[Row]:
     """A value over its measurements, evenly spaced: the days between do not matter."""
     values = [value for _, value in detail.over_time]
     if len(values) < 2:

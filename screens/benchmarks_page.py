@@ -15,7 +15,7 @@ from storage.metric_query import Metric
 
 if TYPE_CHECKING:
     from kgops.experiments.benchmark_list import Entry
-    from kgops.experiments.metric_query import Answer, Asked
+    from kgops.experiments.metric_query import MetricPage, MetricQuery
 
 __all__ = ["FIRST", "BenchmarkRows", "empty_rows", "filter_row", "heading", "sorts", "title_row"]
 
@@ -61,20 +61,20 @@ _OF_MACHINE = Column("machine", 12)
 FIRST = {one.by: one.descending for one in _METRICS}
 
 
-def title_row(asked: Asked, page: Answer | None, paused: bool, width: int) -> Row:
+def title_row(asked: MetricQuery, page: MetricPage | None, paused: bool, width: int) -> Row:
     name = "benchmarks  single values" if asked.single else "benchmarks"
     right = "" if page is None or page.machine is None else _count(page)
     return title(name, right, width, *([Piece("paused", "warn")] if paused else []))
 
 
-def _count(page: Answer) -> str:
+def _count(page: MetricPage) -> str:
     """Number of entries, and their machine."""
     asked = page.asked
     if asked.machine is not None:
         return f"{page.measured:,} on {one_line(asked.machine, 12)}…"
-    if asked.elsewhere:
+    if asked.all_machines:
         return f"{page.measured:,} on all machines"
-    others = f" · {page.elsewhere:,} on other machines" if page.elsewhere else ""
+    others = f" · {page.other_machines:,} on other machines" if page.other_machines else ""
     return f"{page.measured:,} on {one_line(page.host or page.machine or '', 24)}{others}"
 
 
@@ -84,7 +84,7 @@ def sorts(width: int) -> list[str]:
     return [one.by for one in _METRICS if columns.width_of(one.column.head)]
 
 
-def heading(asked: Asked, width: int) -> Row:
+def heading(asked: MetricQuery, width: int) -> Row:
     if not asked.single:
         return _entry_columns(width, asked.beyond).heading()
     columns = _metric_columns(width, asked.beyond)
@@ -106,7 +106,7 @@ def heading(asked: Asked, width: int) -> Row:
 class BenchmarkRows(Sequence[Row]):
     """All entries of a page as rows, made when drawn; rows not read yet are empty."""
 
-    def __init__(self, page: Answer, width: int) -> None:
+    def __init__(self, page: MetricPage, width: int) -> None:
         self._page = page
         columns = _metric_columns if page.asked.single else _entry_columns
         self._columns = columns(width, page.asked.beyond)
@@ -171,7 +171,7 @@ def filter_row(text: str, width: int) -> Row:
     return Row((Piece("/ ", "accent"), *text_row(text, width - 2, "strong").pieces))
 
 
-def empty_rows(page: Answer, width: int) -> list[Row]:
+def empty_rows(page: MetricPage, width: int) -> list[Row]:
     """Hints in place of an empty list."""
     return [text_row(line, width) for line in (_NONE_LIKE_IT if page.anything else _NOTHING)]
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kgops.cli.output import UNKNOWN, amount, duration, fitted, moment, off_by, width_of
+from kgops.cli.output import UNKNOWN, amount, duration, fitted, local_time, off_by, width_of
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
@@ -80,7 +80,7 @@ def _origin(event: Event, width: int) -> Row:
     body = event.body
     run = f"run {body['run']} of {body.get('host') or 'an unnamed machine'}, " if body.get("run") else ""
     return text_row(
-        f"imported {moment(event.at)}: {run}from {body.get('source') or UNKNOWN}", width, "accent"
+        f"imported {local_time(event.at)}: {run}from {body.get('source') or UNKNOWN}", width, "accent"
     )
 
 
@@ -196,7 +196,7 @@ def _worker_messages(detail: RunDetail, width: int) -> list[Row]:
         return []
     out = [text_row("WORKER MESSAGES", width, "head")]
     for at, text in detail.messages:
-        when = f"{moment(at)}  "
+        when = f"{local_time(at)}  "
         first, *more = textwrap.wrap(one_line(text), max(width - len(when), 20)) or [""]
         out.append(Row((Piece(when, "dim"), *text_row(first, width - len(when)).pieces)))
         out += [text_row(f"{'':{len(when)}}{line}", width) for line in more]
@@ -209,7 +209,7 @@ def _tags_and_notes(detail: RunDetail, width: int) -> list[Row]:
         out += [text_row("TAGS", width, "head"), text_row(" ".join(detail.tags), width, "accent")]
     for note in detail.notes:
         out += [BLANK] if out else []
-        out.append(text_row(f"NOTE of {moment(note.at)}", width, "head"))
+        out.append(text_row(f"NOTE of {local_time(note.at)}", width, "head"))
         out += [text_row(line, width) for line in note.text.split("\n")]
     return out
 

@@ -217,8 +217,8 @@ def _compare_run(dry: dict[str, Any], run: dict[str, Any]) -> Iterator[str]:
 def _shown(number: int) -> dict[str, str]:
     """The table of options on the page of `kgops show`."""
     page = ask("show", str(number)).out.splitlines()
-    start = next(n for n, text in enumerate(page) if text.startswith("LEVER "))
-    column, until = page[start].index("APPLIED"), page[start].index("KIND")
+    start = next(n for n, text in enumerate(page) if text.startswith("OPTION "))
+    column, until = page[start].index("APPLIED"), page[start].index("EFFECT")
     rows = page[start + 1 : next(n for n in range(start, len(page)) if not page[n])]
     return {row.split()[0]: row[column:until].strip() for row in rows}
 

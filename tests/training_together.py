@@ -14,7 +14,7 @@ import torch
 from kgops.errors import KgopsError
 from kgops.graphs.triples import Graph, read_graph
 from kgops.models.conve import ConvE, ConvEConfig
-from kgops.training.data_parallel import Alone, Processes
+from kgops.training.data_parallel import DistributedGroup, SingleProcess
 from kgops.training.loop import FitResult, fit
 from kgops.training.settings import TrainSettings
 
@@ -97,7 +97,7 @@ def train(
     way: Way,
     graph: Graph,
     folder: Path,
-    group: Alone,
+    group: SingleProcess,
     *,
     stop: Callable[[], bool] = lambda: False,
     resume: bool = False,
@@ -121,7 +121,7 @@ def main(which: int, of: int, folder: Path) -> None:
     """Everything that several processes are needed for, one thing after the other."""
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    group = Processes(which, of, (folder / "meeting").as_uri(), torch.device("cpu"))
+    group = DistributedGroup(which, of, (folder / "meeting").as_uri(), torch.device("cpu"))
     graph = graph_in(folder)
     found: dict[str, Any] = {}
     for number, (name, way) in enumerate(WAYS.items()):

@@ -1,4 +1,4 @@
-"""The `kgops` command: one file per verb, imported only when it is called."""
+"""Command-line entry point of `kgops`. Each subcommand is a module of its own, imported only when it is called."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ import click
 from kgops import __version__
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.text import lines
-from kgops.streams import output_trouble
+from kgops.streams import output_error
 from storage.errors import StorageError
 
-# verb → what it does. The help page is printed from here, so that it imports no verb.
+# Subcommand → summary. `kgops --help` prints these and imports no subcommand.
 COMMANDS: dict[str, str] = {
-    "tui": "Open the screens: GPUs, runs, curves, logs.",
-    "serve": "Open the screens in a browser, on loopback.",
-    "demo": "A first run, or a tour with something on every screen.",
-    "run": "Start a job: a command, a job file, or the default job.",
-    "suggest": "Plan a job: what fits, how fast, and why.",
-    "runs": "List runs; filter, sort and search them.",
-    "show": "Show all that is known of one run.",
-    "compare": "Show runs side by side: what differs, and ratios.",
-    "report": "Write one HTML page of a run.",
-    "export": "Write runs for other programs, or for another kgops.",
-    "import": "Make runs of what was done elsewhere.",
-    "influences": "Show the training triples that a TracIn run found.",
+    "tui": "Open the dashboard: GPUs, runs, curves, logs.",
+    "serve": "Open the dashboard in a browser, on loopback only.",
+    "demo": "Start a first run, or fill a separate home with sample data.",
+    "run": "Start a job: a workload, any command, or a job file.",
+    "suggest": "Plan a job: options, memory estimate and time, with reasons.",
+    "runs": "List, filter, sort and search runs.",
+    "show": "Show one run: options, attempts, metrics, files.",
+    "compare": "Compare runs: differing settings, and metrics with ratios.",
+    "report": "Write an HTML report of a run.",
+    "export": "Export runs: JSON, CSV, Parquet, TensorBoard or MLflow.",
+    "import": "Import runs from another machine, home or script.",
+    "influences": "Show the influences that a TracIn run found.",
     "logs": "Print or follow a run's log.",
-    "stop": "Ask a run to stop, then end its whole process tree.",
+    "stop": "Stop runs: SIGTERM first, then kill the process tree.",
     "resume": "Continue a run that was interrupted, stopped or failed.",
-    "tag": "Add tags to a run, or take them away.",
-    "note": "Write a note on a run, or read its notes.",
-    "delete": "Forget a run and its folder.",
-    "data": "Make small data to try kgops with.",
-    "gpus": "Show GPUs, and which run each process belongs to.",
-    "profiles": "List profiles, show, check and make them.",
-    "doctor": "Check this machine and say what to do about each trouble.",
-    "bench": "Measure kgops: beside PyKEEN, and what it costs itself.",
+    "tag": "Add, remove or print the tags of a run.",
+    "note": "Add a note to a run, or print its notes.",
+    "delete": "Delete runs and their folders.",
+    "data": "Generate small synthetic data sets.",
+    "gpus": "Show GPUs, their processes, and the run of each process.",
+    "profiles": "List, show, check and copy profiles (sets of option values).",
+    "doctor": "Check this machine, and say how to fix each problem.",
+    "bench": "Measure speed and memory in paired comparisons.",
 }
 ABORTED = 130
 
 
 class Commands(click.Group):
-    """Knows its commands by name and imports the one that is called."""
+    """Group that imports only the subcommand that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -84,9 +84,9 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="kgops")
 @click.pass_context
 def group(ctx: click.Context) -> None:
-    """Plan, supervise and measure knowledge-graph runs; every run outlives the terminal it was started from.
+    """Plan, supervise and record knowledge-graph training and TracIn runs. A run goes on when its terminal closes.
 
-    Without a command, on a terminal: the screens."""
+    Without a command, kgops opens the dashboard if it runs on a terminal."""
     if ctx.invoked_subcommand is not None:
         return
     if sys.stdin.isatty() and sys.stdout.isatty():
@@ -98,66 +98,68 @@ def group(ctx: click.Context) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; returns its exit code and leaves tracebacks to bugs."""
+    """Run the command line and return its exit code. Only bugs print a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign still gets the rest
+        sys.stdout.reconfigure(errors="replace")  # for a terminal that cannot show a character
     try:
-        _must_stand_somewhere()
-        _must_be_utf8(sys.argv[1:] if arguments is None else arguments)
+        _require_working_folder()
+        _require_utf8(sys.argv[1:] if arguments is None else arguments)
         result: Any = group.main(args=arguments, prog_name="kgops", standalone_mode=False)
         sys.stdout.flush()
-        if lost := output_trouble():
+        if lost := output_error():
             print(f"Warning: the output could not be written: {lost}", file=sys.stderr)
         return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as ending:
-        return ending.exit_code
+    except click.exceptions.Exit as exit_request:
+        return exit_request.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (KgopsError, StorageError) as error:
-        return _refused(error.message, error.hint, error.exit_code)
+        return _print_error(error.message, error.hint, error.exit_code)
     except BrokenPipeError:
-        return _without_readers()
+        return _ignore_closed_stdout()
     except OSError as error:
-        # The disk, the rights or the limits of this machine: no mistake of ours that a traceback would help to find.
+        # Disk, permissions or limits of this machine: not a bug, so no traceback.
         where = f"{error.filename}: " if error.filename is not None else ""
-        return _refused(f"{where}{error.strerror or error}", "`kgops doctor` checks home, disk and database")
+        return _print_error(
+            f"{where}{error.strerror or error}", "`kgops doctor` checks home, disk and database"
+        )
     except (click.Abort, KeyboardInterrupt):
         print("Aborted.", file=sys.stderr)
         return ABORTED
     except SystemExit:  # click's answer to a broken pipe
-        return _without_readers()
+        return _ignore_closed_stdout()
     except Exception as error:
         from storage.database import storage_error
 
-        if (told := storage_error(error)) is None:
+        if (known := storage_error(error)) is None:
             raise
-        return _refused(told.message, told.hint, told.exit_code)
+        return _print_error(known.message, known.hint, known.exit_code)
 
 
-def _refused(message: str, hint: str | None, exit_code: int = 1) -> int:
+def _print_error(message: str, hint: str | None, exit_code: int = 1) -> int:
     print(f"Error: {lines(message)}", file=sys.stderr)
     if hint:
         print(f"Hint: {lines(hint)}", file=sys.stderr)
     return exit_code
 
 
-def _without_readers() -> int:
-    """Whoever read our output has gone, as `| head` does. Python would complain once more while closing stdout."""
+def _ignore_closed_stdout() -> int:
+    """Send stdout to /dev/null after its reader closed it (as `| head` does): Python would complain again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
-def _must_be_utf8(words: list[str]) -> None:
+def _require_utf8(words: list[str]) -> None:
     for word in words:
         try:
             word.encode()
         except UnicodeEncodeError as error:
-            raise Usage(f"{word!r:.60} is not UTF-8", "no record could hold it as it is") from error
+            raise Usage(f"{word!r:.60} is not UTF-8", "the database stores UTF-8 only") from error
 
 
-def _must_stand_somewhere() -> None:
+def _require_working_folder() -> None:
     try:
-        os.getcwd()  # noqa: PTH109  the call is asked whether it fails; no path is wanted
+        os.getcwd()  # noqa: PTH109  only whether the call fails matters
     except FileNotFoundError as error:
         raise Usage("the folder you are in no longer exists", "`cd` to one that does") from error

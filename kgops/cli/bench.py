@@ -1,4 +1,4 @@
-"""`kgops bench`: paired comparisons, claims, and what was measured of both."""
+"""`kgops bench`: run paired comparisons, check claims, and show, compare, export or import benchmarks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import click
 from kgops.errors import Usage
 from kgops.jobs.keys import nearest
 
-# Commands of their own, in kgops/cli/bench_VERB.py.
+# Each is a command in kgops/cli/bench_NAME.py.
 VERBS: dict[str, str] = {
-    "claims": "What was written down about speed and memory, measured here.",
-    "matrix": "Any job with settings varied, run in turns and compared.",
-    "show": "What was measured: benchmarks, one of them, or values.",
-    "compare": "Two benchmarks side by side, and whether they agree.",
-    "export": "Tables, data and charts of what was measured.",
-    "import": "What was exported on another machine, read into the record.",
+    "claims": "Measure documented claims about speed and memory.",
+    "matrix": "Compare any job with settings varied, in interleaved runs.",
+    "show": "Show benchmarks, verdicts on claims, or measured values.",
+    "compare": "Compare two benchmarks and say whether they agree.",
+    "export": "Export tables, data and charts.",
+    "import": "Import benchmarks exported on another machine.",
 }
 
 
 class _Verbs(click.Group):
-    """Imports the verb that is called, and no other."""
+    """Group that imports only the subcommand that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -29,8 +29,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        found: click.Command = importlib.import_module(f"kgops.cli.bench_{cmd_name}").command
-        return found
+        command: click.Command = importlib.import_module(f"kgops.cli.bench_{cmd_name}").command
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -48,4 +48,4 @@ class _Verbs(click.Group):
 
 @click.group(cls=_Verbs, epilog="\b\nExample:  kgops bench claims --quick --only b")
 def command() -> None:
-    """Measure here and now, and compare what was measured."""
+    """Measure speed and memory on this machine, and compare the results."""

@@ -1,4 +1,4 @@
-"""`kgops bench claims`: what was written down about speed and memory, beside what is measured here."""
+"""`kgops bench claims`: measure documented claims about speed and memory, and give a verdict on each."""
 
 from __future__ import annotations
 
@@ -15,68 +15,69 @@ from kgops.cli.claims_page import page
 from kgops.cli.output import columns, duration, print_json, say, tell, wrapped
 from kgops.cli.session import Session, for_writing
 from kgops.experiments.claim_checks import CHECKS, check
-from kgops.experiments.claim_comparisons import contests
+from kgops.experiments.claim_comparisons import comparisons
 from kgops.experiments.claims import TABLES, judge, shipped
 from kgops.experiments.claims_overview import as_tables, overview
-from kgops.experiments.comparison import Place, hold
+from kgops.experiments.comparison import Context, run_comparison
 from kgops.experiments.verdicts import RULE
 from storage import claims as record
 from storage.benches import Bench
 
 
 @click.command(epilog="\b\nExample:  kgops bench claims --quick --only b")
-@click.option("--quick", is_flag=True, help="Small versions, a few minutes on two cores; labelled so.")
-@click.option("--only", "wanted", type=click.Choice([*TABLES, CHECKS]), help="One of them.")
+@click.option(
+    "--quick", is_flag=True, help="Small versions: a few minutes on two cores. Results are marked as quick."
+)
+@click.option("--only", "wanted", type=click.Choice([*TABLES, CHECKS]), help="Measure only this table.")
 @click.option(
     "--data",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder with train.txt for a and b; otherwise they use a made graph.",
+    help="Folder with train.txt for a and b; default: a synthetic graph.",
 )
-@click.option("--afresh", is_flag=True, help="Begin anew, where an unfinished one would go on.")
+@click.option("--afresh", is_flag=True, help="Start again instead of continuing an unfinished benchmark.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as_json: bool) -> None:
-    """Measure what the group's five documents claim, and say what to do.
+    """Measure the claims of five documents about speed and memory, and recommend options.
 
     \b
     a  training ConvE: fp32, + bf16, + checkpointing, + compile, kgops
     b  TracIn: baseline, + each option, filtering, kgops
-    c  the loss over all entities: dense labels, their efficient loss, kgops
+    c  the loss over all entities: dense labels, the documents' efficient loss, kgops
     d  the regression network: original, + checkpointing, + compile, both, the small model
-    e  small checks: differences of two losses, FP16's rounding, shares of time
+    e  small checks: difference of two losses, FP16 rounding, shares of time
 
     `kgops bench show claims --all` lists the verdicts on all 205 claims.
     """
     begun = time.monotonic()
-    os.environ.setdefault(
-        "OMP_NUM_THREADS", "1"
-    )  # a part of the fingerprint: ways are compared on one thread
+    # Part of the fingerprint: variants are compared on one thread.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     session = for_writing()
     record.keep(session.conn, [one.claim for one in shipped()])
-    place = Place(session.home, session.conn, tell)
-    held: list[Bench] = []
+    context = Context(session.home, session.conn, tell)
+    benchmarks: list[Bench] = []
     for name in [wanted] if wanted else [*TABLES, CHECKS]:
-        words = ["kgops", "bench", "claims", *(["--quick"] if quick else []), "--only", name]
+        arguments = ["kgops", "bench", "claims", *(["--quick"] if quick else []), "--only", name]
         if name == CHECKS:
-            check(session.conn, shlex.join(words), quick=quick)
+            check(session.conn, shlex.join(arguments), quick=quick)
             continue
-        words += ["--data", "DIR"] if data else []
-        held += [
-            hold(place, one, shlex.join(words), afresh=afresh)
-            for one in contests(name, quick=quick, data=data)
+        arguments += ["--data", "DIR"] if data else []
+        benchmarks += [
+            run_comparison(context, one, shlex.join(arguments), afresh=afresh)
+            for one in comparisons(name, quick=quick, data=data)
         ]
-    found = overview(session.conn)
+    summary = overview(session.conn)
     if as_json:
-        print_json({**as_tables(found), "bench": [_as_table(session, bench) for bench in held]})
+        print_json({**as_tables(summary), "bench": [_as_table(session, bench) for bench in benchmarks]})
         return
-    for line in advice_lines(found, columns()):
+    for line in advice_lines(summary, columns()):
         say(line)
-    for bench in held:
+    for bench in benchmarks:
         for line in page(session.conn, bench):
             say(line)
         say()
     for line in wrapped(RULE, columns()):
         say(line)
-    for line in ("", *count_lines(found.rulings), "", "Each of them: kgops bench show claims --all"):
+    for line in ("", *count_lines(summary.rulings), "", "All claims: kgops bench show claims --all"):
         say(line)
     tell(
         f"{'Quick: small versions, rough metrics. ' if quick else ''}It took {duration(time.monotonic() - begun)}."

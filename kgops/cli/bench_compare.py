@@ -1,4 +1,4 @@
-"""`kgops bench compare`: two benchmarks side by side, and whether they say the same."""
+"""`kgops bench compare`: ratios of two benchmarks side by side, and whether they agree."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ from storage import measurements
 def command(one: str, other: str, as_json: bool) -> None:
     """Show the ratios of two benchmarks, variant by variant.
 
-    They agree where each median lies within the quartiles of the other, or the two within a twentieth of each other.
+    Two ratios agree if each median lies within the other's quartiles, or if the medians differ by at most 5%.
     """
     session = existing()
     a, b = find(session, one), find(session, other)
     if a.id == b.id:
-        raise Usage("a benchmark was named twice")
+        raise Usage("both arguments name one benchmark", "give two different benchmarks")
     left, right = ({row.variant: row for row in rows(session.conn, bench)} for bench in (a, b))
     shared = [name for name, row in left.items() if name in right and row.variant != row.baseline]
     if not shared:
-        raise Usage(f"benchmarks {a.id} and {b.id} have no variant in common", "compare two of the same plan")
-    apart = differences(
+        raise Usage(
+            f"benchmarks {a.id} and {b.id} have no variant in common",
+            "compare two benchmarks with shared variants",
+        )
+    changed = differences(
         measurements.fingerprint(session.conn, a.fingerprint),
         measurements.fingerprint(session.conn, b.fingerprint),
     )
@@ -43,7 +46,7 @@ def command(one: str, other: str, as_json: bool) -> None:
         print_json(
             {
                 "bench": [a.id, b.id],
-                "fingerprints_differ_in": apart,
+                "fingerprints_differ_in": changed,
                 "row": [_as_table(left[name], right[name]) for name in shared],
             }
         )
@@ -54,19 +57,21 @@ def command(one: str, other: str, as_json: bool) -> None:
     cells = [_cells(left[name], right[name]) for name in shared]
     for line in table(("VARIANT", f"FASTER IN {a.id}", f"IN {b.id}", "AGREE", "LESS MEMORY", "AGREE"), cells):
         say(line)
-    if apart:
+    if changed:
         say()
-        say("Their fingerprints differ: that the ratios do says nothing of what was set.")
-        for line in apart:
+        say(
+            "Their fingerprints differ: a difference in ratios may come from the machines, not from the options."
+        )
+        for line in changed:
             say(f"  {line}")
 
 
 def agree(a: Spread | None, b: Spread | None) -> bool | None:
-    """Whether they say the same, as the command's help has it; None where one is not known."""
+    """Return whether two ratios agree, as defined in the command's help; None if one is unknown."""
     if a is None or b is None:
         return None
     if max(a.median, b.median) <= (1 + NOTHING) * min(a.median, b.median):
-        return True  # quartiles of a memory are often one number
+        return True  # the quartiles of memory are often equal
     return a.low <= b.median <= a.high and b.low <= a.median <= b.high
 
 

@@ -1,4 +1,4 @@
-"""`kgops bench export`: benchmarks and values for papers, tables and other programs."""
+"""`kgops bench export`: write benchmarks and measured values as Markdown, JSON, CSV, Parquet, SVG or PNG."""
 
 from __future__ import annotations
 
@@ -24,56 +24,62 @@ CHARTS = ("svg", "png")
 @click.command(epilog="\b\nExample:  kgops bench export 3 --to svg --out speed.svg")
 @click.argument("bench", required=False)
 @click.option(
-    "--to", "kind", type=click.Choice(KINDS), required=True, help="md, svg and png are of one benchmark."
+    "--to", "kind", type=click.Choice(KINDS), required=True, help="Format; md, svg and png need BENCH."
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="A file; without it, stdout, or bench-N-*.svg (.png) here."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Output file; default: stdout, for charts bench-N-*.svg (.png) in this folder.",
 )
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def command(bench: str | None, kind: str, out: Path | None, force: bool) -> None:
-    """Write out a benchmark, or without one, all values that were measured.
+    """Export one benchmark, or without BENCH all measured values.
 
     \b
-    md       the table, for a paper, with its command and fingerprint
-    json     all of a benchmark, down to each run of each pair
-    csv      the values, one a line; parquet the same
-    svg      time against memory with the Pareto front, and time against each number that was varied
-    png      the same in pixels, for what reads no SVG; needs Pillow
+    md       a table for a paper, with command and fingerprint
+    json     the whole benchmark, down to each run of each pair
+    csv      the values, one per line
+    parquet  the values as one table; needs pyarrow
+    svg      charts: time against memory with the Pareto front, and time against each varied number
+    png      the charts as pixels; needs Pillow
     """
     session = existing()
     conn = session.conn
-    one = None if bench is None else find(session, bench)
-    if kind in ("md", *CHARTS) and one is None:
-        raise Usage(f"--to {kind} is of one benchmark", "name it: `kgops bench show` lists them")
+    benchmark = None if bench is None else find(session, bench)
+    if kind in ("md", *CHARTS) and benchmark is None:
+        raise Usage(f"--to {kind} needs a benchmark", "give its number: `kgops bench show` lists them")
     if kind in CHARTS:
-        assert one is not None
-        _charts(export.charts(conn, one), kind, one.id, out, force)
+        assert benchmark is not None
+        _charts(export.charts(conn, benchmark), kind, benchmark.id, out, force)
         return
-    if one is not None and kind in ("md", "json"):
-        table = export.as_markdown(conn, one) if kind == "md" else _json(export.as_table(conn, one))
+    if benchmark is not None and kind in ("md", "json"):
+        table = (
+            export.as_markdown(conn, benchmark) if kind == "md" else _json(export.as_table(conn, benchmark))
+        )
         _put(table, out, force)
         return
-    found = measurements.page(
-        conn, measurements.MeasurementFilter(bench=one.id if one else None), descending=False
+    values = measurements.page(
+        conn, measurements.MeasurementFilter(bench=benchmark.id if benchmark else None), descending=False
     )
     if kind == "parquet":
         if out is None or (out.exists() and not force):
-            raise Usage(f"{out} is there already" if out else "--to parquet needs a file", "give --out FILE")
-        export.write_parquet(found, out)
+            raise Usage(
+                f"{out} exists" if out else "--to parquet needs a file",
+                "give --out FILE; --force overwrites" if out else "give --out FILE",
+            )
+        export.write_parquet(values, out)
         say(str(out))
         return
-    _put(export.as_csv(found) if kind == "csv" else export.as_json(found), out, force)
+    _put(export.as_csv(values) if kind == "csv" else export.as_json(values), out, force)
 
 
-def _charts(drawn: dict[str, Picture], kind: str, number: int, out: Path | None, force: bool) -> None:
-    """To one file if it is named: the first; all of them otherwise."""
-    if not drawn:
-        raise Usage(
-            f"there is nothing to draw of benchmark {number}", "no memory is known and no number was varied"
-        )
+def _charts(pictures: dict[str, Picture], kind: str, number: int, out: Path | None, force: bool) -> None:
+    """Write the first chart to `out` if given, else each chart to its default file."""
+    if not pictures:
+        raise Usage(f"benchmark {number} has no chart", "it measured no memory and varied no number")
     if out is not None:
-        drawn = {"": next(iter(drawn.values()))}
-    for name, picture in drawn.items():
+        pictures = {"": next(iter(pictures.values()))}
+    for name, picture in pictures.items():
         safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
         path = out or Path(f"bench-{number}-{safe}.{kind}")
         write(path, as_svg(picture) if kind == "svg" else as_png(picture), force=force)

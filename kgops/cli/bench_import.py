@@ -1,4 +1,4 @@
-"""`kgops bench import`: benchmarks and values from elsewhere."""
+"""`kgops bench import`: import benchmarks and values that another kgops exported as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
-from kgops.experiments.import_results import Taken, take_in
+from kgops.experiments.import_results import Imported, import_file
 from kgops.jobs.text import one_line
 
 
@@ -17,28 +17,28 @@ from kgops.jobs.text import one_line
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(paths: tuple[Path, ...], as_json: bool) -> None:
-    """Take in what `kgops bench export --to json` wrote, here or on another machine.
+    """Import files that `kgops bench export --to json` wrote on any machine.
 
-    A benchmark comes with every pair, and has the same ratios and verdicts as where it was held; values come alone.
-    Both keep the fingerprint of their machine. What is in the record already is named and left as it is.
+    A benchmark keeps its pairs, ratios, verdicts and the fingerprint of its machine; values keep their fingerprint.
+    Entries that are already in the database are reported and not changed.
     """
     session = for_writing()
-    found = []
+    imported = []
     for path in paths:
-        found.append(take_in(session.conn, path))
+        imported.append(import_file(session.conn, path))
         if not as_json:
-            _say(found[-1])
+            _say(imported[-1])
     if as_json:
-        print_json([asdict(one) for one in found])
+        print_json([asdict(one) for one in imported])
 
 
-def _say(one: Taken) -> None:
+def _say(one: Imported) -> None:
     what = one_line(one.what, 160)
     if one.bench is not None and not one.known:
         say(f"benchmark {one.bench}: imported {what}")
     elif one.bench is not None:
-        tell(f"benchmark {one.bench} is this already: {what}")
+        tell(f"already imported as benchmark {one.bench}: {what}")
     elif one.known:
-        tell(f"{what}: all of them are here already")
+        tell(f"already imported: {what}")
     else:
         say(f"imported {one.metrics:,} of {what}")

@@ -1,4 +1,4 @@
-"""`kgops bench matrix`: a job in every combination of some settings, the runs taking turns."""
+"""`kgops bench matrix`: run a job with every combination of settings, interleaved, and compare them in pairs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kgops.cli.bench_page import page
 from kgops.cli.jobs_by_name import job_by_name
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
-from kgops.experiments.comparison import Contest, Place, hold
+from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.variants import combinations, read_axis, variants
 
 
@@ -18,27 +18,38 @@ from kgops.experiments.variants import combinations, read_axis, variants
     epilog="\b\nExample:  kgops bench matrix job.toml --vary batch_size=256,512 --vary precision=fp32,bf16"
 )
 @click.argument("job", metavar="FILE.toml|RUN|RECIPE")
-@click.option("--vary", "varied", multiple=True, required=True, metavar="NAME=A,B", help="May be repeated.")
 @click.option(
-    "--repeat", default=5, show_default=True, type=click.IntRange(1, 1000), help="Rounds, and so pairs."
+    "--vary",
+    "varied",
+    multiple=True,
+    required=True,
+    metavar="NAME=A,B",
+    help="Values to compare; may be repeated.",
 )
 @click.option(
-    "--afresh", is_flag=True, help="Begin anew, where an unfinished one of this very plan would go on."
+    "--repeat",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Rounds: pairs for each variant.",
 )
+@click.option("--afresh", is_flag=True, help="Start again instead of continuing an unfinished benchmark.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_json: bool) -> None:
-    """Run a job with settings varied, in turns, and compare pair by pair.
+    """Run every combination of some settings, interleaved, and compare each with the baseline in pairs.
 
-    NAME is an option, a key of the workload's table, or a {placeholder} of a command. The first value of each is the
-    baseline. Ended or killed half-way, the same command goes on with the pairs that are missing.
+    NAME is an option, a key of the workload's table, or a {placeholder} of a command. The baseline has the
+    first value of each. If the benchmark was interrupted, the same command runs the missing pairs.
     """
     axes = [read_axis(text) for text in varied]
     session = for_writing()
     jobs = variants(job_by_name(session, job), axes)
-    contest = Contest(f"matrix {job}", jobs, repeat, settings=combinations(axes))
-    words = ["kgops", "bench", "matrix", job, *(word for text in varied for word in ("--vary", text))]
-    words += ["--repeat", str(repeat)]
-    bench = hold(Place(session.home, session.conn, tell), contest, shlex.join(words), afresh=afresh)
+    comparison = PairedComparison(f"matrix {job}", jobs, repeat, settings=combinations(axes))
+    arguments = ["kgops", "bench", "matrix", job, *(word for text in varied for word in ("--vary", text))]
+    arguments += ["--repeat", str(repeat)]
+    bench = run_comparison(
+        Context(session.home, session.conn, tell), comparison, shlex.join(arguments), afresh=afresh
+    )
     if as_json:
         from kgops.experiments.export import as_table
 

@@ -1,11 +1,11 @@
-"""A benchmark as people read it on a terminal."""
+"""Format a benchmark for the terminal: variants, times, memory, ratios and verdicts."""
 
 from __future__ import annotations
 
 import sys
 
 from kgops.cli.claims_page import verdicts
-from kgops.cli.output import UNKNOWN, amount, columns, moment, table, wrapped
+from kgops.cli.output import UNKNOWN, amount, columns, local_time, table, wrapped
 from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.pairs import Spread
 from kgops.experiments.summary import Row, rows
@@ -18,43 +18,45 @@ __all__ = ["page", "quartiles", "ratio"]
 
 
 def page(conn: Connection, bench: Bench) -> list[str]:
-    found = rows(conn, bench)
+    results = rows(conn, bench)
     pairs = benches.pairs(conn, bench.id)
-    first = found[0]
+    first = results[0]
     state = "" if bench.ended_at else f" · unfinished: {len(pairs)} of {_planned(bench)} pairs"
     out = [
-        f"benchmark {bench.id} · {bench.name} · {moment(bench.begun_at)}{state}",
+        f"benchmark {bench.id} · {bench.name} · {local_time(bench.begun_at)}{state}",
         *wrapped(f"command      {bench.command}", columns(), "  "),
         *wrapped(f"fingerprint  {machine_line(conn, bench.fingerprint)}", columns(), "  "),
         *wrapped(f"time         {first.seconds_of or UNKNOWN}", columns(), "  "),
         *wrapped(f"memory       {first.memory_of or UNKNOWN}", columns(), "  "),
         "",
-        *_table(found),
+        *_table(results),
     ]
-    out += _notes(found)
-    claimed = verdicts(conn, bench)
-    out += ["", "What was claimed:", "", *claimed] if claimed else []
-    rule = f"FASTER, LESS MEMORY: {first.variant} over the variant, pair by pair; medians. {RULE}"
+    out += _notes(results)
+    claim_lines = verdicts(conn, bench)
+    out += ["", "Claims:", "", *claim_lines] if claim_lines else []
+    rule = f"FASTER, LESS MEMORY: medians over pairs of {first.variant} divided by the variant. {RULE}"
     return [*out, "", *wrapped(rule, columns())]
 
 
-def _table(found: list[Row]) -> list[str]:
-    """A verdict stands in its row, or on a narrow terminal below it: it is what people came for."""
+def _table(results: list[Row]) -> list[str]:
+    """Return the table of variants. On a narrow terminal each verdict goes below its row instead of being cut."""
     heads = ("VARIANT", "TIME", "FASTER", "QUARTILES", "N", "MEMORY", "LESS MEMORY")
     right = frozenset({"TIME", "FASTER", "N", "MEMORY"})
-    cells = [_cells(row) for row in found]
-    told = [shown(row.verdict, row.why) for row in found]
-    whole = table(
-        (*heads, "VERDICT"), [(*row, word) for row, word in zip(cells, told, strict=True)], right=right
+    cells = [_cells(row) for row in results]
+    verdict_texts = [shown(row.verdict, row.why) for row in results]
+    wide = table(
+        (*heads, "VERDICT"),
+        [(*row, word) for row, word in zip(cells, verdict_texts, strict=True)],
+        right=right,
     )
-    before = whole[0].index("VERDICT")
-    if not sys.stdout.isatty() or before + max(map(len, told)) <= columns():
-        return whole
+    before = wide[0].index("VERDICT")
+    if not sys.stdout.isatty() or before + max(map(len, verdict_texts)) <= columns():
+        return wide
     head, *lines = table(
         (*heads[:-1], "LESS"), [(*row[:-1], row[-1].split(" ")[0]) for row in cells], right=right
     )
     out = [head]
-    for line, word in zip(lines, told, strict=True):
+    for line, word in zip(lines, verdict_texts, strict=True):
         out += [line, *wrapped(word, columns(), "    ")]
     return out
 
@@ -80,18 +82,20 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _notes(found: list[Row]) -> list[str]:
+def _notes(results: list[Row]) -> list[str]:
     out = []
-    for row in found[1:]:
-        told = [f"{name} was not in effect: {why}" for name, why in row.unapplied.items()]
+    for row in results[1:]:
+        remarks = [f"{name} was not applied: {why}" for name, why in row.unapplied.items()]
         for name, (before, after) in row.quality.items():
             if after is not None and before != after:
-                told.append(f"{name} {amount(before)} → {amount(after)}")
-        if told:
-            out += [f"  {row.variant}: {'; '.join(told)}"]
-    busy = [row.busy for row in found if row.busy is not None]
+                remarks.append(f"{name} {amount(before)} → {amount(after)}")
+        if remarks:
+            out += [f"  {row.variant}: {'; '.join(remarks)}"]
+    busy = [row.busy for row in results if row.busy is not None]
     if busy and max(busy) > 0.15:
-        out += [f"  not quiet: others used {max(busy):.0%} of the CPUs before the rounds (median)"]
+        out += [
+            f"  machine not idle: other processes used {max(busy):.0%} of the CPUs before the rounds (median)"
+        ]
     return ["", *out] if out else []
 
 

@@ -1,4 +1,4 @@
-"""`kgops bench show`: benchmarks that were held, one of them, or the values that were kept of all."""
+"""`kgops bench show`: list benchmarks, show one, show verdicts on claims, or list measured values."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 import click
 
 from kgops.cli.bench_page import page
-from kgops.cli.claims_overview import advice_lines, count_lines, list_lines, picked, whole_lines
-from kgops.cli.output import amount, columns, moment, print_json, say, table, tell
+from kgops.cli.claims_overview import advice_lines, count_lines, list_lines, matching, whole_lines
+from kgops.cli.output import amount, columns, local_time, print_json, say, table, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from kgops.experiments.claims_overview import as_tables, overview
@@ -19,7 +19,7 @@ from storage import benches, measurements
 from storage.benches import Bench
 from storage.errors import DatabaseMissing
 
-_MORE = ["All: kgops bench show claims --all   Some, whole: kgops bench show claims loss refuted"]
+_MORE = ["All claims: kgops bench show claims --all   Some in full: kgops bench show claims loss refuted"]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -31,20 +31,22 @@ Example:  kgops bench show 3
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("words", metavar="[BENCH|claims|WORD...]", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="With `claims`: a line for each of all 205.")
+@click.option("--all", "everything", is_flag=True, help="With `claims`: one line for each of the 205 claims.")
+@click.option("--metrics", is_flag=True, help="List measured values of all benchmarks; WORDs filter them.")
 @click.option(
-    "--metrics", is_flag=True, help="Measured values instead, of whatever benchmark; words narrow them."
+    "--sort",
+    default="id",
+    show_default=True,
+    type=click.Choice(measurements.SORTABLE),
+    help="With --metrics: column to sort by.",
 )
+@click.option("--ascending", is_flag=True, help="Sort smallest first.")
+@click.option("--since", help="With --metrics: only values of the last 30m, 12h, 7d, 2w …")
+@click.option("--fingerprint", help="With --metrics: only values of the machine whose key starts with this.")
 @click.option(
-    "--sort", default="id", show_default=True, type=click.Choice(measurements.SORTABLE), help="Values by."
+    "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000), help="Lines per page."
 )
-@click.option("--ascending", is_flag=True, help="Smallest first.")
-@click.option("--since", help="Only values of the last 30m, 12h, 7d, 2w …")
-@click.option("--fingerprint", help="Only values of the machine whose key begins so.")
-@click.option(
-    "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000), help="Lines of a page."
-)
-@click.option("--skip", default=0, type=click.IntRange(0), help="Leave out so many before.")
+@click.option("--skip", default=0, type=click.IntRange(0), help="With --metrics: lines to skip.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(
     words: tuple[str, ...],
@@ -58,25 +60,25 @@ def command(
     skip: int,
     as_json: bool,
 ) -> None:
-    """Show benchmarks, one of them whole, or values that were measured.
+    """List benchmarks, show one, or list measured values.
 
-    `claims` shows what to do, and how many of the documents' claims hold; words after it pick claims by document,
-    verdict or name and show them whole: `kgops bench show claims loss refuted`.
+    `claims` shows recommended options and how many documented claims hold. Words after it select claims by document,
+    verdict or name and show them in full: `kgops bench show claims loss refuted`.
     """
     wanted = measurements.MeasurementFilter(words, None, fingerprint, _beginning(since))
     try:
         session = for_reading()
     except DatabaseMissing:
-        tell("Nothing was measured yet. Try:  kgops bench claims --quick")
+        tell("There are no benchmarks yet. Try:  kgops bench claims --quick")
         return
     if metrics:
-        found = measurements.page(
+        values = measurements.page(
             session.conn, wanted, sort=sort, descending=not ascending, limit=limit, offset=skip
         )
         if as_json:
-            print_json([{**asdict(m), "fingerprint_key": m.machine} for m in found])
+            print_json([{**asdict(m), "fingerprint_key": m.machine} for m in values])
         else:
-            _print_metrics(found, measurements.count(session.conn, wanted), skip)
+            _print_metrics(values, measurements.count(session.conn, wanted), skip)
         return
     if words and words[0] == "claims":
         _claims(session, words[1:], everything, as_json)
@@ -89,31 +91,34 @@ def command(
 
 
 def _claims(session: Session, words: tuple[str, ...], everything: bool, as_json: bool) -> None:
-    found = overview(session.conn)
-    rulings = picked(found.rulings, words)
+    summary = overview(session.conn)
+    rulings = matching(summary.rulings, words)
     if as_json:
-        print_json({**as_tables(found), "claim": as_tables(replace(found, rulings=rulings))["claim"]})
+        print_json({**as_tables(summary), "claim": as_tables(replace(summary, rulings=rulings))["claim"]})
         return
     if words:
         if not rulings:
-            raise Usage(f"no claim has {' '.join(words)!r:.60}", "`kgops bench show claims --all` lists them")
-        lines = whole_lines(rulings, found.rulings, columns())
+            raise Usage(
+                f"no claim matches {' '.join(words)!r:.60}", "`kgops bench show claims --all` lists them"
+            )
+        lines = whole_lines(rulings, summary.rulings, columns())
     else:
-        lines = [*advice_lines(found, columns()), *count_lines(found.rulings), ""]
-        lines += list_lines(found.rulings, columns()) if everything else _MORE
+        lines = [*advice_lines(summary, columns()), *count_lines(summary.rulings), ""]
+        lines += list_lines(summary.rulings, columns()) if everything else _MORE
     for line in lines:
         say(line)
 
 
 def find(session: Session, name: str) -> Bench:
-    """The benchmark a person means by `3` or `last`."""
+    """Return the benchmark with this number, or the newest for `last`."""
     newest = benches.newest(session.conn, limit=1)
     if name == "last" and newest:
         return newest[0]
     bench = benches.get(session.conn, int(name)) if name.isdecimal() and len(name) < 18 else None
     if bench is None:
         raise Usage(
-            f"there is no benchmark {name!r:.60}", "`kgops bench show` lists them; words need --metrics"
+            f"there is no benchmark {name!r:.60}",
+            "`kgops bench show` lists benchmarks; other words need --metrics",
         )
     return bench
 
@@ -129,37 +134,39 @@ def _show(session: Session, bench: Bench, as_json: bool) -> None:
 
 
 def _list(session: Session, limit: int, as_json: bool) -> None:
-    found = benches.newest(session.conn, limit=limit)
+    benchmarks = benches.newest(session.conn, limit=limit)
     if as_json:
-        print_json([{name: value for name, value in asdict(one).items() if name != "plan"} for one in found])
+        print_json(
+            [{name: value for name, value in asdict(one).items() if name != "plan"} for one in benchmarks]
+        )
         return
-    if not found:
-        tell("No benchmark was held yet. Try:  kgops bench matrix nations.toml --vary batch_size=256,512")
+    if not benchmarks:
+        tell("There are no benchmarks yet. Try:  kgops bench matrix nations.toml --vary batch_size=256,512")
         return
     rows = [
         (
             str(one.id),
-            moment(one.begun_at),
+            local_time(one.begun_at),
             "ended" if one.ended_at else "unfinished",
             str(len(one.plan["variants"])),
             str(one.plan["rounds"]),
             one.fingerprint,
             one_line(one.name),
         )
-        for one in found
+        for one in benchmarks
     ]
-    heads = ("BENCH", "BEGUN", "STATE", "VARIANTS", "ROUNDS", "FINGERPRINT", "NAME")
+    heads = ("BENCH", "STARTED", "STATE", "VARIANTS", "ROUNDS", "FINGERPRINT", "NAME")
     for line in table(heads, rows, right=frozenset({"BENCH", "VARIANTS", "ROUNDS"})):
         say(line)
 
 
-def _print_metrics(found: list[measurements.Measurement], count: int, skip: int) -> None:
-    if not found:
+def _print_metrics(values: list[measurements.Measurement], count: int, skip: int) -> None:
+    if not values:
         tell("No value matches.")
         return
     rows = [
         (
-            moment(m.at),
+            local_time(m.at),
             amount(m.value, m.unit),
             "" if m.low is None or m.high is None else f"{amount(m.low)}–{amount(m.high)}",
             str(m.n),
@@ -168,18 +175,18 @@ def _print_metrics(found: list[measurements.Measurement], count: int, skip: int)
             m.name,
             m.subject + (f", against {m.against}" if m.against else ""),
         )
-        for m in found
+        for m in values
     ]
     heads = ("MEASURED", "VALUE", "QUARTILES", "N", "FINGERPRINT", "BENCH", "NAME", "WHAT")
     for line in table(heads, rows, right=frozenset({"VALUE", "N", "BENCH"})):
         say(line)
-    machines = {m.machine for m in found}
+    machines = {m.machine for m in values}
     if len(machines) > 1:
         tell(
-            f"They belong to {len(machines)} fingerprints: do not compare across. --fingerprint KEY shows one."
+            f"They come from {len(machines)} fingerprints and are not comparable. --fingerprint KEY shows one."
         )
-    if skip + len(found) < count:
-        tell(f"{skip + len(found):,} of {count:,}; the next page: --skip {skip + len(found)}")
+    if skip + len(values) < count:
+        tell(f"{skip + len(values):,} of {count:,}. Next page: --skip {skip + len(values)}")
 
 
 def _beginning(since: str | None) -> float | None:
@@ -187,5 +194,5 @@ def _beginning(since: str | None) -> float | None:
         return None
     span = re.fullmatch(r"(\d{1,9})([smhdw])", since)
     if span is None:
-        raise Usage(f"--since {since!r:.60} is no span of time", "write 30m, 12h, 7d or 2w")
+        raise Usage(f"--since {since!r:.60} is not a time span", "write 30m, 12h, 7d or 2w")
     return time.time() - int(span[1]) * _SECONDS[span[2]]

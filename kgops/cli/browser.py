@@ -1,4 +1,4 @@
-"""The screens in a browser: on loopback alone, for whoever has the address that was printed, once."""
+"""Web server of `kgops serve`: the dashboard in a browser, on loopback, behind a one-time address."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from kgops.errors import Unavailable
 __all__ = ["ScreensServer", "serve"]
 
 _LOOPBACK = "127.0.0.1"
-_HERE = frozenset(
+_LOCAL_HOSTS = frozenset(
     {"127.0.0.1", "localhost", "[::1]"}
-)  # what a browser may call it, directly or through a tunnel
-_GRACE_S = 0.2  # then open screens are told to leave
-_USED = "This address was used already, or never was one. Whoever runs `kgops serve` has another.\n"
+)  # hosts a browser may use, directly or through a tunnel
+_GRACE_S = 0.2  # then open dashboards are told to close
+_BAD_ADDRESS = "This address is used or invalid. `kgops serve` has printed a new one on its terminal.\n"
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -44,12 +44,12 @@ a {{ color: #5fafff; }}
 </style>
 </head>
 <body>
-<div id="closed"><p>The screens are closed; runs go on. <a href="">Open them again</a></p></div>
+<div id="closed"><p>The dashboard is closed; runs go on. <a href="">Open them again</a></p></div>
 <div id="terminal" class="textual-terminal" data-session-websocket-url="{socket}" data-font-size="{size}"></div>
 </body>
 </html>
 """
-# Keys are for the screens from the first one on, without a click; before the socket is open nothing may be sent.
+# Focus the terminal once the socket is open, so that the first key reaches the dashboard without a click.
 _FOCUS = """addEventListener("load", () => {
   new MutationObserver((_, watcher) => {
     if (!document.body.classList.contains("-loaded")) return;
@@ -63,20 +63,20 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ScreensServer(Server):
-    """A process of the screens for each page that is open.
+    """Starts one dashboard process for each open page.
 
-    The printed address works once: it leads to one that nobody else can know, as long as the server runs.
-    No cookie: a browser would send it to whatever else is tunnelled to the same machine.
+    The printed address works once and redirects to a secret path that is valid as long as the server runs.
+    No cookie: a browser would also send it to other servers tunnelled to the same host.
     """
 
     def __init__(self, command: str, tell_address: Callable[[str], None]) -> None:
         super().__init__(command, host=_LOOPBACK, title="kgops")
         self._tell_address = tell_address
-        self._room = "/" + secrets.token_urlsafe(24)
+        self._secret_path = "/" + secrets.token_urlsafe(24)
         self._token = ""
 
     def tell_address(self, port: int) -> None:
-        """A new one; the one before is worth nothing from here on."""
+        """Print a new one-time address; the previous one is no longer valid."""
         self.port = port
         self._token = secrets.token_urlsafe(24)
         self._tell_address(f"http://{_LOOPBACK}:{port}/?token={self._token}")
@@ -85,13 +85,12 @@ class ScreensServer(Server):
         app = web.Application(middlewares=[self._guard])
         app.add_routes(
             [
-                web.get(
-                    "/", self._enter, allow_head=False
-                ),  # looking whether it is there shall not use it up
-                web.get(f"{self._room}/", self._page),
-                web.get(f"{self._room}/focus.js", self._focus),
-                web.get(f"{self._room}/ws", self.handle_websocket),
-                web.static(f"{self._room}/static", self.statics_path),
+                # A HEAD request must not use up the address.
+                web.get("/", self._enter, allow_head=False),
+                web.get(f"{self._secret_path}/", self._page),
+                web.get(f"{self._secret_path}/focus.js", self._focus),
+                web.get(f"{self._secret_path}/ws", self.handle_websocket),
+                web.static(f"{self._secret_path}/static", self.statics_path),
             ]
         )
         app.on_response_prepare.append(_close_to_others)
@@ -99,24 +98,24 @@ class ScreensServer(Server):
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if _machine(f"//{request.host}") not in _HERE:
-            raise web.HTTPForbidden(text="This is served to its own machine alone.\n")
-        if request.path != "/" and not _same("/" + request.path[1:].partition("/")[0], self._room):
-            raise web.HTTPForbidden(text=_USED)
+        if _hostname(f"//{request.host}") not in _LOCAL_HOSTS:
+            raise web.HTTPForbidden(text="kgops serves its own machine only.\n")
+        if request.path != "/" and not _equal("/" + request.path[1:].partition("/")[0], self._secret_path):
+            raise web.HTTPForbidden(text=_BAD_ADDRESS)
         origin = request.headers.get("Origin")
         if origin not in (None, f"http://{request.host}"):
-            raise web.HTTPForbidden(text="Another site has no business here.\n")
+            raise web.HTTPForbidden(text="Requests from other sites are refused.\n")
         return await handler(request)
 
     async def _enter(self, request: web.Request) -> web.StreamResponse:
-        if not _same(request.query.get("token", ""), self._token):
-            raise web.HTTPForbidden(text=_USED)
+        if not _equal(request.query.get("token", ""), self._token):
+            raise web.HTTPForbidden(text=_BAD_ADDRESS)
         self.tell_address(self.port)
-        raise web.HTTPSeeOther(f"{self._room}/")
+        raise web.HTTPSeeOther(f"{self._secret_path}/")
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
         size = request.query.get("fontsize", "16")
-        socket = escape(f"ws://{request.host}{self._room}/ws")
+        socket = escape(f"ws://{request.host}{self._secret_path}/ws")
         page = _PAGE.format(socket=socket, size=size if size.isdecimal() else "16")
         return web.Response(text=page, content_type="text/html")
 
@@ -124,20 +123,20 @@ class ScreensServer(Server):
         return web.Response(text=_FOCUS, content_type="text/javascript")
 
 
-def _machine(address: str) -> str | None:
+def _hostname(address: str) -> str | None:
     try:
         return urlsplit(address).hostname
-    except ValueError:  # brackets around nothing
+    except ValueError:  # empty brackets
         return None
 
 
-def _same(given: str, secret: str) -> bool:
-    """In a time that tells nothing of where they differ."""
+def _equal(given: str, secret: str) -> bool:
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
 
 
 async def _close_to_others(request: web.Request, response: web.StreamResponse) -> None:
-    """Nothing is asked from elsewhere, shown elsewhere, told elsewhere or kept."""
+    """Forbid loading from, framing by and referring to other sites, and caching."""
     response.headers.update(
         {
             "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -150,16 +149,16 @@ async def _close_to_others(request: web.Request, response: web.StreamResponse) -
 
 
 def serve(port: int | None, log: Path, tell_address: Callable[[str], None]) -> None:
-    """Until it is told to end. What screens complain of goes to `log`: a terminal gets no text from outside."""
+    """Serve until a signal ends it. Dashboards write stderr to `log`: text from outside must not reach the terminal."""
     argv = shlex.join([sys.executable, "-P", "-m", "kgops", "tui"])
     server = ScreensServer(f"exec {argv} 2>>{shlex.quote(str(log))}", tell_address)
     asyncio.run(_serve(server, port or 0))
 
 
 async def _serve(server: ScreensServer, port: int) -> None:
-    over = asyncio.Event()
+    stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, over.set)
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     runner = web.AppRunner(await server._make_app(), access_log=None, shutdown_timeout=_GRACE_S)
     await runner.setup()
     try:
@@ -168,9 +167,9 @@ async def _serve(server: ScreensServer, port: int) -> None:
         except OSError as error:
             why = os.strerror(error.errno or 0).lower()
             raise Unavailable(
-                f"port {port} cannot be used: {why}", "without --port a free one is taken"
+                f"port {port} cannot be used: {why}", "without --port kgops takes a free one"
             ) from error
         server.tell_address(runner.addresses[0][1])
-        await over.wait()
+        await stopped.wait()
     finally:
         await runner.cleanup()

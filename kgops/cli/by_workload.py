@@ -1,4 +1,4 @@
-"""A command that takes a workload or a job file: `kgops run train …`, `kgops run job.toml`."""
+"""Click group that takes a workload or a job file: `kgops run train …`, `kgops run job.toml`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ __all__ = ["ByWorkload"]
 
 
 class ByWorkload(click.Group):
-    """A subclass says in `kinds` what each workload's command does; `find` gives the one that is called, and
-    `of_file` the command for a job file."""
+    """Subclasses define `kinds` (workload → summary), `find` (its command) and `of_file` (command for job files)."""
 
     kinds: Mapping[str, str]
 
     def find(self, workload: str) -> click.Command:
-        raise NotImplementedError  # each subclass has its own
+        raise NotImplementedError
 
     def of_file(self) -> click.Command:
-        raise NotImplementedError  # each subclass has its own
+        raise NotImplementedError
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.kinds)

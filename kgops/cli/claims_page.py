@@ -1,4 +1,4 @@
-"""A table of claims as people read it on a terminal: a verdict on each, and below it what was claimed and measured."""
+"""Format the claims of one benchmark: a verdict on each, with the claimed and the measured numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["page", "verdicts"]
 
 def page(conn: Connection, bench: Bench) -> list[str]:
     first, width = rows(conn, bench)[0], columns()
-    beside = f"beside {first.variant}"
+    beside = f"compared with {first.variant}"
     if first.seconds and first.memory_mib:
         beside += f": {amount(first.seconds.median)} s, {amount(first.memory_mib.median)} MiB"
     return [
@@ -30,7 +30,7 @@ def page(conn: Connection, bench: Bench) -> list[str]:
 
 
 def verdicts(conn: Connection, bench: Bench) -> list[str]:
-    """Nothing where it is no benchmark of claims."""
+    """Return the table of verdicts; empty if `bench` measured no claims."""
     judged = judge(conn, bench, shipped()) if bench.name.startswith("claims ") else []
     if not judged:
         return []
@@ -50,17 +50,17 @@ def verdicts(conn: Connection, bench: Bench) -> list[str]:
 
 
 def _about(one: Judged, before: Judged | None) -> Iterator[str]:
-    """What was claimed and what was measured; after another claim on the same option, the latter once."""
-    if one.held:
-        yield f"claimed: {one.held.claim.text} ({one.held.claim.said_by})"
-    told = []
+    """Yield the claim and its measurements; measurements that `before` showed are left out."""
+    if one.claimed:
+        yield f"claimed: {one.claimed.claim.text} ({one.claimed.claim.said_by})"
+    measured = []
     if before is None and one.speed:
-        told = [f"speed {one.speed.median:,.2f}×", f"less memory {less_memory(one) or UNKNOWN}"]
+        measured = [f"speed {one.speed.median:,.2f}×", f"less memory {less_memory(one) or UNKNOWN}"]
     if before is None and quality(one):
-        told.append(quality(one))
+        measured.append(quality(one))
     if before is None and one.remark:
-        told.append(one.remark)
+        measured.append(one.remark)
     if one.why and (before is None or before.why != one.why):
-        told.append(one.why)
-    if told:
-        yield " · ".join(told)
+        measured.append(one.why)
+    if measured:
+        yield " · ".join(measured)

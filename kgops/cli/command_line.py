@@ -1,4 +1,4 @@
-"""A job as the command that starts it: what suggestions print and screens let a person copy."""
+"""Convert a job to the `kgops run` command that starts it, for `kgops suggest` and the dashboard."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kgops.planning import profiles
 
 __all__ = ["as_command"]
 
-_ON = object()  # a flag without a value, for the option's `true`
-_OFF = object()  # the same for `false`
+_ON = object()  # flag for the option's value true
+_OFF = object()  # flag for the option's value false
 _COMMON = {"entity_chunk": ("--entity-chunk", None), "precision": ("--precision", None)}
-_BOTH = object()  # a switch with a word for each of the two
+_BOTH = object()  # --flag/--no-flag
 _OPTIONS: dict[str, dict[str, tuple[str, object]]] = {
     "train": {
         **_COMMON,
@@ -48,11 +48,14 @@ _OPTIONS: dict[str, dict[str, tuple[str, object]]] = {
 }
 
 
-_UNSAID = ("left_out", "image_size")  # of a configuration that is not run as it was, and of data
+_OMITTED = (
+    "left_out",
+    "image_size",
+)  # no flags: what kgops left out of a configuration, and the size that the data have
 
 
 def as_command(job: Job) -> list[str] | None:
-    """None where flags cannot say it all, and the job wants a file."""
+    """Return the command, or None if flags cannot express the job: it needs a job file."""
     known = _OPTIONS.get(job.workload)
     if known is None:
         return None
@@ -60,14 +63,14 @@ def as_command(job: Job) -> list[str] | None:
     words = ["kgops", "run", job.workload]
     filters = job.workload == "tracin" and job.options.get("filtering") is True
     if job.workload == "regress" and not job.settings["data_directory"]:
-        words += ["--data_directory", "DIR"]  # planned without: the flights have the size
+        words += ["--data_directory", "DIR"]  # planned without data: DIR stands for it
     for key in WORKLOADS[job.workload].keys:
         value = job.settings[key.name]
         is_said = key.name == "n_hops" and filters
-        if value is not None and value != key.default and not is_said and key.name not in _UNSAID:
+        if value is not None and value != key.default and not is_said and key.name not in _OMITTED:
             words += _setting(key.name if job.workload == "regress" else key.name.replace("_", "-"), value)
     if filters:
-        words += ["--n-hops", str(job.settings["n_hops"])]  # naming it is what asks for filtering
+        words += ["--n-hops", str(job.settings["n_hops"])]  # this flag turns filtering on
     for option, value in job.options.items():
         flag, when = known.get(option, (None, None))
         if flag is None:
@@ -79,9 +82,9 @@ def as_command(job: Job) -> list[str] | None:
         elif (when is _ON) == (value is True):
             words.append(flag)
         elif by_profile.get(option, value) != value:
-            return None  # no flag says the other of the two, which happens anyway only where no profile minds
+            return None  # no flag can undo what the profile sets
     for flag, given in (
-        ("--label", job.label if job.label != _usual_label(job) else None),
+        ("--label", job.label if job.label != _default_label(job) else None),
         ("--profile", job.profile),
         ("--gpu", job.gpu.wanted),
         ("--gpu-memory", job.gpu.memory_mib),
@@ -106,23 +109,23 @@ def as_command(job: Job) -> list[str] | None:
     return words
 
 
-def _usual_label(job: Job) -> str:
-    """What the job is called where nobody calls it anything."""
+def _default_label(job: Job) -> str:
+    """Return the label of a job that was given none."""
     return WORKLOADS[job.workload].label(job.settings)[:LONGEST_LABEL]
 
 
 def _limits(job: Job) -> list[tuple[str, Any]]:
-    """Those that are not what this workload has anyway."""
-    usual, own = Limits(attempts=WORKLOADS[job.workload].attempts), job.limits
+    """Return the limits that differ from the workload's defaults."""
+    defaults, limits = Limits(attempts=WORKLOADS[job.workload].attempts), job.limits
     return [
-        (flag, getattr(own, name))
+        (flag, getattr(limits, name))
         for flag, name in (
             ("--attempts", "attempts"),
             ("--grace", "grace_s"),
             ("--log-limit", "log_mib"),
             ("--memory-limit", "memory_mib"),
         )
-        if getattr(own, name) != getattr(usual, name)
+        if getattr(limits, name) != getattr(defaults, name)
     ]
 
 

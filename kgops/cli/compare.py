@@ -1,4 +1,4 @@
-"""`kgops compare`: runs side by side."""
+"""`kgops compare`: settings, options, environment and metrics of several runs side by side."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from storage import runs
 
 @click.command(epilog="\b\nExample:  kgops compare 12 17 21")
 @click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
-@click.option("--all", "everything", is_flag=True, help="Also what is the same in all of them.")
+@click.option("--all", "everything", is_flag=True, help="Show equal values too.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
-    """Show what differs between runs: settings, options in effect, environment, metrics with ratios to the first."""
+    """Compare runs: settings, applied options and environment that differ, and metrics with ratios to the first run."""
     if not 2 <= len(names) <= MOST:
-        raise Usage(f"{len(names)} runs were named", f"compare two to {MOST}")
+        raise Usage(f"{len(names)} runs were given", f"compare two to {MOST}")
     session = existing()
     chosen = [session.run(name) for name in names]
     if len({run.id for run in chosen}) < len(chosen):
-        raise Usage("a run was named twice")
-    found = compare(session.conn, chosen)
+        raise Usage("one run was given twice")
+    comparison = compare(session.conn, chosen)
     if as_json:
-        print_json(as_table(found))
+        print_json(as_table(comparison))
         return
-    for line in page(found, everything=everything):
+    for line in page(comparison, everything=everything):
         say(line)
 
 
-def as_table(found: Comparison) -> dict[str, Any]:
+def as_table(comparison: Comparison) -> dict[str, Any]:
     return {
-        "run": [runs.as_table(run) for run in found.runs],
-        "same_machine": found.same_machine,
+        "run": [runs.as_table(run) for run in comparison.runs],
+        "same_machine": comparison.same_machine,
         **{
             name: {row.name: list(row.values) for row in rows}
             for name, rows in (
-                ("settings", found.settings),
-                ("options", found.options),
-                ("environment", found.environment),
+                ("settings", comparison.settings),
+                ("options", comparison.options),
+                ("environment", comparison.environment),
             )
         },
         "metrics": {
@@ -54,34 +54,34 @@ def as_table(found: Comparison) -> dict[str, Any]:
                 "quartiles": [list(pair) if pair else None for pair in one.spread],
                 "ratios": [one.ratio(i) for i in range(len(one.values))],
             }
-            for one in found.metrics
+            for one in comparison.metrics
         },
     }
 
 
-def page(found: Comparison, *, everything: bool) -> list[str]:
-    heads = [f"{run.id} {one_line(run.label)}" for run in found.runs]
-    out = table(("", *heads), [("state", *(run.state for run in found.runs))])
+def page(comparison: Comparison, *, everything: bool) -> list[str]:
+    heads = [f"{run.id} {one_line(run.label)}" for run in comparison.runs]
+    out = table(("", *heads), [("state", *(run.state for run in comparison.runs))])
     for title, rows in (
-        ("SETTING", found.settings),
-        ("LEVER IN EFFECT", found.options),
-        ("ENVIRONMENT", found.environment),
+        ("SETTING", comparison.settings),
+        ("APPLIED OPTION", comparison.options),
+        ("ENVIRONMENT", comparison.environment),
     ):
         shown = [row for row in rows if everything or row.differs]
         if shown:
             out += ["", *table((title, *heads), [_values(row) for row in shown])]
         else:
-            out += ["", f"{title.lower()}: the same in all"]
-    metrics = [one for one in found.metrics if any(value is not None for value in one.values)]
+            out += ["", f"{title.lower()}: no differences"]
+    metrics = [one for one in comparison.metrics if any(value is not None for value in one.values)]
     right = frozenset(heads)
     out += ["", *table(("METRIC", *heads), [_measured(one) for one in metrics], right=right)]
-    if not found.same_machine:
+    if not comparison.same_machine:
         out += [
             "",
-            "They ran on different or unknown machines or GPUs: ratios of time say nothing of what was set.",
+            "The machines or GPUs differ or are unknown: differences in time may come from them, not from settings.",
         ]
-    if any(run.state != "succeeded" for run in found.runs):
-        out += ["", "Not all of them succeeded: their metrics are of what they did until then."]
+    if any(run.state != "succeeded" for run in comparison.runs):
+        out += ["", "Some runs did not succeed: their metrics cover only the part that they completed."]
     return out
 
 

@@ -1,4 +1,4 @@
-"""`kgops data`: data to try kgops with, made here."""
+"""`kgops data`: generate synthetic data sets."""
 
 from __future__ import annotations
 
@@ -12,57 +12,63 @@ import click
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.text import one_line
 
-_LEAST_PIXELS = 8  # on a side: a network with three pools needs them
+_LEAST_PIXELS = 8  # per side: three pooling layers need as many
 
 
 @click.group(epilog="\b\nExample:  kgops data flights --make flights")
 def command() -> None:
-    """Make data to try kgops with."""
+    """Generate small synthetic data sets to try kgops with."""
 
 
 @command.command("flights", epilog="\b\nExample:  kgops data flights --make flights --flights 6 --size 64")
-@click.option("--make", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Write them there.")
-@click.option("--flights", type=click.IntRange(1, 1000), default=4, show_default=True, help="How many.")
-@click.option("--frames", type=click.IntRange(1, 1 << 20), default=256, show_default=True, help="Of each.")
+@click.option(
+    "--make", "folder", type=click.Path(path_type=Path), metavar="DIR", help="New folder to write to."
+)
+@click.option(
+    "--flights", type=click.IntRange(1, 1000), default=4, show_default=True, help="Number of flights."
+)
+@click.option(
+    "--frames", type=click.IntRange(1, 1 << 20), default=256, show_default=True, help="Frames per flight."
+)
 @click.option(
     "--size",
     type=click.IntRange(_LEAST_PIXELS, 4096),
     default=32,
     show_default=True,
-    help="Pixels of a side.",
+    help="Height and width of a frame in pixels.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same flights.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 def _flights(folder: Path | None, flights: int, frames: int, size: int, seed: int) -> None:
-    """Write small synthetic flights for `kgops run regress`: the height depends on images and angles.
+    """Generate flights for `kgops run regress`: frames, sun angles and cloud heights.
 
-    Clouds throw shadows away from the sun, the further the higher they are.
+    Each cloud casts a shadow away from the sun; the higher the cloud, the longer the distance.
     """
     if folder is None:
-        raise Usage("nothing to do: no --make DIR", "kgops data flights --make flights")
+        raise Usage("--make DIR is missing", "kgops data flights --make flights")
     _make_empty(folder)
     numbers = {"flights": flights, "frames": frames, "size": size, "seed": seed}
     flags = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
-    # In a process of its own: the console loads no numpy.
-    made = subprocess.run(
+    # A separate process, since commands do not load numpy.
+    process = subprocess.run(
         [sys.executable, "-P", "-m", "kgops.regression.made_flights", str(folder.absolute()), *flags],
         check=False,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
     )
-    if made.returncode:
-        said = one_line(made.stderr.strip().rpartition("\n")[2]) or f"exit code {made.returncode}"
-        raise KgopsError(f"the flights were not written: {said}", f"what is in {folder} is not whole")
+    if process.returncode:
+        message = one_line(process.stderr.strip().rpartition("\n")[2]) or f"exit code {process.returncode}"
+        raise KgopsError(f"the flights were not written: {message}", f"{folder} is incomplete: delete it")
 
 
 def _make_empty(folder: Path) -> None:
-    """Flights of another size beside them would make a folder that nothing can be trained on."""
+    """Create the folder; raise if it has files, since flights of different sizes cannot be trained on together."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        is_taken = any(folder.iterdir())
+        has_files = any(folder.iterdir())
     except OSError as error:
         raise Usage(
-            f"{folder} cannot be made: {os.strerror(error.errno or 0)}", "name another place"
+            f"{folder} cannot be made: {os.strerror(error.errno or 0)}", "give another folder"
         ) from error
-    if is_taken:
-        raise Usage(f"{folder} is not empty: its files would be taken for flights too", "name a new folder")
+    if has_files:
+        raise Usage(f"{folder} is not empty: its files would be read as flights too", "give a new folder")

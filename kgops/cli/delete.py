@@ -1,4 +1,4 @@
-"""`kgops delete`."""
+"""`kgops delete`: delete ended runs with their rows and folders."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kgops.supervisor.deletion import delete_run
 
 @click.command(epilog="\b\nExample:  kgops delete 41 42 --yes")
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 def command(names: tuple[str, ...], yes: bool) -> None:
-    """Forget ended runs: rows, folders, checkpoints and results. This cannot be undone."""
+    """Delete ended runs: database rows, folders, checkpoints and results. This cannot be undone."""
     session = for_changing()
     wanted = [session.run(name) for name in names]
     for run in wanted:
@@ -25,7 +25,7 @@ def command(names: tuple[str, ...], yes: bool) -> None:
             raise Usage(f"run {run.id} is {run.state}", f"stop it first: kgops stop {run.id}")
     if not yes:
         if not sys.stdin.isatty():
-            raise Usage("nobody to ask whether to delete", "pass --yes")
+            raise Usage("cannot ask for confirmation without a terminal", "pass --yes")
         for run in wanted:
             say(f"run {run.id}  {run.state}  {one_line(run.label, 60)}")
         click.confirm(f"Delete {len(wanted)} run(s) with their folders?", abort=True)

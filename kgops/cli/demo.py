@@ -1,4 +1,4 @@
-"""`kgops demo`: a first run with what to do next, and a home filled for looking around."""
+"""`kgops demo`: start a first run, or fill a separate home with sample data (the tour)."""
 
 from __future__ import annotations
 
@@ -19,36 +19,38 @@ from kgops.tour import home as homes
 
 
 @click.command(epilog="\b\nExample:  kgops demo --tour")
-@click.option("--tour", is_flag=True, help="Fill a home of its own with a history to look around in.")
+@click.option("--tour", is_flag=True, help="Fill a separate home with sample data.")
 @click.option(
     "--home",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the tour is; default: beside the usual home, with -tour behind its name.",
+    help="Home of the tour; default: the name of your home with -tour appended.",
 )
-@click.option("--quick", is_flag=True, help="A tour without its two runs that really train: seconds.")
-@click.option("--remove-tour", is_flag=True, help="Stop what runs in the tour, and remove it.")
-@click.option("--yes", is_flag=True, help="Also where somebody has started runs in the tour.")
+@click.option("--quick", is_flag=True, help="Skip the two runs of the tour that really train: takes seconds.")
+@click.option("--remove-tour", is_flag=True, help="Stop the runs of the tour and delete it.")
+@click.option(
+    "--yes", is_flag=True, help="With --remove-tour: also delete runs that you started in the tour."
+)
 @click.pass_context
 def command(
     ctx: click.Context, tour: bool, home: Path | None, quick: bool, remove_tour: bool, yes: bool
 ) -> None:
-    """Train on Nations and trace ten predictions; or make a tour, in which every screen has something to show.
+    """Train ConvE on Nations and trace ten predictions; or with --tour, fill a separate home with sample data.
 
-    Nearly all of a tour is sample data, and says so: by the tag sample, in each run's name, note, machine and files. It
-    stays in a home of its own, and nothing of it can be imported into another.
+    Every page of the dashboard has content in the tour. Sample runs have the tag `sample`, and say so in their name,
+    note, machine and files. They stay in the separate home and cannot be imported into another.
     """
     if tour and remove_tour:
-        raise Usage("--tour makes a tour and --remove-tour removes it: give one of them")
+        raise Usage("--tour and --remove-tour exclude each other")
     if not (tour or remove_tour):
         if home is not None or quick or yes:
             raise Usage("--home, --quick and --yes belong to a tour", "add --tour, or --remove-tour")
         ctx.exit(_first_run())
-    place = Home(home.absolute()) if home is not None else homes.default_home()
+    tour_home = Home(home.absolute()) if home is not None else homes.default_home()
     if remove_tour:
-        homes.remove(place, own_too=yes)
-        say(f"the tour in {place.path} is removed")
+        homes.remove(tour_home, own_too=yes)
+        say(f"the tour in {tour_home.path} is removed")
         return
-    _make(place, real=not quick)
+    _make(tour_home, real=not quick)
 
 
 def _first_run() -> int:
@@ -67,69 +69,69 @@ def _first_run() -> int:
 
 
 _WHAT_HAPPENS = """\
-A first run, the same as `kgops run --profile auto` where no job file lies. In about half a minute it
+A first run, as `kgops run --profile auto` starts it without a job file. In about half a minute kgops
 
-  1  plans: looks at this machine, and sets what fits it
+  1  plans: looks at this machine and chooses options that fit
   2  trains ConvE on Nations, 1,592 triples about 14 countries that ship with PyKEEN
   3  traces ten of its predictions back to the training triples behind them
 
-It is a process of its own and goes on when this terminal closes. Ctrl-C asks what to do with it.
+The run goes on when this terminal closes. Ctrl-C asks whether to detach or stop.
 """
 
 
 def after_the_first(number: int, kgops: str) -> list[str]:
-    """What to type, after the first run, five columns in."""
+    """Return the commands to try after the first run, indented by five columns."""
     return [
         "",
         "What to do next",
-        "  on the screens: Enter opens a run, i shows influences, ? names the keys",
+        "  open the dashboard: Enter opens a run, i shows influences, ? lists the keys",
         f"     {kgops}",
-        "  or here: all that is known of this run, and what made it believe its second prediction",
+        "  show this run, and the training triples behind its second prediction",
         f"     {kgops} show {number}",
         f"     {kgops} influences {number} --test 2",
-        "  two batch sizes side by side",
+        "  compare two batch sizes",
         f"     {kgops} run train --dataset nations --epochs 20 --batch-size 256",
         f"     {kgops} run train --dataset nations --epochs 20 --batch-size 64",
         f"     {kgops} compare {number + 1} {number + 2}",
-        "  a home of its own with something on every screen",
+        "  fill a separate home with sample data for every page of the dashboard",
         f"     {kgops} demo --tour",
     ]
 
 
 def called() -> str:
-    """What a person types for `kgops` here: its name where the shell finds this one by it, or else its path."""
-    ours = Path(sys.argv[0]).absolute()
-    if ours.name != "kgops":
+    """Return the command that starts this kgops: `kgops` if it is on PATH, else its path."""
+    executable = Path(sys.argv[0]).absolute()
+    if executable.name != "kgops":
         return "python -m kgops"
-    found = shutil.which("kgops")
-    if found is not None and Path(found).absolute() == ours:
+    on_path = shutil.which("kgops")
+    if on_path is not None and Path(on_path).absolute() == executable:
         return "kgops"
-    inside = ours.is_relative_to(Path.cwd())
-    return shlex.quote(str(ours.relative_to(Path.cwd()) if inside else ours))
+    inside = executable.is_relative_to(Path.cwd())
+    return shlex.quote(str(executable.relative_to(Path.cwd()) if inside else executable))
 
 
-def _make(place: Home, *, real: bool) -> None:
+def _make(tour_home: Home, *, real: bool) -> None:
     from kgops.tour.filling import REAL, fill
 
     began = time.monotonic()
-    tell(f"Making a tour in {place.path}; your own home is not touched.")
-    made = fill(place, tell, REAL if real else ())
+    tell(f"Making a tour in {tour_home.path}; your own home is not touched.")
+    tour = fill(tour_home, tell, REAL if real else ())
     took = time.monotonic() - began
-    say(f"\nThe tour is ready after {took:.0f} s: {made.waiting[-1]} runs.")
-    say(f"  {len(made.sample)} are sample data and say so")
-    if made.real:
-        say(f"  {' and '.join(str(run.id) for run in made.real)} really took place just now")
-    say(f"  {made.running} goes on for a while, and {' and '.join(map(str, made.waiting))} wait for it")
-    for line in next_steps(place, made.sample[0], called()):
+    say(f"\nThe tour is ready after {took:.0f} s: {tour.waiting[-1]} runs.")
+    say(f"  {len(tour.sample)} are sample data and say so")
+    if tour.real:
+        say(f"  {' and '.join(str(run.id) for run in tour.real)} really trained just now")
+    say(f"  {tour.running} is running, and {' and '.join(map(str, tour.waiting))} wait for it")
+    for line in next_steps(tour_home, tour.sample[0], called()):
         say(line)
 
 
-def next_steps(place: Home, first: int, name: str) -> list[str]:
-    """What to type, after a tour was made, five columns in."""
-    kgops = f"KGOPS_HOME={shlex.quote(str(place.path))} {name}"
+def next_steps(tour_home: Home, first: int, name: str) -> list[str]:
+    """Return the commands to try in the tour, indented by five columns."""
+    kgops = f"KGOPS_HOME={shlex.quote(str(tour_home.path))} {name}"
     remove = f"{name} demo --remove-tour"
-    if place.path != homes.default_home().path:
-        remove += f" --home {shlex.quote(str(place.path))}"
+    if tour_home.path != homes.default_home().path:
+        remove += f" --home {shlex.quote(str(tour_home.path))}"
     return [
         "",
         "Look around",
@@ -137,9 +139,9 @@ def next_steps(place: Home, first: int, name: str) -> list[str]:
         "       enter  the run under the cursor: curves, memory estimate, options with reasons, attempts, log",
         "       h      the history: type  tag:paper  or  state:out_of_memory  or  mrr>0.3;  space marks, = compares",
         "       i      the training triples behind predictions",
-        "       n      plan a run and see what it would need; what you start waits for those that wait there",
+        "       n      plan a run and see what it needs; runs that you start wait behind the waiting ones",
         "       f      profiles;  s  stops a run;  ?  all keys;  q  leave",
-        "Or without screens",
+        "Or on the command line",
         f"     {kgops} compare {first} {first + 1}",
         f"     {kgops} bench compare 1 3",
         "When you have seen enough",

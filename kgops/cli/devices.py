@@ -1,4 +1,4 @@
-"""`--devices`: how many devices a run is spread over, or which."""
+"""The `--devices` flag of `kgops run train` and `kgops run tracin`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import click
 
 from kgops.jobs.options import OPTIONS
 
-__all__ = ["OPTION", "asked"]
+__all__ = ["OPTION", "requested"]
 
-OPTION = click.Option(["--devices"], metavar="N|all|0,1", help=f"{OPTIONS['devices'].summary.capitalize()}.")
+_SUMMARY = OPTIONS["devices"].summary
+OPTION = click.Option(["--devices"], metavar="N|all|0,1", help=f"{_SUMMARY[:1].upper()}{_SUMMARY[1:]}.")
 
 
-def asked(given: dict[str, Any], *, every: bool = False) -> str | int | None:
-    """Takes it out of the flags that were given, as the option has it."""
+def requested(given: dict[str, Any], *, every: bool = False) -> str | int | None:
+    """Remove `devices` from the given flags and return it as a value of the option."""
     devices = given.pop("devices")
     if devices is None:
         return "all" if every else None

@@ -1,4 +1,4 @@
-"""What a run writes, in a line of a page: as predicted, and beside it what it wrote."""
+"""Format the predicted and the measured disk use of a run as one line."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kgops.supervisor.plan_job import Planned
 
 __all__ = ["DISK", "disk_line", "disk_of_run"]
 
-DISK = "disk_mib"  # the metric of a run
-_NAMED = 0.02  # of all: parts below it are not worth a word
+DISK = "disk_mib"  # name of the metric
+_LEAST_SHARE = 0.02  # smaller parts are not named
 
 
 def disk_line(planned: Planned, *, before: str = "disk: ") -> str:
-    """`disk: 21 MiB predicted: CSV 6 MiB · …; 74,000 MiB free in …/runs`, or why it is not known."""
+    """`disk: 21 MiB predicted: CSV 6 MiB · …; 74,000 MiB free in …/runs`, or why it is not predicted."""
     disk = planned.disk
     if disk is None:
-        return f"{before}not predicted: how much it writes is not known before it starts"
+        return f"{before}not predicted: its output size is unknown before it starts"
     use = disk.use
     sizes = sorted([*use.parts.items(), *_copies(use)], key=lambda part: -part[1])
-    named = [(name, size) for name, size in sizes if size >= _NAMED * use.total]
+    named = [(name, size) for name, size in sizes if size >= _LEAST_SHARE * use.total]
     parts = " · ".join(f"{one_line(name)} {in_bytes(size)}" for name, size in named)
     room = "; ".join(
         f"{in_bytes(place.free)} free in {one_line(str(place.path))}"
@@ -37,14 +37,14 @@ def disk_line(planned: Planned, *, before: str = "disk: ") -> str:
 
 
 def disk_of_run(plan: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
-    """`5,812 MiB · predicted 5,790 MiB (+0.4% measured)`; no line of a run of which neither is known."""
-    told, wrote = plan.get("disk"), metrics.get(DISK)
-    if told is None:
-        return [] if wrote is None else [f"{amount(wrote, 'MiB')} · predicted {amount(None)}"]
-    most = "at most " if told["at_most"] else ""
-    off = off_by(wrote, told["total_mib"]) if wrote and not told["at_most"] else None
-    predicted = f"{most}{amount(told['total_mib'], 'MiB')}" + (f" ({off} measured)" if off else "")
-    return [f"{amount(wrote, 'MiB')} · predicted {predicted}"]
+    """`5,812 MiB · predicted 5,790 MiB (+0.4% measured)`; empty if neither is known."""
+    estimate, written = plan.get("disk"), metrics.get(DISK)
+    if estimate is None:
+        return [] if written is None else [f"{amount(written, 'MiB')} · predicted {amount(None)}"]
+    most = "at most " if estimate["at_most"] else ""
+    off = off_by(written, estimate["total_mib"]) if written and not estimate["at_most"] else None
+    predicted = f"{most}{amount(estimate['total_mib'], 'MiB')}" + (f" ({off} measured)" if off else "")
+    return [f"{amount(written, 'MiB')} · predicted {predicted}"]
 
 
 def _copies(use: DiskUse) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""`kgops doctor`: each check, what it found, and what to do about it."""
+"""`kgops doctor`: check the machine and print each result with advice."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ _ASCII = {"ok": "ok", "note": "--", "trouble": "!!"}
 
 
 @click.command(epilog="\b\nExample:  kgops doctor")
-@click.option("--rebuild", "take_in", is_flag=True, help="Give every run folder without a row its row back.")
+@click.option(
+    "--rebuild", "restore", is_flag=True, help="Restore the database rows of run folders that have none."
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 @click.pass_context
-def command(ctx: click.Context, take_in: bool, as_json: bool) -> None:
-    """Check Python, torch, CUDA, NVML, database, disk and session; exit code 1 if something is in the way."""
-    if take_in:
+def command(ctx: click.Context, restore: bool, as_json: bool) -> None:
+    """Check Python, torch, CUDA, NVML, database, disk and session; exit code 1 if a check fails."""
+    if restore:
         _rebuild()
         return
     findings = examine(find_home())
@@ -47,7 +49,7 @@ def _print(findings: list[Finding]) -> None:
 def _rebuild() -> None:
     home = find_home()
     make_home(home)
-    taken, troubles = rebuild.take_in_all(home, open_writer(home.database))
-    say(f"{len(taken)} runs taken in" + (f": {', '.join(map(str, taken))}" if taken else ""))
+    restored, troubles = rebuild.take_in_all(home, open_writer(home.database))
+    say(f"{len(restored)} runs restored" + (f": {', '.join(map(str, restored))}" if restored else ""))
     for trouble in troubles:
-        say(f"not taken in: {one_line(trouble)}")
+        say(f"not restored: {one_line(trouble)}")

@@ -1,4 +1,4 @@
-"""`kgops export`: runs for other programs."""
+"""`kgops export`: write runs as JSON, CSV, Parquet, TensorBoard or MLflow files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from storage import transfer
 from storage.runs import Run
 from storage.transfer import Rows
 
-# format → what it is for. A file for JSON, a folder for the others.
+# Format → help. JSON is one file, the others are folders.
 FORMATS: dict[str, str] = {
-    "json": "all of a run, exactly: `kgops import` makes the same run of it again",
-    "csv": "a folder with runs.csv, metrics.csv and series.csv, every digit of every point",
-    "parquet": "the same three tables, typed; needs pyarrow",
-    "tensorboard": "a folder for `tensorboard --logdir`; it keeps 32 bits of a value",
-    "mlflow": "a file store for `mlflow ui --backend-store-uri ./mlruns`; MLflow 3.17 wants"
-    " MLFLOW_ALLOW_FILE_STORE=true for it, or `mlflow migrate-filestore`",
+    "json": "the complete run, for `kgops import`",
+    "csv": "a folder with runs.csv, metrics.csv and series.csv, in full precision",
+    "parquet": "those three tables, typed; needs pyarrow",
+    "tensorboard": "a folder for `tensorboard --logdir`, which stores 32-bit values",
+    "mlflow": "a file store for `mlflow ui --backend-store-uri ./mlruns`; MLflow 3.17 needs"
+    " MLFLOW_ALLOW_FILE_STORE=true or `mlflow migrate-filestore`",
 }
 
 
@@ -35,11 +35,15 @@ class _Export(click.Command):
 
 @click.command(cls=_Export, epilog="\b\nExample:  kgops export 12 17 --to json --out two-runs.json")
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
-@click.option("--to", "wanted", required=True, type=click.Choice(list(FORMATS)), help="For whom.")
-@click.option("--out", type=click.Path(path_type=Path), help="Default: a name made of the runs' numbers.")
-@click.option("--force", is_flag=True, help="Write over what is there.")
+@click.option("--to", "wanted", required=True, type=click.Choice(list(FORMATS)), help="Format.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Output file or folder; default: named after the runs' numbers.",
+)
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(names: tuple[str, ...], wanted: str, out: Path | None, force: bool) -> None:
-    """Write runs for other programs, or for another kgops."""
+    """Export runs for other programs, or for another kgops."""
     session = existing()
     chosen = [session.run(name) for name in dict.fromkeys(names)]
     target = out or Path(_default(chosen, wanted))
@@ -61,15 +65,15 @@ def _rows(session: Session, chosen: list[Run]) -> Iterator[Rows]:
     for run in chosen:
         rows = transfer.read_rows(session.conn, run.id)
         if rows is None:
-            raise Usage(f"run {run.id} was deleted meanwhile")
+            raise Usage(f"run {run.id} was deleted during the export")
         yield rows
 
 
 def _writer(wanted: str) -> Callable[..., None]:
-    """Each is imported when it is asked for."""
+    """Import the writer of this format only."""
     from importlib import import_module
 
-    own = {"json": "supervisor.run_json", "csv": "interchange.tables", "parquet": "interchange.tables"}
-    module = import_module(f"kgops.{own.get(wanted, f'interchange.{wanted}')}")
+    modules = {"json": "supervisor.run_json", "csv": "interchange.tables", "parquet": "interchange.tables"}
+    module = import_module(f"kgops.{modules.get(wanted, f'interchange.{wanted}')}")
     writer: Callable[..., None] = getattr(module, f"write_{wanted}")
     return writer

@@ -1,4 +1,4 @@
-"""Numbers as flags: `nan` and `inf` are words that Python reads, and no seconds or megabytes."""
+"""Click type for finite floats: rejects `nan` and `inf`, which Python parses as floats."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ __all__ = ["FiniteRange"]
 
 
 class FiniteRange(click.FloatRange):
-    """From `least` on, where that is given."""
+    """A finite float, at least `least` if that is given."""
 
     def __init__(self, least: float | None = None) -> None:
         super().__init__(least)
         if least is None:
-            self.name = "float"  # in a help page: no range is shown
+            self.name = "float"
+
+    def _describe_range(self) -> str:
+        return super()._describe_range() if self.min is not None else ""  # click would print `x<=None`
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = click.FLOAT.convert(value, param, ctx)
-        if not math.isfinite(found):
-            self.fail(f"{value!r:.60} is no finite number.", param, ctx)
-        return float(super().convert(found, param, ctx))
+        number = click.FLOAT.convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r:.60} is not a finite number.", param, ctx)
+        return float(super().convert(number, param, ctx))

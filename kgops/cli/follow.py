@@ -1,4 +1,4 @@
-"""Following a run: its log and one line of progress until it ends. Leaving does not touch the run."""
+"""Follow a run in the terminal: print its log and one progress line until it ends. Detaching leaves it running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kgops.cli.output import amount, duration, say, tell
 from kgops.cli.session import Session
 from kgops.jobs.text import from_bytes, one_line
 from kgops.planning.oom_fallbacks import stepped_down, told
-from kgops.streams import tolerate_output_trouble
+from kgops.streams import tolerate_output_errors
 from kgops.supervisor import line_reader
 from kgops.supervisor.control import stop_run
 from kgops.supervisor.settle import settle
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 EXIT_CODES = {"succeeded": 0, "failed": 1, "out_of_memory": 4, "interrupted": 5, "cancelled": 130}
-_LOOK_EVERY_S = 0.2
+_POLL_S = 0.2
 _SETTLE_EVERY_S = 2.0
 
 
@@ -32,11 +32,11 @@ class _Detached(Exception):
 
 
 def follow(session: Session, number: int, *, quiet: bool = False, log_from: int = 0) -> int:
-    """The exit code that tells how the run ended; 0 if the person detached. The log is shown from `log_from` on."""
-    tolerate_output_trouble()  # how the run ended is what the caller is waiting for
+    """Follow a run from log offset `log_from` on. Return the exit code for its end, or 0 if the user detached."""
+    tolerate_output_errors()  # the exit code matters more than lost output
     line = _progress_line() if not quiet else None
     try:
-        with line if line is not None else _Nothing(), _Interrupts() as interrupts:
+        with line if line is not None else _NullContext(), _Interrupts() as interrupts:
             run = _follow(session, number, line, interrupts, quiet, log_from)
     except _Detached:
         say(f"run {number} goes on; `kgops logs -f {number}` follows it, `kgops stop {number}` stops it")
@@ -63,7 +63,7 @@ def _follow(
                 offset = offset_now
                 for raw in lines:
                     _show_log_line(raw, line)
-            # Also of a run that made its attempts and ended since the last look.
+            # Checked before `ended`: the run may have retried and ended since the last poll.
             if run.attempts > attempts_seen:
                 if run.attempts > 1 and not quiet:
                     _announce_attempt(session, run, line)
@@ -75,7 +75,7 @@ def _follow(
             if time.monotonic() >= next_settle:  # its supervisor may have been killed
                 settle(session.home, session.conn)
                 next_settle = time.monotonic() + _SETTLE_EVERY_S
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_S)
         except KeyboardInterrupt:
             if _wants_to_detach(line, interrupts):
                 raise _Detached from None
@@ -85,14 +85,14 @@ def _follow(
 
 
 def _announce_attempt(session: Session, run: Run, line: Status | None) -> None:
-    """A step down the OOM fallbacks is never silent."""
-    changed = reports.events(session.conn, run.id, kinds=("step_down", "again"))
-    if changed:
-        _show_log_line(f"kgops: attempt {run.attempts} {_step(changed[-1].body)}".encode(), line)
+    """Print why a new attempt started: an OOM fallback is never silent."""
+    retries = reports.events(session.conn, run.id, kinds=("step_down", "again"))
+    if retries:
+        _show_log_line(f"kgops: attempt {run.attempts} {_step(retries[-1].body)}".encode(), line)
 
 
 def summary(session: Session, run: Run) -> str:
-    """One line that says how it ended, and why, and what it took."""
+    """Return one line: state, duration, reason, metric, peak memory, attempts."""
     took = duration(run.ended_at - run.started_at) if run.started_at and run.ended_at else UNSTARTED
     parts = [f"run {run.id} {run.state}", took]
     if run.reason:
@@ -103,24 +103,24 @@ def summary(session: Session, run: Run) -> str:
         parts.append(f"peak host memory {amount(run.peak_host_mib, 'MiB')}")
     if run.peak_gpu_mib is not None:
         parts.append(f"peak GPU memory {amount(run.peak_gpu_mib, 'MiB')}")
-    changed = [event.body for event in reports.events(session.conn, run.id, kinds=("step_down", "again"))]
+    retries = [event.body for event in reports.events(session.conn, run.id, kinds=("step_down", "again"))]
     made = len(attempts.of_run(session.conn, run.id))
-    if changed:
+    if retries:
         parts.append(f"{made} attempts")
-        lowered = _stepped_down(session, run)
-        if lowered is not None:
-            parts.append(lowered)
-            changed = [body for body in changed if "fallback" not in body]
-        parts += [_step(body) for body in changed]
+        fallbacks = _stepped_down(session, run)
+        if fallbacks is not None:
+            parts.append(fallbacks)
+            retries = [body for body in retries if "fallback" not in body]
+        parts += [_step(body) for body in retries]
     return " · ".join(parts)
 
 
 def _stepped_down(session: Session, run: Run) -> str | None:
-    """What the OOM fallbacks changed; a command's own fallbacks say themselves."""
+    """Return the changes that OOM fallbacks made; None for fallbacks of `--on-oom`, whose events name the values."""
     fallbacks = runs.spec(session.conn, run.id).plan.get("fallbacks") or []
     settings = [attempt.settings for attempt in attempts.of_run(session.conn, run.id)]
-    told = stepped_down(settings, fallbacks) if fallbacks else None
-    return None if told is None else one_line(told, 200)
+    text = stepped_down(settings, fallbacks) if fallbacks else None
+    return None if text is None else one_line(text, 200)
 
 
 UNSTARTED = "never started"
@@ -145,7 +145,7 @@ def _describe(run: Run) -> str:
     if run.phase:
         parts.append(one_line(run.phase, 30))
     elif run.state == "running" and run.workload != "exec":
-        parts.append("loading libraries, and nothing reported yet")
+        parts.append("loading libraries")
     if run.done is not None:
         of = f"/{amount(run.total)}" if run.total is not None else ""
         parts.append(f"{amount(run.done)}{of}")
@@ -161,7 +161,7 @@ def _describe(run: Run) -> str:
 
 
 def _progress_line() -> Status | None:
-    """A live line on a terminal; nothing where stderr goes to a file."""
+    """Return a live progress line, or None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         return None
     from rich.console import Console
@@ -178,20 +178,20 @@ def _show_log_line(raw: bytes | None, line: Status | None) -> None:
 
 
 def _wants_to_detach(line: Status | None, interrupts: _Interrupts) -> bool:
-    """Asks once; without a terminal there is nobody to ask, and Ctrl-C means stop."""
+    """Ask whether to detach. Without a terminal, Ctrl-C means stop."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     if line is not None:
         line.stop()
     try:
         tell("")
-        sys.stderr.write("Leave the run going (d), or stop it (s)? [d] ")
+        sys.stderr.write("Detach from the run (d), or stop it (s)? [d] ")
         sys.stderr.flush()
         interrupts.allow()
         answer = sys.stdin.readline().strip().lower()
         interrupts.hold()
     except KeyboardInterrupt:
-        return True  # in a hurry: leaving loses nothing
+        return True  # a second Ctrl-C: detaching loses nothing
     finally:
         if line is not None:
             line.start()
@@ -203,7 +203,7 @@ def _get(session: Session, number: int) -> Run:
 
 
 class _Interrupts:
-    """The first Ctrl-C interrupts; those behind it wait until it has been answered, or they would undo the answer."""
+    """Raises KeyboardInterrupt for the first Ctrl-C, and ignores others until that one is handled."""
 
     def __init__(self) -> None:
         self._held = False
@@ -216,7 +216,7 @@ class _Interrupts:
 
     def __enter__(self) -> _Interrupts:
         self._before = signal.getsignal(signal.SIGINT)
-        if self._before is signal.default_int_handler:  # not where whoever started us has it ignored
+        if self._before is signal.default_int_handler:  # the parent process may ignore SIGINT
             signal.signal(signal.SIGINT, self._interrupt)
         return self
 
@@ -230,7 +230,7 @@ class _Interrupts:
             raise KeyboardInterrupt
 
 
-class _Nothing:
+class _NullContext:
     def __enter__(self) -> None:
         return None
 

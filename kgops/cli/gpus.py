@@ -1,4 +1,4 @@
-"""`kgops gpus`: GPUs, their memory and load, and which run of ours each process belongs to."""
+"""`kgops gpus`: show GPUs with memory, utilization, processes and the run of each process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.gpus_page import Process, View, command_of, dotted, listed, page, plain
+from kgops.cli.gpus_page import Process, View, command_of, dotted, page, plain, processes_of
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.redraw import redrawing
 from kgops.cli.session import Session, for_reading
@@ -26,22 +26,22 @@ from kgops.supervisor.on_gpus import Owners, RunOnGpu
 from storage import runs
 from storage.errors import DatabaseMissing, StorageError
 
-_EVERY_S = 1.0
-_PATIENCE_S = 2.0
-_LOOK_EVERY_S = 0.1
+_INTERVAL_S = 1.0
+_TIMEOUT_S = 2.0
+_POLL_S = 0.1
 
 
 @click.command(epilog="\b\nExample:  kgops gpus --json")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; with --watch one object per line.")
-@click.option("--watch", is_flag=True, help="Once a second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Update once a second until Ctrl-C.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool, watch: bool) -> None:
-    """Show the GPUs of this machine; exit code 1 if a driver or a GPU does not answer.
+    """Show the GPUs of this machine; exit code 1 if the driver or a GPU does not answer.
 
-    A machine without an NVIDIA driver has no GPUs, and that is no trouble.
+    The exit code is 0 on a machine without an NVIDIA driver.
     """
     session = _session()
-    with GpuSampler(_EVERY_S) as sampler:
+    with GpuSampler(_INTERVAL_S) as sampler:
         if watch:
             _watch(sampler, session, as_json)
             return
@@ -55,28 +55,28 @@ def command(ctx: click.Context, as_json: bool, watch: bool) -> None:
 
 
 def _session() -> Session | None:
-    """GPUs can be shown before the first run, and also where the record cannot be read."""
+    """Return None before the first run, or if the database cannot be read: GPUs are shown anyway."""
     try:
         return for_reading()
     except DatabaseMissing:
         return None
     except (KgopsError, StorageError) as error:
-        tell(f"Warning: whose processes these are is not known: {error.message}")
+        tell(f"Warning: the runs of the processes are unknown: {error.message}")
         return None
 
 
 def _first(sampler: GpuSampler) -> Snapshot:
-    """However slow the driver is, Ctrl-C is heard."""
-    found = sampler.first(_PATIENCE_S)
-    if found is None:
-        tell("The driver takes its time; Ctrl-C gives up.")
-        while found is None:
-            found = sampler.first(_PATIENCE_S)
-    return found
+    """Wait for the first reading, in short waits so that Ctrl-C works with a slow driver."""
+    snapshot = sampler.first(_TIMEOUT_S)
+    if snapshot is None:
+        tell("Waiting for the GPU driver; Ctrl-C cancels.")
+        while snapshot is None:
+            snapshot = sampler.first(_TIMEOUT_S)
+    return snapshot
 
 
 def _watch(sampler: GpuSampler, session: Session | None, as_json: bool) -> None:
-    """Ends well with Ctrl-C: that is how one leaves."""
+    """Print readings until Ctrl-C."""
     try:
         if as_json or not sys.stdout.isatty():
             for snapshot in _rounds(sampler):
@@ -96,7 +96,7 @@ def _rounds(sampler: GpuSampler) -> Iterator[Snapshot]:
         yield newest
         number = newest.number
         while newest.number == number:
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_S)
             newest = sampler.newest() or newest
 
 
@@ -114,32 +114,32 @@ def _print_lines(view: View, as_json: bool) -> None:
 def _view(snapshot: Snapshot, session: Session | None) -> View:
     owners = Owners(session.home, session.conn) if session is not None and snapshot.gpus else None
     processes: dict[int, list[Process]] = {}
-    held: dict[int, list[RunOnGpu]] = {}
+    gpu_runs: dict[int, list[RunOnGpu]] = {}
     for gpu in snapshot.gpus:
-        held[gpu.index] = owners.on_gpu(gpu) if owners is not None else []
+        gpu_runs[gpu.index] = owners.on_gpu(gpu) if owners is not None else []
         processes[gpu.index] = [
             Process(
-                place,
+                device,
                 process.pid,
                 process.used_mib,
                 owners.run_of(process.pid) if owners is not None else None,
                 command_of(process.pid),
             )
-            for place, process in listed(gpu)
+            for device, process in processes_of(gpu)
         ]
-    return View(snapshot, processes, held, _waiting(session), sees_host_pids())
+    return View(snapshot, processes, gpu_runs, _waiting(session), sees_host_pids())
 
 
 def _waiting(session: Session | None) -> tuple[str, ...]:
-    """How each run that waits for a GPU stands to it."""
+    """Return one sentence for each run that waits for a GPU."""
     if session is None:
         return ()
-    found = []
+    lines = []
     for run in runs.in_states(session.conn, runs.WAITING):
         fit = fit_of_run(run, runs.spec(session.conn, run.id).plan.get("forecast"))
         if fit is not None:
-            found.append(one_line(f"Run {run.id} ({run.label}) {fit.words}."))
-    return tuple(found)
+            lines.append(one_line(f"Run {run.id} ({run.label}) {fit.words}."))
+    return tuple(lines)
 
 
 def _has_trouble(snapshot: Snapshot) -> bool:
@@ -164,14 +164,14 @@ def _as_table(view: View) -> dict[str, Any]:
 def _gpu_table(gpu: GpuReading, view: View) -> dict[str, Any]:
     known = known_by_name(gpu.name) if gpu.name else None
     table = asdict(gpu)
-    parts = table.pop("slices")
-    for part in (table, *parts):
-        part.pop("processes")  # below, with their runs
+    slices = table.pop("slices")
+    for entry in (table, *slices):
+        entry.pop("processes")  # listed below with their runs
     return {
         **table,
         "compute_capability": dotted(gpu.compute_capability),
         "known_as": known.short_name if known else None,
-        "slice": parts,
+        "slice": slices,
         "process": [asdict(process) for process in view.processes[gpu.index]],
-        "run": [asdict(held) for held in view.runs[gpu.index]],
+        "run": [asdict(run) for run in view.runs[gpu.index]],
     }

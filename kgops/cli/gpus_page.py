@@ -1,4 +1,4 @@
-"""GPUs as people read them: tables of 80 columns, and one line per GPU for a log."""
+"""Format GPU readings for the terminal: tables of GPUs and processes, or one line per GPU for a pipe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NARROWEST_NAME = 10
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process on a GPU or slice, and the run of ours that it belongs to."""
+    """A process on a GPU or MIG slice, and the run it belongs to."""
 
     gpu: str
     pid: int
@@ -33,17 +33,17 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One round of readings, with what they mean for our runs."""
+    """One snapshot of the GPUs with the runs on them."""
 
     snapshot: Snapshot
-    processes: dict[int, list[Process]]  # by the GPU's index
+    processes: dict[int, list[Process]]  # by GPU index
     runs: dict[int, list[RunOnGpu]]
     waiting: tuple[str, ...]  # a sentence for each run that waits for a GPU
-    own_pids: bool  # the driver's PIDs are this machine's: not so inside most containers
+    own_pids: bool  # whether the driver's PIDs are valid here; not in most containers
 
 
 def page(view: View, columns: int) -> list[str]:
-    """All of it, no line longer than `columns`."""
+    """Return the tables and notes, at most `columns` wide."""
     snapshot = view.snapshot
     if snapshot.problem is not None:
         return problem_lines(snapshot.problem, columns)
@@ -60,7 +60,7 @@ def page(view: View, columns: int) -> list[str]:
 
 
 def plain(view: View) -> list[str]:
-    """For a file or a pipe: each GPU on a line of its own, with the time."""
+    """Return one line per GPU with the time, for a file or a pipe."""
     snapshot = view.snapshot
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.taken_at))
     if snapshot.problem is not None:
@@ -70,25 +70,25 @@ def plain(view: View) -> list[str]:
         if gpu.problem is not None:
             out.append(f"{at}  {gpu.index}  {one_line(gpu.problem.message)}")
             continue
-        parts = [
+        cells = [
             f"{_mib(gpu.memory_used_mib)}/{_mib(gpu.memory_total_mib)} MiB",
             *(_util(gpu), _degrees(gpu), _power(gpu)),
-            *(f"run {held.run}: {amount(held.used_mib, 'MiB')}" for held in view.runs[gpu.index]),
+            *(f"run {run.run}: {amount(run.used_mib, 'MiB')}" for run in view.runs[gpu.index]),
         ]
-        out.append(f"{at}  {gpu.index}  {one_line(gpu.name or UNKNOWN)}  {'  '.join(parts)}")
+        out.append(f"{at}  {gpu.index}  {one_line(gpu.name or UNKNOWN)}  {'  '.join(cells)}")
     return out
 
 
 def problem_lines(problem: NvmlProblem, columns: int) -> list[str]:
-    """What it is, and what to do."""
-    told = textwrap.wrap(one_line(problem.message[:1].upper() + problem.message[1:]), columns)
-    return told + textwrap.wrap(
+    """Return the message and the hint of a problem."""
+    lines = textwrap.wrap(one_line(problem.message[:1].upper() + problem.message[1:]), columns)
+    return lines + textwrap.wrap(
         one_line(problem.hint), columns, initial_indent="  → ", subsequent_indent="    "
     )
 
 
 def command_of(pid: int) -> str | None:
-    """A process's command as it was started; None where it cannot be seen."""
+    """Return the command line of a process, or None if it cannot be read."""
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -112,10 +112,10 @@ def _gpus(gpus: tuple[GpuReading, ...], columns: int) -> list[str]:
         capability = dotted(gpu.compute_capability) or UNKNOWN
         rows.append((str(gpu.index), name, capability, *_memory(gpu), *rest))
         rows += [
-            (f"{gpu.index}:{part.index}", _slice_name(part.name), "", *_memory(part), "", "", "")
-            for part in gpu.slices
+            (f"{gpu.index}:{mig.index}", _slice_name(mig.name), "", *_memory(mig), "", "", "")
+            for mig in gpu.slices
         ]
-    return _table(_HEADS, rows, columns, gives_way=1)
+    return _table(_HEADS, rows, columns, shrink=1)
 
 
 def dotted(version: tuple[int, int] | None) -> str | None:
@@ -140,30 +140,28 @@ def _processes(view: View, columns: int) -> list[str]:
             "-" if process.run is None else str(process.run),
             process.command or UNKNOWN,
         )
-        for listed in view.processes.values()
-        for process in listed
+        for processes in view.processes.values()
+        for process in processes
     ]
-    return ["", *_table(("GPU", "PID", "USED", "RUN", "COMMAND"), rows, columns, gives_way=4)] if rows else []
+    return ["", *_table(("GPU", "PID", "USED", "RUN", "COMMAND"), rows, columns, shrink=4)] if rows else []
 
 
 def _notes(view: View, columns: int) -> list[str]:
     notes = list(view.waiting)
     for gpu in view.snapshot.gpus:
-        for held in view.runs[gpu.index]:
-            label = one_line(held.label, 40)
-            if held.by == "memory change":
+        for run in view.runs[gpu.index]:
+            label = one_line(run.label, 40)
+            if run.by == "memory change":
                 notes.append(
-                    f"Run {held.run} ({label}) holds {amount(held.used_mib, 'MiB')} of GPU {gpu.index}, by "
-                    "the change of the GPU's memory since before it: its processes are not to be seen."
+                    f"Run {run.run} ({label}) holds {amount(run.used_mib, 'MiB')} of GPU {gpu.index}, by "
+                    "the change of GPU memory since before its start: its processes are not visible."
                 )
-            elif held.by is None:
-                notes.append(
-                    f"Run {held.run} ({label}) has GPU {gpu.index}; what it holds is not to be seen."
-                )
+            elif run.by is None:
+                notes.append(f"Run {run.run} ({label}) has GPU {gpu.index}; its GPU memory cannot be read.")
         if gpu.problem is None and gpu.processes is None and not gpu.slices:
             notes.append(f"GPU {gpu.index}: the driver does not list its processes.")
         if gpu.memory_accounting == "v1":
-            notes.append(f"GPU {gpu.index}: this driver counts its own reserve as used memory.")
+            notes.append(f"GPU {gpu.index}: this driver counts reserved memory as used.")
     if not view.own_pids and any(view.processes.values()):
         notes.append("In this container the driver's PIDs may be those of the host.")
     wrapped = [line for note in notes for line in textwrap.wrap(note, columns, subsequent_indent="  ")]
@@ -171,13 +169,13 @@ def _notes(view: View, columns: int) -> list[str]:
 
 
 def _table(
-    heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], columns: int, *, gives_way: int
+    heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], columns: int, *, shrink: int
 ) -> list[str]:
-    """Like `output.table`, but with a column of choice giving way, also where no terminal says how wide."""
+    """Like `output.table`, but shortens the column `shrink`, to `columns` even without a terminal."""
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(width_of(head), *(width_of(row[i]) for row in cells)) for i, head in enumerate(heads)]
     too_wide = sum(widths) + 2 * (len(widths) - 1) - columns
-    widths[gives_way] = max(min(widths[gives_way], widths[gives_way] - too_wide), _NARROWEST_NAME)
+    widths[shrink] = max(min(widths[shrink], widths[shrink] - too_wide), _NARROWEST_NAME)
     return [
         "  ".join(
             padded(fitted(cell, width), width, right=head not in _LEFT)
@@ -215,8 +213,8 @@ def _power(gpu: GpuReading) -> str:
     return f"{gpu.power_w:.0f}{limit} W"
 
 
-def listed(gpu: GpuReading) -> list[tuple[str, ProcessReading]]:
-    """Processes with the place they are in: the GPU, or one of its slices."""
-    parts = [(f"{gpu.index}:{part.index}", part.processes) for part in gpu.slices]
-    places = [(str(gpu.index), gpu.processes)] if not gpu.slices else parts
-    return [(place, process) for place, found in places for process in found or ()]
+def processes_of(gpu: GpuReading) -> list[tuple[str, ProcessReading]]:
+    """Return the processes of a GPU, each with `GPU` or `GPU:slice`."""
+    slices = [(f"{gpu.index}:{mig.index}", mig.processes) for mig in gpu.slices]
+    devices = [(str(gpu.index), gpu.processes)] if not gpu.slices else slices
+    return [(device, process) for device, processes in devices for process in processes or ()]

@@ -1,4 +1,4 @@
-"""`kgops import`: runs from elsewhere."""
+"""`kgops import`: import runs from exported JSON, run folders of another home, or result folders of scripts."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from kgops.jobs.text import one_line
     epilog="\b\nExample:  kgops import run-12.json ~/old/.kgops/runs/0042-train-nations results/robokop"
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--again", is_flag=True, help="Also what is in the record already, as one more run.")
+@click.option("--again", is_flag=True, help="Import runs that are in the database already once more.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(paths: tuple[Path, ...], again: bool, as_json: bool) -> None:
-    """Make runs of what was done elsewhere; the record says of each where it came from.
+    """Import runs; `kgops show` names the source of each.
 
     \b
-    a file      that `kgops export --to json` wrote, here or on another machine: the same run again
-    a folder    of a run, from another home: its files are copied; memory over time is in exports alone
-    a folder    that the group's scripts or --output-dir left: training_history.json, config.json,
-                test_results.json, batch_tracin_summary.json, TracIn's CSV; what they do not say stays unknown
+    run.json        written by `kgops export --to json` on any machine: the complete run
+    run folder      of another home: its files are copied; memory curves are only in exports
+    result folder   of the original scripts or --output-dir: training_history.json, config.json,
+                    test_results.json, batch_tracin_summary.json, TracIn CSV; other values stay unknown
     """
     session = for_writing()
-    found = []
+    imported = []
     for path in paths:
         for one in import_from(session.home, session.conn, path, again=again):
-            found.append(one)
+            imported.append(one)
             if not as_json:
                 _say(one)
     if as_json:
-        print_json([asdict(one) for one in found])
+        print_json([asdict(one) for one in imported])
 
 
 def _say(one: Imported) -> None:
@@ -45,6 +45,6 @@ def _say(one: Imported) -> None:
         say(f"run {one.number}: imported {what}")
     else:
         numbers = ", ".join(map(str, one.known))
-        tell(f"run {numbers} is this already: {what} (--again imports it once more)")
+        tell(f"already imported as run {numbers}: {what} (--again imports it once more)")
     for trouble in one.troubles:
         tell(f"Warning: {one_line(trouble)}")

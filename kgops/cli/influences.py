@@ -1,4 +1,4 @@
-"""`kgops influences`: what a TracIn run found, test triple by test triple."""
+"""`kgops influences`: show the influences (training triples and scores) of each test triple of a TracIn run."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ from storage import influences, reports
 from storage.influences import Influence, TestTriple
 from storage.runs import Run
 
-_ITSELF = "self_influence"
+_SELF_INFLUENCE = "self_influence"
 
 
 @click.command(epilog="\b\nExample:  kgops influences last --test 1")
 @click.argument("name", metavar="RUN")
-@click.option("--test", type=click.IntRange(1), help="Only this test triple, by its number.")
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Of each side so many.")
+@click.option("--test", type=click.IntRange(1), help="Show this test triple only, by number.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Positive and negative influences to show, each.",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 def command(name: str, test: int | None, top: int, as_json: bool) -> None:
-    """Show the training triples a TracIn run found: those that made the model believe a test triple
-    (positive scores), and those that spoke against it (negative)."""
+    """Show the influences of a TracIn run: training triples that raised the model's score of a test triple
+    (positive) or lowered it (negative)."""
     session = existing()
     run = session.run(name)
     every = influences.tests_of(session.conn, run.id)
@@ -35,7 +41,7 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
         which = "" if test is None else f" {test}"
         raise Usage(
             f"run {run.id} ({run.workload}) has no test triple{which}",
-            _instead(session, run) or rest or _LISTS,
+            _self_influence_hint(session, run) or rest or _LIST_HINT,
         )
     if rest is not None:
         tell(f"Note: {one_line(rest)}.")
@@ -50,30 +56,26 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
         say(line)
 
 
-_LISTS = "`kgops runs` lists runs"
+_LIST_HINT = "`kgops runs` lists runs"
 
 
-def _instead(session: Session, run: Run) -> str | None:
-    """Of a run that scored training triples with themselves: what it found is in its files."""
-    files = [one.path for one in reports.artifacts(session.conn, run.id) if _ITSELF in one.path]
-    return (
-        f"it scored each training triple with itself: {session.folder(run).path / files[0]}"
-        if files
-        else None
-    )
+def _self_influence_hint(session: Session, run: Run) -> str | None:
+    """Return where a self-influence run wrote its scores; None for other runs."""
+    files = [one.path for one in reports.artifacts(session.conn, run.id) if _SELF_INFLUENCE in one.path]
+    return f"this run computed self-influences: {session.folder(run).path / files[0]}" if files else None
 
 
 def page(session: Session, run: Run, test: TestTriple, top: int) -> list[str]:
-    """One test triple and its strongest, as people call them."""
+    """Return one test triple with its strongest influences, with readable names."""
     names = influences.names(session.conn, run.id)
-    found = _strongest(influences.of_test(session.conn, run.id, test.test), top)
+    strongest = _strongest(influences.of_test(session.conn, run.id, test.test), top)
     scored = f", {test.candidates:,} training triples" if test.candidates is not None else ""
-    out = [f"test {test.test} · {_words(names, test.head, test.relation, test.tail)}{scored}"]
+    out = [f"test {test.test} · {_named(names, test.head, test.relation, test.tail)}{scored}"]
     if test.trouble:
         return [*out, f"  {one_line(test.trouble)}"]
     rows = [
         (f"{i.score:+.4g}", *(names.get(label, label) for label in (i.head, i.relation, i.tail)))
-        for i in found
+        for i in strongest
     ]
     return out + [
         "  " + line for line in table(("SCORE", "HEAD", "RELATION", "TAIL"), rows, right=frozenset({"SCORE"}))
@@ -89,37 +91,36 @@ def _overview(session: Session, run: Run, tests: list[TestTriple]) -> list[str]:
         rows.append(
             (
                 str(test.test),
-                _words(names, test.head, test.relation, test.tail),
+                _named(names, test.head, test.relation, test.tail),
                 UNKNOWN if best is None else f"{best.score:+.4g}",
-                test.trouble
-                or (_words(names, best.head, best.relation, best.tail) if best else "nothing near"),
+                test.trouble or (_named(names, best.head, best.relation, best.tail) if best else "none"),
             )
         )
     return table(("TEST", "TRIPLE", "SCORE", "STRONGEST"), rows, right=frozenset({"TEST", "SCORE"}))
 
 
-def _strongest(found: list[Influence], top: int) -> list[Influence]:
-    """Of each side the first `top`, highest score first."""
-    return [one for one in found if abs(one.rank) <= top]
+def _strongest(scored: list[Influence], top: int) -> list[Influence]:
+    """Return the `top` strongest of each sign, highest score first."""
+    return [one for one in scored if abs(one.rank) <= top]
 
 
-def _words(names: dict[str, str], *labels: str) -> str:
+def _named(names: dict[str, str], *labels: str) -> str:
     return " · ".join(one_line(names.get(label, label)) for label in labels)
 
 
 def _as_table(session: Session, run: Run, test: TestTriple, top: int) -> dict[str, object]:
-    found = _strongest(influences.of_test(session.conn, run.id, test.test), top)
+    strongest = _strongest(influences.of_test(session.conn, run.id, test.test), top)
     names = influences.names(session.conn, run.id)
-    return {**asdict(test), "found": [asdict(one) for one in found], "names": names}
+    return {**asdict(test), "influences": [asdict(one) for one in strongest], "names": names}
 
 
 def summary(session: Session, run: Run) -> list[str]:
-    """For the end of a run: its first test triple, and how to see the others."""
+    """Return the lines for the end of a run: its first test triple, and the command for the others."""
     tests = influences.tests_of(session.conn, run.id)
     metrics = reports.metrics(session.conn, run.id)
-    if f"{_ITSELF}_total" in metrics:
+    if f"{_SELF_INFLUENCE}_total" in metrics:
         total, mean, largest = (
-            amount(metrics.get(f"{_ITSELF}_{name}")) for name in ("total", "mean", "largest")
+            amount(metrics.get(f"{_SELF_INFLUENCE}_{name}")) for name in ("total", "mean", "largest")
         )
         many = amount(metrics.get("train_triples"))
         return [f"self-influence of {many} training triples: total {total}, mean {mean}, largest {largest}"]
@@ -128,5 +129,5 @@ def summary(session: Session, run: Run) -> list[str]:
         return []
     out = page(session, run, first, 5)
     if len(tests) > 1:
-        out.append(f"{amount(len(tests))} test triples: `kgops influences {run.id}` shows them.")
+        out.append(f"{amount(len(tests))} test triples: `kgops influences {run.id}` lists them.")
     return out

@@ -1,4 +1,4 @@
-"""The keys of a workload as options of its command."""
+"""Convert the keys of a workload to flags of its command, and flags back to settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kgops.cli.finite import FiniteRange
 from kgops.jobs.keys import Key
 
 _TYPES: dict[str, Any] = {"str": str, "int": int, "float": FiniteRange(), "strings": str}
-_ALSO = {"num-epochs": ("--epochs",)}  # what people type first
+_ALSO = {"num-epochs": ("--epochs",)}  # alias
 
 
 def key_options(keys: tuple[Key, ...]) -> list[click.Option]:
@@ -30,24 +30,24 @@ def key_options(keys: tuple[Key, ...]) -> list[click.Option]:
 
 
 def given_settings(keys: tuple[Key, ...], given: dict[str, Any], paths: Collection[str]) -> dict[str, Any]:
-    """Takes the keys' values out of `given`, without those nobody gave.
+    """Remove the keys' values from `given` and return those that are set.
 
-    Files are named from where the person stands; the run, and any repetition of it, may stand elsewhere.
+    Paths become absolute: the run, or a repetition of it, may have another working folder.
     """
-    found = {key.name: given.pop(key.name) for key in keys}
+    values = {key.name: given.pop(key.name) for key in keys}
     return {
         name: str(Path(value).absolute())
         if name in paths
         else list(value)
         if isinstance(value, tuple)
         else value
-        for name, value in found.items()
+        for name, value in values.items()
         if value is not None and value != ()
     }
 
 
-def add_options(target: click.Command, more: list[click.Option]) -> None:
-    target.params[:0] = more
+def add_options(target: click.Command, options: list[click.Option]) -> None:
+    target.params[:0] = options
 
 
 def _shown(default: Any) -> str:

@@ -1,4 +1,4 @@
-"""A job that a person names: by its file, by a run of it, or as one that ships with kgops."""
+"""Look up a job by job file, run number or recipe name."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ def job_by_name(session: Session, name: str) -> Job:
         return read_job_file(recipes.find(name))
     raise Usage(
         f"there is no job file, run or recipe {name!r:.60}",
-        f"write a job file, name a run, or a recipe: {', '.join(recipes.names())}",
+        f"give a job file, a run, or a recipe: {', '.join(recipes.names())}",
     )
 
 
 def job_of_run(session: Session, name: str) -> Job:
-    """As it was asked for: what its profile had set is the profile's again, as long as that still says the same."""
+    """Return the job as requested: options that its profile set are left to the profile, unless the profile changed."""
     run = session.run(name)
     spec = runs.spec(session.conn, run.id)
     job = read_job(spec.job, f"the job of run {run.id}")
-    by = {choice["option"]: choice["chosen_by"] for choice in spec.plan.get("choices") or []}
-    asked = {
-        option: value for option, value in job.options.items() if by.get(option) != f"profile {job.profile}"
+    chosen_by = {choice["option"]: choice["chosen_by"] for choice in spec.plan.get("choices") or []}
+    requested = {
+        option: value
+        for option, value in job.options.items()
+        if chosen_by.get(option) != f"profile {job.profile}"
     }
-    again = replace(job, options=asked)
-    return again if profiles.apply(again).options == job.options else job
+    without_profile = replace(job, options=requested)
+    return without_profile if profiles.apply(without_profile).options == job.options else job

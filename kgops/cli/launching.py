@@ -1,4 +1,4 @@
-"""What all kinds of `kgops run` share: their common flags, and the way from a job to its end."""
+"""Common flags of all `kgops run` commands; plan, launch and follow a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kgops.planning.oom_fallbacks import passed_over
 from kgops.planning.resolve import Choice
 from kgops.settings import find_home
 from kgops.slurm.submission import sbatch_lines
-from kgops.streams import tolerate_output_trouble
+from kgops.streams import tolerate_output_errors
 from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch, must_be_possible
 from kgops.supervisor.pending import folders_past_the_record
 from kgops.supervisor.plan_job import Planned, refuse_what_cannot_fit, told
@@ -36,71 +36,73 @@ from storage.errors import DatabaseMissing
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-PLACE_OPTIONS = (
-    click.option("--on", type=click.Choice(PLACES), help="Run it there: Slurm's nodes, or a Ray cluster."),
-    click.option("--partition", help="Slurm's partition."),
-    click.option("--time", "time_limit", metavar="HH:MM:SS", help="Time to ask Slurm for."),
-    click.option("--gres", metavar="gpu:1", help="GPUs to ask Slurm for."),
-    click.option("--cpus", type=click.IntRange(1), help="CPUs to ask Slurm for, for each task."),
-    click.option("--mem", metavar="16G", help="Host memory to ask Slurm for."),
-    click.option("--account", help="Slurm's account to charge."),
-    click.option("--tasks", type=click.IntRange(1), help="Share a TracIn run out to so many tasks there."),
-    click.option("--sbatch", multiple=True, metavar="--OPTION=…", help="Any other option of sbatch."),
+CLUSTER_OPTIONS = (
     click.option(
-        "--address", help="Of the Ray cluster; without it a local one for as long as the run lasts."
+        "--on", type=click.Choice(PLACES), help="Run on a Slurm or Ray cluster instead of this machine."
     ),
+    click.option("--partition", help="Slurm partition."),
+    click.option("--time", "time_limit", metavar="HH:MM:SS", help="Slurm time limit."),
+    click.option("--gres", metavar="gpu:1", help="GPUs to request from Slurm."),
+    click.option("--cpus", type=click.IntRange(1), help="CPUs per task to request from Slurm."),
+    click.option("--mem", metavar="16G", help="Host memory to request from Slurm."),
+    click.option("--account", help="Slurm account to charge."),
+    click.option("--tasks", type=click.IntRange(1), help="Cluster tasks to split a TracIn run into."),
+    click.option(
+        "--sbatch", multiple=True, metavar="--OPTION=…", help="Any other sbatch option; may be repeated."
+    ),
+    click.option("--address", help="Address of the Ray cluster; default: a local one, started for the run."),
 )
 
 
-GPU_OPTION = click.option("--gpu", help="Insist on GPUs: auto, all, or some by index or UUID as in 0,1.")
-# What is part of the job, and so of its plan.
+GPU_OPTION = click.option("--gpu", help="GPUs to run on: auto, all, or indexes or UUIDs as in 0,1.")
+# Flags that are part of the job, and so of its plan.
 JOB_OPTIONS = (
     click.option(
         "--profile",
         help="Named set of option values: auto, cpu, t4, …, or a file; see `kgops profiles`.  [default: auto]",
     ),
-    click.option("--label", help="What lists and screens call the run."),
+    click.option("--label", help="Name of the run in lists and in the dashboard."),
     click.option("--gpu-memory", type=click.IntRange(1), metavar="MIB", help="GPU memory to reserve."),
     click.option(
         "--exclusive",
         is_flag=True,
         default=None,
-        help="Share the GPU, or the CPUs, with no other run.",
+        help="Let no other run use the GPU (or the CPUs) during this one.",
     ),
     click.option(
-        "--attempts", type=click.IntRange(1), help="Workers that may be lost before the run is interrupted."
+        "--attempts", type=click.IntRange(1), help="Lost workers allowed before the run is interrupted."
     ),
-    click.option("--grace", type=FiniteRange(0), help="Seconds between asking to stop and killing."),
     click.option(
-        "--log-limit", type=FiniteRange(1), metavar="MIB", help="Keep this much of the log, the newest part."
+        "--grace", type=FiniteRange(0), help="Seconds between SIGTERM and SIGKILL when the run is stopped."
+    ),
+    click.option(
+        "--log-limit", type=FiniteRange(1), metavar="MIB", help="Size of the log to keep, newest lines."
     ),
     click.option(
         "--memory-limit",
         type=click.IntRange(1),
         metavar="MIB",
-        help="Host memory each process of the run may have, on the CPU.",
+        help="Host memory limit of each process of the run, on the CPU.",
     ),
     click.option(
         "--allow-approximate",
         is_flag=True,
         default=None,
-        help="After an out-of-memory, also try what changes results.",
+        help="Allow OOM fallbacks that change results.",
     ),
-    *PLACE_OPTIONS,
+    *CLUSTER_OPTIONS,
 )
 _START_OPTIONS = (
     click.option(
-        "--force", is_flag=True, default=None, help="Start it also where it is predicted not to fit."
+        "--force", is_flag=True, default=None, help="Start even if the run is predicted not to fit."
     ),
     click.option("--tag", "tags", multiple=True, help="Tag the run; may be repeated."),
-    click.option(
-        "--detach", is_flag=True, default=None, help="Print the run's number and come back at once."
-    ),
+    click.option("--detach", is_flag=True, default=None, help="Print the run number and return at once."),
     click.option(
         "--dry-run",
         is_flag=True,
         default=None,
-        help="Print the job, what becomes of its options and the exact command; start nothing.",
+        help="Print the job, its applied options and the worker command; start nothing.",
     ),
     click.option(
         "--json",
@@ -113,20 +115,20 @@ _START_OPTIONS = (
 
 
 def common_options(function: F) -> F:
-    """What every kind of job can be given."""
+    """Add the flags that every workload has."""
     for option in reversed((JOB_OPTIONS[0], JOB_OPTIONS[1], GPU_OPTION, *JOB_OPTIONS[2:], *_START_OPTIONS)):
         function = option(function)
     return function
 
 
 def merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
-    """`kgops run --profile t4 exec …` means what `kgops run exec --profile t4 …` means."""
+    """Merge flags given before the workload: `kgops run --profile t4 exec …` equals `kgops run exec --profile t4 …`."""
     before: dict[str, Any] = ctx.obj or {}
     return {name: before.get(name) if value in (None, ()) else value for name, value in given.items()}
 
 
 def start(job: Job, given: dict[str, Any]) -> int:
-    """Launches the job with what the flags say and follows it; the exit code for the shell."""
+    """Launch the job with the given flags, follow it and return the exit code."""
     job = with_the_run(with_flags(job, given))
     check_tags(given["tags"])
     if given["dry_run"]:
@@ -146,14 +148,13 @@ def start(job: Job, given: dict[str, Any]) -> int:
 
 
 def launched(job: Job, given: dict[str, Any]) -> int:
-    """The number of the run that was started with what the flags say; nobody follows it."""
+    """Launch the job with the given flags and return the run number, without following it."""
     check_tags(given["tags"])
     return _launch(for_writing(), with_the_run(with_flags(job, given)), given)
 
 
 def with_the_run(job: Job) -> Job:
-    """With the data and the model of the run that the job names, whoever asks: one that starts it, one that shows its
-    plan."""
+    """Return the job with the data and the model of the training run that it names, if any."""
     if not names_a_run(job):
         return job
     session = existing()
@@ -165,14 +166,14 @@ def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
     planned = placed.planned
     for line in how_it_fits(placed) if planned.target.on_gpu else ():
         tell(f"Note: {line}")
-    for choice in _told(planned):
+    for choice in _changed_options(planned):
         tell(f"Note: {one_line(str(choice))}")
     if not given["force"]:
         refuse_what_cannot_fit(planned)
     for name in folders_past_the_record(session.home, session.conn):
-        tell(f"Warning: runs/{name} has no row in the database: `kgops doctor --rebuild` gives it back.")
+        tell(f"Warning: runs/{name} has no row in the database: `kgops doctor --rebuild` restores it.")
     number = launch(session.home, session.conn, planned, _warn, each=placed.each)
-    tolerate_output_trouble()  # whoever is told that it failed would start it again
+    tolerate_output_errors()  # after a failure message the user would start it again
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])
     return number
@@ -183,10 +184,10 @@ def _warn(text: str) -> None:
 
 
 def show_plan(placed: Placed, *, as_json: bool) -> None:
-    """The job, with all that is known of its run before it starts."""
+    """Print the job with its plan: options, memory and disk estimates, OOM fallbacks, command."""
     planned = placed.planned
     job = as_recorded(planned.job)
-    tried, left = fallbacks_below(planned)
+    tried, skipped = fallbacks_below(planned)
     refused = refusal(planned)
     if as_json:
         print_json(
@@ -205,20 +206,20 @@ def show_plan(placed: Placed, *, as_json: bool) -> None:
             }
         )
         return
-    changed = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
-    changed += [*how_it_fits(placed), disk_line(planned)]
-    changed += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
-    changed += [f"after an out-of-memory: {fallback}" for fallback in tried]
-    changed += [
-        f"not tried after an out-of-memory: {one}" for one in passed_over([r.as_table() for r in left])
+    comments = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
+    comments += [*how_it_fits(placed), disk_line(planned)]
+    comments += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
+    comments += [f"after an out-of-memory: {fallback}" for fallback in tried]
+    comments += [
+        f"not tried after an out-of-memory: {one}" for one in passed_over([r.as_table() for r in skipped])
     ]
-    changed += [*sbatch_lines(planned.job), shlex.join(child_command(planned.job))]
-    text = "\n".join([job.as_toml().rstrip(), *(f"# {line}" for line in changed)])
+    comments += [*sbatch_lines(planned.job), shlex.join(child_command(planned.job))]
+    text = "\n".join([job.as_toml().rstrip(), *(f"# {line}" for line in comments)])
     say(lines(text) if sys.stdout.isatty() else text)
 
 
 def refusal(planned: Planned) -> KgopsError | None:
-    """What would keep the job from starting here."""
+    """Return the error with which the job would be refused here, or None."""
     try:
         must_be_possible(planned.job)
         refuse_what_cannot_fit(planned)
@@ -228,14 +229,14 @@ def refusal(planned: Planned) -> KgopsError | None:
 
 
 def how_it_fits(placed: Placed) -> list[str]:
-    """The prediction, whether it fits the GPU as it is now, and what is otherwise on others it may get."""
+    """Return the memory estimate, whether it fits the GPU now, and differences on other candidate GPUs."""
     planned = placed.planned
-    lines = [prediction(planned), *_of_profile(planned), *_now(placed)]
+    lines = [prediction(planned), *_profile_note(planned), *_now(placed)]
     return [one_line(line) for line in (*lines, *placed.differs)]
 
 
-def _of_profile(planned: Planned) -> list[str]:
-    """Where the GPU picked it."""
+def _profile_note(planned: Planned) -> list[str]:
+    """Name the profile if it was chosen by the GPU."""
     return [f"profile {planned.job.profile}, for the {planned.target.title}"] if planned.picked else []
 
 
@@ -250,7 +251,7 @@ def _now(placed: Placed) -> list[str]:
 
 
 def prediction(planned: Planned) -> str:
-    """`predicted: 215 MiB of 14,909 on Tesla T4`, or why there is none."""
+    """Return `memory: 215 MiB predicted of 14,909 on Tesla T4`, or why it is not predicted."""
     if planned.predicted_mib is None:
         return f"memory: not predicted ({planned.unknown})"
     room = planned.target.room_mib
@@ -259,13 +260,13 @@ def prediction(planned: Planned) -> str:
     return f"memory: {planned.predicted_mib:,.0f} MiB predicted{of} on {planned.target.title}{only}"
 
 
-def _told(planned: Planned) -> list[Choice]:
-    """What becomes of options otherwise than asked, before any worker sees them."""
+def _changed_options(planned: Planned) -> list[Choice]:
+    """Return options whose applied value differs from the requested one, or that the planner set."""
     return [choice for choice in planned.choices if choice.is_corrected or choice.chosen_by == "planner"]
 
 
 def record() -> Connection | None:
-    """What has been learned, where there is a record; a dry run makes none."""
+    """Return the database, or None: a dry run does not create one."""
     try:
         return for_reading().conn
     except DatabaseMissing:
@@ -290,7 +291,7 @@ def _print_influences(session: Session, number: int) -> None:
 
 
 def with_flags(job: Job, given: dict[str, Any]) -> Job:
-    """The job with every flag that was given; all of it is checked again as one job."""
+    """Return the job with the given flags; the result is validated as one job."""
     table = job.as_table()
     for name in ("profile", "label"):
         if given[name] is not None:

@@ -1,4 +1,4 @@
-"""`kgops logs`: the log, made harmless for whoever reads it; or as it is, for who asks."""
+"""`kgops logs`: print or follow a run's log, with control characters escaped unless --raw is given."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from kgops.supervisor.log_trim import first_kept
 from kgops.views.log_lines import LEVELS, Level, level_of
 from storage.runs import Run
 
-_LOOK_EVERY_S = 0.2
+_POLL_S = 0.2
 _SETTLE_EVERY_S = 2.0
 _BLOCK = 1 << 16
-_PLAIN = re.compile(rb"[\x20-\x7e]*")  # most lines: nothing in them could be made more harmless
+_PLAIN = re.compile(rb"[\x20-\x7e]*")  # most lines: nothing to escape
 
 
 @click.command(epilog="\b\nExample:  kgops logs -f last --grep loss")
 @click.argument("name", metavar="RUN")
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the run ends.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Print new lines until the run ends.")
 @click.option(
     "-n",
     "--lines",
     "count",
     type=click.IntRange(0),
-    help="Only the last lines; default: all, with -f the last 20.",
+    help="Print only the last N lines; default: all, with -f 20.",
 )
-@click.option("--grep", metavar="REGEX", help="Only lines in which this is found.")
+@click.option("--grep", metavar="REGEX", help="Print only lines that match.")
 @click.option(
     "--level",
     "levels",
     multiple=True,
     type=click.Choice(LEVELS),
-    help="Only lines that sound like this; may be repeated.",
+    help="Print only lines of this level, guessed from their text; may be repeated.",
 )
-@click.option("--raw", is_flag=True, help="The bytes as they are, terminal escapes among them.")
+@click.option("--raw", is_flag=True, help="Print the bytes unchanged, including terminal escapes.")
 def command(
     name: str, following: bool, count: int | None, grep: str | None, levels: tuple[Level, ...], raw: bool
 ) -> None:
-    """Print a run's log, with each control character as �: what a worker wrote cannot act on a terminal.
+    """Print a run's log. Control characters are shown as �, so that a log cannot control your terminal.
 
-    A file or a pipe gets the same, since it may end on a terminal; --raw gets the bytes as they are."""
+    Files and pipes get � too, since they may end on a terminal; --raw prints the bytes unchanged."""
     session = existing()
     run = session.run(name)
     try:
@@ -63,17 +63,17 @@ def command(
     if not log.exists():
         tell(f"Run {run.id} has no log yet.")
     offset = _beginning(log, 20 if count is None and following else count)
-    wanted = None if pattern is None and not levels else _test(pattern, levels)
-    _print_from(session, run, log, offset, wanted, following, raw)
+    matches = None if pattern is None and not levels else _matcher(pattern, levels)
+    _print_from(session, run, log, offset, matches, following, raw)
 
 
-def _test(pattern: re.Pattern[str] | None, levels: tuple[Level, ...]) -> Callable[[str], bool]:
-    def wanted(line: str) -> bool:
+def _matcher(pattern: re.Pattern[str] | None, levels: tuple[Level, ...]) -> Callable[[str], bool]:
+    def matches(line: str) -> bool:
         return (pattern is None or pattern.search(line) is not None) and (
             not levels or level_of(line) in levels
         )
 
-    return wanted
+    return matches
 
 
 def _print_from(
@@ -81,7 +81,7 @@ def _print_from(
     run: Run,
     log: Path,
     offset: int,
-    wanted: Callable[[str], bool] | None,
+    matches: Callable[[str], bool] | None,
     following: bool,
     raw: bool,
 ) -> None:
@@ -90,19 +90,19 @@ def _print_from(
     cut = False
     while True:
         ended = run.ended or not following
-        if raw and wanted is None:
+        if raw and matches is None:
             offset = _copy(log, offset, out)
         while True:
-            lines, behind = line_reader.read_lines(log, offset, final=ended)
-            if behind == offset:
+            lines, next_offset = line_reader.read_lines(log, offset, final=ended)
+            if next_offset == offset:
                 break
-            offset = behind
+            offset = next_offset
             for i, line in enumerate(lines):
                 if line is None and i == 0 and cut:
-                    continue  # another piece of it
+                    continue  # the rest of that line
                 cut = line is None
                 shown = b"(a line longer than 1 MiB)" if line is None else line
-                if wanted is not None and not wanted(from_bytes(shown)):
+                if matches is not None and not matches(from_bytes(shown)):
                     continue
                 out.write(
                     (shown if raw or _PLAIN.fullmatch(shown) else one_line(from_bytes(shown)).encode())
@@ -111,7 +111,7 @@ def _print_from(
         out.flush()
         if ended:
             return
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_S)
         if time.monotonic() >= next_settle:  # its supervisor may have been killed
             session = existing()
             next_settle = time.monotonic() + _SETTLE_EVERY_S
@@ -124,12 +124,12 @@ def _opened(log: Path) -> int:
     except NotAFile as error:
         raise Unavailable(
             f"{log}: {error.strerror}",
-            "its worker put that in the place of its log; `kgops show` has the rest",
+            "the worker replaced its log; `kgops show` still shows the run",
         ) from error
 
 
 def _copy(log: Path, offset: int, out: BinaryIO) -> int:
-    """Every byte as it is, whatever it calls a line."""
+    """Copy the log from `offset` on unchanged, and return the new offset."""
     try:
         fd = _opened(log)
     except FileNotFoundError:
@@ -144,7 +144,7 @@ def _copy(log: Path, offset: int, out: BinaryIO) -> int:
 
 
 def _beginning(log: Path, count: int | None) -> int:
-    """Offset from which the wanted lines begin: read backwards, so that a huge log costs nothing."""
+    """Return the offset of the last `count` lines, read backwards so that a huge log is fast."""
     try:
         fd = _opened(log)
     except FileNotFoundError:
@@ -158,9 +158,9 @@ def _beginning(log: Path, count: int | None) -> int:
         while at > first and missing > 0:
             start = max(first, at - _BLOCK)
             block = os.pread(fd, at - start, start)
-            while missing > 0 and (found := block.rfind(b"\n")) >= 0:
+            while missing > 0 and (newline := block.rfind(b"\n")) >= 0:
                 missing -= 1
-                block = block[:found]
+                block = block[:newline]
             if missing == 0:
                 return start + len(block) + 1
             at = start

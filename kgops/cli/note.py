@@ -1,4 +1,4 @@
-"""`kgops note`."""
+"""`kgops note`: add a note to a run, or print its notes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from kgops.cli.output import moment, print_json, say
+from kgops.cli.output import local_time, print_json, say
 from kgops.cli.session import existing, for_writing
 from kgops.errors import Usage
 from kgops.jobs.secrets import masked_text
@@ -22,7 +22,7 @@ _LONGEST = 100_000
 @click.argument("text", required=False)
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(name: str, text: str | None, as_json: bool) -> None:
-    """Write a note on a run; without a text, print its notes."""
+    """Add a note to a run; without TEXT, print its notes."""
     if text is not None and not 0 < len(text.strip()) <= _LONGEST:
         raise Usage(
             "the note is empty" if not text.strip() else f"the note is longer than {_LONGEST:,} characters"
@@ -36,4 +36,4 @@ def command(name: str, text: str | None, as_json: bool) -> None:
         print_json([asdict(note) for note in notes])
         return
     for note in notes:
-        say(f"{moment(note.at)}  {lines(note.text)}")
+        say(f"{local_time(note.at)}  {lines(note.text)}")

@@ -1,4 +1,4 @@
-"""What the commands print: tables, durations, JSON. Nothing from outside reaches a terminal as it came."""
+"""Format command output: tables, durations, numbers, JSON. Text from outside is escaped for the terminal."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from kgops.jobs.timestamps import clock
 
 UNKNOWN = "n/a"
 _LONGEST_DAYS = 9999
-_GROUPED = 1e15  # from here on thousands are no longer grouped: nobody counts so many digits
-_FURTHEST = 1e4  # times a prediction: beyond it a percentage says nothing
+_GROUPED = 1e15  # larger numbers are printed without thousands separators
+_MAX_RATIO = 1e4  # beyond it a percentage of the prediction is not printed
 
 
 def print_json(value: Any) -> None:
-    """ASCII only: JSON's escapes are harmless on a terminal, raw C1 controls are not.
+    """Print JSON in ASCII: raw C1 control characters would act on a terminal.
 
-    A list has an element on each line: easy to read and cut, and written by json's fast half.
-    What a record holds of infinity is written as exports write it.
+    A list has one element per line, which is easy to read and uses json's fast encoder.
+    Infinite values are written as exports write them.
     """
     try:
         text = _as_json(value)
-    except (
-        ValueError
-    ):  # JSON has no infinity: few records have one, and all others need not be looked through
+    except ValueError:  # JSON has no infinity, and few values are infinite: convert only if it fails
         text = _as_json(finite_json(value))
     sys.stdout.write(text + "\n")
 
@@ -41,17 +39,17 @@ def _as_json(value: Any) -> str:
 
 
 def say(text: str = "") -> None:
-    """A result, on stdout."""
+    """Print a result to stdout."""
     print(text)
 
 
 def tell(text: str) -> None:
-    """Everything else, on stderr."""
+    """Print a message to stderr."""
     print(text, file=sys.stderr)
 
 
 def width_of(text: str) -> int:
-    """Columns the text takes on a terminal."""
+    """Return the number of terminal columns of the text."""
     if text.isascii():
         return len(text)
     import unicodedata
@@ -61,7 +59,7 @@ def width_of(text: str) -> int:
 
 
 def fitted(text: str, columns: int) -> str:
-    """Cut to at most `columns` columns, with an ellipsis where something is missing."""
+    """Cut the text to at most `columns` columns, with an ellipsis."""
     if width_of(text) <= columns:
         return text
     kept = ""
@@ -78,7 +76,7 @@ def padded(text: str, columns: int, *, right: bool = False) -> str:
 
 
 def columns() -> int:
-    """Of the terminal; of a page that goes elsewhere as many as are easy to read."""
+    """Return the width of the terminal, or 120 for a file or a pipe."""
     if not sys.stdout.isatty():
         return 120
     import shutil
@@ -87,7 +85,7 @@ def columns() -> int:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """On as many lines as it takes, each after the indent."""
+    """Wrap the text into lines that start with `indent`."""
     import textwrap
 
     return textwrap.wrap(
@@ -102,7 +100,7 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Aligned lines no wider than the terminal: the last column gives way."""
+    """Return aligned lines. The last column is cut to fit the terminal."""
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max([width_of(head), *(width_of(row[i]) for row in cells)]) for i, head in enumerate(heads)]
     if sys.stdout.isatty():
@@ -119,7 +117,7 @@ def table(
 
 
 def duration(seconds: float | None) -> str:
-    """`0:41`, `1:02:09`, `3d 4:05:06`; `>9999d` for all that is longer."""
+    """`0:41`, `1:02:09`, `3d 4:05:06`; `>9999d` for longer times."""
     if seconds is None or math.isnan(seconds):
         return UNKNOWN
     if seconds >= (_LONGEST_DAYS + 1) * 86400:
@@ -133,8 +131,8 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
-def moment(at: float | None) -> str:
-    """Local time; without the day where it is today."""
+def local_time(at: float | None) -> str:
+    """Format a time in the local time zone; without the date if it is today."""
     if at is None:
         return UNKNOWN
     day = "%Y-%m-%d"
@@ -142,7 +140,7 @@ def moment(at: float | None) -> str:
 
 
 def amount(value: float | None, unit: str = "") -> str:
-    """Four significant digits, thousands grouped; `n/a` for what is not known."""
+    """Four significant digits, thousands grouped; `n/a` if unknown."""
     if value is None:
         return UNKNOWN
     shown = f"{value:,.0f}" if 1000 <= abs(value) < _GROUPED else f"{value:.4g}"
@@ -150,6 +148,6 @@ def amount(value: float | None, unit: str = "") -> str:
 
 
 def off_by(measured: float, predicted: float) -> str | None:
-    """`+3.2%`: how far what was measured is from what was predicted; None where a percentage says nothing."""
+    """Return the relative error of a prediction, as in `+3.2%`; None if it is too large to be useful."""
     times = measured / predicted if predicted else math.inf
-    return f"{times - 1:+.1%}" if abs(times) < _FURTHEST else None
+    return f"{times - 1:+.1%}" if abs(times) < _MAX_RATIO else None

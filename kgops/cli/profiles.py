@@ -1,4 +1,4 @@
-"""`kgops profiles`: named sets of option values, which of them suit this machine, and your own."""
+"""`kgops profiles`: list, show, check and copy named sets of option values."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ __all__ = [
     "write_copy",
 ]
 
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 
 
 @click.group(invoke_without_command=True, epilog="\b\nExample:  kgops profiles show t4")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """List profiles: which suit this machine's GPUs, and what each sets."""
+    """List profiles, the GPUs of this machine that each suits, and the options that each sets."""
     if ctx.invoked_subcommand is not None:
         return
-    found = [profiles.find(name) for name in profiles.names()]
+    listed = [profiles.find(name) for name in profiles.names()]
     gpus = gpus_here()
     if as_json:
-        print_json([_as_table(profile, gpus) for profile in found])
+        print_json([_as_table(profile, gpus) for profile in listed])
         return
-    rows = [(one.name, fits_here(one, gpus), what_it_sets(one)) for one in sorted(found, key=in_order)]
+    rows = [(one.name, fits_here(one, gpus), what_it_sets(one)) for one in sorted(listed, key=in_order)]
     for line in table(("PROFILE", "HERE", "SETS"), rows):
         say(line)
 
@@ -64,9 +64,9 @@ def show(name: str) -> None:
 @command.command(epilog="\b\nExample:  kgops profiles check t4")
 @click.argument("names", metavar="NAME|FILE.toml...", nargs=-1, required=True)
 def check(names: tuple[str, ...]) -> None:
-    """Find all that is wrong with profiles: what cannot be read, and what rules would change.
+    """Check profiles for invalid files, unknown options and values that a rule would change.
 
-    Rules about GPUs are tried on each GPU that the profile names. Exit code 2 if anything is found.
+    Rules about GPUs are checked for each GPU that the profile names. Exit code 2 if there is a problem.
     """
     for name in names:
         profile = profiles.find(name)
@@ -77,48 +77,48 @@ def check(names: tuple[str, ...]) -> None:
 
 
 @command.command(epilog="\b\nExample:  kgops profiles new --from t4 mine.toml")
-@click.option("--from", "source", metavar="NAME", required=True, help="The profile to begin with.")
+@click.option("--from", "source", metavar="NAME", required=True, help="Profile to copy.")
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 def new(source: str, path: Path | None) -> None:
-    """Write a copy of a profile to change, by default my-NAME.toml in this folder."""
+    """Copy a profile to a file that you can edit; default: my-NAME.toml in this folder."""
     target = write_copy(profiles.find(source), path)
     say(str(target))
     tell(f"Check it with `kgops profiles check {target}`, use it with `kgops run --profile {target}`.")
 
 
 def write_copy(profile: Profile, path: Path | None = None) -> Path:
-    """A copy to change, by default my-NAME.toml in this folder; never over what is there."""
+    """Copy a profile to `path` or my-NAME.toml; raise if the file exists."""
     target = path or Path(f"my-{profile.name}.toml")
     if target.suffix != ".toml":
-        raise Usage(f"{target}: a profile's file ends in .toml")
+        raise Usage(f"{target}: the name of a profile must end in .toml")
     _, _, rest = read_named(profile.path, "profile", LARGEST_JOB_FILE).partition("\n")
     try:
         with target.open("x") as file:
             file.write(f"# kgops run --profile {target}\n{rest}")
     except FileExistsError as error:
-        raise Usage(f"{target} is there already", "give another path") from error
+        raise Usage(f"{target} exists already", "give another path") from error
     except OSError as error:
         raise Unavailable(f"cannot write {target}: {error.strerror}") from error
     return target
 
 
 def conflicts_of(profile: Profile) -> list[str]:
-    """Each conflict once for each GPU it is about."""
+    """Return the conflicts of a profile, for each GPU that it names."""
     gpus = [facts_of_known(gpu) for gpu in map(known_by_short_name, profile.gpus) if gpu is not None]
-    asked: list[GpuFacts | None] = [*gpus] if gpus else [None]
-    found = [one for gpu in asked for one in conflicts(profile, gpu)]
-    return list(dict.fromkeys(f"options.{one}" for one in found))
+    targets: list[GpuFacts | None] = [*gpus] if gpus else [None]
+    problems = [one for gpu in targets for one in conflicts(profile, gpu)]
+    return list(dict.fromkeys(f"options.{one}" for one in problems))
 
 
 def gpus_here() -> tuple[GpuReading, ...] | None:
-    """None where the driver is too slow for a list of profiles to wait for it."""
+    """Return the GPUs of this machine, or None if the driver is too slow to wait for."""
     with GpuSampler() as sampler:
-        found = sampler.first(_PATIENCE_S)
-    return None if found is None else found.gpus
+        snapshot = sampler.first(_TIMEOUT_S)
+    return None if snapshot is None else snapshot.gpus
 
 
 def suits(profile: Profile, gpus: tuple[GpuReading, ...]) -> list[int]:
-    """Indexes of the GPUs here that the profile was made for."""
+    """Return the indexes of the GPUs that the profile is made for."""
     models = {gpu.index: known_by_name(gpu.name) for gpu in gpus if gpu.name}
     return [index for index, model in models.items() if model and model.short_name in profile.gpus]
 
@@ -134,7 +134,7 @@ def fits_here(profile: Profile, gpus: tuple[GpuReading, ...] | None) -> str:
 
 def what_it_sets(profile: Profile) -> str:
     parts = [f"{name} {_word(value)}" for name, value in profile.options.items()]
-    parts += ["growing segments"] if expands_segments(profile.environment) else []
+    parts += ["expandable segments"] if expands_segments(profile.environment) else []
     return ", ".join(parts)
 
 

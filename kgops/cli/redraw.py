@@ -1,4 +1,4 @@
-"""A few lines of a terminal, drawn again in place: only what changed is sent, so nothing flickers."""
+"""Redraw lines in place on a terminal. Only changed lines are sent, so nothing flickers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TO_THE_END, _TO_THE_BOTTOM = "\x1b[K", "\x1b[J"
 
 
 class Redraw:
-    """The cursor rests at the beginning of the line below what is shown."""
+    """Draws lines and leaves the cursor at the start of the line below them."""
 
     def __init__(self) -> None:
         self._shown: list[str] = []
@@ -22,7 +22,7 @@ class Redraw:
 
     def show(self, lines: Sequence[str]) -> None:
         size = shutil.get_terminal_size()
-        # A line that wraps, or one that scrolls away, could not be found again.
+        # A line that wraps or scrolls away cannot be redrawn.
         wanted = [fitted(line, size.columns - 1) for line in lines][: size.lines - 1]
         if size != self._size:
             self._size, self._shown = size, []
@@ -42,7 +42,7 @@ class Redraw:
 
 @contextmanager
 def redrawing() -> Iterator[Redraw]:
-    """The cursor is hidden meanwhile and comes back whatever happens."""
+    """Hide the cursor while redrawing, and always restore it."""
     sys.stdout.write(_HIDE_CURSOR)
     try:
         yield Redraw()

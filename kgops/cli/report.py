@@ -1,4 +1,4 @@
-"""`kgops report`: one HTML page of a run."""
+"""`kgops report`: write a run as one HTML page."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ from storage import reports, runs
 
 @click.command(epilog="\b\nExample:  kgops report 42 --output run-42.html")
 @click.argument("name", metavar="RUN")
-@click.option("--output", type=click.Path(path_type=Path), help="Default: run-N.html in this folder.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="Output file; default: run-N.html in this folder."
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def command(name: str, output: Path | None, force: bool) -> None:
-    """Write one self-contained HTML page of a run: plan, curves, options, metrics, the end of its log."""
+    """Write a run as one self-contained HTML page: plan, curves, options, metrics, end of the log."""
     session = existing()
     run = session.run(name)
-    found = read_run_detail(session.home, session.conn, run.id)
-    assert found is not None  # the run was there a moment ago, and nothing is deleted by looking
-    log = LogTail(found.path, at_most=200).look(final=run.ended)
+    detail = read_run_detail(session.home, session.conn, run.id)
+    assert detail is not None  # the run existed a moment ago
+    log = LogTail(detail.path, at_most=200).look(final=run.ended)
     forecast = runs.spec(session.conn, run.id).plan.get("forecast")
-    traced = of_run(session.home, run.id) if run.workload in TRACES else None
+    influences = of_run(session.home, run.id) if run.workload in TRACES else None
     imported = reports.events(session.conn, run.id, kinds=(IMPORTED,))
     target = output or Path(f"run-{run.id}.html")
     try:
         must_be_free(target, force=force)
         with written(target) as file:
-            file.write(page(found, log, forecast, traced, imported).encode())
+            file.write(page(detail, log, forecast, influences, imported).encode())
     except OSError as error:
         raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
     say(str(target))

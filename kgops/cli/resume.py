@@ -1,4 +1,4 @@
-"""`kgops resume`: an ended run goes on."""
+"""`kgops resume`: continue an ended run with a new attempt."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from kgops.cli.follow import follow
 from kgops.cli.output import say, tell
 from kgops.cli.session import for_writing
 from kgops.jobs.files import size_of
-from kgops.streams import tolerate_output_trouble
+from kgops.streams import tolerate_output_errors
 from kgops.supervisor.launch import resume
 
 
 @click.command(epilog="\b\nExample:  kgops resume 42 --detach")
 @click.argument("name", metavar="RUN")
-@click.option("--detach", is_flag=True, help="Print the number and come back at once.")
+@click.option("--detach", is_flag=True, help="Print the run number and return at once.")
 @click.pass_context
 def command(ctx: click.Context, name: str, detach: bool) -> None:
-    """Continue a run that was interrupted, stopped, failed or out of memory: a new attempt, from its last
-    checkpoint where the workload writes any. A command is simply started again, with KGOPS_ATTEMPT counted up."""
+    """Continue a run that was interrupted, stopped, failed or out of memory with a new attempt.
+
+    The attempt continues from the last checkpoint if the workload writes checkpoints. An exec command starts again,
+    with KGOPS_ATTEMPT increased."""
     session = for_writing()
     run = session.run(name)
     log = session.folder(run).log
     log_from = size_of(log)
     resume(session.home, session.conn, run.id, lambda text: tell(f"Warning: {text}."))
-    tolerate_output_trouble()
+    tolerate_output_errors()
     if detach:
         say(str(run.id))
         return

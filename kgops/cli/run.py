@@ -1,4 +1,4 @@
-"""`kgops run`: a job by its workload, from a file, again, or the default one."""
+"""`kgops run`: start a job given by workload, job file or earlier run; without arguments the default job."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.jobs.job import read_job, read_job_file
 
-# workload → what it does; as with `kgops --help`, naming them imports none of them.
+# Workload → summary; `kgops run --help` imports no workload.
 KINDS: dict[str, str] = {
-    "train": "Train ConvE, or any model of PyKEEN's.",
-    "tracin": "Find the training triples behind a prediction.",
-    "regress": "Learn heights from windows of frames.",
-    "exec": "Supervise any command.",
-    "sweep": "Start a job in every combination of some settings.",
+    "train": "Train ConvE, or any PyKEEN model.",
+    "tracin": "Find the training triples behind predictions (TracIn).",
+    "regress": "Train a network that predicts cloud heights from image sequences.",
+    "exec": "Run any command under supervision.",
+    "sweep": "Start one run for each combination of settings.",
 }
 DEFAULT_JOB_FILE = "kgops.toml"
 DEFAULT_JOB = {
@@ -35,13 +35,13 @@ DEFAULT_JOB = {
 
 
 class Kinds(ByWorkload):
-    """`kgops run` alone is a job too."""
+    """Workloads of `kgops run`."""
 
     kinds = KINDS
 
     def find(self, workload: str) -> click.Command:
-        found: click.Command = importlib.import_module(f"kgops.cli.run_{workload}").command
-        return found
+        command: click.Command = importlib.import_module(f"kgops.cli.run_{workload}").command
+        return command
 
     def of_file(self) -> click.Command:
         return _file
@@ -59,12 +59,12 @@ class Kinds(ByWorkload):
 def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     """Start a job and follow it; Ctrl-C asks whether to detach or stop.
 
-    Without arguments: the job in kgops.toml of this folder, or else the demo.
+    Without arguments, start the job in ./kgops.toml, or else the demo job.
     """
     ctx.obj = given
     if ctx.invoked_subcommand is not None:
         if again is not None:
-            raise Usage("--again repeats a job as it was: give no other")
+            raise Usage("--again and a workload or job file exclude each other")
         return
     if again is not None:
         job = job_of_run(existing(), again)
@@ -72,7 +72,7 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
         job = read_job_file(Path(DEFAULT_JOB_FILE))
     else:
         tell(
-            f"No {DEFAULT_JOB_FILE} here: this is the demo. It trains ConvE on the Nations graph that ships with\n"
+            f"No {DEFAULT_JOB_FILE} here: starting the demo job. It trains ConvE on the Nations graph that ships with\n"
             "PyKEEN, then traces ten of its predictions back to the training triples behind them."
         )
         job = read_job(DEFAULT_JOB, "the demo job")

@@ -1,4 +1,4 @@
-"""`kgops run exec`: any command, supervised."""
+"""`kgops run exec`: run any command under supervision."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ from kgops.jobs.job import read_job
     epilog='\b\nExample:  kgops run exec --on-oom batch_size=64,32,16 -- python train.py --batch-size "{batch_size}"',
 )
 @click.argument("arguments", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--progress-regex", help="Finds groups done and total in the log's lines.")
-@click.option("--metric-regex", help="Finds metrics: groups named for them, or name and value; and step.")
+@click.option(
+    "--progress-regex", help="Pattern for progress in log lines, with groups (?P<done>) and (?P<total>)."
+)
+@click.option(
+    "--metric-regex",
+    help="Pattern for metrics in log lines: groups named after metrics, or name and value; optional step.",
+)
 @click.option(
     "--on-oom",
     multiple=True,
     metavar="NAME=V1,V2…",
-    help="Values for {NAME}: the first to start with, the next after each out-of-memory.",
+    help="OOM fallbacks of {NAME}: the command starts with V1; each out-of-memory moves on to the next value.",
 )
-@click.option("--cwd", type=click.Path(file_okay=False), help="Folder to run in; default: this one.")
+@click.option("--cwd", type=click.Path(file_okay=False), help="Working folder; default: this one.")
 @common_options
 @click.pass_context
 def command(
@@ -39,7 +44,7 @@ def command(
     cwd: str | None,
     **given: Any,
 ) -> None:
-    """Supervise any command: log, exit code, host memory, GPU memory of its whole process tree."""
+    """Run any command under supervision. kgops records its log, exit code, and the memory of its process tree."""
     settings = {
         "command": list(arguments),
         "cwd": str(Path(cwd or ".").absolute()),
@@ -62,7 +67,7 @@ def _values(text: str) -> tuple[str, list[Any]]:
 
 
 def _number(text: str) -> int | float | str:
-    """A number where writing it gives the same text again: the command gets what was typed."""
+    """Return a number only if str() of it gives `text` back, since the command must get the typed text."""
     for kind in (int, float):
         try:
             value = kind(text)

@@ -1,4 +1,4 @@
-"""`kgops run regress`: a height for each window of frames, learned from flights."""
+"""`kgops run regress`: train a network that predicts cloud heights from windows of frames."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kgops.jobs.options import OPTIONS
 from kgops.jobs.regress import KEYS
 
 _FOLDERS = ("data_directory", "output_directory")
-_OWN = ("left_out", "architecture")  # not made into flags as the other keys are
+_OWN = ("left_out", "architecture")  # keys without an automatic flag
 
 
 class EitherSpelling(click.Command):
-    """`--batch-size` is `--batch_size`: they write the one, kgops' other commands the other."""
+    """Accepts `--batch-size` for `--batch_size`: the original main.py has underscores, other kgops commands dashes."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -38,29 +38,31 @@ class EitherSpelling(click.Command):
 @common_options
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
-    """Learn heights from short windows of frames and the sun's angles, with flights held out.
+    """Train a network that predicts cloud heights from short windows of frames and sun angles, with flights held out.
 
-    Configurations and flags of the regression project's main.py mean what they meant there, with underscores or
-    dashes; what kgops does otherwise is accepted, and the run says what happens instead.
+    Configurations and flags of the regression project's main.py work as they did there, with underscores or dashes,
+    or the run reports what happens instead.
     """
     job = job_of(given)
     if not job.settings["data_directory"]:
         raise Usage(
-            "there is nothing to learn from: no --data_directory",
-            "`kgops data flights --make DIR` writes small flights; `kgops suggest regress` plans without any",
+            "--data_directory is missing",
+            "`kgops data flights --make DIR` generates data; `kgops suggest regress` plans without data",
         )
     ctx.exit(start(job, merged(ctx, given)))
 
 
 def job_of(given: dict[str, Any]) -> Job:
-    """Takes what is the job's out of the flags that were given; flags go before the configuration."""
+    """Remove the job's flags from `given` and return the job. Flags override the configuration."""
     name = given.pop("config")
-    asked = configurations.read(name) if name is not None else {}
+    requested = configurations.read(name) if name is not None else {}
     flags = {flag: given.pop(flag) for flag in _names()}
-    asked |= {flag: value for flag, value in flags.items() if value is not None}
-    table = configurations.job_table(asked, "this command" if name is None else f"{name} with these flags")
+    requested |= {flag: value for flag, value in flags.items() if value is not None}
+    table = configurations.job_table(
+        requested, "this command" if name is None else f"{name} with these flags"
+    )
     settings = table["regress"]
-    # Named from where the person stands; the run, and any repetition of it, may stand elsewhere.
+    # Absolute, since the run or a repetition of it may have another working folder.
     settings |= {key: str(Path(settings[key]).absolute()) for key in _FOLDERS if settings.get(key)}
     if not settings.get("data_directory"):
         settings.setdefault("image_size", REGRESS_IMAGES)
@@ -79,16 +81,16 @@ def _of_key(key: Key) -> click.Option:
     if key.type == "bool":
         return _switch(key.name, f"{key.help}  [default: {'on' if key.default else 'off'}]")
     default = "" if key.default is None else f"  [default: {key.default}]"
-    # Checked by the job, which names the nearest value that it knows.
+    # The job validates values and suggests the nearest valid one.
     return _value(key.name, {"int": int, "float": float}.get(key.type, str), key.help + default)
 
 
 def _accepted() -> list[click.Option]:
-    told = "Accepted; the run says what happens instead."
+    text = "Accepted for compatibility; the run reports what happens instead."
     return [
-        _switch("hpc_mode", told),
-        click.Option(["--no_plots"], is_flag=True, default=None, help=told),
-        *(_value(name, str, told) for name in ("filter_type", "cbh_min", "cbh_max", "clahe_clip_limit")),
+        _switch("hpc_mode", text),
+        click.Option(["--no_plots"], is_flag=True, default=None, help=text),
+        *(_value(name, str, text) for name in ("filter_type", "cbh_min", "cbh_max", "clahe_clip_limit")),
     ]
 
 
@@ -101,28 +103,33 @@ _FROM_JOB = [
     *(_of_key(key) for key in KEYS if key.name not in _OWN),
     click.Option(
         ["--architecture_name", "--architecture", "architecture"],
-        help="What mixes frames: transformer, gnn, ssm or cnn.  [default: transformer]",
+        help="Network over the frames of a window: transformer, gnn, ssm or cnn.  [default: transformer]",
     ),
-    _value("batch_size", int, f"Windows of a step.  [default: {REGRESS_BATCH}]"),
-    _value("microbatch", int, "Windows computed at a time; their gradients add up to the step's."),
-    _value("temporal_frames", int, f"Frames of a window.  [default: {REGRESS_FRAMES}]"),
-    _switch("memory_optimized", "Half the channels: another, smaller network.  [default: off]"),
-    _switch("gradient_checkpointing", "Compute each frame's activations again, keep none.  [default: off]"),
+    _value("batch_size", int, f"Windows per optimizer step.  [default: {REGRESS_BATCH}]"),
+    _value("microbatch", int, "Windows per forward pass; gradients are accumulated over the batch."),
+    _value("temporal_frames", int, f"Frames per window.  [default: {REGRESS_FRAMES}]"),
+    _switch("memory_optimized", "Smaller network with half the channels; changes results.  [default: off]"),
+    _switch(
+        "gradient_checkpointing",
+        "Recompute activations in the backward pass instead of keeping them.  [default: off]",
+    ),
     _value(
         "precision",
         _choice("precision"),
-        "Number format of the heavy products.  [default: by the profile; fp32 on a CPU]",
+        "Number format of matrix products.  [default: by the profile; fp32 on a CPU]",
     ),
-    _value("compile", _choice("compile"), "Kernels made by torch.compile.  [default: off]"),
-    _switch("torch_compile", "The same as --compile default, or off."),
-    _value("torch_compile_mode", _choice("compile"), "The mode that --torch_compile means."),
-    _value("num_workers", int, "Accepted; the run says what happens instead."),
-    _switch("memory_cleanup", "Give cached GPU memory back when it runs short.  [default: on]"),
+    _value("compile", _choice("compile"), "torch.compile mode.  [default: off]"),
+    _switch("torch_compile", "Alias of --compile default or off."),
+    _value("torch_compile_mode", _choice("compile"), "Mode that --torch_compile uses."),
+    _value("num_workers", int, "Accepted for compatibility; the run reports what happens instead."),
+    _switch("memory_cleanup", "Release cached GPU memory when it runs short.  [default: on]"),
     *_accepted(),
 ]
 FLAGS = [
     click.Option(
-        ["--config"], metavar="FILE.yaml|NAME", help=f"A configuration; these ship with kgops: {_SHIPPED}."
+        ["--config"],
+        metavar="FILE.yaml|NAME",
+        help=f"Configuration file, or one that ships with kgops: {_SHIPPED}.",
     ),
     *_FROM_JOB,
 ]

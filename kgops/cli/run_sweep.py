@@ -1,4 +1,4 @@
-"""`kgops run sweep`: a job in every combination of some settings, as runs of their own."""
+"""`kgops run sweep`: start one run of a job for each combination of settings."""
 
 from __future__ import annotations
 
@@ -21,22 +21,29 @@ from kgops.jobs.job import LONGEST_LABEL
     epilog="\b\nExample:  kgops run sweep kinships --vary batch_size=256,512 --vary learning_rate=0.001,0.003",
 )
 @click.argument("job", metavar="FILE.toml|RUN|RECIPE")
-@click.option("--vary", "varied", multiple=True, required=True, metavar="NAME=A,B", help="May be repeated.")
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    required=True,
+    metavar="NAME=A,B",
+    help="Values to combine; may be repeated.",
+)
 @common_options
 @click.pass_context
 def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: Any) -> None:
-    """Start a job in every combination of some settings: as many runs, which wait for room by themselves.
+    """Start one run for each combination of settings. Runs wait until enough GPU memory is free.
 
-    NAME is an option, a key of the workload's table, or a {placeholder} of a command. Tag them to find them again:
-    `--tag sweep-7`, then `kgops runs tag:sweep-7 --sort test_mrr`. To compare speeds take `kgops bench matrix`,
-    whose runs take turns. Runs without a GPU begin all at once: `--exclusive` lets them wait for each other.
+    NAME is an option, a key of the workload's table, or a {placeholder} of a command. Tag the runs to list them later:
+    `--tag sweep-7`, then `kgops runs tag:sweep-7 --sort test_mrr`. Use `kgops bench matrix` to compare speeds. Runs
+    without a GPU start all at once; with `--exclusive` they run one after another.
     """
     flags = merged(ctx, given)
     if flags["dry_run"] or flags["label"]:
-        raise Usage("a sweep has a label for each run, and starts them", "leave --label and --dry-run away")
-    found = variants(job_by_name(for_writing(), job), [read_axis(text) for text in varied])
+        raise Usage("a sweep takes neither --label nor --dry-run", "leave them out: each run gets a label")
+    jobs = variants(job_by_name(for_writing(), job), [read_axis(text) for text in varied])
     started = {}
-    for name, one in found.items():
+    for name, one in jobs.items():
         named = replace(one, label=f"{one.label} {name}"[:LONGEST_LABEL])
         started[launched(named, flags)] = name
         if not flags["as_json"]:

@@ -1,4 +1,4 @@
-"""`kgops run tracin`: the training triples behind a prediction."""
+"""`kgops run tracin`: find the training triples behind predictions with TracIn."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kgops.jobs.job import Job, read_job
 from kgops.jobs.options import OPTIONS
 from kgops.jobs.tracin import FILES, FILTERS, FOLDERS, TRACIN, WRITTEN
 
-LAST_LAYERS = 2  # of --use-last-layers-only, where no number is given
+LAST_LAYERS = 2  # default of --use-last-layers-only
 
 
 class TestTripleOfThree(click.Command):
-    """`--test-triple a treats b` means what `--test-triple 'a treats b'` means, with spaces in labels safe."""
+    """Accepts `--test-triple a treats b` as three words, so that labels may have spaces."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--test-triple" in args:
@@ -36,16 +36,16 @@ class TestTripleOfThree(click.Command):
 @common_options
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
-    """Trace test triples back to the training triples that made the model believe them.
+    """Compute the influence of training triples on test triples with exact TracIn over all checkpoints.
 
-    Exact TracIn over all checkpoints. Every flag of run_tracin.py and batch_tracin_with_filtering.py means
-    what it meant there; one that buys nothing any more is accepted, and the run says what happens instead.
+    Every flag of run_tracin.py and batch_tracin_with_filtering.py works as it did there, or the run reports what
+    happens instead.
     """
     ctx.exit(start(job_of(given), merged(ctx, given)))
 
 
 def job_of(given: dict[str, Any]) -> Job:
-    """Takes what is the job's out of the flags that were given."""
+    """Remove the job's flags from `given` and return the job."""
     filtering = any(given[name] is not None for name in FILTERS) or bool(given["test_triples"])
     settings = given_settings(TRACIN.keys, given, (*FILES, *FOLDERS, *WRITTEN))
     last = given.pop("num_last_layers")
@@ -60,7 +60,7 @@ def job_of(given: dict[str, Any]) -> Job:
         "gradient_checkpointing": given.pop("use_gradient_checkpointing") or None,
         "memory_cleanup": False if given.pop("disable_memory_cleanup") else None,
         "compile": "default" if given.pop("use_torch_compile") else None,
-        "devices": devices.asked(given, every=given.pop("enable_multi_gpu")),
+        "devices": devices.requested(given, every=given.pop("enable_multi_gpu")),
         "test_gradient_caching": False if given.pop("disable_test_gradient_caching") else None,
         "vectorized_gradients": _vectorized(given),
     }
@@ -83,31 +83,33 @@ def _flag(name: str, help: str) -> click.Option:
     return click.Option([name], is_flag=True, help=help)
 
 
-_ACCEPTED = "Accepted; the run says what happens instead."
+_ACCEPTED = "Accepted for compatibility; the run reports what happens instead."
 FLAGS = [
     *key_options(TRACIN.keys),
     click.Option(["--batch-size"], type=int, help="Training triples scored at a time.  [default: 256]"),
     click.Option(["--entity-chunk"], type=int, help="Entities scored at a time.  [default: 2048]"),
-    click.Option(["--tests-at-once"], type=int, help="Test triples whose factors are kept at a time."),
+    click.Option(
+        ["--tests-at-once"], type=int, help="Test triples whose gradient factors are in memory at a time."
+    ),
     click.Option(
         ["--precision"],
         type=click.Choice(OPTIONS["precision"].values),
-        help="Number format of everything.",
+        help="Number format of all computation.",
     ),
     click.Option(
         ["--gram-precision"],
         type=click.Choice(OPTIONS["gram_precision"].values),
-        help="Number format of the two largest products alone.",
+        help="Number format of the two largest products only.",
     ),
     devices.OPTION,
-    _flag("--use-mixed-precision", "The same as --precision auto."),
-    _flag("--use-last-layers-only", "Gradients of the last layers only: other triples are found."),
-    click.Option(["--num-last-layers"], type=int, help=f"How many.  [default: {LAST_LAYERS}]"),
-    _flag("--skip-filtering", "Score all training triples, in a batch too."),
+    _flag("--use-mixed-precision", "Alias of --precision auto."),
+    _flag("--use-last-layers-only", "Use gradients of the last layers only; changes results."),
+    click.Option(["--num-last-layers"], type=int, help=f"Number of last layers.  [default: {LAST_LAYERS}]"),
+    _flag("--skip-filtering", "Score all training triples, also with --test-triples."),
     _flag("--use-gradient-checkpointing", _ACCEPTED),
-    _flag("--disable-memory-cleanup", "Never give cached GPU memory back."),
+    _flag("--disable-memory-cleanup", "Never release cached GPU memory."),
     _flag("--use-torch-compile", _ACCEPTED),
-    _flag("--enable-multi-gpu", "The same as --devices all."),
+    _flag("--enable-multi-gpu", "Alias of --devices all."),
     _flag("--use-optimized-tracin", _ACCEPTED),
     _flag("--use-vectorized-gradients", _ACCEPTED),
     _flag("--disable-vectorized-gradients", _ACCEPTED),

@@ -1,4 +1,4 @@
-"""`kgops run train`: a knowledge-graph embedding, trained and evaluated."""
+"""`kgops run train`: train and evaluate a knowledge-graph embedding model."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PRECISIONS = OPTIONS["precision"].values
 @common_options
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
-    """Train ConvE, or any model of PyKEEN's: on one of its datasets by name, or on files of triples.
+    """Train and evaluate ConvE, or any PyKEEN model, on a PyKEEN dataset or on files of triples.
 
-    Every flag of train_pytorch.py means what it meant there.
+    Every flag of train_pytorch.py works as it did there.
     """
     ctx.exit(start(job_of(given), merged(ctx, given)))
 
 
 def job_of(given: dict[str, Any]) -> Job:
-    """Takes what is the job's out of the flags that were given."""
+    """Remove the job's flags from `given` and return the job."""
     recipe = given.pop("recipe")
     settings = given_settings(TRAIN.keys, given, (*FILES, "output_dir"))
     options: dict[str, Any] = {
@@ -42,7 +42,7 @@ def job_of(given: dict[str, Any]) -> Job:
         "cuda_graphs": given.pop("cuda_graphs") or None,
         "memory_cleanup": False if given.pop("disable_memory_cleanup") else None,
         "num_workers": given.pop("num_workers"),
-        "devices": devices.asked(given),
+        "devices": devices.requested(given),
     }
     given.pop("use_mixed_precision", None)
     table = {
@@ -60,28 +60,30 @@ def job_of(given: dict[str, Any]) -> Job:
 
 FLAGS = [
     click.Option(
-        ["--recipe"], metavar="NAME", help=f"A job that ships with kgops: {', '.join(recipes.names())}."
+        ["--recipe"],
+        metavar="NAME",
+        help=f"Start from a job that ships with kgops: {', '.join(recipes.names())}.",
     ),
     *key_options(TRAIN.keys),
-    click.Option(["--batch-size"], type=int, help="Queries per step.  [default: 256]"),
+    click.Option(["--batch-size"], type=int, help="Queries (head, relation) per step.  [default: 256]"),
     click.Option(
         ["--precision"],
         type=click.Choice(PRECISIONS),
-        help="Number format of the heavy products.  [default: by the profile; fp32 on a CPU]",
+        help="Number format of matrix products.  [default: by the profile; fp32 on a CPU]",
     ),
-    click.Option(["--use-mixed-precision"], is_flag=True, help="The same as --precision auto."),
-    click.Option(["--entity-chunk"], type=int, help="Entities scored at a time; default: by the device."),
+    click.Option(["--use-mixed-precision"], is_flag=True, help="Alias of --precision auto."),
     click.Option(
-        ["--use-gradient-checkpointing"], is_flag=True, help="Compute activations again, keep none."
+        ["--entity-chunk"], type=int, help="Entities scored at a time; default: chosen for the device."
     ),
     click.Option(
-        ["--compile"], type=click.Choice(OPTIONS["compile"].values), help="Kernels made by torch.compile."
+        ["--use-gradient-checkpointing"], is_flag=True, help="Recompute activations in the backward pass."
     ),
+    click.Option(["--compile"], type=click.Choice(OPTIONS["compile"].values), help="torch.compile mode."),
     devices.OPTION,
-    click.Option(["--cuda-graphs"], is_flag=True, help="Replay a whole step as one launch, on a GPU."),
-    click.Option(["--disable-memory-cleanup"], is_flag=True, help="Never give cached GPU memory back."),
+    click.Option(["--cuda-graphs"], is_flag=True, help="Replay each step as one CUDA graph."),
+    click.Option(["--disable-memory-cleanup"], is_flag=True, help="Never release cached GPU memory."),
     click.Option(
-        ["--num-workers"], type=int, help="Accepted; there is nothing to load, and the run says so."
+        ["--num-workers"], type=int, help="Accepted for compatibility: kgops needs no loader processes."
     ),
 ]
 add_options(command, FLAGS)

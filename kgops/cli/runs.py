@@ -1,4 +1,4 @@
-"""`kgops runs`: the history, filtered, sorted, searched, page by page."""
+"""`kgops runs`: list, filter, sort and search runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kgops.cli.output import amount, duration, moment, print_json, say, table, tell
+from kgops.cli.output import amount, duration, local_time, print_json, say, table, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from storage import runs, scores
@@ -33,7 +33,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     type=click.Choice(runs.STATES),
     help="Only runs in this state; may be repeated.",
 )
-@click.option("--workload", help="Only this kind of work.")
+@click.option("--workload", help="Only runs of this workload.")
 @click.option("--tag", help="Only runs with this tag.")
 @click.option("--search", "words", help="Only runs with these words in label, command, tags or notes.")
 @click.option("--since", help="Only runs submitted in the last 30m, 12h, 7d, 2w …")
@@ -41,15 +41,15 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     "--sort",
     default="id",
     show_default=True,
-    help="Column or metric to sort by; `--json` shows the columns' names.",
+    help="Column or metric to sort by; `--json` shows the column names.",
 )
-@click.option("--ascending", is_flag=True, help="Smallest first.")
+@click.option("--ascending", is_flag=True, help="Sort smallest first.")
 @click.option(
-    "--limit", default=50, show_default=True, type=click.IntRange(1, 100_000), help="Runs on a page."
+    "--limit", default=50, show_default=True, type=click.IntRange(1, 100_000), help="Runs per page."
 )
-@click.option("--after", type=click.IntRange(1, 1 << 62), metavar="N", help="The page that follows run N.")
-@click.option("--all", "everything", is_flag=True, help="Every run there is, not a page of them.")
-@click.option("--metric", "metrics", multiple=True, help="A column with this metric; may be repeated.")
+@click.option("--after", type=click.IntRange(1, 1 << 62), metavar="N", help="Show the page after run N.")
+@click.option("--all", "everything", is_flag=True, help="List all runs instead of one page.")
+@click.option("--metric", "metrics", multiple=True, help="Add a column with this metric; may be repeated.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV on stdout.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 def command(
@@ -71,18 +71,18 @@ def command(
     """List runs, newest first.
 
     \b
-    A filter has words, keys and metrics, all of which must hold:
+    FILTER has words, keys and metrics; a run must match all of them:
       workload:train  state:failed,oom  profile:t4  tag:paper  label:"two words"  note:text
       gpu:t4          since:7d          until:2026-01-31       time>2h            peak>10g
       mrr>0.3         best.loss<0.1     hits_at_10:0.3..0.5    -tag:old           words anywhere
-    Quote it for the shell; where it begins with -, put -- before it.
+    Quote FILTER for the shell. If it starts with -, put -- before it.
     """
     if as_csv and as_json:
         raise Usage("--csv and --json exclude each other")
     if everything and after is not None:
-        raise Usage("--all is every run: there is none after it", "leave out --after")
+        raise Usage("--all and --after exclude each other")
     wanted = runs.Filter(states, workload, tag, words, _beginning(since))
-    asked = _read(" ".join(terms))
+    parsed = _read(" ".join(terms))
     try:
         session = for_reading()
     except DatabaseMissing:
@@ -91,7 +91,7 @@ def command(
         else:
             tell("No runs yet. Start one:  kgops run exec -- python train.py")
         return
-    wanted = _with_terms(session, wanted, asked)
+    wanted = _with_terms(session, wanted, parsed)
     by_metric = _metric(session, sort)
     order = _Order("id" if by_metric else sort, by_metric, not ascending)
     columns = tuple(dict.fromkeys((*metrics, by_metric) if by_metric else metrics))
@@ -111,7 +111,7 @@ def command(
     else:
         _print(session, page, columns)
         if len(page) == limit and not everything:
-            tell(f"The next page: --after {page[-1].id}")
+            tell(f"Next page: --after {page[-1].id}")
 
 
 class _Order(NamedTuple):
@@ -122,7 +122,7 @@ class _Order(NamedTuple):
 
 def _read(text: str) -> tuple[Term, ...]:
     if not text.strip():
-        return ()  # most listings: they need not know the language
+        return ()  # most listings: skip importing the parser
     from kgops.views.listing import strictly
 
     return strictly(text)
@@ -140,7 +140,7 @@ def _with_terms(session: Session, wanted: runs.Filter, terms: tuple[Term, ...]) 
 
 
 def _metric(session: Session, sort: str) -> str | None:
-    """The metric to sort by; None where it is a column."""
+    """Return the metric to sort by, or None if `sort` is a column."""
     if sort in runs.SORTABLE:
         return None
     from kgops.views.listing import sort_by
@@ -153,15 +153,15 @@ def _print(session: Session, page: list[runs.Run], metrics: tuple[str, ...]) -> 
         tell("No run matches.")
         return
     now = time.time()
-    found = {name: scores.of_runs(session.conn, [run.id for run in page], name) for name in metrics}
+    values = {name: scores.of_runs(session.conn, [run.id for run in page], name) for name in metrics}
     rows = [
         (
             str(run.id),
             run.workload,
             run.state,
-            moment(run.submitted_at),
+            local_time(run.submitted_at),
             duration((run.ended_at or now) - run.started_at if run.started_at else None),
-            *(amount(found[name].get(run.id)) for name in metrics),
+            *(amount(values[name].get(run.id)) for name in metrics),
             f"{run.metric} {amount(run.metric_value)}" if run.metric else "",
             run.label + (f"  ({run.reason})" if run.reason and run.state != "cancelled" else ""),
         )
@@ -177,5 +177,5 @@ def _beginning(since: str | None) -> float | None:
         return None
     span = re.fullmatch(r"(\d{1,9})([smhdw])", since)
     if span is None:
-        raise Usage(f"--since {since!r} is no span of time", "write 30m, 12h, 7d or 2w")
+        raise Usage(f"--since {since!r} is not a time span", "write 30m, 12h, 7d or 2w")
     return time.time() - int(span[1]) * _SECONDS[span[2]]

@@ -1,4 +1,4 @@
-"""`kgops serve`: the screens in a browser, on this machine's loopback alone."""
+"""`kgops serve`: serve the dashboard to a browser, on loopback only."""
 
 from __future__ import annotations
 
@@ -14,40 +14,38 @@ from kgops.settings import find_home, make_home
 
 
 @click.command(epilog="\b\nExample:  kgops serve --port 8123")
-@click.option("--port", type=click.IntRange(1, 65535), help="Of this machine; default: a free one.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on; default: a free one.")
 def command(port: int | None) -> None:
-    """Open the screens in a browser, through the address that is printed; Ctrl+C ends it, and runs go on.
+    """Serve the dashboard to a browser and print its address; Ctrl-C ends it, and runs go on.
 
-    It listens on 127.0.0.1 alone, and each printed address works once: from another machine, tunnel over SSH."""
+    kgops listens on 127.0.0.1 only: use an SSH tunnel from another machine. Each printed address works once."""
     if importlib.util.find_spec("textual_serve") is None:
-        raise Unavailable(
-            "a browser needs textual-serve, which is not installed", "pip install 'kgops[serve]' brings it"
-        )
+        raise Unavailable("textual-serve is not installed", "install it: pip install 'kgops[serve]'")
     from kgops.cli.browser import serve
 
     home = find_home()
     make_home(home)
     log = home.path / "serve.log"
     log.write_text("")
-    serve(port, log, _Told())
-    tell("The screens are no longer served; runs go on.")
+    serve(port, log, _AddressPrinter())
+    tell("The dashboard is no longer served; runs go on.")
 
 
-class _Told:
-    """The address on stdout; how to come to it, and what a later one is for, beside it."""
+class _AddressPrinter:
+    """Prints each address to stdout, and how to use it to stderr."""
 
     def __init__(self) -> None:
         self._before = False
 
     def __call__(self, address: str) -> None:
         if self._before:
-            tell("Opened. This one works once too, for another browser:")
+            tell("Opened. The next address, for another browser, works once too:")
         click.echo(address)
         if not self._before:
             port = address.partition(":")[2].partition(":")[2].partition("/")[0]
             tell(
                 f"From another machine: ssh -N -L {port}:127.0.0.1:{port} {one_line(socket.gethostname())}"
-                " — and open it there."
+                " — then open the address there."
             )
-            tell("It works once. Ctrl+C ends this; runs go on.")
+            tell("The address works once. Ctrl-C ends the server; runs go on.")
         self._before = True

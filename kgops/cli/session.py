@@ -1,4 +1,4 @@
-"""What every command begins with: the home, the database, and runs in a true state."""
+"""Open the home and the database for a command, and repair runs whose supervisor was killed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Session(NamedTuple):
         return RunFolder(self.home.runs / run.folder)
 
     def run(self, name: str) -> Run:
-        """The run a person means by `42` or `last`."""
+        """Return the run with this number, or the newest for `last`."""
         run = runs.latest(self.conn) if name == "last" else None
         if name != "last":
             if not name.isdecimal() or len(name) > 18:
-                raise NoSuchRun(f"{name!r} is no run", "give a run's number, or `last`")
+                raise NoSuchRun(f"{name!r} is not a run", "give a run's number, or `last`")
             run = runs.get(self.conn, int(name))
         if run is None:
-            raise NoSuchRun(f"there is no run {name}", "`kgops runs` lists them")
+            raise NoSuchRun(f"there is no run {name}", "`kgops runs` lists runs")
         return run
 
 
@@ -44,8 +44,7 @@ def for_writing() -> Session:
 
 
 def for_changing() -> Session:
-    """For verbs that have to work on a full disk: what cannot be settled or written is said, and the verb goes on
-    with what can be read."""
+    """Open a session for commands that must work on a full disk: warn and open it read-only if needed."""
     try:
         return for_writing()
     except (DatabaseMissing, DatabaseNewer, DatabaseReadOnly):
@@ -57,7 +56,7 @@ def for_changing() -> Session:
 
 
 def for_reading() -> Session:
-    """Raises DatabaseMissing before the first run. Brings runs to a true state where the home can be written."""
+    """Open a read-only session. Raise DatabaseMissing before the first run. Repair runs if the home is writable."""
     home = find_home()
     conn = open_reader(home.database)
     if needs_settling(home, conn):
@@ -65,20 +64,20 @@ def for_reading() -> Session:
             make_home(home)
             _settle(home, open_writer(home.database, busy_timeout_s=2.0))
         except (KgopsError, StorageError) as error:
-            tell(f"Warning: the states below may be old: {error.message}")
+            tell(f"Warning: the states below may be outdated: {error.message}")
     return Session(home, conn)
 
 
 def _settle(home: Home, conn: Connection) -> None:
-    """Repairs, and says what was repaired: a person whose supervisor was killed should hear of it."""
-    from kgops.supervisor.settle import settle  # half of what a listing would import, and seldom needed
+    """Repair runs and print a note for each."""
+    from kgops.supervisor.settle import settle  # half of the imports of a listing, and seldom needed
 
     done = settle(home, conn)
     for numbers, what in (
-        (done.taken_in, "was accepted by a command that was killed, and is in the record now"),
+        (done.taken_in, "was accepted by a command that was killed, and is now in the database"),
         (done.adopted, "had lost its supervisor and has a new one; its worker went on"),
         (done.restarted, "had lost its supervisor, and has a new one that starts its worker"),
-        (done.ended, "had ended without its supervisor; its end is in the record now"),
+        (done.ended, "had ended without its supervisor; its end is now in the database"),
     ):
         for number in numbers:
             tell(f"Note: run {number} {what}.")
@@ -87,7 +86,7 @@ def _settle(home: Home, conn: Connection) -> None:
 
 
 def existing() -> Session:
-    """For a verb on a run: no database means no such run."""
+    """Open a session for a command on a run: without a database there is no such run."""
     try:
         return for_reading()
     except DatabaseMissing as error:

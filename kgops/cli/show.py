@@ -1,4 +1,4 @@
-"""`kgops show`: one run, all of it."""
+"""`kgops show`: state, options, attempts, metrics, files, messages, tags and notes of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kgops.cli.disk import disk_of_run
-from kgops.cli.output import UNKNOWN, amount, duration, moment, off_by, print_json, say, table
+from kgops.cli.output import UNKNOWN, amount, duration, local_time, off_by, print_json, say, table
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
 from kgops.planning.fit import fit_of_run
@@ -19,14 +19,14 @@ from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, option_rows, worker_
 from storage import attempts, reports, runs, series
 from storage.runs import Run
 
-_HELD = "peak_allocated_mib"  # the curve of what torch's allocator had given out on a GPU
+_ALLOCATED = "peak_allocated_mib"  # curve of torch's peak allocated GPU memory
 
 
 @click.command(epilog="\b\nExample:  kgops show last")
 @click.argument("name", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 def command(name: str, as_json: bool) -> None:
-    """Show a run: state and reason, attempts, options, metrics, artifacts, what its worker said, tags and notes."""
+    """Show a run: state and reason, attempts, options, metrics, artifacts, messages of the worker, tags and notes."""
     session = existing()
     run = session.run(name)
     if as_json:
@@ -64,11 +64,11 @@ def _page(session: Session, run: Run) -> list[str]:
     out = [
         f"run {run.id} · {run.workload} · {one_line(run.label)}",
         f"  state      {run.state}" + (f": {one_line(why)}" if why else ""),
-        f"  submitted  {moment(run.submitted_at)}",
+        f"  submitted  {local_time(run.submitted_at)}",
         f"  took       {duration(until - run.started_at if run.started_at else None)}",
         f"  exit code  {UNKNOWN if run.exit_code is None else run.exit_code}",
         f"  profile    {one_line(run.profile or 'none')}",
-        f"  GPU       {one_line(run.gpu or 'none')}",
+        f"  GPU        {one_line(run.gpu or 'none')}",
         f"  memory     host peak {amount(run.peak_host_mib, 'MiB')} · GPU peak {amount(run.peak_gpu_mib, 'MiB')}"
         f" · predicted {_predicted(session, run)}",
         *(
@@ -78,7 +78,7 @@ def _page(session: Session, run: Run) -> list[str]:
         f"  folder     {session.folder(run).path}",
     ]
     for event in reports.events(conn, run.id, kinds=("imported",)):
-        out.append(f"  imported   {moment(event.at)} from {one_line(str(event.body.get('source')))}")
+        out.append(f"  imported   {local_time(event.at)} from {one_line(str(event.body.get('source')))}")
     if run.done is not None:
         total = f" of {run.total:g}" if run.total is not None else ""
         out.append(f"  progress   {one_line(run.phase or '')} {run.done:g}{total}".rstrip())
@@ -86,37 +86,36 @@ def _page(session: Session, run: Run) -> list[str]:
     if tags:
         out.append("  tags       " + " ".join(one_line(tag) for tag in tags))
     out += _attempts(session, run) + _options(session, run) + _metrics(session, run)
-    said = worker_messages(conn, run.id)
-    if said:
-        out += ["", *table(("AT", "THE WORKER SAID"), [(moment(at), text) for at, text in said])]
+    messages = worker_messages(conn, run.id)
+    if messages:
+        out += ["", *table(("TIME", "WORKER MESSAGE"), [(local_time(at), text) for at, text in messages])]
     for note in reports.notes(conn, run.id):
-        out += ["", f"note of {moment(note.at)}", *("  " + line for line in lines(note.text).split("\n"))]
+        out += ["", f"note of {local_time(note.at)}", *("  " + line for line in lines(note.text).split("\n"))]
     return out
 
 
 def _predicted(session: Session, run: Run) -> str:
-    """With what the prediction is of, and how far off it was where that has been measured."""
-    told = amount(run.predicted_mib, "MiB")
+    """Return the predicted memory, what it covers, and its error if measured."""
+    predicted = amount(run.predicted_mib, "MiB")
     plan = runs.spec(session.conn, run.id).plan
     forecast, traced = plan.get("forecast"), worker_prediction(session.conn, run.id, plan)
     if plan.get("process") is not None and run.predicted_mib is not None:
-        return f"{told} of the process{_above_start(session, run, plan['process'])}{_counted(traced)}"
+        return f"{predicted} of the process{_above_start(session, run, plan['process'])}{_counted_by_worker(traced)}"
     if traced is not None:
-        return (
-            f"{told} of {one_line(traced['of'])}, by {one_line(traced['by'])}{_beside(session, run, traced)}"
-        )
+        measured = _measured_step(session, run, traced)
+        return f"{predicted} of {one_line(traced['of'])}, by {one_line(traced['by'])}{measured}"
     if run.predicted_mib is None or forecast is None:
-        return told
+        return predicted
     if not forecast["on_gpu"]:
-        return f"{told} of tensors"
+        return f"{predicted} of tensors"
     if run.peak_gpu_mib is None:
-        return f"{told} on the GPU"
+        return f"{predicted} on the GPU"
     off = off_by(run.peak_gpu_mib, run.predicted_mib)
-    return f"{told} on the GPU" + (f" ({off} measured)" if off else "")
+    return f"{predicted} on the GPU" + (f" ({off} measured)" if off else "")
 
 
 def _above_start(session: Session, run: Run, process: Mapping[str, Any]) -> str:
-    """How far off it was, of what the process took above its start."""
+    """Return the measured peak, and the error of the predicted growth since the start of the process."""
     curves = {one.name: one.last_value for one in series.of_run(session.conn, run.id)}
     peak, start = curves.get(PROCESS_PEAK), curves.get(LIBRARIES)
     if peak is None or start is None or run.predicted_mib is None:
@@ -126,8 +125,8 @@ def _above_start(session: Session, run: Run, process: Mapping[str, Any]) -> str:
     return f" ({amount(peak, 'MiB')} measured; above its start {off})" if off else ""
 
 
-def _counted(traced: Mapping[str, Any] | None) -> str:
-    """What the worker counted before it was made a prediction of the whole process."""
+def _counted_by_worker(traced: Mapping[str, Any] | None) -> str:
+    """Return the part that the worker counted, on which the prediction of the whole process is based."""
     if traced is None:
         return ""
     return (
@@ -135,14 +134,14 @@ def _counted(traced: Mapping[str, Any] | None) -> str:
     )
 
 
-def _beside(session: Session, run: Run, traced: Mapping[str, Any]) -> str:
-    """What torch itself counted on a GPU, where a step alone is predicted; nobody counts tensors on a CPU."""
-    held = {one.name: one.last_value for one in series.of_run(session.conn, run.id)}.get(_HELD)
+def _measured_step(session: Session, run: Run, traced: Mapping[str, Any]) -> str:
+    """Return torch's allocated GPU memory if only a step was predicted; torch does not count it on a CPU."""
+    allocated = {one.name: one.last_value for one in series.of_run(session.conn, run.id)}.get(_ALLOCATED)
     step = traced.get("step_mib")
-    if held is None or not step:
+    if allocated is None or not step:
         return ""
-    off = off_by(held, step)
-    return f" ({amount(held, 'MiB')} measured" + (f", {off})" if off else ")")
+    off = off_by(allocated, step)
+    return f" ({amount(allocated, 'MiB')} measured" + (f", {off})" if off else ")")
 
 
 def _attempts(session: Session, run: Run) -> list[str]:
@@ -152,7 +151,7 @@ def _attempts(session: Session, run: Run) -> list[str]:
     rows = [
         (
             str(a.number),
-            a.outcome or "going on",
+            a.outcome or "running",
             duration((a.ended_at or time.time()) - a.started_at),
             amount(a.peak_host_mib, "MiB"),
             str(a.adoptions),
@@ -170,13 +169,13 @@ def _attempts(session: Session, run: Run) -> list[str]:
 
 
 def _options(session: Session, run: Run) -> list[str]:
-    """As the newest attempt reported them, with who chose them and what rules had changed before."""
+    """Return the options of the newest attempt: requested, applied, who chose them and why."""
     choices = runs.spec(session.conn, run.id).plan.get("choices", [])
     rows = [
         (row.name, row.requested or UNKNOWN, row.applied or UNKNOWN, row.effect, row.by, row.why)
         for row in option_rows(run, reports.options(session.conn, run.id), choices)
     ]
-    return ["", *table(("OPTION", "ASKED", "APPLIED", "KIND", "BY", "WHY"), rows)] if rows else []
+    return ["", *table(("OPTION", "REQUESTED", "APPLIED", "EFFECT", "BY", "WHY"), rows)] if rows else []
 
 
 def _metrics(session: Session, run: Run) -> list[str]:

@@ -1,4 +1,4 @@
-"""`kgops stop`: asks, waits, then ends the whole tree."""
+"""`kgops stop`: send SIGTERM to runs, wait, then kill their process trees."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kgops.supervisor.control import stop_run, wait_for_end
 @click.option(
     "--grace",
     type=FiniteRange(0),
-    help="Seconds between asking and killing; default from the run's job.",
+    help="Seconds between SIGTERM and SIGKILL; default: from the job.",
 )
-@click.option("--no-wait", is_flag=True, help="Ask, and do not wait for the end.")
+@click.option("--no-wait", is_flag=True, help="Return without waiting for the runs to end.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(names: tuple[str, ...], grace: float | None, no_wait: bool, as_json: bool) -> None:
-    """Ask runs to stop: SIGTERM first, so that they can write a checkpoint; what is left after the grace is killed."""
+    """Stop runs: SIGTERM first, so that they can write a checkpoint; SIGKILL after the grace period."""
     session = for_changing()
     wanted = [session.run(name) for name in names]
     for run in wanted:

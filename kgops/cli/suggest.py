@@ -1,4 +1,4 @@
-"""`kgops suggest`: what a job will need, what to set so that it fits and is fast, and why."""
+"""`kgops suggest`: plan a job without starting it: options, memory, disk and time, with reasons."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from storage import predictions
 from storage.errors import DatabaseMissing
 
 WORKLOADS: dict[str, str] = {
-    "train": "Plan a training; takes the flags of `kgops run train`.",
+    "train": "Plan a training run; takes the flags of `kgops run train`.",
     "tracin": "Plan a TracIn run; takes the flags of `kgops run tracin`.",
-    "regress": "Plan a regression; takes the flags of `kgops run regress`.",
+    "regress": "Plan a regression run; takes the flags of `kgops run regress`.",
 }
 _EXAMPLES = {
     "train": "--dataset umls --gpu t4",
@@ -56,12 +56,12 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--gpu",
                 metavar="GPU",
-                help="A GPU here by index or UUID, `all` of them, one by name (t4, a100-40, …), or cpu.",
+                help="GPU to plan for: index, UUID, all, a model name (t4, a100-40, …), or cpu.",
             ),
             click.option(
                 "--explain",
                 is_flag=True,
-                help="Every part of the memory estimate, and where reasons come from.",
+                help="Show the parts of the memory estimate and the sources of reasons.",
             ),
             click.option("--json", "as_json", is_flag=True, help="JSON on stdout."),
         )
@@ -75,13 +75,13 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     invoke_without_command=True,
     epilog="\b\nExample:  kgops suggest train --dataset nations --gpu t4 --explain",
 )
-@click.option("--accuracy", is_flag=True, help="How good predictions have been over the runs so far.")
+@click.option("--accuracy", is_flag=True, help="Show the errors of past memory predictions.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 @click.pass_context
 def command(ctx: click.Context, accuracy: bool, as_json: bool) -> None:
-    """Plan a job without starting it: options with reasons, predicted memory by part, pace, what else would fit.
+    """Plan a job without starting it: options with reasons, memory estimate, time, and alternatives that fit.
 
-    Works without the GPU in question: GPUs are known by name.
+    The GPU need not be in this machine: `--gpu t4` plans for a T4.
     """
     if accuracy:
         _accuracy(as_json)
@@ -100,17 +100,17 @@ def _file(ctx: click.Context, /, path: Path, **given: Any) -> None:
 
 
 def _command_for(workload: str) -> click.Command:
-    room = importlib.import_module(f"kgops.cli.run_{workload}")
+    module = importlib.import_module(f"kgops.cli.run_{workload}")
 
-    @click.command(workload, cls=type(room.command), epilog=_example(workload), help=WORKLOADS[workload])
+    @click.command(workload, cls=type(module.command), epilog=_example(workload), help=WORKLOADS[workload])
     @_options
     @click.pass_context
     def planned(ctx: click.Context, /, **given: Any) -> None:
-        ctx.exit(_suggest(room.job_of(given), given))
+        ctx.exit(_suggest(module.job_of(given), given))
 
-    found: click.Command = planned
-    add_options(found, room.FLAGS)
-    return found
+    command: click.Command = planned
+    add_options(command, module.FLAGS)
+    return command
 
 
 def _example(workload: str) -> str:
@@ -119,62 +119,64 @@ def _example(workload: str) -> str:
 
 
 def _suggest(job: Job, given: dict[str, Any]) -> int:
-    """Exit code 3 where nothing that may be chosen fits."""
-    home, plans = find_home(), [_plan_for(one, target) for one, target in _places(job, given)]
+    """Print the plan for each target; exit code 3 if one does not fit."""
+    home, plans = find_home(), [_plan_for(one, target) for one, target in _jobs_and_targets(job, given)]
     if given["as_json"]:
         print_json(
-            [as_table(asked, one, refused, filtered(one.planned, home)) for asked, one, refused in plans]
+            [
+                as_table(requested, one, refused, filtered(one.planned, home))
+                for requested, one, refused in plans
+            ]
         )
-    for i, (asked, one, refused) in enumerate(() if given["as_json"] else plans):
-        told = page(asked, one, refused, filtered(one.planned, home), explain=given["explain"])
-        for line in (*([""] if i else []), *told):
+    for i, (requested, one, refused) in enumerate(() if given["as_json"] else plans):
+        lines = page(requested, one, refused, filtered(one.planned, home), explain=given["explain"])
+        for line in (*([""] if i else []), *lines):
             say(line)
     return 0 if all(_fits(one) for _, one, _ in plans) else 3
 
 
 def _fits(placed: Placed) -> bool:
-    """Of what nobody can predict nobody knows that it will not."""
+    """Return False only if the job is predicted not to fit."""
     disk = placed.planned.disk
     return placed.fit.fits and (disk is None or disk.fits)
 
 
-def _places(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
-    """The job with every flag as `kgops run` would read it, for each place to plan for. No target: wherever that run
-    would be."""
+def _jobs_and_targets(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target | None]]:
+    """Return the job with its flags for each target. Target None means the device that `kgops run` would choose."""
     gpu, own = given["gpu"], {**given, "gpu": None}
     if gpu == "cpu":
-        asked = with_flags(job, own)
-        return [(replace(on_the_cpu(asked), gpu=replace(asked.gpu, wanted=None)), None)]
+        requested = with_flags(job, own)
+        return [(replace(on_the_cpu(requested), gpu=replace(requested.gpu, wanted=None)), None)]
     if gpu is not None and known_by_short_name(gpu) is not None and not gpus_meant(gpu):
-        asked = with_flags(job, given)
-        return [(asked, target) for target in find_targets(gpu)]
+        requested = with_flags(job, given)
+        return [(requested, target) for target in find_targets(gpu)]
     here = find_targets(gpu) if gpu == "all" else []
     if gpu not in (None, "auto", "all") and not gpus_meant(gpu):
-        find_targets(gpu)  # which raises, since none is of that name
-    if here:  # a plan for each, whose command asks for that one
+        find_targets(gpu)  # raises: no GPU has that name
+    if here:  # one plan per GPU, whose command names that GPU
         return [(with_flags(job, {**given, "gpu": target.gpu_name}), None) for target in here]
     return [(with_flags(job, given), None)]
 
 
 def _plan_for(job: Job, target: Target | None) -> tuple[Job, Placed, KgopsError | None]:
-    """On a GPU that is not here as if it ran there: rules are asked about that GPU, not about this machine's. The
-    profile is named in the command, but where GPUs differ: there it is left to the one that the run gets."""
+    """Plan a job for a target, which may be a GPU of another machine. The command names the profile, unless the GPUs
+    here differ: then the GPU that the run gets chooses it."""
     job = with_the_run(job)
     if target is None:
         placed = plan_here(job, find_home(), record(), thorough=True)
     else:
         placed = plan_for(job, target, find_home(), record(), thorough=True)
-    asked = job if placed.mixed else replace(job, profile=placed.planned.job.profile)
-    return asked, placed, refusal(placed.planned) if target is None else None
+    requested = job if placed.mixed else replace(job, profile=placed.planned.job.profile)
+    return requested, placed, refusal(placed.planned) if target is None else None
 
 
 def _accuracy(as_json: bool) -> None:
     try:
-        seen = predictions.newest(for_reading().conn)
+        forecasts = predictions.newest(for_reading().conn)
     except DatabaseMissing:
-        seen = []
+        forecasts = []
     if as_json:
-        print_json(accuracy_table(seen))
+        print_json(accuracy_table(forecasts))
         return
-    for line in accuracy_page(seen):
+    for line in accuracy_page(forecasts):
         say(line)

@@ -1,4 +1,4 @@
-"""A plan as a page of text, and how good plans have been."""
+"""Format a plan and the accuracy of past predictions as text or as a table for JSON."""
 
 from __future__ import annotations
 
@@ -29,26 +29,33 @@ from kgops.supervisor.plan_per_gpu import Placed
 from storage.predictions import Forecast
 
 _MIB = 1 << 20
-_WORTH_A_LINE = 16 << 20  # bytes: less is written in a moment
+_WORTH_A_LINE = 16 << 20  # bytes: less is written quickly
 
 
 def page(
-    asked: Job,
+    requested: Job,
     placed: Placed,
     refused: KgopsError | None,
     filtering: Filtered | str | None = None,
     *,
     explain: bool,
 ) -> list[str]:
-    """What to set and why, what it needs, how fast, what else would fit, and the command; `asked` is the job that the
-    command starts."""
+    """Return options with reasons, memory, disk, time, alternatives and the command that starts `requested`."""
     planned = placed.planned
     suggestion = planned.suggestion
-    head = f"{asked.workload} {one_line(asked.label)} on {_where(planned)}"
+    head = f"{requested.workload} {one_line(requested.label)} on {_where(planned)}"
     if suggestion is None:
         waits = [one_line(placed.fit.words)] if placed.fit.state == "later" else []
         known = [f"memory: not predicted: {planned.unknown}", *waits, disk_line(planned, before="disk    ")]
-        return [head, "", *_options(planned, explain), "", *known, *_machine(placed), *_start(asked, refused)]
+        return [
+            head,
+            "",
+            *_options(planned, explain),
+            "",
+            *known,
+            *_machine(placed),
+            *_start(requested, refused),
+        ]
     return [
         f"{head}: {_verdict(placed)}",
         *_now(placed),
@@ -59,87 +66,85 @@ def page(
         *([f"        {planned.predicted_for}"] if planned.predicted_for else []),
         disk_line(planned, before="disk    "),
         *_graph_line(suggestion),
-        _pace_line(planned, suggestion),
+        _time_line(planned, suggestion),
         *_writing_line(planned),
-        *_more(suggestion),
+        *_alternatives(suggestion),
         *_less_written(planned),
         *_filtering(filtering),
         *_machine(placed),
-        *_start(_to_run(asked, suggestion), refused if placed.fit.fits else None),
-        *_filtering_command(_to_run(asked, suggestion), filtering),
+        *_start(_job_to_run(requested, suggestion), refused if placed.fit.fits else None),
+        *_filtering_command(_job_to_run(requested, suggestion), filtering),
     ]
 
 
 def _now(placed: Placed) -> list[str]:
-    """What would start at once, where the plan itself would wait."""
+    """Return the nearest change with which the job would start now, if it would have to wait."""
     near = placed.nearest_now
     if near is not None:
         return [f"fits now with {told(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"]
     has_to_wait = placed.fit.state == "later" and placed.planned.target.on_gpu
-    return ["no option kgops could set makes it fit now"] if has_to_wait else []
+    return ["kgops can set no option that makes it fit now"] if has_to_wait else []
 
 
 def _machine(placed: Placed) -> list[str]:
-    """What is otherwise on the other GPUs that the run may get, and whether torch can use those that are here."""
+    """Return differences on other candidate GPUs, and a note if the installed torch cannot use the GPUs here."""
     lines = [f"        {one_line(line)}" for line in placed.differs]
     if placed.unused:
         names = " and ".join(dict.fromkeys(gpu.title for gpu in placed.unused))
-        lines.append(
-            one_line(f"torch as it is installed here is a build for CPUs: a run does not use the {names}")
-        )
+        lines.append(one_line(f"the installed torch is a CPU build: runs do not use the {names}"))
     return ["", *lines] if lines else []
 
 
-def _filtering(found: Filtered | str | None) -> list[str]:
-    """What of the training triples it leaves, the time it saves, and that it changes results."""
-    if found is None or isinstance(found, str):
-        return ["", found] if found else []
-    some = "" if found.counted == found.tests else f", counted for {found.counted:,} of them"
-    one = found.tests == 1
-    mean = sum(found.left) / max(len(found.left), 1)
+def _filtering(preview: Filtered | str | None) -> list[str]:
+    """Return how many training triples filtering keeps and how much time it saves."""
+    if preview is None or isinstance(preview, str):
+        return ["", preview] if preview else []
+    some = "" if preview.counted == preview.tests else f", counted for {preview.counted:,} of them"
+    one = preview.tests == 1
+    mean = sum(preview.left) / max(len(preview.left), 1)
     keeps = (
         f"the test triple keeps {mean:,.0f}"
         if one
-        else f"each of {found.tests:,} test triples keeps {mean:,.0f} on average{some}, together "
-        f"{'' if found.counted == found.tests else 'at least '}{found.together:,}"
+        else f"each of {preview.tests:,} test triples keeps {mean:,.0f} on average{some}, together "
+        f"{'' if preview.counted == preview.tests else 'at least '}{preview.together:,}"
     )
-    share = found.together / max(found.train, 1)
-    head = "filtering, as asked:" if found.is_asked else "filtering would leave less:"
+    share = preview.together / max(preview.train, 1)
+    head = "filtering, as requested:" if preview.is_asked else "with filtering:"
     return [
         "",
-        f"{head} {keeps} of {found.train:,} training triples ({share:.1%})",
-        f"        {_saved(found)}changes results",
+        f"{head} {keeps} of {preview.train:,} training triples ({share:.1%})",
+        f"        {_saved(preview)}changes results",
     ]
 
 
-def _saved(found: Filtered) -> str:
-    """Against the run over all training triples."""
-    if found.times_as_fast is None:
+def _saved(preview: Filtered) -> str:
+    """Return the time that filtering saves, compared with all training triples."""
+    if preview.times_as_fast is None:
         return ""
-    ratio = f"{found.times_as_fast:.3g}x as fast by a roofline"
-    if found.times_as_fast <= 1:
+    ratio = f"{preview.times_as_fast:.3g}x as fast by the roofline model"
+    if preview.times_as_fast <= 1:
         return f"saves no time ({ratio}); "
-    if found.all_s is None or found.filtered_s is None:
+    if preview.all_s is None or preview.filtered_s is None:
         return f"{ratio}; "
-    return f"saves {found.all_s - found.filtered_s:.3g} s of {found.all_s:.3g} s ({ratio}); "
+    return f"saves {preview.all_s - preview.filtered_s:.3g} s of {preview.all_s:.3g} s ({ratio}); "
 
 
-def _filtering_command(job: Job, found: Filtered | str | None) -> list[str]:
-    if not isinstance(found, Filtered) or found.is_asked or (found.times_as_fast or 0) <= 1:
+def _filtering_command(job: Job, preview: Filtered | str | None) -> list[str]:
+    if not isinstance(preview, Filtered) or preview.is_asked or (preview.times_as_fast or 0) <= 1:
         return []
     words = as_command(replace(job, options={**job.options, "filtering": True}))
     return [shlex.join(words)] if words else []
 
 
 def as_table(
-    asked: Job, placed: Placed, refused: KgopsError | None, filtering: Filtered | str | None = None
+    requested: Job, placed: Placed, refused: KgopsError | None, filtering: Filtered | str | None = None
 ) -> dict[str, Any]:
     planned = placed.planned
     suggestion = planned.suggestion
     near = placed.nearest_now
     whole: dict[str, Any] = {
-        "workload": asked.workload,
-        "label": asked.label,
+        "workload": requested.workload,
+        "label": requested.label,
         "on": planned.target.title,
         "gpu": planned.target.gpu_name,
         "usable_mib": planned.target.usable_mib,
@@ -156,8 +161,8 @@ def as_table(
         "disk": None if planned.disk is None else {**planned.disk.as_table(), "fits": planned.disk.fits},
     }
     if suggestion is None:
-        return {**whole, "command": as_command(asked)}
-    found = suggestion.largest_batch
+        return {**whole, "command": as_command(requested)}
+    largest = suggestion.largest_batch
     return {
         **whole,
         "fits": suggestion.fits,
@@ -169,46 +174,46 @@ def as_table(
         "others": [_option(one, suggestion) for one in suggestion.others],
         "nearest": _option(suggestion.nearest, suggestion) if suggestion.nearest else None,
         "nearest_now": _option(near, suggestion) if near else None,
-        "largest_batch": found,
-        "command": as_command(_to_run(asked, suggestion)),
+        "largest_batch": largest,
+        "command": as_command(_job_to_run(requested, suggestion)),
     }
 
 
-def accuracy_page(seen: Iterable[Forecast]) -> list[str]:
+def accuracy_page(forecasts: Iterable[Forecast]) -> list[str]:
     rows = []
-    for on, on_gpu, pairs, found in _accuracies(seen):
-        errors = (
-            (f"{found.median_error:.1%}", f"{found.worst_under:+.1%}", f"{found.worst_over:+.1%}")
-            if found
+    for on, on_gpu, pairs, errors in _accuracies(forecasts):
+        cells = (
+            (f"{errors.median_error:.1%}", f"{errors.worst_under:+.1%}", f"{errors.worst_over:+.1%}")
+            if errors
             else (UNKNOWN, UNKNOWN, UNKNOWN)
         )
-        rows.append((one_line(on), str(len(pairs)), *errors, _compared(on_gpu)))
+        rows.append((one_line(on), str(len(pairs)), *cells, _compared(on_gpu)))
     if not rows:
-        return ["No run was predicted and measured yet: start one, `kgops run`."]
+        return ["No run has a predicted and a measured peak yet: start one with `kgops run`."]
     heads = ("ON", "RUNS", "MEDIAN ERROR", "WORST UNDER", "WORST OVER", "COMPARED")
     return table(heads, rows, right=frozenset(heads[1:5]))
 
 
-def accuracy_table(seen: Iterable[Forecast]) -> list[dict[str, Any]]:
+def accuracy_table(forecasts: Iterable[Forecast]) -> list[dict[str, Any]]:
     return [
         {
             "on": on,
             "compared": _compared(on_gpu),
             "runs": len(pairs),
-            "median_error": found.median_error if found else None,
-            "worst_under": found.worst_under if found else None,
-            "worst_over": found.worst_over if found else None,
+            "median_error": errors.median_error if errors else None,
+            "worst_under": errors.worst_under if errors else None,
+            "worst_over": errors.worst_over if errors else None,
         }
-        for on, on_gpu, pairs, found in _accuracies(seen)
+        for on, on_gpu, pairs, errors in _accuracies(forecasts)
     ]
 
 
-def _accuracies(seen: Iterable[Forecast]) -> list[tuple[str, bool, list[Pair], Accuracy | None]]:
+def _accuracies(forecasts: Iterable[Forecast]) -> list[tuple[str, bool, list[Pair], Accuracy | None]]:
     by: dict[tuple[str, bool], list[Pair]] = defaultdict(list)
-    for one in seen:
+    for one in forecasts:
         if one.measured_mib is not None and one.predicted_mib is not None:
             by[one.on, one.on_gpu].append(Pair(one.predicted_mib, one.measured_mib))
-    # A process is measured alone: there no error is somebody else's.
+    # The memory of a process is its own: no other process causes an error, so none is dropped.
     return [
         (on, on_gpu, pairs, accuracy(pairs) if on_gpu else accuracy(pairs, furthest=math.inf))
         for (on, on_gpu), pairs in sorted(by.items())
@@ -217,8 +222,8 @@ def _accuracies(seen: Iterable[Forecast]) -> list[tuple[str, bool, list[Pair], A
 
 def _compared(on_gpu: bool) -> str:
     if on_gpu:
-        return "all that the run held on the GPU"
-    return "process memory: the peak of the worker's process above its start"
+        return "GPU memory: all that the run held"
+    return "process memory: the peak of the worker process above its start"
 
 
 def _where(planned: Planned) -> str:
@@ -243,7 +248,7 @@ def _options(planned: Planned, explain: bool) -> list[str]:
         why = f"{one.reason} ({one.source})" if explain and one.source else one.reason
         value = f"{one.applied:,}" if type(one.applied) is int else _shown(one.applied)
         rows.append((one.option, _shown(one.requested), value, one.chosen_by, why or ""))
-    return table(("OPTION", "ASKED", "VALUE", "BY", "WHY"), rows)
+    return table(("OPTION", "REQUESTED", "VALUE", "BY", "WHY"), rows)
 
 
 def _shown(value: Any) -> str:
@@ -251,44 +256,44 @@ def _shown(value: Any) -> str:
 
 
 def _choices(planned: Planned) -> list[Choice]:
-    """Each option as the worker will apply it there, and why."""
+    """Return each option as the worker will apply it, with the reason."""
     order = list(OPTIONS)
     chosen = sorted(planned.choices, key=lambda one: order.index(one.option) if one.option in OPTIONS else 99)
-    return [replace(one, reason=one.reason or _why(one, planned.suggestion)) for one in chosen]
+    return [replace(one, reason=one.reason or _default_reason(one, planned.suggestion)) for one in chosen]
 
 
-def _why(choice: Choice, suggestion: Suggestion | None) -> str | None:
-    """Where neither a rule nor the worker has a reason."""
+def _default_reason(choice: Choice, suggestion: Suggestion | None) -> str | None:
+    """Return a reason for an option if neither a rule nor the worker gives one."""
     option = choice.option
     if choice.chosen_by == BY_DEFAULT and suggestion is not None:
         if option == "batch_size" and suggestion.subject.learns:
-            return _largest(suggestion)
+            return _batch_size_reason(suggestion)
         if option == "gradient_checkpointing" and suggestion.subject.learns:
-            return _again(suggestion)
+            return _checkpointing_reason(suggestion)
         if option == "compile":
-            return "nobody measured here that it pays; a profile or --compile turns it on"
+            return "no benchmark here shows that it pays; a profile or --compile turns it on"
     return OPTIONS[option].summary if option in OPTIONS else None
 
 
-def _again(suggestion: Suggestion) -> str:
-    """What keeping all activations costs: it may be more than a larger network takes that computes them again."""
+def _checkpointing_reason(suggestion: Suggestion) -> str:
+    """Return why gradient checkpointing is off, and the memory it would save."""
     if not suggestion.fits:
         return "activations are kept"
-    told = "not needed: activations fit"
+    text = "not needed: activations fit"
     with_it = [one for one in suggestion.others if one.changes == {"gradient_checkpointing": True}]
-    return f"{told}; with it {with_it[0].need_mib:,.0f} MiB would do" if with_it else told
+    return f"{text}; with it {with_it[0].need_mib:,.0f} MiB would do" if with_it else text
 
 
-def _largest(suggestion: Suggestion) -> str:
+def _batch_size_reason(suggestion: Suggestion) -> str:
     most = suggestion.largest_batch
-    return "changes what is found" + (f"; up to {most:,} would fit" if most else "")
+    return "changes results" + (f"; up to {most:,} would fit" if most else "")
 
 
 def _estimate_line(suggestion: Suggestion) -> str:
     rows = suggestion.best.estimate.explain()
-    told_parts = " · ".join(f"{row.part} {row.size / _MIB:,.0f}" for row in rows if row.size >= _MIB / 2)
+    parts = " · ".join(f"{row.part} {row.size / _MIB:,.0f}" for row in rows if row.size >= _MIB / 2)
     best = suggestion.best
-    return f"memory  {best.estimate.total_mib:,.0f} MiB + {MARGIN:.0%} margin = {best.need_mib:,.0f}: {told_parts}"
+    return f"memory  {best.estimate.total_mib:,.0f} MiB + {MARGIN:.0%} margin = {best.need_mib:,.0f}: {parts}"
 
 
 def _parts(suggestion: Suggestion) -> list[str]:
@@ -297,43 +302,41 @@ def _parts(suggestion: Suggestion) -> list[str]:
         (row.part, f"{row.size / _MIB:,.1f}", "yes" if row.is_measured else "not yet", row.says)
         for row in best.estimate.explain()
     ]
-    rows.append(("total", f"{best.estimate.total_mib:,.1f}", "", f"at its peak, while {best.estimate.phase}"))
+    rows.append(("total", f"{best.estimate.total_mib:,.1f}", "", f"peak, while {best.estimate.phase}"))
     rows.append(
-        ("with margin", f"{best.need_mib:,.1f}", "", f"{MARGIN:.0%}, against what was predicted too low")
+        ("with margin", f"{best.need_mib:,.1f}", "", f"{MARGIN:.0%}, in case the prediction is too low")
     )
-    heads = ("PART", "MIB", "CHECKED", "WHAT IT IS")
+    heads = ("PART", "MIB", "MEASURED", "CONTENT")
     return table(heads, rows, right=frozenset({"MIB"}))
 
 
 def _graph_line(suggestion: Suggestion) -> list[str]:
-    """Of a graph that is not on this machine."""
+    """Return the published size of a graph that is not downloaded."""
     counts = suggestion.subject.counts
     if not counts.published:
         return []
     size = f"{counts.entities:,} entities, {counts.relations:,} relations, {counts.train:,} training triples"
-    assumed = "; every training triple is planned as a query of its own" if counts.assumed else ""
+    assumed = "; planned as one query per training triple" if counts.assumed else ""
     return [f"graph   {size}: as published, not downloaded yet{assumed}"]
 
 
-def _pace_line(planned: Planned, suggestion: Suggestion) -> str:
-    what = "an epoch" if planned.job.workload in ("train", "regress") else "all of it"
+def _time_line(planned: Planned, suggestion: Suggestion) -> str:
+    what = "per epoch" if planned.job.workload in ("train", "regress") else "in total"
     expected = _expected(suggestion)
     if expected is None:
-        return (
-            f"pace    no run was measured on {one_line(suggestion.target.title)} yet: only ratios are known"
-        )
+        return f"time    unknown: no run was measured on {one_line(suggestion.target.title)} yet; only ratios are known"
     middle, low, high, runs = expected["s"], expected["low_s"], expected["high_s"], expected["runs"]
-    return f"pace    {middle:.3g} s {what} ({low:.3g} to {high:.3g}, from {runs} runs here)"
+    return f"time    {middle:.3g} s {what} ({low:.3g} to {high:.3g}, from {runs} runs here)"
 
 
 def _writing_line(planned: Planned) -> list[str]:
-    """What comes after the TracIn run itself, where it is worth a word."""
+    """Return the time to write the results, if they are large."""
     disk = planned.disk
     if disk is None or disk.use.written < _WORTH_A_LINE:
         return []
     size = in_bytes(disk.use.written)
     if disk.writing is None or disk.writing_s is None:
-        return [f"        and writing {size}: no run has written as much here yet, so how long is not known"]
+        return [f"        and writing {size}: time unknown, since no run has written as much here yet"]
     rate = f"{disk.writing.mib_per_s:,.0f} MiB/s, from {disk.writing.samples} runs here"
     return [f"        and {disk.writing_s:.3g} s writing {size} ({rate})"]
 
@@ -343,38 +346,43 @@ def _less_written(planned: Planned) -> list[str]:
     if disk is None or disk.fits:
         return []
     if disk.nearest is None:
-        return ["", "no option makes that fit on the disk: free some room, or name another disk"]
+        return ["", "no option makes it fit on the disk: free some space, or use another disk"]
     change, size = disk.nearest
-    return ["", f"nearest that fits on the disk: {change}, {in_bytes(size)}"]
+    return ["", f"nearest change that fits on the disk: {change}, {in_bytes(size)}"]
 
 
 def _expected(suggestion: Suggestion) -> dict[str, Any] | None:
-    pace = suggestion.known.pace
-    if pace is None:
+    speed = suggestion.known.pace
+    if speed is None:
         return None
-    middle, low, high = pace.expected_s(suggestion.best.seconds)
-    return {"s": middle, "low_s": low, "high_s": high, "runs": pace.samples}
+    middle, low, high = speed.expected_s(suggestion.best.seconds)
+    return {"s": middle, "low_s": low, "high_s": high, "runs": speed.samples}
 
 
-def _more(suggestion: Suggestion) -> list[str]:
+def _alternatives(suggestion: Suggestion) -> list[str]:
     if not suggestion.fits:
         near = suggestion.nearest
-        return ["", f"nearest that fits: {_line(near)}" if near else "nothing kgops could set makes it fit"]
+        return [
+            "",
+            f"nearest change that fits: {_line(near)}"
+            if near
+            else "kgops can set no option that makes it fit",
+        ]
     if not suggestion.others:
         return []
     rows = [
-        (told(one.changes) or "as asked", one.effect, f"{one.need_mib:,.0f}", _ratio(one, suggestion))
+        (told(one.changes) or "as requested", one.effect, f"{one.need_mib:,.0f}", _speed(one, suggestion))
         for one in suggestion.others
     ]
-    heads = ("ALSO FITS", "KIND", "MIB", "PACE")
-    return ["", *table(heads, rows, right=frozenset({"MIB", "PACE"}))]
+    heads = ("ALSO FITS", "EFFECT", "MIB", "SPEED")
+    return ["", *table(heads, rows, right=frozenset({"MIB", "SPEED"}))]
 
 
 def _line(candidate: Candidate) -> str:
     return f"{told(candidate.changes)} ({candidate.effect}), {candidate.need_mib:,.0f} MiB"
 
 
-def _ratio(candidate: Candidate, suggestion: Suggestion) -> str:
+def _speed(candidate: Candidate, suggestion: Suggestion) -> str:
     return f"{suggestion.best.seconds / candidate.seconds:.2f}x" if candidate.seconds else UNKNOWN
 
 
@@ -387,15 +395,19 @@ def _option(candidate: Candidate, suggestion: Suggestion) -> dict[str, Any]:
     }
 
 
-def _to_run(asked: Job, suggestion: Suggestion) -> Job:
-    """With what was chosen; where nothing fits as it is, with the nearest change that would."""
+def _job_to_run(requested: Job, suggestion: Suggestion) -> Job:
+    """Return the job with the chosen options, or with the nearest change that fits."""
     candidate = suggestion.best if suggestion.fits else suggestion.nearest or suggestion.best
-    return replace(asked, options={**asked.options, **candidate.changes})
+    return replace(requested, options={**requested.options, **candidate.changes})
 
 
 def _start(job: Job, refused: KgopsError | None) -> list[str]:
     words = as_command(job)
-    command = shlex.join(words) if words else "kgops run FILE.toml: flags cannot say all of this job"
+    command = (
+        shlex.join(words)
+        if words
+        else "kgops run FILE.toml: this job needs a job file, flags cannot express it"
+    )
     return [
         *([] if refused is None else ["", one_line(f"would not start here: {refused.message}")]),
         "",

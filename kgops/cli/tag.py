@@ -1,4 +1,4 @@
-"""`kgops tag`."""
+"""`kgops tag`: add, remove or print the tags of a run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ _LONGEST = 100
 def check_tags(tags: tuple[str, ...]) -> None:
     for tag in tags:
         if not tag.strip() or any(c.isspace() for c in tag) or len(tag) > _LONGEST:
-            raise Usage(f"{tag!r:.60} is no tag", f"a tag is one word of at most {_LONGEST} characters")
+            raise Usage(
+                f"{tag!r:.60} is not a valid tag", f"a tag is one word of at most {_LONGEST} characters"
+            )
         if masked_text(tag) != tag:
-            raise Usage("a tag holds a secret, which the record would keep", "give another word")
+            raise Usage("the tag contains a secret, which the database would store", "give another tag")
 
 
 @click.command(epilog="\b\nExample:  kgops tag 42 paper baseline --remove draft")
 @click.argument("name", metavar="RUN")
 @click.argument("tags", nargs=-1)
-@click.option("--remove", multiple=True, metavar="TAG", help="Take this tag away; may be repeated.")
+@click.option("--remove", multiple=True, metavar="TAG", help="Remove this tag; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(name: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
-    """Add tags to a run, or take them away; without tags, print them."""
+    """Add or remove tags of a run; without tags, print them."""
     check_tags(tags)
     session = for_writing() if tags or remove else existing()
     run = session.run(name)

@@ -1,4 +1,4 @@
-"""`kgops tui`: the screens. Only this command imports them."""
+"""`kgops tui`: open the dashboard. Only this command imports the screens package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from kgops.errors import Usage
 
-_TOLD_BY_SERVE = (
+_SET_BY_SERVE = (
     "COLUMNS",
     "ROWS",
     "TERM_PROGRAM",
@@ -21,18 +21,18 @@ _TOLD_BY_SERVE = (
 )
 
 _READ_AT_IMPORT = {
-    # Our colours are among the 256 that have numbers: shorter to send, and the same everywhere.
+    # kgops uses only 256-colour codes: shorter to send, and equal on all terminals.
     "TEXTUAL_COLOR_SYSTEM": "256",
-    # What a key changes waits for the next frame, and nothing else makes one: more of them cost nothing.
+    # A key press waits for the next frame. Idle frames are not drawn, so a high rate costs nothing.
     "TEXTUAL_FPS": "240",
 }
 
 
 @click.command(epilog="\b\nExample:  kgops tui")
 def command() -> None:
-    """Open the screens: GPUs, runs, their curves and logs. Leaving them does not touch a run.
+    """Open the dashboard: GPUs, runs, their curves and logs. Runs go on when you close it.
 
-    KGOPS_THEME is dark, light or safe (for the colour-blind); NO_COLOR is honoured.
+    KGOPS_THEME sets the theme: dark, light or safe (for the colour-blind). NO_COLOR turns colours off.
     """
     open_screens()
 
@@ -40,22 +40,24 @@ def command() -> None:
 def open_screens() -> None:
     in_browser = os.environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")
     if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Usage("the screens need a terminal", "`kgops runs` and `kgops show` print to a file or a pipe")
-    ours = {name: value for name, value in _READ_AT_IMPORT.items() if name not in os.environ}
-    os.environ.update(ours)
+        raise Usage(
+            "the dashboard needs a terminal", "`kgops runs` and `kgops show` print to a file or a pipe"
+        )
+    added = {name: value for name, value in _READ_AT_IMPORT.items() if name not in os.environ}
+    os.environ.update(added)
     gc.disable()
     from screens.app import open_screens as show
 
-    gc.freeze()  # what was imported stays: looking through it again and again is what idling would cost
+    gc.freeze()  # imported objects stay: collecting them repeatedly would cost CPU while idle
     gc.enable()
-    for name in ours:
-        del os.environ[name]  # no run started from here shall have it
+    for name in added:
+        del os.environ[name]  # must not be inherited by runs started here
     if code := show(_browser_size() if in_browser else None):
         raise click.exceptions.Exit(code)
 
 
 def _browser_size() -> tuple[int, int]:
-    """What `kgops serve` says by variables, which no run started from here shall have."""
-    told = {name: os.environ.pop(name, "") for name in _TOLD_BY_SERVE}
-    columns, lines = told["COLUMNS"], told["ROWS"]
+    """Return the browser's size, and remove the variables of `kgops serve`, which runs must not inherit."""
+    values = {name: os.environ.pop(name, "") for name in _SET_BY_SERVE}
+    columns, lines = values["COLUMNS"], values["ROWS"]
     return int(columns) if columns.isdecimal() else 80, int(lines) if lines.isdecimal() else 24

@@ -1,4 +1,4 @@
-"""What a person should do, from the tables of claims: which options pay here, which do not, which change results."""
+"""Recommendations from the claim benchmarks: options to use, options to avoid, options that change results."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Literal
 from kgops.experiments.claims import Judged
 from kgops.experiments.verdicts import NOTHING, Noise, effect_of, is_control
 
-__all__ = ["HEADS", "Advice", "Part", "advice", "by_part"]
+__all__ = ["HEADS", "Advice", "Category", "advice", "by_category"]
 
-Part = Literal["use", "trade", "leave", "changes", "untested"]
-HEADS: dict[Part, str] = {
-    "use": "Use: faster or smaller, at no cost",
-    "trade": "Use if the cost suits you: one gets better, the other worse",
-    "changes": "Changes results: think before you use it",
-    "leave": "Leave: no gain here",
+Category = Literal["use", "trade", "leave", "changes", "untested"]
+HEADS: dict[Category, str] = {
+    "use": "Use: faster or less memory, at no cost",
+    "trade": "Trade-off: less time for more memory, or less memory for more time",
+    "changes": "Changes results: check the effect before use",
+    "leave": "Do not use: no gain here",
     "untested": "Not tested here",
 }
-_ROUNDING = 0.01  # of the largest score: what is farther off is another result
+_ROUNDING = 0.01  # of the largest score; a larger error is a changed result
 _NAMES = {
     "+ fp16": "FP16",
     "+ bf16": "bf16",
@@ -27,11 +27,11 @@ _NAMES = {
     "+ fp16 + checkpointing": "FP16 and gradient checkpointing",
     "+ compile": "torch.compile",
     "+ checkpointing + compile": "gradient checkpointing and torch.compile",
-    "+ last layers": "the last two layers alone",
-    "+ test caching": "keeping the test gradient",
+    "+ last layers": "only the last two layers",
+    "+ test caching": "caching the test gradient",
     "+ vmap": "vectorised gradients (vmap)",
     "+ filtering": "filtering training triples",
-    "all that is exact": "vectorised gradients and the test gradient kept",
+    "all that is exact": "vectorised gradients and a cached test gradient",
     "kgops": "kgops' own code",
     "their efficient loss": "the group's loss without labels",
     "small model": "the small network",
@@ -40,20 +40,20 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Advice:
-    """One option of one table: what it is, and its measured numbers in words."""
+    """The recommendation on one option of one table; `text` has its measured numbers."""
 
-    part: Part
+    category: Category
     option: str
-    told: str
+    text: str
 
 
 def advice(judged: Iterable[Judged], baseline: str, noise: Noise) -> list[Advice]:
-    """Each variant of a table once; the baseline beside itself is no option."""
-    found: dict[str, Advice] = {}
+    """One recommendation for each variant of a table, without the control (the baseline run again)."""
+    by_variant: dict[str, Advice] = {}
     for one in judged:
-        if one.variant not in found and not is_control(one.variant, baseline):
-            found[one.variant] = _advice(one, noise)
-    return list(found.values())
+        if one.variant not in by_variant and not is_control(one.variant, baseline):
+            by_variant[one.variant] = _advice(one, noise)
+    return list(by_variant.values())
 
 
 def _advice(one: Judged, noise: Noise) -> Advice:
@@ -61,24 +61,24 @@ def _advice(one: Judged, noise: Noise) -> Advice:
     if one.speed is None:
         return Advice("untested", option, one.why)
     speed, memory = effect_of(one.speed, noise["speed"])[0], effect_of(one.memory, noise["memory"])[0]
-    told = [f"{one.speed.median:,.2f} times as fast"]
+    texts = [f"{one.speed.median:,.2f} times as fast"]
     if one.memory is not None:
-        told.append(_memory_in_words(one.memory.median))
+        texts.append(_memory_in_words(one.memory.median))
     error = one.quality.get("score_error", 0.0)
     if error > _ROUNDING:
-        told.append(f"scores off by up to {error:.0%} of the largest")
+        texts.append(f"scores differ by up to {error:.0%} of the largest score")
         if "top_50_shared" in one.quality:
-            told.append(f"{one.quality['top_50_shared']:.0%} of the top 50 are the same")
-    return Advice(_part(one, speed, memory, error), option, ", ".join(told))
+            texts.append(f"{one.quality['top_50_shared']:.0%} of the top 50 unchanged")
+    return Advice(_category(one, speed, memory, error), option, ", ".join(texts))
 
 
-def _part(one: Judged, speed: str, memory: str, error: float) -> Part:
+def _category(one: Judged, speed: str, memory: str, error: float) -> Category:
     effects = (speed, memory)
-    if "applied" not in effects:
+    if "effective" not in effects:
         return "leave"
     if error > _ROUNDING or one.variant == "small model":
         return "changes"
-    # Within the noise, and yet no free gain: the median is what a person gets.
+    # A median cost within the noise still counts: it is what a user gets.
     costs = any(ratio is not None and ratio.median < 1 - NOTHING for ratio in (one.speed, one.memory))
     return "trade" if costs or "harmful" in effects else "use"
 
@@ -89,6 +89,6 @@ def _memory_in_words(less: float) -> str:
     return f"{less:,.2f} times less memory" if less > 1 else f"{1 / less:,.2f} times the memory"
 
 
-def by_part(found: Sequence[Advice]) -> dict[Part, list[Advice]]:
-    """In the order in which a person asks."""
-    return {part: [one for one in found if one.part == part] for part in HEADS}
+def by_category(options: Sequence[Advice]) -> dict[Category, list[Advice]]:
+    """Recommendations grouped by category, in the order of HEADS."""
+    return {category: [one for one in options if one.category == category] for category in HEADS}

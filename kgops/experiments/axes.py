@@ -1,4 +1,4 @@
-"""An axis of a chart: where a value lies on it, and which values are marked."""
+"""Chart axis: maps values to coordinates, linear or logarithmic, and chooses ticks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Axis:
     end: float
     title: str
     logarithmic: bool
-    marked: tuple[float, ...] = ()  # these and no others
+    marked: tuple[float, ...] = ()  # the only ticks, if given
 
     @classmethod
     def over(
         cls, values: Sequence[float], start: float, end: float, title: str, marked: tuple[float, ...] = ()
     ) -> Axis:
-        """Logarithmic where all values are above zero and the largest is four times the smallest."""
+        """Logarithmic if all values are positive and the largest is at least four times the smallest."""
         low, high = min(values), max(values)
         if low > 0 and high / low >= 4:
             room = max(1.15, (high / low) ** 0.04)
@@ -38,7 +38,7 @@ class Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Where, and what is written there: no two the same, and none other than the value that is marked."""
+        """Position and label of each tick, with enough digits that every label is exact."""
         values = list(self.marked) or self._chosen()
         digits = 3
         while digits < 12 and any(float(f"{value:.{digits}g}") != value for value in map(_clean, values)):
@@ -48,9 +48,9 @@ class Axis:
     def _chosen(self) -> list[float]:
         if self.logarithmic:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            found = [m * 10.0**d for d in decades for m in (1, 2, 5) if self.low <= m * 10.0**d <= self.high]
-            whole = [t for t in found if math.log10(t).is_integer()]
-            return whole if len(found) > 9 and len(whole) > 1 else found
+            ticks = [m * 10.0**d for d in decades for m in (1, 2, 5) if self.low <= m * 10.0**d <= self.high]
+            whole = [t for t in ticks if math.log10(t).is_integer()]
+            return whole if len(ticks) > 9 and len(whole) > 1 else ticks
         raw = (self.high - self.low) / 5
         power = 10.0 ** math.floor(math.log10(raw))
         step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw)
@@ -59,7 +59,7 @@ class Axis:
 
 
 def _clean(value: float) -> float:
-    """Without what binary fractions leave at the end."""
+    """Rounds off binary floating-point error."""
     return float(f"{value:.12g}")
 
 

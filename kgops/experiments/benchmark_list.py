@@ -1,5 +1,4 @@
-"""What a person can look at of all that was measured: benchmarks of pairs, what single commands measured, and tables
-of claims that nobody has run on this machine."""
+"""List of benchmarks: paired comparisons, values measured by single commands, and claim tables not yet measured."""
 
 from __future__ import annotations
 
@@ -12,23 +11,23 @@ from storage.metric_query import Known
 
 __all__ = ["CLAIMS", "OVERVIEW", "Entry", "Key", "benchmarks", "of_commands", "overview", "unmeasured"]
 
-CLAIMS = "claims "  # how the name of a benchmark begins that judges a table of them
-OVERVIEW = "overview"  # the key of what to do, with all claims
-Key = int | str | tuple[str, str]  # a benchmark, a table of claims, a command and the machine it ran on
+CLAIMS = "claims "  # prefix of the names of claim benchmarks
+OVERVIEW = "overview"  # key of the recommendations and all claims
+Key = int | str | tuple[str, str]  # benchmark number, claim table, or command and machine
 
 
 class Entry(NamedTuple):
     key: Key
     name: str
     command: str
-    machine: str | None  # key of the fingerprint; None: it was never measured here
+    machine: str | None  # key of the fingerprint; None: not measured here
     at: float = 0.0
     ended: bool = True
     metrics: int = 0
 
 
 def benchmarks(conn: Connection) -> list[Entry]:
-    """The newest first."""
+    """Paired comparisons, newest first."""
     return [
         Entry(
             one.number,
@@ -44,28 +43,28 @@ def benchmarks(conn: Connection) -> list[Entry]:
 
 
 def of_commands(conn: Connection, known: Known | None) -> list[Entry]:
-    """What was measured otherwise, by command and machine, the newest first; of nothing known what came last."""
-    found = metric_query.recent_batches(conn) if known is None else metric_query.batches(conn, known)
+    """Values of single commands, by command and machine, newest first; only recent ones if `known` is None."""
+    batches = metric_query.recent_batches(conn) if known is None else metric_query.batches(conn, known)
     return [
         Entry(
             (one.command, one.machine), one.command, one.command, one.machine, one.last_at, True, one.metrics
         )
-        for one in found
+        for one in batches
     ]
 
 
 def overview() -> Entry:
-    """What to do, and all claims."""
+    """The entry with recommendations and all claims."""
     return Entry(OVERVIEW, "What to do, and all claims", "kgops bench show claims --all", None)
 
 
 def unmeasured(entries: Sequence[Entry]) -> list[Entry]:
-    """The tables of claims that are not among these."""
-    from kgops.experiments.claims import TABLES  # with all that judges, which is not needed at first
+    """Claim tables without a benchmark in `entries`."""
+    from kgops.experiments.claims import TABLES  # imports all verdict code, which a first paint does not need
 
-    there = {one.name.removeprefix(CLAIMS)[:1] for one in entries if one.name.startswith(CLAIMS)}
+    measured = {one.name.removeprefix(CLAIMS)[:1] for one in entries if one.name.startswith(CLAIMS)}
     return [
         Entry(letter, f"{CLAIMS}{letter}: {title}", f"kgops bench claims --quick --only {letter}", None)
         for letter, title in TABLES.items()
-        if letter not in there
+        if letter not in measured
     ]

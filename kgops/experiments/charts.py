@@ -1,4 +1,4 @@
-"""Charts of a benchmark: marks differ in shape and lines in dashes, so that print without colour tells them apart."""
+"""Benchmark charts as SVG pictures: speed against memory, cost against size; readable without colour."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["Dot", "cost_against_size", "front", "speed_against_memory"]
 HEIGHT = 460
 LEFT, RIGHT, TOP, BOTTOM = 78, 500, 48, 400
 DASHES: tuple[tuple[float, ...], ...] = ((), (7, 4), (2, 3), (9, 3, 2, 3), (4, 2), (12, 4))
-LONGEST = 60  # of a name in the legend, of which a letter takes some seven units
-CAP = 2.5  # half the bar at the end of a whisker
-REACH = 7  # of a mark: a whisker that ends within it is not seen
-BESIDE = 9  # between the marks of two curves at one size, else their whiskers lie upon each other
+LONGEST = 60  # letters of a name in the legend; a letter takes about 7 units
+CAP = 2.5  # half the width of the bar at the end of a whisker
+REACH = 7  # radius of a mark; shorter whiskers are not drawn
+BESIDE = 9  # offset between two curves at one size, so that their whiskers do not overlap
 
 Part = Line | Shape | Text
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A variant: where it lies, its quartiles, and what the legend calls it."""
+    """A variant in the chart: legend name, and median and quartiles on both axes."""
 
     name: str
     x: Spread
@@ -35,7 +35,7 @@ class Dot:
 
 
 def speed_against_memory(title: str, rows: Sequence[Row]) -> Picture | None:
-    """Every variant by time and memory, and the front of those that none beats in both; None: no memory is known."""
+    """Every variant by time and memory, with the Pareto front; None if no memory was measured."""
     dots = [Dot(row.variant, row.memory_mib, row.seconds) for row in rows if row.memory_mib and row.seconds]
     if not dots:
         return None
@@ -52,23 +52,21 @@ def speed_against_memory(title: str, rows: Sequence[Row]) -> Picture | None:
         parts += _whiskers(at, *((at[0], y(value)) for value in (dot.y.low, dot.y.high)))
         parts += mark(i, at, filled=dot in best)
         legend.append((dot.name, dot in best))
-    note = (
-        "filled, dashed line: nothing is both faster and smaller; whiskers: quartiles; lower left is better"
-    )
+    note = "filled marks, dashed line: Pareto front; whiskers: quartiles; lower left is better"
     return _page(title, note, x, y, parts, legend)
 
 
 def front(dots: Sequence[Dot]) -> list[Dot]:
-    """Those that no other beats in one without losing in the other, by memory."""
-    found: list[Dot] = []
+    """The Pareto front of time and memory, in the order of memory."""
+    best: list[Dot] = []
     for dot in sorted(dots, key=lambda d: (d.x.median, d.y.median)):
-        if not found or dot.y.median < found[-1].y.median:
-            found.append(dot)
-    return found
+        if not best or dot.y.median < best[-1].y.median:
+            best.append(dot)
+    return best
 
 
 def cost_against_size(title: str, what: str, unit: str, curves: Sequence[Curve]) -> Picture | None:
-    """A line for each curve, both axes logarithmic where all is above zero; None where there is nothing to draw."""
+    """One line for each curve; None if there are fewer than two sizes."""
     values = [v for c in curves for _, s in c.points for v in (s.low, s.high)]
     sizes = [size for c in curves for size, _ in c.points]
     if len(set(sizes)) < 2:
@@ -81,12 +79,12 @@ def cost_against_size(title: str, what: str, unit: str, curves: Sequence[Curve])
     for i, curve in enumerate(curves):
         aside = BESIDE * (i - (len(curves) - 1) / 2) if len(curves) <= 4 else 0.0
         points = sorted(curve.points, key=lambda p: p[0])
-        places = [(x(size) + aside, y(s.median)) for size, s in points]
-        parts.append(Line(places, dash=DASHES[i % len(DASHES)]))
-        for at, (_, s) in zip(places, points, strict=True):
+        centres = [(x(size) + aside, y(s.median)) for size, s in points]
+        parts.append(Line(centres, dash=DASHES[i % len(DASHES)]))
+        for at, (_, s) in zip(centres, points, strict=True):
             parts += _whiskers(at, (at[0], y(s.low)), (at[0], y(s.high)))
-        marks += [part for at in places for part in mark(i, at, filled=i % 2 == 0)]
-    apart = "; curves stand side by side at each size" if 1 < len(curves) <= 4 else ""
+        marks += [part for at in centres for part in mark(i, at, filled=i % 2 == 0)]
+    apart = "; curves are offset sideways at each size" if 1 < len(curves) <= 4 else ""
     legend = [(curve.name, i % 2 == 0) for i, curve in enumerate(curves)]
     return _page(title, f"medians; whiskers: quartiles{apart}", x, y, [*parts, *marks], legend)
 
@@ -139,7 +137,7 @@ def _staircase(best: Sequence[Dot], x: Axis, y: Axis) -> Line:
 
 
 def _whiskers(at: Point, *ends: Point) -> list[Part]:
-    """From a mark to each end that lies outside it, with a bar across."""
+    """Lines from a mark to each end that lies outside it, with a bar across."""
     out: list[Part] = []
     for x, y in ends:
         if max(abs(x - at[0]), abs(y - at[1])) > REACH:

@@ -1,4 +1,4 @@
-"""Small checks of claims, by a process that may import torch; kept as values of the claims' names."""
+"""Runs the small checks of claims in a process that imports torch, and stores the values under the claims' names."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from storage.measurements import Measurement
 
 __all__ = ["CHECKS", "check"]
 
-CHECKS = "e"  # what `--only` calls them, after the tables
+CHECKS = "e"  # name of the checks in `--only`
 
 
 def check(conn: Connection, command: str, *, quick: bool) -> None:
     words = [sys.executable, "-P", "-m", "kgops.trials.checks", *(["--quick"] if quick else [])]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise KgopsError(
-            f"the checks of claims ended with {done.returncode}: {last}",
-            f"`{' '.join(words[1:])}` behind this Python shows the rest",
+            f"the claim checks failed with exit code {done.returncode}: {last}",
+            f"`{' '.join(words[1:])}` with this Python shows all of its output",
         )
     machine, at = fingerprint(), time.time()
-    found = [
+    values = [
         Measurement(
             name=CHECKED + one["name"],
             subject=one["subject"],
@@ -45,4 +45,4 @@ def check(conn: Connection, command: str, *, quick: bool) -> None:
         )
         for one in json.loads(done.stdout)
     ]
-    measurements.add_all(conn, found)
+    measurements.add_all(conn, values)

@@ -1,17 +1,17 @@
-"""The register of claims: every number that the five documents state, with its condition and how it is judged.
+"""The register of claims: every number that the five documents state, with its condition and its check.
 
-A file in register/ is one document. A claim has `lines` of the document, `says` and `when` (its condition) in our
-words, `kind`, and `low`, `high` and `unit` where it states a number. `against` names claims that say otherwise. It is
-judged by
+Each file in claim_register/ covers one document. A claim has `lines` of the document, `says` and `when` (its
+condition) in our words, `kind`, and `low`, `high` and `unit` if it states a number. `against` names contradicting
+claims. Its verdict comes from one of
 
-    on          table / variant / quantity of `kgops bench claims`; `over` another variant in place of the baseline;
-                `expects` an effect where no number is claimed
-    check       a value that `kgops bench claims --only e` measures, by the claim that it is stored under
-    reckon      a function of reckoning.py or predicting.py, and what it is given
-    documented  a verdict that documentation gives, which `source` names
-    reason      why it cannot be tested here: a word of REASONS; it is also said where `on` could not run
+    on          table / variant / quantity of `kgops bench claims`; `over`: a variant used instead of the baseline;
+                `expects`: the claimed effect if no number is claimed
+    check       a value that `kgops bench claims --only e` stores under this name
+    reckon      a function of calculated_claims.py or predicted_claims.py, and its arguments
+    documented  a verdict from documentation, named in `source`
+    reason      why it cannot be tested here: a key of REASONS; also shown if `on` could not run
 
-`bound` is our own criterion for a claim without a number; `about` stands for its “about”, a tenth up or down.
+`bound` is our criterion for a claim without a number; `about` marks a claim that says “about”: a tenth up or down.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ REASONS = {
     "cache": "empties CUDA's cache; these benchmarks run on the CPU",
     "gpus": "needs four GPUs",
     "gpu": "needs old GPUs",
-    "room": "memory of their GPU not stated",
+    "room": "GPU memory not stated",
     "sizes": "GPU, graph or model not stated: nothing to compare with",
     "resolution": "resolution not stated, and memory depends on it",
-    "data": "their data are not public",
-    "setting": "a setting to pass; no result is claimed",
-    "reference": "only names what others are held against",
+    "data": "data not public",
+    "setting": "a setting; no result claimed",
+    "reference": "names only the baseline",
     "tbd": "the document has no value",
 }
 Sense = Literal["gain", "cost", "most", "least", "amount"]
@@ -46,7 +46,7 @@ Sense = Literal["gain", "cost", "most", "least", "amount"]
 
 @dataclass(frozen=True)
 class Documented:
-    """A claim as its document states it. `table` is empty unless a benchmark judges it."""
+    """A claim as its document states it. `table` is empty unless a benchmark measures it."""
 
     name: str
     document: str
@@ -74,7 +74,7 @@ class Documented:
 
     @property
     def claim(self) -> Claim:
-        """As the database keeps it."""
+        """The claim as the database stores it."""
         source = f"{self.title}, line {self.lines}"
         return Claim(self.name, self.title, source, self.says, self.low, self.high, self.unit)
 
@@ -86,16 +86,16 @@ class Documented:
             return "no number"
         about = "about " if self.about else ""
         if low is None:
-            told = f"at most {about}{high}"
+            text = f"at most {about}{high}"
         elif high is None:
-            told = f"{about}{low}"
+            text = f"{about}{low}"
         else:
-            told = f"{about}{low}" if low == high else f"{about}{low} to {high}"
-        return f"{told} {self.unit}".rstrip()
+            text = f"{about}{low}" if low == high else f"{about}{low} to {high}"
+        return f"{text} {self.unit}".rstrip()
 
     @property
     def sense(self) -> Sense:
-        """A gain and a bound may be better than claimed; a cost and any other amount have to be met."""
+        """Gains and bounds may be better than claimed; costs and other amounts must be met."""
         if self.low is None:
             return "most"
         if self.unit == "×":
@@ -108,16 +108,16 @@ class Documented:
 @cache
 def register() -> dict[str, Documented]:
     """All claims by name, in the order of the documents."""
-    found: dict[str, Documented] = {}
+    claims: dict[str, Documented] = {}
     for document in DOCUMENTS:
         table = _read(document)
         for name, one in table["claim"].items():
-            found[f"{document}.{name}"] = _claim(f"{document}.{name}", document, table["document"], one)
-    return found
+            claims[f"{document}.{name}"] = _claim(f"{document}.{name}", document, table["document"], one)
+    return claims
 
 
 def titles() -> dict[str, str]:
-    """What each document is called."""
+    """Title of each document."""
     return {document: _read(document)["document"]["title"] for document in DOCUMENTS}
 
 

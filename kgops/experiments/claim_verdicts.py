@@ -1,4 +1,4 @@
-"""A verdict on every claim of the register, from what this database has measured, from arithmetic and predictions."""
+"""Verdicts on all claims of the register, from stored measurements, calculations, predictions and documentation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from kgops.experiments.calculated_claims import RECKONED, Reckoned
+from kgops.experiments.calculated_claims import CALCULATIONS, Calculation
 from kgops.experiments.claim_register import Documented, register
 from kgops.experiments.claims import TABLES, Judged, judge
 from kgops.experiments.predicted_claims import PREDICTED
@@ -21,12 +21,12 @@ __all__ = ["CHECKED", "Basis", "Ruling", "chosen", "on_value", "rulings"]
 Basis = Literal[
     "measured", "arithmetic", "data sheet", "package", "prediction", "documentation", "pending", "none"
 ]
-CHECKED = "claim "  # how the name of a value begins that judges the claim it names
+CHECKED = "claim "  # prefix of the names of values that check a claim
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """A claim's verdict: by what (`basis`), what was found, and why; `bench` and `machine` where it was measured."""
+    """A claim's verdict: its `basis`, the value found and the reason; `bench` and `machine` if it was measured."""
 
     claim: Documented
     verdict: Verdict
@@ -38,7 +38,7 @@ class Ruling:
 
 
 def rulings(conn: Connection, machine: str | None = None) -> list[Ruling]:
-    """All of them in the order of the register, by what was measured on `machine`; None: wherever it was last."""
+    """Verdicts in the register's order, from measurements on `machine`; None: the newest machine of each table."""
     judged = {
         table: (bench, judge(conn, bench, list(register().values())))
         for table, bench in chosen(conn, machine).items()
@@ -48,27 +48,27 @@ def rulings(conn: Connection, machine: str | None = None) -> list[Ruling]:
 
 
 def chosen(conn: Connection, machine: str | None = None) -> dict[str, Bench]:
-    """For each table the newest whole benchmark, or where there is none the newest quick one."""
-    found: dict[str, Bench] = {}
+    """The newest full benchmark of each table, or the newest quick one if there is no full one."""
+    newest: dict[str, Bench] = {}
     for table in TABLES:
-        held = [
+        candidates = [
             bench
             for bench in benches.newest(conn, limit=1000)
             if bench.ended_at is not None and bench.name.startswith(f"claims {table}")
         ]
         if machine is not None:
-            held = [bench for bench in held if bench.fingerprint == machine]
-        if held:
-            key = held[0].fingerprint
-            found[table] = min(
-                (bench for bench in held if bench.fingerprint == key),
+            candidates = [bench for bench in candidates if bench.fingerprint == machine]
+        if candidates:
+            key = candidates[0].fingerprint
+            newest[table] = min(
+                (bench for bench in candidates if bench.fingerprint == key),
                 key=lambda bench: "(quick)" in bench.name,
             )
-    return found
+    return newest
 
 
 def on_value(claim: Documented, value: float) -> tuple[Verdict, str]:
-    """A single value beside the claim, or beside our own bound where it states no number."""
+    """Verdict on a single value against the claim, or against our `bound` if the claim states no number."""
     if claim.bound:
         return inside(value, claim.bound.get("at_least"), claim.bound.get("at_most"))
     if claim.sense == "most":
@@ -89,7 +89,7 @@ def _ruling(
     if claim.check is not None:
         return _by_check(claim, checked)
     if claim.reckon:
-        return _by_reckoning(claim)
+        return _by_calculation(claim)
     if claim.documented is not None:
         verdict = cast(Verdict, claim.documented)
         return Ruling(claim, verdict, claim.source or "", "", "documentation")
@@ -109,14 +109,14 @@ def _by_table(claim: Documented, judged: Mapping[str, tuple[Bench, Sequence[Judg
     if claim.table not in judged:
         return None
     bench, rows = judged[claim.table]
-    one = next((row for row in rows if row.held is not None and row.held.name == claim.name), None)
+    one = next((row for row in rows if row.claimed is not None and row.claimed.name == claim.name), None)
     if one is None:
         return None
     if one.verdict == "cannot be tested here":
         return Ruling(claim, one.verdict, "", one.why, "none", bench.id, bench.fingerprint)
     of = {"speed": "speed", "memory": "less memory"}.get(claim.quantity, "")
-    found = f"{of} {one.measured}".strip()
-    return Ruling(claim, one.verdict, found, one.why, "measured", bench.id, bench.fingerprint)
+    measured = f"{of} {one.measured}".strip()
+    return Ruling(claim, one.verdict, measured, one.why, "measured", bench.id, bench.fingerprint)
 
 
 def _by_check(claim: Documented, checked: Mapping[str, Measurement]) -> Ruling:
@@ -127,21 +127,21 @@ def _by_check(claim: Documented, checked: Mapping[str, Measurement]) -> Ruling:
     return Ruling(claim, verdict, metric.subject, why, "measured", None, metric.machine)
 
 
-def _by_reckoning(claim: Documented) -> Ruling:
+def _by_calculation(claim: Documented) -> Ruling:
     name, *given = claim.reckon
-    told: Reckoned = {**RECKONED, **PREDICTED}[name](*given)
-    if told.value is None:
-        return Ruling(claim, "cannot be tested here", "", told.working, "none")
-    verdict, why = on_value(claim, told.value)
-    factor = f"{told.value:,.2f}×: " if name == "predicted_less" else ""
-    return Ruling(claim, verdict, f"{factor}{told.working}", why, cast(Basis, told.basis))
+    calculated: Calculation = {**CALCULATIONS, **PREDICTED}[name](*given)
+    if calculated.value is None:
+        return Ruling(claim, "cannot be tested here", "", calculated.working, "none")
+    verdict, why = on_value(claim, calculated.value)
+    factor = f"{calculated.value:,.2f}×: " if name == "predicted_less" else ""
+    return Ruling(claim, verdict, f"{factor}{calculated.working}", why, cast(Basis, calculated.basis))
 
 
 def _checked(conn: Connection, machine: str | None) -> dict[str, Measurement]:
-    """The newest value of each check."""
-    found: dict[str, Measurement] = {}
+    """Newest value of each check."""
+    newest: dict[str, Measurement] = {}
     for name in {claim.check for claim in register().values() if claim.check is not None}:
-        told = [m for m in measurements.named(conn, CHECKED + name) if machine in (None, m.machine)]
-        if told:
-            found[name] = told[-1]
-    return found
+        values = [m for m in measurements.named(conn, CHECKED + name) if machine in (None, m.machine)]
+        if values:
+            newest[name] = values[-1]
+    return newest

@@ -1,4 +1,4 @@
-"""Claims beside measurements: a verdict on each claim that a table of `kgops bench claims` measures, from its pairs."""
+"""Claims against measurements: a verdict on each claim that a `kgops bench claims` table measures, from its pairs."""
 
 from __future__ import annotations
 
@@ -42,55 +42,55 @@ _SHOWN = {
     "rank_agreement": "rank agreement {:.3f}",
     "reduction": "{:,.0f} times fewer triples",
     "labels_share": "{:.0%} of the memory of a step",
-    "loss_difference": "loss off by {:.2g}",
+    "loss_difference": "loss differs by {:.2g}",
 }
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A row of a table: what was claimed of a variant, if anything, and what was measured here."""
+    """A row of a claim table: the claim on a variant, if there is one, and the values measured here."""
 
     variant: str
-    held: Documented | None
+    claimed: Documented | None
     measured: str
-    ratio: Spread | None  # that the verdict is about; None where it is about something else
+    ratio: Spread | None  # behind the verdict; None if the verdict is about another quantity
     n: int
     speed: Spread | None
     memory: Spread | None
-    resident: Spread | None  # of the process; its ratios differ more from one command to the next
+    resident: Spread | None  # memory of the process; its ratios vary more between commands
     quality: dict[str, float]
     applied: bool
     verdict: Verdict
     why: str
-    remark: str = ""  # that goes with the variant, whatever is claimed of it
+    remark: str = ""  # on the variant, independent of the claim
 
 
 def shipped() -> list[Documented]:
-    """All of the register; `judge` takes those that are of its table."""
+    """All claims of the register; `judge` uses those of its table."""
     return list(register().values())
 
 
-def judge(conn: Connection, bench: Bench, held: Sequence[Documented]) -> list[Judged]:
-    """Every variant of the benchmark, with each claim on it or without any."""
+def judge(conn: Connection, bench: Bench, documented: Sequence[Documented]) -> list[Judged]:
+    """One row for each claim on each variant of the benchmark, or one row for a variant without a claim."""
     table = bench.name.removeprefix("claims ")[:1]
     pairs = benches.pairs(conn, bench.id)
     baseline, *others = [one["name"] for one in bench.plan["variants"]]
     noise = noises(pairs, baseline)
-    found: list[Judged] = []
+    judged: list[Judged] = []
     for name in others:
         own = [pair for pair in pairs if pair.variant == name]
         if is_control(name, baseline):
-            found.append(_judged(name, None, own, None))
+            judged.append(_judged(name, None, own, None))
             continue
-        claims = [one for one in held if one.table == table and one.variant == name]
-        found += [_judged(name, one, own, noise, _beside(one, own, pairs)) for one in claims] or [
+        claims = [one for one in documented if one.table == table and one.variant == name]
+        judged += [_judged(name, one, own, noise, _beside(one, own, pairs)) for one in claims] or [
             _judged(name, None, own, noise)
         ]
-    return found
+    return judged
 
 
 def less_memory(one: Judged) -> str:
-    """What was counted, and what the whole process had of it."""
+    """Memory ratio of the counted tensors, and of the resident process."""
     if one.memory is None:
         return ""
     resident = f" (resident {_times(one.resident.median)})" if one.resident else ""
@@ -98,37 +98,37 @@ def less_memory(one: Judged) -> str:
 
 
 def quality(one: Judged) -> str:
-    """What the option does to the result."""
-    told = []
-    found = one.quality
-    if "score_error" in found:
-        told.append(f"scores ±{found['score_error']:.2g}, ranks {found['rank_agreement']:.3f}")
-    if "top_50_shared" in found:
-        told.append(f"top 50 {found['top_50_shared']:.0%}")
-    if "loss_difference" in found:
-        told.append(f"loss {found['loss_difference']:+.2g}")
-    return ", ".join(told)
+    """Effect of the option on the result."""
+    texts = []
+    values = one.quality
+    if "score_error" in values:
+        texts.append(f"scores ±{values['score_error']:.2g}, ranks {values['rank_agreement']:.3f}")
+    if "top_50_shared" in values:
+        texts.append(f"top 50 {values['top_50_shared']:.0%}")
+    if "loss_difference" in values:
+        texts.append(f"loss {values['loss_difference']:+.2g}")
+    return ", ".join(texts)
 
 
 def _judged(
     name: str,
-    held: Documented | None,
+    claim: Documented | None,
     pairs: Sequence[Pair],
     noise: Noise | None,
     beside: Sequence[Pair] | None = None,
 ) -> Judged:
-    """`beside` are the pairs that the claim is about, where they are not those with the baseline."""
+    """`beside` are the pairs that the claim is about, if it is not a claim against the baseline."""
     about = pairs if beside is None else beside
     speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
     trouble = troubles(pairs)
-    ratio = _ratio(held, about)
-    measured, n, verdict, why = _verdict(held, about, speed, memory, ratio, noise)
-    if trouble and speed is None and (held is None or held.quantity != "impossible"):
+    ratio = _ratio(claim, about)
+    measured, n, verdict, why = _verdict(claim, about, speed, memory, ratio, noise)
+    if trouble and speed is None and (claim is None or claim.quantity != "impossible"):
         measured, n, verdict, why = "", 0, "cannot be tested here", trouble[0]
     remark = next((pair.measured["remark"] for pair in pairs if pair.measured.get("remark")), None)
     return Judged(
         name,
-        held,
+        claim,
         measured,
         ratio,
         n,
@@ -143,81 +143,87 @@ def _judged(
     )
 
 
-def _beside(held: Documented, own: Sequence[Pair], pairs: Sequence[Pair]) -> list[Pair] | None:
-    """Pairs with the variant that the claim is `over` in the baseline's place, where it is over another one."""
-    if held.over is None:
+def _beside(claim: Documented, own: Sequence[Pair], pairs: Sequence[Pair]) -> list[Pair] | None:
+    """Pairs with the variant `claim.over` instead of the baseline; None if the claim has no `over`."""
+    if claim.over is None:
         return None
-    others = {pair.round: pair.measured for pair in pairs if pair.variant == held.over}
+    others = {pair.round: pair.measured for pair in pairs if pair.variant == claim.over}
     return [replace(pair, baseline=others[pair.round]) for pair in own if pair.round in others]
 
 
-def _ratio(held: Documented | None, pairs: Sequence[Pair]) -> Spread | None:
-    """What is held against the claim: of speed where nothing was claimed."""
-    if held is None or held.quantity == "speed":
+def _ratio(claim: Documented | None, pairs: Sequence[Pair]) -> Spread | None:
+    """The ratio compared with the claim; speed if nothing was claimed."""
+    if claim is None or claim.quantity == "speed":
         return spread_of(ratios(pairs, "speed"))
-    return spread_of(ratios(pairs, "memory")) if held.quantity == "memory" else None
+    return spread_of(ratios(pairs, "memory")) if claim.quantity == "memory" else None
 
 
 def _verdict(
-    held: Documented | None,
+    claim: Documented | None,
     pairs: Sequence[Pair],
     speed: Spread | None,
     memory: Spread | None,
     ratio: Spread | None,
     noise: Noise | None,
 ) -> tuple[str, int, Verdict, str]:
-    """Without noise it is the control, which nothing is to be held against."""
+    """`noise` is None for the control, which has no claims."""
     n = ratio.n if ratio else 0
     if noise is None:
         return _shown(ratio), n, *steadiness(speed, memory)
-    if held is None:
+    if claim is None:
         return _shown(ratio), n, *of_both(speed, memory, noise)
-    if held.quantity == "impossible":
+    if claim.quantity == "impossible":
         ran = sum(not pair.measured.get("trouble") for pair in pairs)
         return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
-    if held.quantity not in ("speed", "memory"):
-        return _of_metric(held, pairs)
-    quantity: Quantity = "speed" if held.quantity == "speed" else "memory"
-    return _shown(ratio), n, *_of_ratio(held, ratio, noise[quantity])
+    if claim.quantity not in ("speed", "memory"):
+        return _of_metric(claim, pairs)
+    quantity: Quantity = "speed" if claim.quantity == "speed" else "memory"
+    return _shown(ratio), n, *_of_ratio(claim, ratio, noise[quantity])
 
 
-def _of_ratio(held: Documented, found: Spread | None, nothing: float) -> tuple[Verdict, str]:
-    effect, why = effect_of(found, nothing)
-    if found is None or effect == "cannot be tested here":
+def _of_ratio(claim: Documented, ratio: Spread | None, nothing: float) -> tuple[Verdict, str]:
+    effect, why = effect_of(ratio, nothing)
+    if ratio is None or effect == "cannot be tested here":
         return effect, why
-    if held.expects is not None:
-        return ("confirmed", why) if effect == held.expects else ("refuted", f"it is {effect}")
-    if held.bound:
-        return inside(found.median, held.bound.get("at_least"), held.bound.get("at_most"))
-    if held.low is None:
+    if claim.expects is not None:
+        return ("confirmed", why) if effect == claim.expects else ("refuted", f"it is {effect}")
+    if claim.bound:
+        return inside(ratio.median, claim.bound.get("at_least"), claim.bound.get("at_most"))
+    if claim.low is None:
         return effect, why
-    if held.sense == "cost" and held.high is not None:
-        return against_cost(found, held.low, held.high)
-    if held.sense == "amount":
-        return within(found.median, held.low, held.high, about=held.about)
-    return against_claim(found, held.low, nothing, held.high)
+    if claim.sense == "cost" and claim.high is not None:
+        return against_cost(ratio, claim.low, claim.high)
+    if claim.sense == "amount":
+        return within(ratio.median, claim.low, claim.high, about=claim.about)
+    return against_claim(ratio, claim.low, nothing, claim.high)
 
 
-def _of_metric(held: Documented, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:
-    """Of one that runs told, such as how far scores are off."""
-    values = _metrics_of(held.quantity, pairs)
-    found = spread_of(values)
-    if found is None or found.n < FEWEST:
+def _of_metric(claim: Documented, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:
+    """Verdict on a metric that the runs reported, such as the score error."""
+    values = _metrics_of(claim.quantity, pairs)
+    spread = spread_of(values)
+    if spread is None or spread.n < FEWEST:
         return "", len(values), "cannot be tested here", f"{len(values)} of at least {FEWEST} runs"
-    shown = _SHOWN.get(held.quantity, "{:.3g}").format(found.median)
-    if held.bound:
-        return shown, found.n, *inside(found.median, held.bound.get("at_least"), held.bound.get("at_most"))
-    if held.sense == "most":
-        return shown, found.n, *inside(found.median, None, held.high)
-    return shown, found.n, *against_claim(found, held.low, high=held.high)
+    shown = _SHOWN.get(claim.quantity, "{:.3g}").format(spread.median)
+    if claim.bound:
+        return (
+            shown,
+            spread.n,
+            *inside(spread.median, claim.bound.get("at_least"), claim.bound.get("at_most")),
+        )
+    if claim.sense == "most":
+        return shown, spread.n, *inside(spread.median, None, claim.high)
+    return shown, spread.n, *against_claim(spread, claim.low, high=claim.high)
 
 
 def _metrics_of(quantity: str, pairs: Sequence[Pair]) -> list[float]:
     if quantity == "loss_difference":
         return [abs(value) for value in _loss_differences(pairs)]
     if quantity == "labels_share":
-        told = [(pair.baseline.get("metrics") or {}, pair.baseline.get("memory_mib")) for pair in pairs]
-        return [metrics["labels_mib"] / mib for metrics, mib in told if mib and metrics.get("labels_mib")]
+        baselines = [(pair.baseline.get("metrics") or {}, pair.baseline.get("memory_mib")) for pair in pairs]
+        return [
+            metrics["labels_mib"] / mib for metrics, mib in baselines if mib and metrics.get("labels_mib")
+        ]
     metrics = [pair.measured.get("metrics") or {} for pair in pairs]
     return [one[quantity] for one in metrics if quantity in one]
 
@@ -227,11 +233,11 @@ def _metric_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
         ((pair.baseline.get("metrics") or {}).get(name), (pair.measured.get("metrics") or {}).get(name))
         for pair in pairs
     ]
-    return [found for a, b in both if a and b and (found := quotient(a, b))]
+    return [ratio for a, b in both if a and b and (ratio := quotient(a, b))]
 
 
 def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:
-    """Medians of what says how good the result is; for a loss, the difference to the baseline's."""
+    """Medians of the quality metrics; for a loss, the difference to the baseline's."""
     tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (pair.baseline.get("metrics") or {}, pair.measured.get("metrics") or {}) for pair in pairs
     ]
@@ -251,10 +257,10 @@ def _loss_differences(pairs: Sequence[Pair]) -> list[float]:
     ]
 
 
-def _shown(found: Spread | None) -> str:
-    if found is None:
+def _shown(spread: Spread | None) -> str:
+    if spread is None:
         return ""
-    return f"{_times(found.median)} ({_times(found.low)}–{_times(found.high)})"
+    return f"{_times(spread.median)} ({_times(spread.low)}–{_times(spread.high)})"
 
 
 def _times(value: float) -> str:

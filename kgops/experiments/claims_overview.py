@@ -1,4 +1,4 @@
-"""All claims at once, as the command line, the screens and BENCHMARKS.md show them."""
+"""Recommendations and all claim verdicts, for the command line, the screens and BENCHMARKS.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Overview", "as_tables", "overview"]
 
 @dataclass(frozen=True)
 class Overview:
-    """What to do by benchmark, and a verdict on each claim; `missing` are tables that nobody has measured."""
+    """Recommendations by benchmark, and a verdict on each claim; `missing` lists tables not yet measured."""
 
     advice: list[tuple[Bench, list[Advice]]]
     rulings: list[Ruling]
@@ -26,31 +26,31 @@ class Overview:
 
 
 def overview(conn: Connection, machine: str | None = None) -> Overview:
-    """By what was measured on `machine`, the key of a fingerprint; None: wherever each table was measured last."""
-    found = chosen(conn, machine)
-    told = []
-    for bench in found.values():
+    """From measurements on `machine`, the key of a fingerprint; None: on the newest machine of each table."""
+    newest = chosen(conn, machine)
+    advised = []
+    for bench in newest.values():
         baseline = bench.plan["variants"][0]["name"]
         noise = noises(benches.pairs(conn, bench.id), baseline)
-        told.append((bench, advice(judge(conn, bench, shipped()), baseline, noise)))
-    return Overview(told, rulings(conn, machine), [table for table in TABLES if table not in found])
+        advised.append((bench, advice(judge(conn, bench, shipped()), baseline, noise)))
+    return Overview(advised, rulings(conn, machine), [table for table in TABLES if table not in newest])
 
 
-def as_tables(found: Overview) -> dict[str, Any]:
-    """For JSON."""
+def as_tables(claims: Overview) -> dict[str, Any]:
+    """The overview as JSON data."""
     return {
         "advice": [
             {
                 "bench": bench.id,
                 "table": bench.name,
-                "part": one.part,
+                "part": one.category,
                 "option": one.option,
-                "measured": one.told,
+                "measured": one.text,
             }
-            for bench, each in found.advice
+            for bench, each in claims.advice
             for one in each
         ],
-        "claim": [_as_table(one) for one in found.rulings],
+        "claim": [_as_table(one) for one in claims.rulings],
     }
 
 

@@ -1,8 +1,8 @@
-"""A benchmark as a set of ordinary supervised runs that take turns; what is finished is never done again.
+"""Paired comparison of a baseline and its variants by interleaved supervised runs; resumes after an interruption.
 
-In each round the baseline and every variant run once, each round starting with another; a variant's run and the
-baseline's of the same round are a pair, in the database as soon as both have ended. Killed, the benchmark goes on with
-the pairs that are missing, each beside a run of the baseline of its own.
+In each round the baseline and every variant run once, in rotating order. A variant's run and the baseline's run of
+that round form a pair, stored when both have ended. A resumed benchmark runs only the missing pairs, each with a new
+run of the baseline.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from storage import benches, measurements, reports, runs
 from storage.benches import Bench, Pair
 from storage.database import Connection
 
-__all__ = ["Contest", "Place", "hold"]
+__all__ = ["Context", "PairedComparison", "run_comparison"]
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Contest:
-    """What is compared: variants by name, the first of them the baseline, `rounds` times."""
+class PairedComparison:
+    """Variants by name, the first of them the baseline, each run `rounds` times."""
 
     name: str
     variants: dict[str, Job]
     rounds: int
-    warm_all: bool = True  # each variant once before it counts, or the baseline alone
-    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # what was varied, for charts
-    together: bool = False  # one command takes all of them in turn: see kgops/trials/variants.py
-    turns: int = 1  # rounds that one run of such a command has
+    warm_all: bool = True  # warm up every variant, or only the baseline
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # varied options, for charts
+    together: bool = False  # one command runs all variants: see kgops/trials/variants.py
+    trials: int = 1  # rounds in one run of such a command
 
     @property
     def baseline(self) -> str:
@@ -72,14 +72,14 @@ class Contest:
             "rounds": self.rounds,
             "warm_all": self.warm_all,
             "together": self.together,
-            "turns": self.turns,
+            "turns": self.trials,
         }
         return {"variants": jobs, **how, "cwd": str(Path.cwd())}
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where runs are kept, and who hears how it goes."""
+class Context:
+    """Home and database of the runs, and the callback for progress messages."""
 
     home: Home
     conn: Connection
@@ -87,29 +87,31 @@ class Place:
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _Trial:
     run: int | None
-    told: dict[str, Any]
+    values: dict[str, Any]
 
 
-def hold(place: Place, contest: Contest, command: str, *, afresh: bool = False) -> Bench:
-    """Runs what is missing of the contest and keeps what it comes to."""
-    lock = locks.take(place.home.path / "bench.lock")
+def run_comparison(
+    context: Context, comparison: PairedComparison, command: str, *, afresh: bool = False
+) -> Bench:
+    """Runs the missing pairs of the comparison and stores the benchmark's values."""
+    lock = locks.take(context.home.path / "bench.lock")
     if lock is None:
         raise Usage(
-            "another benchmark is going on in this home: each would disturb the other",
-            "wait for it, or stop it with Ctrl-C where it runs",
+            "another benchmark is running in this home; two would disturb each other",
+            "wait for it, or stop it with Ctrl-C in its terminal",
         )
     try:
         with _ends_are_interrupts():
-            return _hold(place, contest, command, afresh)
+            return _run(context, comparison, command, afresh)
     finally:
         os.close(lock)
 
 
 @contextmanager
 def _ends_are_interrupts() -> Iterator[None]:
-    """SIGTERM and a lost terminal stop the run that is going on, as Ctrl-C does: it would be in the next one's way."""
+    """SIGTERM and a lost terminal stop the current run as Ctrl-C does: it would disturb the next benchmark."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -123,163 +125,171 @@ def _ends_are_interrupts() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _hold(place: Place, contest: Contest, command: str, afresh: bool) -> Bench:
-    bench = _begin(place, contest, command, afresh)
-    _end_leftovers(place, bench)
+def _run(context: Context, comparison: PairedComparison, command: str, afresh: bool) -> Bench:
+    bench = _begin(context, comparison, command, afresh)
+    _end_leftovers(context, bench)
     throttled = machine_load.Throttled()
-    if not contest.together and any(_missing(place, bench, contest, n) for n in _numbers(contest)):
-        _warm_up(place, bench, contest)
-    for number in _numbers(contest)[:: contest.turns]:
-        rounds = range(number, number + contest.turns)
-        if not any(_missing(place, bench, contest, one) for one in rounds):
+    if not comparison.together and any(_missing(context, bench, comparison, n) for n in _rounds(comparison)):
+        _warm_up(context, bench, comparison)
+    for number in _rounds(comparison)[:: comparison.trials]:
+        rounds = range(number, number + comparison.trials)
+        if not any(_missing(context, bench, comparison, one) for one in rounds):
             continue
-        if contest.together:
-            _rounds_of_one_run(place, bench, contest, rounds)
+        if comparison.together:
+            _rounds_of_one_run(context, bench, comparison, rounds)
         else:
-            _round(place, bench, contest, number, _missing(place, bench, contest, number))
+            _round(context, bench, comparison, number, _missing(context, bench, comparison, number))
     slowed = throttled.since()
     if slowed:
-        place.tell(f"Note: the CPUs were slowed for their heat {slowed:,} times during this benchmark.")
-    benches.end(place.conn, bench.id, time.time())
-    ended = benches.get(place.conn, bench.id)
+        context.tell(f"Note: the CPUs were throttled for heat {slowed:,} times during this benchmark.")
+    benches.end(context.conn, bench.id, time.time())
+    ended = benches.get(context.conn, bench.id)
     assert ended is not None
-    measurements.replace_of_bench(place.conn, bench.id, as_measurements(place.conn, ended))
+    measurements.replace_of_bench(context.conn, bench.id, as_measurements(context.conn, ended))
     return ended
 
 
-def _begin(place: Place, contest: Contest, command: str, afresh: bool) -> Bench:
-    """The unfinished one of the same plan on the same fingerprint, or else a new one."""
+def _begin(context: Context, comparison: PairedComparison, command: str, afresh: bool) -> Bench:
+    """Resumes an unfinished benchmark with this plan and fingerprint, or begins a new one."""
     machine = fingerprint()
-    key, table = measurements.fingerprint_key(machine), contest.as_table()
-    known = benches.unfinished(place.conn, contest.name, table)
+    key, table = measurements.fingerprint_key(machine), comparison.as_table()
+    known = benches.unfinished(context.conn, comparison.name, table)
     for bench in known if not afresh else ():
         if bench.fingerprint == key:
-            done = len(benches.pairs(place.conn, bench.id))
-            place.tell(f"Going on with benchmark {bench.id}: {done} of its pairs are finished.")
+            done = len(benches.pairs(context.conn, bench.id))
+            context.tell(f"Resuming benchmark {bench.id}: {done} of its pairs are finished.")
             return bench
     if known and not afresh:
-        place.tell(
-            f"Note: benchmark {known[0].id} of this plan is unfinished, but on another fingerprint: CPU, GPU, "
-            "versions or commit have changed. It is left as it is, and a new one is begun."
+        context.tell(
+            f"Note: benchmark {known[0].id} of this plan is unfinished, but has another fingerprint: CPU, GPU, "
+            "versions or commit differ. A new benchmark starts; the old one stays unfinished."
         )
-    number = benches.begin(place.conn, contest.name, table, command, machine, time.time())
-    begun = benches.get(place.conn, number)
+    number = benches.begin(context.conn, comparison.name, table, command, machine, time.time())
+    begun = benches.get(context.conn, number)
     assert begun is not None
     return begun
 
 
-def _numbers(contest: Contest) -> range:
-    return range(1, contest.rounds + 1)
+def _rounds(comparison: PairedComparison) -> range:
+    return range(1, comparison.rounds + 1)
 
 
-def _missing(place: Place, bench: Bench, contest: Contest, number: int) -> list[str]:
-    """Variants without a pair in this round; one that could not be compared once is not tried again."""
-    pairs = benches.pairs(place.conn, bench.id)
+def _missing(context: Context, bench: Bench, comparison: PairedComparison, number: int) -> list[str]:
+    """Variants without a pair in this round, except those that could not be compared in an earlier round."""
+    pairs = benches.pairs(context.conn, bench.id)
     done = {pair.variant for pair in pairs if pair.round == number or troubles([pair])}
-    return [name for name in contest.others if name not in done]
+    return [name for name in comparison.others if name not in done]
 
 
-def _warm_up(place: Place, bench: Bench, contest: Contest) -> None:
-    again = bool(benches.pairs(place.conn, bench.id))
-    names = list(contest.variants) if contest.warm_all and not again else [contest.baseline]
+def _warm_up(context: Context, bench: Bench, comparison: PairedComparison) -> None:
+    again = bool(benches.pairs(context.conn, bench.id))
+    names = list(comparison.variants) if comparison.warm_all and not again else [comparison.baseline]
     for name in names:
-        turn = _take(place, bench, contest, name, "warm-up")
-        trouble = turn.told.get("trouble")
-        if trouble and name == contest.baseline:
-            of = f" (run {turn.run})" if turn.run else ""
-            benches.end(place.conn, bench.id, time.time())
+        trial = _run_trial(context, bench, comparison, name, "warm-up")
+        trouble = trial.values.get("trouble")
+        if trouble and name == comparison.baseline:
+            of = f" (run {trial.run})" if trial.run else ""
+            benches.end(context.conn, bench.id, time.time())
             raise KgopsError(
-                f"the baseline {name} did not succeed{of}: {one_line(trouble)}",
-                "nothing can be compared with it; `kgops logs` shows what the run said",
+                f"the baseline {name} failed{of}: {one_line(trouble)}",
+                "no variant can be compared without it; `kgops logs` shows the run's output",
             )
 
 
-def _round(place: Place, bench: Bench, contest: Contest, number: int, missing: Sequence[str]) -> None:
-    calm = _look_around(place, f"round {number}")
-    when = f"round {number} of {contest.rounds}"
-    members = [contest.baseline, *missing]
+def _round(
+    context: Context, bench: Bench, comparison: PairedComparison, number: int, missing: Sequence[str]
+) -> None:
+    load = _check_load(context, f"round {number}")
+    when = f"round {number} of {comparison.rounds}"
+    members = [comparison.baseline, *missing]
     shift = (number - 1) % len(members)
-    turns: dict[str, _Turn] = {}
+    trials: dict[str, _Trial] = {}
     for name in members[shift:] + members[:shift]:
-        turns[name] = _take(place, bench, contest, name, when)
-        if contest.baseline not in turns:
+        trials[name] = _run_trial(context, bench, comparison, name, when)
+        if comparison.baseline not in trials:
             continue
-        for ready in [one for one in turns if one != contest.baseline]:
-            _keep(place, bench, number, ready, turns[contest.baseline], turns.pop(ready), calm)
+        for ready in [one for one in trials if one != comparison.baseline]:
+            _keep(context, bench, number, ready, trials[comparison.baseline], trials.pop(ready), load)
 
 
-def _rounds_of_one_run(place: Place, bench: Bench, contest: Contest, rounds: range) -> None:
-    """One run in which all take their turns. Its command is told the first round, to begin with another each time."""
-    job = contest.variants[contest.baseline]
+def _rounds_of_one_run(context: Context, bench: Bench, comparison: PairedComparison, rounds: range) -> None:
+    """One run that executes all variants. Its command gets the number of the first round, which sets their order."""
+    job = comparison.variants[comparison.baseline]
     first, last = rounds[0], rounds[-1]
     when = f"round{'' if first == last else 's'} {first}{'' if first == last else f'-{last}'}"
-    calm = _look_around(place, when)
+    load = _check_load(context, when)
     command = fill_in(job.settings["command"], {"round": first, "turns": len(rounds)})
     job = replace(job, settings={**job.settings, "command": command})
-    turn = _supervised(place, bench, job, contest.name, f"{when} of {contest.rounds}")
-    run = runs.get(place.conn, turn.run) if turn.run is not None else None
-    told = read_turns(RunFolder(place.home.runs / run.folder).results) if run is not None else None
-    if told is None or turn.told["trouble"]:
-        benches.end(place.conn, bench.id, time.time())
+    trial = _supervised(context, bench, job, comparison.name, f"{when} of {comparison.rounds}")
+    run = runs.get(context.conn, trial.run) if trial.run is not None else None
+    values = read_turns(RunFolder(context.home.runs / run.folder).results) if run is not None else None
+    if values is None or trial.values["trouble"]:
+        benches.end(context.conn, bench.id, time.time())
         raise KgopsError(
-            f"the command of {contest.name} did not succeed: {one_line(turn.told['trouble'] or 'it said nothing')}",
-            f"`kgops logs {turn.run}` shows what it said",
+            f"the command of {comparison.name} failed: {one_line(trial.values['trouble'] or 'no output')}",
+            f"`kgops logs {trial.run}` shows its output",
         )
-    for turn_of_run, number in enumerate(rounds):
-        for name in _missing(place, bench, contest, number):
+    for index, number in enumerate(rounds):
+        for name in _missing(context, bench, comparison, number):
             base, other = (
-                _Turn(turn.run, of_turn(told, one, turn_of_run)) for one in (contest.baseline, name)
+                _Trial(trial.run, of_turn(values, one, index)) for one in (comparison.baseline, name)
             )
-            _keep(place, bench, number, name, base, other, calm)
+            _keep(context, bench, number, name, base, other, load)
 
 
-def _look_around(place: Place, before: str) -> machine_load.Quiet:
-    calm = machine_load.look()
-    if not calm.is_quiet:
-        place.tell(f"Note: not quiet before {before}: {'; '.join(calm.noted)}.")
-    return calm
+def _check_load(context: Context, before: str) -> machine_load.Quiet:
+    load = machine_load.look()
+    if not load.is_quiet:
+        context.tell(f"Note: the machine is busy before {before}: {'; '.join(load.noted)}.")
+    return load
 
 
 def _keep(
-    place: Place, bench: Bench, number: int, name: str, base: _Turn, other: _Turn, calm: machine_load.Quiet
+    context: Context,
+    bench: Bench,
+    number: int,
+    name: str,
+    base: _Trial,
+    other: _Trial,
+    load: machine_load.Quiet,
 ) -> None:
     pair = Pair(
-        *(number, name, base.run, other.run, base.told, other.told),
-        *(calm.busy, calm.noted, time.time()),
+        *(number, name, base.run, other.run, base.values, other.values),
+        *(load.busy, load.noted, time.time()),
     )
-    benches.add_pair(place.conn, bench.id, pair)
+    benches.add_pair(context.conn, bench.id, pair)
 
 
-def _take(place: Place, bench: Bench, contest: Contest, name: str, when: str) -> _Turn:
-    """One supervised run, from its plan to its end."""
-    return _supervised(place, bench, contest.variants[name], name, when)
+def _run_trial(context: Context, bench: Bench, comparison: PairedComparison, name: str, when: str) -> _Trial:
+    """One supervised run of a variant, from its plan to its end."""
+    return _supervised(context, bench, comparison.variants[name], name, when)
 
 
-def _supervised(place: Place, bench: Bench, job: Job, name: str, when: str) -> _Turn:
+def _supervised(context: Context, bench: Bench, job: Job, name: str, when: str) -> _Trial:
     label = f"bench {bench.id}: {name}"[:LONGEST_LABEL]
-    # Nobody else's run beside it: that of the CPUs is asked of the queue.
+    # Exclusive: no other run uses the GPU meanwhile; for CPU runs the queue ensures it.
     job = replace(job, label=label, gpu=replace(job.gpu, exclusive=True))
     resolved = resolve(job)
     with lent(for_worker(resolved.environment, os.environ)):
-        planned = plan(resolved, place.home, place.conn)
+        planned = plan(resolved, context.home, context.conn)
         try:
             refuse_what_cannot_fit(planned)
         except WontFit as error:
-            return _Turn(None, {"state": "refused", "trouble": error.message})
-        number = launch(place.home, place.conn, planned)
-    reports.change_tags(place.conn, number, add=[_tag(bench)], remove=[])
+            return _Trial(None, {"state": "refused", "trouble": error.message})
+        number = launch(context.home, context.conn, planned)
+    reports.change_tags(context.conn, number, add=[_tag(bench)], remove=[])
     try:
-        run = wait_for_end(place.home, place.conn, number)
+        run = wait_for_end(context.home, context.conn, number)
     except KeyboardInterrupt:
-        _stop(place, number)
+        _stop(context, number)
         raise
-    told = read_run(place.conn, run)
-    seconds = told["seconds"]
-    place.tell(
+    values = read_run(context.conn, run)
+    seconds = values["seconds"]
+    context.tell(
         f"{when} · {name}: "
         + (
-            f"{seconds:.4g} s, {told['seconds_of']}"
-            if seconds is not None and not told["trouble"]
+            f"{seconds:.4g} s, {values['seconds_of']}"
+            if seconds is not None and not values["trouble"]
             else run.state
         )
         + f" (run {number})"
@@ -287,23 +297,23 @@ def _supervised(place: Place, bench: Bench, job: Job, name: str, when: str) -> _
     if run.state in ("cancelled", "interrupted"):
         raise Usage(
             f"run {number} was {run.state}: the benchmark is not finished",
-            "the same command goes on where it was; finished pairs are kept",
+            "run the same command to resume; finished pairs are kept",
         )
-    return _Turn(number, told)
+    return _Trial(number, values)
 
 
-def _end_leftovers(place: Place, bench: Bench) -> None:
-    """Of a benchmark that was killed the run it was waiting for goes on: it belongs to no pair."""
-    for run in runs.page(place.conn, runs.Filter(states=runs.UNFINISHED, tag=_tag(bench))):
-        place.tell(f"Note: run {run.id} was left over from before and is stopped.")
-        _stop(place, run.id)
+def _end_leftovers(context: Context, bench: Bench) -> None:
+    """Stops the run that a killed benchmark was waiting for: it belongs to no pair."""
+    for run in runs.page(context.conn, runs.Filter(states=runs.UNFINISHED, tag=_tag(bench))):
+        context.tell(f"Note: stopping run {run.id}, left over from an interrupted benchmark.")
+        _stop(context, run.id)
 
 
-def _stop(place: Place, number: int) -> None:
-    run = runs.get(place.conn, number)
+def _stop(context: Context, number: int) -> None:
+    run = runs.get(context.conn, number)
     if run is not None:
-        stop_run(place.home, place.conn, run, 5.0)
-        wait_for_end(place.home, place.conn, number)
+        stop_run(context.home, context.conn, run, 5.0)
+        wait_for_end(context.home, context.conn, number)
 
 
 def _tag(bench: Bench) -> str:

@@ -1,4 +1,4 @@
-"""Benchmarks and values written out: JSON down to each run, CSV, Markdown for a paper, Parquet, charts."""
+"""Export of benchmarks and values as JSON, CSV, Markdown, Parquet and charts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from storage.measurements import Measurement
 
 __all__ = ["as_csv", "as_json", "as_markdown", "as_table", "charts", "metric_table", "write_parquet"]
 
-_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run what begins so
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run a cell that begins so
 
 
 def as_table(conn: Connection, bench: Bench) -> dict[str, Any]:
-    """All there is of a benchmark, down to what each run of each pair measured."""
+    """A benchmark with all of its pairs and the values of each run."""
     return {
         **{name: value for name, value in asdict(bench).items() if name != "fingerprint"},
         "fingerprint": measurements.fingerprint(conn, bench.fingerprint),
@@ -41,25 +41,25 @@ def as_table(conn: Connection, bench: Bench) -> dict[str, Any]:
     }
 
 
-def metric_table(found: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """One flat row a measurement; its fingerprint by key, and as JSON in a column of its own."""
+def metric_table(values: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """One flat row for each measurement, with its fingerprint as key and as JSON."""
     return [
         {
             **{name: value for name, value in asdict(m).items() if name != "fingerprint"},
             "fingerprint_key": m.machine,
             "fingerprint": json.dumps(m.fingerprint, sort_keys=True),
         }
-        for m in found
+        for m in values
     ]
 
 
-def as_json(found: Sequence[Measurement]) -> str:
-    return json.dumps([{**asdict(m), "fingerprint_key": m.machine} for m in found], indent=1) + "\n"
+def as_json(values: Sequence[Measurement]) -> str:
+    return json.dumps([{**asdict(m), "fingerprint_key": m.machine} for m in values], indent=1) + "\n"
 
 
-def as_csv(found: Sequence[Measurement]) -> str:
+def as_csv(values: Sequence[Measurement]) -> str:
     out = io.StringIO()
-    table = metric_table(found)
+    table = metric_table(values)
     if table:
         writer = csv.DictWriter(out, list(table[0]), lineterminator="\n")
         writer.writeheader()
@@ -67,7 +67,7 @@ def as_csv(found: Sequence[Measurement]) -> str:
     return out.getvalue()
 
 
-def write_parquet(found: Sequence[Measurement], path: Path) -> None:
+def write_parquet(values: Sequence[Measurement], path: Path) -> None:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -85,35 +85,35 @@ def write_parquet(found: Sequence[Measurement], path: Path) -> None:
     types |= {"high": pa.float64(), "at": pa.float64()}
     names = [*measurements.COLUMNS_PLAIN, "fingerprint_key", "fingerprint"]
     schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
-    pq.write_table(pa.Table.from_pylist(metric_table(found), schema=schema), path)
+    pq.write_table(pa.Table.from_pylist(metric_table(values), schema=schema), path)
 
 
 def as_markdown(conn: Connection, bench: Bench) -> str:
-    found = rows(conn, bench)
-    first = found[0]
+    measured = rows(conn, bench)
+    first = measured[0]
     lines = [
-        f"**{_md(bench.name)}**: each variant beside {_md(first.variant)}, pair by pair; medians (quartiles).",
+        f"**{_md(bench.name)}**: each variant against {_md(first.variant)}, pair by pair; medians (quartiles).",
         "",
         f"| variant | time, {first.seconds_of} | times faster | n | memory | times less memory | verdict |",
         "|---|---|---|---|---|---|---|",
-        *(_md_row(row) for row in found),
+        *(_md_row(row) for row in measured),
         "",
         f"Command: `{bench.command}`. Memory: {first.memory_of or 'n/a'}.",
         f"Fingerprint {machine_line(conn, bench.fingerprint)}.",
-        *_md_notes(found),
+        *_md_notes(measured),
         RULE,
     ]
     return "\n".join(lines) + "\n"
 
 
 def charts(conn: Connection, bench: Bench) -> dict[str, Picture]:
-    """By the end of their file's name; those for which there is nothing to draw are not there."""
-    found = rows(conn, bench)
-    drawn = {"memory": speed_against_memory(f"{bench.name}: speed against memory", found)}
-    for axis, curves in curves_by_size(found, bench.plan).items():
+    """Charts by the suffix of their file name, without empty ones."""
+    measured = rows(conn, bench)
+    drawn = {"memory": speed_against_memory(f"{bench.name}: speed against memory", measured)}
+    for axis, curves in curves_by_size(measured, bench.plan).items():
         title = f"{bench.name}: time against {axis}"
         drawn[axis] = (
-            cost_against_size(title, axis, f"seconds ({found[0].seconds_of})", curves) if curves else None
+            cost_against_size(title, axis, f"seconds ({measured[0].seconds_of})", curves) if curves else None
         )
     return {name: picture for name, picture in drawn.items() if picture is not None}
 
@@ -123,7 +123,7 @@ def write(path: Path, content: str | bytes, *, force: bool) -> None:
         with path.open("wb" if force else "xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
     except FileExistsError as error:
-        raise Usage(f"{path} is there already", "--force writes over it") from error
+        raise Usage(f"{path} already exists", "--force overwrites it") from error
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from error
 
@@ -143,15 +143,17 @@ def _md_row(row: Row) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _md_notes(found: Sequence[Row]) -> list[str]:
+def _md_notes(measured: Sequence[Row]) -> list[str]:
     off = [
-        f"{_md(row.variant)}: {name} was not in effect ({_md(why)})."
-        for row in found
+        f"{_md(row.variant)}: {name} was not applied ({_md(why)})."
+        for row in measured
         for name, why in row.unapplied.items()
     ]
-    busy = max((row.busy for row in found if row.busy is not None), default=0.0)
+    busy = max((row.busy for row in measured if row.busy is not None), default=0.0)
     return off + (
-        [f"Not quiet: others used {busy:.0%} of the CPUs before the rounds."] if busy > 0.15 else []
+        [f"Busy machine: other processes used {busy:.0%} of the CPUs before the rounds."]
+        if busy > 0.15
+        else []
     )
 
 

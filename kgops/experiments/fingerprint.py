@@ -1,4 +1,4 @@
-"""The machine and versions that measurements belong to: read, in one line, and how two of them differ."""
+"""Fingerprint of a machine and its versions: read it, describe it in one line, compare two."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from kgops.supervisor.environment import describe_environment, git_commit
 from storage import measurements
 from storage.database import Connection
 
-__all__ = ["differences", "fingerprint", "host", "machine_line", "told"]
+__all__ = ["describe", "differences", "fingerprint", "host", "machine_line"]
 
 
 def fingerprint() -> dict[str, Any]:
-    """The machine and versions a value belongs to; the commit is that of kgops, where it runs from a checkout."""
-    told = describe_environment()
-    kept = {name: told[name] for name in ("python", "packages", "machine", "driver", "gpus")}
+    """Machine, versions and kgops commit (if it runs from a checkout)."""
+    describe = describe_environment()
+    kept = {name: describe[name] for name in ("python", "packages", "machine", "driver", "gpus")}
     threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
     return {**kept, "git": git_commit(Path(__file__).parent), "threads": threads}
 
 
 def machine_line(conn: Connection, key: str) -> str:
-    return f"{key}: {told(measurements.fingerprint(conn, key))}"
+    return f"{key}: {describe(measurements.fingerprint(conn, key))}"
 
 
 def host(conn: Connection, key: str) -> str | None:
-    """The name of the machine; several that are alike share a fingerprint, and it is that of the first."""
+    """Host name of the machine; identical machines share a fingerprint, and the first one gives the name."""
     known = measurements.fingerprint(conn, key).get("machine")
     name = known.get("host") if isinstance(known, dict) else None
     return name if isinstance(name, str) and name else None
 
 
-def told(body: Mapping[str, Any]) -> str:
+def describe(body: Mapping[str, Any]) -> str:
     machine = body.get("machine") or {}
     gpus = ", ".join(gpu.get("name") or "?" for gpu in body.get("gpus") or ()) or "no GPU"
     packages = body.get("packages") or {}
@@ -56,7 +56,7 @@ def told(body: Mapping[str, Any]) -> str:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """`packages.torch: 2.10 and 2.13`, for what changes a value; empty for one and the same."""
+    """Fields that differ, such as `packages.torch: 2.10 and 2.13`; empty for equal fingerprints."""
     if measurements.fingerprint_key(dict(a)) == measurements.fingerprint_key(dict(b)):
         return []
     left, right = _flat(a), _flat(b)
@@ -69,8 +69,8 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in table.items():
         where = f"{path}.{name}" if path else name
-        found |= _flat(value, where) if isinstance(value, Mapping) else {where: value}
-    return found
+        flat |= _flat(value, where) if isinstance(value, Mapping) else {where: value}
+    return flat

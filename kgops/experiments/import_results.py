@@ -1,7 +1,6 @@
-"""Benchmarks and values that `kgops bench export --to json` wrote, here or on another machine, taken into the record.
+"""Import of benchmarks and values that `kgops bench export --to json` wrote.
 
-They keep the fingerprint they were measured on, so that they are never taken for values of this machine; the runs
-behind them stayed where they were.
+They keep the fingerprint of the machine that measured them; their runs are not imported.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from storage.benches import Pair
 from storage.database import Connection
 from storage.measurements import Measurement
 
-__all__ = ["Taken", "take_in"]
+__all__ = ["Imported", "import_file"]
 
 _OPTION = {"asked": ANY, "applied": ANY, "why": Maybe(str)}
-_SAID = {
+_TRIAL = {
     "trouble?": Maybe(str),
     "remark?": Maybe(str),
     "seconds_of?": Maybe(str),
@@ -39,8 +38,8 @@ _PAIR = {
     "at": float,
     "busy": Maybe(float),
     "noted": [str],
-    "baseline": _SAID,
-    "measured": _SAID,
+    "baseline": _TRIAL,
+    "measured": _TRIAL,
 }
 _MACHINE = {
     "machine?": Maybe({name: Maybe(str) for name in ("host?", "processor?", "system?")}),
@@ -73,8 +72,8 @@ _METRIC = {
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What a file came to: `bench` its number here, or of values how many are new; `known` what was there before."""
+class Imported:
+    """Result of an import: `bench` is the new number, `metrics` counts new values; `known`: it was imported before."""
 
     what: str
     bench: int | None = None
@@ -82,8 +81,8 @@ class Taken:
     known: bool = False
 
 
-def take_in(conn: Connection, path: Path) -> Taken:
-    """Once: what is in the record already is named, and nothing changes."""
+def import_file(conn: Connection, path: Path) -> Imported:
+    """Imports a file once; a second import changes nothing."""
     try:
         body = read_any(path)
     except OSError as error:
@@ -93,50 +92,52 @@ def take_in(conn: Connection, path: Path) -> Taken:
     return _bench(conn, path, body)
 
 
-def _bench(conn: Connection, path: Path, body: Any) -> Taken:
+def _bench(conn: Connection, path: Path, body: Any) -> Imported:
     _refuse(path, misfit_in(body, _BENCH, "benchmark"))
     if body["ended_at"] is None:
-        raise BadInput(f"{path}: the benchmark is not finished", "export it again once it is")
+        raise BadInput(f"{path}: the benchmark is not finished", "export it again when it is finished")
     names = [one["name"] for one in body["plan"]["variants"]]
-    found = [_pair(path, one, names) for one in body["pair"]]
-    _refuse(path, _twice(found) or _no_moment(body["begun_at"]) or _no_moment(body["ended_at"]))
+    pairs = [_pair(path, one, names) for one in body["pair"]]
+    _refuse(path, _twice(pairs) or _bad_time(body["begun_at"]) or _bad_time(body["ended_at"]))
     key = measurements.fingerprint_key(body["fingerprint"])
     for one in benches.newest(conn, name=body["name"], limit=1_000_000):
         if (one.begun_at, one.fingerprint, one.command) == (body["begun_at"], key, body["command"]):
-            return Taken(one.name, one.id, known=True)
+            return Imported(one.name, one.id, known=True)
     number = benches.import_bench(
         conn,
         *(body["name"], body["plan"], body["command"], body["fingerprint"]),
-        *(body["begun_at"], body["ended_at"], found),
+        *(body["begun_at"], body["ended_at"], pairs),
     )
-    taken = benches.get(conn, number)
-    assert taken is not None
-    measurements.replace_of_bench(conn, number, as_measurements(conn, taken))
-    return Taken(taken.name, number)
+    imported = benches.get(conn, number)
+    assert imported is not None
+    measurements.replace_of_bench(conn, number, as_measurements(conn, imported))
+    return Imported(imported.name, number)
 
 
-def _pair(path: Path, told: Mapping[str, Any], names: list[str]) -> Pair:
-    if told["variant"] not in names[1:]:
-        raise BadInput(f"{path}: a pair is of {told['variant']!r:.60}, which its plan has not")
-    for one in (told["baseline"], told["measured"]):
+def _pair(path: Path, record: Mapping[str, Any], names: list[str]) -> Pair:
+    if record["variant"] not in names[1:]:
+        raise BadInput(
+            f"{path}: a pair has the variant {record['variant']!r:.60}, which the plan does not have"
+        )
+    for one in (record["baseline"], record["measured"]):
         if not one.get("trouble") and not {"seconds", "seconds_of", "memory_mib", "memory_of"} <= one.keys():
             raise BadInput(
-                f"{path}: a pair of {told['variant']!r:.60} says neither what it took nor what went wrong"
+                f"{path}: a pair of {record['variant']!r:.60} has neither measurements nor a failure reason"
             )
-    _refuse(path, _no_moment(told["at"]))
+    _refuse(path, _bad_time(record["at"]))
     return Pair(
-        *(told["round"], told["variant"], None, None, dict(told["baseline"]), dict(told["measured"])),
-        *(told["busy"], tuple(told["noted"]), told["at"]),
+        *(record["round"], record["variant"], None, None, dict(record["baseline"]), dict(record["measured"])),
+        *(record["busy"], tuple(record["noted"]), record["at"]),
     )
 
 
-def _metrics(conn: Connection, path: Path, body: list[Any]) -> Taken:
-    """Those of benchmarks come with the benchmark, when that is taken in; here they stand alone."""
+def _metrics(conn: Connection, path: Path, body: list[Any]) -> Imported:
+    """Single values; those of a benchmark come with the import of the benchmark."""
     _refuse(path, misfit_in(body, [_METRIC], "metrics"))
     here = {_identity(m) for m in measurements.page(conn)}
     new = []
     for one in body:
-        _refuse(path, _no_moment(one["at"]))
+        _refuse(path, _bad_time(one["at"]))
         m = Measurement(
             **{f.name: one.get(f.name) for f in fields(Measurement) if f.name not in ("run", "bench")}
         )
@@ -144,7 +145,7 @@ def _metrics(conn: Connection, path: Path, body: list[Any]) -> Taken:
             here.add(_identity(m))
             new.append(m)
     measurements.add_all(conn, new)
-    return Taken(f"{len(body):,} values", metrics=len(new), known=not new)
+    return Imported(f"{len(body):,} values", metrics=len(new), known=not new)
 
 
 def _identity(m: Measurement) -> tuple[Any, ...]:
@@ -153,17 +154,19 @@ def _identity(m: Measurement) -> tuple[Any, ...]:
 
 def _refuse(path: Path, trouble: str | None) -> None:
     if trouble:
-        raise BadInput(f"{path}: {trouble}", "`kgops bench export N --to json` writes what can be read here")
+        raise BadInput(
+            f"{path}: {trouble}", "only files from `kgops bench export N --to json` can be imported"
+        )
 
 
-def _twice(found: list[Pair]) -> str | None:
+def _twice(pairs: list[Pair]) -> str | None:
     seen: set[tuple[int, str]] = set()
-    for pair in found:
+    for pair in pairs:
         if (pair.round, pair.variant) in seen:
-            return f"round {pair.round} of {pair.variant!r:.60} stands there twice"
+            return f"round {pair.round} of {pair.variant!r:.60} appears twice"
         seen.add((pair.round, pair.variant))
     return None
 
 
-def _no_moment(at: float) -> str | None:
-    return None if is_moment(at) else f"no moment: {at!r}"
+def _bad_time(at: float) -> str | None:
+    return None if is_moment(at) else f"not a valid time: {at!r}"

@@ -1,4 +1,4 @@
-"""Looking through what was measured: what was asked, and what a thread found. All of this waits for a disk."""
+"""Queries for benchmarks and measured values, with sorting, filters and paging; reads the database, so it blocks."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from storage.errors import DatabaseMissing
 from storage.metric_query import Known, Metric
 
 if TYPE_CHECKING:
-    from kgops.experiments.result_detail import Told
+    from kgops.experiments.result_detail import Detail
 
-__all__ = ["BLOCK", "Answer", "Asked", "Looker"]
+__all__ = ["BLOCK", "MetricPage", "MetricQuery", "MetricReader"]
 
 BLOCK = 200
-_MACHINE = "on:"  # before the beginning of a fingerprint's key
+_MACHINE = "on:"  # prefix of a filter word with the beginning of a fingerprint's key
 
 
-class Asked(NamedTuple):
-    """What a person wants to see. `cursor` is the key of the row that it stays with, if any."""
+class MetricQuery(NamedTuple):
+    """Filter, sort order and page; `cursor` is the key of the row that the page follows, if any."""
 
-    single: bool = False  # values one by one, in place of benchmarks
+    single: bool = False  # single values instead of benchmarks
     text: str = ""
-    elsewhere: bool = False  # of other fingerprints, too
+    all_machines: bool = False  # include other fingerprints
     sort: str = "id"
     descending: bool = True
     look: int = 0
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
     @property
     def of(self) -> tuple[object, ...]:
-        """What decides which rows are shown, in which order."""
+        """The fields that determine which rows are shown, and their order."""
         return self[:6]
 
     @property
@@ -50,35 +50,35 @@ class Asked(NamedTuple):
 
     @property
     def machine(self) -> str | None:
-        """The beginning of the key of one that was asked for by name."""
+        """Beginning of the fingerprint key in an `on:` word, if there is one."""
         named = [word.removeprefix(_MACHINE) for word in self.text.split() if word.startswith(_MACHINE)]
         return named[-1] if named else None
 
     @property
     def beyond(self) -> bool:
-        """Whether values of other machines may be among what is shown."""
-        return self.elsewhere or self.machine is not None
+        """Whether values of other machines may be shown."""
+        return self.all_machines or self.machine is not None
 
 
-class Answer(NamedTuple):
-    """A moment: the keys of all rows shown, and some of the rows themselves."""
+class MetricPage(NamedTuple):
+    """A snapshot: the keys of all rows, and the rows of one page."""
 
-    asked: Asked
+    asked: MetricQuery
     keys: Sequence[Any] = ()
     rows: Mapping[Any, Entry | Metric] = {}
-    place: int | None = None  # of the cursor; None: where it was
+    place: int | None = None  # row of the cursor; None: unchanged
     first: int = 0
-    machine: str | None = None  # whose values are shown unless others were asked for
-    host: str | None = None  # what people call it
-    measured: int = 0  # of the rows: the others are claims that nobody has tested
-    elsewhere: int = 0  # entries of others
+    machine: str | None = None  # machine whose values are shown by default
+    host: str | None = None  # its host name
+    measured: int = 0  # number of measured rows; the others are untested claims
+    other_machines: int = 0  # number of entries of other machines
     anything: bool = False
-    complete: bool = True  # False: asked once more there will be more to see
+    complete: bool = True  # False: the next query returns more rows
     took_s: float = 0.0
 
 
-class Looker:
-    """One connection, used by one thread at a time."""
+class MetricReader:
+    """Reads pages and details over one connection, for one thread at a time."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -92,25 +92,25 @@ class Looker:
         self._benchmarks: list[Entry] | None = None
         self._known: Known | None = None
         self._orders: dict[tuple[object, ...], array[int]] = {}
-        self._before: Answer | None = None
+        self._before: MetricPage | None = None
 
-    def look(self, asked: Asked) -> Answer:
-        """Nothing at all before anything was measured."""
+    def look(self, query: MetricQuery) -> MetricPage:
+        """A page of rows; empty if there is no database."""
         with self._one_at_a_time, explained(self._home.database):
             conn = self._open()
             if conn is None:
-                return Answer(asked)
+                return MetricPage(query)
             begin = time.perf_counter()
             with matching.read_snapshot(conn):
-                self._take_note_of_changes(conn, asked)
-                answer = self._single(conn, asked) if asked.single else self._entries(conn, asked)
-            self._before = answer._replace(took_s=time.perf_counter() - begin)
+                self._take_note_of_changes(conn, query)
+                page = self._single(conn, query) if query.single else self._entries(conn, query)
+            self._before = page._replace(took_s=time.perf_counter() - begin)
             return self._before
 
-    def tell(self, one: Entry | Metric) -> Told | None:
-        """None where there is nothing to read from any more."""
+    def detail(self, one: Entry | Metric) -> Detail | None:
+        """Detail of a benchmark or value; None if the reader is closed."""
         from kgops.experiments import (
-            result_detail,  # with all that judges: a first paint does not wait for it
+            result_detail,  # imports all verdict code; a first paint does not wait for it
         )
 
         with self._one_at_a_time, explained(self._home.database):
@@ -118,8 +118,8 @@ class Looker:
             if conn is None:
                 return None
             if isinstance(one, Metric):
-                return result_detail.tell_metric(conn, one, self._machine)
-            return result_detail.tell(conn, one, self._machine)
+                return result_detail.metric_detail(conn, one, self._machine)
+            return result_detail.entry_detail(conn, one, self._machine)
 
     def close(self) -> None:
         with self._one_at_a_time:
@@ -136,11 +136,11 @@ class Looker:
                 return None
         return self._conn
 
-    def _take_note_of_changes(self, conn: Connection, asked: Asked) -> None:
-        """Only where somebody asked to look anew: a filter does not change what it looks through."""
-        if self._version is not None and asked.look == self._look:
+    def _take_note_of_changes(self, conn: Connection, query: MetricQuery) -> None:
+        """Rereads the database only for a new `look`: a filter does not change its contents."""
+        if self._version is not None and query.look == self._look:
             return
-        self._look, version = asked.look, matching.version(conn)
+        self._look, version = query.look, matching.version(conn)
         if version == self._version:
             return
         self._version, self._machine = version, metric_query.newest_machine(conn, platform.node())
@@ -152,63 +152,63 @@ class Looker:
 
     # --- benchmarks ---
 
-    def _entries(self, conn: Connection, asked: Asked) -> Answer:
-        """At first with what single commands measured recently: to know all of it takes longer."""
+    def _entries(self, conn: Connection, query: MetricQuery) -> MetricPage:
+        """The first page has only recent values of single commands, since reading all takes longer."""
         complete = self._before is not None
         if complete:
             self._known = self._known or metric_query.known(conn)
         commands = benchmark_list.of_commands(conn, self._known)
         everything = sorted((*(self._benchmarks or ()), *commands), key=lambda one: -one.at)
         ours = [one for one in everything if one.machine == self._machine]
-        candidates = everything if asked.beyond else ours
+        candidates = everything if query.beyond else ours
         if everything:
             candidates = [benchmark_list.overview(), *candidates, *benchmark_list.unmeasured(ours)]
-        shown = {one.key: one for one in candidates if _has(one, asked)}
+        shown = {one.key: one for one in candidates if _has(one, query)}
         keys = list(shown)
-        return Answer(
-            asked,
+        return MetricPage(
+            query,
             keys,
             shown,
-            _place(keys, asked, self._before),
+            _place(keys, query, self._before),
             machine=self._machine,
             host=self._host,
             measured=sum(one.machine is not None for one in shown.values()),
-            elsewhere=len(everything) - len(ours),
+            other_machines=len(everything) - len(ours),
             anything=bool(everything),
             complete=complete,
         )
 
     # --- values one by one ---
 
-    def _single(self, conn: Connection, asked: Asked) -> Answer:
+    def _single(self, conn: Connection, query: MetricQuery) -> MetricPage:
         before = self._before
-        if before is not None and before.asked.of == asked.of:
+        if before is not None and before.asked.of == query.of:
             keys, place = before.keys, None
         else:
-            keys = self._numbers(conn, asked)
-            place = _place(keys, asked, before)
-        around = asked.around if place is None else place
-        first = max(min(around - asked.size // 2, len(keys) - asked.size), 0)
-        rows = metric_query.of_numbers(conn, keys[first : first + asked.size])
+            keys = self._numbers(conn, query)
+            place = _place(keys, query, before)
+        around = query.around if place is None else place
+        first = max(min(around - query.size // 2, len(keys) - query.size), 0)
+        rows = metric_query.of_numbers(conn, keys[first : first + query.size])
         anything = bool(keys) or self._machine is not None
-        return Answer(
-            asked, keys, rows, place, first, self._machine, self._host, len(keys), anything=anything
+        return MetricPage(
+            query, keys, rows, place, first, self._machine, self._host, len(keys), anything=anything
         )
 
-    def _numbers(self, conn: Connection, asked: Asked) -> Sequence[int]:
-        ours = None if asked.beyond else self._machine
-        if not asked.words and asked.machine is None:
-            return self._order(conn, ours, asked)
+    def _numbers(self, conn: Connection, query: MetricQuery) -> Sequence[int]:
+        ours = None if query.beyond else self._machine
+        if not query.words and query.machine is None:
+            return self._order(conn, ours, query)
         self._known = self._known or metric_query.known(conn)
-        found = metric_query.with_words(self._known, asked.words, asked.machine or ours)
-        if asked.sort == "id":
-            return found[::-1] if asked.descending else found
-        return metric_query.in_order(self._order(conn, None, asked), found)
+        numbers = metric_query.with_words(self._known, query.words, query.machine or ours)
+        if query.sort == "id":
+            return numbers[::-1] if query.descending else numbers
+        return metric_query.in_order(self._order(conn, None, query), numbers)
 
-    def _order(self, conn: Connection, machine: str | None, asked: Asked) -> array[int]:
-        wanted = machine, *(by := (asked.sort, asked.descending))
+    def _order(self, conn: Connection, machine: str | None, query: MetricQuery) -> array[int]:
+        wanted = machine, *(by := (query.sort, query.descending))
         if wanted not in self._orders:
-            if asked.sort in metric_query.WORDS:
+            if query.sort in metric_query.WORDS:
                 self._known = self._known or metric_query.known(conn)
                 self._orders[wanted] = metric_query.ordered_by_words(self._known, machine, *by)
             else:
@@ -216,18 +216,18 @@ class Looker:
         return self._orders[wanted]
 
 
-def _has(entry: Entry, asked: Asked) -> bool:
+def _has(entry: Entry, query: MetricQuery) -> bool:
     inside = f"{entry.name} {entry.command}".lower()
-    return (entry.machine or "").startswith(asked.machine or "") and all(
-        word in inside for word in asked.words
+    return (entry.machine or "").startswith(query.machine or "") and all(
+        word in inside for word in query.words
     )
 
 
-def _place(keys: Sequence[Any], asked: Asked, before: Answer | None) -> int | None:
-    """The row that the cursor was on, where it is there still; else the first, if this is anything new."""
-    if asked.cursor is not None:
+def _place(keys: Sequence[Any], query: MetricQuery, before: MetricPage | None) -> int | None:
+    """The cursor's row if it still exists; else the first row if the selection changed."""
+    if query.cursor is not None:
         try:
-            return keys.index(asked.cursor)
+            return keys.index(query.cursor)
         except ValueError:
             return 0
-    return None if before is not None and before.asked.of == asked.of else 0
+    return None if before is not None and before.asked.of == query.of else 0

@@ -1,4 +1,4 @@
-"""Pairs of runs: their ratios, and how far those lie apart."""
+"""Ratios of paired runs, with median and quartiles."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from storage.benches import Pair
 __all__ = ["Quantity", "Spread", "ratios", "spread_of", "troubles"]
 
 Quantity = Literal["speed", "memory"]
-# No ratio says more than these; their inverses and logarithms are numbers, those of 0 and infinity are not.
+# Limits of a ratio, whose inverses and logarithms are finite.
 _LEAST, _MOST = 1e-300, 1e300
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median and quartiles of ratios: above 1 the variant is faster, or needs less."""
+    """Median and quartiles of ratios; above 1 the variant is faster or needs less memory."""
 
     median: float
     low: float
@@ -35,24 +35,24 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 
 def ratios(pairs: Iterable[Pair], quantity: Quantity) -> list[float]:
-    """Baseline over variant, pair by pair, where both have the value and it is of the same thing."""
-    found = []
+    """Baseline / variant for each pair in which both have a comparable value."""
+    values = []
     for pair in pairs:
         before, after = _metrics(pair, quantity)
         if before is not None and after is not None and before > 0 and after > 0:
-            found.append(min(max(before / after, _LEAST), _MOST))
-    return found
+            values.append(min(max(before / after, _LEAST), _MOST))
+    return values
 
 
 def troubles(pairs: Iterable[Pair]) -> list[str]:
-    """Why pairs have no ratio; each reason once."""
-    told = [
+    """Distinct reasons why pairs have no ratio."""
+    reasons = [
         f"{who}{one['trouble']}"
         for pair in pairs
         for who, one in (("the baseline: ", pair.baseline), ("", pair.measured))
         if one.get("trouble")
     ]
-    return list(dict.fromkeys(told))
+    return list(dict.fromkeys(reasons))
 
 
 def _metrics(pair: Pair, quantity: Quantity) -> tuple[float | None, float | None]:

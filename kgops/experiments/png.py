@@ -1,4 +1,4 @@
-"""A picture as PNG, by Pillow: it brings a font of its own, so that a server without any writes labels all the same."""
+"""Writes a picture as PNG with Pillow, whose built-in font works on servers without fonts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kgops.experiments.svg import Line, Picture, Point, Text
 
 __all__ = ["as_png"]
 
-ZOOM = 2  # pixels for each unit: sharp in print at half the size
-FINER = 3  # drawn so much larger and then made smaller, which smooths edges
+ZOOM = 2  # pixels per unit: sharp in print at half the size
+FINER = 3  # drawn larger by this factor and scaled down, for smooth edges
 _FONTS = {
     False: ("DejaVuSans.ttf", "LiberationSans-Regular.ttf", "Arial.ttf"),
     True: ("DejaVuSans-Bold.ttf", "LiberationSans-Bold.ttf", "Arial_Bold.ttf"),
@@ -29,7 +29,7 @@ def as_png(picture: Picture) -> bytes:
     except ImportError as error:
         raise Unavailable(
             "PNG needs Pillow, which is not installed",
-            "pip install 'kgops[png]', or --to svg, which needs nothing",
+            "pip install 'kgops[png]', or use --to svg",
         ) from error
     scale = ZOOM * FINER
     canvas: Any = Image.new("L", (picture.width * scale, picture.height * scale), 255)
@@ -39,8 +39,10 @@ def as_png(picture: Picture) -> bytes:
             _write(canvas, part, scale)
         elif isinstance(part, Line):
             thick = max(1, round(part.width * scale))
-            for piece in _dashes(part.points, part.dash):
-                draw.line([(x * scale, y * scale) for x, y in piece], _GREY[part.tone], thick, joint="curve")
+            for segment in _dashes(part.points, part.dash):
+                draw.line(
+                    [(x * scale, y * scale) for x, y in segment], _GREY[part.tone], thick, joint="curve"
+                )
         else:
             corners = [(x * scale, y * scale) for x, y in part.points]
             draw.polygon(corners, fill=_GREY[part.fill])
@@ -52,7 +54,7 @@ def as_png(picture: Picture) -> bytes:
 
 
 def _write(canvas: Any, part: Text, scale: int) -> None:
-    """Upwards it is drawn lying and then turned."""
+    """Draws text; vertical text is drawn horizontally and rotated."""
     from PIL import Image, ImageDraw
 
     font = _font(part.size * scale, part.bold)
@@ -71,7 +73,7 @@ def _write(canvas: Any, part: Text, scale: int) -> None:
 
 @cache
 def _font(size: int, bold: bool) -> Any:
-    """Of those that are often there, or else Pillow's own, which knows few letters beyond ASCII."""
+    """A common system font, or else Pillow's own, which has few letters beyond ASCII."""
     from PIL import ImageFont
 
     for name in _FONTS[bold]:
@@ -83,13 +85,13 @@ def _font(size: int, bold: bool) -> Any:
 
 
 def _dashes(points: Sequence[Point], dash: Sequence[float]) -> Iterator[list[Point]]:
-    """The pieces of a line that are drawn; a dash goes on around a corner."""
+    """The drawn segments of a dashed line; a dash continues around a corner."""
     if not dash:
         yield list(points)
         return
     lengths = cycle(dash)
     left, drawn = next(lengths), True
-    piece = [points[0]]
+    segment = [points[0]]
     for (x1, y1), (x2, y2) in pairwise(points):
         whole = math.hypot(x2 - x1, y2 - y1)
         done = 0.0
@@ -97,9 +99,9 @@ def _dashes(points: Sequence[Point], dash: Sequence[float]) -> Iterator[list[Poi
             done += left
             at = (x1 + (x2 - x1) * done / whole, y1 + (y2 - y1) * done / whole)
             if drawn:
-                yield [*piece, at]
-            piece, drawn, left = [at], not drawn, next(lengths)
+                yield [*segment, at]
+            segment, drawn, left = [at], not drawn, next(lengths)
         left -= whole - done
-        piece.append((x2, y2))
-    if drawn and len(piece) > 1:
-        yield piece
+        segment.append((x2, y2))
+    if drawn and len(segment) > 1:
+        yield segment

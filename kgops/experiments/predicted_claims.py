@@ -1,11 +1,11 @@
-"""Claims about memory that need a GPU, by kgops' own memory estimates for a T4: of its own code, not of theirs."""
+"""Memory claims that need a GPU, checked with kgops' memory estimates of its own code on a T4."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kgops.experiments.calculated_claims import Reckoned
+from kgops.experiments.calculated_claims import Calculation
 from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import read_job
@@ -18,27 +18,27 @@ from kgops.planning.train_sizes import train_shape
 
 __all__ = ["PREDICTED"]
 
-_GPU = "t4"  # of the GPUs that the documents name the least; the regression guide's own
+_GPU = "t4"  # the smallest GPU that the documents name, and the regression guide's
 _ENTITIES, _RELATIONS, _TRIPLES, _BATCH = 14_541, 237, 272_115, 256  # as FB15k-237
 _ANSWERS = Answers(100_000, 300_000, 3_000_000, 500)
-_SIDE = 256  # pixels: the regression guide states none
+_SIDE = 256  # pixels; the regression guide states no size
 _BASIS = "prediction"
 
 
-def _less(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Reckoned:
-    """How many times less the allocator hands out at the peak; a CUDA context is the same in both."""
+def _less(workload: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Calculation:
+    """Ratio of the allocator's peaks; the CUDA context cancels out."""
     a, b = (_estimate(workload, options).live / 2**20 for options in (before, after))
-    return Reckoned(a / b, f"{a:,.0f} over {b:,.0f} MiB, {_of(workload, after)}", _BASIS)
+    return Calculation(a / b, f"{a:,.0f} over {b:,.0f} MiB, {_of(workload, after)}", _BASIS)
 
 
-def _fits(workload: str, options: Mapping[str, Any]) -> Reckoned:
-    """What is asked for (`batch_size`) if it fits with kgops' margin, else 0."""
+def _fits(workload: str, options: Mapping[str, Any]) -> Calculation:
+    """The requested `batch_size` if it fits with kgops' margin, else 0."""
     gpu = known_by_short_name(_GPU)
     assert gpu is not None and gpu.usable_mib is not None
     need = need_mib(_estimate(workload, options))
     fits = need <= gpu.usable_mib
     working = f"needs {need:,.0f} of {gpu.usable_mib:,} MiB, {_of(workload, options)}"
-    return Reckoned(float(options["batch_size"]) if fits else 0.0, working, _BASIS)
+    return Calculation(float(options["batch_size"]) if fits else 0.0, working, _BASIS)
 
 
 def _of(workload: str, options: Mapping[str, Any]) -> str:
@@ -62,9 +62,9 @@ def _estimate(workload: str, options: Mapping[str, Any]) -> MemoryEstimate:
     counts = Counts(options.get("entities", _ENTITIES), _RELATIONS, _TRIPLES, tails=_ANSWERS, heads=_ANSWERS)
     options = {"batch_size": _BATCH, **options}
     job = read_job({"workload": "train", "train": {"dataset": "fb15k237"}, "options": options}, "a claim")
-    shape = train_shape(job, counts, facts)
-    assert shape is not None
-    return predict(shape, facts)
+    sizes = train_shape(job, counts, facts)
+    assert sizes is not None
+    return predict(sizes, facts)
 
 
-PREDICTED: dict[str, Callable[..., Reckoned]] = {"predicted_less": _less, "predicted_fits": _fits}
+PREDICTED: dict[str, Callable[..., Calculation]] = {"predicted_less": _less, "predicted_fits": _fits}

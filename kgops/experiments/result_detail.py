@@ -1,4 +1,4 @@
-"""One benchmark, or what one command measured, or one value: all that there is to say of it."""
+"""Details of one benchmark, of one command's values or of one value, for the benchmarks screen."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ from storage.claims import Claim
 from storage.database import Connection
 from storage.metric_query import Metric
 
-__all__ = ["Told", "tell", "tell_metric"]
+__all__ = ["Detail", "entry_detail", "metric_detail"]
 
 
-class Told(NamedTuple):
-    """One of them whole; what it does not have is empty."""
+class Detail(NamedTuple):
+    """Everything known about an entry; missing fields are empty."""
 
     name: str
     command: str
-    machine: str = ""  # in words
-    differs: tuple[str, ...] = ()  # its fingerprint from the one that is looked at
+    machine: str = ""  # its fingerprint in one line
+    differs: tuple[str, ...] = ()  # differences to the fingerprint in view
     state: str = ""
     first: Row | None = None  # the baseline
     judged: tuple[Judged, ...] = ()
     rows: tuple[Row, ...] = ()
-    claims: tuple[Claim, ...] = ()  # beside which nothing was measured
+    claims: tuple[Claim, ...] = ()  # claims without a measurement
     metrics: tuple[Metric, ...] = ()
-    curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by what was varied
-    overview: Overview | None = None  # what to do, and all claims
-    over_time: tuple[tuple[float, float], ...] = ()  # of a single value: when, and what came out
+    curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by varied option
+    overview: Overview | None = None  # recommendations and all claims
+    over_time: tuple[tuple[float, float], ...] = ()  # time and value of each measurement of a single value
 
 
-def tell(conn: Connection, entry: Entry, looked_at: str | None) -> Told:
-    """An entry whole; `looked_at` is the machine whose values are not foreign."""
+def entry_detail(conn: Connection, entry: Entry, looked_at: str | None) -> Detail:
+    """Detail of an entry; `looked_at` is the fingerprint key of the machine in view."""
     if entry.key == OVERVIEW:
-        return Told(entry.name, entry.command, overview=overview(conn, looked_at))
+        return Detail(entry.name, entry.command, overview=overview(conn, looked_at))
     if entry.machine is None:
         claims = tuple(one.claim for one in shipped() if one.table == entry.key)
-        nothing = "not measured on this machine: machine, versions and commit"
-        return Told(entry.name, entry.command, state=nothing, claims=claims)
-    told = Told(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
+        nothing = "not measured on this machine with these versions and this commit"
+        return Detail(entry.name, entry.command, state=nothing, claims=claims)
+    detail = Detail(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
     if not isinstance(entry.key, int):
-        return told._replace(metrics=tuple(metric_query.newest_of(conn, entry.command, entry.machine)))
+        return detail._replace(metrics=tuple(metric_query.newest_of(conn, entry.command, entry.machine)))
     bench = benches.get(conn, entry.key)
     if bench is None:
-        return told._replace(state="it is no longer in the record")
-    found = rows(conn, bench)
-    done, planned = len(benches.pairs(conn, bench.id)), bench.plan["rounds"] * (len(found) - 1)
+        return detail._replace(state="it is no longer in the record")
+    table = rows(conn, bench)
+    done, planned = len(benches.pairs(conn, bench.id)), bench.plan["rounds"] * (len(table) - 1)
     by_claim = bench.name.startswith(CLAIMS)
-    return told._replace(
+    return detail._replace(
         state="" if bench.ended_at else f"unfinished: {done} of {planned} pairs",
-        first=found[0],
+        first=table[0],
         judged=tuple(judge(conn, bench, shipped())) if by_claim else (),
-        rows=() if by_claim else tuple(found[1:]),
-        curves=tuple((axis, tuple(each)) for axis, each in curves_by_size(found, bench.plan).items() if each),
+        rows=() if by_claim else tuple(table[1:]),
+        curves=tuple((axis, tuple(each)) for axis, each in curves_by_size(table, bench.plan).items() if each),
     )
 
 
-def tell_metric(conn: Connection, metric: Metric, looked_at: str | None) -> Told:
-    """One value, with what came out whenever it was measured on that machine."""
-    return Told(
+def metric_detail(conn: Connection, metric: Metric, looked_at: str | None) -> Detail:
+    """Detail of one value, with its history on that machine."""
+    return Detail(
         metric.name,
         metric.command,
         *_machine(conn, metric.machine, looked_at),

@@ -1,4 +1,4 @@
-"""Cost against size: the curves of a benchmark that varies something by number."""
+"""Curves of time against a numeric option that a benchmark varied."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Curve:
     points: tuple[tuple[float, Spread], ...]
 
 
-def curves_by_size(found: Sequence[Row], plan: Mapping[str, Any]) -> dict[str, list[Curve]]:
-    """Seconds over each name that was varied, in its order; without curves where its values are no numbers."""
+def curves_by_size(rows: Sequence[Row], plan: Mapping[str, Any]) -> dict[str, list[Curve]]:
+    """Curves of seconds for each varied name; empty if its values are not numbers."""
     varied = {one["name"]: one.get("varied") or {} for one in plan["variants"]}
     axes = dict.fromkeys(name for setting in varied.values() for name in setting)
-    return {axis: list(_curves(axis, found, varied)) for axis in axes}
+    return {axis: list(_curves(axis, rows, varied)) for axis in axes}
 
 
-def _curves(axis: str, found: Sequence[Row], varied: Mapping[str, Mapping[str, Any]]) -> Iterator[Curve]:
-    """One for each combination of what else was varied, over the axis where its values are numbers."""
+def _curves(axis: str, rows: Sequence[Row], varied: Mapping[str, Mapping[str, Any]]) -> Iterator[Curve]:
+    """One curve over the axis for each combination of the other varied options."""
     groups: dict[str, list[tuple[float, Spread]]] = {}
-    for row in found:
+    for row in rows:
         setting = varied.get(row.variant, {})
         size = setting.get(axis)
         if row.seconds is None or isinstance(size, bool) or not isinstance(size, (int, float)):

@@ -1,4 +1,4 @@
-"""What the pairs of a benchmark come to: a row for each variant, and the measurements that are kept of them."""
+"""Summary of a benchmark's pairs: one row per variant, and the measurements to store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storage.measurements import Measurement
 
 __all__ = ["QUALITY", "Row", "as_measurements", "rows"]
 
-# Of the values of a result, what says how good it is, in the order of what a person would ask first.
+# Metrics of result quality, most important first.
 QUALITY = (
     *("test_mrr", "valid_mrr", "loss"),
     *("precision_largest_error", "precision_top50", "last_layers_largest_error", "last_layers_top50"),
@@ -27,8 +27,8 @@ QUALITY = (
 
 @dataclass(frozen=True)
 class Row:
-    """A variant beside the baseline. Ratios above 1: faster, or less memory. `unapplied` has options that were
-    asked for and not in effect, with the worker's reasons."""
+    """A variant against the baseline. Ratios above 1: faster, or less memory. `unapplied` has options that were
+    requested and not applied, with the worker's reasons."""
 
     variant: str
     baseline: str
@@ -38,7 +38,7 @@ class Row:
     seconds_of: str
     memory_mib: Spread | None
     memory_of: str
-    quality: dict[str, tuple[float | None, float | None]]  # the baseline's and the variant's, medians
+    quality: dict[str, tuple[float | None, float | None]]  # medians of the baseline and of the variant
     unapplied: dict[str, str]
     troubles: tuple[str, ...]
     busy: float | None
@@ -47,14 +47,14 @@ class Row:
 
 
 def rows(conn: Connection, bench: Bench) -> list[Row]:
-    """The baseline first, beside nothing."""
-    found = benches.pairs(conn, bench.id)
+    """The baseline's row first, then one row for each variant."""
+    pairs = benches.pairs(conn, bench.id)
     names = [one["name"] for one in bench.plan["variants"]]
     first, others = names[0], names[1:]
-    noise = noises(found, first)
+    noise = noises(pairs, first)
     return [
-        _baseline(first, found),
-        *(_row(name, first, [p for p in found if p.variant == name], noise) for name in others),
+        _baseline(first, pairs),
+        *(_row(name, first, [p for p in pairs if p.variant == name], noise) for name in others),
     ]
 
 
@@ -83,9 +83,9 @@ def _row(name: str, baseline: str, pairs: Sequence[Pair], noise: Noise) -> Row:
 
 
 def _baseline(name: str, pairs: Sequence[Pair]) -> Row:
-    """Each of its turns once, though several pairs may share it; a run may have several."""
-    turns = {(pair.round, pair.baseline_run): pair.baseline for pair in pairs}
-    measured = list(turns.values())
+    """Each trial of the baseline counts once, though several pairs may share it."""
+    trials = {(pair.round, pair.baseline_run): pair.baseline for pair in pairs}
+    measured = list(trials.values())
     return Row(
         name,
         name,
@@ -109,13 +109,13 @@ def _absolute(measured: Iterable[dict[str, Any]], key: str) -> tuple[Spread | No
 
 
 def _quality(pairs: Sequence[Pair]) -> dict[str, tuple[float | None, float | None]]:
-    found = {}
+    medians = {}
     for name in QUALITY:
         before = _middle([pair.baseline for pair in pairs], name)
         after = _middle([pair.measured for pair in pairs], name)
         if before is not None or after is not None:
-            found[name] = (before, after)
-    return found
+            medians[name] = (before, after)
+    return medians
 
 
 def _middle(measured: Iterable[dict[str, Any]], name: str) -> float | None:
@@ -125,19 +125,19 @@ def _middle(measured: Iterable[dict[str, Any]], name: str) -> float | None:
 
 
 def _unapplied(pairs: Sequence[Pair]) -> dict[str, str]:
-    """Of options that the variant asked for otherwise than the baseline did: those not in effect, and why."""
-    found = {}
+    """Options that differ from the baseline's and were not applied, with the reasons."""
+    reasons = {}
     for pair in pairs:
         before = pair.baseline.get("options") or {}
         for name, option in (pair.measured.get("options") or {}).items():
-            asked = option["asked"]
+            requested = option["asked"]
             if (
-                asked != (before.get(name) or {}).get("asked")
-                and asked != option["applied"]
-                and asked != "auto"
+                requested != (before.get(name) or {}).get("asked")
+                and requested != option["applied"]
+                and requested != "auto"
             ):
-                found[name] = option["why"] or f"{option['applied']} in effect"
-    return found
+                reasons[name] = option["why"] or f"{option['applied']} applied"
+    return reasons
 
 
 def _busy(pairs: Sequence[Pair]) -> float | None:
@@ -147,7 +147,7 @@ def _busy(pairs: Sequence[Pair]) -> float | None:
 
 def as_measurements(conn: Connection, bench: Bench) -> list[Measurement]:
     machine = measurements.fingerprint(conn, bench.fingerprint)
-    found = []
+    values = []
     for row in rows(conn, bench):
         for name, spread, unit, against in (
             ("speed", row.speed, "×", row.baseline),
@@ -156,10 +156,10 @@ def as_measurements(conn: Connection, bench: Bench) -> list[Measurement]:
             ("memory_mib", row.memory_mib, "MiB", None),
         ):
             if spread is not None:
-                found.append(
+                values.append(
                     _measurement(bench, machine, f"{bench.name}: {name}", row.variant, against, spread, unit)
                 )
-    return found
+    return values
 
 
 def _measurement(

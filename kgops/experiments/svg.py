@@ -1,4 +1,4 @@
-"""A picture of lines, shapes and text in black, white and grey, and how it is written as SVG."""
+"""Black-and-white pictures of lines, shapes and text, written as SVG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FONT = "font-family='Helvetica, Arial, sans-serif'"
 
 @dataclass(frozen=True)
 class Line:
-    """Through all points; `dash` has the lengths of what is drawn and left out, in turn."""
+    """A line through all points; `dash` alternates lengths of dashes and gaps."""
 
     points: Sequence[Point]
     tone: Tone = "black"
@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Shape:
-    """Closed, with a black outline."""
+    """A closed polygon with a black outline."""
 
     points: Sequence[Point]
     fill: Tone
@@ -35,7 +35,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Text:
-    """`at` is where its baseline begins, has its middle or ends."""
+    """`at` is the start, middle or end of its baseline, by `anchor`."""
 
     at: Point
     text: str
@@ -54,7 +54,7 @@ class Picture:
 
 
 def mark(number: int, at: Point, *, filled: bool) -> list[Line | Shape | Text]:
-    """Of the variant or curve with this number; shapes repeat after eight, and then a number stands beside them."""
+    """Mark of the variant or curve with this number; shapes repeat after eight, with a number beside them."""
     x, y = at
     shape = Shape([(x + a, y + b) for a, b in _SHAPES[number % len(_SHAPES)]], "black" if filled else "white")
     again = number // len(_SHAPES)
@@ -89,13 +89,13 @@ def _svg(part: Line | Shape | Text) -> str:
 
 
 def _safe(text: str) -> str:
-    """As XML has it: without the characters it knows no way to write."""
+    """Text escaped for XML, without characters that XML cannot represent."""
     return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
 
 
 def _around(corners: int, radius: float) -> list[Point]:
-    turns = [2 * math.pi * i / corners for i in range(corners)]
-    return [(radius * math.cos(turn), radius * math.sin(turn)) for turn in turns]
+    angles = [2 * math.pi * i / corners for i in range(corners)]
+    return [(radius * math.cos(angle), radius * math.sin(angle)) for angle in angles]
 
 
 # Outlines of marks around 0, 0: circle, square, triangle, diamond, triangle down, cross, star, hexagon.

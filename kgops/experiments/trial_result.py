@@ -1,4 +1,4 @@
-"""What one run of a benchmark measured: time, memory and how good its result is, each with what it is of."""
+"""Result of one benchmark run: time, memory and quality, each with a description of the measured quantity."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from storage.runs import Run
 
 __all__ = ["SECONDS", "read_run"]
 
-SECONDS = "bench_s"  # a value: what a command that measures itself says of its own work
-PEAK = "bench_peak_mib"  # the same of its memory
+SECONDS = "bench_s"  # metric with which a command reports its own time
+PEAK = "bench_peak_mib"  # metric with which a command reports its own memory
 PEAK_OF = "live bytes of torch's CPU allocator, at their peak"
 
 
 def read_run(conn: Connection, run: Run) -> dict[str, Any]:
-    """Plain data, as a pair keeps it. `trouble` says why a run has nothing to compare."""
-    metrics = {**_told_by_a_command(conn, run.id), **reports.metrics(conn, run.id)}
+    """JSON data as a pair stores it. `trouble` is the reason why a run cannot be compared."""
+    metrics = {**_command_metrics(conn, run.id), **reports.metrics(conn, run.id)}
     options = {
         option.name: {"asked": option.requested, "applied": option.applied, "why": option.reason}
         for option in reports.options(conn, run.id)
@@ -40,32 +40,32 @@ def read_run(conn: Connection, run: Run) -> dict[str, Any]:
     }
 
 
-def _told_by_a_command(conn: Connection, run: int) -> dict[str, float]:
-    """A command's exit code is its result, and the record takes no values from it; here its events are heard too."""
-    found: dict[str, float] = {}
+def _command_metrics(conn: Connection, run: int) -> dict[str, float]:
+    """Metrics in the result events of an exec run, which the database does not store as metrics."""
+    metrics: dict[str, float] = {}
     for event in reports.events(conn, run, kinds=(events.RESULT,)):
-        told = event.body.get("metrics") or {}
-        found |= {name: float(value) for name, value in told.items() if events.is_metric(value)}
-    return found
+        values = event.body.get("metrics") or {}
+        metrics |= {name: float(value) for name, value in values.items() if events.is_metric(value)}
+    return metrics
 
 
 def _trouble(run: Run) -> str | None:
     if run.state != "succeeded":
         return run.reason or run.state.replace("_", " ")
     if run.attempts > 1:
-        return f"needed {run.attempts} attempts: it did not end as it was asked for"
+        return f"needed {run.attempts} attempts: it did not end with the requested options"
     return None
 
 
 def _seconds(
     conn: Connection, run: Run, metrics: dict[str, float], took: float | None
 ) -> tuple[float | None, str]:
-    """The work itself where the run tells of it, without what starting Python costs."""
+    """Seconds of the work itself if the run reports it, without Python's start."""
     if SECONDS in metrics:
         return metrics[SECONDS], "as the command measured itself"
     epochs = [p.value for p in series.points(conn, run.id, "epoch_seconds") if p.value is not None]
     if epochs:
-        # Without the first, which warms up, where there are others.
+        # Without the first epoch, which warms up, if there are others.
         return median(epochs[1:] or epochs), "an epoch"
     if "tracin_s" in metrics:
         return metrics["tracin_s"], "tracing"
@@ -84,7 +84,7 @@ def _memory(conn: Connection, run: Run, metrics: dict[str, float]) -> tuple[floa
 
 
 def _last_points(conn: Connection, run: int) -> dict[str, float]:
-    """The end of each curve that says something of the result."""
+    """Last value of each quality curve."""
     wanted = ("loss", "valid_mrr", "test_mrr")
     return {
         one.name: one.last_value

@@ -1,4 +1,4 @@
-"""A matrix over a job: every combination of the values that are to be varied, the first of each as the baseline."""
+"""Variants of a job for `--vary`: every combination of the given values; the first one is the baseline."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ Axis = tuple[str, tuple[Any, ...]]
 
 
 def read_axis(text: str) -> Axis:
-    """`batch_size=256,512` as a name and its values."""
-    name, sign, values = text.partition("=")
-    if not sign or not name.strip() or not values.strip():
+    """Parses `batch_size=256,512` into a name and its values."""
+    name, sign, text_of_values = text.partition("=")
+    if not sign or not name.strip() or not text_of_values.strip():
         raise Usage(f"--vary {text!r:.60} has no values", "write  --vary batch_size=256,512")
-    found = tuple(_value(word.strip()) for word in values.split(","))
-    if len({repr(one) for one in found}) < len(found):
+    values = tuple(_value(word.strip()) for word in text_of_values.split(","))
+    if len({repr(one) for one in values}) < len(values):
         raise Usage(f"--vary {text!r:.60} has a value twice")
-    return name.strip(), found
+    return name.strip(), values
 
 
 def combinations(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
-    """By name, such as `batch_size=256 precision=fp32`; the first is what the others are held against."""
+    """Settings by name, such as `batch_size=256 precision=fp32`; the first one is the baseline."""
     names = [name for name, _ in axes]
     if not axes or len(set(names)) < len(names):
         raise Usage("nothing is varied" if not axes else "a name is varied twice", "give --vary NAME=A,B")
-    many = math.prod(len(values) for _, values in axes)  # counted first: it grows with the power of the axes
-    if not 2 <= many <= MOST:
-        raise Usage(f"the matrix has {many:,} variants", f"vary something, up to {MOST} in all")
+    count = math.prod(
+        len(values) for _, values in axes
+    )  # counted before they are built: it grows exponentially
+    if not 2 <= count <= MOST:
+        raise Usage(f"the matrix has {count:,} variants", f"vary something, up to {MOST} in all")
     settings = [
         dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))
     ]
@@ -48,7 +50,7 @@ def combinations(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
 
 
 def variants(job: Job, axes: Sequence[Axis]) -> dict[str, Job]:
-    """The job in each of them."""
+    """The job with each combination of settings."""
     return {name: _changed(job, setting, name) for name, setting in combinations(axes).items()}
 
 
@@ -66,7 +68,7 @@ def _changed(job: Job, setting: dict[str, Any], name: str) -> Job:
 
 
 def _set(table: dict[str, Any], job: Job, key: str, value: Any) -> None:
-    """An option, a setting of the workload, one of a table within it (`train.seed`), or a command's placeholder."""
+    """Sets an option, a key of the workload, a key of its table (`train.seed`), or a command's placeholder."""
     settings = table[job.workload]
     if job.workload == "exec":
         used = {name for part in settings["command"] for name in FIELD.findall(part)}
@@ -84,18 +86,18 @@ def _set(table: dict[str, Any], job: Job, key: str, value: Any) -> None:
         settings[key] = value
     else:
         offered = dict.fromkeys((*OPTIONS, *sorted(known)))
-        raise Usage(f"{joined(job.workload, key)}: nothing that can be varied{nearest(key, offered)}")
+        raise Usage(f"{joined(job.workload, key)}: cannot be varied{nearest(key, offered)}")
 
 
 def _value(word: str) -> Any:
-    """As TOML reads it; what TOML does not know is text."""
+    """The word as a TOML value, or as text if it is not one."""
     try:
-        found = toml.loads(f"x = {word}")
+        table = toml.loads(f"x = {word}")
     except ValueError:
         return word
-    return word if len(found) > 1 or unreadable(found) or unwritable(found) else found["x"]
+    return word if len(table) > 1 or unreadable(table) or unwritable(table) else table["x"]
 
 
 def word_of(value: Any) -> str:
-    """As it is written after `--vary`."""
+    """A value as written after `--vary`."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""What may be said of an option, from the ratios of its pairs: one rule and one set of words, wherever it is said."""
+"""Verdicts on options and claims from the ratios of paired runs: one rule and one set of words for all pages."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = [
     "within",
 ]
 
-# Of a claim; of an option; of what options are held against, and of it beside itself; of any of them.
+# Of a claim; of an option; of the baseline and of the control; of any of them.
 Verdict = Literal[
     "confirmed",
     "smaller",
     "larger",
     "refuted",
-    "applied",
+    "effective",
     "no effect",
     "harmful",
     "baseline",
@@ -45,107 +45,109 @@ Verdict = Literal[
     "cannot be tested here",
 ]
 WORDS: tuple[Verdict, ...] = get_args(Verdict)
-Noise = Mapping[Quantity, float]  # how far from 1 the baseline beside itself was
+Noise = Mapping[Quantity, float]  # deviation of the control from 1
 
-NOTHING = 0.05  # less than a twentieth is no effect, however sure it is
-FEWEST = 3  # pairs; quartiles of fewer say nothing
-APART = 2.0  # upper over lower quartile: beyond it the machine was not quiet enough to say anything
-ABOUT = 0.1  # what a claim with “about” may be off by
+NOTHING = 0.05  # a smaller deviation is no effect, however certain
+FEWEST = 3  # pairs; fewer give no useful quartiles
+APART = 2.0  # upper / lower quartile; above it the machine was too noisy for a verdict
+ABOUT = 0.1  # tolerance of a claim with “about”
 RULE = (
-    f"An option has an effect where the whole interquartile range of its ratios lies beyond {NOTHING:.0%} of 1 and, "
-    "where the baseline also ran beside itself (“… again”), beyond the range of that, too: effective above, harmful "
-    "below, else no effect. Beside a claim an effect is confirmed if the median is inside or beyond what was claimed, "
-    "else smaller; a cost is confirmed inside what was claimed, else smaller or larger. A bound or an amount is "
-    f"confirmed if the value is within it, as far as its digits go (“about” allows {ABOUT:.0%}), else refuted. What "
-    f"was called impossible and ran is refuted. Where the range spans 1 and its ends differ by more than a factor of "
-    f"{APART:g}, or there are fewer than {FEWEST} pairs, it cannot be tested here. The baseline beside itself has no "
-    f"option: the machine was steady where that range lies within {NOTHING:.0%} of 1, else unsteady, by what is said."
+    "A benchmark compares each variant with its baseline, pair by pair; the control (“… again”) is a "
+    "second run of the baseline. An option is effective if the interquartile range (IQR) of its ratios "
+    f"lies above 1, harmful if it lies below 1, in both cases by more than {NOTHING:.0%} and more than the "
+    "control's deviation; otherwise it has no effect. A claimed effect is confirmed if the median reaches "
+    "the claimed range, else smaller. A claimed cost is confirmed if the median lies in the claimed "
+    "range, else smaller or larger. A claimed bound or amount is confirmed if the value meets it to the "
+    f"claimed digits (“about” allows {ABOUT:.0%}), else refuted. A variant that runs although it was "
+    f"claimed to be impossible refutes the claim. An option cannot be tested here with fewer than {FEWEST} "
+    f"pairs, or if its IQR spans 1 and the ends differ by more than a factor of {APART:g}. The control "
+    f"shows the machine's noise: steady if its IQR lies within {NOTHING:.0%} of 1, else unsteady."
 )
 
 
 def is_control(variant: str, baseline: str) -> bool:
-    """Whether it is the baseline once more, which tells how steady the machine was."""
+    """Whether the variant is the control: the baseline run again, which shows the machine's noise."""
     return variant == f"{baseline} again"
 
 
 def noise_of(control: Spread | None) -> float:
-    """How far from 1 nothing is: by the rule, or by what the baseline beside itself has shown."""
+    """Deviation from 1 that counts as no effect: the rule's minimum, or the control's deviation if larger."""
     return NOTHING if control is None else max(NOTHING, _off(control))
 
 
 def noises(pairs: Sequence[Pair], baseline: str) -> Noise:
-    """Of all pairs of a benchmark, by those of the control, if it has one."""
+    """Noise of speed and memory, from the control's pairs if there are any."""
     controls = [pair for pair in pairs if is_control(pair.variant, baseline)]
     quantities: tuple[Quantity, ...] = ("speed", "memory")
     return {quantity: noise_of(spread_of(ratios(controls, quantity))) for quantity in quantities}
 
 
 def steadiness(speed: Spread | None, memory: Spread | None) -> tuple[Verdict, str]:
-    """Of the baseline beside itself: what differs is the machine's doing, and no option's."""
+    """Verdict on the control, whose differences come from the machine."""
     enough = _enough(speed)
     if speed is None or enough is not None:
         return "cannot be tested here", enough or ""
-    why = f"off by up to {_off(speed):.0%}" if _off(speed) > NOTHING else ""
+    why = f"differs by up to {_off(speed):.0%}" if _off(speed) > NOTHING else ""
     if memory is not None and _off(memory) > NOTHING:
-        why = "; ".join(filter(None, (why, f"memory off by up to {_off(memory):.0%}")))
+        why = "; ".join(filter(None, (why, f"memory differs by up to {_off(memory):.0%}")))
     return "unsteady" if why else "steady", why
 
 
-def effect_of(found: Spread | None, noise: float = NOTHING) -> tuple[Verdict, str]:
-    """Without a claim: effective, no effect or harmful, by the rule, and the reason."""
-    enough = _enough(found)
-    if found is None or enough is not None:
+def effect_of(ratio: Spread | None, noise: float = NOTHING) -> tuple[Verdict, str]:
+    """Verdict without a claim (effective, no effect or harmful), and the reason."""
+    enough = _enough(ratio)
+    if ratio is None or enough is not None:
         return "cannot be tested here", enough or ""
-    if found.low > 1 + noise:
-        return "applied", ""
-    if found.high < 1 / (1 + noise):
+    if ratio.low > 1 + noise:
+        return "effective", ""
+    if ratio.high < 1 / (1 + noise):
         return "harmful", ""
-    if found.low < 1 < found.high and found.high > APART * found.low:
-        return "cannot be tested here", f"quartiles from {found.low:.2f} to {found.high:.2f}"
-    beyond = found.low > 1 + NOTHING or found.high < 1 / (1 + NOTHING)
-    return "no effect", f"the baseline beside itself is off by up to {noise:.0%}" if beyond else ""
+    if ratio.low < 1 < ratio.high and ratio.high > APART * ratio.low:
+        return "cannot be tested here", f"quartiles from {ratio.low:.2f} to {ratio.high:.2f}"
+    beyond = ratio.low > 1 + NOTHING or ratio.high < 1 / (1 + NOTHING)
+    return "no effect", f"the control differs by up to {noise:.0%}" if beyond else ""
 
 
 def of_both(speed: Spread | None, memory: Spread | None, noise: Noise) -> tuple[Verdict, str]:
-    """The effect on time, and a word where that on memory is another: an option may buy one with the other."""
+    """Verdict on time, with the verdict on memory as reason if it differs."""
     verdict, why = effect_of(speed, noise["speed"])
     other, _ = effect_of(memory, noise["memory"])
     if verdict == "cannot be tested here" or other in (verdict, "cannot be tested here"):
         return verdict, why
-    return verdict, "; ".join(filter(None, (why, f"of memory: {other}")))
+    return verdict, "; ".join(filter(None, (why, f"memory: {other}")))
 
 
 def against_claim(
-    found: Spread | None, low: float | None, noise: float = NOTHING, high: float | None = None
+    ratio: Spread | None, low: float | None, noise: float = NOTHING, high: float | None = None
 ) -> tuple[Verdict, str]:
-    """The same beside a claim of `low` times, to `high` where it has a top."""
-    verdict, why = effect_of(found, noise)
-    if verdict != "applied" or found is None or low is None:
+    """Verdict on a ratio against a claimed gain of `low` times, up to `high` if given."""
+    verdict, why = effect_of(ratio, noise)
+    if verdict != "effective" or ratio is None or low is None:
         return verdict, why
-    if found.median < low:
+    if ratio.median < low:
         return "smaller", ""
-    return "confirmed", "more than claimed" if high is not None and found.median > high else ""
+    return "confirmed", "more than claimed" if high is not None and ratio.median > high else ""
 
 
-def against_cost(found: Spread | None, low: float, high: float) -> tuple[Verdict, str]:
-    """Beside a claimed slowdown, of a ratio of speeds from `low` to `high`, both below 1."""
-    verdict, why = effect_of(found)
-    if verdict == "cannot be tested here" or found is None:
+def against_cost(ratio: Spread | None, low: float, high: float) -> tuple[Verdict, str]:
+    """Verdict on a ratio of speeds against a claimed slowdown from `low` to `high`, both below 1."""
+    verdict, why = effect_of(ratio)
+    if verdict == "cannot be tested here" or ratio is None:
         return verdict, why
-    if found.median > high:
+    if ratio.median > high:
         return "smaller", "it costs less than claimed"
-    return ("confirmed", "") if found.median >= low else ("larger", "it costs more than claimed")
+    return ("confirmed", "") if ratio.median >= low else ("larger", "it costs more than claimed")
 
 
 def of_gain(value: float, low: float, high: float | None = None) -> tuple[Verdict, str]:
-    """A single factor beside a claimed one."""
+    """Verdict on a single factor against a claimed gain."""
     return against_claim(Spread(value, value, value, FEWEST), low, high=high)
 
 
 def within(
     value: float, low: float | None, high: float | None, *, about: bool = False
 ) -> tuple[Verdict, str]:
-    """An amount beside the claimed one: it is met if it lies inside, as far as the claim's digits go."""
+    """Verdict on an amount against a claimed range, to the precision of the claim's digits."""
     below = low is not None and value < low - _slack(low, about)
     above = high is not None and value > high + _slack(high, about)
     if below or above:
@@ -154,22 +156,22 @@ def within(
 
 
 def inside(value: float, at_least: float | None, at_most: float | None) -> tuple[Verdict, str]:
-    """A value beside a bound, which it has to keep exactly."""
+    """Verdict on a value against an exact bound."""
     if (at_least is not None and value < at_least) or (at_most is not None and value > at_most):
         return "refuted", ""
     return "confirmed", ""
 
 
 def shown(verdict: str, why: str) -> str:
-    """As every table has it."""
+    """Verdict and reason as all tables show them."""
     return f"{verdict} ({why})" if why else verdict
 
 
-def _enough(found: Spread | None) -> str | None:
-    """Why nothing can be said of it."""
-    if found is None:
+def _enough(ratio: Spread | None) -> str | None:
+    """Reason why there are not enough data for a verdict, or None."""
+    if ratio is None:
         return "no pair has this value"
-    return f"{found.n} of at least {FEWEST} pairs" if found.n < FEWEST else None
+    return f"{ratio.n} of at least {FEWEST} pairs" if ratio.n < FEWEST else None
 
 
 def _off(control: Spread) -> float:
@@ -177,7 +179,7 @@ def _off(control: Spread) -> float:
 
 
 def _slack(claimed: float, about: bool) -> float:
-    """Half of the last digit that was written down, or a share of the whole."""
+    """Half of the claim's last digit, or a tenth of the value with “about”."""
     if about:
         return ABOUT * abs(claimed)
     return 0.5 * 10.0 ** int(Decimal(repr(claimed)).as_tuple().exponent)

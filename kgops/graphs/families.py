@@ -1,8 +1,8 @@
-"""Few paths that stand for all: for every vertex the ways from a root, as sets of inner vertices.
+"""Representative families of paths from a root to every vertex, as sets of inner vertices.
 
-Whether some path of a given length avoids a few vertices can be told from a small *representative family*
+Whether some path of a given length avoids a few vertices follows from a small *representative family*
 of them (Monien 1985): pick any path; for each of its inner vertices pick one that avoids it; and so on, as
-deep as there are vertices to avoid. Whatever avoids those vertices among all paths, one of these does too.
+deep as there are vertices to avoid. If any path avoids those vertices, a path of the family does too.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ def representatives(
     The root and the other end are not among the `arcs` (from, to), which are sorted by where they lead. A
     family of length n keeps what can avoid `avoid` - n vertices; it is made where `wanted[n - 1]` says so.
     """
-    one = Families(np.empty((size, 1, 0), dtype=np.int64), np.zeros((size, 1), dtype=np.bool_))
-    one.filled[first, 0] = wanted[0][first]
-    found = [one]
+    direct = Families(np.empty((size, 1, 0), dtype=np.int64), np.zeros((size, 1), dtype=np.bool_))
+    direct.filled[first, 0] = wanted[0][first]
+    families = [direct]
     sources, targets = arcs
     for length, here in enumerate(wanted[1:], 2):
-        used = here[targets] & np.asarray(found[-1].filled.any(axis=1))[sources]
-        found.append(_longer(found[-1], size, sources[used], targets[used], avoid - length))
-    return found
+        used = here[targets] & np.asarray(families[-1].filled.any(axis=1))[sources]
+        families.append(_longer(families[-1], size, sources[used], targets[used], avoid - length))
+    return families
 
 
 def _longer(before: Families, size: int, sources: Ints, targets: Ints, avoid: int) -> Families:
     """The families of paths one edge longer, along arcs sorted by their targets."""
     arcs = np.bincount(targets, minlength=size)
     rank = np.arange(len(targets)) - (np.cumsum(arcs) - arcs)[targets]
-    # Paths over a few neighbours mostly avoid whatever has to be: a family is complete if no pick failed,
-    # wherever its members come from. Only where one did are all neighbours looked at.
+    # Paths over a few neighbours mostly avoid the given vertices. A family is complete if no pick failed, from
+    # whichever neighbours it comes. All neighbours are searched only where a pick failed.
     few = avoid + _SPARE
     at, paths, failed = _family(before, size, sources[rank < few], targets[rank < few], avoid)
     doubtful = failed & (arcs > few)
@@ -66,39 +66,39 @@ def _longer(before: Families, size: int, sources: Ints, targets: Ints, avoid: in
 def _family(
     before: Families, size: int, sources: Ints, targets: Ints, avoid: int
 ) -> tuple[Ints, Ints, Bools]:
-    """Members of families: the vertex they are at and what they hold; and where not every pick found one."""
+    """Members of families: their end vertex and inner vertices; and the vertices where a pick failed."""
     arc, slot = np.nonzero(before.filled[sources])
     source, target = sources[arc], targets[arc]
     inner = before.sets[source, slot]
     simple = (inner != target[:, None]).all(axis=1)
     at, paths = target[simple], np.column_stack([inner[simple], source[simple]])
     failed = np.zeros(size, dtype=np.bool_)
-    picked = _pick(at, paths, np.arange(len(at)), np.arange(size), avoid, failed)
-    chosen = np.unique(np.concatenate(picked))
+    picks = _pick(at, paths, np.arange(len(at)), np.arange(size), avoid, failed)
+    chosen = np.unique(np.concatenate(picks))
     return at[chosen], paths[chosen], failed
 
 
-def _pick(at: Ints, paths: Ints, left: Ints, asked: Ints, depth: int, failed: Bools) -> list[Ints]:
-    """For every vertex the first path among `left`; then, for each of its vertices, of those without it.
+def _pick(at: Ints, paths: Ints, remaining: Ints, queried: Ints, depth: int, failed: Bools) -> list[Ints]:
+    """For every vertex the first path among `remaining`; then, for each of its vertices, of those without it.
 
-    What was `asked` and has none is marked as failed: nothing there avoids all that is barred so far.
+    A vertex in `queried` without a path is marked as failed: no path to it avoids the vertices excluded so far.
     """
-    there = at[left]
-    begins = np.ones(len(left), dtype=np.bool_)
+    there = at[remaining]
+    begins = np.ones(len(remaining), dtype=np.bool_)
     begins[1:] = there[1:] != there[:-1]
-    found, first = there[begins], left[begins]
+    reached, first = there[begins], remaining[begins]
     missing = np.zeros(len(failed), dtype=np.bool_)
-    missing[asked] = True
-    missing[found] = False
+    missing[queried] = True
+    missing[reached] = False
     failed |= missing
-    picked = [first]
-    if depth <= 0 or not len(found):
-        return picked
-    members = np.repeat(first, np.diff(np.append(np.flatnonzero(begins), len(left))))
+    picks = [first]
+    if depth <= 0 or not len(reached):
+        return picks
+    members = np.repeat(first, np.diff(np.append(np.flatnonzero(begins), len(remaining))))
     for column in range(paths.shape[1]):
-        spared = (paths[left] != paths[members, column, None]).all(axis=1)
-        picked += _pick(at, paths, left[spared], found, depth - 1, failed)
-    return picked
+        spared = (paths[remaining] != paths[members, column, None]).all(axis=1)
+        picks += _pick(at, paths, remaining[spared], reached, depth - 1, failed)
+    return picks
 
 
 def _packed(size: int, at: Ints, paths: Ints) -> Families:

@@ -1,6 +1,6 @@
 """Training triples near a test triple: by hops, by degree and by simple paths between its entities.
 
-The graph is undirected and built once; relations and repeated edges do not matter to it.
+The graph is undirected and built once; it ignores relations and repeated edges.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["Neighbourhood", "NeighbourhoodFilter"]
 
 @dataclass(frozen=True)
 class NeighbourhoodFilter:
-    """What stays of the training triples for one test triple.
+    """Filter of the training triples for one test triple.
 
     An edge is *within the hops* if each of its ends is at most `n_hops` from the test head and from the
     test tail; these two count as within, however far apart, unless `strict_hop_constraint`. Of those,
-    an edge stays that touches the test head or tail (`preserve_test_edges`) or has an end with at least
-    `min_degree` (distinct neighbours). `path_filtering` asks besides that it lies on a simple path from
+    the filter keeps edges that touch the test head or tail (`preserve_test_edges`) or have an end with at least
+    `min_degree` (distinct neighbours). `path_filtering` also requires a simple path through the edge from
     head to tail of at most `max_total_path_length` edges (None: 2 · n_hops); `strict_path_filtering`
-    asks for that and the hops alone.
+    requires only that path and the hops.
     """
 
     n_hops: int = 2
@@ -55,7 +55,7 @@ class NeighbourhoodFilter:
 
 
 class Neighbourhood:
-    """The training graph, ready for any number of queries."""
+    """The training graph, prepared for many queries."""
 
     def __init__(self, triples: torch.Tensor, num_entities: int) -> None:
         self.num_entities = num_entities
@@ -75,7 +75,7 @@ class Neighbourhood:
         )
 
     def select(self, head: int, tail: int, how: NeighbourhoodFilter) -> torch.Tensor:
-        """Rows of the training triples that stay for the test triple (head, ·, tail), ascending."""
+        """Rows of the training triples that the filter keeps for the test triple (head, ·, tail), ascending."""
         for entity in (head, tail):
             if not 0 <= entity < self.num_entities:
                 raise BadInput(

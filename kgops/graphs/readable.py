@@ -1,4 +1,4 @@
-"""What people call the entities and relations of a graph: `--node-name-dict` and `--edge-map`."""
+"""Readable names of entities and relations: `--node-name-dict` and `--edge-map`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST = 16 << 20
 
 
 def read_node_names(path: Path) -> dict[str, str]:
-    """Label → name, from two tab separated columns; more columns are left alone, a repeated label too."""
+    """Label → name, from two tab-separated columns; further columns and repeated labels are ignored."""
     names: dict[str, str] = {}
     for n, line in enumerate(read_lines(path), 1):
         if not line.strip():
@@ -25,7 +25,7 @@ def read_node_names(path: Path) -> dict[str, str]:
         if len(parts) < 2:
             raise BadInput(
                 f"{path}, line {n}: expected a label and its name, found {shown(line)}.",
-                hint="separate the two by a tab.",
+                hint="separate label and name by a tab.",
             )
         names.setdefault(parts[0], parts[1].strip())
     return names
@@ -34,8 +34,8 @@ def read_node_names(path: Path) -> dict[str, str]:
 def read_edge_map(path: Path) -> dict[str, str]:
     """Relation → name, from a JSON object.
 
-    Values may be names. ROBOKOP's maps stand the other way round: the key describes the edge, as JSON with a
-    `predicate` and its qualifiers, and the value is the relation's label.
+    ROBOKOP's maps are reversed: the key describes the edge, as JSON with a `predicate` and its qualifiers, and
+    the value is the relation's label.
     """
     try:
         body = json.loads(_whole(path))
@@ -44,12 +44,14 @@ def read_edge_map(path: Path) -> dict[str, str]:
             f"{path} is not JSON: {error}.", hint="give the edge_map.json of the graph."
         ) from error
     if not isinstance(body, dict) or not all(isinstance(value, str) for value in body.values()):
-        raise BadInput(f"{path} is not an object of texts.", hint="give the edge_map.json of the graph.")
+        raise BadInput(
+            f"{path} is not a JSON object of strings.", hint="give the edge_map.json of the graph."
+        )
     names: dict[str, str] = {}
     for key, value in body.items():
         described = _described(key)
         label, name = (key, value) if described is None else (value, described)
-        # Half a surrogate pair is valid JSON, and can be written to no file.
+        # Half a surrogate pair is valid JSON but cannot be written to a file.
         names[label] = name.encode("utf-8", "replace").decode()
     return names
 
@@ -61,7 +63,9 @@ def _whole(path: Path) -> str:
         lines.append(line)
         size += len(line) + 1
         if size > _LARGEST:
-            raise BadInput(f"{path} is larger than {_LARGEST >> 20} MiB.", hint="this is no edge_map.json.")
+            raise BadInput(
+                f"{path} is larger than {_LARGEST >> 20} MiB.", hint="give the edge_map.json of the graph."
+            )
     return "\n".join(lines)
 
 
@@ -79,5 +83,5 @@ def _described(key: str) -> str | None:
 
 
 def _bare(word: str) -> str:
-    """`biolink:` says nothing to a reader."""
+    """Removes the prefix `biolink:`."""
     return word.removeprefix("biolink:")

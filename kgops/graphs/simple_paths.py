@@ -1,8 +1,8 @@
-"""Which edges lie on a simple path between two vertices that is no longer than a limit: exactly.
+"""Finds exactly the edges that lie on a simple path of bounded length between two vertices.
 
 Paths are never enumerated. A simple path through the edge u - v is a path from the head to one of them and
 one from the tail to the other that share no vertex. For most edges two paths of shortest-path trees happen
-to share none, and that is proof enough; for the others a few representative paths to each vertex decide.
+to share none, which is proof; for the others, representative families of paths to each vertex decide.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ class Csr:
 
 def distances(graph: Csr, start: int, limit: int, without: int | None = None) -> Ints:
     """Edges from `start` to every vertex, in the graph without vertex `without`; FAR beyond `limit`."""
-    found = np.full(graph.size, FAR, dtype=np.int64)
+    distances = np.full(graph.size, FAR, dtype=np.int64)
     if without is not None:
-        found[without] = -1
-    found[start] = 0
+        distances[without] = -1
+    distances[start] = 0
     frontier = np.array([start], dtype=np.int64)
     for depth in range(1, limit + 1):
         reached = graph.arcs(frontier)[1]
-        found[reached[found[reached] == FAR]] = depth
-        frontier = np.flatnonzero(found == depth)
+        distances[reached[distances[reached] == FAR]] = depth
+        frontier = np.flatnonzero(distances == depth)
         if not len(frontier):
             break
     if without is not None:
-        found[without] = FAR
-    return found
+        distances[without] = FAR
+    return distances
 
 
 @dataclass(frozen=True)
 class _Question:
-    """Which ways a[i] → b[i], both directions of every edge, do paths from head to tail take?"""
+    """The query: which arcs a[i] → b[i], both directions of every edge, lie on paths from head to tail?"""
 
     graph: Csr
     head: int
@@ -99,7 +99,7 @@ def edges_on_short_paths(
     forward = from_head[u] + 1 + from_tail[v] <= limit
     backward = from_head[v] + 1 + from_tail[u] <= limit
     u_is_end, v_is_end = (u == head) | (u == tail), (v == head) | (v == tail)
-    # At an end there is nothing to share a vertex with: short enough is enough.
+    # An edge at the head or tail has only one path to check, so length alone decides.
     on |= (u_is_end | v_is_end) & (forward | backward)
     on |= u_is_end & v_is_end
     on &= u != v
@@ -118,7 +118,7 @@ def edges_on_short_paths(
 
 
 def _by_trees(question: _Question, rounds: int) -> Iterator[Callable[[_Question], Bools]]:
-    """Proofs by the paths of two shortest-path trees, other trees each time. They prove, and never refute."""
+    """Tests by paths of two shortest-path trees, different trees each time. They can prove but not refute."""
     graph, from_head, from_tail = question.graph, question.from_head, question.from_tail
     near = np.flatnonzero((from_head + from_tail <= question.limit) | (from_head == 0) | (from_tail == 0))
     a, b = graph.arcs(near)
@@ -126,12 +126,12 @@ def _by_trees(question: _Question, rounds: int) -> Iterator[Callable[[_Question]
     for away in (from_head, from_tail):
         down = away[b] == away[a] + 1
         arcs.append((a[down], b[down]))
-    generator = np.random.default_rng(0)  # any trees do; the answer does not depend on them
+    generator = np.random.default_rng(0)  # the answer does not depend on the trees
     for taken in range(rounds):
         to_root = []
         for parent, child in arcs:
             tree = np.arange(graph.size)
-            # Whoever writes last is the parent. Both ends of the list cost no shuffling.
+            # The last write sets the parent. The first two trees use the list in both directions, without shuffling.
             order = slice(None, None, 1 - 2 * taken) if taken < 2 else generator.permutation(len(parent))
             tree[child[order]] = parent[order]
             to_root.append(tree)
@@ -139,9 +139,9 @@ def _by_trees(question: _Question, rounds: int) -> Iterator[Callable[[_Question]
 
 
 def _apart(to_head: Ints, to_tail: Ints, question: _Question) -> Bools:
-    """Whether the way from a[i] up one tree and from b[i] up the other share no vertex."""
+    """Whether the paths from a[i] up one tree and from b[i] up the other share no vertex."""
     ups, downs = [question.a], [question.b]
-    # Only as far as ways can be; beyond its root a way stays there, where the other never comes.
+    # Up to the longest path allowed; a path that reached its root stays there, where the other never comes.
     for _ in range(question.limit - 3):
         ups.append(to_head[ups[-1]])
         downs.append(to_tail[downs[-1]])
@@ -153,7 +153,7 @@ def _apart(to_head: Ints, to_tail: Ints, question: _Question) -> Bools:
 
 
 def _by_families(question: _Question) -> Bools:
-    """Proves or refutes: two families of short paths, from the head and from the tail, tell for all at once."""
+    """Decides all queries at once, by families of short paths from the head and from the tail."""
     from_head, from_tail, limit = question.from_head, question.from_tail, question.limit
     near = np.flatnonzero((from_head + from_tail <= limit) & (from_head > 0) & (from_tail > 0))
     local = np.full(question.graph.size, -1, dtype=np.int64)
@@ -164,20 +164,20 @@ def _by_families(question: _Question) -> Bools:
     arcs = local[targets[inside]], local[sources[inside]]
     a, b = local[question.a], local[question.b]
 
-    def families(root: int, asked: Ints, longest: Ints, to_other: Ints) -> list[Families]:
+    def families(root: int, ends: Ints, longest: Ints, to_other: Ints) -> list[Families]:
         latest = np.zeros(len(near), dtype=np.int64)
-        np.maximum.at(latest, asked, longest)
+        np.maximum.at(latest, ends, longest)
         first = local[question.graph.of(root)]
         wanted = _wanted(arcs, latest, limit - to_other[near], limit - 2)
         return representatives(len(near), arcs, first[first >= 0], wanted, limit - 1)
 
     heads = families(question.head, a, limit - 1 - from_tail[question.b], from_tail)
     tails = families(question.tail, b, limit - 1 - from_head[question.a], from_head)
-    return _meet(heads, tails, a, b, limit)
+    return _disjoint_pairs(heads, tails, a, b, limit)
 
 
 def _wanted(arcs: tuple[Ints, Ints], latest: Ints, longest: Ints, levels: int) -> list[Bools]:
-    """Where paths of length 1, 2, … are asked for, up to `latest`, or lead on to where longer ones are."""
+    """Vertices where paths of length 1, 2, … are needed, up to `latest`, or as prefixes of longer ones."""
     sources, targets = arcs
     wanted: list[Bools] = []
     leads_on = np.zeros(len(latest), dtype=np.bool_)
@@ -188,20 +188,20 @@ def _wanted(arcs: tuple[Ints, Ints], latest: Ints, longest: Ints, levels: int) -
     return wanted
 
 
-def _meet(heads: list[Families], tails: list[Families], a: Ints, b: Ints, limit: int) -> Bools:
+def _disjoint_pairs(heads: list[Families], tails: list[Families], a: Ints, b: Ints, limit: int) -> Bools:
     """Which a[i] → b[i] have a path from the head to a and one from the tail to b that share no vertex."""
-    met = np.zeros(len(a), dtype=np.bool_)
-    for i, ours in enumerate(heads, 1):
-        for theirs in tails[: limit - 1 - i]:
-            for x in range(ours.filled.shape[1]):
-                left = np.flatnonzero(~met & ours.filled[a, x])
-                here = ours.sets[a[left], x]
-                apart = (here != b[left][:, None]).all(axis=1)
-                left, here = left[apart], here[apart]
-                for y in range(theirs.filled.shape[1]):
-                    there = theirs.sets[b[left], y]
-                    shares = (there == a[left][:, None]).any(axis=1)
+    disjoint = np.zeros(len(a), dtype=np.bool_)
+    for i, head_family in enumerate(heads, 1):
+        for tail_family in tails[: limit - 1 - i]:
+            for x in range(head_family.filled.shape[1]):
+                open_edges = np.flatnonzero(~disjoint & head_family.filled[a, x])
+                here = head_family.sets[a[open_edges], x]
+                apart = (here != b[open_edges][:, None]).all(axis=1)
+                open_edges, here = open_edges[apart], here[apart]
+                for y in range(tail_family.filled.shape[1]):
+                    there = tail_family.sets[b[open_edges], y]
+                    overlaps = (there == a[open_edges][:, None]).any(axis=1)
                     for column in here.T:
-                        shares |= (there == column[:, None]).any(axis=1)
-                    met[left[theirs.filled[b[left], y] & ~shares]] = True
-    return met
+                        overlaps |= (there == column[:, None]).any(axis=1)
+                    disjoint[open_edges[tail_family.filled[b[open_edges], y] & ~overlaps]] = True
+    return disjoint

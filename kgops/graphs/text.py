@@ -1,4 +1,4 @@
-"""Text files of columns, plain or gzipped, with errors that name the file and the line."""
+"""Reads text files with columns, plain or gzipped, with errors that name file and line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kgops.errors import BadInput
 
 __all__ = ["is_id", "read_lines", "shown"]
 
-_LONGEST = 64 << 20  # bytes of a line: what is packed may be a thousand times as large as its file
+_LONGEST = 64 << 20  # bytes per line: a gzipped file may expand a thousandfold
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -21,13 +21,13 @@ def read_lines(path: Path) -> Iterator[str]:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             with gzip.open(raw) if packed else raw as file:
-                # Bytes are split at line feeds only: labels may hold signs that text mode breaks at.
+                # Splits bytes at line feeds only: labels may contain characters at which text mode splits lines.
                 lines = iter(lambda: file.readline(_LONGEST + 1), b"") if packed else file
                 for number, line in enumerate(lines, 1):
                     if len(line) > _LONGEST:
                         raise BadInput(
                             f"{path}, line {number}: longer than {_LONGEST >> 20} MiB.",
-                            hint="this is no file of lines.",
+                            hint="give a text file with one triple or label per line.",
                         )
                     yield _decoded(path, number, line)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -54,11 +54,11 @@ def _decoded(path: Path, number: int, line: bytes) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether it is a whole number, 0 or more, that fits into 64 bits."""
+    """Whether the text is an integer from 0 that fits into 64 bits."""
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
 def shown(label: str, most: int = 60) -> str:
-    """A label as an error message may quote it: escapes made visible, length bounded."""
+    """A label for an error message: escaped and shortened."""
     quoted = ascii(label) if not label.isprintable() else f"'{label}'"
     return quoted if len(quoted) <= most else quoted[: most - 2] + "…'"

@@ -1,4 +1,4 @@
-"""A graph to train on: triples as id tensors, and what had to be said about its files."""
+"""Knowledge graph from TSV files or PyKEEN datasets: triples as id tensors, with notes on the files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HEADERS = {("head", "relation", "tail"), ("subject", "predicate", "object"), ("
 class Graph:
     """Train, validation and test triples as int64 tensors of shape (n, 3): head, relation, tail.
 
-    `notes` says, for a person to read, what was left out or stands out, with file and line.
+    `notes` are messages about duplicates, headers and unseen labels, with file and line.
     """
 
     train: torch.Tensor
@@ -40,19 +40,19 @@ class Graph:
 
     @property
     def num_relations(self) -> int:
-        """Relations as they stand in the files, inverses not counted."""
+        """Relations in the files, without inverses."""
         return len(self.relations)
 
 
 @dataclass(frozen=True)
 class _File:
     path: Path
-    rows: torch.Tensor  # (n, 3): numbers of tokens, in the order in which they were first met
-    lines: torch.Tensor  # the line each row stands on
+    rows: torch.Tensor  # (n, 3): token numbers, in order of first occurrence
+    lines: torch.Tensor  # line number of each row
 
 
 class _Tokens(dict[str, int]):
-    """Every distinct token and its number; a triple keeps three numbers instead of three strings."""
+    """Distinct tokens and their numbers, so that a triple is three numbers instead of three strings."""
 
     def __missing__(self, token: str) -> int:
         self[token] = number = len(self)
@@ -67,10 +67,10 @@ def read_graph(
     entity_to_id: Path | None = None,
     relation_to_id: Path | None = None,
 ) -> Graph:
-    """The graph in TSV files of labels or ids, `.gz` too.
+    """Reads a graph from TSV files of labels or ids, plain or gzipped.
 
-    Without vocabularies everything in the files is a label, and entities that occur only in
-    validation or test are kept. With a vocabulary, labels must be in it and ids in its range.
+    Without vocabularies all columns are labels, and entities that occur only in validation or test
+    are kept. With a vocabulary, labels must be in it and ids in its range.
     """
     notes: list[str] = []
     tokens = _Tokens(), _Tokens()
@@ -89,19 +89,19 @@ def read_graph(
 
 
 def read_pykeen_dataset(name: str) -> Graph:
-    """One of PyKEEN's datasets by name, with PyKEEN's own numbering, so that its models fit."""
+    """Reads a PyKEEN dataset by name, in PyKEEN's numbering, so that its models fit."""
     folder = _bundled(name)
     if folder is not None:
         graph = read_graph(*(folder / f"{split}.txt" for split in ("train", "valid", "test")))
-        split = [torch.unique(part, dim=0) for part in (graph.train, graph.valid, graph.test)]
+        split = [torch.unique(triples, dim=0) for triples in (graph.train, graph.valid, graph.test)]
         return Graph(split[0], split[1], split[2], graph.entities, graph.relations)
-    import pykeen.datasets as catalogue  # heavy: only who asks for it pays
+    import pykeen.datasets as catalogue  # slow to import
 
     try:
-        found = catalogue.has_dataset(name)
-    except (KeyError, ValueError):  # class_resolver raises where its answer is no
-        found = False
-    if not found:
+        known = catalogue.has_dataset(name)
+    except (KeyError, ValueError):  # class_resolver raises for an unknown name
+        known = False
+    if not known:
         raise BadInput(
             f"PyKEEN has no dataset {shown(name)}.",
             hint=f"without network: {', '.join(BUNDLED)}; `pykeen ls datasets` lists the others.",
@@ -111,48 +111,50 @@ def read_pykeen_dataset(name: str) -> Graph:
     except OSError as error:
         raise BadInput(
             f"PyKEEN could not fetch dataset '{name}': {error}.",
-            hint=f"without network: {', '.join(BUNDLED)}; or download it elsewhere and pass --train.",
+            hint=f"without network: {', '.join(BUNDLED)}; or download it on another machine and pass --train.",
         ) from error
     training = dataset.training
-    parts = [
+    splits = [
         training.mapped_triples,
         *(
-            torch.empty(0, 3, dtype=torch.long) if part is None else part.mapped_triples
-            for part in (dataset.validation, dataset.testing)
+            torch.empty(0, 3, dtype=torch.long) if factory is None else factory.mapped_triples
+            for factory in (dataset.validation, dataset.testing)
         ),
     ]
     entities, relations = (
         Vocabulary.of(sorted(mapping, key=mapping.__getitem__))
         for mapping in (training.entity_to_id, training.relation_to_id)
     )
-    split = [part.detach().cpu().long().contiguous() for part in parts]
+    split = [triples.detach().cpu().long().contiguous() for triples in splits]
     return Graph(split[0], split[1], split[2], entities, relations)
 
 
 def _bundled(name: str) -> Path | None:
-    """Where PyKEEN keeps a dataset it ships with; finding it runs none of PyKEEN, which takes seconds."""
-    found = find_spec("pykeen") if name.lower() in BUNDLED else None
-    if found is None or found.origin is None:
+    """Folder of a dataset that PyKEEN ships; found without importing PyKEEN, which takes seconds."""
+    spec = find_spec("pykeen") if name.lower() in BUNDLED else None
+    if spec is None or spec.origin is None:
         return None
-    folder = Path(found.origin).parent / "datasets" / name.lower()
+    folder = Path(spec.origin).parent / "datasets" / name.lower()
     return folder if (folder / "train.txt").is_file() else None
 
 
 def _read(path: Path, entities: _Tokens, relations: _Tokens, notes: list[str]) -> _File:
     rows, numbers = array("q"), array("q")
     for n, line in enumerate(read_lines(path), 1):
-        parts = line.split("\t")
-        if len(parts) != 3 or not (parts[0] and parts[1] and parts[2]):
+        columns = line.split("\t")
+        if len(columns) != 3 or not (columns[0] and columns[1] and columns[2]):
             if not line.strip():
                 continue
-            found = f"expected 3 columns, found {len(parts)}:" if len(parts) != 3 else "an empty column in"
+            problem = (
+                f"expected 3 columns, found {len(columns)}:" if len(columns) != 3 else "an empty column in"
+            )
             raise BadInput(
-                f"{path}, line {n}: {found} {shown(line)}.",
+                f"{path}, line {n}: {problem} {shown(line)}.",
                 hint="each line is head, relation, tail, separated by single tabs.",
             )
-        head, relation, tail = parts
+        head, relation, tail = columns
         if not numbers and (head.lower(), relation.lower(), tail.lower()) in _HEADERS:
-            notes.append(f"{path}, line {n}: taken for a header and left out.")
+            notes.append(f"{path}, line {n}: skipped as a header.")
             continue
         rows.extend((entities[head], relations[relation], entities[tail]))
         numbers.append(n)
@@ -166,7 +168,7 @@ def _read(path: Path, entities: _Tokens, relations: _Tokens, notes: list[str]) -
 
 @dataclass(frozen=True)
 class _Numbering:
-    """A vocabulary, and for each token of the files its id: -1 for one the vocabulary lacks."""
+    """A vocabulary, and the id of each token in the files; -1 for an unknown token."""
 
     kind: str
     vocabulary: Vocabulary
@@ -207,7 +209,7 @@ def _unknown(path: Path, line: int, number: int, numbering: _Numbering) -> BadIn
         )
     return BadInput(
         f"{path}, line {line}: {kind} {shown(token)} is not in {source}.",
-        hint=f"add it to {source}, or leave --{kind}-to-id away to number every label found.",
+        hint=f"add it to {source}, or omit --{kind}-to-id to number every label in the files.",
     )
 
 
@@ -237,7 +239,7 @@ def _note_unseen(
     columns: tuple[int, ...],
     notes: list[str],
 ) -> None:
-    """What training never sees keeps its random vector: worth a word."""
+    """Notes entities and relations that never occur in training, since their vectors stay random."""
     seen = torch.zeros(len(numbering.vocabulary), dtype=torch.bool)
     used = torch.zeros_like(seen)
     for c in columns:

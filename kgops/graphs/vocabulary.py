@@ -1,4 +1,4 @@
-"""Vocabularies: which label has which id, from files in any of the forms people have."""
+"""Vocabularies: labels and their ids, read from entity_to_id and relation_to_id files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Vocabulary:
 
     @classmethod
     def sorted(cls, labels: Iterable[str]) -> Vocabulary:
-        """Sorted by number when every label is one, so that dense ids keep their values; else by text."""
+        """Sorts by number where all labels are numbers, so that dense ids keep their values; else by text."""
         distinct = set(labels)
         if all(label.isascii() and label.isdigit() for label in distinct):
             return cls.of(sorted(distinct, key=_by_number))
@@ -40,7 +40,7 @@ class Vocabulary:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over labels in id order: two graphs number alike exactly when these agree."""
+        """SHA-256 over labels in id order: equal digests mean equal numbering."""
         whole = hashlib.sha256()
         for label in self.labels:
             raw = label.encode("utf-8", "surrogatepass")
@@ -50,19 +50,19 @@ class Vocabulary:
 
 
 def _by_number(label: str) -> tuple[int, str, str]:
-    """Without making a number of it, which Python refuses from 4300 digits on."""
+    """Sort key by value, without int(), which Python refuses from 4300 digits on."""
     digits = label.lstrip("0")
     return len(digits), digits, label
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Two columns, label and id in either order, with or without a count line or a header line."""
+    """Reads two columns, label and id in either order, with or without a count line or a header."""
     numbered = [(n, line) for n, line in enumerate(read_lines(path), 1) if line.strip()]
     if not numbered:
         raise BadInput(f"{path} is empty.", hint="it needs one line per entry: label, tab, id.")
     promised = None
     if is_id(numbered[0][1].strip()) and len(numbered) > 1:
-        promised = int(numbered.pop(0)[1].strip())  # int() itself keeps some of what strip() takes
+        promised = int(numbered.pop(0)[1].strip())  # int() rejects some characters that strip() removes
     rows = [(n, *_two_columns(path, n, line)) for n, line in numbered]
     if len(rows) > 1 and {rows[0][1].lower(), rows[0][2].lower()} <= _HEADER_WORDS:
         rows.pop(0)
@@ -76,18 +76,18 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 def _two_columns(path: Path, line_number: int, line: str) -> tuple[str, str]:
     # Labels may contain spaces, so a tab decides when there is one.
-    parts = line.split("\t") if "\t" in line else line.split()
-    if len(parts) != 2 or not parts[0] or not parts[1].strip():
+    columns = line.split("\t") if "\t" in line else line.split()
+    if len(columns) != 2 or not columns[0] or not columns[1].strip():
         raise BadInput(
-            f"{path}, line {line_number}: expected two columns (label and id), found {len(parts)}: "
+            f"{path}, line {line_number}: expected two columns (label and id), found {len(columns)}: "
             f"{shown(line)}.",
             hint="separate label and id by one tab.",
         )
-    return parts[0], parts[1]
+    return columns[0], columns[1]
 
 
 def _label_first(path: Path, rows: list[tuple[int, str, str]]) -> list[tuple[int, str, int]]:
-    """Which column holds the ids: the one that is a numbering from 0; the second if both are."""
+    """Rows as (line, label, id). The id column is the one that numbers from 0; the second if both do."""
     columns = [[left.strip() for _, left, _ in rows], [right.strip() for _, _, right in rows]]
     numberings = [{int(text) for text in column if is_id(text)} for column in columns]
     whole = [all(map(is_id, column)) for column in columns]
@@ -96,7 +96,7 @@ def _label_first(path: Path, rows: list[tuple[int, str, str]]) -> list[tuple[int
         return [(n, left, int(right.strip())) for n, left, right in rows]
     if whole[0]:
         return [(n, right, int(left.strip())) for n, left, right in rows]
-    # Neither column is all numbers: name the line that spoils the column nearer to it.
+    # Neither column is all numbers: report the first bad line of the column with more numbers.
     column = [right if len(numberings[1]) >= len(numberings[0]) else left for _, left, right in rows]
     n, bad = next((row[0], text) for row, text in zip(rows, column, strict=True) if not is_id(text.strip()))
     raise BadInput(
@@ -118,7 +118,7 @@ def _numbered(path: Path, rows: list[tuple[int, str, int]]) -> Vocabulary:
             raise BadInput(
                 f"{path}, line {n}: id {number} already belongs to {shown(by_id[number][1])} "
                 f"(line {by_id[number][0]}).",
-                hint="give each label an id of its own.",
+                hint="give each label a different id.",
             )
         if number >= len(rows):
             raise BadInput(

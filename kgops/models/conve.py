@@ -1,7 +1,7 @@
 """ConvE (Dettmers et al. 2018): 2-D convolution over head and relation, then a product with every tail.
 
-Layer for layer the model PyKEEN has, so that weights go both ways (`pykeen_bridge`); its training step
-is in `encoder`, which does the same mathematics without the passes over memory.
+It has PyKEEN's layers, so that weights convert both ways (`pykeen_bridge`). `encoder` computes its training step
+with fewer passes over memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from kgops.jobs.conve_config import ConvEConfig
-from kgops.models.whole_batch import ALL_HERE, WholeBatch
+from kgops.models.whole_batch import SINGLE_PROCESS, WholeBatch
 
 __all__ = ["ConvE", "ConvEConfig"]
 
@@ -33,7 +33,9 @@ class ConvE(nn.Module):
         self.input_norm = nn.BatchNorm2d(c.channels) if c.batch_norm else None
         self.feature_norm = nn.BatchNorm2d(c.output_channels) if c.batch_norm else None
         self.output_norm = nn.BatchNorm1d(c.embedding_dim) if c.batch_norm else None
-        if not self.entities.is_meta:  # there nothing is drawn, and asking for it loads a compiler: a second
+        if (
+            not self.entities.is_meta
+        ):  # on meta, initialising would only load a compiler, which takes a second
             nn.init.xavier_normal_(self.entities)
             nn.init.xavier_normal_(self.relations)
 
@@ -43,7 +45,7 @@ class ConvE(nn.Module):
         return torch.cat([head_rows.view(shape), relation_rows.view(shape)], dim=2)
 
     def normed_image(
-        self, head_rows: torch.Tensor, relation_rows: torch.Tensor, whole: WholeBatch = ALL_HERE
+        self, head_rows: torch.Tensor, relation_rows: torch.Tensor, whole: WholeBatch = SINGLE_PROCESS
     ) -> torch.Tensor:
         if self.config.relation_dropout:
             relation_rows = whole.dropout(relation_rows, self.config.relation_dropout, self.training)
@@ -52,10 +54,10 @@ class ConvE(nn.Module):
             image = whole.norm(self.input_norm, image)
         return whole.dropout(image, self.config.input_dropout, self.training)
 
-    def finish(self, projected: torch.Tensor, whole: WholeBatch = ALL_HERE) -> torch.Tensor:
+    def finish(self, projected: torch.Tensor, whole: WholeBatch = SINGLE_PROCESS) -> torch.Tensor:
         """From the projection to the vector that is multiplied with the tails."""
         x = whole.dropout(projected, self.config.output_dropout, self.training)
-        # Dropout stands before this norm, as in PyKEEN and unlike in the paper's metric.
+        # Dropout comes before this norm, as in PyKEEN and unlike in the paper's figure.
         if self.output_norm is not None:
             x = whole.norm(self.output_norm, x)
         return F.relu(x)
@@ -82,7 +84,7 @@ class ConvE(nn.Module):
 
     @torch.no_grad()
     def folded(self) -> ConvE:
-        """A copy for inference whose batch norms sit in its weights: same scores up to rounding."""
+        """A copy for inference with batch norms folded into its weights; equal scores up to rounding."""
         copy = ConvE(replace(self.config, batch_norm=False)).to(self.entities)
         own = self.state_dict()
         copy.load_state_dict({name: own[name] for name in copy.state_dict()})
@@ -96,8 +98,8 @@ class ConvE(nn.Module):
         scale, shift = _affine(self.output_norm)
         copy.project.weight.mul_(scale[:, None])
         copy.project.bias.mul_(scale).add_(shift)
-        # The input norm goes through the convolution: its scale into the kernel, its shift into the
-        # bias. That is exact because nothing is padded: every kernel position sees the whole kernel.
+        # The input norm is folded into the convolution: scale into the kernel, shift into the bias. This is exact
+        # because there is no padding.
         scale, shift = _affine(self.input_norm)
         if copy.conv.bias is not None:
             copy.conv.bias.add_(torch.einsum("oikl,i->o", copy.conv.weight, shift))

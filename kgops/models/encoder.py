@@ -1,15 +1,15 @@
-"""The heavy middle of ConvE's training step: convolution, norm, ReLU, dropout, projection.
+"""Encoder of ConvE's training step: convolution, norm, ReLU, dropout, projection.
 
-Same mathematics as the layers of `ConvE`, arranged so that the feature maps are passed over once:
+Computes the layers of `ConvE` with a single pass over the feature maps:
 
 - The batch statistics of the maps follow from the image patches: with patches p (kernel size k), a
   channel z = w·p + c has mean w·E[p] + c and variance w Cov(p) wᵀ. A k x k covariance is cheap, so
   the norm is folded into the kernel *before* the maps exist.
 - Channel dropout scales a channel by a mask m ≥ 0, and relu(m z) = m relu(z), so it moves into the
-  kernel too, one kernel a sample.
+  kernel too, one kernel per sample.
 
-What is left is a matrix product, a clamp in place, and the projection. Nothing is allocated twice:
-a fresh 10 MiB block costs more in page faults than the product that fills it.
+A matrix product, a clamp in place, and the projection remain. Buffers are reused: page faults of a new 10 MiB
+block take longer than the product that fills it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import torch
 
 from kgops.jobs.conve_config import ConvEConfig
 from kgops.models.conve import ConvE
-from kgops.models.whole_batch import ALL_HERE, WholeBatch
+from kgops.models.whole_batch import SINGLE_PROCESS, WholeBatch
 
 __all__ = ["Buffers", "FusedEncoder", "grad_of"]
 
 
 class Buffers:
-    """Scratch tensors kept between steps, by name; a smaller batch takes a part of a larger one."""
+    """Scratch tensors kept between steps, by name; a smaller batch uses a slice of a larger one."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -39,7 +39,7 @@ class Buffers:
             size *= side
         flat = self._flat.get((name, dtype))
         if flat is None or flat.numel() < size:
-            flat = None  # the old one goes before the new one comes, or for a moment there are both
+            flat = None  # free the old one first, so that both never live at once
             self._flat.pop((name, dtype), None)
             flat = torch.empty(size, dtype=dtype, device=self.device)
             self._flat[name, dtype] = flat
@@ -60,9 +60,9 @@ class FusedEncoder:
     """Forward and backward from the normed image to the projection, for a model in training mode.
 
     `backward` writes the gradients of `conv`, `feature_norm` and `project` into their `.grad` and
-    returns the image's. With `recompute` the feature maps are not kept but made again, part by part.
-    `wrap` gets the functions made of many small operations, to compile them. Where the batch is a part of
-    `whole`, the gradients of `conv` and `feature_norm` are those of the whole one.
+    returns the image's. With `recompute` the feature maps are not kept but recomputed, chunk by chunk.
+    `wrap` compiles the functions made of many small operations. Where `whole` is distributed over ranks,
+    the gradients of `conv` and `feature_norm` are those of the whole batch.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class FusedEncoder:
         rows_at_once: int = 256,
         recompute: bool = False,
         wrap: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
-        whole: WholeBatch = ALL_HERE,
+        whole: WholeBatch = SINGLE_PROCESS,
     ) -> None:
         self.model = model
         self.buffers = buffers
@@ -92,11 +92,11 @@ class FusedEncoder:
     def forward(self, image: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """(batch, channels, 2 · height, width) → (batch, embedding_dim), before the projection's bias.
 
-        `mask` (batch, output_channels) stands in for the drawn channel dropout.
+        `mask` (batch, output_channels) replaces the random channel dropout.
         """
         c, batch, model = self.model.config, len(image), self.model
         if mask is None:
-            mask = self.whole.drawn(lambda rows: self._mask(rows, image), batch)
+            mask = self.whole.draw_rows(lambda rows: self._mask(rows, image), batch)
         patches = self._patches(image)
         moments = self.whole.total(self._moments(patches)) if model.feature_norm is not None else None
         kernel = self._kernel(moments, self.whole.count(batch) * self._places)
@@ -138,7 +138,7 @@ class FusedEncoder:
                 part = maps[rows]
             torch.mm(low[rows], weight, out=d_part)
             d_maps = d_part.view_as(part)
-            # A map that the clamp or the mask made 0 passes nothing on.
+            # A map entry that the clamp or the mask set to 0 has no gradient.
             torch.ops.aten.threshold_backward.grad_input(d_maps, part, 0, grad_input=d_maps)
             torch.bmm(d_maps, patches[rows].transpose(1, 2), out=d_kernels[rows])
             torch.bmm(own[:, :, : self._taps].transpose(1, 2), d_maps, out=d_patches[rows])
@@ -166,7 +166,7 @@ class FusedEncoder:
         out.add_(low) if add else out.copy_(low)
 
     def _mask(self, rows: int, like: torch.Tensor) -> torch.Tensor:
-        """The channel dropout of so many rows: 0, or what makes up for the others."""
+        """Channel dropout mask: 0, or the factor that compensates for dropped channels."""
         keep = 1 - self.model.config.feature_map_dropout
         mask = torch.empty(rows, self.model.config.output_channels, dtype=like.dtype, device=like.device)
         return mask.bernoulli_(keep).div_(keep)
@@ -178,7 +178,7 @@ class FusedEncoder:
         return self.buffers.take("weight", tuple(weight.shape), self.dtype).copy_(weight)
 
     def _patches(self, image: torch.Tensor) -> torch.Tensor:
-        """(batch, taps + 1, places): what each kernel tap sees at each place; the last row is 1."""
+        """(batch, taps + 1, positions): the input of each kernel tap at each position; the last row is 1."""
         c, batch = self.model.config, len(image)
         patches = self.buffers.take("patches", (batch, self._taps + 1, self._places), self.dtype)
         windows = image.unfold(2, c.kernel_height, 1).unfold(3, c.kernel_width, 1)
@@ -219,7 +219,7 @@ class FusedEncoder:
     def _kernel_backward(
         self, d_kernel: torch.Tensor, moments: torch.Tensor | None, count: int
     ) -> torch.Tensor | None:
-        """Gradients of kernel and norm; returns what the patches owe through the statistics."""
+        """Gradients of kernel and norm; returns the patches' gradient through the statistics."""
         conv, norm = self.model.conv, self.model.feature_norm
         assert conv.bias is not None
         if moments is None or norm is None:
@@ -234,7 +234,7 @@ class FusedEncoder:
             folded = self._fold(leaves[0], leaves[1], leaves[2], leaves[3], count, norm.eps)
             d_conv, d_gain, d_shift, d_moments = torch.autograd.grad(folded, leaves, d_kernel.double())
         grad_of(conv.weight).copy_(d_conv.view_as(conv.weight))
-        grad_of(conv.bias).zero_()  # the norm takes the mean out, so the bias moves nothing
+        grad_of(conv.bias).zero_()  # the norm subtracts the mean, so the bias has no effect
         grad_of(norm.weight).copy_(d_gain)
         grad_of(norm.bias).copy_(d_shift)
         return (d_moments + d_moments.t())[:-1]
@@ -253,7 +253,7 @@ class FusedEncoder:
 
 
 def _sum_of_taps(d_patches: torch.Tensor, dtype: torch.dtype, c: ConvEConfig) -> torch.Tensor:
-    # No method: an encoder that held a method of its own would never be freed with its buffers.
+    # Not a method: an encoder that holds its bound method is a reference cycle, and its buffers stay allocated.
     batch = len(d_patches)
     grad = torch.zeros(batch, c.channels, 2 * c.height, c.width, dtype=dtype, device=d_patches.device)
     taps = d_patches.view(batch, c.channels, c.kernel_height, c.kernel_width, c.map_height, c.map_width)
@@ -264,23 +264,23 @@ def _sum_of_taps(d_patches: torch.Tensor, dtype: torch.dtype, c: ConvEConfig) ->
 
 
 def _unit(largest: torch.Tensor) -> torch.Tensor:
-    """The power of two next to the largest entry: what fp16 gradients are measured in.
+    """The power of two next to the largest entry: the scale of fp16 gradients.
 
-    The usual loss scale guesses one number for all steps and raises it until something overflows. Here
-    each step has its own, so small gradients are as exact as large ones and no guess is ever wrong.
+    A usual loss scale is one number for all steps, raised until something overflows. A scale per step keeps
+    small gradients as exact as large ones and never overflows.
     """
     return largest.clamp_min(torch.finfo(largest.dtype).tiny).log2().floor().exp2()
 
 
 def grad_of(parameter: torch.Tensor) -> torch.Tensor:
-    """The tensor a gradient is written to: the same one in every step."""
+    """The tensor a gradient is written to, reused in every step."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad
 
 
 def _statistics(kernel: torch.Tensor, moments: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance of every map over batch and places, the convolution's bias left out."""
+    """Mean and variance of every map over batch and positions, without the convolution's bias."""
     patch_mean = moments[-1, :-1] / count
     covariance = moments[:-1, :-1] / count - torch.outer(patch_mean, patch_mean)
     # Rounding may leave a constant map a variance just below 0.

@@ -1,4 +1,4 @@
-"""ConvE weights from PyKEEN and back to it, key by key.
+"""Converts ConvE weights from and to PyKEEN.
 
 PyKEEN keeps its layers in two Sequentials whose numbering depends on whether batch norms are there.
 """
@@ -19,7 +19,7 @@ from kgops.models.conve import ConvE, ConvEConfig
 
 __all__ = ["KEPT_FORMAT", "from_pykeen_state", "load_pykeen", "load_saved", "to_pykeen_state"]
 
-# How checkpoints begin that a run of PyKEEN's pipeline keeps; see `pykeen_models`.
+# Format of checkpoints that a run of PyKEEN's pipeline keeps; see `pykeen_models`.
 KEPT_FORMAT = "kgops pykeen checkpoint"
 
 _ENTITIES = "entity_representations.0._embeddings.weight"
@@ -29,7 +29,7 @@ _NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
 
 def _keys(batch_norm: bool) -> dict[str, str]:
-    """Our key → PyKEEN's."""
+    """kgops key → PyKEEN key."""
     names = {"entities": _ENTITIES, "biases": _BIASES, "relations": _RELATIONS}
     conv = 2 if batch_norm else 1
     layers = {"conv": f"interaction.hr2d.{conv}", "project": "interaction.hr1d.0"}
@@ -45,11 +45,11 @@ def _keys(batch_norm: bool) -> dict[str, str]:
 
 
 def to_pykeen_state(model: ConvE) -> dict[str, torch.Tensor]:
-    """A state dict that PyKEEN's ConvE of the same shape loads as its own."""
+    """A state dict that PyKEEN's ConvE of equal sizes can load."""
     own = model.state_dict()
     state = {far: own[name].detach().clone() for name, far in _keys(model.config.batch_norm).items()}
     bias = state[_BIASES]
-    state[_BIASES] = bias.view(-1, 1)  # PyKEEN stores the scalar of each entity as a row of one
+    state[_BIASES] = bias.view(-1, 1)  # PyKEEN stores each entity's bias as a row of one
     return state
 
 
@@ -61,16 +61,16 @@ def from_pykeen_state(
     embedding_width: int | None = None,
     **dropout: float,
 ) -> ConvE:
-    """Our ConvE with PyKEEN's weights, in evaluation mode.
+    """kgops' ConvE with PyKEEN's weights, in evaluation mode.
 
-    A state dict tells every size but two: how the vector folds into an image, and whether relations
-    were doubled. Without height and width the image is the only one that fits, or PyKEEN's default.
+    A state dict determines all sizes but the image's height and width, and whether there are inverse relations.
+    Without height and width the image is the only one that fits, or PyKEEN's default.
     """
     for key in (_ENTITIES, _BIASES, _RELATIONS, "interaction.hr1d.0.weight"):
         if key not in state:
             raise BadInput(
                 f"this is not a PyKEEN ConvE: '{key}' is missing.",
-                hint="other models run through PyKEEN's own pipeline: --engine pykeen.",
+                hint="run other models in PyKEEN's pipeline: --engine pykeen.",
             )
     batch_norm = "interaction.hr2d.0.running_mean" in state
     names = _keys(batch_norm)
@@ -100,7 +100,7 @@ def load_pykeen(path: Path, *, trust_pickle: bool = False, inverse: bool | None 
         )
     if inverse is None:
         raise BadInput(
-            f"{path} is a state dict, which does not say whether relations were doubled by inverse triples.",
+            f"{path} is a state dict, which does not say whether it has inverse relations.",
             hint="say whether create_inverse_triples was on when it was trained.",
         )
     try:
@@ -112,7 +112,7 @@ def load_pykeen(path: Path, *, trust_pickle: bool = False, inverse: bool | None 
 
 
 def _is_whole(value: Any) -> bool:
-    """A tensor, and no view that says it is larger than what the file has of it."""
+    """Whether the value is a tensor with all its data in the file."""
     return (
         isinstance(value, torch.Tensor)
         and value.layout == torch.strided
@@ -121,7 +121,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def load_saved(path: Path, trust_pickle: bool) -> Any:
-    """What torch saved at `path`, by its safe reader unless the pickle is trusted."""
+    """Loads a torch file, by torch's safe reader unless the pickle is trusted."""
     try:
         with warnings.catch_warnings():
             # A newer pickle protocol than torch's default either loads or is refused below.
@@ -133,14 +133,14 @@ def load_saved(path: Path, trust_pickle: bool) -> Any:
         if not trust_pickle and zipfile.is_zipfile(path):
             raise BadInput(
                 f"{path} is a pickle that torch's safe reader refuses; loading it would run the code in it.",
-                hint="if you trust whoever wrote it, pass --trust-pickle.",
+                hint="if you trust its source, pass --trust-pickle.",
             ) from error
         raise BadInput(f"{path} is not a file that torch saved.", hint="is the file complete?") from error
     except MemoryError:
         raise
-    except Exception as error:  # a damaged file, or a class that is not here: unpickling may raise anything
-        told = " ".join(str(error).split())[:200] or type(error).__name__
-        raise BadInput(f"{path} cannot be loaded: {told}.", hint="is the file complete?") from error
+    except Exception as error:  # damaged file or missing class: unpickling may raise any exception
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise BadInput(f"{path} cannot be loaded: {reason}.", hint="is the file complete?") from error
 
 
 def _from_module(path: Path, module: torch.nn.Module) -> ConvE:
@@ -149,7 +149,7 @@ def _from_module(path: Path, module: torch.nn.Module) -> ConvE:
     if shape is None or not hasattr(interaction, "hr2d"):
         raise BadInput(
             f"{path} holds a {type(module).__name__}, not a ConvE.",
-            hint="other models run through PyKEEN's own pipeline: --engine pykeen.",
+            hint="run other models in PyKEEN's pipeline: --engine pykeen.",
         )
     rates = [m.p for m in interaction.modules() if isinstance(m, torch.nn.Dropout | torch.nn.Dropout2d)]
     names = ("input_dropout", "feature_map_dropout", "output_dropout")
@@ -198,28 +198,28 @@ def _config(
     )
 
 
-def _image(area: int, kernel_height: int, kernel_width: int, places: int) -> tuple[int, int]:
-    """The height and width whose feature map has `places` entries; of several the most square."""
+def _image(area: int, kernel_height: int, kernel_width: int, positions: int) -> tuple[int, int]:
+    """Height and width whose feature map has `positions` entries; the most square of several."""
     fits = [
         (h, area // h)
         for h in range(1, area + 1)
-        if area % h == 0 and (2 * h - kernel_height + 1) * (area // h - kernel_width + 1) == places
+        if area % h == 0 and (2 * h - kernel_height + 1) * (area // h - kernel_width + 1) == positions
     ]
     if not fits:
         raise BadInput("no image of the vectors' length gives feature maps of this size.")
     return min(fits, key=lambda hw: (abs(hw[0] - hw[1]), hw[0]))
 
 
-def _same_keys(expected: set[str], found: set[str]) -> None:
-    extra = sorted(key for key in found - expected if not key.startswith("regularizer"))
-    missing = sorted(expected - found)
+def _same_keys(expected: set[str], present: set[str]) -> None:
+    extra = sorted(key for key in present - expected if not key.startswith("regularizer"))
+    missing = sorted(expected - present)
     if extra or missing:
-        said = [
+        differences = [
             f"{word} {', '.join(keys[:3])}"
             for word, keys in (("lacks", missing), ("has also", extra))
             if keys
         ]
         raise BadInput(
-            f"these weights are not a ConvE as PyKEEN 1.11 writes it: it {' and '.join(said)}.",
+            f"these weights are not a ConvE as PyKEEN 1.11 writes it: it {' and '.join(differences)}.",
             hint="load it with the PyKEEN version that wrote it and save its state dict again.",
         )

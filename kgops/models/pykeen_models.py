@@ -1,7 +1,7 @@
-"""Any of PyKEEN's models from what a training run of ours kept of it, read without running code.
+"""Loads any PyKEEN model from the files of a kgops run, without running code.
 
-A kept checkpoint says how its model is built; beside the bare weights of a run (`final_model.pt`,
-`best_model.pt`) its `config.json` says so.
+A checkpoint contains the recipe of its model; for bare weights (`final_model.pt`, `best_model.pt`) it is in the
+run's `config.json`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEEDS_GRAPH = ("CompGCN", "RGCN", "NodePiece")
 
 @dataclass(frozen=True)
 class PykeenRecipe:
-    """How a model is built before its weights are put in; `num_relations` as files number them."""
+    """How to build a model before its weights are loaded; `num_relations` without inverses."""
 
     name: str
     kwargs: Mapping[str, Any]
@@ -40,7 +40,7 @@ class PykeenRecipe:
 
 @dataclass(frozen=True)
 class PykeenCheckpoint:
-    """A model in evaluation mode, and what its file says of its training; None where it says nothing."""
+    """A model in evaluation mode, with the training facts in its file; None where they are missing."""
 
     model: ConvE | Any
     epoch: int | None = None
@@ -53,9 +53,9 @@ class PykeenCheckpoint:
 def rebuild(
     recipe: PykeenRecipe, state: Mapping[str, torch.Tensor], triples: torch.Tensor | None = None
 ) -> ConvE | Any:
-    """The model with these weights: kgops' own ConvE for PyKEEN's, which scores the same, else PyKEEN's.
+    """The model with these weights: kgops' ConvE in place of PyKEEN's, with equal scores; else PyKEEN's model.
 
-    Models that look at the graph itself need its training `triples` as well.
+    Models that use the graph itself also need its training `triples`.
     """
     if recipe.name.lower() == "conve":
         height, width = (recipe.kwargs.get(f"embedding_{side}") for side in ("height", "width"))
@@ -68,13 +68,13 @@ def rebuild(
     try:
         keys = model.load_state_dict(dict(state), strict=False)
         wrong = [f"lacks '{k}'" for k in keys.missing_keys] + [f"has '{k}'" for k in keys.unexpected_keys]
-        # What a regulariser remembers has no part in scores.
-        said = ", ".join(key for key in wrong if ".regularizer." not in key)
+        # A regulariser's state does not affect scores.
+        differences = ", ".join(key for key in wrong if ".regularizer." not in key)
     except RuntimeError as error:
-        said = " ".join(str(error).split())
-    if said:
+        differences = " ".join(str(error).split())
+    if differences:
         raise BadInput(
-            f"these weights are not those of a {recipe.name} built as its run says: {said[:300]}.",
+            f"these weights do not fit the {recipe.name} that its run describes: {differences[:300]}.",
             hint="load them with the PyKEEN version they were trained with, and with the run's config.json.",
         )
     return model.eval()
@@ -88,26 +88,26 @@ def load_pykeen_model(
     triples: torch.Tensor | None = None,
 ) -> PykeenCheckpoint:
     """From a kept checkpoint, from weights beside their run's `config.json` or with a `recipe`, or from
-    PyKEEN's `trained_model.pkl`, which runs code as it is read and so needs `trust_pickle`."""
+    PyKEEN's `trained_model.pkl`, which runs code when read and so needs `trust_pickle`."""
     saved = load_saved(path, trust_pickle)
     if isinstance(saved, ERModel):
         return PykeenCheckpoint(_native(saved))
     if isinstance(saved, Mapping) and saved.get("format") == KEPT_FORMAT:
-        told = {name: saved[name] for name in ("epoch", "learning_rate", "loss")}
+        training = {name: saved[name] for name in ("epoch", "learning_rate", "loss")}
         digests = {name: saved[name] for name in ("entities_digest", "relations_digest")}
         built = rebuild(recipe or PykeenRecipe(**saved["recipe"]), saved["model_state_dict"], triples)
-        return PykeenCheckpoint(built, **told, **digests)
+        return PykeenCheckpoint(built, **training, **digests)
     if isinstance(saved, Mapping) and isinstance(saved.get("model_state_dict"), Mapping):
         saved = saved["model_state_dict"]
     if not isinstance(saved, Mapping) or not all(isinstance(v, torch.Tensor) for v in saved.values()):
         raise BadInput(
             f"{path} holds no model.", hint="give a checkpoint, trained_model.pkl or a state dict."
         )
-    config = _config_near(path)
+    config = _config_beside(path)
     if recipe is None and config is None:
         raise BadInput(
-            f"{path} holds weights alone, and no config.json of its run lies beside it: which model is it?",
-            hint="give the file where the run left it, or PyKEEN's trained_model.pkl with --trust-pickle.",
+            f"{path} holds only weights, and the config.json of its run is not beside it.",
+            hint="give the file in its run's folder, or PyKEEN's trained_model.pkl with --trust-pickle.",
         )
     training = config["training"] if config is not None else {}
     built = rebuild(recipe or _recipe_of(config or {}, path), saved, triples)
@@ -131,7 +131,7 @@ def write_kept_pykeen(
     entities_digest: str,
     relations_digest: str,
 ) -> None:
-    """What TracIn needs of this epoch, whole or not at all."""
+    """Writes this epoch's checkpoint for TracIn, atomically."""
     body = {
         "format": KEPT_FORMAT,
         "recipe": {**asdict(recipe), "kwargs": dict(recipe.kwargs)},
@@ -160,11 +160,11 @@ def _built(recipe: PykeenRecipe, triples: torch.Tensor | None) -> Any:
         facts = CoreTriplesFactory(triples, **size, create_inverse_triples=recipe.inverse)
     elif cls.__name__ in _NEEDS_GRAPH:
         raise BadInput(
-            f"{cls.__name__} looks at the graph it was trained on, and there are no triples to build it with.",
+            f"{cls.__name__} needs the graph it was trained on, and no triples were given.",
             hint="give the training file.",
         )
     try:
-        with torch.random.fork_rng(devices=[]):  # the weights it starts from are drawn, and written over
+        with torch.random.fork_rng(devices=[]):  # its initial weights are random and then overwritten
             return cls(triples_factory=facts, random_seed=NoRandomSeedNecessary, **recipe.kwargs)
     except (TypeError, ValueError, KeyError) as error:
         raise BadInput(
@@ -173,8 +173,8 @@ def _built(recipe: PykeenRecipe, triples: torch.Tensor | None) -> Any:
         ) from error
 
 
-def _config_near(path: Path) -> dict[str, Any] | None:
-    """The run's config.json: beside its final weights, one folder above its checkpoints."""
+def _config_beside(path: Path) -> dict[str, Any] | None:
+    """The run's config.json: beside its final weights, or one folder above its checkpoints."""
     for folder in (path.parent, path.parent.parent):
         config = read_json(folder / "config.json", follow=True)
         if isinstance(config, dict) and {"model", "training"} <= config.keys():
@@ -183,17 +183,19 @@ def _config_near(path: Path) -> dict[str, Any] | None:
 
 
 def _recipe_of(config: Mapping[str, Any], path: Path) -> PykeenRecipe:
-    told = dict(config["model"])
+    model_settings = dict(config["model"])
     missing = [
-        f"'{name}'" for name in ("name", "num_entities", "num_relations", "inverse") if name not in told
+        f"'{name}'"
+        for name in ("name", "num_entities", "num_relations", "inverse")
+        if name not in model_settings
     ]
     if missing:
         raise BadInput(
             f"the config.json of {path} does not say the model's {', '.join(missing)}.",
             hint="the run was made by an older kgops: use its pykeen/trained_model.pkl with --trust-pickle.",
         )
-    facts = {name: told.pop(name) for name in ("name", "num_entities", "num_relations", "inverse")}
-    return PykeenRecipe(kwargs=told, **facts)
+    facts = {name: model_settings.pop(name) for name in ("name", "num_entities", "num_relations", "inverse")}
+    return PykeenRecipe(kwargs=model_settings, **facts)
 
 
 def _native(model: Any) -> ConvE | Any:

@@ -1,7 +1,6 @@
-"""What a training step asks of the whole batch it works on, and not of the rows it has before it.
+"""Operations of a training step over the whole batch: batch norm, dropout, sums.
 
-Batch norms look at all rows of a batch, and dropout draws for all of them. Where a batch is shared out to several
-processes, `training.parallel` answers in place of this class, which has the whole batch at hand.
+In data-parallel training, where each rank has some rows of a batch, `training.data_parallel` overrides them.
 """
 
 from __future__ import annotations
@@ -12,26 +11,26 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-__all__ = ["ALL_HERE", "WholeBatch"]
+__all__ = ["SINGLE_PROCESS", "WholeBatch"]
 
 
 class WholeBatch:
-    """All rows are here."""
+    """One process holds all rows of the batch."""
 
-    def count(self, here: int) -> int:
-        """Rows of the whole batch, of which `here` are here."""
-        return here
+    def count(self, local: int) -> int:
+        """Rows of the whole batch; this rank has `local` of them."""
+        return local
 
-    def total(self, here: torch.Tensor) -> torch.Tensor:
-        """The sum over all parts of the batch; may be written into `here`."""
-        return here
+    def total(self, local: torch.Tensor) -> torch.Tensor:
+        """Sum over all ranks; may be written into `local`."""
+        return local
 
-    def largest(self, here: torch.Tensor) -> torch.Tensor:
-        return here
+    def largest(self, local: torch.Tensor) -> torch.Tensor:
+        return local
 
-    def drawn(self, draw: Callable[[int], torch.Tensor], here: int) -> torch.Tensor:
-        """Of what `draw` gives for so many rows, those that are here."""
-        return draw(here)
+    def draw_rows(self, draw: Callable[[int], torch.Tensor], local: int) -> torch.Tensor:
+        """Draws for the whole batch and returns the `local` rows of this rank."""
+        return draw(local)
 
     def dropout(self, x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
         return F.dropout(x, p, training)
@@ -41,4 +40,4 @@ class WholeBatch:
         return normed
 
 
-ALL_HERE = WholeBatch()
+SINGLE_PROCESS = WholeBatch()

@@ -1,7 +1,7 @@
-"""Named arrays in a flight's file, without reading more of it than is asked for.
+"""Lazy reading of named arrays in a flight's .npz, .npy or HDF5 files.
 
-`.npz` members that are stored as they are, and `.npy` files of a folder, are mapped into memory; `.h5` files
-are read piece by piece by h5py, which comes with the extra `flights`. A compressed member has to be unpacked.
+Uncompressed `.npz` members and `.npy` files of a folder are memory-mapped; h5py, from the extra `flights`, reads slices
+of `.h5` files. Compressed members are unpacked.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["HDF5", "SUFFIXES", "ArrayFile", "open_arrays"]
 
 HDF5 = (".h5", ".hdf5")
 SUFFIXES = (".npz", *HDF5)
-_LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip's member: how long its name and its extra field are
+_LOCAL_HEADER = struct.Struct("<26xHH")  # lengths of the name and extra field of a zip member
 
 
 class ArrayFile:
-    """The arrays of one flight: `names` without opening them, `[name]` sliced like an ndarray of numpy."""
+    """The arrays of one flight: `names` without opening them, `[name]` sliced like a numpy array."""
 
     def __init__(self, path: Path, arrays: dict[str, Any], unpacked: Iterable[str] = ()) -> None:
         self.path, self._arrays = path, arrays
-        self.unpacked = tuple(unpacked)  # had to be read whole, since they are compressed
+        self.unpacked = tuple(unpacked)  # read whole, since they are compressed
 
     @property
     def names(self) -> list[str]:
@@ -44,7 +44,7 @@ class ArrayFile:
 
 
 def open_arrays(path: Path, wanted: tuple[str, ...]) -> ArrayFile:
-    """The arrays called `wanted` of a file or a folder of `.npy` files, as far as it has them."""
+    """Those of the `wanted` arrays that a file or a folder of `.npy` files has."""
     try:
         if path.is_dir():
             return ArrayFile(path, {file.stem: _npy(file) for file in sorted(path.glob("*.npy"))})
@@ -55,10 +55,12 @@ def open_arrays(path: Path, wanted: tuple[str, ...]) -> ArrayFile:
         raise
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}.", hint="copy it again.") from error
-    except Exception as error:  # zipfile, what unpacks for it, and numpy's headers raise what they like
+    except (
+        Exception
+    ) as error:  # zipfile, its decompressors and numpy's header parser raise various exceptions
         raise BadInput(
-            f"{path} is damaged, or no file of arrays: {str(error)[:120]}.",
-            hint="numpy.savez writes what is read here.",
+            f"{path} is damaged or has no arrays: {str(error)[:120]}.",
+            hint="write it with numpy.savez.",
         ) from error
 
 
@@ -90,7 +92,7 @@ def _npy(path: Path) -> Any:
 
 
 def _mapped(path: Path, raw: Any, start: int, end: int) -> Any:
-    """The array whose `.npy` header stands at `start`, backed by the file itself."""
+    """The array whose `.npy` header is at `start`, memory-mapped."""
     raw.seek(start)
     shape, order, dtype = _header(raw, end)
     if not math.prod(shape):
@@ -99,14 +101,14 @@ def _mapped(path: Path, raw: Any, start: int, end: int) -> Any:
 
 
 def _header(raw: Any, end: int) -> tuple[tuple[int, ...], str, np.dtype[Any]]:
-    """What numpy says of an array, held against the room there is for it up to `end`."""
+    """Dtype and shape in a `.npy` header, checked against the bytes up to `end`."""
     version = np.lib.format.read_magic(raw)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_columns, dtype = read(raw)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > end - raw.tell():
-        raise ValueError(f"the shape {shape!r:.60} is larger than what follows")
+        raise ValueError(f"the shape {shape!r:.60} is larger than its data")
     return shape, "F" if by_columns else "C", dtype
 
 
@@ -116,7 +118,7 @@ def _hdf5(path: Path) -> dict[str, Any]:
     except ImportError as error:
         raise Unavailable(
             f"{path} is an HDF5 file, and h5py is not installed.",
-            hint="pip install 'kgops[flights]' brings it; .npz files need nothing.",
+            hint="install it with pip install 'kgops[flights]', or use .npz files.",
         ) from error
     file = h5py.File(path, "r")
     return {name: file[name] for name in file if isinstance(file[name], h5py.Dataset)}

@@ -1,4 +1,4 @@
-"""Windows as the network takes them: normalised on the device, augmented, in an order known from the seed."""
+"""Batches of windows: normalised on the device, augmented, in an order determined by the seed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kgops.regression.windows import Batch, Windows, ahead
 __all__ = ["Prepared", "Scaling", "Stream", "Training", "augmented", "flights_digest", "generator_for"]
 
 VALIDATION_SHARE = 0.15
-_BRIGHTER = 0.1  # at most, as a factor and in standard deviations
+_BRIGHTER = 0.1  # largest change, as a factor and in standard deviations
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """What turns a file's numbers into the network's and its answer into km; kept in every checkpoint."""
+    """Normalisation of inputs and heights, and back to km; saved in every checkpoint."""
 
     image_mean: float
     image_std: float
@@ -35,7 +35,7 @@ class Scaling:
 
     @classmethod
     def of(cls, windows: Windows, *, flat_field: bool, zscore: bool) -> Scaling:
-        """Measured on training flights alone."""
+        """Measures the normalisation on training flights only."""
         frames = np.array([len(flight) for flight in windows.flights], float)
         surveys = [flight.survey for flight in windows.flights]
         share = frames / frames.sum()
@@ -73,12 +73,12 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Training:
-    """A stage's windows: those trained on and, from the end of each flight, those that say when to stop."""
+    """A stage's windows: for training and, from the end of each flight, for validation."""
 
     windows: Windows
     train: torch.Tensor
     valid: torch.Tensor
-    weights: torch.Tensor  # of each flight in the loss
+    weights: torch.Tensor  # loss weight of each flight
 
     @classmethod
     def of(cls, flights: Sequence[Flight], frames: int, heavier: dict[str, float] | None = None) -> Training:
@@ -86,20 +86,20 @@ class Training:
         train: list[int] = []
         valid: list[int] = []
         for number in range(len(flights)):
-            own = windows.of(number).tolist()
-            kept = len(own) - int(VALIDATION_SHARE * len(own))
-            # Neighbouring windows share frames: those that share some with a validated one are left out.
-            inside = max(kept - frames + 1, 0) if kept < len(own) else kept
-            if not inside:
-                kept = inside = len(own)
-            train += own[:inside]
-            valid += own[kept:]
+            numbers = windows.of(number).tolist()
+            valid_start = len(numbers) - int(VALIDATION_SHARE * len(numbers))
+            # Windows that share frames with a validation window are left out of training.
+            train_stop = max(valid_start - frames + 1, 0) if valid_start < len(numbers) else valid_start
+            if not train_stop:
+                valid_start = train_stop = len(numbers)
+            train += numbers[:train_stop]
+            valid += numbers[valid_start:]
         weight = [(heavier or {}).get(flight.name, 1.0) for flight in flights]
         return cls(windows, torch.tensor(train), torch.tensor(valid, dtype=torch.long), torch.tensor(weight))
 
 
 class Stream:
-    """An epoch's batches, on the device, read by a thread while the step before them runs."""
+    """An epoch's batches on the device, read ahead by a thread."""
 
     def __init__(self, training: Training, batch_size: int, device: torch.device) -> None:
         self.training, self.batch_size, self.device = training, batch_size, device
@@ -109,7 +109,7 @@ class Stream:
         return -(-len(self.training.train) // self.batch_size)
 
     def epoch(self, key: str, skip: int = 0) -> Iterator[Batch]:
-        """Training batches in the order that `key` gives, without the first `skip`."""
+        """Training batches in the order of `key`, without the first `skip`."""
         order = torch.randperm(len(self.training.train), generator=generator_for(f"order {key}"))
         return self._read(self.training.train[order], skip)
 
@@ -117,7 +117,7 @@ class Stream:
         return self._read(self.training.valid)
 
     def everything(self) -> Iterator[Batch]:
-        """All windows in order: for a flight that is held out."""
+        """All windows in order, for a held-out flight."""
         return self._read(torch.arange(len(self.training.windows)))
 
     def _read(self, numbers: torch.Tensor, skip: int = 0) -> Iterator[Batch]:
@@ -129,7 +129,7 @@ class Stream:
 
 
 class Prepared:
-    """A stage's windows, normalised by what its flights may be normalised by, in batches on the device."""
+    """A stage's windows with their normalisation, in batches on the device."""
 
     def __init__(self, stage: Stage, frames: int, settings: RegressionSettings, device: torch.device) -> None:
         self.training = Training.of(stage.flights, frames, stage.heavier)
@@ -143,7 +143,7 @@ class Prepared:
         self.augment, self._device = settings.augment, device
 
     def inputs(self, batch: Batch, key: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """What a step takes: images, angles, standardised heights and weights; `key` fixes the augmentation."""
+        """Input of a step: images, angles, standardised heights and weights; `key` determines the augmentation."""
         images, angles = self.scaling.images(batch.images), batch.angles
         if self.augment:
             images, angles = augmented(images, angles, generator_for(f"augment {key}"))
@@ -153,8 +153,8 @@ class Prepared:
 def augmented(
     images: torch.Tensor, angles: torch.Tensor, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each window mirrored or not along either side, and as a whole brighter or darker, with more contrast or
-    less. Rows run from north to south: mirrored images have a mirrored azimuth."""
+    """Randomly mirrors each window along both axes and changes its brightness and contrast. Rows run from north to
+    south, so mirrored images have a mirrored azimuth."""
     batch = len(images)
     upside, sideways = torch.randint(0, 2, (2, batch), generator=generator).bool().to(images.device)
     contrast, light = (_BRIGHTER * (2 * torch.rand(2, batch, generator=generator) - 1)).to(images.device)
@@ -167,13 +167,13 @@ def augmented(
 
 
 def generator_for(key: str) -> torch.Generator:
-    """Random numbers that depend on `key` alone, on every device and in every attempt the same."""
+    """Random generator that depends only on `key`: equal on every device and in every attempt."""
     digest = hashlib.sha256(f"kgops regress {key}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 def flights_digest(flights: Sequence[Flight]) -> str:
-    """Of what is trained on, without reading the frames again: whether a checkpoint is of these flights."""
+    """Digest of the training flights, from statistics, to check that a checkpoint belongs to them."""
     digest = hashlib.sha256()
     for flight in flights:
         digest.update(f"{flight.name} {tuple(flight.frames.shape)} {flight.survey.mean!r}".encode())

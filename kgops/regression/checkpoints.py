@@ -1,4 +1,4 @@
-"""Checkpoints of the image network: the same files as ConvE's, with what turns its answers into kilometres."""
+"""Checkpoints of the regression network: ConvE's file format plus the scaling to kilometres."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kgops.regression.settings import MAY_DIFFER, RegressionSettings
 from kgops.training import checkpoints
 from kgops.training.checkpoints import BadCheckpoint, Checkpoint
 
-__all__ = ["Trained", "as_checkpoint", "foreign", "read_trained", "same_network"]
+__all__ = ["Trained", "as_checkpoint", "read_trained", "refuse_foreign", "same_network"]
 
 _WORKLOAD = "regress"
-_BY_FALLBACKS = ("channels", "temporal_frames")  # of the network; what comes after starts anew
+_BY_FALLBACKS = ("channels", "temporal_frames")  # of the network; a run with other values starts from epoch 1
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A network that can be asked for heights, in evaluation mode."""
+    """A trained network in evaluation mode, with its scaling."""
 
     model: RegressionModel
     scaling: Scaling
@@ -33,7 +33,7 @@ class Trained:
 
     @torch.no_grad()
     def heights(self, images: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        """In km, for windows as the files have them and angles in degrees."""
+        """Heights in km, from unscaled windows and angles in degrees."""
         return self.scaling.in_km(self.model(self.scaling.images(images), angles))
 
 
@@ -49,7 +49,7 @@ def as_checkpoint(
     learning_rate: float,
     training: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
-    """`flights` is the digest of what it is trained on."""
+    """`flights` is the digest of the training flights."""
     return Checkpoint(
         model=plain_names(model.state_dict()),
         config=config.to_dict(),
@@ -65,32 +65,36 @@ def as_checkpoint(
 
 
 def read_trained(path: Path, device: torch.device | str = "cpu") -> Trained:
-    found = checkpoints.read_checkpoint(path, device)
-    if found.loss.get("workload") != _WORKLOAD:
-        raise BadCheckpoint(f"{path} is a checkpoint of another workload.", hint="this reads regressions.")
-    model = RegressionModel(RegressionConfig(**found.config)).to(device)
-    load_weights(model, found.model)
-    return Trained(model.eval(), Scaling(**found.training["scaling"]), found.epoch)
+    checkpoint = checkpoints.read_checkpoint(path, device)
+    if checkpoint.loss.get("workload") != _WORKLOAD:
+        raise BadCheckpoint(
+            f"{path} is a checkpoint of another workload.", hint="give a checkpoint of a regress run."
+        )
+    model = RegressionModel(RegressionConfig(**checkpoint.config)).to(device)
+    load_weights(model, checkpoint.model)
+    return Trained(model.eval(), Scaling(**checkpoint.training["scaling"]), checkpoint.epoch)
 
 
-def same_network(found: Checkpoint, config: RegressionConfig) -> bool:
-    """Whether it can be resumed at all; the OOM fallbacks' last fallbacks make another network of the same job."""
-    return all(found.config.get(name) == config.to_dict()[name] for name in _BY_FALLBACKS)
+def same_network(checkpoint: Checkpoint, config: RegressionConfig) -> bool:
+    """Whether the checkpoint has this network; the last OOM fallbacks change the network of a job."""
+    return all(checkpoint.config.get(name) == config.to_dict()[name] for name in _BY_FALLBACKS)
 
 
-def foreign(found: Checkpoint, config: RegressionConfig, settings: RegressionSettings, flights: str) -> None:
-    """Raises if it is of another training: another network, other flights or another order of data."""
-    theirs, ours = found.settings, settings.to_dict()
+def refuse_foreign(
+    checkpoint: Checkpoint, config: RegressionConfig, settings: RegressionSettings, flights: str
+) -> None:
+    """Raises if the checkpoint belongs to another network, other flights or another data order."""
+    saved, current = checkpoint.settings, settings.to_dict()
     same = {
-        "workload": found.loss.get("workload") == _WORKLOAD,
-        "flights": found.entities_digest == flights,
-        "network": dict(found.config) == config.to_dict(),
-        **{name: theirs.get(name) == ours[name] for name in ours if name not in MAY_DIFFER},
+        "workload": checkpoint.loss.get("workload") == _WORKLOAD,
+        "flights": checkpoint.entities_digest == flights,
+        "network": dict(checkpoint.config) == config.to_dict(),
+        **{name: saved.get(name) == current[name] for name in current if name not in MAY_DIFFER},
     }
     differs = [name for name, agrees in same.items() if not agrees]
     if differs:
         raise BadInput(
-            f"the checkpoint of epoch {found.epoch} is of another training: "
+            f"the checkpoint of epoch {checkpoint.epoch} belongs to another training: "
             f"its {', '.join(differs)} {'differs' if len(differs) == 1 else 'differ'}.",
-            hint="resume with the settings and files it was started with, or start anew.",
+            hint="resume with the original settings and files, or start a new run.",
         )

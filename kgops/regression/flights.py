@@ -1,4 +1,4 @@
-"""Flights read from a folder and judged before anything is trained on them: every fault with file and reason."""
+"""Reads flights from a folder and validates them before training: every fault with file and reason."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["DATASETS", "Flight", "Survey", "read_flights"]
 FRAMES, ZENITH, AZIMUTH, HEIGHT, TIME = DATASETS = (
     *("frames", "solar_zenith", "solar_azimuth", "height", "time"),
 )
-_BLOCK_BYTES = 16 << 20  # of frames looked at together
-_MOST_TOLD = 8
-_LARGEST = float(np.finfo(np.float32).max)  # what is beyond it, training would see as infinity
+_BLOCK_BYTES = 16 << 20  # of frames checked at once
+_MOST_LISTED = 8
+_LARGEST = float(np.finfo(np.float32).max)  # larger values become infinite in training
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What one reading of all frames of a flight tells: moments of a pixel, and the mean frame."""
+    """Statistics of all frames of a flight: mean and variance of a pixel, and the mean frame."""
 
     mean: float
     std: float
@@ -35,7 +35,7 @@ class Survey:
 
 @dataclass(frozen=True, eq=False)
 class Flight:
-    """One flight: frames (n, height, width) that stay in their file; degrees, kilometres and seconds by frame."""
+    """One flight: lazy frames (n, height, width); degrees, kilometres and seconds per frame."""
 
     name: str
     path: Path
@@ -45,7 +45,7 @@ class Flight:
     heights: Floats
     times: NDArray[np.float64]
     survey: Survey
-    unpacked: tuple[str, ...] = ()  # of its datasets, compressed ones that had to be read whole
+    unpacked: tuple[str, ...] = ()  # compressed datasets that were read whole
 
     def __len__(self) -> int:
         return len(self.heights)
@@ -56,11 +56,10 @@ class Flight:
 
 
 def read_flights(folder: Path, window: int) -> list[Flight]:
-    """All flights of `folder` by name, or BadInput with what is wrong with each of its files.
+    """All flights of `folder` by name, or BadInput with the faults of each file.
 
     A flight is an `.npz` or HDF5 file with the arrays `DATASETS`, or a folder of as many `.npy` files; it must
-    have at least one window of `window` frames. All frames are read once, since a NaN among them would
-    otherwise come to light in the middle of a training.
+    have at least one window of `window` frames. All frames are read once, to find NaN before training starts.
     """
     paths = _flight_paths(folder)
     flights, problems = [], []
@@ -75,12 +74,12 @@ def read_flights(folder: Path, window: int) -> list[Flight]:
         other = next(f for f in flights if f.image_size != first.image_size)
         problems.append(
             f"{other.path} has images of {_size(other)}, {first.path} of {_size(first)}: "
-            "one network sees one size of image."
+            "all images must have one size."
         )
     if problems:
-        more = [f"and {len(problems) - _MOST_TOLD} more files"] if len(problems) > _MOST_TOLD else []
+        more = [f"and {len(problems) - _MOST_LISTED} more files"] if len(problems) > _MOST_LISTED else []
         raise BadInput(
-            "\n".join([*problems[:_MOST_TOLD], *more]),
+            "\n".join([*problems[:_MOST_LISTED], *more]),
             hint=f"each flight has {', '.join(DATASETS)}; `kgops data flights --make DIR` writes examples.",
         )
     return flights
@@ -111,7 +110,7 @@ def _read(path: Path, window: int) -> Flight:
     missing = [name for name in DATASETS if name not in arrays]
     if missing:
         what = f"no dataset {missing[0]!r}" if len(missing) == 1 else f"no datasets {', '.join(missing)}"
-        raise BadInput(f"{path} has {what}; it has {', '.join(arrays.names) or 'none at all'}.")
+        raise BadInput(f"{path} has {what}; it has {', '.join(arrays.names) or 'none'}.")
     frames = arrays[FRAMES]
     if len(frames.shape) != 3 or 0 in frames.shape[1:] or frames.dtype.kind not in "fiu":
         raise BadInput(
@@ -149,7 +148,7 @@ def _column(arrays: ArrayFile, name: str, frames: int) -> NDArray[np.float64]:
     faulty = np.flatnonzero(~(np.abs(values) <= _LARGEST))
     if len(faulty):
         raise BadInput(
-            f"{arrays.path}: {name} is no number at {len(faulty)} of {frames} frames, first at frame {faulty[0]}."
+            f"{arrays.path}: {name} is NaN or infinite at {len(faulty)} of {frames} frames, first at frame {faulty[0]}."
         )
     return values
 
@@ -157,7 +156,7 @@ def _column(arrays: ArrayFile, name: str, frames: int) -> NDArray[np.float64]:
 def _survey(path: Path, frames: Any) -> Survey:
     at_once = max(1, _BLOCK_BYTES // (8 * frames.shape[1] * frames.shape[2]))
     faulty: list[int] = []
-    # About the first frame's mean, so that the squares of large values do not swallow small differences.
+    # Relative to the first frame's mean: squares of large values would lose small differences.
     first = np.asarray(frames[0], np.float64)
     sound = first[np.abs(first) <= _LARGEST]
     origin = float(sound.mean()) if len(sound) else 0.0

@@ -1,4 +1,4 @@
-"""The loop of a regression on flights: stage by stage, stopping when asked, resumed as if never stopped."""
+"""Training loop of the regression: stages, epochs, validation, stop requests and exact resume."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from kgops.training.reporter import Progress, Report
 
 __all__ = ["Regression", "regress"]
 
-_LOSSES_AT_ONCE = 32  # fetched from a GPU together, since each would wait for it
+_LOSSES_AT_ONCE = 32  # losses fetched from a GPU at once, since each fetch waits for it
 
 
 @dataclass
 class Regression:
-    """How it ended: "finished" or "requested" to stop. By stage a report on the flight held out, and the predicted
+    """Result: "finished" or "requested" to stop; for each stage a report on the held-out flight, and the predicted
     and true heights of its windows."""
 
     stopped: str
@@ -61,10 +61,10 @@ def regress(
     resume: bool = False,
     cleanup: MemoryCleanup = OFF,
 ) -> Regression:
-    """Runs all stages that `settings` ask for; weights of each stage's best epoch lie in `folder`.
+    """Runs all stages in `settings`; writes the weights of each stage's best epoch to `folder`.
 
-    With `resume` it goes on from the newest checkpoint there that can be believed; on one device with one
-    number of threads the weights then are those of a run never stopped.
+    With `resume` it continues from the newest valid checkpoint there; with an unchanged device and number of
+    threads the weights equal those of an uninterrupted run.
     """
     run = _Run(flights, config, settings, folder, report, stop_requested, torch.device(device), cleanup)
     run.begin(resume)
@@ -98,13 +98,13 @@ class _Run(Session):
         )
 
     def _train_stage(self) -> bool:
-        """The rest of the stage's epochs; False if asked to stop before their end."""
+        """Trains the rest of the stage's epochs; False if a stop was requested before their end."""
         self.model.train()
         batches = len(self.data.stream)
         done = self.state.epoch * batches + self.state.batch
         progress = Progress(self.report, self.stage.name, "batch", done=done)
         while True:
-            # After a resume too: an epoch may be complete and its validation still owed.
+            # After a resume too: an epoch may be complete without its validation.
             if self.state.owed:
                 if not self._epoch_done():
                     return False
@@ -114,7 +114,7 @@ class _Run(Session):
                 return False
 
     def _epoch(self, progress: Progress) -> bool:
-        """The rest of the next epoch; False if asked to stop before its end."""
+        """Trains the rest of the epoch; False if a stop was requested before its end."""
         s, batches = self.state, len(self.data.stream)
         started, first = time.monotonic(), s.batch
         losses: list[torch.Tensor] = []
@@ -135,11 +135,11 @@ class _Run(Session):
                 return False
             self._save_if_due(losses)
         self._take_losses(losses)
-        self._tell_epoch(time.monotonic() - started if first == 0 else None)
+        self._report_epoch(time.monotonic() - started if first == 0 else None)
         return True
 
     def _take(self, batch: Batch) -> torch.Tensor:
-        """One step on this batch; its loss, still on the device."""
+        """One step on this batch; returns its loss on the device."""
         s, warmup = self.state, self.settings.warmup_steps
         if s.batch == 0 or s.step <= warmup:
             rising = min(1.0, (s.step + 1) / warmup) if warmup else 1.0
@@ -148,11 +148,11 @@ class _Run(Session):
         value = self.step(*self.data.inputs(batch, f"{self.key()} {s.batch}"))
         s.overflows += self.step.overflows - overflows
         if self.step.compile_failure != failure:
-            self._tell_compile()
+            self._report_compile()
         return value
 
     def _epoch_done(self) -> bool:
-        """Validation after an epoch; False if asked to stop before the next."""
+        """Validates after an epoch; False if a stop was requested before the next."""
         s = self.state
         last = s.epoch == self.stage.epochs
         if s.epoch == 1 or last:
@@ -169,7 +169,7 @@ class _Run(Session):
         return last or s.early or not self.stop_requested()
 
     def _finish_stage(self) -> bool:
-        """Judges the best epoch on the flight held out and begins the next stage; False if asked to stop."""
+        """Evaluates the best epoch on the held-out flight and begins the next stage; False if a stop was requested."""
         s, stage = self.state, self.stage
         path = self.folder / stage.weights_file
         load_weights(self.model, checkpoints.read_checkpoint(path, self.device).model)
@@ -183,20 +183,20 @@ class _Run(Session):
             self.save()
         return self.all_done or not self.stop_requested()
 
-    # --- its parts ------------------------------------------------------------------------------------
-
     def _validate(self) -> float | None:
-        """The mean loss of the windows that nobody trains on; None if asked to stop before their end."""
+        """The mean loss of the validation windows; None if a stop was requested before their end."""
         s, data = self.state, self.data
         left = len(data.training.valid)
 
-        def go_on(windows: int) -> bool:
+        def keep_going(windows: int) -> bool:
             nonlocal left
             left -= windows
             return not left or not self.stop_requested()
 
         self.cleanup.between_phases()
-        predicted = predict(self.model, data.scaling, data.stream.validation(), self.settings.at_once, go_on)
+        predicted = predict(
+            self.model, data.scaling, data.stream.validation(), self.settings.at_once, keep_going
+        )
         self.cleanup.between_phases()
         if predicted is None:
             return None
@@ -204,18 +204,18 @@ class _Run(Session):
         scaled = (data.scaling.standardised(one) for one in (predicted, true))
         loss = float(self.step.loss(*scaled).mean())
         if not math.isfinite(loss):
-            raise self._diverged(f"the validation loss of epoch {s.epoch} is no number any more")
-        found = Heights.of(predicted, true)
-        s.history[-1]["valid"] = {"loss": loss, **found.to_dict()}
-        self.report.metric("valid_mae", found.mae, s.all_epochs)
-        if found.r2 is not None:
-            self.report.metric("valid_r2", found.r2, s.all_epochs)
+            raise self._diverged(f"the validation loss of epoch {s.epoch} is NaN or infinite")
+        errors = Heights.of(predicted, true)
+        s.history[-1]["valid"] = {"loss": loss, **errors.to_dict()}
+        self.report.metric("valid_mae", errors.mae, s.all_epochs)
+        if errors.r2 is not None:
+            self.report.metric("valid_r2", errors.r2, s.all_epochs)
         self.report.metric("valid_loss", loss, s.all_epochs)
         self.schedule.observe(-loss)
         return loss
 
     def _judge(self, stage: Stage) -> bool:
-        """False if asked to stop before its end."""
+        """Predicts the held-out flight; False if a stop was requested before its end."""
         frames, done = self.config.temporal_frames, 0
         held = Training.of((stage.held_out,), frames)
         progress = Progress(self.report, "test", "window")
@@ -237,7 +237,7 @@ class _Run(Session):
         return True
 
     def _take_losses(self, losses: list[torch.Tensor]) -> None:
-        """Adds up what the device has computed, and looks whether it still is numbers."""
+        """Adds up losses from the device and raises if training has diverged."""
         values = torch.stack(losses).double().tolist() if losses else []
         losses.clear()
         trouble = self.state.add_losses(values)
@@ -254,8 +254,8 @@ class _Run(Session):
             hint=f"try {' or '.join(tries)}.",
         )
 
-    def _tell_epoch(self, seconds: float | None) -> None:
-        """Of the epoch that has just ended; what comes last is what lists show of a run."""
+    def _report_epoch(self, seconds: float | None) -> None:
+        """Reports the epoch that has just ended; lists of runs show the metric that is reported last."""
         s = self.state
         loss, rate = s.loss_sum / max(s.losses, 1), rate_of(self.step.optimizer)
         entry = {"stage": self.stage.name, "epoch": s.epoch + 1, "loss": loss, "learning_rate": rate}
@@ -268,11 +268,11 @@ class _Run(Session):
     def _compile(self) -> None:
         started = time.monotonic()
         self.step.rehearse()
-        self._tell_compile()
+        self._report_compile()
         if self.step.compile != "off" and self.step.compile_failure is None:
             self.report.note(f"torch.compile took {time.monotonic() - started:.0f} s.")
 
-    def _tell_compile(self) -> None:
+    def _report_compile(self) -> None:
         if self.settings.compile == "off":
             return
         failure = self.step.compile_failure
@@ -286,7 +286,7 @@ class _Run(Session):
 
 
 def _waiting(batches: Iterator[Batch]) -> Iterator[tuple[Batch, float]]:
-    """Each batch with the seconds its step had to wait for it."""
+    """Each batch with the seconds that its step waited for it."""
     while True:
         started = time.monotonic()
         batch = next(batches, None)

@@ -1,8 +1,7 @@
-"""`python -m kgops.regression.made_flights DIR`: small synthetic flights from which the height can be learned.
+"""Writes small synthetic flights from which height can be learned: `python -m kgops.regression.made_flights DIR`.
 
-A layer of clouds over ground, seen from above: each cloud throws a shadow away from the sun, as far as its
-height times the tangent of the sun's zenith angle. So neither images nor angles alone say how high it is:
-the shadow's distance is in the image, and what it means is in the angles.
+A layer of clouds over ground, seen from above: each cloud casts a shadow away from the sun, at a distance of its
+height times the tangent of the sun's zenith angle. So height follows only from image and angles together.
 """
 
 from __future__ import annotations
@@ -27,34 +26,36 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sky:
-    """What is in the images of one flight."""
+    """Content of the images of one flight."""
 
     frames: int = 256
     size: int = 32
     lowest_km: float = 0.5
     highest_km: float = 3.0
-    pixels_a_km: float = 3.0  # at an image of 32 pixels
+    pixels_a_km: float = 3.0  # for an image of 32 pixels
     clouds: int = 4
 
     def __post_init__(self) -> None:
         if self.frames < 1 or self.size < 8:
-            raise BadInput(f"{self.frames} frames of {self.size} pixels make no flight: at least 1 of 8.")
+            raise BadInput(
+                f"{self.frames} frames of {self.size} pixels make no flight; at least 1 frame of 8 pixels is needed."
+            )
 
 
 def make_flights(folder: Path, count: int = 4, sky: Sky | None = None, seed: int = 0) -> list[Path]:
-    """Writes `count` flights, each with weather and sun of its own; the same `seed` gives the same files."""
+    """Writes `count` flights with different weather and sun; equal seeds give equal files."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number in range(1, count + 1):
         path = folder / f"flight_{number:02}.npz"
         arrays = make_flight(sky or Sky(), np.random.default_rng([seed, number]))
-        np.savez(path, allow_pickle=False, **arrays)  # not compressed: so that it can be mapped into memory
+        np.savez(path, allow_pickle=False, **arrays)  # uncompressed, so that it can be memory-mapped
         paths.append(path)
     return paths
 
 
 def make_flight(sky: Sky, random: np.random.Generator) -> dict[str, NDArray[np.generic]]:
-    """The arrays of one flight by their names in its file."""
+    """The arrays of one flight by name."""
     when = np.linspace(0, 1, sky.frames)
     heights = sky.lowest_km + (sky.highest_km - sky.lowest_km) * _wandering(when, random)
     zenith = random.uniform(25, 50) + random.uniform(-12, 12) * (2 * when - 1)
@@ -65,7 +66,7 @@ def make_flight(sky: Sky, random: np.random.Generator) -> dict[str, NDArray[np.g
 
 
 def _wandering(when: Array, random: np.random.Generator) -> Array:
-    """Slow waves between 0 and 1 that visit every height about as often: no flight is at one height only."""
+    """Slow waves between 0 and 1, about uniformly distributed, so that each flight covers all heights."""
     waves = sum(
         random.uniform(0.5, 1) * np.sin(2 * math.pi * (turns * when + random.uniform()))
         for turns in random.uniform(2, 9, 4)
@@ -75,7 +76,7 @@ def _wandering(when: Array, random: np.random.Generator) -> Array:
 
 
 class _Painter:
-    """The image is periodic, so that a cloud that leaves on one side comes in on the other with its shadow."""
+    """A periodic image: a cloud that leaves on one side enters on the other with its shadow."""
 
     def __init__(self, sky: Sky, random: np.random.Generator) -> None:
         self.sky, self.random = sky, random
@@ -104,7 +105,7 @@ class _Painter:
     def _drift(self) -> None:
         size = self.sky.size
         self.places = (self.places + self.wind + self.random.normal(0, 0.3, self.places.shape)) % size
-        # Now and then one dissolves and another forms, so that a network cannot learn the field by heart.
+        # Replaces some clouds at random, so that a network cannot memorise their positions.
         fresh = self.random.uniform(size=len(self.places)) < 0.1
         self.places[fresh] = self.random.uniform(0, size, (int(fresh.sum()), 2))
 
@@ -117,7 +118,7 @@ class _Painter:
 
 
 def _smooth(noise: Array) -> Array:
-    """Periodic noise without its fine grain, of variance 1."""
+    """Periodic low-frequency noise of variance 1."""
     frequency = np.fft.fftfreq(len(noise))
     kept = np.exp(-40 * (frequency[:, None] ** 2 + frequency[None, :] ** 2))
     smooth = np.fft.ifft2(np.fft.fft2(noise) * kept).real
@@ -127,9 +128,9 @@ def _smooth(noise: Array) -> Array:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="kgops data flights", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--flights", type=int, default=4, help="how many")
-    parser.add_argument("--frames", type=int, default=Sky.frames, help="of each")
-    parser.add_argument("--size", type=int, default=Sky.size, help="pixels of an image's side")
+    parser.add_argument("--flights", type=int, default=4, help="number of flights")
+    parser.add_argument("--frames", type=int, default=Sky.frames, help="frames of each flight")
+    parser.add_argument("--size", type=int, default=Sky.size, help="pixels on each side of an image")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
     for path in make_flights(given.folder, given.flights, Sky(given.frames, given.size), given.seed):

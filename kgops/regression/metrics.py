@@ -1,4 +1,4 @@
-"""How far predicted heights are off, beside a predictor that always says the mean; and the losses."""
+"""Error metrics of predicted heights, compared with a mean predictor, and the losses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99)
 class Heights:
     """Errors in km: means, a share of the height (None where a height is 0), R², and quantiles of |error|.
 
-    R² is None where all heights are the same: there is nothing to explain.
+    R² is None where all heights are equal.
     """
 
     count: int
@@ -49,7 +49,7 @@ class Heights:
 
 @dataclass(frozen=True)
 class HeightReport:
-    """A flight nobody trained on: the model's errors, and those of saying `mean_km` every time."""
+    """Errors on a held-out flight: of the model, and of always predicting `mean_km`."""
 
     flight: str
     model: Heights
@@ -58,17 +58,17 @@ class HeightReport:
 
     @property
     def verdict(self) -> str:
-        """One sentence that calls a negative R² what it is."""
+        """One sentence that states plainly what a negative R² means."""
         r2, what = self.model.r2, f"on {self.flight}, which was held out,"
         if r2 is None:
-            return f"{what} every height is the same: R² has no meaning."
+            return f"{what} all heights are equal: R² is undefined."
         errors = f"RMSE {self.model.rmse:.3g} km against {self.mean_predictor.rmse:.3g} km"
-        always = f"always saying {self.mean_km:.3g} km, the mean of the training flights"
+        always = f"always predicting {self.mean_km:.3g} km, the mean of the training flights"
         if self.model.rmse >= self.mean_predictor.rmse:
             return f"{what} the model is worse than {always}: R² {r2:.3f}, {errors}."
         if r2 < 0:
             return (
-                f"{what} the model is worse than knowing that flight's own mean (R² {r2:.3f} is below 0), though "
+                f"{what} the model is worse than predicting that flight's mean (R² {r2:.3f} is below 0), though "
                 f"better than {always}: {errors}."
             )
         return f"{what} R² is {r2:.3f}: {errors} for {always}."
@@ -113,6 +113,6 @@ class HeightLoss:
         huber = F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=self.delta)
         if name == "huber":
             return huber
-        # A power below 1 has no slope at 0, and what is nearly 0 would have a huge one.
+        # A power below 1 has an infinite slope at 0 and huge ones nearby.
         power = (error.abs() + 1e-8).pow(self.gamma)
         return self.alpha * huber + (1 - self.alpha) * power

@@ -1,7 +1,7 @@
-"""Frames of a window told of each other: attention, messages between neighbours, a state-space scan, or nothing.
+"""Layers that mix the frames of a window: attention, message passing, a state-space scan, or none.
 
-Each takes and gives (batch, frames, features), with a residual around each of its parts; names of parameters
-are those of `RegressionConfig.shapes`.
+Each maps (batch, frames, features) to that shape, with residual connections; parameter names are those of
+`RegressionConfig.shapes`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Attention", "Messages", "Scan", "build_mixer"]
 
 
 class Attention(nn.Module):
-    """Every frame looks at every other, then a perceptron of its own."""
+    """Self-attention over frames, then a perceptron per frame."""
 
     def __init__(self, config: RegressionConfig) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Attention(nn.Module):
         return mixed
 
     def attend(self, frames: torch.Tensor) -> torch.Tensor:
-        """What each frame takes from all, head beside head."""
+        """Attention output of each frame, heads concatenated."""
         batch, length, size = frames.shape
         apart = self.qkv(frames).view(batch, length, 3, self.heads, size // self.heads)
         query, key, value = apart.permute(2, 0, 3, 1, 4)
@@ -47,7 +47,7 @@ class Attention(nn.Module):
 
 
 class Messages(nn.Module):
-    """Rounds in which each frame hears the mean of the one before and the one after it."""
+    """Message-passing rounds: each frame gets the mean of the previous and next frame."""
 
     def __init__(self, config: RegressionConfig) -> None:
         super().__init__()
@@ -67,14 +67,14 @@ class _Round(nn.Module):
         self.near = nn.Linear(size, size, bias=False)
 
     def forward(self, frames: torch.Tensor) -> torch.Tensor:
-        said = self.norm(frames)
-        heard = F.relu(self.own(said) + self.near(neighbours_mean(said)))
-        mixed: torch.Tensor = frames + heard
+        normed = self.norm(frames)
+        messages = F.relu(self.own(normed) + self.near(neighbours_mean(normed)))
+        mixed: torch.Tensor = frames + messages
         return mixed
 
 
 def neighbours_mean(frames: torch.Tensor) -> torch.Tensor:
-    """Of the frames beside each: two in the middle, one at the ends, none (zeros) where there is no other."""
+    """Mean of the adjacent frames: two in the middle, one at the ends, zeros for a single frame."""
     total = F.pad(frames[:, 1:], (0, 0, 0, 1)) + F.pad(frames[:, :-1], (0, 0, 1, 0))
     count = torch.full((frames.shape[1], 1), 2.0, dtype=frames.dtype, device=frames.device)
     count[0] = count[-1] = 1.0
@@ -82,12 +82,12 @@ def neighbours_mean(frames: torch.Tensor) -> torch.Tensor:
 
 
 class Scan(nn.Module):
-    """Each feature goes through linear states of its own that decay from frame to frame."""
+    """State-space layer: each feature has linear states that decay from frame to frame."""
 
     def __init__(self, config: RegressionConfig) -> None:
         super().__init__()
         size, states = config.features, config.states
-        # From states that forget within a frame to some that hardly forget within a window.
+        # Decays from within a frame to longer than a window.
         self.decay = nn.Parameter(torch.linspace(-4, 1, states).expand(size, states).clone())
         self.enter = nn.Parameter(torch.randn(size, states) / states**0.5)
         self.leave = nn.Parameter(torch.randn(size, states) / states**0.5)
@@ -101,7 +101,7 @@ class Scan(nn.Module):
         return mixed
 
     def scan(self, frames: torch.Tensor) -> torch.Tensor:
-        """All frames at once: what entered k frames ago leaves as x · Σ leave · exp(-k softplus(decay)) · enter."""
+        """All frames at once: an input of k frames ago contributes x · Σ leave · exp(-k softplus(decay)) · enter."""
         length = frames.shape[1]
         # In full precision: powers of a decay are small differences from 1.
         with torch.autocast(frames.device.type, enabled=False):

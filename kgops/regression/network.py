@@ -1,7 +1,6 @@
 """The network that reads a cloud-base height from a window of frames and the sun's angles.
 
-What each part does and how its parameters are called is said in `RegressionConfig`, from which memory estimates are
-computed; this is the same in torch.
+`RegressionConfig` documents layers and parameter names, and memory estimates are computed from it.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from kgops.regression.mixers import build_mixer
 
 __all__ = ["RegressionConfig", "RegressionModel", "load_weights", "plain_names"]
 
-_WRAPPINGS = ("_orig_mod.", "module.")  # of torch.compile and of data parallelism
+_WRAPPINGS = ("_orig_mod.", "module.")  # prefixes of torch.compile and data parallelism
 
 
 class RegressionModel(nn.Module):
     """Standardised heights (batch,) from images (batch, frames, height, width) and angles (batch, frames, 2).
 
-    With `checkpointing` each frame goes through the encoder alone and its activations are computed again on
-    the way back, so that those of one frame live at a time; where there is no way back, too.
+    With `checkpointing` frames go through the encoder one by one, and activations are recomputed in the backward
+    pass, so that those of one frame live at a time; also without a backward pass.
     """
 
-    # Called in place of the encoder where it is set: the same function, compiled.
+    # The compiled encoder, called instead of the encoder where set.
     run_encoder: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
 
     def __init__(self, config: RegressionConfig, *, checkpointing: bool = False) -> None:
@@ -45,7 +44,7 @@ class RegressionModel(nn.Module):
         return heights
 
     def sun(self, angles: torch.Tensor) -> torch.Tensor:
-        """What the network is told of zenith and azimuth in degrees: sine and cosine of each it may see."""
+        """Angle features from zenith and azimuth in degrees: sine and cosine of those that `angles_mode` allows."""
         seen = {"both": angles, "sza_only": angles[..., :1], "saa_only": angles[..., 1:]}
         chosen = seen.get(self.config.angles_mode, angles[..., :0])
         turned = torch.deg2rad(chosen)
@@ -57,7 +56,7 @@ class RegressionModel(nn.Module):
         if self.checkpointing:
             again = self.training and torch.is_grad_enabled()
             alone = [
-                # Nothing in the encoder draws random numbers: there is no state to keep for the second time.
+                # The encoder draws no random numbers, so recomputation needs no random state.
                 checkpoint(encoder, frame, light, use_reentrant=False, preserve_rng_state=False)
                 if again
                 else encoder(frame, light)
@@ -69,7 +68,7 @@ class RegressionModel(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A vector for each single frame (n, height, width), seen under its sun (n, angle features)."""
+    """A vector for each frame (n, height, width) with its angle features (n, features)."""
 
     def __init__(self, config: RegressionConfig) -> None:
         super().__init__()
@@ -108,7 +107,7 @@ def _film(config: RegressionConfig, channels: int) -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(config.film_width, 2 * channels),
     )
-    # The sun has little say at first: a modulation of random size would drown what the frames have.
+    # Starts with a small modulation by the sun: a random one would drown the frames' features.
     with torch.no_grad():
         for parameter in film[2].parameters():
             parameter.mul_(0.1)
@@ -129,20 +128,20 @@ class Head(nn.Module):
 
 
 def plain_names(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The weights by the names this network gives them, whoever wrapped it when they were saved."""
+    """Weights by this network's names, without prefixes of wrappers."""
     return {_unwrapped(name): value for name, value in state.items()}
 
 
 def load_weights(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Takes in weights saved from a compiled model or a plain one, whichever `model` is."""
+    """Loads weights saved from a compiled or plain model into either."""
     own = {_unwrapped(name): name for name in model.state_dict()}
     given = plain_names(state)
     if own.keys() != given.keys():
         lacking, strange = sorted(own.keys() - given.keys()), sorted(given.keys() - own.keys())
         raise BadInput(
-            f"these weights are of another network: {len(lacking)} missing"
+            f"these weights belong to another network: {len(lacking)} missing"
             f"{_such_as(lacking)}, {len(strange)} unknown{_such_as(strange)}.",
-            hint="architecture, attentions and angles_mode must be those it was trained with.",
+            hint="architecture, attentions and angles_mode must be those of its training.",
         )
     model.load_state_dict({own[name]: value for name, value in given.items()})
 

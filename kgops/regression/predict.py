@@ -1,4 +1,4 @@
-"""Heights of windows, in km, and what they are worth on a flight that nobody trained on."""
+"""Predicts heights of windows in km, and evaluates them on held-out flights."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def predict(
     at_once: int,
     done: Callable[[int], bool] = lambda windows: True,
 ) -> torch.Tensor | None:
-    """In evaluation mode and float32, `at_once` windows at a time, on the host. None once `done`, told after each
-    batch how many windows there are, says to stop."""
+    """Predicts in evaluation mode and float32, `at_once` windows at a time. `done` gets the number of windows of each
+    batch; None once it returns False."""
     was_training = model.training
     model.eval()
-    found: list[torch.Tensor] = []
+    heights: list[torch.Tensor] = []
     try:
         for batch in batches:
             images = scaling.images(batch.images)
             for start in range(0, len(batch), at_once):
-                piece = slice(start, start + at_once)
-                found.append(scaling.in_km(model(images[piece], batch.angles[piece])).cpu())
+                rows = slice(start, start + at_once)
+                heights.append(scaling.in_km(model(images[rows], batch.angles[rows])).cpu())
             if not done(len(batch)):
                 return None
     finally:
         model.train(was_training)
-    return torch.cat(found)
+    return torch.cat(heights)
 
 
 def judge_stage(stage: Stage, frames: int, predicted: list[float], true: list[float]) -> HeightReport:
-    """Beside always saying the mean height of the windows that training could see."""
+    """Errors, compared with always predicting the mean height of the training windows."""
     mean = float(Windows(stage.scaled_by, frames).heights.astype(float).mean())
     return judge(
         stage.held_out.name,

@@ -1,4 +1,4 @@
-"""Where a regression stands: its network, its data and its counts, written down and taken up again."""
+"""State of a regression run: network, data, optimizer and counts, saved and restored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.regression.batches import Prepared, flights_digest
-from kgops.regression.checkpoints import as_checkpoint, foreign, same_network
+from kgops.regression.checkpoints import as_checkpoint, refuse_foreign, same_network
 from kgops.regression.flights import Flight
 from kgops.regression.metrics import HeightLoss
 from kgops.regression.network import RegressionModel, load_weights
@@ -32,7 +32,7 @@ _PLATEAU_FACTOR, _PLATEAU_PATIENCE = 0.5, 5
 
 
 class Session:
-    """A regression and the files it can be taken up from; what is done with it is `kgops.regression.loop`."""
+    """A regression and its checkpoints; `kgops.regression.loop` trains it."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Session:
 
     @property
     def stage(self) -> Stage:
-        """The one it is in; the last where all are done."""
+        """The current stage; the last one where all are done."""
         return self.stages[min(self.state.stage, len(self.stages) - 1)]
 
     @property
@@ -82,46 +82,46 @@ class Session:
         return self.state.stage == len(self.stages)
 
     def begin(self, resume: bool) -> None:
-        """Starts the first stage, or takes up the newest checkpoint that can be believed."""
+        """Starts the first stage, or resumes from the newest valid checkpoint."""
         for folder in (self.checkpoint_folder, self.folder):
             checkpoints.sweep(folder)
-        found = self._newest() if resume else None
-        if found is not None:
-            foreign(found, self.config, self.settings, self.digest)
-            self._resume(found)
+        checkpoint = self._newest() if resume else None
+        if checkpoint is not None:
+            refuse_foreign(checkpoint, self.config, self.settings, self.digest)
+            self._resume(checkpoint)
             return
         if checkpoints.forget_resumable(self.checkpoint_folder) and not resume:
-            self.report.note("removed the points to resume from of an earlier training in this folder.")
+            self.report.note("removed resume checkpoints of an earlier training in this folder.")
         self.begin_stage()
 
     def _newest(self) -> Checkpoint | None:
-        found, refused = checkpoints.newest_resumable(self.checkpoint_folder, self.device)
+        checkpoint, refused = checkpoints.newest_resumable(self.checkpoint_folder, self.device)
         for error in refused:
             self.report.note(f"{error.message} {error.hint or ''}".strip())
-        if found is None:
-            self.report.note("there is no checkpoint to resume from: training starts at epoch 1.")
-        elif not same_network(found, self.config):
-            self.report.note("channels or frames of a window have changed: the training starts anew.")
+        if checkpoint is None:
+            self.report.note("no checkpoint to resume from: training starts at epoch 1.")
+        elif not same_network(checkpoint, self.config):
+            self.report.note("channels or frames per window have changed: training starts at epoch 1.")
             return None
-        return found
+        return checkpoint
 
-    def _resume(self, found: Checkpoint) -> None:
-        training = found.training
+    def _resume(self, checkpoint: Checkpoint) -> None:
+        training = checkpoint.training
         self.state = RegressionState(**training["state"])
         self._prepare_stage()
-        load_weights(self.model, found.model)
+        load_weights(self.model, checkpoint.model)
         restore(self.step.optimizer, dict(training["optimizer"]))
         self.schedule.load_state_dict(dict(training["schedule"]))
         if training["scaler"] and self.precision.scaled:
             self.step.scaler.load_state_dict(dict(training["scaler"]))
-        before = int(found.settings["batch_size"])
+        before = int(checkpoint.settings["batch_size"])
         if before != self.settings.batch_size:
-            # As many windows as were done, in the same order; a last part of a batch comes twice.
+            # Skips the windows already done, in the same order; a partial batch is repeated.
             done = self.state.batch * before // self.settings.batch_size
             self.state.batch = min(done, len(self.data.stream) - 1)
         at = f"after epoch {self.state.epoch} and {self.state.batch} batches"
         self.report.note(f"resumed in stage {self.stage.name}, {at}.")
-        # Last, since nothing may draw random numbers between here and the next batch.
+        # Last, since nothing may draw random numbers before the next batch.
         checkpoints.set_rng_states(training["rng"], self.device)
 
     def begin_stage(self) -> None:
@@ -138,7 +138,7 @@ class Session:
             )
 
     def _prepare_stage(self) -> None:
-        """Data, optimizer and schedule of the stage, without touching weights or counts."""
+        """Builds data, optimizer and schedule of the stage; leaves weights and counts."""
         s = self.settings
         self.data = Prepared(self.stage, self.config.temporal_frames, s, self.device)
         self.step.begin(self._optimizer())
@@ -151,7 +151,7 @@ class Session:
         return build_optimizer(s.optimizer, self.model, s.learning_rate, s.weight_decay)
 
     def key(self) -> str:
-        """Of the epoch that is running: what order and augmentation depend on."""
+        """Key of the current epoch, which determines order and augmentation."""
         return f"{self.settings.seed} {self.stage.name} {self.state.epoch + 1}"
 
     def checkpoint(self, training: dict[str, Any] | None = None) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""The settings of a regression on flights, checked all at once."""
+"""Settings of a regression, validated together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kgops.training.precision import PRECISIONS
 
 __all__ = ["MAY_DIFFER", "RegressionSettings"]
 
-# What the OOM fallbacks changes without changing the network, how long to go on, how often to look.
+# Settings that a resumed run may change: OOM fallbacks that keep the network, training length, validation.
 MAY_DIFFER = frozenset(
     {
         *("batch_size", "microbatch", "precision", "gradient_checkpointing", "compile"),
@@ -24,8 +24,8 @@ MAY_DIFFER = frozenset(
 
 @dataclass(frozen=True)
 class RegressionSettings:
-    """How to train; names are those of the job. `patience` 0 means never to stop early; `microbatch` None
-    takes a batch at once; flights that are None are chosen by `kgops.regression.loop`."""
+    """Training settings, named as in the job. `patience` 0 turns early stopping off; `microbatch` None means the whole
+    batch; `kgops.regression.loop` chooses flights that are None."""
 
     epochs: int = 50
     loo_epochs: int = 30
@@ -78,7 +78,7 @@ class RegressionSettings:
         if not 0 <= self.loss_alpha <= 1:
             problems.append(f"loss_alpha: {self.loss_alpha} must be from 0 to 1")
         if not (self.pretrain or self.final or self.loo):
-            problems.append("final: off, and so are pretrain and loo: nothing is left to do")
+            problems.append("final, pretrain and loo are all off: there is nothing to train")
         if problems:
             raise BadJob("the settings of the regression", problems)
 

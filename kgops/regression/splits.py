@@ -1,4 +1,4 @@
-"""Which flights are trained on and which is held out."""
+"""Splits flights into training flights and a held-out flight."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["Split", "hold_out", "leave_one_out"]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """`train` holds every flight but `held_out`."""
+    """`train` has all flights except `held_out`."""
 
     train: tuple[Flight, ...]
     held_out: Flight
 
 
 def hold_out(flights: Sequence[Flight], name: str | None = None) -> Split:
-    """The flight called `name`, or the last by name, is held out."""
+    """Holds out the flight `name`, or else the last by name."""
     if len(flights) < 2:
         raise BadInput(
-            f"{flights[0].path.parent} has one flight; one is held out, so there must be at least two.",
+            f"{flights[0].path.parent} has one flight; training needs at least two, since one is held out.",
             hint="`kgops data flights --make DIR` writes several.",
         )
     held = find_flight(flights, name) if name else flights[-1]
@@ -32,13 +32,13 @@ def hold_out(flights: Sequence[Flight], name: str | None = None) -> Split:
 
 
 def leave_one_out(flights: Sequence[Flight]) -> Iterator[Split]:
-    """Each flight held out once, in their order."""
+    """Holds out each flight once, in order."""
     for flight in flights:
         yield hold_out(flights, flight.name)
 
 
 def find_flight(flights: Sequence[Flight], name: str) -> Flight:
-    found = {flight.name: flight for flight in flights}
-    if name not in found:
-        raise BadInput(f"{flights[0].path.parent} has no flight {name!r:.60}{nearest(name, found)}.")
-    return found[name]
+    by_name = {flight.name: flight for flight in flights}
+    if name not in by_name:
+        raise BadInput(f"{flights[0].path.parent} has no flight {name!r:.60}{nearest(name, by_name)}.")
+    return by_name[name]

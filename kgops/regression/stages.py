@@ -1,4 +1,4 @@
-"""What a regression does one after the other: pretraining, final training, and each flight held out in turn."""
+"""Stages of a regression: pretraining, final training and leave-one-out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["Stage", "plan_stages"]
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Training on `flights`, and its metrics on `held_out` if that is judged here.
+    """Training on `flights`, with metrics on `held_out` if set.
 
-    `scaled_by` are all flights that normalisation may be measured on; with `fresh` weights start anew.
+    `scaled_by` are the flights used for normalisation; with `fresh` the weights are initialised.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Stage:
 
 
 def plan_stages(flights: Sequence[Flight], settings: RegressionSettings) -> list[Stage]:
-    """The stages that `settings` ask for, in their order. What is held out is never trained on."""
+    """The stages in `settings`, in order. Held-out flights are never trained on."""
     s = settings
     stages: list[Stage] = []
     if s.pretrain or s.final:
@@ -110,6 +110,6 @@ def _given_weight(settings: RegressionSettings) -> dict[str, float]:
 def _not_held_out(flight: Flight, held_out: Flight, key: str) -> None:
     if flight is held_out:
         raise BadInput(
-            f"{key} and the flight held out are both {flight.name!r}: metrics on what was trained on mean nothing.",
-            hint="name another one with validation_flight.",
+            f"{key} and the held-out flight are both {flight.name!r}: metrics on training data are meaningless.",
+            hint="set validation_flight to another flight.",
         )

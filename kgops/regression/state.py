@@ -1,4 +1,4 @@
-"""Where a regression stands: all of it goes into a checkpoint, so all of it is numbers, lists and dicts."""
+"""State of a regression, saved in every checkpoint, so it holds only numbers, lists and dicts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["RegressionState"]
 
 @dataclass
 class RegressionState:
-    """Counts begin anew with each stage where nothing else is said."""
+    """Counts are of the current stage unless noted."""
 
     stage: int = 0
-    earlier_epochs: int = 0  # of the stages before
+    earlier_epochs: int = 0  # of earlier stages
     epoch: int = 0  # completed
-    batch: int = 0  # done of the next one
+    batch: int = 0  # done in the next epoch
     step: int = 0
     owed: bool = False  # the validation that follows a completed epoch
     early: bool = False
@@ -29,7 +29,7 @@ class RegressionState:
     best_loss: float | None = None
     best_epoch: int = 0
     waited: int = 0
-    seconds: float = 0.0  # of all stages, as are those below
+    seconds: float = 0.0  # of all stages, like the fields below
     loader_wait_s: float = 0.0
     windows: int = 0
     overflows: int = 0
@@ -41,7 +41,7 @@ class RegressionState:
         return self.earlier_epochs + self.epoch
 
     def begin_stage(self) -> None:
-        """Counts of a stage before its first epoch."""
+        """Resets the counts for a new stage."""
         self.epoch = self.batch = self.step = self.losses = self.waited = self.best_epoch = 0
         self.owed = self.early = False
         self.loss_sum, self.first_loss, self.best_loss = 0.0, None, None
@@ -55,12 +55,12 @@ class RegressionState:
         self.owed = True
 
     def add_losses(self, values: Sequence[float]) -> str | None:
-        """Adds them up; what is wrong with them where training has lost its way."""
+        """Adds up losses; returns the reason where training has diverged."""
         for value in values:
             if self.first_loss is None:
                 self.first_loss = value
             if not math.isfinite(value):
-                return f"the loss of epoch {self.epoch + 1} is no number any more"
+                return f"the loss of epoch {self.epoch + 1} is NaN or infinite"
             if value > HOPELESS * max(self.first_loss, 1e-3):
                 return (
                     f"the loss of epoch {self.epoch + 1} has grown from {self.first_loss:.3g} to {value:.3g}"
@@ -70,7 +70,7 @@ class RegressionState:
         return None
 
     def validated(self, loss: float | None, *, last: bool, min_delta: float, patience: int) -> bool:
-        """Whether this epoch's weights are the best; without a loss the last ones are."""
+        """Whether this epoch's weights are the best; without a validation loss, always."""
         self.owed = False
         better = last if loss is None else self.best_loss is None or loss < self.best_loss - min_delta
         if better:

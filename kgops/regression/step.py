@@ -1,4 +1,4 @@
-"""One training step of the image network: autocast, scaled where fp16 needs it, a few windows at a time."""
+"""Training step of the regression network, with autocast, fp16 gradient scaling and microbatches."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["RegressionStep", "memory_mib", "report_options", "resolve_compile"]
 class RegressionStep:
     """Forward, loss, backward and update for a batch, `at_once` windows computed at a time.
 
-    With fp16, a step whose gradients overflowed changes no weight and is counted in `overflows`. Pieces of
-    the usual size run compiled where that was asked for and works; `compile_failure` says why not.
+    With fp16, a step whose gradients overflowed changes no weight and is counted in `overflows`.
+    Microbatches of the usual size run compiled if requested; `compile_failure` has the reason where that failed.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RegressionStep:
         self._compiled = _compiled(model, compile)
 
     def begin(self, optimizer: torch.optim.Optimizer) -> None:
-        """Goes on with another optimizer, and with gradients scaled as at the start."""
+        """Sets a new optimizer and resets the gradient scale."""
         self.optimizer = optimizer
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision.scaled)
 
@@ -66,7 +66,7 @@ class RegressionStep:
     def gradients(
         self, images: torch.Tensor, angles: torch.Tensor, heights: torch.Tensor, weights: torch.Tensor
     ) -> torch.Tensor:
-        """Leaves this batch's gradients, scaled, in every parameter's `.grad`."""
+        """Writes this batch's scaled gradients to every parameter's `.grad`."""
         try:
             return self._gradients(images, angles, heights, weights)
         except Exception as error:
@@ -82,15 +82,15 @@ class RegressionStep:
         share = weights / weights.sum()
         value = torch.zeros((), device=self.device)
         for start in range(0, len(images), self.at_once):
-            part = slice(start, start + self.at_once)
-            predicted = self._forward(images[part], angles[part])
-            loss = (self.loss(predicted, heights[part]) * share[part]).sum()
+            rows = slice(start, start + self.at_once)
+            predicted = self._forward(images[rows], angles[rows])
+            loss = (self.loss(predicted, heights[rows]) * share[rows]).sum()
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             value += loss.detach()
         return value
 
     def rehearse(self) -> None:
-        """Compiles for pieces of the usual size. Weights and random numbers stay as they are."""
+        """Compiles for microbatches of the usual size. Weights and random states do not change."""
         if self._compiled is None:
             return
         c, device = self.model.config, self.device
@@ -105,7 +105,7 @@ class RegressionStep:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _forward(self, images: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        # A kernel is made for one size of batch; the last of an epoch is too rare to make others for.
+        # A kernel is compiled for one batch size; the last batch of an epoch is too rare to compile for.
         usual = len(images) == self.at_once
         self.model.run_encoder = self._compiled if usual else None
         if usual and self.compile in ("reduce-overhead", "max-autotune"):
@@ -118,7 +118,7 @@ class RegressionStep:
             self.model.run_encoder = None
 
     def _gave_up(self, error: Exception) -> None:
-        """Notes the failure; raises what has nothing to do with compiling."""
+        """Records the failure; re-raises errors that do not come from compiling."""
         if is_out_of_memory(error):
             raise error
         first = next(iter(str(error).strip().splitlines()), "")
@@ -127,29 +127,31 @@ class RegressionStep:
 
 
 def _compiled(model: RegressionModel, mode: str) -> Callable[..., torch.Tensor] | None:
-    """The encoder, in which nearly all of a step's time goes. The whole network would be compiled anew for each
-    frame that checkpointing takes alone: four times as long for three frames."""
+    """Compiles only the encoder, which takes nearly all of a step's time. With checkpointing, the whole network would
+    be compiled again for each frame: four times as long for three frames."""
     if mode == "off":
         return None
     prepare_inductor()
     made: Any = torch.compile(model.encoder, mode=None if mode == "default" else mode, dynamic=False)
-    return lambda frames, sun: made(frames, sun)  # no module: it is no second part of the network
+    return lambda frames, sun: made(frames, sun)  # not a module, so that the network does not register it
 
 
-def resolve_compile(asked: str, device: torch.device, checkpointing: bool) -> tuple[str, str | None]:
-    """What of it this device can do beside checkpointing, and why not more."""
-    return compile_mode(asked, place_of(device), checkpointing=checkpointing)
+def resolve_compile(requested: str, device: torch.device, checkpointing: bool) -> tuple[str, str | None]:
+    """Applied value of the option compile on this device, and the reason where it differs."""
+    return compile_mode(requested, place_of(device), checkpointing=checkpointing)
 
 
 def report_options(
     report: Report, settings: RegressionSettings, config: RegressionConfig, precision: Precision
 ) -> None:
-    """All but `compile`, of which more is known once it has been tried."""
+    """Reports all options except `compile`, which is reported after compiling."""
     report.option("precision", precision.requested, precision.applied, precision.reason)
     report.option("batch_size", settings.batch_size, settings.batch_size, None)
-    asked = settings.microbatch or "auto"
+    requested = settings.microbatch or "auto"
     reason = "no more than a batch" if (settings.microbatch or 0) > settings.batch_size else None
-    report.option("microbatch", asked, settings.at_once, "the whole batch" if asked == "auto" else reason)
+    report.option(
+        "microbatch", requested, settings.at_once, "the whole batch" if requested == "auto" else reason
+    )
     report.option("temporal_frames", config.temporal_frames, config.temporal_frames, None)
     wanted = "on" if settings.gradient_checkpointing else "off"
     report.option("gradient_checkpointing", wanted, wanted, "frame by frame" if wanted == "on" else None)

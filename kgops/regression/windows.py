@@ -1,4 +1,4 @@
-"""Windows of consecutive frames, built when they are asked for, with the height at their middle as target."""
+"""Windows of consecutive frames, built lazily; the target is the height at the middle frame."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kgops.regression.flights import Flight
 
 __all__ = ["Batch", "Windows", "ahead"]
 
-GAP = 5.0  # a pause of this many usual intervals between frames ends what belongs together
+GAP = 5.0  # a gap of this many usual frame intervals ends a sequence
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """`images` (batch, frames, height, width) as the file has them, `angles` (batch, frames, 2) zenith and
+    """`images` (batch, frames, height, width) as stored, `angles` (batch, frames, 2) zenith and
     azimuth in degrees, `heights` (batch,) in km, and the number of each window's flight."""
 
     images: torch.Tensor
@@ -36,31 +36,33 @@ class Batch:
         return len(self.heights)
 
     def to(self, device: torch.device) -> Batch:
-        parts = (self.images, self.angles, self.heights, self.flights)
+        tensors = (self.images, self.angles, self.heights, self.flights)
         if device.type == "cuda":
-            # From pinned memory, so that the copy runs beside the step before it.
-            return Batch(*(part.pin_memory().to(device, non_blocking=True) for part in parts))
-        return Batch(*(part.to(device) for part in parts))
+            # From pinned memory, so that the copy overlaps the previous step.
+            return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors))
+        return Batch(*(tensor.to(device) for tensor in tensors))
 
 
 class Windows:
     """All windows of `frames` consecutive frames of some flights, numbered flight by flight.
 
-    Nothing is read but what `batch` is asked for. Windows do not reach over a pause of the camera.
+    Only `batch` reads frames. Windows do not span a pause of the camera.
     """
 
     def __init__(self, flights: Sequence[Flight], frames: int) -> None:
         self.flights, self.frames = tuple(flights), frames
         starts = [_starts(flight, frames) for flight in self.flights]
-        for flight, found in zip(self.flights, starts, strict=True):
-            if not len(found):
+        for flight, firsts in zip(self.flights, starts, strict=True):
+            if not len(firsts):
                 raise BadInput(
                     f"{flight.path} has no {frames} frames (temporal_frames) in a row without a pause.",
-                    hint="fewer frames in a window, or leave this flight out.",
+                    hint="use fewer frames per window, or leave this flight out.",
                 )
         self._starts = np.concatenate(starts) if starts else np.empty(0, np.int64)
-        self.flight_of = np.repeat(np.arange(len(starts)), [len(found) for found in starts])
-        heights = [flight.heights[found + frames // 2] for flight, found in zip(flights, starts, strict=True)]
+        self.flight_of = np.repeat(np.arange(len(starts)), [len(firsts) for firsts in starts])
+        heights = [
+            flight.heights[firsts + frames // 2] for flight, firsts in zip(flights, starts, strict=True)
+        ]
         self.heights = np.concatenate(heights) if heights else np.empty(0, np.float32)
 
     def __len__(self) -> int:
@@ -72,8 +74,8 @@ class Windows:
 
     def batch(self, numbers: Sequence[int]) -> Batch:
         """The windows of these numbers, in this order."""
-        places = [(int(self.flight_of[n]), int(self._starts[n])) for n in numbers]
-        images = [self.flights[f].frames[start : start + self.frames] for f, start in places]
+        positions = [(int(self.flight_of[n]), int(self._starts[n])) for n in numbers]
+        images = [self.flights[f].frames[start : start + self.frames] for f, start in positions]
         angles = [
             np.stack(
                 [
@@ -82,44 +84,44 @@ class Windows:
                 ],
                 axis=1,
             )
-            for f, start in places
+            for f, start in positions
         ]
         return Batch(
             torch.from_numpy(_widened(np.stack(images))),
             torch.from_numpy(np.stack(angles)),
             torch.from_numpy(self.heights[np.asarray(numbers, np.int64)]),
-            torch.tensor([f for f, _ in places]),
+            torch.tensor([f for f, _ in positions]),
         )
 
 
 def ahead(make: Sequence[Callable[[], _T]], depth: int = 2) -> Iterator[_T]:
-    """What each of `make` gives, in order, made by a thread while whoever asks is busy with those before."""
-    made: queue.Queue[tuple[_T | None, BaseException | None]] = queue.Queue(depth)
+    """Results of the functions in `make`, in order, computed ahead by a thread."""
+    results: queue.Queue[tuple[_T | None, BaseException | None]] = queue.Queue(depth)
     enough = threading.Event()
 
     def work() -> None:
-        for one in make:
+        for load in make:
             if enough.is_set():
                 return
             try:
-                made.put((one(), None))
-            except BaseException as error:  # for whoever asks: here nobody would see it
-                made.put((None, error))
+                results.put((load(), None))
+            except BaseException as error:  # re-raised in the consumer
+                results.put((None, error))
                 return
 
     thread = threading.Thread(target=work, name="loader", daemon=True)
     thread.start()
     try:
         for _ in make:
-            found, error = made.get()
+            item, error = results.get()
             if error is not None:
                 raise error
-            yield found  # type: ignore[misc]
+            yield item  # type: ignore[misc]
     finally:
         enough.set()
         while thread.is_alive():
             try:
-                made.get_nowait()
+                results.get_nowait()
             except queue.Empty:
                 thread.join(0.001)
 
@@ -129,10 +131,10 @@ def _starts(flight: Flight, frames: int) -> NDArray[np.int64]:
     usual = float(np.median(steps)) if len(steps) else 0.0
     pauses = np.concatenate([[0], np.cumsum(steps > GAP * usual)])  # before each frame
     first: NDArray[np.int64] = np.arange(len(flight) - frames + 1)
-    own: NDArray[np.int64] = first[pauses[first] == pauses[first + frames - 1]]
-    return own
+    unbroken: NDArray[np.int64] = first[pauses[first] == pauses[first + frames - 1]]
+    return unbroken
 
 
 def _widened(images: NDArray[np.generic]) -> NDArray[np.generic]:
-    """As bytes where the file has bytes, which is a quarter of what goes to the device; else as float32."""
+    """Keeps uint8 images, a quarter of the bytes to transfer; converts others to float32."""
     return images if images.dtype == np.uint8 else images.astype(np.float32)

@@ -1,1 +1,1 @@
-"""TracIn: which training triples made the model say so, exactly and below the price of a backward pass."""
+"""TracIn: influence of training triples on test triples, exact and without one backward pass per triple."""

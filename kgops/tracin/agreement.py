@@ -1,7 +1,6 @@
-"""How far a cheaper way of scoring finds the same triples as the exact one.
+"""Compares approximate TracIn scores with exact ones: score error, rank correlation, share of the exact top k.
 
-A small error of the scores says little: within 1 % of the largest score a quarter of the top 50 may be
-other triples. So both are told.
+The score error alone says little: with errors within 1 % of the largest score, a quarter of the top 50 may differ.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ TOPS = (10, 50, 100)
 
 @dataclass(frozen=True)
 class Agreement:
-    """`top[k]` is the share of the exact top k that is found, on average over the test triples, `worst[k]`
-    that of the worst; a k that all training triples would fit into is left out."""
+    """`top[k]`: share of the exact top k that the approximate scores find, mean over test triples; `worst[k]`: the
+    lowest share. A k of more than half the training triples is left out."""
 
     tests: int
     trains: int
@@ -29,18 +28,18 @@ class Agreement:
     spearman: float
 
     def metrics(self, prefix: str) -> dict[str, float]:
-        found = {
+        metrics = {
             f"{prefix}_largest_error": self.largest_error,
             f"{prefix}_mean_error": self.mean_error,
             f"{prefix}_spearman": self.spearman,
         }
-        return found | {f"{prefix}_top{k}": share for k, share in self.top.items()}
+        return metrics | {f"{prefix}_top{k}": share for k, share in self.top.items()}
 
     def sentence(self) -> str:
         shares = ", ".join(f"{share:.1%} of the top {k}" for k, share in self.top.items())
-        kept = f"{shares} are the same" if shares else "too few training triples to compare the top ones"
+        agreed = f"{shares} agree" if shares else "too few training triples to compare the top ones"
         return (
-            f"on {self.tests} test x {self.trains:,} training triples {kept}; scores differ by at most "
+            f"on {self.tests} test x {self.trains:,} training triples {agreed}; scores differ by at most "
             f"{self.largest_error:.2g} of the largest, {self.mean_error:.2g} on average."
         )
 
@@ -51,7 +50,7 @@ def compare(exact: torch.Tensor, other: torch.Tensor) -> Agreement:
     largest = exact.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
     error = (other - exact).abs() / largest
     tests, trains = exact.shape
-    shares = {k: _shared(exact, other, k) for k in TOPS if 2 * k <= trains}
+    shares = {k: _shared_top(exact, other, k) for k in TOPS if 2 * k <= trains}
     return Agreement(
         tests,
         trains,
@@ -63,16 +62,16 @@ def compare(exact: torch.Tensor, other: torch.Tensor) -> Agreement:
     )
 
 
-def _shared(exact: torch.Tensor, other: torch.Tensor, k: int) -> torch.Tensor:
-    """By absolute score, as the results are sorted; ties go to what is asked, so equal scores agree."""
+def _shared_top(exact: torch.Tensor, other: torch.Tensor, k: int) -> torch.Tensor:
+    """By absolute score, as results are sorted. Equal scores count as agreement."""
     exact, other = exact.abs(), other.abs()
     at_least = exact.topk(k, dim=1).values[:, -1:]
-    found = other.topk(k, dim=1).indices
-    return (exact.gather(1, found) >= at_least).double().mean(1)
+    indices = other.topk(k, dim=1).indices
+    return (exact.gather(1, indices) >= at_least).double().mean(1)
 
 
 def _rank_correlation(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Spearman's, of each row; of equal scores each gets the mean of their ranks."""
+    """Spearman's rank correlation of each row; equal scores share their mean rank."""
     x, y = _ranks(a), _ranks(b)
     x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
     norms = (x.norm(dim=1) * y.norm(dim=1)).clamp_min(torch.finfo(torch.float64).tiny)

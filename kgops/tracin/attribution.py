@@ -1,4 +1,4 @@
-"""Test triples traced tile by tile: filtered, scored against the union of what is left, and kept."""
+"""Scores test triples in tiles: filters training triples by neighbourhood, scores their union, saves the results."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 import torch
 
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
-from kgops.tracin.blocks import Point, Settings
-from kgops.tracin.finished_tests import Part, Parts
+from kgops.tracin.blocks import Settings, TracinCheckpoint
+from kgops.tracin.finished_tests import FinishedTest, FinishedTests
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.scan import AllScores, Sink, TopTriples, scan
 from kgops.tracin.test_triples import TestTriple
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.reporter import Report
 
-__all__ = ["Scorer", "Scoring", "candidates", "tiles", "trace"]
+__all__ = ["Scorer", "Scoring", "attribute_tests", "candidates", "tiles"]
 
-# Scores of a tile of tests with all training triples, where all are kept.
+# Memory for one tile's scores with all training triples, where all scores are kept.
 _SCORES_BYTES = 256 << 20
 _MOST_TESTS = 4096
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """How pairs are scored: exactly, over these checkpoints."""
+    """Scores all pairs of training and test triples, summed over the checkpoints."""
 
-    points: Sequence[Point]
+    checkpoints: Sequence[TracinCheckpoint]
     loss: TracinLoss
     settings: Settings
-    names: Collection[str] | None = None  # parameters that take part; None: all
+    names: Collection[str] | None = None  # parameters whose gradients count; None: all
     cleanup: MemoryCleanup = OFF
 
     @property
     def device(self) -> torch.device:
-        return next(self.points[0].model.parameters()).device
+        return next(self.checkpoints[0].model.parameters()).device
 
     def __call__(
         self,
@@ -47,7 +47,7 @@ class Scoring:
         stop: Callable[[], bool],
     ) -> None:
         scan(
-            self.points,
+            self.checkpoints,
             self.loss,
             train,
             tests,
@@ -63,53 +63,65 @@ class Scoring:
 Scorer = Callable[[torch.Tensor, torch.Tensor, Sink, "Report | None", Callable[[], bool]], None]
 
 
-def trace(
+def attribute_tests(
     scorer: Scorer | None,
     train: torch.Tensor,
     tests: Sequence[TestTriple],
-    parts: Parts,
+    finished_tests: FinishedTests,
     *,
     top_k: int | None,
-    near: tuple[Neighbourhood, NeighbourhoodFilter] | None,
+    neighbourhood: tuple[Neighbourhood, NeighbourhoodFilter] | None,
     report: Report,
     stop_requested: Callable[[], bool],
-    when_done: Callable[[Sequence[Part]], None],
+    on_finished: Callable[[Sequence[FinishedTest]], None],
     tests_at_once: int | None = None,
 ) -> int:
-    """Every test that `parts` lacks is traced and added there; the number of pairs that were scored.
+    """Scores every test that `finished_tests` lacks and adds it there; returns the number of pairs scored.
 
-    `near` leaves each test the training triples around it; without a `scorer` those are all that is found.
-    Of a tile's tests one union is scored, and each reads its own part. `when_done` hears of each tile.
+    With `neighbourhood`, each test has only the training triples around it; without `scorer` they get no scores.
+    The tests of a tile are scored against the union of their triples. `on_finished` is called after each tile.
     """
-    done, pairs = sum(test.number in parts for test in tests), 0
-    for tile in tiles(tests, parts, len(train), top_k if near is None else None, tests_at_once):
-        telling = _TileReport(report, done, len(tile), len(tests))
-        found = [Part(t.number, _none(), torch.empty(0), 0, t.trouble) for t in tile if t.ids is None]
-        asked = [test for test in tile if test.ids is not None]
-        if asked:
-            ids = torch.tensor([test.ids for test in asked])
-            if near is None and top_k is not None and scorer is not None:
-                scored = _strongest(scorer, train, asked, ids, top_k, telling, stop_requested)
-                pairs += len(train) * len(asked)
+    done, pairs = sum(test.number in finished_tests for test in tests), 0
+    for tile in tiles(
+        tests, finished_tests, len(train), top_k if neighbourhood is None else None, tests_at_once
+    ):
+        tile_report = _TileReport(report, done, len(tile), len(tests))
+        finished = [
+            FinishedTest(t.number, _no_rows(), torch.empty(0), 0, t.trouble) for t in tile if t.ids is None
+        ]
+        known = [test for test in tile if test.ids is not None]
+        if known:
+            ids = torch.tensor([test.ids for test in known])
+            if neighbourhood is None and top_k is not None and scorer is not None:
+                scored = _strongest(scorer, train, known, ids, top_k, tile_report, stop_requested)
+                pairs += len(train) * len(known)
             else:
-                rows, union = candidates(near, asked, len(train))
-                scored = _each_its_own(scorer, train, asked, ids, rows, union, top_k, telling, stop_requested)
-                pairs += len(union) * len(asked) if scorer is not None else 0
-            found = sorted(found + scored, key=lambda part: part.number)
-        parts.add(found)
+                rows, union = candidates(neighbourhood, known, len(train))
+                scored = _score_candidates(
+                    scorer, train, known, ids, rows, union, top_k, tile_report, stop_requested
+                )
+                pairs += len(union) * len(known) if scorer is not None else 0
+            finished = sorted(finished + scored, key=lambda test: test.number)
+        finished_tests.add(finished)
         done += len(tile)
-        when_done(found)
+        on_finished(finished)
     return pairs
 
 
 def tiles(
-    tests: Sequence[TestTriple], parts: Parts, trains: int, top_k: int | None, most: int | None
+    tests: Sequence[TestTriple],
+    finished_tests: FinishedTests,
+    trains: int,
+    top_k: int | None,
+    most: int | None,
 ) -> list[Sequence[TestTriple]]:
-    """Of what `parts` lacks: as many tests as scores are kept of; where only the `top_k` are, they take next to
-    nothing. `top_k` None: all scores are kept."""
-    missing = [test for test in tests if test.number not in parts]
-    kept = min(most or _MOST_TESTS, max(1, _SCORES_BYTES // (8 * trains)))
-    size = _MOST_TESTS if top_k is not None else min(_MOST_TESTS, kept)
+    """Splits the tests that `finished_tests` lacks so that a tile's scores fit in memory.
+
+    `top_k` None: all scores are kept. The top k alone need almost no memory.
+    """
+    missing = [test for test in tests if test.number not in finished_tests]
+    fitting = min(most or _MOST_TESTS, max(1, _SCORES_BYTES // (8 * trains)))
+    size = _MOST_TESTS if top_k is not None else min(_MOST_TESTS, fitting)
     return [missing[start : start + size] for start in range(0, len(missing), size)]
 
 
@@ -121,20 +133,20 @@ def _strongest(
     top_k: int,
     report: Report,
     stop: Callable[[], bool],
-) -> list[Part]:
+) -> list[FinishedTest]:
     sink = TopTriples(top_k)
     scorer(train, ids, sink, report, stop)
     (high, high_ids), (low, low_ids) = sink.proponents, sink.opponents
-    # The strongest by absolute score are among the highest and the lowest; few triples are in both.
-    found = []
+    # The largest absolute scores are among the highest and the lowest; few triples are in both.
+    finished = []
     for i, test in enumerate(tests):
         rows, scores = torch.cat([high_ids[i], low_ids[i]]).cpu(), torch.cat([high[i], low[i]]).cpu()
         rows, first = _distinct(rows)
-        found.append(_part(test, rows, scores[first], len(train), top_k))
-    return found
+        finished.append(_finished(test, rows, scores[first], len(train), top_k))
+    return finished
 
 
-def _each_its_own(
+def _score_candidates(
     scorer: Scorer | None,
     train: torch.Tensor,
     tests: Sequence[TestTriple],
@@ -144,23 +156,23 @@ def _each_its_own(
     top_k: int | None,
     report: Report,
     stop: Callable[[], bool],
-) -> list[Part]:
+) -> list[FinishedTest]:
     if scorer is None or not len(union):
         return [
-            Part(test.number, own, torch.full((len(own),), torch.nan), len(own))
+            FinishedTest(test.number, own, torch.full((len(own),), torch.nan), len(own))
             for test, own in zip(tests, rows, strict=True)
         ]
-    sink = _Grown(len(tests), len(union))
+    sink = _LazyScores(len(tests), len(union))
     scorer(train[union], ids, sink, report, stop)
-    found = []
+    finished = []
     for i, (test, own) in enumerate(zip(tests, rows, strict=True)):
         scores = sink.scores[i, torch.searchsorted(union, own)]
-        found.append(_part(test, own, scores, len(own), top_k))
-    return found
+        finished.append(_finished(test, own, scores, len(own), top_k))
+    return finished
 
 
-class _Grown:
-    """All scores, in the number format they come in."""
+class _LazyScores:
+    """All scores, in the dtype of the first block."""
 
     def __init__(self, tests: int, trains: int) -> None:
         self._shape = tests, trains
@@ -179,18 +191,18 @@ class _Grown:
         return self._all.scores
 
 
-def _part(
+def _finished(
     test: TestTriple, rows: torch.Tensor, scores: torch.Tensor, candidates: int, top_k: int | None
-) -> Part:
-    """Strongest first by absolute score; of equal ones the earlier row."""
+) -> FinishedTest:
+    """Largest absolute score first; ties by row."""
     by_row = rows.argsort()
     rows, scores = rows[by_row], scores[by_row]
     order = scores.abs().argsort(descending=True, stable=True)[:top_k]
-    return Part(test.number, rows[order].clone(), scores[order].clone(), candidates)
+    return FinishedTest(test.number, rows[order].clone(), scores[order].clone(), candidates)
 
 
 def _distinct(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each row once, and where it first stood."""
+    """Unique rows, and the index of the first occurrence of each."""
     order = rows.argsort(stable=True)
     ordered = rows[order]
     first = torch.ones(len(rows), dtype=torch.bool)
@@ -199,26 +211,28 @@ def _distinct(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def candidates(
-    near: tuple[Neighbourhood, NeighbourhoodFilter] | None, tests: Sequence[TestTriple], trains: int
+    neighbourhood: tuple[Neighbourhood, NeighbourhoodFilter] | None, tests: Sequence[TestTriple], trains: int
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Rows of the training set for each test, ascending, and their union."""
-    if near is None:
+    """Training rows to score for each test, ascending, and their union."""
+    if neighbourhood is None:
         everything = torch.arange(trains)
         return [everything] * len(tests), everything
-    graph, how = near
-    rows = [graph.select(test.ids[0], test.ids[2], how) for test in tests if test.ids is not None]
+    graph, neighbourhood_filter = neighbourhood
+    rows = [
+        graph.select(test.ids[0], test.ids[2], neighbourhood_filter) for test in tests if test.ids is not None
+    ]
     return rows, torch.unique(torch.cat(rows))
 
 
-def _none() -> torch.Tensor:
+def _no_rows() -> torch.Tensor:
     return torch.empty(0, dtype=torch.long)
 
 
 class _TileReport:
-    """Progress of one tile's pairs, told as test triples of the whole run."""
+    """Reports the progress of one tile's pairs as test triples of the whole run."""
 
-    def __init__(self, report: Report, before: int, tests: int, of: int) -> None:
-        self._report, self._before, self._tests, self._of = report, before, tests, of
+    def __init__(self, report: Report, before: int, tests: int, total_tests: int) -> None:
+        self._report, self._before, self._tests, self._of = report, before, tests, total_tests
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
         each = self._tests / total if total else 0.0

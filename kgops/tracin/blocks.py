@@ -1,6 +1,6 @@
-"""One block of training triples against one block of test triples, at one checkpoint.
+"""Scores one block of training triples against one block of test triples at one checkpoint.
 
-A pure function of these three, so that blocks can be computed anywhere and in any order.
+A pure function of the three: blocks can be computed anywhere and in any order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kgops.errors import BadInput
 from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
 from kgops.tracin.encoder import Encoder
-from kgops.tracin.factors import Factors, Others, factors_of
+from kgops.tracin.factors import Factors, OtherSide, factors_of
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.low_precision import product
 from kgops.tracin.models import check_ready, facts_of
@@ -23,24 +23,25 @@ from kgops.tracin.products import pair_scores, self_scores
 from kgops.tracin.sketch import Sketch
 from kgops.training.batches import inverse_triples, query_rows
 
-__all__ = ["Engine", "Kept", "Point", "Settings", "rows_of"]
+__all__ = ["Engine", "Settings", "TestFactors", "TracinCheckpoint", "rows_of"]
 
 
 @dataclass(frozen=True)
-class Point:
-    """A checkpoint: its model and the learning rate its scores are weighed with."""
+class TracinCheckpoint:
+    """A model at one checkpoint, and the learning rate that weights its scores."""
 
-    model: ConvE | Any  # of PyKEEN's, which has no types
+    model: ConvE | Any  # Any: PyKEEN models have no types
     learning_rate: float
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the work is cut; none of it changes scores by more than rounding but `both_directions`, which
-    adds each triple's inverse, as training does, and two formats that factors of products are rounded to:
-    `gram_dtype` of the two large ones with the test triples, `precision` of all others.
-    `projection_dim` estimates the wide factors by a projection drawn with `seed`. `tests_at_once` None: as
-    many as `test_mib` holds the factors of."""
+    """Block sizes and number formats. Sizes change scores only by rounding.
+
+    `both_directions` adds each triple's inverse, as training does. `gram_dtype`: format of the factors in the two
+    large products with the test triples; `precision`: in all other products. `projection_dim` estimates the wide
+    factors by a random projection drawn with `seed`. `tests_at_once` None: as many as fit in `test_mib`.
+    """
 
     block: int = 256
     chunk: int = 2048
@@ -54,34 +55,36 @@ class Settings:
 
 
 @dataclass
-class Kept:
-    """The factors of a block of test triples at one checkpoint, and what the other side has to know of them."""
+class TestFactors:
+    """The factors of a block of test triples at one checkpoint, and what the training side needs of them."""
 
     factors: Factors
-    others: Others
+    others: OtherSide
     triples: int
-    sketched: torch.Tensor | None = None  # the shared gradient at the scores, projected: (groups, dim)
+    sketched: torch.Tensor | None = None  # shared gradient at the scores, projected: (groups, dim)
 
 
 class Engine:
-    """What one checkpoint answers. `names` are the parameters that take part, None for all.
+    """Scores at one checkpoint, from factors. `names`: parameters whose gradients count, None for all.
 
-    Works for whatever scores tails by a product with a vector: `encoder` tells how that vector is made.
+    For models that score tails by a dot product with a query vector, which `encoder` computes.
     """
 
     def __init__(
         self,
-        point: Point,
+        checkpoint: TracinCheckpoint,
         loss: TracinLoss,
         settings: Settings,
         names: Collection[str] | None = None,
         encoder: Encoder | None = None,
     ) -> None:
-        check_ready(point.model)
-        facts = facts_of(point.model)
-        self.point, self.loss, self.settings = point, loss, settings
+        check_ready(checkpoint.model)
+        facts = facts_of(checkpoint.model)
+        self.checkpoint, self.loss, self.settings = checkpoint, loss, settings
         self.buffers = Buffers(facts.like.device)
-        self.encoder = encoder or Encoder(point.model, names, buffers=self.buffers, low=settings.precision)
+        self.encoder = encoder or Encoder(
+            checkpoint.model, names, buffers=self.buffers, low=settings.precision
+        )
         self.total = facts.entities
         self.sketch = None
         if settings.projection_dim is not None:
@@ -90,50 +93,50 @@ class Engine:
             self.sketch = Sketch.draw(features, self.total, dim, seed, facts.like)
 
     @property
-    def numbers_each_test(self) -> int:
-        """What is kept of a test triple, so that as many are kept as memory holds."""
+    def floats_per_test(self) -> int:
+        """Floats kept for each test triple, to choose how many fit in memory."""
         flat = self.encoder.weight.shape[1] if self.encoder.has_layers else 0
         shared = 0 if self.loss.kind == "target" else self.total
         return shared + flat + 8 * self.encoder.entities.shape[1]
 
-    def keep(self, tests: torch.Tensor) -> Kept:
-        rows = rows_of(self.point.model, tests, self.settings.both_directions)
+    def keep(self, tests: torch.Tensor) -> TestFactors:
+        rows = rows_of(self.checkpoint.model, tests, self.settings.both_directions)
         settings = self.settings
         factors = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, keep=True)
-        # What is projected is rounded by the product that projects it.
+        # The projection's product rounds its factors itself.
         rounded = settings.gram_dtype if self.sketch is None else None
-        others = factors.asks(settings.chunk, self.total, rounded)
+        others = factors.as_other_side(settings.chunk, self.total, rounded)
         if self.sketch is None:
             if settings.gram_dtype is not None:
                 factors.maps_low = factors.encoded.maps.to(settings.gram_dtype)
-            return Kept(factors, others, len(tests))
+            return TestFactors(factors, others, len(tests))
         self._project_maps(factors)
         others.gram_dtype = settings.gram_dtype
         if others.delta is None:
-            return Kept(factors, others, len(tests))
+            return TestFactors(factors, others, len(tests))
         sketched = product(others.delta.t(), self.sketch.scores, settings.gram_dtype)
-        return Kept(factors, replace(others, delta=self.sketch.scores), len(tests), sketched)
+        return TestFactors(factors, replace(others, delta=self.sketch.scores), len(tests), sketched)
 
-    def make(self, train: torch.Tensor, others: Others | None, *, keep: bool = False) -> Factors:
-        """The factors of a block of training triples, for `pair` with the tests that asked."""
-        rows = rows_of(self.point.model, train, self.settings.both_directions)
-        made = factors_of(self.encoder, self.loss, rows, chunk=self.settings.chunk, keep=keep, others=others)
+    def make(self, train: torch.Tensor, others: OtherSide | None, *, keep: bool = False) -> Factors:
+        """The factors of a block of training triples, for `pair` with the tests of `others`."""
+        rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
+        block = factors_of(self.encoder, self.loss, rows, chunk=self.settings.chunk, keep=keep, others=others)
         if self.sketch is not None:
-            self._project_maps(made)
-        return made
+            self._project_maps(block)
+        return block
 
-    def pair(self, made: Factors, kept: Kept, triples: int) -> torch.Tensor:
-        """(tests, trains), weighed with the learning rate, of `triples` training triples."""
+    def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
+        """(tests, trains) times the learning rate; `triples`: number of training triples."""
         settings = self.settings
-        if kept.sketched is not None and made.shared is not None and made.shared.gram is not None:
-            made.shared.gram = product(made.shared.gram, kept.sketched.t(), settings.gram_dtype)
-        pairs = pair_scores(self.encoder, made, kept.factors, settings.gram_dtype)
+        if kept.sketched is not None and block.shared is not None and block.shared.gram is not None:
+            block.shared.gram = product(block.shared.gram, kept.sketched.t(), settings.gram_dtype)
+        pairs = pair_scores(self.encoder, block, kept.factors, settings.gram_dtype)
         if settings.both_directions:
             pairs = pairs.view(2, triples, 2, kept.triples).sum((0, 2))
-        return pairs.t() * self.point.learning_rate
+        return pairs.t() * self.checkpoint.learning_rate
 
-    def scores(self, kept: Kept, train: torch.Tensor) -> torch.Tensor:
-        """(tests, trains), weighed with the learning rate."""
+    def scores(self, kept: TestFactors, train: torch.Tensor) -> torch.Tensor:
+        """(tests, trains) times the learning rate."""
         return self.pair(self.make(train, kept.others), kept, len(train))
 
     def _project_maps(self, factors: Factors) -> None:
@@ -142,28 +145,28 @@ class Engine:
 
     def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
         settings = self.settings
-        rows = rows_of(self.point.model, triples, settings.both_directions)
+        rows = rows_of(self.checkpoint.model, triples, settings.both_directions)
         block = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, keep=True)
         own = self_scores(self.encoder, block)
         if settings.both_directions:
-            # |∇ + ∇'|² has, beside the squares, twice the product of a triple's two directions.
-            others = block.asks(settings.chunk, self.total)
+            # |∇ + ∇'|² = |∇|² + |∇'|² + 2⟨∇, ∇'⟩, of a triple's two directions.
+            others = block.as_other_side(settings.chunk, self.total)
             other = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, others=others)
             pairs = pair_scores(self.encoder, other, block)
             n = len(triples)
             own = own[:n] + own[n:] + 2 * pairs[:n, n:].diagonal()
-        return own * self.point.learning_rate
+        return own * self.checkpoint.learning_rate
 
 
 def rows_of(model: ConvE | Any, triples: torch.Tensor, both_directions: bool) -> torch.Tensor:
-    """Triples as the model numbers relations; with both directions the inverses follow them all."""
+    """Triples with the model's relation rows; with both directions, followed by all inverses."""
     inverse = facts_of(model).inverse
     rows = query_rows(triples, inverse)
     if not both_directions:
         return rows
     if not inverse:
         raise BadInput(
-            "both directions were asked for, but this model was trained without inverse relations.",
-            hint="leave --both-directions away.",
+            "both directions were requested, but this model was trained without inverse relations.",
+            hint="leave out --both-directions.",
         )
     return torch.cat([rows, inverse_triples(triples)])

@@ -1,8 +1,8 @@
-"""Do influences add up? The linear datamodeling score (Park et al. 2023, TRAK).
+"""Linear datamodeling score (Park et al. 2023, TRAK): do summed influences predict a retrained model's outputs?
 
-Models are trained on random halves of the training triples. For each test triple the sum of its
-influences over a half predicts how well the model of that half does on it; the score is the rank
-correlation of predicted and measured over the halves: 1 for a perfect order, 0 for none.
+Models are trained on random subsets of the training triples. For each test triple, the sum of its influences over
+a subset predicts the output of that subset's model. The score is the rank correlation of predicted and measured
+outputs over the subsets: 1 is a perfect order, 0 none.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
-from kgops.tracin.journal import Journal, Wanted
+from kgops.tracin.journal import Journal, Retraining
 from kgops.tracin.mean_and_iqr import Spread
 from kgops.tracin.retraining import Retrain
 from kgops.training.reporter import Report
 
 __all__ = ["OUTPUTS", "Datamodeling", "linear_datamodeling_score", "spearman"]
 
-# What is measured, and the sign with which more influence should move it.
+# Measured outputs, and the sign of the change that more influence should cause.
 OUTPUTS = {"margin": 1.0, "logit": 1.0, "loss": -1.0}
 _SHUFFLES = 1000
 
 
 @dataclass(frozen=True)
 class Correlations:
-    """Of one output: a correlation for each test triple, NaN where all subsets gave the same.
+    """Rank correlations of one output, one for each test triple; NaN where all subsets gave equal values.
 
-    `chance` is the mean over tests that only one in twenty random orders of the subsets exceeds, either
-    way (None where nothing varies). `repeatable` has the correlations of one seed's measurements with
-    another's; empty with one seed. Predictions that knew the mean over all seeds would reach about the
-    square root of it.
+    `chance`: 95 % quantile of the absolute mean correlation under random orders of the subsets (None where nothing
+    varies). `repeatable`: correlations between the measurements of two seeds, empty with one seed; a perfect
+    prediction of the mean over seeds reaches about their square root.
     """
 
     by_test: tuple[float, ...]
@@ -69,26 +68,26 @@ class Datamodeling:
         return Spread.of(self.outputs[output].by_test)
 
     def metrics(self) -> dict[str, float]:
-        found: dict[str, float | None] = {"subsets": float(self.subsets)}
+        metrics: dict[str, float | None] = {"subsets": float(self.subsets)}
         for output, correlations in self.outputs.items():
-            found[f"lds_{output}"] = self.score(output).mean
-            found[f"lds_{output}_chance"] = correlations.chance
-            found[f"lds_{output}_repeatable"] = Spread.of(correlations.repeatable).mean
-        return {name: value for name, value in found.items() if value is not None}
+            metrics[f"lds_{output}"] = self.score(output).mean
+            metrics[f"lds_{output}_chance"] = correlations.chance
+            metrics[f"lds_{output}_repeatable"] = Spread.of(correlations.repeatable).mean
+        return {name: value for name, value in metrics.items() if value is not None}
 
     def measurements(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         name, unit = "tracin linear datamodeling score", "rank correlation"
         for output, correlations in self.outputs.items():
-            found += self.score(output).measurement(name, output, None, unit)
+            entries += self.score(output).measurement(name, output, None, unit)
             chance = Spread(correlations.chance, None, None, None, _SHUFFLES)
-            found += chance.measurement(name, f"{output}, exceeded by chance 1 in 20", None, unit)
+            entries += chance.measurement(name, f"{output}, exceeded by chance 1 in 20", None, unit)
             repeatable = Spread.of(correlations.repeatable)
-            found += repeatable.measurement(name, f"{output}, measured again", None, unit)
-        return found
+            entries += repeatable.measurement(name, f"{output}, measured again", None, unit)
+        return entries
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for a file of JSON."""
+        """As JSON."""
         return {
             "subsets": self.subsets,
             "seeds": self.seeds,
@@ -115,28 +114,27 @@ def linear_datamodeling_score(
 ) -> Datamodeling:
     """Retrains on `subsets` random shares `alpha` of `graph.train`, each with `seed`, `seed` + 1, …
 
-    `scores` are (tests, trains), every one of them. What is measured is averaged over the `seeds`.
-    Retrainings finished go to the file `journal` and are not done again. Raises `Interrupted` soon
-    after `stop_requested` says so.
+    `scores` (tests, trains) has all scores. Outputs are averaged over the `seeds`. Finished retrainings are kept in
+    the file `journal` and not repeated. Raises `Interrupted` soon after `stop_requested` returns true.
     """
     trains = len(graph.train)
-    kept = round(alpha * trains)
-    if subsets < 3 or seeds < 1 or not 0 < kept < trains:
+    size = round(alpha * trains)
+    if subsets < 3 or seeds < 1 or not 0 < size < trains:
         raise BadInput(
-            f"{subsets} subsets of {kept:,} of {trains:,} triples and {seeds} seeds make no score.",
+            f"{subsets} subsets of {size:,} of {trains:,} triples and {seeds} seeds make no score.",
             hint="take at least 3 subsets, 1 seed and a share between 0 and 1.",
         )
     if scores.shape != (len(tests), trains):
         raise ValueError(f"scores are {tuple(scores.shape)}, not (tests, trains)")
     tests = tests.cpu()
-    chosen = _subsets(trains, kept, subsets, seed)
+    chosen = _subsets(trains, size, subsets, seed)
     wanted = [
-        Wanted(tuple((~inside).nonzero()[:, 0].tolist()), seed + i, f"subset {m}")
+        Retraining(tuple((~inside).nonzero()[:, 0].tolist()), seed + i, f"subset {m}")
         for i in range(seeds)
         for m, inside in enumerate(chosen)
     ]
-    book = Journal(journal, graph.train, tests, retrain, report=report, stop_requested=stop_requested)
-    outcomes = book.outcomes(wanted)
+    retrainings = Journal(journal, graph.train, tests, retrain, report=report, stop_requested=stop_requested)
+    outcomes = retrainings.outcomes(wanted)
     predicted = scores.detach().cpu().double() @ chosen.double().t()
     outputs = {}
     for output, sign in OUTPUTS.items():
@@ -157,7 +155,7 @@ def _correlate(predicted: torch.Tensor, measured: torch.Tensor) -> Correlations:
     """`predicted` (tests, subsets), `measured` (seeds, tests, subsets)."""
     mean = measured.mean(0)
     generator = torch.Generator().manual_seed(0)
-    # One order for all tests: they are measured on the same models, so they go up and down together.
+    # One order for all tests: they share models, so their outputs are correlated.
     x, y = _unit_ranks(predicted), _unit_ranks(mean)
     orders = [torch.randperm(predicted.shape[1], generator=generator) for _ in range(_SHUFFLES)]
     by_chance = torch.stack([(x * y[:, order]).sum(1).nanmean().abs() for order in orders])
@@ -168,18 +166,18 @@ def _correlate(predicted: torch.Tensor, measured: torch.Tensor) -> Correlations:
     return Correlations(by_test, None if math.isnan(chance) else chance, tuple(again))
 
 
-def _subsets(trains: int, kept: int, subsets: int, seed: int) -> torch.Tensor:
-    """(subsets, trains) of bool, the same for the same seed."""
+def _subsets(trains: int, size: int, subsets: int, seed: int) -> torch.Tensor:
+    """(subsets, trains) of bool, determined by the seed."""
     digest = hashlib.sha256(f"kgops subsets {seed}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
     chosen = torch.zeros(subsets, trains, dtype=torch.bool)
     for row in chosen:
-        row[torch.randperm(trains, generator=generator)[:kept]] = True
+        row[torch.randperm(trains, generator=generator)[:size]] = True
     return chosen
 
 
 def _unit_ranks(values: torch.Tensor) -> torch.Tensor:
-    """Ranks less their mean, of length 1."""
+    """Ranks, centred and scaled to length 1."""
     smaller = (values[..., :, None] > values[..., None, :]).sum(-1)
     equal = (values[..., :, None] == values[..., None, :]).sum(-1)
     ranks = smaller.double() + (equal.double() - 1) / 2

@@ -1,4 +1,4 @@
-"""Which training triples a validation deletes: those TracIn found, and as many by chance."""
+"""Training triples that a validation deletes: those with the largest influence, and random controls."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from kgops.errors import BadInput
 from kgops.tracin.scan import TopTriples
 
-__all__ = ["CONTROLS", "FOUND", "Deletion", "Found", "deletions"]
+__all__ = ["BY_INFLUENCE", "CONTROLS", "Deletion", "Influences", "deletions"]
 
-FOUND = ("proponents", "opponents")
+BY_INFLUENCE = ("proponents", "opponents")
 CONTROLS = ("random", "neighbours")
 
-Found = torch.Tensor | TopTriples
-"""All scores, (tests, trains), or the highest and lowest of them as a scan has ranked them."""
+Influences = torch.Tensor | TopTriples
+"""All scores (tests, trains), or the highest and lowest as ranked by a scan."""
 
 
 @dataclass(frozen=True)
 class Deletion:
-    """Rows of the training set, ascending, and the tests whose change they are to explain."""
+    """Training rows to delete, ascending, and the tests whose change is measured."""
 
     kind: str
     draw: int
@@ -31,12 +31,21 @@ class Deletion:
 
 
 def deletions(
-    train: torch.Tensor, tests: torch.Tensor, found: Found, k: int, *, together: bool, draws: int, seed: int
+    train: torch.Tensor,
+    tests: torch.Tensor,
+    influences: Influences,
+    k: int,
+    *,
+    together: bool,
+    draws: int,
+    seed: int,
 ) -> Iterator[Deletion]:
-    """Proponents and opponents of each test, and `draws` of each control: `random` from all training
-    triples, `neighbours` from those with an entity of the test. Controls delete as many as the
-    proponents are, or all there are. With `together` the tests' triples go in one deletion."""
-    proponents, opponents = _strongest(found, k, len(tests), len(train))
+    """Deletions of each test's proponents, of its opponents, and `draws` of each control.
+
+    Control `random` draws from all training triples, `neighbours` from those with an entity of the test; each
+    deletes as many as there are proponents, or all it has. With `together`, all tests share one deletion.
+    """
+    proponents, opponents = _strongest(influences, k, len(tests), len(train))
     everyone = tuple(range(len(tests)))
     for group in [everyone] if together else [(test,) for test in everyone]:
         rows = _union(proponents[test] for test in group)
@@ -47,22 +56,24 @@ def deletions(
             where = f"{seed} {draw} {group}"
             chosen = _shuffled(range(len(train)), f"random {where}")[: len(rows)]
             yield Deletion("random", draw, group, tuple(sorted(chosen)))
-            near = [_near(train, tests[test]) for test in group]
-            yield Deletion("neighbours", draw, group, _in_turn(near, len(rows), f"neighbours {where}"))
+            pools = [_touching(train, tests[test]) for test in group]
+            yield Deletion("neighbours", draw, group, _round_robin(pools, len(rows), f"neighbours {where}"))
 
 
-def _strongest(found: Found, k: int, tests: int, trains: int) -> tuple[list[list[int]], list[list[int]]]:
-    ranked = found.proponents[1].shape[1] if isinstance(found, TopTriples) else trains
+def _strongest(
+    influences: Influences, k: int, tests: int, trains: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    ranked = influences.proponents[1].shape[1] if isinstance(influences, TopTriples) else trains
     if not 1 <= k <= ranked:
         raise BadInput(
             f"{k:,} triples cannot be deleted for each test triple: {ranked:,} are ranked.",
             hint="validate fewer, or rank more with --top-k.",
         )
-    if isinstance(found, TopTriples):
-        ids = found.proponents[1].cpu(), found.opponents[1].cpu()
+    if isinstance(influences, TopTriples):
+        ids = influences.proponents[1].cpu(), influences.opponents[1].cpu()
     else:
         top = TopTriples(k)
-        top.add(0, torch.arange(trains, device=found.device), found)
+        top.add(0, torch.arange(trains, device=influences.device), influences)
         top.finish()
         ids = top.proponents[1].cpu(), top.opponents[1].cpu()
     if len(ids[0]) != tests:
@@ -82,14 +93,14 @@ def _union(rows: Iterator[list[int]]) -> tuple[int, ...]:
     return tuple(sorted({row for one in rows for row in one}))
 
 
-def _near(train: torch.Tensor, test: torch.Tensor) -> list[int]:
+def _touching(train: torch.Tensor, test: torch.Tensor) -> list[int]:
     ends = test[[0, 2]]
     rows: list[int] = torch.isin(train[:, [0, 2]], ends).any(dim=1).nonzero()[:, 0].tolist()
     return rows
 
 
-def _in_turn(pools: Sequence[Sequence[int]], count: int, where: str) -> tuple[int, ...]:
-    """`count` rows, each pool giving one in its turn: an entity with many triples must not give them all."""
+def _round_robin(pools: Sequence[Sequence[int]], count: int, where: str) -> tuple[int, ...]:
+    """`count` rows, one from each pool in turn, so that an entity with many triples does not dominate."""
     waiting = [iter(_shuffled(pool, f"{where} {i}")) for i, pool in enumerate(pools)]
     taken: set[int] = set()
     while waiting and len(taken) < count:
@@ -103,7 +114,7 @@ def _in_turn(pools: Sequence[Sequence[int]], count: int, where: str) -> tuple[in
 
 
 def _shuffled(rows: Sequence[int], what: str) -> list[int]:
-    """In an order that depends on `what` alone: after a resume the same triples are drawn."""
+    """In an order determined by `what`, so that a resumed run draws equal triples."""
     digest = hashlib.sha256(f"kgops deletion {what}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
     return [rows[i] for i in torch.randperm(len(rows), generator=generator).tolist()]

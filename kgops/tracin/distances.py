@@ -1,4 +1,4 @@
-"""PyKEEN's models that measure a distance, against all entities: TransE and RotatE.
+"""TracIn engine for PyKEEN's distance models, TransE and RotatE, scored against all entities.
 
     score(h, r, t) = -|q(h, r) - t|
 
@@ -7,8 +7,8 @@ distances the inner product of two gradients is again a few products of matrices
 
     Σ a_e a'_e (q - t_e)·(q' - t_e) = (q·q') (a·a') + (a (|t|² - q·t)) · a' - a · (a' (q'·t))
 
-For the sum of absolute values it is δ_e sign(q - t_e), and signs do not come apart: there all signs meet,
-entities x width numbers a pair, in chunks that fit. Exact, with a large factor more to do.
+For the L1 norm the gradient is δ_e sign(q - t_e), which does not factor: all signs are multiplied, entities x width
+numbers for each pair, in chunks that fit in memory. Exact, but far slower.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from pykeen.nn.modules import RotatEInteraction, TransEInteraction
 
-from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.embeddings import ENTITIES, RELATIONS, two_tables
 from kgops.tracin.entity_pass import own_weight, scale_of
 from kgops.tracin.loss import TracinLoss
@@ -29,7 +29,7 @@ from kgops.tracin.pairwise import PairwiseEngine, add_equal, labels_of, products
 __all__ = ["Differences", "DistanceEngine", "is_distance"]
 
 _CHUNK_MIB = 16
-# Below this share of the vectors' lengths the difference of large numbers is too coarse for a distance.
+# Below this share of the vectors' lengths, cancellation makes the expanded square too inexact: subtract first.
 _NEAR = 0.05
 Query = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -42,14 +42,17 @@ def is_distance(model: Any) -> bool:
 
 @dataclass
 class Differences:
-    """Rows with the same (head, relation) are a group: they share the query and, but for the tail, the
-    gradient at all entities. What else a row's gradient has are two entity vectors, at its head and at its
-    tail, and one relation vector. Under KvsAll the tail's is zero: rows of a group are one sample."""
+    """Factors of the gradients of a block of rows.
+
+    Rows with equal (head, relation) are a group: they share the query and, except at the tail, the gradient at all
+    entities. Each row adds two entity vectors, at its head and at its tail, and one relation vector. Under KvsAll
+    the tail's is zero: the rows of a group are one sample.
+    """
 
     query: torch.Tensor  # of groups
     weight: torch.Tensor  # a: (groups, entities)
     along: torch.Tensor | None  # q·t of each entity; Euclidean alone
-    weighted: torch.Tensor | None  # a (q·t), of the side that stays
+    weighted: torch.Tensor | None  # a (q·t), of the test side
     group: torch.Tensor  # of rows
     at: torch.Tensor  # (2, rows): heads, tails
     rows_in: torch.Tensor  # (2, rows, width)
@@ -62,30 +65,34 @@ class Differences:
 
 class DistanceEngine(PairwiseEngine[Differences]):
     def __init__(
-        self, point: Point, loss: TracinLoss, settings: Settings, names: Collection[str] | None = None
+        self,
+        checkpoint: TracinCheckpoint,
+        loss: TracinLoss,
+        settings: Settings,
+        names: Collection[str] | None = None,
     ) -> None:
-        super().__init__(point, loss, settings, names)
-        model: Any = point.model
+        super().__init__(checkpoint, loss, settings, names)
+        model: Any = checkpoint.model
         interaction = model.interaction
         tables: dict[str, torch.Tensor] = dict(model.named_parameters())
         self._raw, self._relations = tables[ENTITIES].detach(), tables[RELATIONS].detach()
-        # RotatE's score has the plain Euclidean norm whatever its settings say.
-        turned = isinstance(interaction, RotatEInteraction)
-        self._query: Query = _turned if turned else torch.add
-        self._euclidean: bool = turned or interaction.p == 2
-        self._squared: bool = not turned and self._euclidean and interaction.power_norm
-        # Distances do not change when all is moved, and near the origin products lose fewest digits.
+        # RotatE always uses the plain Euclidean norm, whatever its settings.
+        is_rotate = isinstance(interaction, RotatEInteraction)
+        self._query: Query = _rotated if is_rotate else torch.add
+        self._euclidean: bool = is_rotate or interaction.p == 2
+        self._squared: bool = not is_rotate and self._euclidean and interaction.power_norm
+        # Distances do not change under translation, and near the origin products lose fewest digits.
         self._centre = self._raw.mean(0) if self._euclidean else torch.zeros_like(self._raw[0])
         self._entities = self._raw - self._centre
         self._lengths = (self._entities**2).sum(1)
         self._with_entities, self._with_relations = ENTITIES in self.names, RELATIONS in self.names
 
     @property
-    def numbers_each_test(self) -> int:
+    def floats_per_test(self) -> int:
         return 3 * self.total + 5 * self._raw.shape[1]
 
     @torch.no_grad()
-    def made(self, rows: torch.Tensor, *, keep: bool = False) -> Differences:
+    def gradients(self, rows: torch.Tensor, *, keep: bool = False) -> Differences:
         some, group, own = self._grouped(rows)
         h, r = self._raw[some[:, 0]], self._relations[some[:, 1]]
         q = self._query(h, r) - self._centre
@@ -123,7 +130,7 @@ class DistanceEngine(PairwiseEngine[Differences]):
         return out.add_(self._all_with_all(train, test)[train.group][:, test.group])
 
     @torch.no_grad()
-    def one_by_one(self, some: Differences, others: Differences) -> torch.Tensor:
+    def rowwise_products(self, some: Differences, others: Differences) -> torch.Tensor:
         out = self._raw.new_zeros(len(some))
         if self._with_relations:
             ours, theirs = ((side.relations, side.relations_in) for side in (some, others))
@@ -142,10 +149,10 @@ class DistanceEngine(PairwiseEngine[Differences]):
         return out + both.mul_(inner.sub_(some.along[i]).sub_(others.along[j])).sum(1)
 
     def _grouped(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """A row for each group, every row's group, and what its own tail adds to the gradient there."""
+        """One row for each group, each row's group, and what its tail adds to the gradient there."""
         key = rows[:, 0] * (int(rows[:, 1].max()) + 1) + rows[:, 1]
         known = self.loss.known
-        if known is not None:  # a tail that training has not seen makes labels of its own
+        if known is not None:  # a tail unseen in training has other labels
             key = key * (self.total + 1) + torch.where(known.contains(rows), 0, rows[:, 2] + 1)
         _, group, counts = torch.unique(key, return_inverse=True, return_counts=True)
         number = torch.arange(len(rows), device=rows.device)
@@ -166,8 +173,8 @@ class DistanceEngine(PairwiseEngine[Differences]):
         return squared if self._squared else squared.sqrt_()
 
     def _to_gradient(self, rows: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
-        """δ: the loss's gradient at the scores, which are the distances with a minus; without known tails
-        that of the negatives, at the tail too."""
+        """δ: the loss's gradient at the scores, which are the negated distances. Without known tails, the tail counts
+        as a negative here."""
         if self.loss.known is None:
             others = self.total - 1 if self.loss.kind == "bce" else self.total
             labels = self._raw.new_tensor(self.loss.smoothing / max(others, 1))
@@ -178,7 +185,7 @@ class DistanceEngine(PairwiseEngine[Differences]):
         return torch.softmax(-distances, dim=1).sub_(labels)
 
     def _over_distance(self, delta: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
-        """a: what multiplies a difference, or its signs. At no distance the gradient is zero, as torch has it."""
+        """a: the factor of a difference, or of its signs. At distance 0 the gradient is zero, as in torch."""
         if not self._euclidean:
             return delta
         return delta * 2 if self._squared else (delta / distances).masked_fill_(distances == 0, 0)
@@ -190,14 +197,14 @@ class DistanceEngine(PairwiseEngine[Differences]):
     def _at_query(self, q: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         if self._euclidean:
             return torch.addmm(-weight.sum(1)[:, None] * q, weight, self._entities)
-        found = torch.zeros_like(q)
-        for part in self._chunks(len(q)):
-            signs = self._differences(q[:, None], self._entities[part])
-            found -= torch.bmm(weight[:, None, part], signs)[:, 0]
-        return found
+        gradient = torch.zeros_like(q)
+        for chunk in self._chunks(len(q)):
+            signs = self._differences(q[:, None], self._entities[chunk])
+            gradient -= torch.bmm(weight[:, None, chunk], signs)[:, 0]
+        return gradient
 
     def _rows_with_all(self, a: Differences, b: Differences) -> torch.Tensor:
-        """(rows of a, rows of b): a's vectors at its head and tail with what b's group has there."""
+        """(rows of a, rows of b): a's vectors at its head and tail times the gradient of b's group there."""
         at, own = a.at.flatten(), a.rows_in.flatten(0, 1)
         if self._euclidean:
             out = (own @ b.query.t()).sub_((own * self._entities[at]).sum(1)[:, None])
@@ -218,9 +225,11 @@ class DistanceEngine(PairwiseEngine[Differences]):
 
     def _signs(self, train: Differences, test: Differences) -> torch.Tensor:
         out = self._raw.new_zeros(len(train.query), len(test.query))
-        for part in self._chunks(len(train.query) + len(test.query)):
+        for chunk in self._chunks(len(train.query) + len(test.query)):
             ours, theirs = (
-                self._differences(side.query[:, None], self._entities[part]).mul_(side.weight[:, part, None])
+                self._differences(side.query[:, None], self._entities[chunk]).mul_(
+                    side.weight[:, chunk, None]
+                )
                 for side in (train, test)
             )
             out.addmm_(ours.flatten(1), theirs.flatten(1).t())
@@ -228,23 +237,23 @@ class DistanceEngine(PairwiseEngine[Differences]):
 
     def _signs_one_by_one(self, some: Differences, others: Differences) -> torch.Tensor:
         out, i, j = self._raw.new_zeros(len(some)), some.group, others.group
-        for part in self._chunks(2 * len(some)):
+        for chunk in self._chunks(2 * len(some)):
             ours, theirs = (
-                self._differences(side.query[side.group][:, None], self._entities[part])
+                self._differences(side.query[side.group][:, None], self._entities[chunk])
                 for side in (some, others)
             )
-            out += ((ours * theirs).sum(2) * some.weight[i, part] * others.weight[j, part]).sum(1)
+            out += ((ours * theirs).sum(2) * some.weight[i, chunk] * others.weight[j, chunk]).sum(1)
         return out
 
     def _chunks(self, rows: int) -> list[slice]:
-        """Of entities, so that all their differences to so many rows fit."""
+        """Slices of entities whose differences to that many rows fit in memory."""
         each = rows * self._raw.shape[1] * self._raw.element_size()
         size = max(1, _CHUNK_MIB * 2**20 // each)
         return [slice(start, min(start + size, self.total)) for start in range(0, self.total, size)]
 
 
-def _turned(h: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
-    """RotatE's query; complex numbers lie as pairs in a row."""
+def _rotated(h: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+    """RotatE's query; complex numbers are stored as pairs in a row."""
     pairs = (torch.view_as_complex(x.view(len(x), -1, 2)) for x in (h, r))
     head, relation = pairs
     return torch.view_as_real(head * relation).flatten(1)
@@ -253,7 +262,7 @@ def _turned(h: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
 def _back(
     query: Query, h: torch.Tensor, r: torch.Tensor, at_query: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    if query is not _turned:
+    if query is not _rotated:
         return at_query, at_query
     with torch.enable_grad():
         leaves = [x.detach().requires_grad_() for x in (h, r)]

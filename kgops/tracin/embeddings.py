@@ -1,8 +1,8 @@
-"""PyKEEN's models that multiply three vectors, with the tail's coming last: DistMult, ComplEx, RESCAL, HolE.
+"""TracIn encoder for PyKEEN's bilinear models: DistMult, ComplEx, RESCAL and HolE.
 
     score(h, r, t) = q(h, r) · t
 
-is ConvE without layers and biases, so against all entities its factors and its engine serve them too.
+is ConvE without layers and biases, so ConvE's factors and engine serve them when scored against all entities.
 """
 
 from __future__ import annotations
@@ -29,31 +29,30 @@ def is_bilinear(model: Any) -> bool:
 
 
 def two_tables(model: Any) -> bool:
-    """Whether all the model has are one vector an entity and one a relation, read as they are."""
+    """Whether the model has just one vector per entity and one per relation, used without a normalizer."""
     tables = (*model.entity_representations, *model.relation_representations)
     own = {name for name, _ in model.named_parameters()}
     return own == {ENTITIES, RELATIONS} and all(plain(t) and t.normalizer is None for t in tables)
 
 
 def plain(representation: Any) -> bool:
-    """Whether row i of one matrix is all there is to entity, or relation, i."""
+    """Whether the representation of entity or relation i is row i of one matrix."""
     return type(representation) is Embedding
 
 
 def vectors(representation: Any, rows: torch.Tensor) -> torch.Tensor:
-    """Rows of the matrix as the interaction takes them: complex, or matrices, where it wants those."""
+    """Rows of the matrix in the shape that the interaction takes: complex or matrices where needed."""
     shaped = rows.view(len(rows), *representation._shape)
     return torch.view_as_complex(shaped) if representation.is_complex else shaped
 
 
 class BilinearEncoder(Encoder):
-    """The query q and the way back from it. Complex vectors count as pairs of real numbers: gradients are
-    those of the parameters, which PyKEEN keeps that way."""
+    """The query q and its backward pass. Complex vectors count as pairs of real numbers, as PyKEEN stores them."""
 
     has_layers = False
 
     def __init__(self, model: Any, names: Collection[str] | None = None) -> None:
-        # Nothing of ConvE's own is set up: there is none of it.
+        # No super().__init__: there are no ConvE layers.
         self.interaction = model.interaction
         self.entity, self.relation = model.entity_representations[0], model.relation_representations[0]
         self.entities = self.entity._embeddings.weight.detach()
@@ -66,7 +65,7 @@ class BilinearEncoder(Encoder):
 
     def encode(self, heads: torch.Tensor, relations: torch.Tensor, *, keep: bool = False) -> Encoded:
         h, r = self.entities[heads], self.relations[relations]
-        # Linear in the tail, so the gradient there is the query, at whatever tail.
+        # The score is linear in the tail, so its gradient there is the query.
         (x,) = self._gradients(h, r, torch.zeros_like(h), wanted=(2,))
         return Encoded(h, r, x.new_empty(len(x), 0), x, x)
 
@@ -86,7 +85,7 @@ class BilinearEncoder(Encoder):
     def _gradients(
         self, h: torch.Tensor, r: torch.Tensor, t: torch.Tensor, wanted: tuple[int, ...]
     ) -> tuple[torch.Tensor, ...]:
-        """Of the scores, each by its own vectors: no score depends on another's, so one pass gives all."""
+        """Gradients of each score by its vectors; scores are independent, so one backward pass gives all."""
         with torch.enable_grad():
             leaves = [x.detach().requires_grad_(i in wanted) for i, x in enumerate((h, r, t))]
             shaped = (

@@ -1,8 +1,8 @@
-"""ConvE from (head, relation) to the vector that meets the tails, and back, with norms folded away.
+"""ConvE's encoder for TracIn: forward from (head, relation) to the query vector, and backward, with norms folded.
 
-Forward depends on (head, relation) alone, so it runs once for each distinct pair (a *group*); only the
-way back runs for each triple. Gradients are those of the unfolded parameters: with the norms fixed in
-evaluation they are sums over the same few products.
+The forward pass depends on (head, relation) alone, so it runs once for each distinct pair (a *group*); the backward
+pass runs for each triple. Gradients are those of the unfolded parameters: norms are fixed in evaluation, so both are
+sums over the same products.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Norm:
             one, zero = like.new_ones(width), like.new_zeros(width)
             return cls(one, zero, zero, one)
         assert norm.running_mean is not None and norm.running_var is not None
-        # In float64: folding must not cost the digits that the scores are judged by.
+        # In float64, so that folding does not cost digits of the scores.
         mean, variance = norm.running_mean.double(), norm.running_var.double()
         inverse = torch.rsqrt(variance + norm.eps)
         gain = norm.weight.detach().double() * inverse
@@ -66,18 +66,18 @@ class Norm:
 
 @dataclass
 class Encoded:
-    """What the groups of a block leave behind for the way back; first dimension: groups."""
+    """Activations of a block's groups for the backward pass; first dimension: groups."""
 
     image: torch.Tensor  # before the input norm
     patches: torch.Tensor  # of the normed image, and a row of ones: (groups, taps + 1, places)
     maps: torch.Tensor  # after ReLU, flat
     projected: torch.Tensor  # before the output norm
-    x: torch.Tensor  # what is multiplied with the tails
+    x: torch.Tensor  # query vector, multiplied with the tails
 
 
 @dataclass
 class Pulled:
-    """Gradients of samples: small parameters side by side in one vector, and the input vectors'."""
+    """Gradients of samples: of the small parameters, concatenated, and of the input vectors."""
 
     conv: torch.Tensor | None
     heads: torch.Tensor | None
@@ -85,11 +85,11 @@ class Pulled:
 
 
 class Encoder:
-    """The part of a model before the tails; `names` are the parameters that take part."""
+    """The part of a model before the tails; `names`: parameters whose gradients count."""
 
-    low: torch.dtype | None = None  # what factors of products are rounded to; None: nothing is
+    low: torch.dtype | None = None  # format that factors of products are rounded to; None: no rounding
     entities_low: torch.Tensor | None = None
-    has_layers = True  # False where the way back costs so little that `tangents` saves nothing
+    has_layers = True  # False where the backward pass is so cheap that `tangents` saves nothing
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Encoder:
         self.relations = model.relations.detach()
         like = self.entities
         self.weight, self.bias = model.project.weight.detach(), model.project.bias.detach()
-        # Once, not for each block.
+        # Rounded once, not for each block.
         self.weight_low = self.weight if low is None else self.weight.to(low)
         self.entities_low = None if low is None else self.entities.to(low)
         self.input_norm = Norm.of(model.input_norm, like, c.channels)
@@ -126,7 +126,7 @@ class Encoder:
 
     @torch.no_grad()
     def encode(self, heads: torch.Tensor, relations: torch.Tensor, *, keep: bool = False) -> Encoded:
-        """With `keep` the maps are a tensor of their own; else they live until the next call."""
+        """With `keep`, the maps get their own memory; otherwise the next call overwrites them."""
         c, groups = self.config, len(heads)
         shape = (groups, c.channels, c.height, c.width)
         image = torch.cat([self.entities[heads].view(shape), self.relations[relations].view(shape)], dim=2)
@@ -145,20 +145,20 @@ class Encoder:
         return Encoded(image, patches, flat, projected, self.output_norm(projected).relu_())
 
     def patches(self, normed: torch.Tensor) -> torch.Tensor:
-        """What each place of the maps sees, and a row of ones below: (groups, taps + 1, places)."""
+        """im2col with a row of ones: (groups, taps + 1, places)."""
         c, groups = self.config, len(normed)
         patches = normed.new_empty(groups, self.taps + 1, self.places)
         windows = normed.unfold(2, c.kernel_height, 1).unfold(3, c.kernel_width, 1)
         shape = (groups, c.channels, c.kernel_height, c.kernel_width, c.map_height, c.map_width)
         patches[:, :-1].view(shape).copy_(windows.permute(0, 1, 4, 5, 2, 3))
-        patches[:, -1] = 1  # so that the product that gives the kernel's gradient gives the bias's too
+        patches[:, -1] = 1  # so that one product gives the gradients of kernel and bias
         return patches
 
     @torch.no_grad()
     def output_gradients(
         self, encoded: Encoded, group: torch.Tensor, d_x: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """From the gradient at x, which is changed: that at the projection, and the output norm's own."""
+        """Gradients at the projection and of the output norm, from the gradient at x, which is overwritten."""
         d_x.mul_((encoded.x > 0).index_select(0, group))
         parts = []
         if "output_norm.weight" in self.names:
@@ -170,7 +170,7 @@ class Encoder:
 
     @torch.no_grad()
     def pull(self, encoded: Encoded, group: torch.Tensor, u: torch.Tensor) -> Pulled:
-        """From the gradient at the projection to convolution, norms before it, head and relation."""
+        """Gradients of convolution, earlier norms, head and relation, from the gradient at the projection."""
         if not self.wants_maps:
             return Pulled(None, None, None)
         parts = [
@@ -213,7 +213,7 @@ class Encoder:
     def _small(
         self, sums: torch.Tensor, d_normed: torch.Tensor, image: torch.Tensor, group: torch.Tensor
     ) -> torch.Tensor:
-        """The gradients of `_CONV_PART` that take part, side by side."""
+        """The gradients of the chosen parameters in `_CONV_PART`, concatenated."""
         norm, by_tap, total = self.feature_norm, sums[:, :, :-1], sums[:, :, -1]
         parts: list[torch.Tensor] = []
         if "conv.weight" in self.names:

@@ -1,7 +1,7 @@
-"""The pass over all entities: the loss's gradient at every score, a chunk at a time, never kept whole.
+"""The pass over all entities: the loss's gradient at every score, chunk by chunk, never in memory as a whole.
 
-Gradients at scores are in units of the loss's own scale (1/entities under `bce`), so that float32 holds
-them well however many entities there are; `scale_of` gives the unit.
+Gradients at scores are in units of the loss's scale (1/entities under `bce`, see `scale_of`), so that float32 keeps
+their precision with many entities.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def scale_of(loss: TracinLoss, num_entities: int) -> float:
 
 
 def own_weight(loss: TracinLoss, num_entities: int) -> float:
-    """What a triple's own tail adds to the gradient at its score, when its group shares the rest."""
+    """What a triple's tail adds to the gradient at its score, beside the part that its group shares."""
     if loss.kind == "softmax":
         return loss.smoothing - 1
     return loss.smoothing / max(num_entities - 1, 1) + loss.smoothing - 1
 
 
 class Places:
-    """(group, entity) pairs by chunk of entities, or entities alone: where a chunk has to be touched."""
+    """(group, entity) pairs, or entities alone, sorted by chunk of entities."""
 
     def __init__(self, entities: torch.Tensor, groups: torch.Tensor | None, chunk: int, total: int) -> None:
         self.order = entities.argsort(stable=True)
@@ -44,7 +44,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Positives:
-    """True entities that stand in a group's shared part, each with what softmax takes off there."""
+    """True entities in a group's shared part, and what softmax subtracts at each."""
 
     places: Places
     share: torch.Tensor
@@ -52,7 +52,7 @@ class Positives:
 
 @dataclass
 class OutputPass:
-    """`delta` (entities, groups); `d_x` (groups, d); `gram` with the others' delta; `at` wanted places;
+    """`delta` (entities, groups); `d_x` (groups, d); `gram` with the others' delta; `at` the wanted entities;
     `norms` of a softmax, a pair for each group."""
 
     d_x: torch.Tensor
@@ -78,10 +78,10 @@ def output_pass(
     gram_dtype: torch.dtype | None = None,
     entities_low: torch.Tensor | None = None,
 ) -> OutputPass:
-    """The shared part of the groups with vectors `x`; a softmax goes over the entities twice.
+    """The shared part of the groups with query vectors `x`; a softmax passes over the entities twice.
 
-    `gram_dtype` is that of the product with `against` alone. Given `entities_low`, the entities rounded, the
-    other products are in that format. Sums over chunks stay in x's own.
+    `gram_dtype`: format of the product with `against` alone. `entities_low`: rounded entities; the other products
+    are in that format. Sums over chunks stay in x's dtype.
     """
     low = None if entities_low is None else entities_low.dtype
     rounded = entities if entities_low is None else entities_low
@@ -130,11 +130,11 @@ def gradient_at(
     positives: Positives,
     norms: torch.Tensor | None,
 ) -> torch.Tensor:
-    """(groups, wanted): what `output_pass` found at these entities, without passing over the others."""
+    """(groups, wanted): `output_pass` at these entities alone."""
     plane = torch.addmm(biases[wanted], x, entities[wanted].t())
     order = wanted.argsort(stable=True)
     places = Places(wanted[order], None, len(entities), len(entities))
-    # Every place of `wanted` that holds an entity which is positive for a group.
+    # Every index into `wanted` whose entity is positive for a group.
     low = torch.searchsorted(places.entities, positives.places.entities)
     many = torch.searchsorted(places.entities, positives.places.entities, right=True) - low
     which = torch.repeat_interleave(many)
@@ -171,7 +171,7 @@ def _to_gradient(
     start: int,
     total: int,
 ) -> None:
-    """Scores become the gradient at them, in place."""
+    """Replaces scores by the gradient at them, in place."""
     inside = positives.places.inside(number)
     assert positives.places.groups is not None
     where = (positives.places.groups[inside], positives.places.entities[inside] - start)
@@ -180,7 +180,7 @@ def _to_gradient(
         plane.sub_(highest).exp_().div_(sums).sub_(loss.smoothing / total)
         plane[where] -= positives.share[inside]
         return
-    # sigmoid(s) - 1 would lose every digit of a tail the model is sure of; -sigmoid(-s) keeps them.
+    # sigmoid(s) - 1 loses all digits where the model is sure of a tail; -sigmoid(-s) keeps them.
     exact = loss.smoothing - torch.sigmoid(-plane[where])
     plane.sigmoid_()
     if loss.smoothing:

@@ -1,8 +1,8 @@
-"""What is kept of each triple's gradient: never the gradient, only the vectors whose products it is.
+"""Gradients of a block of triples as factors: the vectors whose outer products they are, never the gradients.
 
-A dense layer's gradient is an outer product, so an inner product of two of them is a product of two
-numbers. Of a block of triples there are *groups* (distinct (head, relation)), which share the forward
-pass and most of the gradient at the scores, and *samples*, which differ by their tail.
+A dense layer's gradient is an outer product, so the inner product of two of them is a product of two numbers. A block
+has *groups* (distinct (head, relation)), which share the forward pass and most of the gradient at the scores, and
+*samples*, which differ by their tail.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kgops.tracin.encoder import Encoded, Encoder
 from kgops.tracin.entity_pass import OutputPass, Places, Positives, output_pass, own_weight, scale_of
 from kgops.tracin.loss import TracinLoss
 
-__all__ = ["Factors", "Others", "factors_of"]
+__all__ = ["Factors", "OtherSide", "factors_of"]
 
 
 @dataclass
-class Others:
-    """What a block's pass over the entities has to know of the factors it will be multiplied with."""
+class OtherSide:
+    """What a block's pass over the entities needs of the factors on the other side of the product."""
 
     delta: torch.Tensor | None
     wanted: Places | None
@@ -30,11 +30,11 @@ class Others:
 
 @dataclass
 class Factors:
-    """The factors of a block of rows. Gradient at the scores of sample s, in units of `scale`:
-    the shared part of its group, plus `own`[s] at its tail.
+    """The factors of a block of rows. Gradient at the scores of sample s, in units of `scale`: the shared part of its
+    group, plus `own`[s] at its tail.
 
-    `shared` is None under the `target` loss, where nothing is shared. The way back through the
-    convolution (`conv`, `heads_in`, `relations_in`) is None where it was not asked for.
+    `shared` is None under the `target` loss, where nothing is shared. The gradients before the feature maps (`conv`,
+    `heads_in`, `relations_in`) are None where they were not computed.
     """
 
     encoded: Encoded
@@ -53,8 +53,8 @@ class Factors:
     relations_in: torch.Tensor | None
     pulled: bool
     scale: float
-    maps_low: torch.Tensor | None = None  # the maps rounded or projected, where products take them so
-    positives: Positives | None = None  # of the shared part, for who needs it again at other entities
+    maps_low: torch.Tensor | None = None  # rounded or projected maps, if products use them
+    positives: Positives | None = None  # of the shared part, to compute it at other entities
 
     def spread(self, by_group: torch.Tensor) -> torch.Tensor:
         """Rows for groups → rows for samples."""
@@ -63,14 +63,14 @@ class Factors:
     def spread_columns(self, by_group: torch.Tensor) -> torch.Tensor:
         return by_group if self.one_to_one else by_group.index_select(1, self.group)
 
-    def asks(self, chunk: int, total: int, gram_dtype: torch.dtype | None = None) -> Others:
-        """What the other side has to know of these, which were made with `keep`."""
+    def as_other_side(self, chunk: int, total: int, gram_dtype: torch.dtype | None = None) -> OtherSide:
+        """What the other side needs of these factors, which were made with `keep`."""
         delta = None if self.shared is None else self.shared.delta
         if delta is not None and gram_dtype is not None:
             delta = delta.to(gram_dtype)
-        # Where these samples read the other side's gradient at the scores: at tails, then at heads.
+        # Entities where these samples read the other side's gradient at the scores: tails, then heads.
         places = Places(torch.cat([self.tails, self.heads]), None, chunk, total)
-        return Others(delta, places, len(self.group), gram_dtype)
+        return OtherSide(delta, places, len(self.group), gram_dtype)
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def factors_of(
     *,
     chunk: int,
     keep: bool = False,
-    others: Others | None = None,
+    others: OtherSide | None = None,
 ) -> Factors:
-    """Factors of `rows` (head, relation row, tail). `keep` for the side that stays while others stream by;
-    the other side may leave the way back through the convolution to `tangents`."""
+    """Factors of `rows` (head, relation row, tail). `keep` for the test side, which stays in memory; the training side
+    may leave the backward pass through the convolution to `tangents`."""
     total = len(encoder.entities)
     g = _grouped(loss, rows, total, encoder.entities, chunk)
     encoded = encoder.encode(g.heads, g.relations, keep=keep)
@@ -126,7 +126,7 @@ def factors_of(
         if g.sample is None:
             d_x += own[:, None] * encoder.entities.index_select(0, g.tails)
     u, norm = encoder.output_gradients(encoded, g.group, d_x)
-    # Forwards along each test's gradient costs a pass for each (group, test); see `tangents`.
+    # A forward pass along each test's gradient costs one pass for each (group, test); see `tangents`.
     few = encoder.has_layers and others is not None and len(g.heads) * others.samples < len(g.group)
     pulled = None if few else encoder.pull(encoded, g.group, u)
     return Factors(
@@ -151,14 +151,14 @@ def factors_of(
 
 
 def _grouped(loss: TracinLoss, rows: torch.Tensor, total: int, like: torch.Tensor, chunk: int) -> _Grouping:
-    """Rows by (head, relation). Under KvsAll rows of a group are one sample, unless a row brings a tail
-    that training has not seen: its labels are others, so it is a group of its own."""
+    """Groups rows by (head, relation). Under KvsAll the rows of a group are one sample; a row whose tail is unseen in
+    training has other labels, so it is a separate group."""
     key = rows[:, 0] * (int(rows[:, 1].max()) + 1) + rows[:, 1]
     if loss.known is not None:
         key = key * (total + 1) + torch.where(loss.known.contains(rows), 0, rows[:, 2] + 1)
     _, group, counts = torch.unique(key, return_inverse=True, return_counts=True)
     number = torch.arange(len(rows), device=rows.device)
-    # Any row of a group may stand for it: they agree in all that is read from it.
+    # Any row may represent its group: they agree in everything read from it.
     some = rows[torch.empty_like(counts).scatter_(0, group, number)]
     heads, relations = some[:, 0], some[:, 1]
     if loss.known is not None:
@@ -170,7 +170,7 @@ def _grouped(loss: TracinLoss, rows: torch.Tensor, total: int, like: torch.Tenso
         own = like.new_zeros(len(some))
         ranks = torch.arange(len(some), device=rows.device)
         return _Grouping(heads, relations, ranks, some[:, 2], own, group, Positives(places, share), True)
-    # A group of one takes its tail into the shared part, where its gradient keeps all its digits.
+    # A group of one puts its tail into the shared part, where its gradient keeps all its digits.
     alone = counts[group] == 1
     places = Places(rows[alone, 2], group[alone], chunk, total)
     share = like.new_full((len(places.entities),), 1 - loss.smoothing)

@@ -1,4 +1,4 @@
-"""Finished test triples on disk, so that a run that goes on later does not score them again."""
+"""Saves finished test triples on disk, so that a resumed run does not score them again."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kgops.errors import BadInput
 from kgops.jobs.files import read_json, write_durably, write_json
 from kgops.training.torch_files import read_saved
 
-__all__ = ["Part", "Parts", "parts_meaning"]
+__all__ = ["FinishedTest", "FinishedTests", "open_finished_tests"]
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one test triple found: rows of the training triples and their scores, strongest first.
+class FinishedTest:
+    """Influences on one test triple: training rows and their scores, strongest first.
 
-    `candidates` is how many were scored, `trouble` why none was.
+    `candidates`: number of training triples scored; `trouble`: why none was.
     """
 
     number: int
@@ -32,8 +32,8 @@ class Part:
     trouble: str | None = None
 
 
-class Parts:
-    """The parts of a run, a tile of tests to a file."""
+class FinishedTests:
+    """The finished test triples of a run, one file for each tile of tests."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -44,8 +44,8 @@ class Parts:
             try:
                 self._note(path, _read(path))
             except BadInput:
-                path.unlink()  # cut short; its tests are scored again
-        self._open: tuple[Path, dict[int, Part]] | None = None
+                path.unlink()  # truncated; its tests are scored again
+        self._open: tuple[Path, dict[int, FinishedTest]] | None = None
 
     def __contains__(self, number: int) -> bool:
         return number in self._files
@@ -53,64 +53,64 @@ class Parts:
     def __len__(self) -> int:
         return len(self._files)
 
-    def add(self, parts: list[Part]) -> None:
-        path = self._folder / f"{parts[0].number:08}.pt"
+    def add(self, tests: list[FinishedTest]) -> None:
+        path = self._folder / f"{tests[0].number:08}.pt"
         body = io.BytesIO()
-        torch.save(_together(parts), body)
+        torch.save(_packed(tests), body)
         write_durably(path, body.getvalue())
-        self._note(path, parts)
+        self._note(path, tests)
 
     @property
     def rows(self) -> int:
-        """Of all parts."""
+        """Training rows of all tests."""
         return sum(self._rows.values())
 
-    def _note(self, path: Path, parts: Sequence[Part]) -> None:
-        for part in parts:
-            self._files[part.number], self._rows[part.number] = path, len(part.rows)
+    def _note(self, path: Path, tests: Sequence[FinishedTest]) -> None:
+        for test in tests:
+            self._files[test.number], self._rows[test.number] = path, len(test.rows)
 
-    def read(self, number: int) -> Part:
+    def read(self, number: int) -> FinishedTest:
         path = self._files[number]
         if self._open is None or self._open[0] != path:
-            self._open = path, {part.number: part for part in _read(path)}
+            self._open = path, {test.number: test for test in _read(path)}
         return self._open[1][number]
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[FinishedTest]:
         """By number."""
         return (self.read(number) for number in sorted(self._files))
 
 
-def parts_meaning(meaning: dict[str, Any], folder: Path) -> tuple[Parts, bool]:
-    """The parts in `folder`, and whether some were thrown away because their scores meant something else:
-    a list may not hold scores of two kinds."""
-    beside = folder.with_suffix(".json")
-    dropped = folder.exists() and read_json(beside) not in (None, meaning)
+def open_finished_tests(meaning: dict[str, Any], folder: Path) -> tuple[FinishedTests, bool]:
+    """The finished tests in `folder`, and whether others were dropped because their scores mean something else: one
+    result may not mix two kinds of scores."""
+    meaning_file = folder.with_suffix(".json")
+    dropped = folder.exists() and read_json(meaning_file) not in (None, meaning)
     if dropped:
         shutil.rmtree(folder)
-    write_json(beside, meaning)
-    return Parts(folder), dropped
+    write_json(meaning_file, meaning)
+    return FinishedTests(folder), dropped
 
 
-def _together(parts: Sequence[Part]) -> dict[str, Any]:
-    """As few large tensors: thousands of small ones take longer to write and to read than what is in them."""
-    scored = [part.scores for part in parts if len(part.scores)] or [torch.empty(0)]
+def _packed(tests: Sequence[FinishedTest]) -> dict[str, Any]:
+    """A few large tensors: thousands of small ones cost more time to write and read than their content."""
+    scored = [test.scores for test in tests if len(test.scores)] or [torch.empty(0)]
     return {
-        "each": [(part.number, len(part.rows), part.candidates, part.trouble) for part in parts],
-        "rows": torch.cat([part.rows for part in parts]),
+        "each": [(test.number, len(test.rows), test.candidates, test.trouble) for test in tests],
+        "rows": torch.cat([test.rows for test in tests]),
         "scores": torch.cat(scored),
     }
 
 
-def _read(path: Path) -> list[Part]:
+def _read(path: Path) -> list[FinishedTest]:
     try:
-        told = read_saved(path)
-        if (told["rows"].dtype, told["rows"].dim(), told["scores"].dim()) != (torch.long, 1, 1):
-            raise ValueError("parts of another kind")
-        sizes = [size for _, size, _, _ in told["each"]]
-        pieces = zip(told["each"], told["rows"].split(sizes), told["scores"].split(sizes), strict=True)
+        saved = read_saved(path)
+        if (saved["rows"].dtype, saved["rows"].dim(), saved["scores"].dim()) != (torch.long, 1, 1):
+            raise ValueError("other tensors")
+        sizes = [size for _, size, _, _ in saved["each"]]
+        slices = zip(saved["each"], saved["rows"].split(sizes), saved["scores"].split(sizes), strict=True)
         return [
-            Part(int(number), rows, scores, int(candidates), trouble)
-            for (number, _, candidates, trouble), rows, scores in pieces
+            FinishedTest(int(number), rows, scores, int(candidates), trouble)
+            for (number, _, candidates, trouble), rows, scores in slices
         ]
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RuntimeError) as error:
-        raise BadInput(f"{path} is no part of a TracIn run.") from error
+        raise BadInput(f"{path} is no file of finished test triples.") from error

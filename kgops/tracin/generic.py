@@ -1,8 +1,8 @@
-"""Any of PyKEEN's models: the gradients themselves, sparse where a triple reads rows of a matrix.
+"""TracIn engine for any PyKEEN model: per-triple gradients, sparse where a triple reads rows of an embedding matrix.
 
-The model is called as it is, through its own scoring, with matrices of vectors replaced by the rows a
-triple reads; so the gradient holds those rows and never the matrix. Under `target` the score is that of
-the triple (`score_hrt`), else those of all tails (`score_t`): there the entity vectors' gradient is dense.
+The model's own scoring is called with each embedding matrix replaced by the rows that a triple reads, so the gradient
+holds those rows and never the matrix. Under `target` the score is the triple's (`score_hrt`), otherwise those of all
+tails (`score_t`), where the gradient of the entity vectors is dense.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.embeddings import plain
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import facts_of
@@ -23,7 +23,7 @@ from kgops.tracin.pairwise import PairwiseEngine, add_equal, labels_of, losses_o
 
 __all__ = ["GenericEngine", "Gradients"]
 
-_PIECE_MIB = 64
+_CHUNK_MIB = 64
 Parameters = dict[str, torch.Tensor]
 
 
@@ -49,42 +49,46 @@ class _Scores(nn.Module):
 
 class GenericEngine(PairwiseEngine[Gradients]):
     def __init__(
-        self, point: Point, loss: TracinLoss, settings: Settings, names: Collection[str] | None = None
+        self,
+        checkpoint: TracinCheckpoint,
+        loss: TracinLoss,
+        settings: Settings,
+        names: Collection[str] | None = None,
     ) -> None:
-        super().__init__(point, loss, settings, names)
-        self._function = _Scores(point.model)
-        self._parameters = {name: p.detach() for name, p in point.model.named_parameters()}
+        super().__init__(checkpoint, loss, settings, names)
+        self._function = _Scores(checkpoint.model)
+        self._parameters = {name: p.detach() for name, p in checkpoint.model.named_parameters()}
         self._all_tails = loss.kind != "target"
-        self._like = facts_of(point.model).like
-        # Of entities rows are enough while no other tail is scored; of relations always.
-        entities = [] if self._all_tails else _tables(point.model, "entity_representations")
+        self._like = facts_of(checkpoint.model).like
+        # Entity rows are enough while no other tail is scored; relation rows always are.
+        entities = [] if self._all_tails else _tables(checkpoint.model, "entity_representations")
         self._entity_tables, self._relation_tables = (
             entities,
-            _tables(point.model, "relation_representations"),
+            _tables(checkpoint.model, "relation_representations"),
         )
         self._tables = {*self._entity_tables, *self._relation_tables}
         self._dense = [name for name in self._parameters if name in self.names - self._tables]
         dense = sum(self._parameters[name].numel() for name in self._dense)
         rows = sum(self._width(name) for name in self.names & self._tables)
         self._numbers = dense + rows + (self.total if self._all_tails else 0)
-        # A piece's gradients stand beside what the pass that makes them keeps, a few times their size.
-        room = _PIECE_MIB * 2**20 // (4 * self._numbers * self._like.element_size())
+        # Beside a chunk's gradients, the backward pass keeps a few times their size.
+        room = _CHUNK_MIB * 2**20 // (4 * self._numbers * self._like.element_size())
         self.at_once = max(1, min(settings.block, room))
         self._vectorised = True
 
     @property
-    def numbers_each_test(self) -> int:
+    def floats_per_test(self) -> int:
         return self._numbers
 
-    def made(self, rows: torch.Tensor, *, keep: bool = False) -> Gradients:
+    def gradients(self, rows: torch.Tensor, *, keep: bool = False) -> Gradients:
         labels = labels_of(self.loss, rows, self.total, self._like) if self._all_tails else None
         ids, tables = self._local(rows)
-        found = self._each(ids, tables, labels) if self._dense else self._together(ids, tables, labels)
+        gradients = self._each(ids, tables, labels) if self._dense else self._one_pass(ids, tables, labels)
         sparse = {}
         for name in self.names & self._tables:
             at = rows[:, [0, 2]] if name in self._entity_tables else rows[:, 1:2]
-            sparse[name] = at.t().contiguous(), found[name].transpose(0, 1).contiguous()
-        dense = [found[name].flatten(1) for name in self._dense]
+            sparse[name] = at.t().contiguous(), gradients[name].transpose(0, 1).contiguous()
+        dense = [gradients[name].flatten(1) for name in self._dense]
         joined = dense[0] if len(dense) == 1 else torch.cat(dense, dim=1) if dense else None
         return Gradients(sparse, joined)
 
@@ -97,7 +101,7 @@ class GenericEngine(PairwiseEngine[Gradients]):
             add_equal(out, ids, values, *test.rows[name])
         return out
 
-    def one_by_one(self, some: Gradients, others: Gradients) -> torch.Tensor:
+    def rowwise_products(self, some: Gradients, others: Gradients) -> torch.Tensor:
         out = self._like.new_zeros(_samples(some))
         if some.dense is not None and others.dense is not None:
             out += (some.dense * others.dense).sum(1)
@@ -109,8 +113,8 @@ class GenericEngine(PairwiseEngine[Gradients]):
         return self._parameters[name].shape[1] * (2 if name in self._entity_tables else 1)
 
     def _local(self, rows: torch.Tensor) -> tuple[torch.Tensor, Parameters]:
-        """Each sample's own ids, and its own small matrices: (samples, 2, width) of entities, (samples, 1,
-        width) of relations. What is read whole keeps its ids."""
+        """Each sample's local ids, and its small matrices: (samples, 2, width) of entities, (samples, 1, width) of
+        relations. Matrices that are read as a whole keep their ids."""
         ids, tables = rows.clone(), {}
         if self._entity_tables:
             ids[:, 0], ids[:, 2] = 0, 1
@@ -127,8 +131,8 @@ class GenericEngine(PairwiseEngine[Gradients]):
         _forget(self._function)
         return losses_of(self.loss, scores, labels).sum()
 
-    def _together(self, ids: torch.Tensor, tables: Parameters, labels: torch.Tensor | None) -> Parameters:
-        """One pass for all samples: nothing that is differentiated is shared, so none meets another's."""
+    def _one_pass(self, ids: torch.Tensor, tables: Parameters, labels: torch.Tensor | None) -> Parameters:
+        """One backward pass for all samples: they share no differentiated tensor."""
         n = torch.arange(len(ids), device=ids.device)[:, None]
         ids = ids.clone()
         if self._entity_tables:
@@ -143,7 +147,7 @@ class GenericEngine(PairwiseEngine[Gradients]):
         return {name: g.view(tables[name].shape) for name, g in zip(wanted, grads, strict=True)}
 
     def _each(self, ids: torch.Tensor, tables: Parameters, labels: torch.Tensor | None) -> Parameters:
-        """Every sample's gradient of all that takes part, by vmap where the model's operations allow it."""
+        """Each sample's gradient of all chosen parameters, by vmap where the model's operations allow it."""
         shared = {name: self._parameters[name] for name in self._dense}
         own = {name: t for name, t in tables.items() if name in self.names}
         fixed = {name: t for name, t in tables.items() if name not in self.names}
@@ -156,12 +160,14 @@ class GenericEngine(PairwiseEngine[Gradients]):
         if self._vectorised:
             dims = (dict.fromkeys(shared) | dict.fromkeys(own, 0), dict.fromkeys(fixed, 0), 0, 0)
             try:
-                made: Parameters = vmap(grad(value), in_dims=_known(dims))({**shared, **own}, fixed, ids, y)
-                return made
+                gradients: Parameters = vmap(grad(value), in_dims=_known(dims))(
+                    {**shared, **own}, fixed, ids, y
+                )
+                return gradients
             except (RuntimeError, ValueError) as error:
                 if isinstance(error, torch.OutOfMemoryError):
                     raise
-                self._vectorised = False  # an operation vmap has no rule for: one by one from here on
+                self._vectorised = False  # an operation without a vmap rule: sample by sample from now on
         return _one_after_another(value, shared, own, fixed, ids, y)
 
 
@@ -173,7 +179,7 @@ def _one_after_another(
     ids: torch.Tensor,
     y: torch.Tensor,
 ) -> Parameters:
-    found: list[Parameters] = []
+    gradients: list[Parameters] = []
     for n in range(len(ids)):
         leaves = {**shared, **{name: t[n] for name, t in own.items()}}
         leaves = {name: t.detach().clone().requires_grad_() for name, t in leaves.items()}
@@ -181,13 +187,12 @@ def _one_after_another(
             loss = value(leaves, {name: t[n] for name, t in fixed.items()}, ids[n], y[n])
             grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
         pairs = zip(leaves.items(), grads, strict=True)
-        found.append({name: torch.zeros_like(t) if g is None else g for (name, t), g in pairs})
-    return {name: torch.stack([one[name] for one in found]) for name in found[0]}
+        gradients.append({name: torch.zeros_like(t) if g is None else g for (name, t), g in pairs})
+    return {name: torch.stack([one[name] for one in gradients]) for name in gradients[0]}
 
 
 def _forget(module: nn.Module) -> None:
-    """PyKEEN's graph models keep what they made of the graph until the next training step; it was made of
-    other parameters than those of this call."""
+    """Clears what PyKEEN's graph models cache until the next training step: it was computed from other parameters."""
     for part in module.modules():
         for cache in ("enriched_representations", "enriched_embeddings"):
             if getattr(part, cache, None) is not None:
@@ -207,12 +212,12 @@ def _samples(block: Gradients) -> int:
 
 
 def _tables(model: Any, kind: str) -> list[str]:
-    """The matrices behind all vectors of a kind; none where one of them is made otherwise, or is shared."""
+    """The embedding matrices of a kind of representation; empty if one is not a plain, unshared matrix."""
     names = {name for name, _ in model.named_parameters()}
-    found = []
+    tables = []
     for number, representation in enumerate(getattr(model, kind)):
         name = f"{kind}.{number}._embeddings.weight"
         if not plain(representation) or name not in names:
             return []
-        found.append(name)
-    return found
+        tables.append(name)
+    return tables

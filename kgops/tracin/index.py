@@ -1,7 +1,7 @@
-"""The training side of TracIn on disk: built once, asked many times without a pass of the model over it.
+"""TracIn index: the training triples' factors on disk, built once, queried without a model pass over them.
 
-A folder with one file for each block and checkpoint, mapped into memory when asked, and `index.json`,
-which is written last: a folder without it is unfinished, and building again goes on where it stopped.
+A folder with one file for each block and checkpoint, memory-mapped by queries, and `index.json`, written last: a
+folder without it is unfinished, and building resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import torch
 
 from kgops.errors import BadInput, Interrupted, Unavailable
 from kgops.jobs.files import read_json, write_json
-from kgops.tracin.blocks import Engine, Kept, Point, Settings
+from kgops.tracin.blocks import Engine, Settings, TestFactors, TracinCheckpoint
 from kgops.tracin.encoder import Encoded
 from kgops.tracin.engines import engines_for
 from kgops.tracin.entity_pass import OutputPass, Places, Positives, gradient_at
-from kgops.tracin.factors import Factors, Others
+from kgops.tracin.factors import Factors, OtherSide
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import facts_of
 from kgops.tracin.scan import Sink, check_ids, ordered_blocks, tests_that_fit
@@ -40,18 +40,18 @@ SPARE_BYTES = 1 << 30  # left free on the disk
 
 
 def describe(
-    points: Sequence[Point],
+    checkpoints: Sequence[TracinCheckpoint],
     loss: TracinLoss,
     train: torch.Tensor,
     settings: Settings,
     names: Collection[str] | None,
 ) -> dict[str, Any]:
-    """Everything that the numbers in an index depend on."""
+    """Everything that the index's content depends on."""
     known = None if loss.known is None else _digest(*loss.known.digestible)
     return {
         "format": FORMAT,
-        "models": [_digest(*point.model.state_dict().values()) for point in points],
-        "learning rates": [point.learning_rate for point in points],
+        "models": [_digest(*checkpoint.model.state_dict().values()) for checkpoint in checkpoints],
+        "learning rates": [checkpoint.learning_rate for checkpoint in checkpoints],
         "training triples": _digest(train),
         "loss": {"kind": loss.kind, "smoothing": loss.smoothing, "known": known},
         "layers": None if names is None else sorted(names),
@@ -64,7 +64,7 @@ def describe(
 
 
 def build_index(
-    points: Sequence[Point],
+    checkpoints: Sequence[TracinCheckpoint],
     loss: TracinLoss,
     train: torch.Tensor,
     folder: Path,
@@ -75,16 +75,16 @@ def build_index(
     stop_requested: Callable[[], bool] = lambda: False,
     cleanup: MemoryCleanup = OFF,
 ) -> int:
-    """Writes what is not there yet; the index's size in bytes."""
-    header = describe(points, loss, train, settings, names)
+    """Writes the missing files; returns the index's size in bytes."""
+    header = describe(checkpoints, loss, train, settings, names)
     folder.mkdir(parents=True, exist_ok=True)
-    there = read_json(folder / HEADER) or read_json(folder / UNFINISHED)
-    if there is not None and there != header:
+    existing = read_json(folder / HEADER) or read_json(folder / UNFINISHED)
+    if existing is not None and existing != header:
         raise BadInput(
-            f"{folder} holds another index: {_difference(there, header)}.", hint="name another folder."
+            f"{folder} holds another index: {_difference(existing, header)}.", hint="choose another folder."
         )
     write_json(folder / UNFINISHED, header)
-    engines = _engines(points, loss, settings, names)
+    engines = _engines(checkpoints, loss, settings, names)
     blocks = list(ordered_blocks(train.to(engines[0].encoder.entities.device), BLOCK))
     progress = None if report is None else Progress(report, "index", "blocks")
     todo = [
@@ -97,7 +97,7 @@ def build_index(
             )
         body = _to_file(engines[p], blocks[b].triples) | {"ids": blocks[b].ids.cpu()}
         if done == 0:
-            _must_fit(folder, _bytes(body) * len(todo))
+            _check_disk(folder, _bytes(body) * len(todo))
         _write(_file(folder, p, b), body)
         cleanup.after_step()
         if progress is not None:
@@ -109,7 +109,7 @@ def build_index(
 
 @dataclass(frozen=True)
 class Index:
-    """Answers queries; only the test triples pass through the models."""
+    """Scores test triples with the indexed training triples; only the test triples pass through the models."""
 
     folder: Path
     engines: Sequence[Engine]
@@ -124,8 +124,8 @@ class Index:
         report: Report | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
-        """As `scan` does; `ids` given to the sink are rows of the training triples it was built from."""
-        check_ids(facts_of(self.engines[0].point.model), tests, "test")
+        """As `scan.scan`; the sink's `ids` are rows of the training triples that the index was built from."""
+        check_ids(facts_of(self.engines[0].checkpoint.model), tests, "test")
         device = self.engines[0].encoder.entities.device
         files = sorted(self.folder.glob("000-*.pt"))
         tests = tests.to(device)
@@ -146,12 +146,14 @@ class Index:
             self.cleanup.between_phases()
         sink.finish()
 
-    def _block(self, b: int, kept: Sequence[Kept], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    def _block(
+        self, b: int, kept: Sequence[TestFactors], device: torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         total: torch.Tensor | None = None
         for p, (engine, tests) in enumerate(zip(self.engines, kept, strict=True)):
             stored = _read(_file(self.folder, p, b), device)
-            made = _from_file(engine, stored, tests)
-            scores = engine.pair(made, tests, len(stored["ids"]))
+            factors = _from_file(engine, stored, tests)
+            scores = engine.pair(factors, tests, len(stored["ids"]))
             total = scores if total is None else total.add_(scores)
         assert total is not None
         return stored["ids"], total
@@ -159,7 +161,7 @@ class Index:
 
 def open_index(
     folder: Path,
-    points: Sequence[Point],
+    checkpoints: Sequence[TracinCheckpoint],
     loss: TracinLoss,
     train: torch.Tensor,
     *,
@@ -167,49 +169,59 @@ def open_index(
     names: Collection[str] | None = None,
     cleanup: MemoryCleanup = OFF,
 ) -> Index:
-    """The index in `folder`, refused where it is not of these models, this loss and these triples."""
+    """The index in `folder`; refused if its models, loss or triples differ."""
     header = read_json(folder / HEADER)
     if header is None:
         unfinished = (folder / UNFINISHED).exists()
         raise BadInput(
             f"{folder} holds {'an unfinished' if unfinished else 'no'} index.",
-            hint="build it by --build-index" + (", which goes on where it stopped." if unfinished else "."),
+            hint="build it with --build-index" + (", which resumes where it stopped." if unfinished else "."),
         )
-    expected = describe(points, loss, train, settings, names)
+    expected = describe(checkpoints, loss, train, settings, names)
     if header != expected:
         raise BadInput(
-            f"the index in {folder} is of something else: {_difference(header, expected)}.",
-            hint="ask it with the settings it was built with, or build another.",
+            f"the index in {folder} does not match this job: {_difference(header, expected)}.",
+            hint="use the settings it was built with, or build another.",
         )
-    return Index(folder, _engines(points, loss, settings, names), settings, cleanup)
+    return Index(folder, _engines(checkpoints, loss, settings, names), settings, cleanup)
 
 
 def _engines(
-    points: Sequence[Point], loss: TracinLoss, settings: Settings, names: Collection[str] | None
+    checkpoints: Sequence[TracinCheckpoint],
+    loss: TracinLoss,
+    settings: Settings,
+    names: Collection[str] | None,
 ) -> list[Engine]:
-    found = engines_for(points, loss, settings, names)
-    engines = [engine for engine in found if isinstance(engine, Engine)]
-    if len(engines) < len(found):
+    all_engines = engines_for(checkpoints, loss, settings, names)
+    engines = [engine for engine in all_engines if isinstance(engine, Engine)]
+    if len(engines) < len(all_engines):
         raise BadInput(
-            f"an index cannot be built of {type(points[0].model).__name__} under this loss: its gradients do "
+            f"an index cannot be built of {type(checkpoints[0].model).__name__} under this loss: its gradients do "
             "not split into factors.",
-            hint="score it directly: leave the index away.",
+            hint="score directly, without an index.",
         )
     return engines
 
 
 def _to_file(engine: Engine, triples: torch.Tensor) -> dict[str, Any]:
-    """Exactly as `Engine.make` has it; of the gradients at the scores all, or their projection."""
+    """The result of `Engine.make`, with all gradients at the scores or their projection."""
     sketch = engine.sketch
-    # As many samples as make the way back worth its while: here it is walked once for all queries.
-    others = None if sketch is None else Others(sketch.scores, None, len(triples) + 1, None)
-    made = engine.make(triples, others, keep=sketch is None)
-    stored: dict[str, Any] = {name: getattr(made, name) for name in _PLAIN}
-    stored |= {"x": made.encoded.x, "maps": made.encoded.maps if made.maps_low is None else made.maps_low}
-    if made.shared is not None and made.positives is not None:
-        stored |= {"delta": made.shared.delta, "gram": made.shared.gram, "norms": made.shared.norms}
-        places = made.positives.places
-        stored |= {"at_entities": places.entities, "at_groups": places.groups, "share": made.positives.share}
+    # More samples than triples, so that the backward pass is done here, once for all queries.
+    others = None if sketch is None else OtherSide(sketch.scores, None, len(triples) + 1, None)
+    factors = engine.make(triples, others, keep=sketch is None)
+    stored: dict[str, Any] = {name: getattr(factors, name) for name in _PLAIN}
+    stored |= {
+        "x": factors.encoded.x,
+        "maps": factors.encoded.maps if factors.maps_low is None else factors.maps_low,
+    }
+    if factors.shared is not None and factors.positives is not None:
+        stored |= {"delta": factors.shared.delta, "gram": factors.shared.gram, "norms": factors.shared.norms}
+        places = factors.positives.places
+        stored |= {
+            "at_entities": places.entities,
+            "at_groups": places.groups,
+            "share": factors.positives.share,
+        }
     return {k: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for k, v in stored.items()}
 
 
@@ -219,8 +231,8 @@ _PLAIN = (
 )
 
 
-def _from_file(engine: Engine, stored: Mapping[str, Any], kept: Kept) -> Factors:
-    """A block's factors, with what they are to say at the entities of the tests that ask."""
+def _from_file(engine: Engine, stored: Mapping[str, Any], kept: TestFactors) -> Factors:
+    """A block's factors, with the gradient at the entities of the queried tests."""
     x, maps = stored["x"], stored["maps"]
     nothing = x.new_empty(0)
     shared = None
@@ -244,8 +256,8 @@ def _from_file(engine: Engine, stored: Mapping[str, Any], kept: Kept) -> Factors
     )
 
 
-def _file(folder: Path, point: int, block: int) -> Path:
-    return folder / f"{point:03}-{block:07}.pt"
+def _file(folder: Path, checkpoint: int, block: int) -> Path:
+    return folder / f"{checkpoint:03}-{block:07}.pt"
 
 
 def _write(path: Path, body: Mapping[str, Any]) -> None:
@@ -259,7 +271,7 @@ def _write(path: Path, body: Mapping[str, Any]) -> None:
     except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
         half.unlink(missing_ok=True)
         raise Unavailable(
-            f"{path} cannot be written: {str(error)[:200]}.", hint="make room on that disk, then resume."
+            f"{path} cannot be written: {str(error)[:200]}.", hint="free space on that disk, then resume."
         ) from error
 
 
@@ -270,7 +282,8 @@ def _read(path: Path, device: torch.device) -> dict[str, Any]:
             raise ValueError("no table")
     except (OSError, ValueError) as error:
         raise BadInput(
-            f"{path} is missing or damaged.", hint="remove it and build the index again: the rest stays."
+            f"{path} is missing or damaged.",
+            hint="remove it and build the index again; the other files are kept.",
         ) from error
     return {name: v.to(device) if isinstance(v, torch.Tensor) else v for name, v in body.items()}
 
@@ -279,7 +292,7 @@ def _bytes(body: Mapping[str, Any]) -> int:
     return sum(value.nbytes for value in body.values() if isinstance(value, torch.Tensor))
 
 
-def _must_fit(folder: Path, needed: int) -> None:
+def _check_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free - SPARE_BYTES:
         raise Unavailable(
@@ -288,11 +301,11 @@ def _must_fit(folder: Path, needed: int) -> None:
         )
 
 
-def _difference(there: Any, here: Mapping[str, Any]) -> str:
-    if not isinstance(there, Mapping):
-        return "its description is not one of ours"
-    names = [name for name in here if there.get(name) != here[name]]
-    return f"other {', '.join(names)}" if names else "a later format"
+def _difference(existing: Any, here: Mapping[str, Any]) -> str:
+    if not isinstance(existing, Mapping):
+        return "unreadable description"
+    names = [name for name in here if existing.get(name) != here[name]]
+    return f"different {', '.join(names)}" if names else "a later format"
 
 
 def _digest(*tensors: torch.Tensor) -> str:

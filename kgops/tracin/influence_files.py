@@ -1,6 +1,6 @@
-"""The files a TracIn run leaves for people, headed as the group's scripts did.
+"""Writes influences as CSV and JSON, with the column names of the original scripts.
 
-One test triple after the other, some thousand rows at a time: what a file holds of them is never in memory together.
+Streams one test triple after the other, some thousand rows at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kgops.jobs.files import sync_folder
-from kgops.tracin.finished_tests import Part
+from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.results import Table, as_object, csv_line, encoded
 from kgops.tracin.test_triples import TestTriple
 
@@ -30,24 +30,24 @@ CSV_HEADER = (
 _AT_ONCE = 1 << 15  # rows
 _MOST_AHEAD = 64 << 20  # bytes
 
-Add = Callable[[TestTriple, Part], None]
-Wrote = Callable[[int], None]  # hears of rows as they are written
+Add = Callable[[TestTriple, FinishedTest], None]
+Wrote = Callable[[int], None]  # called with the number of rows written
 
 
-def _nobody(rows: int) -> None:
+def _ignore(rows: int) -> None:
     pass
 
 
 @contextmanager
-def csv_file(path: Path, table: Table, wrote: Wrote = _nobody) -> Iterator[Add]:
-    """Strongest first for each test triple, with every digit of the scores."""
+def csv_file(path: Path, table: Table, wrote: Wrote = _ignore) -> Iterator[Add]:
+    """Strongest first for each test triple; scores with all digits."""
     with _replacing(path) as file:
         file.write(_line(CSV_HEADER))
 
-        def add(test: TestTriple, part: Part) -> None:
+        def add(test: TestTriple, influences: FinishedTest) -> None:
             pairs = zip(test.labels, table.names.of(test.labels), strict=True)
             left = encoded(csv_line(*(text for pair in pairs for text in pair)).replace("%", "%%") + ",")
-            for rows, scores in _pieces(part.rows, part.scores):
+            for rows, scores in _slices(influences.rows, influences.scores):
                 file.write((left + left.join(table.csv_rows(rows, _digits(scores)))) % tuple(scores.tolist()))
                 wrote(len(rows))
 
@@ -56,26 +56,26 @@ def csv_file(path: Path, table: Table, wrote: Wrote = _nobody) -> Iterator[Add]:
 
 @contextmanager
 def json_file(
-    path: Path, table: Table, about: Mapping[str, Any], *, of_many: bool, wrote: Wrote = _nobody
+    path: Path, table: Table, about: Mapping[str, Any], *, of_many: bool, wrote: Wrote = _ignore
 ) -> Iterator[Add]:
-    """For a program: of each test triple an influence on a line. `of_many` lists the test triples under `results`;
-    else `about` and the one that is added are one object. A part without scores has triples alone."""
+    """One influence on a line. `of_many`: a list of test triples under `results`; otherwise `about` and the one test
+    triple are one object. Influences without scores are written as triples alone."""
     with _replacing(path) as file:
         opening, closing = _around("results", about) if of_many else (b"", b"")
         file.write(opening)
         between = b""
 
-        def add(test: TestTriple, part: Part) -> None:
+        def add(test: TestTriple, influences: FinishedTest) -> None:
             nonlocal between
-            told = {
+            fields = {
                 "test_triple": as_object(test.labels, table.names),
-                "num_training_triples": part.candidates,
-                "error": part.trouble,
+                "num_training_triples": influences.candidates,
+                "error": influences.trouble,
                 **({} if of_many else about),
             }
-            before, after = _around("influences", told)
+            before, after = _around("influences", fields)
             file.write(between + before)
-            _write_objects(file, table, part.rows, part.scores, wrote)
+            _write_objects(file, table, influences.rows, influences.scores, wrote)
             file.write(after)
             between = b",\n"
 
@@ -84,11 +84,11 @@ def json_file(
 
 
 def self_influence_csv(
-    path: Path, table: Table, rows: torch.Tensor, scores: torch.Tensor, wrote: Wrote = _nobody
+    path: Path, table: Table, rows: torch.Tensor, scores: torch.Tensor, wrote: Wrote = _ignore
 ) -> None:
     with _replacing(path) as file:
         file.write(_line(CSV_HEADER[6:]))
-        for some, own in _pieces(rows, scores):
+        for some, own in _slices(rows, scores):
             file.write(b"".join(table.csv_rows(some, _digits(own))) % tuple(own.tolist()))
             wrote(len(some))
 
@@ -99,9 +99,9 @@ def self_influence_json(
     about: Mapping[str, Any],
     rows: torch.Tensor,
     scores: torch.Tensor,
-    wrote: Wrote = _nobody,
+    wrote: Wrote = _ignore,
 ) -> None:
-    """`about`, the summary among it, and then the training triples, each on a line."""
+    """`about`, with the summary, then one training triple on a line."""
     before, after = _around("self_influences", about)
     with _replacing(path) as file:
         file.write(before)
@@ -113,7 +113,7 @@ def _write_objects(
     file: _replacing, table: Table, rows: torch.Tensor, scores: torch.Tensor, wrote: Wrote
 ) -> None:
     between = b""
-    for some, own in _pieces(rows, scores):
+    for some, own in _slices(rows, scores):
         digits, values = _digits(own), own.tolist()
         if not own.isfinite().all():
             named = (digits % one if isfinite(one) else json.dumps(one) for one in values)
@@ -124,19 +124,19 @@ def _write_objects(
 
 
 def _digits(scores: torch.Tensor) -> str:
-    """That give the same number back, in one width whatever its size: so a plan knows how large a file will be."""
+    """Format that round-trips, of fixed width, so that a plan can predict the file's size."""
     return "%.16e" if scores.dtype == torch.float64 else "%.8e"
 
 
-def _pieces(rows: torch.Tensor, scores: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """None of them empty."""
-    pieces = zip(torch.split(rows, _AT_ONCE), torch.split(scores, _AT_ONCE), strict=True)
-    return ((some, own) for some, own in pieces if len(some))
+def _slices(rows: torch.Tensor, scores: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Slices of `_AT_ONCE` rows, none empty."""
+    slices = zip(torch.split(rows, _AT_ONCE), torch.split(scores, _AT_ONCE), strict=True)
+    return ((some, own) for some, own in slices if len(some))
 
 
-def _around(name: str, told: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """What stands before and after the elements of the list `name`, the last member of an object."""
-    whole = json.dumps({**told, name: []}, indent=1, ensure_ascii=False)
+def _around(name: str, fields: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """JSON text before and after the elements of the list `name`, the last member of an object."""
+    whole = json.dumps({**fields, name: []}, indent=1, ensure_ascii=False)
     before, _, after = whole.rpartition("]")
     return encoded(before + "\n"), encoded("\n]" + after)
 
@@ -146,18 +146,18 @@ def _line(fields: tuple[str, ...]) -> bytes:
 
 
 class _replacing:
-    """A file that stands under its name only when it is whole and on disk."""
+    """A file that gets its name only when it is complete and on disk."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._half = path, path.with_name(f".{path.name}.part")
+        self._path, self._draft = path, path.with_name(f".{path.name}.part")
         self._ahead = 0
 
     def __enter__(self) -> _replacing:
-        self._file = self._half.open("wb")
+        self._file = self._draft.open("wb")
         return self
 
     def write(self, text: bytes) -> None:
-        """Never far ahead of the disk: what progress says is written is there, and a full disk is met early."""
+        """Syncs every `_MOST_AHEAD` bytes, so that progress is true and a full disk is noticed early."""
         self._file.write(text)
         self._ahead += len(text)
         if self._ahead >= _MOST_AHEAD:
@@ -170,7 +170,7 @@ class _replacing:
             file.flush()
             os.fsync(file.fileno())
         if kind is None:
-            self._half.replace(self._path)
+            self._draft.replace(self._path)
             sync_folder(self._path.parent)
         else:
-            self._half.unlink(missing_ok=True)
+            self._draft.unlink(missing_ok=True)

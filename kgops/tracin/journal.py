@@ -1,4 +1,4 @@
-"""Finished retrainings, one JSON line each: whoever asks for the same one again is given what was found."""
+"""Journal of finished retrainings, one JSON line each, so that none is repeated."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kgops.jobs.files import sync_folder
 from kgops.tracin.retraining import Outcome, Retrain
 from kgops.training.reporter import Progress, Report
 
-__all__ = ["Journal", "Wanted"]
+__all__ = ["Journal", "Retraining"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Retraining:
     """A retraining on all training triples but `deleted`, whose rows are in ascending order."""
 
     deleted: tuple[int, ...]
@@ -31,10 +31,10 @@ class Wanted:
 
 
 class Journal:
-    """Retrainings of one training set, measured on the same test triples, kept in the file at `path`.
+    """Retrainings of one training set, measured on the test triples, kept in the file at `path`.
 
-    A line is known by what decides its metrics: data, tests, settings, deleted triples and seed. So
-    a file may serve several runs, and one of other settings is never mistaken.
+    A line's key is a digest of all that determines its outcomes: data, tests, settings, deleted triples and seed. So
+    one file can serve several runs.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Journal:
         self._torn = False
         self._done = self._read()
 
-    def outcomes(self, wanted: Sequence[Wanted]) -> list[list[Outcome]]:
-        """One list for each of `wanted`, in its order. Raises `Interrupted` where it was asked to stop;
-        what was finished by then is kept."""
+    def outcomes(self, wanted: Sequence[Retraining]) -> list[list[Outcome]]:
+        """One list for each of `wanted`, in order. Raises `Interrupted` on a stop request; finished retrainings are
+        kept."""
         keys = [self._key(one) for one in wanted]
         missing = {key: one for key, one in zip(keys, wanted, strict=True) if key not in self._done}
         total = len(set(keys))
@@ -72,18 +72,18 @@ class Journal:
                 progress(n + 1, total)
         return [self._done[key] for key in keys]
 
-    def _one(self, key: str, one: Wanted, n: int, total: int, progress: Progress | None) -> list[Outcome]:
+    def _one(self, key: str, one: Retraining, n: int, total: int, progress: Progress | None) -> list[Outcome]:
         kept = torch.ones(len(self.train), dtype=torch.bool)
         kept[list(one.deleted)] = False
 
-        def inside(share: float) -> None:
+        def on_progress(share: float) -> None:
             if progress is not None and share < 1:
                 progress(n + share, total)
 
         started = time.monotonic()
-        found = list(self.retrain(self.train[kept], one.seed, inside))
-        if len(found) != self._tests:
-            raise ValueError(f"a retraining gave {len(found)} outcomes for {self._tests} tests")
+        outcomes = list(self.retrain(self.train[kept], one.seed, on_progress))
+        if len(outcomes) != self._tests:
+            raise ValueError(f"a retraining gave {len(outcomes)} outcomes for {self._tests} tests")
         self._append(
             {
                 "key": key,
@@ -91,18 +91,18 @@ class Journal:
                 "seed": one.seed,
                 "deleted": len(one.deleted),
                 "seconds": round(time.monotonic() - started, 3),
-                "outcomes": [outcome.to_dict() for outcome in found],
+                "outcomes": [outcome.to_dict() for outcome in outcomes],
             }
         )
-        return found
+        return outcomes
 
-    def _key(self, one: Wanted) -> str:
+    def _key(self, one: Retraining) -> str:
         return _digest({"about": self._about, "deleted": list(one.deleted), "seed": one.seed})
 
     def _append(self, line: dict[str, Any]) -> None:
         new = not self.path.exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # A line that a killed writer left half done must not swallow this one.
+        # A killed writer may have left a partial line: start a new one.
         with self.path.open("ab") as file:
             file.write(b"\n" * self._torn + json.dumps(line).encode() + b"\n")
             file.flush()
@@ -120,7 +120,7 @@ class Journal:
             try:
                 line = json.loads(text)
             except ValueError:
-                continue  # empty, or half of a line: that retraining is done again
+                continue  # empty or a partial line: that retraining is repeated
             done[line["key"]] = [Outcome(**outcome) for outcome in line["outcomes"]]
         return done
 

@@ -1,4 +1,4 @@
-"""Which parameters take part, by name or as the last layers."""
+"""Chooses the parameters whose gradients TracIn compares, by name or as the last layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kgops.models.conve import ConvE
 
 __all__ = ["all_parameters", "chosen_parameters", "last_layers"]
 
-# From input to output, as PyKEEN's ConvE lists its modules: "last" is counted from the end.
+# From input to output, as PyKEEN's ConvE lists its modules; `last_layers` counts from the end.
 _ORDER = ("entities", "biases", "relations", "input_norm", "conv", "feature_norm", "project", "output_norm")
 _PYKEEN_ORDER = ("entity_representations", "relation_representations", "interaction")
 
@@ -26,36 +26,36 @@ def last_layers(model: nn.Module, count: int) -> frozenset[str]:
     names, layers = all_parameters(model), _layers(model)
     if not 1 <= count <= len(layers):
         raise Usage(
-            f"{count} last layers were asked for; this model has {len(layers)}: {', '.join(layers)}.",
+            f"{count} last layers were requested; this model has {len(layers)}: {', '.join(layers)}.",
             hint=f"give a number from 1 to {len(layers)}.",
         )
     return frozenset(name for name in names if _layer(name) in layers[-count:])
 
 
 def chosen_parameters(model: nn.Module, wanted: Iterable[str]) -> frozenset[str]:
-    """Parameters by full name, by layer or by what holds layers: `project` stands for `project.weight`
-    and `project.bias`, `entity_representations` for all vectors of entities."""
+    """Parameters by name or prefix: `project` stands for `project.weight` and `project.bias`,
+    `entity_representations` for all entity vectors."""
     names = all_parameters(model)
     chosen: set[str] = set()
-    for want in wanted:
-        found = {name for name in names if name == want or name.startswith(f"{want}.")}
-        if not found:
+    for prefix in wanted:
+        matching = {name for name in names if name == prefix or name.startswith(f"{prefix}.")}
+        if not matching:
             raise Usage(
-                f"the model has no parameter or layer '{want}'.",
+                f"the model has no parameter or layer '{prefix}'.",
                 hint=f"choose among: {', '.join(sorted(names))}.",
             )
-        chosen |= found
+        chosen |= matching
     return frozenset(chosen)
 
 
 def _layers(model: nn.Module) -> list[str]:
-    """Modules with parameters of their own, from input to output."""
-    found = list(dict.fromkeys(_layer(name) for name, _ in model.named_parameters()))
+    """Modules that have parameters, from input to output."""
+    layers = list(dict.fromkeys(_layer(name) for name, _ in model.named_parameters()))
     order = _ORDER if isinstance(model, ConvE) else _PYKEEN_ORDER
-    places = {name: place for place, name in enumerate(order)}
-    return sorted(found, key=lambda layer: places.get(layer.partition(".")[0], len(order)))
+    positions = {name: position for position, name in enumerate(order)}
+    return sorted(layers, key=lambda layer: positions.get(layer.partition(".")[0], len(order)))
 
 
 def _layer(name: str) -> str:
-    """The module that holds the parameter; our own vectors are a layer each."""
+    """The module that holds the parameter; a parameter of the model itself is its own layer."""
     return name.rpartition(".")[0] or name

@@ -1,4 +1,4 @@
-"""The loss whose gradients are compared."""
+"""Loss whose gradients TracIn compares: target, one-to-n or the training loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KnownTails:
     """The training tails of every (head, relation row)."""
 
     def __init__(self, rows: torch.Tensor, num_relation_rows: int) -> None:
-        rows = torch.unique(rows, dim=0)  # lexicographic, so equal (head, relation) stand together
+        rows = torch.unique(rows, dim=0)  # lexicographic, so equal (head, relation) are adjacent
         self.num_relation_rows = num_relation_rows
         keys = rows[:, 0] * num_relation_rows + rows[:, 1]
         self._keys, counts = torch.unique_consecutive(keys, return_counts=True)
@@ -27,29 +27,29 @@ class KnownTails:
 
     @property
     def digestible(self) -> tuple[torch.Tensor, ...]:
-        """All that answers depend on."""
+        """Tensors that determine the positives."""
         return self._keys, self._counts, self._tails
 
     def positives(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pairs (index into `rows`, entity): every known tail of each row and the row's own, each once."""
+        """Pairs (index into `rows`, entity): the known tails of each row and its own tail, without duplicates."""
         at, known = self._find(rows)
         counts = self._counts[at] * known
         index = torch.repeat_interleave(counts)
-        place = torch.arange(len(index), device=rows.device) - (counts.cumsum(0) - counts)[index]
-        tails = self._tails[self._first[at][index] + place]
+        position = torch.arange(len(index), device=rows.device) - (counts.cumsum(0) - counts)[index]
+        tails = self._tails[self._first[at][index] + position]
         own = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         own[index[tails == rows[index, 2]]] = False
         added = own.nonzero()[:, 0]
         return torch.cat([index, added]), torch.cat([tails, rows[added, 2]])
 
     def contains(self, rows: torch.Tensor) -> torch.Tensor:
-        """Whether each row's own tail is among the known ones."""
+        """Whether each row's tail is known."""
         index, _ = self.positives(rows)
         seen = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
         seen.index_add_(0, index, torch.ones_like(index))
         at, known = self._find(rows)
         only_known: torch.Tensor = seen == self._counts[at] * known
-        return only_known  # one more where the row's own was added
+        return only_known  # there is one more where the row's tail was added
 
     def _find(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         keys = rows[:, 0] * self.num_relation_rows + rows[:, 1]
@@ -69,11 +69,10 @@ class KnownTails:
 class TracinLoss:
     """The loss of one triple.
 
-    `target`: binary cross-entropy of the triple's own logit, label 1. `bce`: the mean over all
-    entities. `softmax`: cross-entropy over all entities. Smoothing is the training's (`EntityLoss`).
-    Without `known` the triple's tail is the only positive. With it the loss is that of the training
-    sample the triple belongs to, (head, relation) with all its tails (KvsAll); a triple that is not
-    among them adds its own tail.
+    `target`: binary cross-entropy of the triple's logit, label 1. `bce`: mean binary cross-entropy over all entities.
+    `softmax`: cross-entropy over all entities. Smoothing as in training (`EntityLoss`). Without `known`, the triple's
+    tail is the only positive. With it, the loss is that of the training sample (head, relation) with all its tails
+    (KvsAll); an unseen triple adds its tail.
     """
 
     kind: Literal["target", "bce", "softmax"]
@@ -86,12 +85,12 @@ ONE_TO_N = TracinLoss("bce")
 
 
 def trained_loss(recorded: Mapping[str, Any], train_rows: torch.Tensor, relation_rows: int) -> TracinLoss:
-    """The loss a checkpoint records; `train_rows` are all rows it was trained on, inverses included."""
+    """The loss that a checkpoint records; `train_rows`: all rows it was trained on, with inverses."""
     name = str(recorded.get("name"))
     sampling, _, kind = name.partition("-")
     if sampling not in ("kvsall", "1vsall") or kind not in ("bce", "ce"):
         raise BadInput(
-            f"the checkpoint says it was trained with '{name}', a loss this kgops does not know.",
+            f"the checkpoint was trained with the unknown loss '{name}'.",
             hint="choose --loss one-to-n or --loss target.",
         )
     known = KnownTails(train_rows, relation_rows) if sampling == "kvsall" else None

@@ -1,4 +1,4 @@
-"""A mean and how far the single values lie around it, as it is shown, kept and stored."""
+"""Mean, quartiles and count of a list of values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Spread"]
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean, quartiles and count of the values that are numbers; None where there are none."""
+    """Mean, quartiles and count of the finite values; None where there are none."""
 
     mean: float | None
     low: float | None
@@ -32,7 +32,7 @@ class Spread:
         return cls(float(finite.mean()), low, median, high, len(finite))
 
     def measurement(self, name: str, subject: str, against: str | None, unit: str) -> list[dict[str, Any]]:
-        """One entry for the record of measurements, with the quartiles as its range; none without values."""
+        """One measurement, with the quartiles as its range; empty without values."""
         if self.mean is None:
             return []
         what = {"name": name, "subject": subject, "against": against, "unit": unit}

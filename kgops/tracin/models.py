@@ -1,4 +1,4 @@
-"""What TracIn has to know of a model, ours or one of PyKEEN's, before it takes a gradient."""
+"""Facts that TracIn needs of a model, ConvE or PyKEEN's: entities, relations, dtype and device."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from kgops.errors import BadInput
 from kgops.models.conve import ConvE
 
-__all__ = ["Facts", "check_ready", "facts_of", "shape_of"]
+__all__ = ["Facts", "architecture_of", "check_ready", "facts_of"]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """`relations` as files number them; `inverse` where the model has a second row for each."""
+    """`relations` as in the files; `inverse`: the model has a second row for each."""
 
     entities: int
     relations: int
     inverse: bool
-    like: torch.Tensor  # of the type, and on the device, that scores have
+    like: torch.Tensor  # has the dtype and device of the scores
 
 
 def facts_of(model: Any) -> Facts:
@@ -29,18 +29,18 @@ def facts_of(model: Any) -> Facts:
         return Facts(c.num_entities, c.num_relations, c.inverse, model.entities)
     if not hasattr(model, "entity_representations") or not hasattr(model, "relation_representations"):
         raise BadInput(
-            f"TracIn knows no way to score with a {type(model).__name__}.",
-            hint="give kgops' ConvE, or a model of PyKEEN's that learns entity and relation vectors.",
+            f"TracIn cannot score with a {type(model).__name__}.",
+            hint="give a kgops ConvE, or a PyKEEN model that learns entity and relation vectors.",
         )
     like = next((p for p in model.parameters() if p.is_floating_point()), None)
     if like is None:
-        raise BadInput(f"{type(model).__name__} has no parameters, so nothing has a gradient.")
+        raise BadInput(f"{type(model).__name__} has no parameters, so there are no gradients.")
     inverse = bool(model.use_inverse_triples)
     return Facts(int(model.num_entities), int(model.num_real_relations), inverse, like.detach())
 
 
-def shape_of(model: Any) -> object:
-    """Equal for checkpoints of one training."""
+def architecture_of(model: Any) -> object:
+    """Model sizes: equal for all checkpoints of one training."""
     if isinstance(model, ConvE):
         return model.config.to_dict()
     sizes = tuple((name, tuple(p.shape)) for name, p in model.named_parameters())
@@ -48,7 +48,7 @@ def shape_of(model: Any) -> object:
 
 
 def check_ready(model: torch.nn.Module) -> None:
-    """Refuses weights that are not finite; every gradient would be as they are."""
+    """Refuses weights that are not finite."""
     if model.training:
         raise ValueError("TracIn needs the model in evaluation mode")
     for name, tensor in model.state_dict().items():

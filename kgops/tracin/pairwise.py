@@ -1,6 +1,6 @@
-"""An engine from three answers: a block's gradients, all their pairs, and pairs one by one.
+"""Base class of the TracIn engines for PyKEEN models: directions, learning rate, and chunks that bound memory.
 
-What all engines but ConvE's share: directions, learning rate, and pieces that bound memory.
+A subclass computes a block's gradients, the products of all pairs, and row-wise products.
 """
 
 from __future__ import annotations
@@ -13,86 +13,90 @@ from typing import Generic, TypeVar
 import torch
 from torch.nn import functional as F
 
-from kgops.tracin.blocks import Point, Settings, rows_of
+from kgops.tracin.blocks import Settings, TracinCheckpoint, rows_of
 from kgops.tracin.layers import all_parameters
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import facts_of
 
-__all__ = ["KeptBlock", "PairwiseEngine", "add_equal", "labels_of", "losses_of", "products_where_equal"]
+__all__ = ["PairwiseEngine", "TestGradients", "add_equal", "labels_of", "losses_of", "products_where_equal"]
 
-Made = TypeVar("Made")
+BlockGradients = TypeVar("BlockGradients")
 
 
 @dataclass
-class KeptBlock(Generic[Made]):
-    """Test triples' gradients, in pieces; with both directions the inverses follow them all."""
+class TestGradients(Generic[BlockGradients]):
+    """Gradients of the test triples, in chunks; with both directions, followed by the inverses."""
 
-    pieces: list[Made]
+    chunks: list[BlockGradients]
     triples: int
 
 
-class PairwiseEngine(ABC, Generic[Made]):
-    """`names` are the parameters that take part, None for all. `at_once` rows make a piece."""
+class PairwiseEngine(ABC, Generic[BlockGradients]):
+    """`names`: parameters whose gradients count, None for all. A chunk has `at_once` rows."""
 
     at_once: int
 
     def __init__(
-        self, point: Point, loss: TracinLoss, settings: Settings, names: Collection[str] | None = None
+        self,
+        checkpoint: TracinCheckpoint,
+        loss: TracinLoss,
+        settings: Settings,
+        names: Collection[str] | None = None,
     ) -> None:
-        self.point, self.loss, self.settings = point, loss, settings
-        self.names = all_parameters(point.model) if names is None else frozenset(names)
-        self.total = facts_of(point.model).entities
+        self.checkpoint, self.loss, self.settings = checkpoint, loss, settings
+        self.names = all_parameters(checkpoint.model) if names is None else frozenset(names)
+        self.total = facts_of(checkpoint.model).entities
         self.at_once = settings.block
 
     @property
     @abstractmethod
-    def numbers_each_test(self) -> int: ...
+    def floats_per_test(self) -> int: ...
 
     @abstractmethod
-    def made(self, rows: torch.Tensor, *, keep: bool = False) -> Made:
-        """What the gradients at `rows` are made of; `keep` for the side that stays."""
+    def gradients(self, rows: torch.Tensor, *, keep: bool = False) -> BlockGradients:
+        """Gradients at `rows`, or their factors; `keep` for the test side."""
 
     @abstractmethod
-    def pairs(self, train: Made, test: Made) -> torch.Tensor:
+    def pairs(self, train: BlockGradients, test: BlockGradients) -> torch.Tensor:
         """(train rows, test rows) of ⟨∇, ∇'⟩; `test` was made with `keep`."""
 
     @abstractmethod
-    def one_by_one(self, some: Made, others: Made) -> torch.Tensor:
-        """⟨∇, ∇'⟩ of each row with the other's row of the same number; both made with `keep`."""
+    def rowwise_products(self, some: BlockGradients, others: BlockGradients) -> torch.Tensor:
+        """⟨∇, ∇'⟩ of row i of `some` with row i of `others`; both made with `keep`."""
 
-    def keep(self, tests: torch.Tensor) -> KeptBlock[Made]:
-        rows = rows_of(self.point.model, tests, self.settings.both_directions)
-        return KeptBlock(
-            [self.made(piece, keep=True) for piece in torch.split(rows, self.at_once)], len(tests)
+    def keep(self, tests: torch.Tensor) -> TestGradients[BlockGradients]:
+        rows = rows_of(self.checkpoint.model, tests, self.settings.both_directions)
+        return TestGradients(
+            [self.gradients(chunk, keep=True) for chunk in torch.split(rows, self.at_once)], len(tests)
         )
 
-    def scores(self, kept: KeptBlock[Made], train: torch.Tensor) -> torch.Tensor:
-        """(tests, trains), weighed with the learning rate."""
-        rows = rows_of(self.point.model, train, self.settings.both_directions)
-        found = []
-        for piece in torch.split(rows, self.at_once):
-            made = self.made(piece)
-            found.append(torch.cat([self.pairs(made, test) for test in kept.pieces], dim=1))
-        pairs = torch.cat(found)
+    def scores(self, kept: TestGradients[BlockGradients], train: torch.Tensor) -> torch.Tensor:
+        """(tests, trains) times the learning rate."""
+        rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
+        blocks = []
+        for chunk in torch.split(rows, self.at_once):
+            block = self.gradients(chunk)
+            blocks.append(torch.cat([self.pairs(block, test) for test in kept.chunks], dim=1))
+        pairs = torch.cat(blocks)
         if self.settings.both_directions:
             pairs = pairs.view(2, len(train), 2, kept.triples).sum((0, 2))
-        return pairs.t() * self.point.learning_rate
+        return pairs.t() * self.checkpoint.learning_rate
 
     def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
-        found = []
-        for piece in torch.split(triples, self.at_once):
-            rows = rows_of(self.point.model, piece, self.settings.both_directions)
-            sides = [self.made(side, keep=True) for side in torch.split(rows, len(piece))]
-            own = sum(self.one_by_one(side, side) for side in sides)
+        blocks = []
+        for chunk in torch.split(triples, self.at_once):
+            rows = rows_of(self.checkpoint.model, chunk, self.settings.both_directions)
+            sides = [self.gradients(side, keep=True) for side in torch.split(rows, len(chunk))]
+            own = sum(self.rowwise_products(side, side) for side in sides)
             if len(sides) == 2:
-                own = own + 2 * self.one_by_one(sides[0], sides[1])
+                own = own + 2 * self.rowwise_products(sides[0], sides[1])
             assert isinstance(own, torch.Tensor)
-            found.append(own)
-        return torch.cat(found) * self.point.learning_rate
+            blocks.append(own)
+        return torch.cat(blocks) * self.checkpoint.learning_rate
 
 
 def labels_of(loss: TracinLoss, rows: torch.Tensor, total: int, like: torch.Tensor) -> torch.Tensor:
-    """(rows, entities): what the loss compares the scores with."""
+    """(rows, entities): labels of the loss."""
     n, s = len(rows), loss.smoothing
     index = torch.arange(n, device=rows.device)
     which, tails = (index, rows[:, 2]) if loss.known is None else loss.known.positives(rows)
@@ -107,7 +111,7 @@ def labels_of(loss: TracinLoss, rows: torch.Tensor, total: int, like: torch.Tens
 
 
 def losses_of(loss: TracinLoss, scores: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-    """The loss of each row of scores; of one score a row under `target`."""
+    """The loss of each row of scores; under `target` a row has one score."""
     if loss.kind == "target":
         return F.softplus(-scores[:, 0])
     assert labels is not None
@@ -119,10 +123,10 @@ def losses_of(loss: TracinLoss, scores: torch.Tensor, labels: torch.Tensor | Non
 def add_equal(
     out: torch.Tensor, ids: torch.Tensor, a: torch.Tensor, other_ids: torch.Tensor, b: torch.Tensor
 ) -> None:
-    """Adds to `out` the products of rows of a matrix's gradient, where both sides have the same row.
+    """Adds to `out` the products of sparse gradients of a matrix, where both sides have an equal row id.
 
-    Ids and vectors carry, beside the row, a sample: (places, samples) and (places, samples, width). Few
-    pairs meet, so mostly these alone are multiplied.
+    Ids are (places, samples), vectors (places, samples, width). Few pairs match, so usually these alone are
+    multiplied.
     """
     samples, others = out.shape
     a, b = a.flatten(0, 1), b.flatten(0, 1)
@@ -140,6 +144,6 @@ def add_equal(
 def products_where_equal(
     ids: torch.Tensor, a: torch.Tensor, other_ids: torch.Tensor, b: torch.Tensor
 ) -> torch.Tensor:
-    """The same of each sample with the other of its number: (samples,)."""
+    """`add_equal` of sample i with sample i alone: (samples,)."""
     same = ids[:, None] == other_ids[None, :]
     return ((a[:, None] * b[None, :]).sum(3) * same).sum((0, 1))

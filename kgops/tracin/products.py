@@ -1,7 +1,7 @@
-"""Scores of all pairs of two blocks from their factors: a few matrix products.
+"""Scores of all pairs of two blocks from their factors, by a few matrix products.
 
-Each term is one layer's: the inner product of two outer products is a product of inner products. The
-entity matrix has two roles, output layer and head vectors, so its term has four parts.
+Each layer adds a term: the inner product of two outer products is a product of inner products. The entity matrix is
+both output layer and head vectors, so its term has four parts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["pair_scores", "self_scores"]
 def pair_scores(
     encoder: Encoder, train: Factors, test: Factors, gram_dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """(train rows, test rows) of ⟨∇, ∇'⟩. `train` was made with `others` of `test`.
+    """(train rows, test rows) of ⟨∇, ∇'⟩. `train` was made with `test` as its `others`.
 
-    `gram_dtype` is that of the product of the feature maps alone.
+    `gram_dtype`: format of the product of the feature maps alone.
     """
     names = encoder.names
     out = torch.zeros(len(train.group), len(test.group), dtype=train.u.dtype, device=train.u.device)
@@ -95,7 +95,7 @@ def _both(train: Factors, test: Factors, by_groups: torch.Tensor) -> torch.Tenso
 def _layer(
     a: torch.Tensor, b: torch.Tensor, weight: bool, bias: bool, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """Inner products of a layer's inputs, and one more where its bias takes part."""
+    """Inner products of a layer's inputs, plus one if its bias counts."""
     if not weight:
         return a.new_ones(len(a), len(b))
     inner = product(a, b.t(), dtype)
@@ -117,9 +117,9 @@ def _delta_products(train: Factors, test: Factors) -> torch.Tensor:
 
 
 def _add_heads(out: torch.Tensor, a: Factors, b: Factors, at: torch.Tensor | None = None) -> None:
-    """Adds δ_b[head of a] · (x_b · gradient of a's head vector): `a` gives the head, `b` the tail's role.
+    """Adds δ_b[head of a] · (x_b · gradient of a's head vector): the head vector of `a` is an output row for `b`.
 
-    `at` is b's shared part at a's heads, (b groups, a groups), where b does not keep it whole.
+    `at`: b's shared part at a's heads (b groups, a groups), where b does not keep all of it.
     """
     assert a.heads_in is not None
     across = b.spread_columns(a.heads_in @ b.encoded.x.t())  # (a samples, b samples)
@@ -151,7 +151,7 @@ def _add_equal(
     train_in: torch.Tensor | None,
     test_in: torch.Tensor | None,
 ) -> None:
-    """Input vectors meet only where both samples read the same row; few columns have such a pair."""
+    """Input vectors count only where both samples read one row; few columns have such a pair."""
     if train_in is None or test_in is None:
         return
     same = _equal(train_rows, test_rows)

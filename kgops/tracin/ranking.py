@@ -1,7 +1,7 @@
-"""The triples with the highest and the lowest scores, kept while blocks of scores stream by.
+"""Top-k and bottom-k ranking of training triples, updated block by block.
 
-The result depends on scores and ids alone, never on the order or the size of the blocks: of equal
-scores the smaller id comes first. So parts ranked elsewhere can be merged in any order.
+The result depends on scores and ids alone, not on the order or size of the blocks: ties go to the smaller id. So
+shards ranked by other processes can be merged in any order.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import torch
 
 __all__ = ["Ranking", "TopK"]
 
-_TORN_AT_ONCE = 16
+_TIED_AT_ONCE = 16
 
 
 class Ranking:
-    """The `k` highest scores for each test triple, highest first; fewer than `k` while fewer came by."""
+    """The `k` highest scores for each test triple, highest first."""
 
     def __init__(self, tests: int, k: int, *, like: torch.Tensor) -> None:
         self.k = k
@@ -29,24 +29,24 @@ class Ranking:
         scores, ids = torch.cat([self.scores, scores], dim=1), torch.cat([self.ids, ids], dim=1)
         if scores.shape[1] > self.k:
             best, at = scores.topk(self.k, dim=1)
-            # `topk` takes any of those that tie with the last: there the ids must decide.
+            # `topk` picks any of those that tie with the last one; ids must decide.
             last = best[:, -1:]
-            torn = ((scores == last).sum(1) != (best == last).sum(1)).nonzero()[:, 0]
+            tied = ((scores == last).sum(1) != (best == last).sum(1)).nonzero()[:, 0]
             kept = ids.gather(1, at)
-            # Some at a time: under KvsAll nearly all rows may be torn, and sorting takes 36 bytes a score.
-            for start in range(0, len(torn), _TORN_AT_ONCE):
-                some = torn[start : start + _TORN_AT_ONCE]
+            # A few at a time: under KvsAll nearly all rows may tie, and sorting takes 36 bytes a score.
+            for start in range(0, len(tied), _TIED_AT_ONCE):
+                some = tied[start : start + _TIED_AT_ONCE]
                 best[some], kept[some] = _sorted(scores[some], ids[some], self.k)
             scores, ids = best, kept
         self.scores, self.ids = _sorted(scores, ids, self.k)
 
     def merge(self, *others: Ranking) -> None:
-        """Takes in what was ranked elsewhere, each of other training triples: many cost little more than one."""
+        """Merges rankings of other training triples; several at once cost little more than one."""
         self.add(torch.cat([o.scores for o in others], dim=1), torch.cat([o.ids for o in others], dim=1))
 
 
 class TopK:
-    """`proponents` (highest first) and `opponents` (lowest first; their scores as they are)."""
+    """`proponents` (highest first) and `opponents` (lowest first, scores not negated)."""
 
     def __init__(self, tests: int, k: int, *, like: torch.Tensor) -> None:
         self.proponents = Ranking(tests, k, like=like)
@@ -61,21 +61,21 @@ class TopK:
         self._negated.merge(*(other._negated for other in others))
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """What `of_tensors` makes it again from, elsewhere."""
+        """Input of `of_tensors`, to save or send it."""
         return self.proponents.scores, self.proponents.ids, self._negated.scores, self._negated.ids
 
     @classmethod
     def of_tensors(cls, k: int, tensors: Sequence[torch.Tensor]) -> TopK:
-        found = cls(0, k, like=tensors[0])
-        found.proponents.scores, found.proponents.ids = tensors[0], tensors[1]
-        found._negated.scores, found._negated.ids = tensors[2], tensors[3]
-        return found
+        result = cls(0, k, like=tensors[0])
+        result.proponents.scores, result.proponents.ids = tensors[0], tensors[1]
+        result._negated.scores, result._negated.ids = tensors[2], tensors[3]
+        return result
 
     @property
     def opponents(self) -> Ranking:
-        found = Ranking(0, self._negated.k, like=self._negated.scores)
-        found.scores, found.ids = -self._negated.scores, self._negated.ids
-        return found
+        result = Ranking(0, self._negated.k, like=self._negated.scores)
+        result.scores, result.ids = -self._negated.scores, self._negated.ids
+        return result
 
 
 def _sorted(scores: torch.Tensor, ids: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Influences as people read them: labels and names, in the words of a table, of JSON, and of the record."""
+"""Formats influences with labels and names, as CSV rows, JSON objects and events."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 import torch
 
 from kgops.graphs.triples import Graph
-from kgops.tracin.finished_tests import Part
+from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.test_triples import TestTriple
 
 _MOST_KEPT = 200_000  # training triples: some 50 MB of text
 
-__all__ = ["Names", "Table", "as_object", "csv_line", "encoded", "file_stem", "found_events"]
+__all__ = ["Names", "Table", "as_object", "attribution_event", "csv_line", "encoded", "file_stem"]
 
 
 @dataclass(frozen=True)
 class Names:
-    """What people call labels; who is not named is called by its label."""
+    """Names of labels; a label without a name stands for itself."""
 
     nodes: Mapping[str, str] = field(default_factory=dict)
     edges: Mapping[str, str] = field(default_factory=dict)
@@ -34,17 +34,17 @@ class Names:
         return self.nodes.get(head, head), self.edges.get(relation, relation), self.nodes.get(tail, tail)
 
     def known(self, triples: Iterable[tuple[str, str, str]]) -> dict[str, str]:
-        """Label → name for those of the triples that have one."""
-        found: dict[str, str] = {}
+        """Label → name, for the labels of the triples that have one."""
+        named: dict[str, str] = {}
         for head, relation, tail in triples:
             for label, names in ((head, self.nodes), (relation, self.edges), (tail, self.nodes)):
                 if label in names and names[label] != label:
-                    found[label] = names[label]
-        return found
+                    named[label] = names[label]
+        return named
 
 
 class Table:
-    """The training triples as people and files read them."""
+    """The training triples as labels, names and file rows."""
 
     def __init__(self, graph: Graph, names: Names) -> None:
         self.graph, self.names = graph, names
@@ -55,21 +55,21 @@ class Table:
         return [(entities[h], relations[r], entities[t]) for h, r, t in self.graph.train[rows].tolist()]
 
     def csv_rows(self, rows: torch.Tensor, score: str) -> list[bytes]:
-        """Head, relation and tail, each beside its name, and `score`: a format, which the operator % fills in."""
+        """Head, relation and tail, each with its name, and `score`, a format for the operator %."""
         return self._texts(rows, f"csv {score}", lambda triples: self._csv_texts(triples, score))
 
     def json_rows(self, rows: torch.Tensor, score: str) -> list[bytes]:
-        """The same as an object."""
+        """As `csv_rows`, as JSON objects."""
         return self._texts(rows, f"json {score}", lambda triples: self._json_texts(triples, score))
 
     def _texts(
-        self, rows: torch.Tensor, kind: str, made: Callable[[torch.Tensor], list[bytes]]
+        self, rows: torch.Tensor, kind: str, make_texts: Callable[[torch.Tensor], list[bytes]]
     ) -> list[bytes]:
-        """Each training triple comes once for every test triple: where all fit, each is made once."""
+        """Every test triple lists the training triples again: if all fit in memory, each text is made once."""
         if len(self.graph.train) > _MOST_KEPT:
-            return made(self.graph.train[rows])
+            return make_texts(self.graph.train[rows])
         if kind not in self._kept:
-            self._kept[kind] = made(self.graph.train)
+            self._kept[kind] = make_texts(self.graph.train)
         kept = self._kept[kind]
         return [kept[row] for row in rows.tolist()]
 
@@ -108,8 +108,8 @@ class Table:
 
 
 class _Texts(dict[int, str]):
-    """Label and name of an entity or a relation, quoted, in a text that % fills in. Millions of rows share few of them:
-    each is quoted once."""
+    """Quoted label and name of each entity or relation, with % escaped. Millions of rows share few labels, so each is
+    quoted once."""
 
     def __init__(self, named: Callable[[int], tuple[str, str]], quoted: Callable[[str, str], str]) -> None:
         self._named, self._quoted = named, quoted
@@ -119,27 +119,27 @@ class _Texts(dict[int, str]):
         return text
 
 
-def found_events(table: Table, test: TestTriple, part: Part, most: int) -> dict[str, Any]:
-    """The strongest, for the record: at most `most` proponents (1, 2, …) and opponents (-1, -2, …)."""
-    order = part.scores.argsort(descending=True, stable=True)
+def attribution_event(table: Table, test: TestTriple, finished: FinishedTest, most: int) -> dict[str, Any]:
+    """Fields of the attribution event: at most `most` proponents (1, 2, …) and opponents (-1, -2, …)."""
+    order = finished.scores.argsort(descending=True, stable=True)
     best, worst = order[:most], order.flip(0)[:most]
-    best, worst = best[part.scores[best] > 0], worst[part.scores[worst] < 0]
+    best, worst = best[finished.scores[best] > 0], worst[finished.scores[worst] < 0]
     chosen = torch.cat([best, worst])
     ranks = [*range(1, len(best) + 1), *range(-1, -len(worst) - 1, -1)]
-    labels, scores = table.labels(part.rows[chosen]), part.scores[chosen].tolist()
-    found = [[rank, *triple, score] for rank, triple, score in zip(ranks, labels, scores, strict=True)]
+    labels, scores = table.labels(finished.rows[chosen]), finished.scores[chosen].tolist()
+    influences = [[rank, *triple, score] for rank, triple, score in zip(ranks, labels, scores, strict=True)]
     return {
         "test": test.number,
         "triple": list(test.labels),
-        "candidates": part.candidates,
-        "trouble": part.trouble,
-        "influences": found,
+        "candidates": finished.candidates,
+        "trouble": finished.trouble,
+        "influences": influences,
         "names": table.names.known([test.labels, *labels]),
     }
 
 
 def as_object(labels: tuple[str, str, str], names: Names) -> dict[str, str]:
-    """A triple by the names of its parts."""
+    """A triple as head, relation and tail with their labels."""
     parts = zip(("head", "relation", "tail"), labels, names.of(labels), strict=True)
     return {
         key: value for part, label, name in parts for key, value in ((part, label), (f"{part}_label", name))
@@ -148,7 +148,7 @@ def as_object(labels: tuple[str, str, str], names: Names) -> dict[str, str]:
 
 def csv_line(*fields: str) -> str:
     line = io.StringIO()
-    # The end of line it was told of decides which labels the writer quotes: none may break a row.
+    # The line terminator decides which labels the writer quotes: none may break a row.
     csv.writer(line, lineterminator="\r\n").writerow(fields)
     return line.getvalue().removesuffix("\r\n")
 

@@ -1,4 +1,4 @@
-"""Training again on part of the training triples, and what the new model then says of the test triples."""
+"""Retrains on a subset of the training triples and measures the new model on the test triples."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = ["FitAgain", "Outcome", "Retrain"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one model says of one test triple.
+    """Outputs of one model for one test triple.
 
-    `probability` is the training loss's: a sigmoid of the logit, or a softmax. `margin` is the logit
-    less the log-sum-exp of all entities not known to be true tails; ranks leave those out as well.
+    `probability` as in the training loss: sigmoid or softmax of the logit. `margin`: logit minus the log-sum-exp over
+    all entities that are not known true tails. Ranks are filtered.
     """
 
     logit: float
@@ -51,26 +51,26 @@ class Outcome:
 
 
 class Retrain(Protocol):
-    """Trains on `train` from `seed` and gives an outcome for each test triple.
+    """Trains on `train` from `seed` and returns an outcome for each test triple.
 
-    `about` is all else that decides them: finished retrainings are taken up again only where it agrees.
-    `inside` is told now and then how much of this one is done, as a share.
+    `about`: everything else that determines the outcomes; journaled retrainings are reused only if it is equal.
+    `on_progress` is called with the share done.
     """
 
     @property
     def about(self) -> Mapping[str, Any]: ...
 
     def __call__(
-        self, train: torch.Tensor, seed: int, inside: Callable[[float], None]
+        self, train: torch.Tensor, seed: int, on_progress: Callable[[float], None]
     ) -> Sequence[Outcome]: ...
 
 
 class FitAgain:
-    """Retraining with the model's shape and settings, as `kgops run train` does it, without validation.
+    """Retrains with the model's config and settings, as `kgops run train` does, without validation.
 
-    Entities and relations keep their ids, also where none of their triples is left. Ranks go by all
-    triples of `graph`: a deleted one is still true. Give as `settings.epochs` those the checkpoints saw,
-    and as `loss` the one TracIn compared: it is what influences predict.
+    Entities and relations keep their ids, even if no triple of theirs is left. Ranks are filtered by all triples of
+    `graph`: a deleted one is still true. `settings.epochs` should be the epochs of the last checkpoint, `loss` the
+    loss that TracIn compares, which influences predict.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class FitAgain:
         self._known = KnownTails(query_rows(known, config.inverse), config.relation_rows)
         self._known_digest = hashlib.sha256(known.numpy().tobytes()).hexdigest()
         if settings.schedule == "plateau":
-            report.note("retrainings keep the first learning rate: a plateau is found by validation.")
+            report.note("retrainings keep the first learning rate: the plateau schedule needs validation.")
 
     @property
     def about(self) -> Mapping[str, Any]:
         settings = self.settings.to_dict()
-        # The seed is another's to choose, and the others change no weight.
+        # The seed is part of the journal's key; the others change no weight.
         for name in ("seed", "resume_every_s", "loss_every"):
             del settings[name]
         loss = {"kind": self.loss.kind, "smoothing": self.loss.smoothing, "all": self.loss.known is not None}
@@ -110,21 +110,21 @@ class FitAgain:
         measured = {"loss": loss, "known": self._known_digest}
         return {"model": self.config.to_dict(), "settings": settings, "measured": measured, **graph}
 
-    def __call__(self, train: torch.Tensor, seed: int, inside: Callable[[float], None]) -> list[Outcome]:
+    def __call__(self, train: torch.Tensor, seed: int, on_progress: Callable[[float], None]) -> list[Outcome]:
         torch.manual_seed(seed)
         model = ConvE(self.config).to(self.device)
-        less = replace(self.graph, train=train, valid=self.graph.valid[:0])
+        reduced = replace(self.graph, train=train, valid=self.graph.valid[:0])
         settings = replace(self.settings, seed=seed, resume_every_s=math.inf)
         scratch = self.folder / "retraining"
-        shutil.rmtree(scratch, ignore_errors=True)  # of an attempt that was killed
+        shutil.rmtree(scratch, ignore_errors=True)  # left by a killed attempt
         scratch.mkdir(parents=True)
         try:
             done = fit(
                 model,
-                less,
+                reduced,
                 settings,
                 scratch,
-                _Inside(self.report, inside),
+                _ProgressOnly(self.report, on_progress),
                 self.stop_requested,
                 cleanup=self.cleanup,
             )
@@ -137,18 +137,18 @@ class FitAgain:
 
     @torch.no_grad()
     def outcomes(self, model: ConvE) -> list[Outcome]:
-        """What `model` says of the test triples; it is left in evaluation mode."""
+        """Outcomes of `model` for the test triples; leaves it in evaluation mode."""
         model.eval()
         ranks = self._evaluator(model, self.tests)
-        assert ranks is not None  # nobody asks it to stop
-        found = []
+        assert ranks is not None  # no stop request here
+        outcomes = []
         for i, row in enumerate(query_rows(self.tests, model.config.inverse)):
             scores = model(row[:1].to(self.device), row[1:2].to(self.device))[0].cpu().double()
             false = torch.ones(len(scores), dtype=torch.bool)
             false[self._known.positives(row[None])[1]] = False
             logit = scores[row[2]]
             probability = logit.sigmoid() if self.settings.loss.endswith("bce") else scores.softmax(0)[row[2]]
-            found.append(
+            outcomes.append(
                 Outcome(
                     logit=float(logit),
                     probability=float(probability),
@@ -158,14 +158,14 @@ class FitAgain:
                     head_rank=float(ranks.head_ranks[i]),
                 )
             )
-        return found
+        return outcomes
 
 
-class _Inside:
-    """Of a retraining only its progress is passed on; its losses and files are nobody's business."""
+class _ProgressOnly:
+    """Passes on a retraining's progress and notes; drops its metrics and files."""
 
-    def __init__(self, report: Report, inside: Callable[[float], None]) -> None:
-        self._report, self._inside = report, inside
+    def __init__(self, report: Report, on_progress: Callable[[float], None]) -> None:
+        self._report, self._inside = report, on_progress
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
         if phase == "train":

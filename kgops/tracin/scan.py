@@ -1,4 +1,4 @@
-"""The training set streamed past the test triples, over any number of checkpoints."""
+"""Scores all training triples against the test triples, block by block, summed over the checkpoints."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, Protocol
 import torch
 
 from kgops.errors import BadInput, Interrupted
-from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.engines import AnyEngine, engines_for
 from kgops.tracin.loss import TracinLoss
-from kgops.tracin.models import Facts, facts_of, shape_of
+from kgops.tracin.models import Facts, architecture_of, facts_of
 from kgops.tracin.ranking import TopK
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.reporter import Progress, Report
 
 __all__ = [
     "AllScores",
-    "Point",
     "Scanner",
     "Settings",
     "Share",
     "Sink",
     "TopTriples",
+    "TracinCheckpoint",
     "check_ids",
     "ordered_blocks",
     "scan",
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Sink(Protocol):
-    """Takes scores as they come: of tests `first`, `first + 1`, … with the training triples `ids`."""
+    """Receives blocks of scores: of tests `first`, `first + 1`, … with the training triples `ids`."""
 
     def add(self, first: int, ids: torch.Tensor, scores: torch.Tensor) -> None: ...
 
@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 class AllScores:
-    """Every score, (tests, trains): in memory, or in `out`, which may be mapped to a file."""
+    """All scores (tests, trains), in memory or in `out`, which may be memory-mapped."""
 
     def __init__(
         self, tests: int, trains: int, *, like: torch.Tensor, out: torch.Tensor | None = None
@@ -57,15 +57,15 @@ class AllScores:
 
 
 class TopTriples:
-    """The k highest and k lowest scores of each test triple; of equal scores the smaller id is first.
+    """The k highest and k lowest scores of each test triple; ties go to the smaller id.
 
-    After `finish` `found[i]` holds a tile of tests, in their order. `proponents` and `opponents` are
-    (scores, ids), each (tests, at most k), with their best first.
+    After `finish`, `rankings[i]` holds the tile of tests that begins at i. `proponents` and `opponents` are
+    (scores, ids), each (tests, at most k), best first.
     """
 
     def __init__(self, k: int, *, merge_columns: int = 2048) -> None:
         self.k, self._columns = k, merge_columns
-        self.found: dict[int, TopK] = {}
+        self.rankings: dict[int, TopK] = {}
         self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._first = 0
 
@@ -73,7 +73,7 @@ class TopTriples:
         if first != self._first:
             self.finish()
         self._first = first
-        # Ranking looks at every candidate again: a few blocks together cost less than each alone.
+        # Each ranking step looks at all candidates again: a few blocks together cost less.
         self._waiting.append((ids, scores))
         if sum(len(waiting) for waiting, _ in self._waiting) >= self._columns:
             self.finish()
@@ -84,30 +84,30 @@ class TopTriples:
         ids = torch.cat([waiting for waiting, _ in self._waiting])
         scores = torch.cat([waiting for _, waiting in self._waiting], dim=1)
         self._waiting = []
-        if self._first not in self.found:
-            self.found[self._first] = TopK(len(scores), self.k, like=scores)
-        self.found[self._first].add(scores, ids)
+        if self._first not in self.rankings:
+            self.rankings[self._first] = TopK(len(scores), self.k, like=scores)
+        self.rankings[self._first].add(scores, ids)
 
     @property
     def proponents(self) -> tuple[torch.Tensor, torch.Tensor]:
-        tiles = [self.found[first].proponents for first in sorted(self.found)]
+        tiles = [self.rankings[first].proponents for first in sorted(self.rankings)]
         return torch.cat([t.scores for t in tiles]), torch.cat([t.ids for t in tiles])
 
     @property
     def opponents(self) -> tuple[torch.Tensor, torch.Tensor]:
-        tiles = [self.found[first].opponents for first in sorted(self.found)]
+        tiles = [self.rankings[first].opponents for first in sorted(self.rankings)]
         return torch.cat([t.scores for t in tiles]), torch.cat([t.ids for t in tiles])
 
 
 @dataclass(frozen=True)
 class Share:
-    """The `which`th of `of` parts of the training triples, in whole blocks."""
+    """Share `which` of `of` of the training triples, in whole blocks."""
 
     which: int = 0
     of: int = 1
 
     def of_blocks(self, triples: int, size: int) -> tuple[int, int]:
-        """The first block, and the one after the last."""
+        """First block, and one past the last."""
         blocks = -(-triples // size)
         return blocks * self.which // self.of, blocks * (self.which + 1) // self.of
 
@@ -126,15 +126,15 @@ class Block:
 
 
 class Scanner:
-    """The training triples in their order, ready to stream past one tile of test triples after another.
+    """The training triples, sorted for scoring against one tile of test triples after another.
 
-    Triples carry relation ids as in the files; `ids` given to a sink are rows of `train`. What is kept of the last
-    test triples stays until others come: shares of the same work ask for them again.
+    Triples have relation ids as in the files; a sink's `ids` are rows of `train`. The factors of the last test triples
+    are kept until other tests come: the next shard often needs them again.
     """
 
     def __init__(
         self,
-        points: Sequence[Point],
+        checkpoints: Sequence[TracinCheckpoint],
         loss: TracinLoss,
         train: torch.Tensor,
         *,
@@ -143,8 +143,8 @@ class Scanner:
         cleanup: MemoryCleanup = OFF,
     ) -> None:
         self._settings, self._cleanup = settings or Settings(), cleanup
-        self._engines = _engines(points, loss, self._settings, names)
-        self._facts = facts_of(points[0].model)
+        self._engines = _engines(checkpoints, loss, self._settings, names)
+        self._facts = facts_of(checkpoints[0].model)
         check_ids(self._facts, train, "training")
         self._train = train.to(self._facts.like.device)
         self._order = _by_query(self._train)
@@ -159,10 +159,10 @@ class Scanner:
         report: Report | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Scores of every test triple with every training triple go to `sink`, summed over the checkpoints.
+        """Sends the scores of all pairs to `sink`, summed over the checkpoints.
 
-        Raises `Interrupted` soon after `stop_requested` says so; what the sink has until then is right. Of a `share`
-        of the training triples each score is the same number, bit for bit, as of all of them.
+        Raises `Interrupted` soon after `stop_requested` returns true; the sink's scores are valid then. With a `share`
+        of the training triples, each score is bit for bit that of the full scan.
         """
         facts, train, size = self._facts, self._train, self._settings.block
         check_ids(facts, tests, "test")
@@ -176,15 +176,15 @@ class Scanner:
         for first in range(0, len(tests), step):
             tile = tests[first : first + step]
             kept = self._keep(tile)
-            for place in blocks:
+            for position in blocks:
                 _stop_if(stop_requested, done, total)
-                ids = self._order[place * size : (place + 1) * size]
+                ids = self._order[position * size : (position + 1) * size]
                 sink.add(first, ids, _summed(self._engines, kept, train[ids]))
                 done += len(tile) * len(ids)
                 self._cleanup.after_step()
                 if progress is not None:
                     progress(done, total)
-            del kept  # before the next tile's are made
+            del kept  # before the next tile's factors are computed
             self._cleanup.between_phases()
         sink.finish()
 
@@ -201,7 +201,7 @@ class Scanner:
 
 
 def scan(
-    points: Sequence[Point],
+    checkpoints: Sequence[TracinCheckpoint],
     loss: TracinLoss,
     train: torch.Tensor,
     tests: torch.Tensor,
@@ -214,13 +214,13 @@ def scan(
     stop_requested: Callable[[], bool] = lambda: False,
     cleanup: MemoryCleanup = OFF,
 ) -> None:
-    """What a `Scanner` does, once."""
-    scanner = Scanner(points, loss, train, settings=settings, names=names, cleanup=cleanup)
+    """Runs a `Scanner` once."""
+    scanner = Scanner(checkpoints, loss, train, settings=settings, names=names, cleanup=cleanup)
     scanner.scan(tests, sink, share=share, report=report, stop_requested=stop_requested)
 
 
 def self_influence(
-    points: Sequence[Point],
+    checkpoints: Sequence[TracinCheckpoint],
     loss: TracinLoss,
     triples: torch.Tensor,
     *,
@@ -232,8 +232,8 @@ def self_influence(
 ) -> torch.Tensor:
     """influence(z, z) of every triple, in the order given."""
     settings = settings or Settings()
-    engines = _engines(points, loss, settings, names)
-    facts = facts_of(points[0].model)
+    engines = _engines(checkpoints, loss, settings, names)
+    facts = facts_of(checkpoints[0].model)
     check_ids(facts, triples, "training")
     triples = triples.to(facts.like.device)
     out = facts.like.new_zeros(len(triples))
@@ -251,20 +251,23 @@ def self_influence(
 
 
 def _engines(
-    points: Sequence[Point], loss: TracinLoss, settings: Settings, names: Collection[str] | None
+    checkpoints: Sequence[TracinCheckpoint],
+    loss: TracinLoss,
+    settings: Settings,
+    names: Collection[str] | None,
 ) -> list[AnyEngine]:
-    if not points:
+    if not checkpoints:
         raise BadInput("there is no checkpoint to score with.", hint="train with --checkpoint-frequency 2.")
-    shape = shape_of(points[0].model)
-    if any(shape_of(point.model) != shape for point in points):
+    architecture = architecture_of(checkpoints[0].model)
+    if any(architecture_of(checkpoint.model) != architecture for checkpoint in checkpoints):
         raise BadInput(
-            "the checkpoints are of models of different shape.", hint="give those of one training."
+            "the checkpoints are of models of different sizes.", hint="give checkpoints of one training."
         )
-    return engines_for(points, loss, settings, names)
+    return engines_for(checkpoints, loss, settings, names)
 
 
 def _summed(engines: Sequence[AnyEngine], kept: Sequence[Any], triples: torch.Tensor) -> torch.Tensor:
-    """Over the checkpoints, in their order: the same sum whoever computes it."""
+    """Sum over the checkpoints, in their order, so that every process gets equal bits."""
     scores = engines[0].scores(kept[0], triples)
     for engine, factors in zip(engines[1:], kept[1:], strict=True):
         scores += engine.scores(factors, triples)
@@ -272,7 +275,7 @@ def _summed(engines: Sequence[AnyEngine], kept: Sequence[Any], triples: torch.Te
 
 
 def ordered_blocks(triples: torch.Tensor, size: int) -> Iterator[Block]:
-    """By head and relation, so that those who share work stand in the same block."""
+    """Blocks sorted by head and relation, so that triples with shared work are in one block."""
     for ids in torch.split(_by_query(triples), size):
         yield Block(ids, triples[ids])
 
@@ -285,7 +288,7 @@ def _by_query(triples: torch.Tensor) -> torch.Tensor:
 
 
 def tests_that_fit(engines: Sequence[AnyEngine], settings: Settings, element_size: int) -> int:
-    each = sum(engine.numbers_each_test for engine in engines) * element_size
+    each = sum(engine.floats_per_test for engine in engines) * element_size
     each *= 2 if settings.both_directions else 1
     return max(1, min(4096, settings.test_mib * 2**20 // each))
 

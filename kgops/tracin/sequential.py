@@ -1,8 +1,8 @@
-"""The plain way, one backward pass for each triple: the judge of every test, the baseline of benchmarks.
+"""Sequential TracIn, one backward pass per triple: reference for tests, baseline for benchmarks.
 
     influence(z, z') = Σ over checkpoints of η · ⟨∇ loss(w; z), ∇ loss(w; z')⟩
 
-Shares nothing with the factored method but the definition of the loss.
+Shares only the definition of the loss with the factored method.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def row_loss(scores: torch.Tensor, row: torch.Tensor, loss: TracinLoss) -> torch
 def loss_gradient(
     model: ConvE, loss: TracinLoss, row: torch.Tensor, names: Collection[str] | None = None
 ) -> tuple[torch.Tensor, ...]:
-    """The gradient at one row, for every parameter or those named. The model must be in eval mode."""
+    """Gradient at one row, of all or the named parameters. The model must be in evaluation mode."""
     chosen = [p for name, p in model.named_parameters() if names is None or name in names]
     scores = model(row[:1], row[1:2])[0]
     grads = torch.autograd.grad(row_loss(scores, row, loss), chosen, allow_unused=True)

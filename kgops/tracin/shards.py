@@ -1,7 +1,7 @@
-"""A TracIn run cut into pieces that any process may do, and the folder where they meet.
+"""Shards of a TracIn run, which any process can score, and the folder where they are claimed and published.
 
-A piece is a function of the checkpoints, a tile of test triples and a share of the training triples alone. Whoever
-finishes one first publishes it. What is merged of them is, bit for bit, what one process alone finds.
+A shard depends only on the checkpoints, a tile of test triples and a share of the training triples. The first process
+to finish one publishes it. The merged result is bit for bit that of one process.
 """
 
 from __future__ import annotations
@@ -27,127 +27,127 @@ from kgops.tracin.scan import Share, Sink, TopTriples
 from kgops.tracin.test_triples import TestTriple
 from kgops.training.torch_files import read_saved
 
-__all__ = ["MERGED_AT_ONCE", "Columns", "Piece", "Pieces", "Tile", "merge_into", "shares_for"]
+__all__ = ["MERGED_AT_ONCE", "Columns", "Shard", "Shards", "Tile", "merge_into", "shards_per_tile"]
 
-MERGED_AT_ONCE = 8  # pieces: each merge looks again at all that was found before
-_MOST_SHARES = 64  # of a tile: so many processes can work on it, and one that is lost loses so little
+MERGED_AT_ONCE = 8  # shards: each merge looks again at all earlier scores
+_MOST_SHARES = 64  # of a tile: bounds how many processes can work on it, and what a lost one loses
 _LEAST_SHARE = 2048  # triples
-_TESTS_AT_ONCE = 256  # whose factors each piece computes again
-_WORTH = 16  # times the work of those factors has to be in a piece
+_TESTS_AT_ONCE = 256  # whose factors each shard computes again
+_LEAST_RATIO = 16  # a shard's work is at least this many times the work of those factors
 
 
-Found = tuple[int, list[torch.Tensor]]
-"""The first test of a step, and of the step what a `TopK` is made of, or where all scores are kept, ids and scores."""
+ShardScores = tuple[int, list[torch.Tensor]]
+"""First test of a step, and the tensors of its `TopK`; ids and scores where all scores are kept."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Test triples that are traced together, by their numbers; `digest` is of their ids."""
+    """Test triples that are scored together, by number; `digest` of their ids."""
 
-    place: int
+    index: int
     digest: str
     numbers: tuple[int, ...]
 
     @classmethod
-    def of(cls, place: int, tests: Sequence[TestTriple]) -> Tile:
-        asked = [test for test in tests if test.ids is not None]
-        digest = _digest(torch.tensor([test.ids for test in asked]))
-        return cls(place, digest, tuple(test.number for test in asked))
+    def of(cls, index: int, tests: Sequence[TestTriple]) -> Tile:
+        known = [test for test in tests if test.ids is not None]
+        digest = _digest(torch.tensor([test.ids for test in known]))
+        return cls(index, digest, tuple(test.number for test in known))
 
 
 @dataclass(frozen=True)
-class Piece:
+class Shard:
     tile: Tile
     share: Share
 
     @property
     def name(self) -> str:
-        return f"{self.tile.place:06}-{self.share.which:03}"
+        return f"{self.tile.index:06}-{self.share.which:03}"
 
 
 class Columns:
-    """All scores of some training triples: a sink for where none are left out."""
+    """A sink that keeps all scores."""
 
     def __init__(self) -> None:
-        self.found: list[Found] = []
+        self.scores: list[ShardScores] = []
 
     def add(self, first: int, ids: torch.Tensor, scores: torch.Tensor) -> None:
-        self.found.append((first, [ids.cpu(), scores.cpu()]))
+        self.scores.append((first, [ids.cpu(), scores.cpu()]))
 
     def finish(self) -> None:
         pass
 
 
-class Pieces:
-    """What there is to do, in the order of the tiles, and what is done. `top_k` None keeps all scores."""
+class Shards:
+    """All shards of a run, in the order of the tiles, and which are published. `top_k` None keeps all scores."""
 
     def __init__(self, folder: Path, tiles: Sequence[Tile], shares: int, top_k: int | None) -> None:
         self.folder, self.top_k = folder, top_k
         self._tiles, self._shares = list(tiles), shares
 
     @classmethod
-    def plan(cls, folder: Path, tiles: Sequence[Tile], shares: int, top_k: int | None) -> Pieces:
-        """Written down for the others."""
+    def plan(cls, folder: Path, tiles: Sequence[Tile], shares: int, top_k: int | None) -> Shards:
+        """Writes the plan to the folder, for the other processes."""
         folder.mkdir(parents=True, exist_ok=True)
-        listed = [[tile.place, tile.digest, list(tile.numbers)] for tile in tiles]
+        listed = [[tile.index, tile.digest, list(tile.numbers)] for tile in tiles]
         write_json(folder / "plan.json", {"tiles": listed, "shares": shares, "top_k": top_k})
         return cls(folder, tiles, shares, top_k)
 
     @classmethod
-    def open(cls, folder: Path) -> Pieces:
+    def open(cls, folder: Path) -> Shards:
         try:
             table = read_json(folder / "plan.json") or {}
-            tiles = [Tile(place, digest, tuple(numbers)) for place, digest, numbers in table["tiles"]]
+            tiles = [Tile(index, digest, tuple(numbers)) for index, digest, numbers in table["tiles"]]
             return cls(folder, tiles, table["shares"], table["top_k"])
         except (KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"{folder} has no plan of pieces.") from error
+            raise BadInput(f"{folder} has no plan of shards.") from error
 
-    def __iter__(self) -> Iterator[Piece]:
-        return (piece for tile in self._tiles for piece in self._of(tile))
+    def __iter__(self) -> Iterator[Shard]:
+        return (shard for tile in self._tiles for shard in self._of(tile))
 
-    def of_tests(self, tests: torch.Tensor, after: int) -> list[Piece]:
-        """Of the next tile after that place that has these test triples, given by their ids."""
+    def of_tests(self, tests: torch.Tensor, after: int) -> list[Shard]:
+        """The shards of the first tile after place `after` that has these test triples, given by their ids."""
         digest = _digest(tests)
-        return self._of(next(t for t in self._tiles if t.place > after and t.digest == digest))
+        return self._of(next(t for t in self._tiles if t.index > after and t.digest == digest))
 
     def sink(self) -> TopTriples | Columns:
         return Columns() if self.top_k is None else TopTriples(self.top_k)
 
-    def is_published(self, piece: Piece) -> bool:
-        return self._path(piece).exists()
+    def is_published(self, shard: Shard) -> bool:
+        return self._path(shard).exists()
 
     @contextmanager
-    def claimed(self, piece: Piece) -> Iterator[bool]:
-        """Whether it is ours to do for now. The claim of a process that dies goes with it."""
-        fd = os.open(self.folder / f"{piece.name}.claim", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    def claimed(self, shard: Shard) -> Iterator[bool]:
+        """Whether this process holds the claim. A claim ends with its process."""
+        fd = os.open(self.folder / f"{shard.name}.claim", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
             else:
-                yield not self.is_published(piece)
+                yield not self.is_published(shard)
         finally:
             os.close(fd)
 
-    def publish(self, piece: Piece, sink: TopTriples | Columns) -> bool:
-        """Whole or not at all, and once: False where another was first, whose piece is as good."""
-        found: list[Found]
+    def publish(self, shard: Shard, sink: TopTriples | Columns) -> bool:
+        """Atomic, and only once: False if another process was first."""
+        scores: list[ShardScores]
         if isinstance(sink, Columns):
-            found = sink.found
+            scores = sink.scores
         else:
-            found = [(first, [t.cpu() for t in top.tensors()]) for first, top in sink.found.items()]
+            scores = [(first, [t.cpu() for t in top.tensors()]) for first, top in sink.rankings.items()]
         body = io.BytesIO()
-        torch.save(found, body)
-        # A name nobody else has: a process that was given up may be writing the same piece still.
-        draft = self.folder / f".{piece.name}.{uuid.uuid4().hex}"
+        torch.save(scores, body)
+        # A unique name: a process taken for lost may still be writing this shard.
+        draft = self.folder / f".{shard.name}.{uuid.uuid4().hex}"
         try:
             with draft.open("xb") as file:
                 file.write(body.getbuffer())
                 file.flush()
                 os.fsync(file.fileno())
             try:
-                os.link(draft, self._path(piece))
+                os.link(draft, self._path(shard))
             except FileExistsError:
                 return False
         finally:
@@ -155,43 +155,43 @@ class Pieces:
         sync_folder(self.folder)
         return True
 
-    def read(self, piece: Piece) -> list[Found]:
+    def read(self, shard: Shard) -> list[ShardScores]:
         try:
-            return [(first, list(tensors)) for first, tensors in read_saved(self._path(piece))]
+            return [(first, list(tensors)) for first, tensors in read_saved(self._path(shard))]
         except (OSError, ValueError, TypeError) as error:
-            raise BadInput(f"{self._path(piece)} is no piece of a TracIn run.") from error
+            raise BadInput(f"{self._path(shard)} is no shard of a TracIn run.") from error
 
     def forget(self, tile: Tile) -> None:
-        """What was merged takes no more room; that it was done must stay known."""
-        for piece in self._of(tile):
-            os.truncate(self._path(piece), 0)
+        """Empties the files of a merged tile; they stay to show that its shards are done."""
+        for shard in self._of(tile):
+            os.truncate(self._path(shard), 0)
 
-    def _of(self, tile: Tile) -> list[Piece]:
-        return [Piece(tile, Share(which, self._shares)) for which in range(self._shares)]
+    def _of(self, tile: Tile) -> list[Shard]:
+        return [Shard(tile, Share(which, self._shares)) for which in range(self._shares)]
 
-    def _path(self, piece: Piece) -> Path:
-        return self.folder / f"{piece.name}.pt"
+    def _path(self, shard: Shard) -> Path:
+        return self.folder / f"{shard.name}.pt"
 
 
-def merge_into(sink: Sink, pieces: Sequence[Sequence[Found]], top_k: int | None) -> None:
-    """What was found in some pieces of a tile, after others or before them: the result is the same."""
+def merge_into(sink: Sink, shards: Sequence[Sequence[ShardScores]], top_k: int | None) -> None:
+    """Merges some shards of a tile into `sink`; their order does not matter."""
     if top_k is None:
-        for first, tensors in chain(*pieces):
+        for first, tensors in chain(*shards):
             sink.add(first, *tensors)
         return
     assert isinstance(sink, TopTriples)
     ranked = defaultdict[int, list[TopK]](list)
-    for first, tensors in chain(*pieces):
+    for first, tensors in chain(*shards):
         ranked[first].append(TopK.of_tensors(top_k, tensors))
     for first, tops in ranked.items():
-        into = sink.found.setdefault(first, tops[0])
+        into = sink.rankings.setdefault(first, tops[0])
         if others := [top for top in tops if top is not into]:
             into.merge(*others)
 
 
-def shares_for(trains: int, tests: int) -> int:
-    """How many pieces a tile is cut into; not by who will do them, so that those may come and go."""
-    least = max(_LEAST_SHARE, _WORTH * min(tests, _TESTS_AT_ONCE))
+def shards_per_tile(trains: int, tests: int) -> int:
+    """Shards in a tile; independent of the number of processes, which may change during the run."""
+    least = max(_LEAST_SHARE, _LEAST_RATIO * min(tests, _TESTS_AT_ONCE))
     return max(1, min(_MOST_SHARES, trains // least))
 
 

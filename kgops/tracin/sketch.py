@@ -1,8 +1,7 @@
 """Random projection of the two wide factors, feature maps and gradients at the scores.
 
-An inner product of outer products is a product of inner products; only the wide ones are estimated, each
-without bias, by a projection of its own, so that the product is estimated without bias as well. All short
-factors stay exact.
+An inner product of outer products is a product of inner products. Only the wide ones are estimated, each without bias
+and with an independent projection, so that their product is unbiased too. Short factors stay exact.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["Sketch"]
 
 @dataclass(frozen=True)
 class Sketch:
-    """`maps` (features, dim) and `scores` (entities, dim): Gaussian, the same for the same seed anywhere."""
+    """`maps` (features, dim) and `scores` (entities, dim): Gaussian, determined by the seed on every device."""
 
     maps: torch.Tensor
     scores: torch.Tensor

@@ -1,8 +1,8 @@
-"""The convolution's part of the scores when few test triples are asked about: forwards, not backwards.
+"""The convolution's part of the scores by forward-mode differentiation, for few test triples.
 
-⟨∇, ∇'⟩ over the parameters before the feature maps is what the projection changes by when they move
-along ∇', times the sample's gradient there. That costs one pass for each (group, test triple), where
-the way back costs one for each training triple: less while tests are fewer than triples in a group.
+⟨∇, ∇'⟩ over the parameters before the feature maps is the directional derivative of the projection along ∇', times
+the sample's gradient there. That costs one pass for each (group, test triple); backward mode costs one for each
+training triple, which is more while there are fewer tests than triples in a group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["add_by_tangents"]
 
 @torch.no_grad()
 def add_by_tangents(encoder: Encoder, out: torch.Tensor, train: Factors, test: Factors) -> None:
-    """Adds to `out` (train samples, test samples), in their units, all that `Encoder.pull` is for."""
+    """Adds to `out` (train samples, test samples), in their units, the terms that `Encoder.pull` would give."""
     if not encoder.wants_maps:
         return
     for j in range(len(test.group)):
@@ -27,11 +27,11 @@ def add_by_tangents(encoder: Encoder, out: torch.Tensor, train: Factors, test: F
 
 
 def _moved_projection(encoder: Encoder, train: Factors, test: Factors, j: int) -> torch.Tensor:
-    """(train groups, d): how fast each group's projection moves along the gradient of test sample j."""
+    """(train groups, d): derivative of each group's projection along the gradient of test sample j."""
     c, encoded = encoder.config, train.encoded
     kernel, image = _small_parts(encoder, test, j)
     moving = torch.zeros_like(encoded.image)
-    # A head vector also plays the tail's part in the test triple: there its gradient is δ' · x'.
+    # A head vector may also be an output row of the test triple: there its gradient is δ' · x'.
     if test.heads_in is not None:
         q = int(test.group[j])
         weight = test.own[j] * (train.heads == test.tails[j])
@@ -66,9 +66,9 @@ def _project(
     maps: torch.Tensor,
     out: torch.Tensor,
 ) -> None:
-    """How fast the projection of some groups moves. Of all groups at once the maps took more memory than all else."""
+    """Derivative of the projection of some groups. The maps of all groups at once took more memory than all else."""
     own = encoder.patches(moving)
-    own[:, -1] = 0  # nothing is constant here
+    own[:, -1] = 0  # the derivative of the constant
     size = (len(moving), encoder.config.output_channels, encoder.places)
     moving_maps = encoder.buffers.take("moving_maps", size, moving.dtype)
     torch.matmul(kernels, torch.cat([own, patches], dim=1), out=moving_maps)
@@ -80,7 +80,7 @@ def _project(
 def _small_parts(
     encoder: Encoder, test: Factors, j: int
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]:
-    """How the folded kernel with its shift moves, and how the input norm's gain and shift do."""
+    """Derivatives of the folded kernel with its shift, and of the input norm's gain and shift."""
     kernel = torch.zeros(len(encoder.kernel), encoder.taps + 1).to(encoder.kernel)
     if test.conv is None:
         return kernel, None

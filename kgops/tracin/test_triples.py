@@ -1,4 +1,4 @@
-"""The test triples a person names: on the command line, in a file, or a graph's own."""
+"""Reads the test triples of a TracIn run: from the command line, a file, or the graph."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kgops.graphs.text import is_id, read_lines, shown
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
 
-__all__ = ["TestTriple", "chosen", "from_file", "from_graph", "from_text"]
+__all__ = ["TestTriple", "from_file", "from_graph", "from_text", "selected"]
 
 
 @dataclass(frozen=True)
 class TestTriple:
-    """The `number`th that was named, from 1; `ids` is None where `trouble` says why it cannot be traced."""
+    """Test triple `number`, from 1. `ids` is None if it cannot be scored; `trouble` says why."""
 
-    __test__ = False  # for pytest: no test, whatever its name
+    __test__ = False  # pytest: not a test class
 
     number: int
     labels: tuple[str, str, str]
@@ -42,8 +42,8 @@ def from_text(text: str, graph: Graph) -> TestTriple:
 
 
 def from_file(path: Path, graph: Graph) -> list[TestTriple]:
-    """Every triple of the file, in its order; a line that cannot be traced keeps its place and says why."""
-    found: list[TestTriple] = []
+    """All triples of the file, in order; one that cannot be scored has `trouble`."""
+    tests: list[TestTriple] = []
     for n, line in enumerate(read_lines(path), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -54,10 +54,10 @@ def from_file(path: Path, graph: Graph) -> list[TestTriple]:
                 hint="each line is head, relation, tail, separated by single tabs.",
             )
         head, relation, tail = (part.strip() for part in parts[:3])
-        found.append(_named(len(found) + 1, (head, relation, tail), graph))
-    if not found:
+        tests.append(_named(len(tests) + 1, (head, relation, tail), graph))
+    if not tests:
         raise BadInput(f"{path} has no triples.", hint="each line is head, relation, tail.")
-    return found
+    return tests
 
 
 def from_graph(graph: Graph, triples: torch.Tensor) -> list[TestTriple]:
@@ -78,12 +78,12 @@ def _named(number: int, labels: tuple[str, str, str], graph: Graph) -> TestTripl
             return TestTriple(number, labels, None, trouble)
     h, r, t = ids
     assert h is not None and r is not None and t is not None
-    kept = (graph.entities.labels[h], graph.relations.labels[r], graph.entities.labels[t])
-    return TestTriple(number, kept, (h, r, t))
+    canonical = (graph.entities.labels[h], graph.relations.labels[r], graph.entities.labels[t])
+    return TestTriple(number, canonical, (h, r, t))
 
 
 def _id(label: str, vocabulary: Vocabulary) -> int | None:
-    """By label; an id where no label is a number."""
+    """The id of a label; a number is taken as an id if no label is a number."""
     if label in vocabulary.ids:
         return vocabulary.ids[label]
     if is_id(label) and int(label) < len(vocabulary) and not _numeric(vocabulary):
@@ -95,7 +95,7 @@ def _numeric(vocabulary: Vocabulary) -> bool:
     return all(label.isascii() and label.isdigit() for label in vocabulary.labels[:100])
 
 
-def chosen(tests: Sequence[TestTriple], start: int, most: int | None) -> list[TestTriple]:
-    """Without the first `start`, and no more than `most`; the numbers stay those of the file."""
+def selected(tests: Sequence[TestTriple], start: int, most: int | None) -> list[TestTriple]:
+    """At most `most` tests from index `start`; they keep their numbers."""
     end = len(tests) if most is None else start + most
     return list(tests[start:end])

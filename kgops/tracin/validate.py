@@ -1,8 +1,8 @@
-"""Does deleting what TracIn found hurt? Delete, retrain, compare (Bhardwaj et al. 2021).
+"""Validates influences by deletion and retraining (Bhardwaj et al. 2021): do test triples change without them?
 
-Every change is the difference of two retrainings with the same settings and seed, one of them on all
-training triples. A change means something where it is larger than that of deleting as many triples by
-chance, and than the noise: the difference between two retrainings on everything that differ in seed.
+A change is the difference between two retrainings with equal settings and seed, one of them on all training triples.
+It is meaningful if it exceeds that of deleting as many random triples, and the noise: the difference between two
+retrainings on all triples with different seeds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
-from kgops.tracin.deletions import CONTROLS, FOUND, Found, deletions
-from kgops.tracin.journal import Journal, Wanted
+from kgops.tracin.deletions import BY_INFLUENCE, CONTROLS, Influences, deletions
+from kgops.tracin.journal import Journal, Retraining
 from kgops.tracin.mean_and_iqr import Spread
 from kgops.tracin.retraining import Outcome, Retrain
 from kgops.training.reporter import Report
@@ -26,7 +26,7 @@ from kgops.training.reporter import Report
 __all__ = ["QUANTITIES", "Change", "Validation", "validate"]
 
 NOISE = "another seed"
-# And the unit of each.
+# Measured quantities and their units.
 QUANTITIES = {
     "logit": "logits",
     "probability": "probability",
@@ -38,7 +38,7 @@ QUANTITIES = {
 
 @dataclass(frozen=True)
 class Change:
-    """One test triple before and after one deletion; of `another seed` nothing was deleted."""
+    """One test triple before and after one deletion; for `another seed` nothing was deleted."""
 
     deletion: str
     draw: int
@@ -58,7 +58,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Validation:
-    """All changes, and what they come to. `deletions` names proponents, opponents, controls and noise."""
+    """All changes and their summary. `deletions`: proponents, opponents, controls and noise."""
 
     k: int
     together: bool
@@ -79,52 +79,52 @@ class Validation:
         return Spread.of(change.of(quantity) for change in self._all(deletion) if change.test == test)
 
     def noise(self, quantity: str) -> Spread:
-        """By how much another seed alone changes a test triple, whichever way."""
+        """Absolute change of a test triple by another seed alone."""
         return Spread.of(abs(change.of(quantity)) for change in self._all(NOISE))
 
     def beside(self, deletion: str, control: str, quantity: str) -> Spread:
-        """By how much more `deletion` changes a test triple than `control` does: one value for each."""
+        """Change by `deletion` minus change by `control`, one value for each test triple."""
         ours, theirs = self._means(deletion, quantity), self._means(control, quantity)
         return Spread.of(ours[test] - theirs[test] for test in ours.keys() & theirs.keys())
 
     def share_below(self, control: str, quantity: str = "logit") -> Spread:
-        """The share of test triples that lose more without their proponents than by `control`."""
+        """Share of test triples that lose more by deleting their proponents than by `control`."""
         ours, theirs = self._means("proponents", quantity), self._means(control, quantity)
         return Spread.of(float(ours[test] < theirs[test]) for test in ours.keys() & theirs.keys())
 
     def metrics(self) -> dict[str, float]:
         """Means by name, such as `logit_change_proponents`."""
-        found: dict[str, float | None] = {"retrainings": float(self.retrainings)}
+        metrics: dict[str, float | None] = {"retrainings": float(self.retrainings)}
         for quantity in QUANTITIES:
             for deletion in self.deletions:
                 if deletion != NOISE:
-                    found[f"{quantity}_change_{deletion}"] = self.spread(deletion, quantity).mean
-            found[f"{quantity}_noise"] = self.noise(quantity).mean
+                    metrics[f"{quantity}_change_{deletion}"] = self.spread(deletion, quantity).mean
+            metrics[f"{quantity}_noise"] = self.noise(quantity).mean
         for control in CONTROLS:
-            found[f"share_hurt_more_than_{control}"] = self.share_below(control).mean
-        return {name: value for name, value in found.items() if value is not None}
+            metrics[f"share_hurt_more_than_{control}"] = self.share_below(control).mean
+        return {name: value for name, value in metrics.items() if value is not None}
 
     def measurements(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         for quantity, unit in QUANTITIES.items():
             name = f"tracin deletion: change of {quantity.replace('_', ' ')}"
             for deletion in self.deletions:
                 if deletion != NOISE:
-                    found += self.spread(deletion, quantity).measurement(name, deletion, None, unit)
-            found += self.noise(quantity).measurement(f"{name}, absolute", NOISE, None, unit)
-            for deletion in FOUND:
+                    entries += self.spread(deletion, quantity).measurement(name, deletion, None, unit)
+            entries += self.noise(quantity).measurement(f"{name}, absolute", NOISE, None, unit)
+            for deletion in BY_INFLUENCE:
                 for control in CONTROLS:
                     beside = self.beside(deletion, control, quantity)
-                    found += beside.measurement(name, deletion, control, unit)
+                    entries += beside.measurement(name, deletion, control, unit)
         for control in CONTROLS:
             share = self.share_below(control).measurement(
                 "tracin deletion: share of tests whose logit falls more", "proponents", control, "share"
             )
-            found += [{**one, "low": None, "high": None} for one in share]  # quartiles of yes and no
-        return found
+            entries += [{**one, "low": None, "high": None} for one in share]  # quartiles of yes and no
+        return entries
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, for a file of JSON."""
+        """As JSON."""
         spreads = {
             deletion: {quantity: self.spread(deletion, quantity).to_dict() for quantity in QUANTITIES}
             for deletion in self.deletions
@@ -160,7 +160,7 @@ class Validation:
 def validate(
     graph: Graph,
     tests: torch.Tensor,
-    found: Found,
+    influences: Influences,
     k: int,
     retrain: Retrain,
     journal: Path,
@@ -173,26 +173,28 @@ def validate(
     report: Report | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> Validation:
-    """Deletes the `k` strongest proponents of each test triple, the opponents, and controls; retrains.
+    """Deletes the `k` strongest proponents, opponents, or controls of each test triple, and retrains.
 
-    `found` are scores or a ranking of the rows of `graph.train`. With `together` all test triples' go
-    at once, as Bhardwaj et al. do it: 1 + noise + (2 + 2 · draws) · seeds retrainings. Without, that
-    many for each test triple but the first two terms. Deletions are retrained with `seed`, `seed` + 1,
-    … (`seeds` of them), all triples with `noise` seeds more. Retrainings finished go to the file
-    `journal` and are not done again. Raises `Interrupted` soon after `stop_requested` says so.
+    `influences`: scores or a ranking of the rows of `graph.train`. With `together`, the triples of all tests are
+    deleted at once, as in Bhardwaj et al.: 1 + noise + (2 + 2 · draws) · seeds retrainings. Without, the last term
+    counts for each test triple. Deletions are retrained with `seed`, `seed` + 1, … (`seeds` of them), all triples
+    with `noise` more seeds. Finished retrainings are kept in the file `journal` and not repeated. Raises
+    `Interrupted` soon after `stop_requested` returns true.
     """
     if min(seeds, draws) < 1 or noise < 0:
         raise BadInput("a validation needs at least one seed and one draw.", hint="take 1 or more of each.")
     tests = tests.cpu()
-    plan = list(deletions(graph.train, tests, found, k, together=together, draws=draws, seed=seed))
-    bases = [Wanted((), seed + i, "all triples") for i in range(max(seeds, noise + 1))]
+    plan = list(deletions(graph.train, tests, influences, k, together=together, draws=draws, seed=seed))
+    bases = [Retraining((), seed + i, "all triples") for i in range(max(seeds, noise + 1))]
     wanted = [
-        Wanted(deletion.rows, seed + i, f"{deletion.kind} {deletion.draw} of tests {list(deletion.tests)}")
+        Retraining(
+            deletion.rows, seed + i, f"{deletion.kind} {deletion.draw} of tests {list(deletion.tests)}"
+        )
         for deletion in plan
         for i in range(seeds)
     ]
-    kept = Journal(journal, graph.train, tests, retrain, report=report, stop_requested=stop_requested)
-    outcomes = kept.outcomes(bases + wanted)
+    journaled = Journal(journal, graph.train, tests, retrain, report=report, stop_requested=stop_requested)
+    outcomes = journaled.outcomes(bases + wanted)
     before, after = outcomes[: len(bases)], iter(outcomes[len(bases) :])
     changes = [
         Change(NOISE, 0, seed + b, test, 0, before[a][test], before[b][test])

@@ -1,4 +1,4 @@
-"""What torch.compile and CUDA graphs may do for a step on this device, why not more, and the step they make."""
+"""Applies the options compile (torch.compile) and cuda_graphs to the training step, with the reason where it cannot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kgops.jobs.on_device import WHOLE_STEP, compile_mode
 from kgops.models.conve import ConvE
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
-from kgops.training.data_parallel import Alone
+from kgops.training.data_parallel import SingleProcess
 from kgops.training.losses import EntityLoss
 from kgops.training.precision import place_of
 from kgops.training.replay import ReplayedStep
@@ -23,7 +23,7 @@ __all__ = ["AcceleratedStep", "Acceleration", "resolve_acceleration"]
 
 @dataclass(frozen=True)
 class Acceleration:
-    """Effective values of the options `compile` and `cuda_graphs`, each with the reason where it is less."""
+    """Applied values of the options `compile` and `cuda_graphs`, each with the reason where it differs."""
 
     compile: str = "off"
     compile_reason: str | None = None
@@ -32,7 +32,7 @@ class Acceleration:
 
     @property
     def replayed(self) -> bool:
-        """Whether whole steps are captured. Inductor's own graphs would be one for every piece."""
+        """Whether whole steps are captured. Inductor's own CUDA graphs would be one per compiled function."""
         return self.cuda_graphs or self.compile in WHOLE_STEP
 
 
@@ -50,9 +50,9 @@ def resolve_acceleration(
 
 
 class AcceleratedStep:
-    """A `TrainStep` with what the options `compile` and `cuda_graphs` ask for and the device can do.
+    """A `TrainStep` with the options `compile` and `cuda_graphs`, as far as the device supports them.
 
-    What fails on the way is reported, and the step goes on without it.
+    A failure of either is reported, and the step continues without it.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class AcceleratedStep:
         loss: EntityLoss,
         optimizer: torch.optim.Optimizer,
         *,
-        asked: tuple[str, bool],
+        requested: tuple[str, bool],
         usual_size: int,
         checkpointing: bool,
         report: Report,
-        group: Alone | None = None,
+        group: SingleProcess | None = None,
     ) -> None:
         device = model.entities.device
-        self._asked, self._report = asked, report
-        self.plan = resolve_acceleration(*asked, device, checkpointing=checkpointing)
+        self._requested, self._report = requested, report
+        self.plan = resolve_acceleration(*requested, device, checkpointing=checkpointing)
         self._compiler = Compiler(self.plan.compile) if self.plan.compile != "off" else None
         self.step = TrainStep(
             model,
@@ -83,14 +83,14 @@ class AcceleratedStep:
         self._replayed = ReplayedStep(self.step, usual_size) if self.plan.replayed else None
 
     def prepare(self, batch: Batch) -> None:
-        """Compiles with a batch of the usual size, and reports what came of both options."""
+        """Compiles for the usual batch size, and reports the applied values of both options."""
         compiler = self._compiler
         if compiler is not None:
             started = time.monotonic()
             self.step.rehearse(batch)
             if compiler.failure is None:
                 self._report.note(f"torch.compile took {time.monotonic() - started:.0f} s.")
-        self._tell()
+        self._report_options()
 
     def __call__(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
         if self._replayed is None:
@@ -98,11 +98,11 @@ class AcceleratedStep:
         failed_before = self._replayed.failure is not None
         value = self._replayed(batch, want_value)
         if self._replayed.failure is not None and not failed_before:
-            self._tell()
+            self._report_options()
         return value
 
-    def _tell(self) -> None:
-        (mode, graphs), plan = self._asked, self.plan
+    def _report_options(self) -> None:
+        (mode, graphs), plan = self._requested, self.plan
         uncaptured = None if self._replayed is None else self._replayed.failure
         if mode != "off":
             applied, why = plan.compile, plan.compile_reason

@@ -1,4 +1,4 @@
-"""Adagrad for GPUs: torch's reads its learning rate on the host, which no CUDA graph can replay."""
+"""Adagrad that CUDA graphs can replay: torch's reads its learning rate on the host."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["GpuAdagrad"]
 
 
 class GpuAdagrad(torch.optim.Adagrad):
-    """torch's Adagrad, number for number up to rounding, with a learning rate that is a tensor.
+    """torch's Adagrad up to rounding, with the learning rate as a tensor.
 
-    `found_inf`, where somebody set it, is 1 for a step that must change nothing.
+    `found_inf`, where set, is 1 for a step that must change nothing.
     """
 
     found_inf: torch.Tensor | None = None

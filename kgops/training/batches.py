@@ -1,4 +1,4 @@
-"""Training data as index tensors on the device: no label matrix, no collating, no copies a batch."""
+"""Training batches from index tensors on the device, without a label matrix, collating or a copy per batch."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import torch
 from kgops.errors import Usage
 from kgops.training.losses import Positives
 
-__all__ = ["Batch", "Batches", "Part", "inverse_triples", "own_rows", "query_rows"]
+__all__ = ["Batch", "Batches", "RankRows", "inverse_triples", "query_rows", "rows_of_rank"]
 
 
 @dataclass(frozen=True)
-class Part:
-    """Rows from `first` on, of a batch of `of` rows."""
+class RankRows:
+    """One rank's rows of a batch of `batch_size` rows, from `first` on."""
 
     first: int
-    of: int
+    batch_size: int
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Queries (head, relation row) and the entities that are true for each; `part` of a larger batch, or all of one."""
+    """Queries (head, relation row) and the true entities of each; `rank_rows` is None for a whole batch."""
 
     heads: torch.Tensor
     relations: torch.Tensor
     positives: Positives
-    part: Part | None = None
+    rank_rows: RankRows | None = None
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -48,19 +48,19 @@ def inverse_triples(triples: torch.Tensor) -> torch.Tensor:
     return torch.stack([triples[:, 2], 2 * triples[:, 1] + 1, triples[:, 0]], dim=1)
 
 
-def own_rows(rows: int, which: int, of: int) -> tuple[int, int]:
-    """The `which`th of `of` nearly equal parts; all rows where there are fewer of them than parts."""
-    if rows < of:
+def rows_of_rank(rows: int, rank: int, world_size: int) -> tuple[int, int]:
+    """First and last + 1 row of this rank; every rank gets all rows where there are fewer rows than ranks."""
+    if rows < world_size:
         return 0, rows
-    return rows * which // of, rows * (which + 1) // of
+    return rows * rank // world_size, rows * (rank + 1) // world_size
 
 
 class Batches:
     """An epoch's batches in an order that depends on seed and epoch alone, so that any can be resumed.
 
     `one_positive` gives a query for every triple (1vsAll); otherwise every distinct (head, relation)
-    is one query with all of its tails (KvsAll). With `share` (which, of) each batch is a part of those that
-    one process alone would have.
+    is one query with all of its tails (KvsAll). With `share` (rank, world size) each batch holds this rank's
+    rows of the batch that a single process would have.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class Batches:
 
     @property
     def usual_size(self) -> int:
-        """Of all batches but the last, as far as they are this process's."""
-        first, stop = own_rows(self._bounds()[1], *self.share)
+        """Rows of this rank in every batch but the last."""
+        first, stop = rows_of_rank(self._bounds()[1], *self.share)
         return stop - first
 
     def __len__(self) -> int:
@@ -127,33 +127,35 @@ class Batches:
         order = self.order(epoch)
         counts = self._counts[order]
         bounds = self._bounds()
-        spans = [_own(start, stop, self.share) for start, stop in pairwise(bounds)]
-        # Known on the host for the whole epoch, so that no batch has to ask the device for a size.
+        spans = [_rank_span(start, stop, self.share) for start, stop in pairwise(bounds)]
+        # Computed on the host for the whole epoch, so that no batch has to wait for a size from the device.
         positives = _sums(counts, [(start, stop) for start, stop, _ in spans])
         order, counts = order.to(self.device), counts.to(self.device)
-        for (start, stop, part), many in list(zip(spans, positives, strict=True))[skip:]:
-            yield self._batch(order[start:stop], counts[start:stop], many, part)
+        for (start, stop, rank_rows), many in list(zip(spans, positives, strict=True))[skip:]:
+            yield self._batch(order[start:stop], counts[start:stop], many, rank_rows)
 
-    def _batch(self, chosen: torch.Tensor, counts: torch.Tensor, positives: int, part: Part | None) -> Batch:
+    def _batch(
+        self, chosen: torch.Tensor, counts: torch.Tensor, positives: int, rank_rows: RankRows | None
+    ) -> Batch:
         heads, relations = self._queries[:, chosen]
         rows = torch.repeat_interleave(counts, output_size=positives)
         before = counts.cumsum(0) - counts
-        place = torch.arange(positives, device=self.device) + (self._first[chosen] - before)[rows]
-        return Batch(heads, relations, Positives(rows, self._tails[place]), part)
+        indices = torch.arange(positives, device=self.device) + (self._first[chosen] - before)[rows]
+        return Batch(heads, relations, Positives(rows, self._tails[indices]), rank_rows)
 
 
 def _sums(counts: torch.Tensor, spans: list[tuple[int, int]]) -> list[int]:
-    """Of `counts` from each start to its stop."""
+    """Sums of `counts` from each start to its stop."""
     before = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     ends = torch.tensor(spans, dtype=torch.long).view(-1, 2)
     sums: list[int] = before[ends].diff(dim=1)[:, 0].tolist()
     return sums
 
 
-def _own(start: int, stop: int, share: tuple[int, int]) -> tuple[int, int, Part | None]:
-    first, last = own_rows(stop - start, *share)
-    part = None if last - first == stop - start else Part(first, stop - start)
-    return start + first, start + last, part
+def _rank_span(start: int, stop: int, share: tuple[int, int]) -> tuple[int, int, RankRows | None]:
+    first, last = rows_of_rank(stop - start, *share)
+    rank_rows = None if last - first == stop - start else RankRows(first, stop - start)
+    return start + first, start + last, rank_rows
 
 
 def _lexicographic(rows: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""Checkpoints: whole or absent on disk, checked before they are believed, loaded without running code.
+"""Checkpoints: written atomically, verified by SHA-256, loaded without running code.
 
 A run's folder holds two series. `checkpoint_epoch_0000002.pt` are kept for TracIn: weights, learning
 rate and loss. `resume_….pt` also hold optimizer, random states and position in the data; only the newest
-two stay, so that one is left if the other turns out to be damaged.
+two stay, so that one is left if the other is damaged.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _KEPT = re.compile(r"checkpoint_epoch_(\d+)\.pt")
 
 
 class BadCheckpoint(BadInput):
-    """Truncated, changed, or not written by kgops."""
+    """The checkpoint is truncated, changed, or not from kgops."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What TracIn and inference need; `training` has the rest, for resuming, and is empty elsewhere.
+    """Data for TracIn and inference; `training` has the rest for resuming and is empty in other checkpoints.
 
-    `epoch` and `batch` say where training stands: `batch` batches into the epoch after `epoch`.
+    `epoch` and `batch` are the position: `batch` batches into the epoch after `epoch`.
     """
 
     model: Mapping[str, torch.Tensor]
@@ -71,20 +71,22 @@ class Checkpoint:
         """The model with these weights, in evaluation mode."""
         try:
             config = ConvEConfig(**self.config)
-            with torch.device("meta"):  # sizes first: what only says that it is large must take no room
+            with torch.device(
+                "meta"
+            ):  # compare sizes first: a file that only claims large sizes must allocate nothing
                 wanted = {name: own.shape for name, own in ConvE(config).state_dict().items()}
             if wanted != {name: own.shape for name, own in self.model.items()}:
                 raise ValueError("other names or shapes")
             if not self.model["entities"].is_floating_point():
-                raise ValueError("weights that are no numbers")
+                raise ValueError("weights that are not floating point")
             model = ConvE(config)
             model.to(self.model["entities"].dtype).load_state_dict(dict(self.model))
         except (KgopsError, RuntimeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             if is_out_of_memory(error):
                 raise
             raise BadCheckpoint(
-                f"the checkpoint of epoch {self.epoch} has weights of another model than its configuration says.",
-                hint="it was changed, or another kgops wrote it; use the checkpoint before it.",
+                f"the checkpoint of epoch {self.epoch} has weights that do not fit its configuration.",
+                hint="it was changed, or another version of kgops wrote it; use the previous checkpoint.",
             ) from error
         return model.eval()
 
@@ -92,7 +94,7 @@ class Checkpoint:
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:
     """Writes `path` and, beside it, `path.sha256`; returns the digest.
 
-    Whoever looks at any moment, after a power cut too, finds the old file, the new one, or none.
+    Readers find the old file, the new one, or none at any time, also after a power cut.
     """
     body = {"format": FORMAT, "version": VERSION, **{k: _plain(v) for k, v in vars(checkpoint).items()}}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -104,8 +106,8 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:
             file.flush()
             os.fsync(file.fileno())
         digest, _ = digest_of(temporary)
-        # The old digest goes first and the new one comes last: a file may lack its digest for a
-        # moment, but never stands beside another file's, for which it would be refused.
+        # Removes the old digest first and writes the new one last: a file may briefly lack its digest, but
+        # is never beside another file's digest, for which it would be refused.
         beside.unlink(missing_ok=True)
         sync_folder(path.parent)
         temporary.replace(path)
@@ -121,35 +123,39 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:
 
 
 def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
-    """The checkpoint at `path`, after its digest has been checked."""
+    """Reads the checkpoint at `path` after verifying its digest."""
     beside = path.with_name(path.name + ".sha256")
     try:
         if beside.exists() and beside.read_text("ascii", "replace").split(" ")[0] != digest_of(path)[0]:
             raise BadCheckpoint(
-                f"{path} is not what was written: its SHA-256 differs from {beside.name}.",
-                hint="it was cut short or changed; use the checkpoint before it.",
+                f"{path} is damaged: its SHA-256 differs from {beside.name}.",
+                hint="it was truncated or changed; use the previous checkpoint.",
             )
         body = read_saved(path, device)
     except OSError as error:
         raise BadCheckpoint(f"{path} cannot be read: {error.strerror}.", hint="check the path.") from error
     except ValueError as error:
         raise BadCheckpoint(
-            f"{path} is no checkpoint of kgops, or was cut short: {error}.",
-            hint="use the checkpoint before it.",
+            f"{path} is not a kgops checkpoint, or is truncated: {error}.",
+            hint="use the previous checkpoint.",
         ) from error
-    # A tensor is neither equal to a text nor unequal: it has to be asked what it is.
-    if not isinstance(body, dict) or not isinstance(told := body.get("format"), str) or told != FORMAT:
-        raise BadCheckpoint(f"{path} is no checkpoint of kgops.", hint="PyKEEN's load by --from-pykeen.")
+    # Comparing a tensor with a string gives no bool, so check the type first.
+    if (
+        not isinstance(body, dict)
+        or not isinstance(format_name := body.get("format"), str)
+        or format_name != FORMAT
+    ):
+        raise BadCheckpoint(f"{path} is not a kgops checkpoint.", hint="load PyKEEN's with --from-pykeen.")
     version = body.get("version")
     if not isinstance(version, int) or version != VERSION:
         raise BadCheckpoint(
-            f"{path} has format version {version!r:.20}; this kgops reads version {VERSION}.",
-            hint="use the kgops that wrote it.",
+            f"{path} has format version {version!r:.20}; this version of kgops reads {VERSION}.",
+            hint="use the version of kgops that wrote it.",
         )
-    wrong = [name for name, fits in _PARTS.items() if not fits(body.get(name))]
+    wrong = [name for name, fits in _FIELD_CHECKS.items() if not fits(body.get(name))]
     if wrong:
         raise BadCheckpoint(
-            f"{path} is damaged: its {', '.join(wrong)} cannot be.", hint="use the checkpoint before it."
+            f"{path} is damaged: its {', '.join(wrong)} is invalid.", hint="use the previous checkpoint."
         )
     return Checkpoint(**{name: body[name] for name in Checkpoint.__dataclass_fields__})
 
@@ -158,20 +164,20 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(name, str) for name in value)
 
 
-def _is_told(value: Any) -> bool:
-    """A table that is compared with what a person asks for."""
-    return _is_table(value) and not any(isinstance(one, torch.Tensor) for one in value.values())
+def _is_metadata(value: Any) -> bool:
+    """Whether the value is a table without tensors, which can be compared with a job's settings."""
+    return _is_table(value) and not any(isinstance(item, torch.Tensor) for item in value.values())
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
-_PARTS: dict[str, Callable[[Any], bool]] = {
+_FIELD_CHECKS: dict[str, Callable[[Any], bool]] = {
     "model": lambda value: (
         _is_table(value) and all(isinstance(weight, torch.Tensor) for weight in value.values())
     ),
-    **dict.fromkeys(("config", "loss", "settings"), _is_told),
+    **dict.fromkeys(("config", "loss", "settings"), _is_metadata),
     "training": _is_table,
     **dict.fromkeys(("epoch", "batch"), _is_count),
     "learning_rate": lambda value: isinstance(value, int | float) and math.isfinite(value),
@@ -180,20 +186,20 @@ _PARTS: dict[str, Callable[[Any], bool]] = {
 
 
 def write_kept(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Keeps this epoch for TracIn, without what only resuming needs."""
+    """Writes this epoch's checkpoint for TracIn, without the data that only resuming needs."""
     path = folder / f"checkpoint_epoch_{checkpoint.epoch:07}.pt"
     write_checkpoint(path, Checkpoint(**{**vars(checkpoint), "training": {}}))
     return path
 
 
 def kept_checkpoints(folder: Path) -> list[Path]:
-    """By epoch, oldest first."""
-    found = [(int(m[1]), p) for p in folder.glob("*.pt") if (m := _KEPT.fullmatch(p.name))]
-    return [path for _, path in sorted(found)]
+    """Checkpoints kept for TracIn, oldest first."""
+    numbered = [(int(m[1]), p) for p in folder.glob("*.pt") if (m := _KEPT.fullmatch(p.name))]
+    return [path for _, path in sorted(numbered)]
 
 
 def write_resumable(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Writes the point to resume from and lets go of all but the newest two."""
+    """Writes a resume checkpoint and removes all but the newest two."""
     path = folder / f"resume_{checkpoint.epoch:07}_{checkpoint.batch:09}.pt"
     write_checkpoint(path, checkpoint)
     for old in _resumable(folder)[2:]:
@@ -205,7 +211,7 @@ def write_resumable(folder: Path, checkpoint: Checkpoint) -> Path:
 def newest_resumable(
     folder: Path, device: torch.device | str = "cpu"
 ) -> tuple[Checkpoint | None, list[BadCheckpoint]]:
-    """The newest point to resume from that can be believed, and what was refused on the way to it."""
+    """The newest valid resume checkpoint, and the errors of newer ones that are invalid."""
     refused: list[BadCheckpoint] = []
     for path in _resumable(folder):
         try:
@@ -216,7 +222,7 @@ def newest_resumable(
 
 
 def forget_resumable(folder: Path) -> int:
-    """Removes the points of an earlier training, which a later resume would take for its own."""
+    """Removes resume checkpoints of an earlier training, which a later resume would load."""
     paths = _resumable(folder)
     for path in paths:
         path.unlink(missing_ok=True)
@@ -225,9 +231,9 @@ def forget_resumable(folder: Path) -> int:
 
 
 def sweep(folder: Path) -> None:
-    """Removes what a writer killed in the middle left behind; for the only writer of `folder` to call."""
-    for left in folder.glob(".*.pt*.tmp"):
-        left.unlink(missing_ok=True)
+    """Removes temporary files of a killed writer; only the one writer of `folder` may call it."""
+    for leftover in folder.glob(".*.pt*.tmp"):
+        leftover.unlink(missing_ok=True)
 
 
 def rng_states(device: torch.device) -> dict[str, torch.Tensor]:
@@ -238,20 +244,20 @@ def rng_states(device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def set_rng_states(states: Mapping[str, torch.Tensor], device: torch.device) -> None:
-    # States are bytes for the host to read, wherever the rest of a checkpoint was loaded to.
+    # Random states must be on the host, whatever device the checkpoint was loaded to.
     torch.set_rng_state(states["cpu"].cpu())
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"].cpu(), device)
 
 
 def _resumable(folder: Path) -> list[Path]:
-    """Newest first."""
-    found = [(int(m[1]), int(m[2]), p) for p in folder.glob("*.pt") if (m := _RESUME.fullmatch(p.name))]
-    return [path for _, _, path in sorted(found, reverse=True)]
+    """Resume checkpoints, newest first."""
+    numbered = [(int(m[1]), int(m[2]), p) for p in folder.glob("*.pt") if (m := _RESUME.fullmatch(p.name))]
+    return [path for _, _, path in sorted(numbered, reverse=True)]
 
 
 def _plain(value: Any) -> Any:
-    """Mappings as dicts and paths as text: what `weights_only` reads back."""
+    """Converts mappings to dicts and paths to strings, which `weights_only` can read."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

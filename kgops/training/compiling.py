@@ -1,4 +1,4 @@
-"""Functions that torch.compile turned into kernels, and that still answer where it could not."""
+"""torch.compile with a fallback to eager functions where compiling fails."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
 
 
 def prepare_inductor() -> None:
-    """Settings under which compiled steps give the numbers of plain ones."""
-    import torch._inductor.config as inductor  # seconds: only who compiles pays
+    """torch.compile settings under which compiled steps match eager ones."""
+    import torch._inductor.config as inductor  # takes seconds to import
     import torch.compiler.config as caching
 
-    inductor.fallback_random = True  # the masks that eager steps draw
-    inductor.compile_threads = 1  # a handful of kernels is not worth a pool of processes
-    # Inductor keeps generated code under a key that names neither the CPU's vectors nor the threads it was generated
-    # for. Code for vectors of 16 floats, compiled again where they have 8, skips every other half: wrong gradients,
-    # without a word. A cache may be shared by several machines, or outlive a change of ATEN_CPU_CAPABILITY.
+    inductor.fallback_random = True  # the dropout masks of eager steps
+    inductor.compile_threads = 1  # a few kernels need no process pool
+    # Inductor's cache key names neither the CPU's vector width nor the thread count. Code generated for vectors of 16
+    # floats and compiled where they have 8 skips every other half: wrong gradients, without an error. Machines may
+    # share a cache, and it may outlive a change of ATEN_CPU_CAPABILITY.
     generated_for = f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
     caching.cache_key_tag = f"{os.environ.get('TORCH_COMPILE_CACHE_KEY_TAG', '')} {generated_for}"
 
 
 class Compiler:
-    """Makes functions that run compiled while `on` and as they are otherwise.
+    """Wraps functions that run compiled while `on` and eagerly otherwise.
 
-    Whatever compiling raises, the function still gives its answer: `failure` then says what happened,
-    and from there on everything runs as it is.
+    If compiling raises, the function still returns its result, `failure` has the reason, and all functions
+    run eagerly from then on.
     """
 
     def __init__(self, mode: str = "default") -> None:
@@ -41,7 +41,7 @@ class Compiler:
         self.failure: str | None = None
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        # A batch or chunk of another size is rare: better a kernel for each than one slow kernel for all.
+        # Other batch and chunk sizes are rare: a kernel for each is better than one slow dynamic kernel.
         fast: Callable[..., Any] | None = None
 
         def either(*arguments: Any) -> Any:
@@ -58,10 +58,10 @@ class Compiler:
         return either
 
     def gave_up(self, error: Exception) -> None:
-        """Notes the failure; raises what has nothing to do with compiling."""
+        """Records the failure; re-raises errors that do not come from compiling."""
         if isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
             raise error
         self.on = False
-        # A backend's first line names the backend, its second what went wrong.
+        # The first line names the backend, the second the error.
         words = " ".join(" ".join(str(error).split("\n\n")[0].split()[:60]).split())
         self.failure = f"torch.compile failed: {type(error).__name__}: {words:.300}"

@@ -1,8 +1,8 @@
-"""What a convolution takes inside itself on a CPU, at most: oneDNN's copies in whole groups of channels.
+"""Upper bound of a convolution's temporary memory on a CPU: oneDNN's copies in blocks of channels.
 
-Measured to the byte with torch 2.13, float32, one thread: with AVX-512 groups are of 16 channels, and of 8 for the
-gradient of weights where 4 to 15 channels enter; with AVX2 they are of 8; with less there are none. Nobody asks which
-CPU it is, for whoever plans needs to know what is enough: the largest of them counts.
+Measured to the byte with torch 2.13, float32, one thread: with AVX-512 blocks have 16 channels, and 8 for the
+gradient of weights with 4 to 15 input channels; with AVX2 they have 8; below that there are none. The bound is the
+largest of these on every CPU, since a plan needs enough memory.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 
 __all__ = ["inside_backward", "inside_forward"]
 
-_WIDE, _NARROW = 16, 8  # channels in a group
-_AS_IT_IS = 3  # entering channels that AVX-512 reads without a copy
+_WIDE, _NARROW = 16, 8  # channels in a block
+_AS_IT_IS = 3  # input channels that AVX-512 reads without a copy
 
 
 def inside_forward(x: torch.Tensor, weight: torch.Tensor, *rest: Any, **more: Any) -> int:
-    """Bytes beside the result, which is written in groups and then copied out of them."""
+    """Temporary bytes of the forward pass, which writes its result in blocks and copies it out of them."""
     transposed, result_shape = rest[4], _result_shape(x, weight, rest[1], rest[2], rest[3])
     if transposed or not _is_packed(x):
         return 0
@@ -30,7 +30,7 @@ def inside_forward(x: torch.Tensor, weight: torch.Tensor, *rest: Any, **more: An
 def inside_backward(
     gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *rest: Any, **more: Any
 ) -> int:
-    """Bytes beside the gradients of input, weight and bias; too many where a stride skips points."""
+    """Temporary bytes of the backward pass, without the gradients; too many where a stride skips positions."""
     transposed, wanted = rest[4], rest[7]
     if transposed or not _is_packed(x):
         return 0
@@ -43,7 +43,7 @@ def inside_backward(
         )
     most = max(of_weights)
     if wanted[0]:
-        # It is made first, copied into one piece, and stays so while that of the weights is made.
+        # The input gradient is computed first, made contiguous, and lives while the weight gradient is computed.
         of_input, copied = _grouped(x.shape, _WIDE), 4 * x.numel()
         made_from = _grouped(gradient.shape, _WIDE) + _packed(weight, _WIDE)
         most = max(of_input + max(made_from, copied), copied + most)

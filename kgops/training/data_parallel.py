@@ -1,9 +1,8 @@
-"""The processes that train one model together, each with a part of every batch; or one that trains alone.
+"""Data-parallel training: ranks that each take some rows of every batch, or a single process.
 
-All of them have all weights and take the same steps: gradients are summed before each, batch norms see all
-rows, and every process draws the dropout of the whole batch and keeps its own rows. So the numbers are those
-of one process up to the rounding of sums, and random states are the same everywhere: a training can go on with
-another number of processes.
+Every rank has all weights. Gradients are summed before each step, batch norms see all rows, and every rank draws
+the dropout of the whole batch and keeps its rows. So results equal those of one process up to the rounding of sums,
+and random states are equal on all ranks: a run can resume with another number of processes.
 """
 
 from __future__ import annotations
@@ -21,54 +20,54 @@ from kgops.errors import KgopsError
 from kgops.models.conve import ConvE
 from kgops.models.encoder import grad_of
 from kgops.models.whole_batch import WholeBatch
-from kgops.training.batches import Batch, Part, own_rows
+from kgops.training.batches import Batch, RankRows, rows_of_rank
 from kgops.training.evaluate import Evaluation, Evaluator
-from kgops.training.rendezvous import under_a_new_word
+from kgops.training.rendezvous import agree_on_prefix
 from kgops.training.shared_norm import shared_norm
 
-__all__ = ["Alone", "PeerLost", "Processes"]
+__all__ = ["DistributedGroup", "PeerLost", "SingleProcess"]
 
-_SMALL = 1 << 16  # numbers; what is smaller is summed in one go
-# A lost process breaks its connections at once; this is for one that only takes long, as with a validation.
+_SMALL = 1 << 16  # elements; smaller gradients are summed in one all-reduce
+# A rank that dies breaks its connections at once; this limit is for slow ranks, such as during a validation.
 _PATIENCE = timedelta(days=7)
-_WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_INT_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class PeerLost(KgopsError):
-    """Another process of this training has ended in the middle; who started them all knows why."""
+    """Another rank has ended during training; the process that started the ranks reports why."""
 
 
-class Alone(WholeBatch):
-    """One process with every batch to itself: nothing to add, nobody to ask."""
+class SingleProcess(WholeBatch):
+    """Training in a single process: no communication."""
 
-    which, of = 0, 1
+    rank, world_size = 0, 1
 
     @property
     def is_first(self) -> bool:
-        """The one that writes and speaks for all."""
-        return self.which == 0
+        """Whether this is rank 0, which writes files and reports."""
+        return self.rank == 0
 
     def begin(self, batch: Batch) -> None:
-        """What follows is about this batch."""
+        """Sets the batch that the following calls refer to."""
 
     @property
     def weight(self) -> float:
-        """This process's part of the batch."""
+        """This rank's rows over all rows of the batch."""
         return 1.0
 
     def mean(self, value: torch.Tensor) -> torch.Tensor:
-        """Of the whole batch, from that of the rows here."""
+        """Mean over the whole batch, from the mean of this rank's rows."""
         return value
 
     def sum_gradients(self, gradients: Iterable[torch.Tensor], model: nn.Module) -> None:
-        """Over all parts of the batch."""
+        """Sums gradients over all ranks."""
 
-    def any(self, wish: bool) -> bool:
-        """Whether any process has this wish; all hear the same answer."""
-        return wish
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank; all ranks get the same answer."""
+        return flag
 
     def check_same(self, model: nn.Module, when: str) -> None:
-        """Raises unless all processes have come here, with the same weights."""
+        """Waits for all ranks; raises if their weights differ."""
 
     def evaluate(
         self,
@@ -78,77 +77,80 @@ class Alone(WholeBatch):
         stop_requested: Callable[[], bool],
         progress: Callable[[int, int], None],
     ) -> Evaluation | None:
-        """Of all triples; None if any process was asked to stop meanwhile."""
+        """Evaluates all triples; None if a stop was requested on any rank."""
         return evaluator(model, triples, stop_requested=stop_requested, progress=progress)
 
 
-class Processes(Alone):
-    """This process among `of`: gloo on CPUs, NCCL on GPUs.
+class DistributedGroup(SingleProcess):
+    """One rank of `world_size`, over gloo on CPUs and NCCL on GPUs.
 
-    They meet at an address as torch has it: of a file that all of them can reach, or `env://`.
+    `rendezvous` is an init method of torch: a file that all ranks can reach, or `env://`.
     """
 
-    def __init__(self, which: int, of: int, meeting: str, device: torch.device) -> None:
-        import torch.distributed  # nobody who trains alone pays for it
+    def __init__(self, rank: int, world_size: int, rendezvous: str, device: torch.device) -> None:
+        import torch.distributed  # slow to import, and not needed by a single process
 
         dist: Any = torch.distributed
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        self.which, self.of, self._dist, self._device = which, of, dist, device
-        self._part: Part | None = None
-        place = next(dist.rendezvous(meeting, which, of, timeout=_PATIENCE))[0]
-        word = under_a_new_word(place, which, of, patience_s=_PATIENCE.total_seconds())
+        self.rank, self.world_size, self._dist, self._device = rank, world_size, dist, device
+        self._rank_rows: RankRows | None = None
+        store = next(dist.rendezvous(rendezvous, rank, world_size, timeout=_PATIENCE))[0]
+        prefix = agree_on_prefix(store, rank, world_size, patience_s=_PATIENCE.total_seconds())
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            store=dist.PrefixStore(word, place),
-            rank=which,
-            world_size=of,
+            store=dist.PrefixStore(prefix, store),
+            rank=rank,
+            world_size=world_size,
             timeout=_PATIENCE,
         )
 
     def leave(self) -> None:
-        """Once all have come here: whoever closes its connections earlier takes away what others have yet to read."""
-        with contextlib.suppress(PeerLost):  # it has ended with nothing left to say to us
+        """Waits for all ranks, then closes: closing earlier would lose data that other ranks have yet to read."""
+        with contextlib.suppress(PeerLost):  # that rank has finished and has nothing left to send
             self.any(False)
         self._dist.destroy_process_group()
 
     def begin(self, batch: Batch) -> None:
-        self._part, self._weight = batch.part, 1.0 if batch.part is None else len(batch) / batch.part.of
+        self._rank_rows, self._weight = (
+            batch.rank_rows,
+            1.0 if batch.rank_rows is None else len(batch) / batch.rank_rows.batch_size,
+        )
 
     @property
     def weight(self) -> float:
         return self._weight
 
-    def count(self, here: int) -> int:
-        return here if self._part is None else self._part.of
+    def count(self, local: int) -> int:
+        return local if self._rank_rows is None else self._rank_rows.batch_size
 
-    def total(self, here: torch.Tensor) -> torch.Tensor:
-        return here if self._part is None else self._reduced(here, self._dist.ReduceOp.SUM)
+    def total(self, local: torch.Tensor) -> torch.Tensor:
+        return local if self._rank_rows is None else self._all_reduced(local, self._dist.ReduceOp.SUM)
 
-    def largest(self, here: torch.Tensor) -> torch.Tensor:
-        return here if self._part is None else self._reduced(here, self._dist.ReduceOp.MAX)
+    def largest(self, local: torch.Tensor) -> torch.Tensor:
+        return local if self._rank_rows is None else self._all_reduced(local, self._dist.ReduceOp.MAX)
 
-    def drawn(self, draw: Callable[[int], torch.Tensor], here: int) -> torch.Tensor:
-        if self._part is None:
-            return draw(here)
-        return draw(self._part.of)[self._part.first : self._part.first + here]
+    def draw_rows(self, draw: Callable[[int], torch.Tensor], local: int) -> torch.Tensor:
+        if self._rank_rows is None:
+            return draw(local)
+        return draw(self._rank_rows.batch_size)[self._rank_rows.first : self._rank_rows.first + local]
 
     def dropout(self, x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
-        if self._part is None or not (training and p):
+        if self._rank_rows is None or not (training and p):
             return F.dropout(x, p, training)
-        return x * self.drawn(lambda rows: F.dropout(x.new_ones(rows, *x.shape[1:]), p), len(x))
+        return x * self.draw_rows(lambda rows: F.dropout(x.new_ones(rows, *x.shape[1:]), p), len(x))
 
     def norm(self, module: nn.BatchNorm1d | nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
-        return super().norm(module, x) if self._part is None else shared_norm(self, module, x)
+        return super().norm(module, x) if self._rank_rows is None else shared_norm(self, module, x)
 
     def mean(self, value: torch.Tensor) -> torch.Tensor:
-        return self._of_first(value) if self._part is None else self.total(value * self._weight)
+        return self._from_rank_0(value) if self._rank_rows is None else self.total(value * self._weight)
 
     def sum_gradients(self, gradients: Iterable[torch.Tensor], model: nn.Module) -> None:
-        if self._part is None:
-            # Fewer rows than processes: each has done all of them, and what the first has found counts.
+        if self._rank_rows is None:
+            # Fewer rows than ranks: each rank has computed all rows, and rank 0's result counts.
             for tensor in (*(grad_of(p) for p in model.parameters()), *model.buffers()):
-                self._of_first(tensor)
+                self._from_rank_0(tensor)
             return
         small = []
         for gradient in gradients:
@@ -157,19 +159,19 @@ class Processes(Alone):
             else:
                 self.total(gradient)
         flat = self.total(torch.cat([gradient.flatten() for gradient in small]))
-        pieces = torch.split(flat, [gradient.numel() for gradient in small])
-        for gradient, summed in zip(small, pieces, strict=True):
+        sums = torch.split(flat, [gradient.numel() for gradient in small])
+        for gradient, summed in zip(small, sums, strict=True):
             gradient.copy_(summed.view_as(gradient))
 
-    def any(self, wish: bool) -> bool:
-        return bool(self._reduced(torch.tensor(int(wish)), self._dist.ReduceOp.MAX))
+    def any(self, flag: bool) -> bool:
+        return bool(self._all_reduced(torch.tensor(int(flag)), self._dist.ReduceOp.MAX))
 
     def check_same(self, model: nn.Module, when: str) -> None:
-        own = torch.stack([_fingerprint(tensor) for tensor in model.state_dict().values()]).cpu()
-        both = self._reduced(torch.stack([own, -own]), self._dist.ReduceOp.MAX)
-        if not torch.equal(both[0], -both[1]):
+        fingerprints = torch.stack([_fingerprint(tensor) for tensor in model.state_dict().values()]).cpu()
+        extremes = self._all_reduced(torch.stack([fingerprints, -fingerprints]), self._dist.ReduceOp.MAX)
+        if not torch.equal(extremes[0], -extremes[1]):
             raise KgopsError(
-                f"the {self.of} processes of this training have different weights {when}.",
+                f"the {self.world_size} processes of this training have different weights {when}.",
                 hint="train with --devices 1; resumed, the run goes on from its last checkpoint.",
             )
 
@@ -181,32 +183,36 @@ class Processes(Alone):
         stop_requested: Callable[[], bool],
         progress: Callable[[int, int], None],
     ) -> Evaluation | None:
-        first, stop = own_rows(len(triples), self.which, self.of)
-        found = super().evaluate(evaluator, model, triples[first:stop], stop_requested, progress)
-        if self.any(found is None) or found is None:
+        first, stop = rows_of_rank(len(triples), self.rank, self.world_size)
+        evaluation = super().evaluate(evaluator, model, triples[first:stop], stop_requested, progress)
+        if self.any(evaluation is None) or evaluation is None:
             return None
         if stop - first == len(triples):
-            return found
+            return evaluation
         ranks = torch.zeros(2, len(triples), dtype=torch.float64)
-        ranks[:, first:stop] = torch.stack([found.head_ranks, found.tail_ranks])
-        heads, tails = self._reduced(ranks, self._dist.ReduceOp.SUM)
+        ranks[:, first:stop] = torch.stack([evaluation.head_ranks, evaluation.tail_ranks])
+        heads, tails = self._all_reduced(ranks, self._dist.ReduceOp.SUM)
         return Evaluation(heads, tails)
 
-    def _reduced(self, tensor: torch.Tensor, how: Any) -> torch.Tensor:
+    def _all_reduced(self, tensor: torch.Tensor, how: Any) -> torch.Tensor:
         try:
             self._dist.all_reduce(tensor, how)
         except RuntimeError as error:
-            raise PeerLost(f"process {self.which} of {self.of} waits for one that is gone.") from error
+            raise PeerLost(
+                f"rank {self.rank} of {self.world_size} lost its connection to another rank."
+            ) from error
         return tensor
 
-    def _of_first(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _from_rank_0(self, tensor: torch.Tensor) -> torch.Tensor:
         try:
             self._dist.broadcast(tensor, 0)
         except RuntimeError as error:
-            raise PeerLost(f"process {self.which} of {self.of} waits for one that is gone.") from error
+            raise PeerLost(
+                f"rank {self.rank} of {self.world_size} lost its connection to another rank."
+            ) from error
         return tensor
 
 
 def _fingerprint(tensor: torch.Tensor) -> torch.Tensor:
-    """Of its bits: sums of whole numbers do not depend on their order."""
-    return tensor.detach().contiguous().view(_WHOLE_NUMBERS[tensor.element_size()]).sum(dtype=torch.int64)
+    """Sum of its bits as integers, which does not depend on the order of summation."""
+    return tensor.detach().contiguous().view(_INT_OF_SIZE[tensor.element_size()]).sum(dtype=torch.int64)

@@ -1,8 +1,8 @@
 """Filtered link prediction: MRR and Hits@k for heads, tails and both, with realistic ranks.
 
-The same ranks PyKEEN's RankBasedEvaluator gives, sooner: scores come from a matrix product over a chunk
-of candidates at a time, and only candidates too near to the true score for a matrix product's rounding
-to decide are scored again one by one, in the arithmetic that PyKEEN uses for all of them.
+Ranks equal those of PyKEEN's RankBasedEvaluator. Scores come from matrix products over chunks of candidates.
+Only candidates within the rounding of a matrix product from the true score are scored again one by one, in
+PyKEEN's arithmetic.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["Evaluation", "Evaluator", "Metrics"]
 HITS_AT = (1, 3, 10)
 _QUERIES_AT_ONCE = 512
 _ENCODED_AT_ONCE = 256
-_PAIRS_AT_ONCE = 1 << 10  # a bound on what settling them takes, which a prediction has to assume
+_PAIRS_AT_ONCE = 1 << 10  # bounds the memory of scoring them again, for the memory estimate
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Means over ranks; None where there was nothing to rank."""
+    """Means over ranks; None without ranks."""
 
     count: int
     mrr: float | None
@@ -50,7 +50,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Realistic ranks of each evaluated triple's head and tail, in the order the triples were given."""
+    """Realistic ranks of each evaluated triple's head and tail, in the order of the triples."""
 
     head_ranks: torch.Tensor
     tail_ranks: torch.Tensor
@@ -74,7 +74,7 @@ class Evaluation:
 class Evaluator:
     """Ranks triples against all entities, leaving out other answers known to be true.
 
-    `known` are all true triples (train, validation and test). Built once, used for every validation.
+    `known` are all true triples (train, validation and test). One instance serves all validations.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Evaluator:
         stop_requested: Callable[[], bool] = lambda: False,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Evaluation | None:
-        """Evaluates in eval mode and gives the model back in the mode it had; None if asked to stop."""
+        """Evaluates in eval mode and restores the model's mode; None if a stop was requested."""
         was_training = model.training
         model.eval()
         try:
@@ -124,9 +124,9 @@ class Evaluator:
             else self._by_relation(model, tails, heads)
         )
         done = 0
-        for places, block_ranks in blocks:
-            ranks[places] = block_ranks.double()
-            done += len(places)
+        for rows, block_ranks in blocks:
+            ranks[rows] = block_ranks.double()
+            done += len(rows)
             progress(done, len(ranks))
             if stop_requested():
                 return None
@@ -135,31 +135,31 @@ class Evaluator:
 
     def _by_inverse(self, model: ConvE, queries: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Blocks of tail queries; a head query is the tail query of the inverse relation."""
-        # Sorted, so that queries with one (head, relation) lie side by side and are encoded once.
+        # Sorted, so that queries with an equal (head, relation) are adjacent and encoded once.
         order = _by_pair(queries)
-        for places in _pieces(order, _QUERIES_AT_ONCE):
-            block = queries[places]
+        for rows in _split(order, _QUERIES_AT_ONCE):
+            block = queries[rows]
             vectors = self._encode(model, block[:, 0], block[:, 1])
-            yield places, self._ranks(_Tails(model, vectors), block, block[:, 1])
+            yield rows, self._ranks(_Tails(model, vectors), block, block[:, 1])
 
     def _by_relation(
         self, model: ConvE, tails: torch.Tensor, heads: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Without inverse relations every head has to be encoded: once a relation, not once a triple."""
-        for places in _pieces(_by_pair(tails), _QUERIES_AT_ONCE):
-            block = tails[places]
+        """Without inverse relations every head is encoded: once per relation, not once per triple."""
+        for rows in _split(_by_pair(tails), _QUERIES_AT_ONCE):
+            block = tails[rows]
             vectors = self._encode(model, block[:, 0], block[:, 1] // 2)
-            yield places, self._ranks(_Tails(model, vectors), block, block[:, 1])
+            yield rows, self._ranks(_Tails(model, vectors), block, block[:, 1])
         order = heads[:, 1].argsort(stable=True)
         for virtual in heads[:, 1].bincount().nonzero()[:, 0]:
             group = order[heads[order, 1] == virtual]
             relation = virtual // 2
             everything = torch.arange(self.num_entities, device=self.device)
             vectors = self._encode(model, everything, relation.expand(self.num_entities))
-            for places in _pieces(group, _QUERIES_AT_ONCE):
-                block = heads[places]
+            for rows in _split(group, _QUERIES_AT_ONCE):
+                block = heads[rows]
                 yield (
-                    len(tails) + places,
+                    len(tails) + rows,
                     self._ranks(_Heads(model, vectors, block[:, 0]), block, block[:, 1]),
                 )
 
@@ -168,8 +168,8 @@ class Evaluator:
         new = torch.ones(len(pairs), dtype=torch.bool, device=pairs.device)
         new[1:] = (pairs[1:] != pairs[:-1]).any(dim=1)
         distinct = pairs[new]
-        parts = [model.encode(p[:, 0], p[:, 1]) for p in _pieces(distinct, _ENCODED_AT_ONCE)]
-        return torch.cat(parts)[new.cumsum(0) - 1]
+        vectors = [model.encode(p[:, 0], p[:, 1]) for p in _split(distinct, _ENCODED_AT_ONCE)]
+        return torch.cat(vectors)[new.cumsum(0) - 1]
 
     def _ranks(self, scorer: _Tails | _Heads, block: torch.Tensor, virtual: torch.Tensor) -> torch.Tensor:
         """Realistic ranks of `block`'s last column among all entities."""
@@ -179,7 +179,7 @@ class Evaluator:
         margin = scorer.margin()
         above, below = true_scores + margin, true_scores - margin
         rows, others = self._known.of(block[:, 0], virtual)
-        # The true answer leaves with the others: it is no candidate against itself.
+        # Removes the true answer too: it is no candidate against itself.
         flat = torch.cat([others, truth]) * batch + torch.cat([rows, queries])
         greater = torch.zeros_like(true_scores)
         equal = torch.zeros_like(true_scores)
@@ -187,16 +187,16 @@ class Evaluator:
             stop = min(start + self.chunk, self.num_entities)
             plane = self._buffers.take("plane", (stop - start, batch), true_scores.dtype)
             scorer.roughly(start, stop, plane)
-            place = flat - start * batch
-            inside = (place >= 0) & (place < plane.numel())
-            plane.view(-1)[place[inside]] = -torch.inf
+            index = flat - start * batch
+            inside = (index >= 0) & (index < plane.numel())
+            plane.view(-1)[index[inside]] = -torch.inf
             marks = self._buffers.take("marks", (stop - start, batch), true_scores.dtype)
             surely = torch.gt(plane, above, out=marks).sum(0)
             greater += surely
             if bool((torch.ge(plane, below, out=marks).sum(0) > surely).any()):
                 near = (plane >= below) & (plane <= above)
                 self._settle(scorer, near, start, true_scores, greater, equal)
-        # NaN compares as false with everything, which would make a ruined model the best of all.
+        # Comparisons with NaN are false, which would rank a diverged model best.
         return (1 + greater + equal / 2).where(true_scores.isfinite(), torch.nan)
 
     def _settle(
@@ -208,7 +208,7 @@ class Evaluator:
         greater: torch.Tensor,
         equal: torch.Tensor,
     ) -> None:
-        for pairs in _pieces(near.nonzero(), _PAIRS_AT_ONCE):
+        for pairs in _split(near.nonzero(), _PAIRS_AT_ONCE):
             queries = pairs[:, 1]
             scores, truth = scorer.exactly(queries, pairs[:, 0] + start), true_scores[queries]
             greater.index_add_(0, queries, (scores > truth).to(greater.dtype))
@@ -217,7 +217,7 @@ class Evaluator:
 
 @contextmanager
 def _full_float32() -> Iterator[None]:
-    """TF32 off: its products are a thousand times further off than the margin allows for."""
+    """Turns TF32 off: its errors are a thousand times larger than the margin."""
     backends: Any = torch.backends
     before = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest")
@@ -230,7 +230,7 @@ def _full_float32() -> Iterator[None]:
 
 
 class _Tails:
-    """Candidates are tails: one vector a query, all entities to multiply with."""
+    """Scores tails as candidates: one vector per query times all entities."""
 
     def __init__(self, model: ConvE, vectors: torch.Tensor) -> None:
         self.model, self.vectors = model, vectors
@@ -248,7 +248,7 @@ class _Tails:
 
 
 class _Heads:
-    """Candidates are heads under one relation: a vector for every entity, one tail a query."""
+    """Scores heads as candidates under one relation: a vector for every entity, one tail per query."""
 
     def __init__(self, model: ConvE, vectors: torch.Tensor, tails: torch.Tensor) -> None:
         self.model, self.vectors, self.tails = model, vectors, tails
@@ -266,13 +266,13 @@ class _Heads:
 
 
 def _margin(norms: torch.Tensor, largest: torch.Tensor, model: ConvE) -> torch.Tensor:
-    """How far two ways of summing the same score can lie apart: twice the bound for a dot product."""
+    """Largest difference between two summation orders of a score: twice the bound for a dot product."""
     dim, eps = model.config.embedding_dim, torch.finfo(norms.dtype).eps
     return 2 * (dim + 2) * eps * (norms * largest + model.biases.abs().max())
 
 
 class _Answers:
-    """All known answers of a query, for queries (subject, 2r) and, of inverses, (object, 2r + 1)."""
+    """Known answers of queries (subject, 2r) and, for inverse relations, (object, 2r + 1)."""
 
     def __init__(self, known: torch.Tensor) -> None:
         rows = torch.cat([query_rows(known, True), inverse_triples(known)])
@@ -286,15 +286,15 @@ class _Answers:
         counts = torch.searchsorted(self._keys, wanted, right=True) - first
         rows = torch.repeat_interleave(counts)
         before = counts.cumsum(0) - counts
-        place = torch.arange(len(rows), device=rows.device) + (first - before)[rows]
-        return rows, self._answers[place]
+        index = torch.arange(len(rows), device=rows.device) + (first - before)[rows]
+        return rows, self._answers[index]
 
 
 def _key(subjects: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
     return (subjects << 32) + relations
 
 
-def _pieces(tensor: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
+def _split(tensor: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
     for start in range(0, len(tensor), size):
         yield tensor[start : start + size]
 

@@ -1,4 +1,4 @@
-"""The epoch loop: train, validate, keep the best, stop early or when asked, resume as if never stopped."""
+"""Training loop: epochs, validation, best model, early stopping, stop requests and exact resume."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kgops.models.conve import ConvE
 from kgops.training import checkpoints
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
-from kgops.training.data_parallel import Alone
+from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluator
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore, set_rate
@@ -31,19 +31,19 @@ from kgops.training.step import TrainStep
 __all__ = ["Diverged", "FitResult", "fit"]
 
 
-# Times the first loss. Too large a step with Adam and batch norm gives no NaN, only numbers like 1e8.
+# Times the first loss. With Adam and batch norm, too large steps give losses like 1e8, not NaN.
 HOPELESS = 1e4
 
 
 class Diverged(KgopsError):
-    """The loss is no number any more, or far above where it began; going on would waste the GPU."""
+    """The loss is NaN, infinite or far above its first value."""
 
 
 @dataclass
 class FitResult:
-    """How a training ended. `stopped` is "finished", "early" or "requested"; only the last has more to do.
+    """Result of a training. `stopped` is "finished", "early" or "requested"; only the last can be resumed.
 
-    `seconds` were spent in steps, by all attempts, less what was done twice.
+    `seconds` is time in steps over all attempts, without repeated steps.
     """
 
     stopped: str
@@ -64,17 +64,17 @@ def fit(
     stop_requested: Callable[[], bool] = lambda: False,
     *,
     resume: bool = False,
-    group: Alone | None = None,
+    group: SingleProcess | None = None,
     cleanup: MemoryCleanup = OFF,
 ) -> FitResult:
-    """Trains `model` where it is and leaves the final weights in it.
+    """Trains `model` in place.
 
     Writes `best_model.pt` (by validation MRR, when there is validation), `final_model.pt` and
-    `checkpoints/` into `folder`. With `resume` it goes on from the newest checkpoint there that can be
-    believed; on one device with one number of threads the weights then are those of a run never stopped.
-    Every process of a `group` calls this with the same arguments but the report, and gets the same result.
+    `checkpoints/` into `folder`. With `resume` it continues from the newest valid checkpoint there;
+    with an unchanged device and number of threads the weights equal those of an uninterrupted run. All ranks
+    of a `group` call it with equal arguments, except the report, and get equal results.
     """
-    run = _Run(model, graph, settings, folder, report, stop_requested, group or Alone(), cleanup)
+    run = _Run(model, graph, settings, folder, report, stop_requested, group or SingleProcess(), cleanup)
     run.begin(resume)
     return run.train()
 
@@ -88,7 +88,7 @@ class _Run:
         folder: Path,
         report: Report,
         stop_requested: Callable[[], bool],
-        group: Alone,
+        group: SingleProcess,
         cleanup: MemoryCleanup,
     ) -> None:
         self.model, self.graph, self.settings, self.group = model, graph, settings, group
@@ -100,7 +100,7 @@ class _Run:
         dtype = self.precision.dtype
         if model.entities.dtype == torch.float64:
             dtype = torch.float64
-        chunk = settings.chunk_for(self.device, group.of)
+        chunk = settings.chunk_for(self.device, group.world_size)
         self.schedule = Schedule(
             settings.schedule,
             settings.learning_rate,
@@ -117,7 +117,7 @@ class _Run:
             batch_size=settings.batch_size,
             seed=settings.seed,
             device=self.device,
-            share=(group.which, group.of),
+            share=(group.rank, group.world_size),
         )
         if model.config.batch_norm and min(settings.batch_size, self.batches.num_queries) < 2:
             raise BadJob(
@@ -131,7 +131,7 @@ class _Run:
             model,
             settings.build_loss(dtype, chunk),
             build_optimizer(settings.optimizer, model, settings.learning_rate, settings.weight_decay),
-            asked=(settings.compile, settings.cuda_graphs),
+            requested=(settings.compile, settings.cuda_graphs),
             usual_size=self.batches.usual_size,
             checkpointing=settings.gradient_checkpointing,
             report=report,
@@ -144,34 +144,34 @@ class _Run:
         _report_options(report, settings, self.precision, chunk)
 
     def begin(self, resume: bool) -> None:
-        """Seeds a new run, or takes up the newest checkpoint that can be believed."""
+        """Seeds a new run, or resumes from the newest valid checkpoint."""
         self.keeper.sweep(resume)
         torch.manual_seed(self.settings.seed)
         if resume:
             self._take_up()
-        # From here on the first process writes what the others have just read.
+        # Rank 0 overwrites files from here on that the other ranks have just read.
         self.group.check_same(self.model, "before the first step")
 
     def _take_up(self) -> None:
-        found, refused = checkpoints.newest_resumable(self.keeper.checkpoints, self.device)
+        checkpoint, refused = checkpoints.newest_resumable(self.keeper.checkpoints, self.device)
         for error in refused:
             self.report.note(f"{error.message} {error.hint or ''}".strip())
-        if found is None:
-            self.report.note("there is no checkpoint to resume from: training starts at epoch 1.")
+        if checkpoint is None:
+            self.report.note("no checkpoint to resume from: training starts at epoch 1.")
             return
-        refuse_foreign(found, self.graph, self.model, self.settings)
-        self.model.load_state_dict(dict(found.model))
-        restore(self.step.optimizer, dict(found.training["optimizer"]))
-        self.schedule.load_state_dict(dict(found.training["schedule"]))
-        self.step.overflows = int(found.training["overflows"])
-        self.state = TrainState(**found.training["state"])
-        before = int(found.settings["batch_size"])
+        refuse_foreign(checkpoint, self.graph, self.model, self.settings)
+        self.model.load_state_dict(dict(checkpoint.model))
+        restore(self.step.optimizer, dict(checkpoint.training["optimizer"]))
+        self.schedule.load_state_dict(dict(checkpoint.training["schedule"]))
+        self.step.overflows = int(checkpoint.training["overflows"])
+        self.state = TrainState(**checkpoint.training["state"])
+        before = int(checkpoint.settings["batch_size"])
         if before != self.settings.batch_size:
-            # As many queries as were done, in the same order; a last part of a batch comes twice.
+            # Skips the queries already done, in the same order; a partial batch is repeated.
             done = self.state.batch * before // self.settings.batch_size
             self.state.batch = min(done, len(self.batches) - 1)
-        # Last, since nothing may draw random numbers between here and the next batch.
-        checkpoints.set_rng_states(found.training["rng"], self.device)
+        # Last, since nothing may draw random numbers before the next batch.
+        checkpoints.set_rng_states(checkpoint.training["rng"], self.device)
         self.report.note(f"resumed after epoch {self.state.epoch} and {self.state.batch} batches.")
         self.cleanup.between_phases()
 
@@ -184,7 +184,7 @@ class _Run:
             self.take.prepare(next(self.batches.epoch(1)))
         finished = True
         while finished:
-            # After a resume too: an epoch may be complete and its validation still owed.
+            # After a resume too: an epoch may be complete without its validation.
             if self.state.owed:
                 finished = self._epoch_done()
             elif self.state.early or self.state.epoch >= self.settings.epochs:
@@ -194,7 +194,7 @@ class _Run:
         self.keeper.save_resumable(self.state)
         if finished:
             self.keeper.keep("final_model.pt", "model", self.state)
-        # From here on all that is to be read is written.
+        # All files are written from here on.
         self.group.check_same(self.model, "at the end")
         s = self.state
         stopped = "requested" if not finished else "early" if s.early else "finished"
@@ -203,7 +203,7 @@ class _Run:
         )
 
     def _epoch(self, progress: Progress, total: int) -> bool:
-        """The rest of the next epoch; False if asked to stop before its end."""
+        """Trains the rest of the epoch; False if a stop was requested before its end."""
         state, number = self.state, self.state.epoch + 1
         rate = self.schedule.rate(number)
         set_rate(self.step.optimizer, rate)
@@ -211,7 +211,7 @@ class _Run:
         before = started
         losses: list[torch.Tensor] = []
         for batch in self.batches.epoch(number, skip=state.batch):
-            # The value costs a pass over all scores that the gradient does not need.
+            # The loss value needs a pass over all scores that the gradient does not.
             wanted = state.batch % self.settings.loss_every == 0 or state.batch + 1 == len(self.batches)
             value = self.take(batch, want_value=wanted)
             state.batch += 1
@@ -232,7 +232,7 @@ class _Run:
         self._take_losses(losses, number)
         seconds = time.monotonic() - started
         entry = {"epoch": number, "loss": state.loss_sum / max(state.losses, 1), "learning_rate": rate}
-        # What comes last is what lists show of a run.
+        # Lists of runs show the metric that is reported last.
         self.report.metric("learning_rate", rate, number)
         if first == 0:
             entry["seconds"] = seconds
@@ -244,7 +244,7 @@ class _Run:
         return True
 
     def _epoch_done(self) -> bool:
-        """Validation and checkpoints after an epoch; False if asked to stop before the last."""
+        """Validates and writes checkpoints after an epoch; False if a stop was requested before the last."""
         state, settings = self.state, self.settings
         last = state.epoch == settings.epochs
         self.group.check_same(self.model, f"after epoch {state.epoch}")
@@ -260,7 +260,7 @@ class _Run:
         return last or state.early or not self.group.any(self.stop_requested())
 
     def _validate(self) -> bool:
-        """False if asked to stop before its end."""
+        """Validates; False if a stop was requested before its end."""
         state = self.state
         if self.evaluator is None:
             known = torch.cat([self.graph.train, self.graph.valid])
@@ -279,7 +279,7 @@ class _Run:
         both = evaluation.both
         assert both.mrr is not None
         if not math.isfinite(both.mrr):
-            raise self._diverged("a validation score is no number any more")
+            raise self._diverged("a validation score is NaN or infinite")
         state.history[-1]["valid"] = evaluation.to_dict()
         for k, share in both.hits.items():
             self.report.metric(f"valid_hits_at_{k}", share or 0.0, state.epoch)
@@ -294,14 +294,14 @@ class _Run:
         return True
 
     def _take_losses(self, losses: list[torch.Tensor], epoch: int) -> None:
-        """Adds up what the device has computed, and looks whether it still is numbers."""
+        """Adds up losses from the device and raises if training has diverged."""
         values = torch.stack(losses).double().tolist() if losses else []
         losses.clear()
         for value in values:
             if self.state.first_loss is None:
                 self.state.first_loss = value
             if not math.isfinite(value):
-                raise self._diverged(f"the loss of epoch {epoch} is no number any more")
+                raise self._diverged(f"the loss of epoch {epoch} is NaN or infinite")
             if value > HOPELESS * self.state.first_loss:
                 raise self._diverged(
                     f"the loss of epoch {epoch} has grown from {self.state.first_loss:.3g} to {value:.3g}"
@@ -332,8 +332,10 @@ class _Run:
 def _report_options(report: Report, settings: TrainSettings, precision: Precision, chunk: int) -> None:
     report.option("precision", precision.requested, precision.applied, precision.reason)
     report.option("batch_size", settings.batch_size, settings.batch_size, None)
-    asked = "auto" if settings.entity_chunk is None else settings.entity_chunk
-    report.option("entity_chunk", asked, chunk, "by device and batch size" if asked == "auto" else None)
+    requested = "auto" if settings.entity_chunk is None else settings.entity_chunk
+    report.option(
+        "entity_chunk", requested, chunk, "by device and batch size" if requested == "auto" else None
+    )
     wanted = "on" if settings.gradient_checkpointing else "off"
     report.option("gradient_checkpointing", wanted, wanted, None)
 

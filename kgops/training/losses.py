@@ -1,8 +1,8 @@
 """Losses over all entities that never hold a score for every entity at once.
 
-Entities go by in chunks. For each chunk the scores are made, turned into their own gradient in place,
-and multiplied into the gradients of the entities and of the queries: what is stored is one chunk.
-Scores stand as (entity, query), so that every large product reads and writes whole rows.
+Entities are processed in chunks. For each chunk the scores are computed, turned into their gradient in place,
+and multiplied into the gradients of the entities and of the queries, so only one chunk is stored.
+Scores have shape (entity, query), so that every large product reads and writes whole rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
 class Positives:
     """Which entities are true for which query: pairs (row of the batch, entity), each pair once.
 
-    A pair whose entity is past the last of the graph counts for nothing.
+    A pair whose entity is past the graph's last one is ignored.
     """
 
     rows: torch.Tensor
@@ -37,7 +37,7 @@ class Positives:
 
 @dataclass(frozen=True)
 class LossResult:
-    """The mean loss, if it was asked for, and the gradient of the queries."""
+    """The mean loss, if requested, and the gradient of the queries."""
 
     value: torch.Tensor | None
     d_queries: torch.Tensor
@@ -50,21 +50,21 @@ def _sigmoid_above(plane: torch.Tensor, zero: float) -> None:
 
 
 def _share_above(plane: torch.Tensor, highest: torch.Tensor, inverse: torch.Tensor, smoothing: float) -> None:
-    # Not exp(score - log of the sum): the logarithm's rounding would be an error of all of a row.
+    # Not exp(score - log of the sum): the logarithm's rounding error would scale the whole row.
     plane.sub_(highest).exp_().mul_(inverse)
     if smoothing:
         plane.sub_(smoothing)
 
 
 def _round(plane: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
-    """The plane in fewer bits, and the sums of its rows."""
+    """The plane in lower precision, and the sums of its rows."""
     low.copy_(plane)
     return plane.sum(1)
 
 
 @dataclass(frozen=True)
 class ScoreKernels:
-    """The passes over a chunk of scores that are no products: what torch.compile makes one kernel of."""
+    """Elementwise passes over a chunk of scores, each of which torch.compile fuses into one kernel."""
 
     sigmoid_above: Callable[..., Any] = _sigmoid_above
     share_above: Callable[..., Any] = _share_above
@@ -81,7 +81,7 @@ class EntityLoss:
 
     Under softmax the positives of a query share the target evenly. `smoothing` follows PyKEEN for
     `bce` (ones become 1 - s, zeros s / (entities - 1)) and torch for `softmax` (s spread over all).
-    `dtype` is that of the large products; sums over chunks are kept in the queries' own dtype.
+    `dtype` is that of the large products; sums over chunks keep the queries' dtype.
     """
 
     kind: Literal["bce", "softmax"] = "bce"
@@ -110,7 +110,7 @@ class EntityLoss:
         buffers: Buffers | None = None,
         kernels: ScoreKernels | None = None,
     ) -> LossResult:
-        """Writes scale · gradient into `d_entities` and `d_biases`; returns the queries' likewise."""
+        """Writes scale · gradient into `d_entities` and `d_biases`; returns that of the queries."""
         buffers, kernels = buffers or Buffers(queries.device), kernels or ScoreKernels()
         walk = _Walk(self, queries, entities, biases, positives, buffers, kernels)
         if self.kind == "bce":
@@ -125,7 +125,7 @@ def chunked_loss(
     biases: torch.Tensor,
     positives: Positives,
 ) -> torch.Tensor:
-    """The loss as a scalar that autograd can go on from; the training step calls `EntityLoss` itself."""
+    """The loss as a scalar for autograd; the training step calls `EntityLoss` directly."""
     value: torch.Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
         loss, queries, entities, biases, positives
     )
@@ -155,7 +155,7 @@ class _Chunked(torch.autograd.Function):
 
 
 class _Walk:
-    """The entities chunk by chunk: scores out, gradients back in."""
+    """Pass over the entities by chunks: computes scores and takes their gradients."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class _Walk:
         self.queries, self.entities, self.biases = queries, entities, biases
         self.batch, self.total = len(queries), len(entities)
         self.rows = positives.rows
-        # Where a positive lies in the (entity, query) plane, read row by row.
+        # Row-major index of each positive in the (entity, query) plane.
         self.flat = positives.entities * self.batch + positives.rows
         self.low = loss.dtype != queries.dtype
         self.small = queries.to(loss.dtype) if self.low else queries
@@ -184,21 +184,21 @@ class _Walk:
         """(entities of the chunk, queries), in the queries' dtype, in a buffer the caller may change."""
         stop = min(start + self.loss.chunk, self.total)
         shape = (stop - start, self.batch)
-        part, bias = self.entities[start:stop], self.biases[start:stop, None]
+        entities, bias = self.entities[start:stop], self.biases[start:stop, None]
         plane = self.buffers.take("scores", shape, self.queries.dtype)
         if self.low:
-            return torch.add(self._product(self._low(part), self.small.t()), bias, out=plane)
-        return torch.addmm(bias, part, self.queries.t(), out=plane)
+            return torch.add(self._product(self._low(entities), self.small.t()), bias, out=plane)
+        return torch.addmm(bias, entities, self.queries.t(), out=plane)
 
     def at_positives(self, start: int, plane: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Where in the flattened chunk each positive lies, and whether it does at all.
+        """Index of each positive in the flattened chunk, and whether it is inside the chunk.
 
-        Those outside point at place 0 with weight 0: no answer has to come back from the device
-        to find out how many are inside.
+        Positives outside get index 0 with weight 0, so that the host need not wait for the device
+        to count those inside.
         """
-        place = self.flat - start * self.batch
-        inside = (place >= 0) & (place < plane.numel())
-        return place * inside, inside
+        index = self.flat - start * self.batch
+        inside = (index >= 0) & (index < plane.numel())
+        return index * inside, inside
 
     def add(
         self,
@@ -208,34 +208,34 @@ class _Walk:
         d_biases: torch.Tensor,
         scale: float | torch.Tensor,
     ) -> None:
-        """Takes the chunk's score gradients, `scale` still to be applied, into all three gradients."""
+        """Entity, bias and query gradients from the chunk's score gradients times `scale`."""
         stop = start + len(plane)
-        part, own = self.entities[start:stop], d_entities[start:stop]
+        entities, own = self.entities[start:stop], d_entities[start:stop]
         if not self.low and not isinstance(scale, torch.Tensor):
             torch.mul(plane.sum(1), scale, out=d_biases[start:stop])
-            self.d_queries.addmm_(plane.t(), part)
+            self.d_queries.addmm_(plane.t(), entities)
             torch.addmm(own, plane, self.queries, beta=0, alpha=scale, out=own)
             return
         low_plane = self.buffers.take("low_scores", tuple(plane.shape), self.loss.dtype)
         torch.mul(self.kernels.round(plane, low_plane), scale, out=d_biases[start:stop])
         # Scaled after the product and in the wide type: inside, half-precision gradients vanish.
         own.copy_(self._product(low_plane, self.small)).mul_(scale)
-        self.d_queries += self._product(low_plane.t(), self._low(part))
+        self.d_queries += self._product(low_plane.t(), self._low(entities))
 
     def _product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         if a.is_cuda and a.dtype in (torch.float16, torch.bfloat16):
-            # The sum over a chunk of entities leaves the multiplier in float32, never rounded to fp16.
+            # The product's sum over a chunk of entities stays in float32, never rounded to fp16.
             return torch.mm(a, b, out_dtype=torch.float32)
         if a.dtype == torch.float16:
-            # A CPU multiplies fp16 with fp16 sums, which lose what small gradients add.
+            # A CPU sums fp16 products in fp16, which loses small gradients.
             return torch.mm(a.float(), b.float())
         out = self.buffers.take("low_product", (a.shape[0], b.shape[1]), a.dtype)
         return torch.mm(a, b, out=out)
 
-    def _low(self, part: torch.Tensor) -> torch.Tensor:
+    def _low(self, entities: torch.Tensor) -> torch.Tensor:
         if not self.low:
-            return part
-        return self.buffers.take("low_entities", tuple(part.shape), self.loss.dtype).copy_(part)
+            return entities
+        return self.buffers.take("low_entities", tuple(entities.shape), self.loss.dtype).copy_(entities)
 
 
 def _bce(
@@ -247,20 +247,20 @@ def _bce(
 ) -> LossResult:
     smoothing = walk.loss.smoothing
     zero = smoothing / max(walk.total - 1, 1) if smoothing else 0.0
-    more = 1 - smoothing - zero  # what a one has above a zero
+    more = 1 - smoothing - zero  # target of a positive above that of a negative
     per_score = 1 / (walk.batch * walk.total)
     value = torch.zeros((), dtype=torch.float64, device=walk.queries.device)
     for start in walk.starts():
         plane = walk.scores(start)
         flat = plane.view(-1)
-        place, inside = walk.at_positives(start, plane)
+        index, inside = walk.at_positives(start, plane)
         if want_value:
             value += torch.nn.functional.softplus(plane).sum(dtype=torch.float64)
-            value -= more * (flat[place] * inside).sum(dtype=torch.float64)
+            value -= more * (flat[index] * inside).sum(dtype=torch.float64)
             if zero:
                 value -= zero * plane.sum(dtype=torch.float64)
         walk.kernels.sigmoid_above(plane, zero)
-        flat.index_add_(0, place, inside * torch.full((), -more, dtype=plane.dtype, device=plane.device))
+        flat.index_add_(0, index, inside * torch.full((), -more, dtype=plane.dtype, device=plane.device))
         walk.add(start, plane, d_entities, d_biases, scale * per_score)
     walk.d_queries *= scale * per_score
     return LossResult((value * per_score).to(walk.queries.dtype) if want_value else None, walk.d_queries)
@@ -283,8 +283,8 @@ def _softmax(
     for start in walk.starts():
         plane = walk.scores(start)
         walk.kernels.share_above(plane, highest, inverse, smoothing / walk.total)
-        place, inside = walk.at_positives(start, plane)
-        plane.view(-1).index_add_(0, place, -share * inside)
+        index, inside = walk.at_positives(start, plane)
+        plane.view(-1).index_add_(0, index, -share * inside)
         walk.add(start, plane, d_entities, d_biases, scale / walk.batch)
     walk.d_queries *= scale / walk.batch
     if value is None:
@@ -296,7 +296,7 @@ def _softmax(
 def _sum_exp(
     walk: _Walk, share: torch.Tensor, want_value: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """For each query its highest score and Σ exp(score - highest); and Σ target · score over everything."""
+    """For each query its highest score and Σ exp(score - highest); and the total Σ target · score."""
     queries, smoothing = walk.queries, walk.loss.smoothing
     highest = torch.full((walk.batch,), -torch.inf, dtype=queries.dtype, device=queries.device)
     total = torch.zeros_like(highest)
@@ -304,8 +304,8 @@ def _sum_exp(
     for start in walk.starts():
         plane = walk.scores(start)
         if value is not None:
-            place, inside = walk.at_positives(start, plane)
-            value += (plane.view(-1)[place] * (share * inside)).sum(dtype=torch.float64)
+            index, inside = walk.at_positives(start, plane)
+            value += (plane.view(-1)[index] * (share * inside)).sum(dtype=torch.float64)
             if smoothing:
                 value += smoothing / walk.total * plane.sum(dtype=torch.float64)
         higher = torch.maximum(highest, plane.amax(0))

@@ -1,7 +1,7 @@
-"""The option memory_cleanup: cached GPU memory goes back when the GPU is short of it, for next to nothing.
+"""Option memory_cleanup: empties torch's CUDA cache when the GPU is short of memory, at no more than 1 % of the time.
 
-torch empties its own cache before it reports out of memory. What that leaves open is everybody else: other processes on
-the GPU, and libraries in this one that do not allocate through torch.
+torch empties its cache itself before it raises out of memory. This helps others: other processes on the GPU, and
+libraries in this process that do not allocate through torch.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from typing import Protocol
 
 import torch
 
-__all__ = ["OFF", "SHARE", "CudaAccounts", "GpuMemory", "MemoryCleanup"]
+__all__ = ["OFF", "SHARE", "CudaMemory", "GpuMemory", "MemoryCleanup"]
 
-SHARE = 0.01  # of the time since it began: all that asking and giving back may cost
-_FOR_STEPS = 0.1  # of that share: what asking after steps may cost, so that enough is left for giving back
+SHARE = 0.01  # of the time since the start, for reading the GPU's memory and emptying the cache
+_AFTER_STEPS = 0.1  # of that share, for reading after steps; the rest is for emptying the cache
 
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """A GPU's memory at one moment, in bytes."""
+    """Snapshot of a GPU's memory, in bytes."""
 
-    free: int  # on the GPU, for anybody
-    reserved: int  # by torch's cache, used or not
-    unused: int  # of that, what giving back would free
-    segments: int  # pieces in which the driver handed it out
+    free: int  # on the GPU, for any process
+    reserved: int  # by torch's allocator, used or not
+    unused: int  # of that, what emptying the cache would free
+    segments: int  # allocations from the driver
 
     @property
     def is_short(self) -> bool:
-        """Giving back would at least double what is free."""
+        """Emptying the cache would at least double the free memory."""
         return self.free < self.unused
 
 
-class Accounts(Protocol):
-    def ask(self) -> GpuMemory: ...
+class DeviceMemory(Protocol):
+    def read(self) -> GpuMemory: ...
 
-    def give_back(self) -> None: ...
+    def free_cache(self) -> None: ...
 
 
-class CudaAccounts:
+class CudaMemory:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def ask(self) -> GpuMemory:
-        # As torch keeps it: `memory_reserved()` makes a flat table of 100 names of it first, five times as slow.
+    def read(self) -> GpuMemory:
+        # The nested dict is torch's own; `memory_reserved()` flattens it to 100 names first, five times as slow.
         counted = torch.cuda.memory_stats_as_nested_dict(self._device)
         reserved, active, split = (
             int(counted[f"{name}_bytes"]["all"]["current"]) if counted else 0
@@ -59,130 +59,128 @@ class CudaAccounts:
             segments=int(counted["segment"]["all"]["current"]) if counted else 0,
         )
 
-    def give_back(self) -> None:
+    def free_cache(self) -> None:
         with torch.cuda.device(self._device):
             torch.cuda.empty_cache()
 
 
 class MemoryCleanup:
-    """Asks after steps and between phases whether the GPU is short, and then gives back what the cache does not use.
+    """Reads the GPU's memory after steps and between phases, and empties torch's cache where memory is short.
 
-    How often it asks follows from what asking costs here: with giving back it takes at most `SHARE` of the time since
-    it began. An estimate stands for the first time it gives back, the measured cost for each later one; taking the
-    memory again is charged as much as giving it back, which waits for all queued work, took. What the next steps take
-    again is not given back after steps any more, until the next phase. Without `accounts` it is off.
+    Reading and emptying take at most `SHARE` of the time since the start, so the interval follows from their measured
+    cost (the first time: an estimate). Allocating the memory again is charged as much as emptying the cache, which
+    waits for all queued work. Where the next steps allocate it again, the cache is not emptied after steps until the
+    next phase. Without `device_memory` the cleanup is off.
     """
 
     def __init__(
         self,
-        accounts: Accounts | None = None,
+        device_memory: DeviceMemory | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
-        when_first: Callable[[str], None] = lambda summary: None,
+        on_first: Callable[[str], None] = lambda summary: None,
     ) -> None:
-        self._accounts, self._clock, self._when_first = accounts, clock, when_first
-        self.looks = self.times = self.given_back = self.taken_again = self.put_off = 0
-        self._asking_s = self._giving_s = 0.0  # spent, with what taking it again cost
-        self._ask_s = 0.0  # that asking took the last time
-        self._give_s: float | None = None  # that giving back took the last time
-        self._given: tuple[int, int] | None = None  # the last time: bytes, and what stayed reserved
+        self._device_memory, self._clock, self._when_first = device_memory, clock, on_first
+        self.reads = self.times = self.freed_bytes = self.reallocated = self.postponed = 0
+        self._reading_s = self._freeing_s = 0.0  # total, including allocating again
+        self._read_s = 0.0  # of the last read
+        self._free_s: float | None = None  # of the last emptying
+        self._last_freed: tuple[int, int] | None = None  # bytes, and bytes still reserved
         self._paused = False
-        self._started = self._ask_at = math.inf
-        if accounts is not None:
-            # What an earlier phase of this process has left behind; before the first step it costs none.
-            self._look(after_step=False, always=True)
-            self._asking_s = self._giving_s = 0.0
+        self._started = self._read_at = math.inf
+        if device_memory is not None:
+            # Frees what an earlier phase of this process left cached; before the first step this delays nothing.
+            self._check(after_step=False, always=True)
+            self._reading_s = self._freeing_s = 0.0
             self._started = self._clock()
             self._plan_next()
 
     def after_step(self) -> None:
-        if self._clock() >= self._ask_at:
-            self._look(after_step=True)
+        if self._clock() >= self._read_at:
+            self._check(after_step=True)
 
     def between_phases(self) -> None:
-        """What one phase has cached is not what the next asks for."""
+        """Called between phases: the next phase needs other block sizes than the last one cached."""
         self._paused = False
-        if self._accounts is not None and self._affords(self._ask_s):
-            self._look(after_step=False)
+        if self._device_memory is not None and self._affords(self._read_s):
+            self._check(after_step=False)
 
     @property
     def cost(self) -> float:
-        """The share of the time since it began."""
+        """Share of the time since the start."""
         elapsed = self._clock() - self._started
-        return (self._asking_s + self._giving_s) / elapsed if elapsed > 0 else 0.0
+        return (self._reading_s + self._freeing_s) / elapsed if elapsed > 0 else 0.0
 
     @property
     def summary(self) -> str:
-        """What came of it."""
-        told = []
+        """Text for the run's option table."""
+        notes = []
         if self.times:
-            cost = f", for {self.cost:.2%} of the time" if self._giving_s and self.cost else ""
-            told.append(f"gave back {self.given_back / 2**20:,.0f} MiB, {_times(self.times)}{cost}")
-        if self.taken_again:
-            told.append(f"the next steps took it again {_times(self.taken_again)}")
-        if self.put_off:
-            told.append(f"put off {_times(self.put_off)}, as it would have cost more than {SHARE:.0%}")
-        return "; ".join(told) or "never needed"
+            cost = f", for {self.cost:.2%} of the time" if self._freeing_s and self.cost else ""
+            notes.append(f"gave back {self.freed_bytes / 2**20:,.0f} MiB, {_times(self.times)}{cost}")
+        if self.reallocated:
+            notes.append(f"the next steps allocated it again {_times(self.reallocated)}")
+        if self.postponed:
+            notes.append(f"postponed {_times(self.postponed)}, as it would have cost more than {SHARE:.0%}")
+        return "; ".join(notes) or "never needed"
 
-    # --- its parts ------------------------------------------------------------------------------------
-
-    def _look(self, *, after_step: bool, always: bool = False) -> None:
-        memory = self._ask()
-        self._see_what_was_taken(memory)
+    def _check(self, *, after_step: bool, always: bool = False) -> None:
+        memory = self._read()
+        self._check_reallocated(memory)
         if memory.is_short and not (after_step and self._paused):
-            if always or self._affords(self._cost_of_giving(memory)):
-                self._give_back(memory)
+            if always or self._affords(self._cost_of_freeing(memory)):
+                self._free_cache(memory)
             else:
-                self.put_off += 1
+                self.postponed += 1
         self._plan_next()
 
-    def _ask(self) -> GpuMemory:
-        assert self._accounts is not None
+    def _read(self) -> GpuMemory:
+        assert self._device_memory is not None
         begin = self._clock()
-        memory = self._accounts.ask()
-        self._ask_s = self._clock() - begin
-        self._asking_s += self._ask_s
-        self.looks += 1
+        memory = self._device_memory.read()
+        self._read_s = self._clock() - begin
+        self._reading_s += self._read_s
+        self.reads += 1
         return memory
 
-    def _see_what_was_taken(self, memory: GpuMemory) -> None:
-        if self._given is None:
+    def _check_reallocated(self, memory: GpuMemory) -> None:
+        if self._last_freed is None:
             return
-        given, left = self._given
-        if memory.reserved - left >= given / 2:
-            self.taken_again += 1
-            self._giving_s += self._give_s or 0.0
+        freed, left = self._last_freed
+        if memory.reserved - left >= freed / 2:
+            self.reallocated += 1
+            self._freeing_s += self._free_s or 0.0
             self._paused = True
-            self._given = None
+            self._last_freed = None
 
-    def _cost_of_giving(self, memory: GpuMemory) -> float:
-        # Unknown the first time: a call of the driver for each piece, and one to have it again.
-        once = memory.segments * self._ask_s if self._give_s is None else self._give_s
+    def _cost_of_freeing(self, memory: GpuMemory) -> float:
+        # Unknown the first time: one driver call to free each segment, and one to allocate it again.
+        once = memory.segments * self._read_s if self._free_s is None else self._free_s
         return 2 * once
 
-    def _give_back(self, memory: GpuMemory) -> None:
-        assert self._accounts is not None
+    def _free_cache(self, memory: GpuMemory) -> None:
+        assert self._device_memory is not None
         begin = self._clock()
-        self._accounts.give_back()
-        left = self._accounts.ask().reserved
-        self._give_s = self._clock() - begin
-        self._giving_s += self._give_s
-        given = memory.reserved - left
-        if given <= 0:  # no piece was free as a whole
+        self._device_memory.free_cache()
+        left = self._device_memory.read().reserved
+        self._free_s = self._clock() - begin
+        self._freeing_s += self._free_s
+        freed = memory.reserved - left
+        if freed <= 0:  # no segment was entirely free
             self._paused = True
             return
         self.times += 1
-        self.given_back += given
-        self._given = given, left
+        self.freed_bytes += freed
+        self._last_freed = freed, left
         if self.times == 1:
             self._when_first(self.summary)
 
     def _affords(self, cost: float) -> bool:
-        spent = self._asking_s + self._giving_s
+        spent = self._reading_s + self._freeing_s
         return spent + cost <= SHARE * (self._clock() - self._started)
 
     def _plan_next(self) -> None:
-        self._ask_at = self._started + (self._asking_s + self._ask_s) / (SHARE * _FOR_STEPS)
+        self._read_at = self._started + (self._reading_s + self._read_s) / (SHARE * _AFTER_STEPS)
 
 
 def _times(count: int) -> str:

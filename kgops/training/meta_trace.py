@@ -1,14 +1,14 @@
-"""Peak live bytes of one training step of any module, without its memory: the step runs on the `meta` device.
+"""Predicts the peak memory of a training step of any module by running the step on the `meta` device.
 
-Every storage is followed from the operator that made it to its end. So models without a formula can be
-predicted, and formulas be checked. What it cannot see, and where it may be too low:
+It follows every storage from allocation to release, for models without a memory formula and to check formulas.
+It does not see the following, and may then be too low:
 
-- what a kernel takes inside itself, but for the few operators in `_INSIDE` and `_PRIVATE`, which are measured on a
-  CPU: products of what is not in one piece, sorting, convolutions in 16 bits, workspaces;
-- what depends on values: `nonzero`, boolean masks, `unique`, `.item()` raise on `meta`;
-- fused and foreach optimizers, which `meta` lacks or which take other temporaries than the plain loop;
-- autocast within C++: its casts are made where Python calls an operator, by the lists below;
-- rounding and segments of a GPU's allocator, its context: what lives is counted, not what is reserved.
+- temporaries within kernels, except for the operators in `_INSIDE` and `_PRIVATE`, which are measured on a CPU:
+  products of non-contiguous tensors, sorting, convolutions in 16 bits, workspaces;
+- operators that depend on values: `nonzero`, boolean masks, `unique`, `.item()` raise on `meta`;
+- fused and foreach optimizers, which `meta` lacks or which allocate other temporaries than the plain loop;
+- autocast within C++: casts are made where Python calls an operator, by the lists below;
+- rounding, segments and context of a GPU's allocator: it counts live bytes, not reserved ones.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _aten: Any = torch.ops.aten
 
 
 class Traced(NamedTuple):
-    """The most bytes that lived at one moment, and the operator that made it so many.
+    """Peak of live bytes, and the operator that reached it.
 
-    `private` of them are what a library takes inside that operator at most; some CPUs need less of it.
+    `private` of them are a library's temporaries in that operator, at most; some CPUs need less.
     """
 
     peak: int
@@ -42,7 +42,7 @@ class Traced(NamedTuple):
 
 
 def trace_peak(work: Callable[[], object]) -> Traced:
-    """Of all that `work` makes, on whatever device; what was there before does not count."""
+    """Peak of the tensors that `work` allocates, on any device; earlier tensors do not count."""
     life = _Life()
     with life:
         work()
@@ -58,12 +58,12 @@ def trace_step(
     autocast: torch.dtype | None = None,
     steps: int = 2,
 ) -> Traced:
-    """Of `make`'s module in training: `loss_of` it, the way back, and an update; the second step has what the
-    first has left behind. Both are called with tensors on `meta` by default; `autocast` is that of a GPU."""
+    """Peaks of two training steps of `make`'s module: `loss_of` it, backward and update; the second step starts with
+    the first one's gradients and moments. Both run on `meta` by default; `autocast` is that of a GPU."""
 
     def work() -> None:
         module = make().train()
-        with torch.device("cpu"):  # an optimizer reads its counter of steps
+        with torch.device("cpu"):  # an optimizer reads its step counter
             moved = None if optimizer is None else optimizer(module.parameters())
         for _ in range(steps):
             module.zero_grad()
@@ -82,14 +82,14 @@ def trace_step(
 
 
 class _Life(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows every storage that an operator returns."""
+    """Tracks every storage that an operator returns."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak, self.operator, self.private = 0, "", 0
         self._live = 0
         self._alive: dict[int, int] = {}
-        self._added: tuple[int, int, str] | None = None  # a gradient that was added to, as below
+        self._added: tuple[int, int, str] | None = None  # an accumulated gradient, as below
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -111,8 +111,8 @@ class _Life(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def settle(self) -> None:
-        """Autograd adds a second gradient to the first in place, but not while anybody looks on: then there is a
-        third for a moment, and the first one goes at once. It counts only where the first one stayed."""
+        """Autograd accumulates gradients in place, but not under a dispatch mode: there it allocates a third tensor
+        and frees the first. The third counts only where the first one was kept."""
         if self._added is not None:
             first, live, name = self._added
             self._added = None
@@ -136,7 +136,7 @@ class _Life(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _adds_gradients(func: Any, args: tuple[Any, ...]) -> bool:
-    """On the way back, of two tensors of one shape, where nobody records."""
+    """Whether this is an accumulation in the backward pass: two tensors of equal shape, with grad mode off."""
     if func is not _aten.add.Tensor or torch.is_grad_enabled() or torch._C._current_graph_task_id() == -1:
         return False
     first, second = args[:2]
@@ -162,7 +162,7 @@ def _copied(tensor: torch.Tensor) -> int:
 
 
 def _logits(scores: torch.Tensor, *rest: Any, **more: Any) -> int:
-    return 2 * _bytes(scores) + _copied(scores)  # log-sigmoid has a buffer, and works in one piece
+    return 2 * _bytes(scores) + _copied(scores)  # log-sigmoid has a buffer and needs contiguous input
 
 
 def _in_one_piece(scores: torch.Tensor, *rest: Any, **more: Any) -> int:
@@ -170,7 +170,7 @@ def _in_one_piece(scores: torch.Tensor, *rest: Any, **more: Any) -> int:
 
 
 def _conjugated(*factors: torch.Tensor, **more: Any) -> int:
-    """Products copy what is conjugated, but for a matrix that lies the other way round."""
+    """Products copy conjugated operands, except transposed matrices."""
     return sum(
         _bytes(factor)
         for factor in factors
@@ -179,7 +179,7 @@ def _conjugated(*factors: torch.Tensor, **more: Any) -> int:
 
 
 def _promoted(*both: Any, **more: Any) -> int:
-    """An operand of another type than the result is converted first, but for a single number."""
+    """Operands of another dtype than the result are converted first, except scalars."""
     tensors = [one for one in both if isinstance(one, torch.Tensor)]
     if len(tensors) < 2 or tensors[0].dtype == tensors[1].dtype:
         return 0
@@ -191,7 +191,7 @@ def _converted(summed: torch.Tensor, *rest: Any, dtype: torch.dtype | None = Non
     return 0 if dtype in (None, summed.dtype) else summed.numel() * dtype.itemsize
 
 
-# What operators take beside their result, measured on a CPU: they call others of which nobody hears.
+# Temporaries of operators, measured on a CPU: they call other operators that are not dispatched.
 _INSIDE: dict[Any, Callable[..., int]] = {
     _aten.binary_cross_entropy_with_logits.default: _logits,
     _aten.binary_cross_entropy.default: _unreduced,
@@ -206,15 +206,15 @@ _INSIDE: dict[Any, Callable[..., int]] = {
     _aten.smooth_l1_loss.default: _twice_unreduced,
     _aten.sum.default: _converted,
     _aten.sum.dim_IntList: _converted,
-    _aten.native_batch_norm_backward.default: _unreduced,  # its result is made twice
+    _aten.native_batch_norm_backward.default: _unreduced,  # its result is allocated twice
 }
-# What a library takes inside them at most, whatever the CPU.
+# Upper bound of a library's temporaries on any CPU.
 _PRIVATE: dict[Any, Callable[..., int]] = {
     _aten.convolution.default: inside_forward,
     _aten.convolution_backward.default: inside_backward,
 }
 
-# What torch's autocast for GPUs rounds, and what it makes float32 again.
+# Operators that torch's GPU autocast runs in low precision, and those it runs in float32.
 _LOW = {
     *(
         "linear",
@@ -270,7 +270,7 @@ _WIDE = {
 
 
 class _Autocast(TorchFunctionMode):
-    """Autocast has no key for `meta`: casts are made here, and weights once for as long as it is on."""
+    """Autocast for `meta`, which torch lacks: casts operands, and each weight once while it is on."""
 
     def __init__(self, low: torch.dtype) -> None:
         super().__init__()

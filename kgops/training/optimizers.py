@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules, by the names a person gives."""
+"""Optimizers and learning-rate schedules by name."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SCHEDULES = ("constant", "plateau", "cosine")
 def build_optimizer(
     name: str, model: torch.nn.Module, learning_rate: float, weight_decay: float = 0.0
 ) -> torch.optim.Optimizer:
-    """One fused pass over weights, gradients and moments wherever torch has it."""
+    """Builds an optimizer, fused where torch supports it."""
     if not learning_rate > 0 or not math.isfinite(learning_rate):
         raise Usage(f"learning_rate is {learning_rate}; it must be a number above 0.")
     parameters = list(model.parameters())
     device = parameters[0].device
-    # On a GPU the rate lies where the kernels read it: a replayed step then follows the schedule.
+    # On a GPU the rate is a device tensor, so that a replayed CUDA graph follows the schedule.
     rate = torch.tensor(learning_rate, device=device) if device.type == "cuda" else learning_rate
     common: dict[str, Any] = {"lr": rate, "weight_decay": weight_decay}
     if name == "adam":
@@ -54,7 +54,7 @@ def rate_of(optimizer: torch.optim.Optimizer) -> float:
 
 
 def restore(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Takes in moments and rate, and keeps how *this* device steps: they may be of another one."""
+    """Loads moments and learning rate, but keeps this device's implementation options (fused, foreach)."""
     rate = float(saved["param_groups"][0]["lr"])
     own = ("lr", "fused", "foreach", "capturable")
     groups = [
@@ -76,7 +76,7 @@ class Schedule:
     patience: int = 9
     lowest: float = 0.0
     warmup_epochs: int = 0
-    # What a checkpoint carries:
+    # Saved in checkpoints:
     drops: int = 0
     best: float = -math.inf
     waited: int = 0
@@ -98,7 +98,7 @@ class Schedule:
         return self.base
 
     def observe(self, mrr: float) -> None:
-        """Takes in a validation; `patience` of them without a better one lower a plateau's rate."""
+        """Records a validation; `patience` of them without improvement lower a plateau's rate."""
         if mrr > self.best:
             self.best, self.waited = mrr, 0
             return

@@ -1,4 +1,4 @@
-"""Out of memory, recognised in whatever torch, Python or a library raises when there is none left."""
+"""Recognises out-of-memory errors of torch, Python and libraries."""
 
 from __future__ import annotations
 
@@ -24,60 +24,60 @@ _SIGNS = (
     "could not create a memory object",
     "ALLOC_FAILED",
     "std::bad_alloc",
-    "Cannot allocate memory",  # a library that cannot be mapped, a process that cannot be forked
+    "Cannot allocate memory",  # mapping a library or forking a process failed
     "failed to map segment",
 )
-_ONLY_UNDER_A_LIMIT = ("can't start new thread",)  # whose stack has no room; else too many threads
+_ONLY_UNDER_A_LIMIT = ("can't start new thread",)  # no memory for its stack; else too many threads
 _HOST = "host memory ran out"
-_ASKED = re.compile(r"tried to allocate (\d+) bytes")
+_REQUESTED = re.compile(r"tried to allocate (\d+) bytes")
 _MIB = 1 << 20
-_NEXT_TO_NOTHING = 32 * _MIB  # a library that loads asks for its memory in pieces of this order
+_MARGIN = 32 * _MIB  # loading libraries allocate about this much at a time
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this error, or one that it came from, is a lack of memory."""
+    """Whether this error, or one in its chain of causes, is out of memory."""
     return _lack(error) is not None
 
 
 def limit_memory(mib: int) -> None:
-    """From here on allocations beyond it fail; MemoryError where this process has already taken more."""
+    """Sets a limit beyond which allocations fail; MemoryError where this process already uses more."""
     most = resource.getrlimit(resource.RLIMIT_DATA)[1]
     wanted = mib * _MIB
     limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-    # Only the soft one: who ran out lifts it, or could not even say so.
+    # Only the soft limit: a process out of memory lifts it in order to report.
     resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
     if (_in_use() or 0) > limit:
         raise MemoryError
 
 
 def is_at_its_limit() -> bool:
-    """Whether next to nothing is left of what this process may take. An extension module whose allocation
-    failed while it loads often says something else: SystemError, a RuntimeError of its own, anything."""
+    """Whether this process is close to its memory limit. An extension module whose allocation failed during import
+    may raise other errors: SystemError, RuntimeError or its own."""
     limit, used = _limit(), _in_use()
-    return limit is not None and used is not None and limit - used < _NEXT_TO_NOTHING
+    return limit is not None and used is not None and limit - used < _MARGIN
 
 
 def describe(error: BaseException) -> str:
-    """What was asked for, and what there was: for a GPU in its driver's words, for the host in metrics."""
+    """Message with the requested memory and the memory in use: torch's message for a GPU, MiB for the host."""
     limit = make_room()
     text = str(_lack(error) or error).strip().split("\n")[0]
     if (
         "CUDA" in text or "HIP" in text or text.startswith(_HOST)
-    ):  # the last by a process that ran out for this one
+    ):  # the last from another process that ran out for this one
         return text[:300]
-    asked = _ASKED.search(text)
-    parts = [f"{int(asked[1]) / _MIB:,.0f} MiB more were asked for"] if asked else []
+    requested = _REQUESTED.search(text)
+    details = [f"{int(requested[1]) / _MIB:,.0f} MiB more were requested"] if requested else []
     used = _in_use()
     if used is not None:
-        parts.append(f"{used / _MIB:,.0f} MiB were in use")
+        details.append(f"{used / _MIB:,.0f} MiB were in use")
     if limit is not None:
-        parts.append(f"the limit is {limit / _MIB:,.0f} MiB")
-    return f"{_HOST}: {', '.join(parts) or type(error).__name__}"
+        details.append(f"the limit is {limit / _MIB:,.0f} MiB")
+    return f"{_HOST}: {', '.join(details) or type(error).__name__}"
 
 
 def make_room() -> int | None:
-    """Lifts the limit that was run into as far as the system lets, and returns it: what failed has failed,
-    and to say so takes a little memory."""
+    """Raises the soft limit as far as the system allows and returns the old one: reporting the error needs
+    some memory."""
     limit = _limit()
     for which in (resource.RLIMIT_DATA, resource.RLIMIT_AS):
         most = resource.getrlimit(which)[1]
@@ -113,26 +113,26 @@ def _limit() -> int | None:
 
 
 def host_memory_mib() -> float | None:
-    """That this process holds now."""
+    """Resident bytes of this process."""
     held = _status("VmRSS")
     return None if held is None else held / _MIB
 
 
 def host_peak_mib() -> float | None:
-    """The most that this process has held since its program began, children not counted."""
+    """Peak resident bytes of this process, without children."""
     held = _status("VmHWM")
     return None if held is None else held / _MIB
 
 
 def _in_use() -> int | None:
-    """Of what counts against a limit of data."""
+    """Bytes that count against RLIMIT_DATA."""
     return _status("VmData")
 
 
 def _status(name: str) -> int | None:
-    """In bytes; None where the system does not say."""
+    """A line of /proc/self/status in bytes; None where it is missing."""
     try:
-        found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+        match = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) << 10 if found else None
+    return int(match[1]) << 10 if match else None

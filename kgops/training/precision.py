@@ -1,4 +1,4 @@
-"""Number formats of the large products: what was asked for, and what this device can honour."""
+"""Option precision: requested and applied number formats of the large products on a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16,
 
 @dataclass(frozen=True)
 class Precision:
-    """Weights, optimizer and sums over entities stay float32 under every one of these."""
+    """Requested and applied precision; weights, optimizer and sums over entities are float32 under each."""
 
     requested: str
     applied: str
@@ -30,15 +30,15 @@ class Precision:
 
     @property
     def scaled(self) -> bool:
-        """Whether gradients need scaling on their way through: fp16 alone has too small a range."""
+        """Whether gradients need scaling: only fp16 has too small a range."""
         return self.applied == "fp16"
 
     def apply(self) -> None:
-        """Sets what torch keeps globally; call once, before the first product."""
+        """Applies torch's global settings; call once, before the first product."""
         torch.set_float32_matmul_precision("high" if self.applied == "tf32" else "highest")
         backends: Any = torch.backends
         backends.cudnn.allow_tf32 = self.applied == "tf32"
-        # Otherwise a long fp16 sum may be cut into pieces that are rounded to fp16 in between.
+        # Otherwise partial results of a long fp16 sum may be rounded to fp16.
         backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
@@ -49,7 +49,7 @@ def resolve_precision(requested: str, device: torch.device | str) -> Precision:
 
 
 def place_of(device: torch.device | str) -> Place:
-    """The device as far as options depend on it."""
+    """Properties of the device that options depend on."""
     device = torch.device(device)
     if device.type == "cuda":
         return Place(torch.cuda.get_device_capability(device))

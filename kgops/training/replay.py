@@ -1,4 +1,4 @@
-"""Whole training steps as one launch: a CUDA graph, captured once and replayed for every full batch."""
+"""CUDA graphs of whole training steps: captured once and replayed for every full batch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from kgops.training.step import TrainStep
 
 __all__ = ["ReplayedStep", "StaticBatch"]
 
-# Eager steps first: they allocate the optimizer's moments and let libraries set themselves up.
+# Eager steps before the capture: they allocate the optimizer's moments and initialise libraries.
 _WARM_UP = 3
 
 
 class StaticBatch:
-    """A batch that always lies in the same memory. Positives past the last point past the entities, where
-    a loss leaves them out."""
+    """A batch at fixed addresses. Unused positives have an entity past the last one, which losses ignore."""
 
     def __init__(self, size: int, room: int, num_entities: int, device: torch.device) -> None:
         def empty(length: int) -> torch.Tensor:
@@ -30,19 +29,19 @@ class StaticBatch:
         self.batch = Batch(empty(size), empty(size), Positives(empty(room), empty(room)))
 
     def fill(self, batch: Batch) -> None:
-        count, own = len(batch.positives), self.batch
-        own.heads.copy_(batch.heads)
-        own.relations.copy_(batch.relations)
-        own.positives.rows[:count].copy_(batch.positives.rows)
-        own.positives.rows[count:].zero_()
-        own.positives.entities[:count].copy_(batch.positives.entities)
-        own.positives.entities[count:].fill_(self._nowhere)
+        count, static = len(batch.positives), self.batch
+        static.heads.copy_(batch.heads)
+        static.relations.copy_(batch.relations)
+        static.positives.rows[:count].copy_(batch.positives.rows)
+        static.positives.rows[count:].zero_()
+        static.positives.entities[:count].copy_(batch.positives.entities)
+        static.positives.entities[count:].fill_(self._nowhere)
 
 
 class ReplayedStep:
-    """Takes the place of a `TrainStep`: batches of `size` are replayed, others run as they are.
+    """Replaces a `TrainStep`: batches of `size` are replayed, others run eagerly.
 
-    If a step cannot be captured all of them run as they are, and `failure` says why.
+    If a step cannot be captured, all run eagerly, and `failure` has the reason.
     """
 
     def __init__(self, step: TrainStep, size: int) -> None:
@@ -51,7 +50,7 @@ class ReplayedStep:
         self._to_warm = _WARM_UP
         self._static: StaticBatch | None = None
         self._graphs: dict[bool, tuple[torch.cuda.CUDAGraph, torch.Tensor | None]] = {}
-        self._pool: Any = None  # what torch calls a memory pool has had more than one type
+        self._pool: Any = None  # torch has changed the type of memory pools
         self._held: list[torch.Tensor] = []
 
     @property
@@ -77,12 +76,12 @@ class ReplayedStep:
             return self.step(batch, want_value)
         graph, value = self._graphs[want_value]
         graph.replay()
-        return None if value is None else value.clone()  # the next replay writes over it
+        return None if value is None else value.clone()  # the next replay overwrites it
 
     def _room_for(self, batch: Batch) -> StaticBatch:
         needed = len(batch.positives)
         if self._static is None or self._static.room < needed:
-            # Half as much again: how many positives a batch has varies, and a new capture costs time.
+            # 50 % reserve: the number of positives varies, and a new capture takes time.
             room = needed if needed == self.size else 3 * needed // 2
             self._graphs.clear()
             model = self.step.model
@@ -94,14 +93,14 @@ class ReplayedStep:
         graph = torch.cuda.CUDAGraph()
         with _capturable(self.step.optimizer), torch.cuda.graph(graph, pool=self._pool):
             value = self.step(batch, want_value)
-        # A larger batch later makes the step take new scratch memory; the graph goes on using this.
+        # A larger batch makes the step allocate new scratch memory; the graph still uses this one.
         self._held += self.step.buffers.tensors()
         return graph, value
 
 
 @contextmanager
 def _capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Adam insists on being told; told for good, it would warn at every step that is not captured."""
+    """Adam needs capturable=True during capture; outside, it would warn at every step."""
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True

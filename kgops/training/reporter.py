@@ -1,4 +1,4 @@
-"""What training says of itself while it runs, to whoever listens."""
+"""Interface for progress, metrics, notes and options that training reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Report(Protocol):
 
 
 class Progress:
-    """Passes on at most one progress report in `every_s`, and the last; the rate is since the start."""
+    """Limits progress reports to one per `every_s` and the last; the rate is since the start."""
 
     def __init__(
         self,

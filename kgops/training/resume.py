@@ -1,4 +1,4 @@
-"""Where a training stands, and whether a checkpoint is of this training at all."""
+"""Training state in a checkpoint, and the check that a checkpoint belongs to this training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kgops.training.settings import TrainSettings
 
 __all__ = ["MAY_DIFFER", "TrainState", "refuse_foreign"]
 
-# What the OOM fallbacks changes, how long to go on, and how often to look: everything else makes another training.
+# Settings that OOM fallbacks change, and how long to train and how often to validate: any other change is refused.
 MAY_DIFFER = frozenset(
     {
         *("batch_size", "precision", "entity_chunk", "gradient_checkpointing", "compile", "cuda_graphs"),
@@ -24,10 +24,10 @@ MAY_DIFFER = frozenset(
 
 @dataclass
 class TrainState:
-    """All of it goes into a checkpoint, so all of it is numbers, lists and dicts."""
+    """Saved in every checkpoint, so it holds only numbers, lists and dicts."""
 
     epoch: int = 0  # completed
-    batch: int = 0  # done of the next one
+    batch: int = 0  # done in the next epoch
     owed: bool = False  # the validation and checkpoints that follow a completed epoch
     loss_sum: float = 0.0
     losses: int = 0
@@ -40,21 +40,25 @@ class TrainState:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-def refuse_foreign(found: Checkpoint, graph: Graph, model: ConvE, settings: TrainSettings) -> None:
-    """More epochs, smaller batches or another precision are fine: a run that was out of memory comes
-    back with less. Another graph, model or data order is not."""
-    theirs = found.settings
-    ours = settings.to_dict()
+def refuse_foreign(checkpoint: Checkpoint, graph: Graph, model: ConvE, settings: TrainSettings) -> None:
+    """Raises if the checkpoint has another graph, model or data order. More epochs, smaller batches or another
+    precision are allowed, since OOM fallbacks change them."""
+    saved = checkpoint.settings
+    current = settings.to_dict()
     same = {
-        "entities": found.entities_digest == graph.entities.digest,
-        "relations": found.relations_digest == graph.relations.digest,
-        "model": dict(found.config) == model.config.to_dict(),
-        **{name: theirs.get(name, ours[name]) == ours[name] for name in ours if name not in MAY_DIFFER},
+        "entities": checkpoint.entities_digest == graph.entities.digest,
+        "relations": checkpoint.relations_digest == graph.relations.digest,
+        "model": dict(checkpoint.config) == model.config.to_dict(),
+        **{
+            name: saved.get(name, current[name]) == current[name]
+            for name in current
+            if name not in MAY_DIFFER
+        },
     }
     differs = [name for name, agrees in same.items() if not agrees]
     if differs:
         raise BadInput(
-            f"the checkpoint of epoch {found.epoch} is of another training: "
+            f"the checkpoint of epoch {checkpoint.epoch} belongs to another training: "
             f"its {', '.join(differs)} {'differs' if len(differs) == 1 else 'differ'}.",
-            hint="resume with the settings and files it was started with, or start anew.",
+            hint="resume with the original settings and files, or start a new run.",
         )

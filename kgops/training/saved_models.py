@@ -1,4 +1,4 @@
-"""What a training leaves on disk: its models, the checkpoints for TracIn, and the point to resume from."""
+"""Files that training writes: best and final model, checkpoints for TracIn, resume checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Keeper"]
 
 @dataclass
 class Keeper:
-    """Writes what there is to write of a training; of several processes the first alone does."""
+    """Writes the files of a training; of several ranks only rank 0 does."""
 
     model: ConvE
     graph: Graph
@@ -43,11 +43,11 @@ class Keeper:
 
     @property
     def is_due(self) -> bool:
-        """Whether the last point to resume from is as old as a lost worker may cost."""
+        """Whether the last resume checkpoint is older than the interval."""
         return self._writes and time.monotonic() - self.saved_at >= self.settings.resume_every_s
 
     def sweep(self, resume: bool) -> None:
-        """Removes what an earlier writer left half written, and unless `resume`, what nobody may go on from."""
+        """Removes incomplete files of an earlier writer, and, unless `resume`, its resume checkpoints."""
         if not self._writes:
             return
         checkpoints.sweep(self.checkpoints)
@@ -55,10 +55,10 @@ class Keeper:
         if resume:
             return
         if checkpoints.forget_resumable(self.checkpoints):
-            self.report.note("removed the points to resume from of an earlier training in this folder.")
+            self.report.note("removed resume checkpoints of an earlier training in this folder.")
         kept = checkpoints.kept_checkpoints(self.checkpoints)
         if kept:
-            self.report.note(f"{len(kept)} kept checkpoints of an earlier training stay in this folder.")
+            self.report.note(f"{len(kept)} TracIn checkpoints of an earlier training stay in this folder.")
 
     def keep(self, name: str, kind: str, state: TrainState) -> None:
         if self._writes:
@@ -67,7 +67,7 @@ class Keeper:
             self.report.artifact(path, kind)
 
     def keep_epoch(self, state: TrainState) -> None:
-        """For TracIn."""
+        """Writes a checkpoint for TracIn."""
         if self._writes:
             path = checkpoints.write_kept(self.checkpoints, self._checkpoint(state))
             self.report.artifact(path, "checkpoint")

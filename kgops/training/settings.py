@@ -1,4 +1,4 @@
-"""The settings of a training, checked all at once."""
+"""Settings of a training, validated together."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["TrainSettings"]
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How to train. 0 means never for `validate_every` (epochs), `patience` (validations) and
-    `checkpoint_every` (epochs kept for TracIn); `entity_chunk` None lets the device decide."""
+    """Training settings. 0 means never for `validate_every` (epochs), `patience` (validations) and
+    `checkpoint_every` (epochs kept for TracIn); `entity_chunk` None depends on the device."""
 
     epochs: int = 100
     batch_size: int = 256
@@ -73,7 +73,7 @@ class TrainSettings:
 
     @property
     def one_positive(self) -> bool:
-        """Whether every triple is a query of its own (1vsAll)."""
+        """Whether every triple is a separate query (1vsAll)."""
         return self.loss.startswith("1vsall")
 
     def build_loss(self, dtype: torch.dtype, chunk: int) -> EntityLoss:
@@ -82,8 +82,8 @@ class TrainSettings:
         )
 
     def chunk_for(self, device: torch.device, processes: int = 1) -> int:
-        """Entities scored at once, where so many processes share a batch: a chunk of scores near the cache on a
-        CPU, 64 MiB of them on a GPU."""
+        """Entities scored at once, with the batch spread over ranks: a chunk of scores about as large as the cache of
+        a CPU, or 64 MiB on a GPU."""
         if self.entity_chunk is not None:
             return self.entity_chunk
         scores = 1 << 24 if device.type == "cuda" else 1 << 19

@@ -1,4 +1,4 @@
-"""Batch norm over a batch whose rows lie in several processes: the statistics, and their gradient, are of all rows."""
+"""Synchronised batch norm: statistics and gradients over the rows of all ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["shared_norm"]
 
 
 def shared_norm(whole: WholeBatch, module: nn.BatchNorm1d | nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
-    """What `module` would give for these rows among all others, in training; its running statistics follow."""
+    """Training-mode output of `module` for this rank's rows, with statistics over all ranks."""
     count = whole.count(len(x)) * (x.numel() // (len(x) * x.shape[1]))
     sums = whole.total(torch.stack([x.detach().sum(_others(x), dtype=torch.float64), _squares(x)]))
     mean = sums[0] / count
@@ -45,7 +45,7 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-        """The parameters' gradients are of these rows alone: whoever sums gradients adds the others'."""
+        """Parameter gradients are of this rank's rows only; they are summed with all other gradients."""
         centred, gain, inverse = ctx.saved_tensors
         shape, others = _per_channel(grad), _others(grad)
         own = torch.stack([grad.sum(others), (grad * centred).sum(others)])
@@ -70,7 +70,7 @@ def _squares(x: torch.Tensor) -> torch.Tensor:
 
 
 def _others(x: torch.Tensor) -> list[int]:
-    """All dimensions but that of the channels."""
+    """All dimensions except the channels."""
     return [dim for dim in range(x.dim()) if dim != 1]
 
 

@@ -1,4 +1,4 @@
-"""One training step of ConvE: gradients written in place, nothing of batch x entities stored."""
+"""Training step of ConvE: gradients in place, no batch x entities tensor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers, FusedEncoder, grad_of
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
-from kgops.training.data_parallel import Alone
+from kgops.training.data_parallel import SingleProcess
 from kgops.training.losses import EntityLoss, ScoreKernels
 
 __all__ = ["TrainStep"]
@@ -23,8 +23,8 @@ class TrainStep:
 
     Gradients live in the parameters' `.grad`, allocated once and overwritten by every step. With
     fp16 products, a step whose gradients overflowed changes no weight and is counted in `overflows`.
-    With a `compiler`, batches of `compiled_size` run its kernels; others are too rare to compile for.
-    In a `group` of processes a step is that of the whole batch, of which each has a part.
+    With a `compiler`, batches of `compiled_size` run compiled kernels; others are too rare to compile for.
+    In a `group` a step covers the whole batch, and each rank has some of its rows.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ class TrainStep:
         rows_at_once: int = 256,
         compiler: Compiler | None = None,
         compiled_size: int = 0,
-        group: Alone | None = None,
+        group: SingleProcess | None = None,
     ) -> None:
         self.model, self.loss, self.optimizer = model, loss, optimizer
-        self.group = group or Alone()
+        self.group = group or SingleProcess()
         self.compiler, self.compiled_size = compiler, compiled_size
         device = model.entities.device
-        # What is many small operations is slow on a GPU alone; a compiler for CPUs takes 10 s for each.
-        small = compiler if compiler is not None and device.type == "cuda" else _as_it_is
+        # Many small operations are slow only on a GPU; on a CPU compiling takes 10 s for each.
+        small = compiler if compiler is not None and device.type == "cuda" else _eager
         front, finish = model.normed_image, model.finish
-        if self.group.of > 1:
+        if self.group.world_size > 1:
             front, finish = partial(front, whole=self.group), partial(finish, whole=self.group)
         self._front, self._finish = small(front), small(finish)
-        self._kernels = ScoreKernels.of(compiler or _as_it_is)
+        self._kernels = ScoreKernels.of(compiler or _eager)
         self.buffers = Buffers(device)
         self.encoder = FusedEncoder(
             model,
@@ -64,17 +64,17 @@ class TrainStep:
         for parameter in model.parameters():
             grad_of(parameter)
         norms = (model.input_norm, model.output_norm)
-        # Autograd adds to these instead of overwriting them.
+        # Autograd adds to these gradients, so they are zeroed.
         self._summed = [grad_of(p) for norm in norms if norm is not None for p in norm.parameters()]
-        # The encoder finds the other layers' for the whole batch.
-        here = (model.entities, model.biases, model.relations, model.project.weight, model.project.bias)
-        self._of_rows_here = [*(grad_of(p) for p in here), *self._summed]
+        # The encoder computes the other layers' gradients for the whole batch.
+        local = (model.entities, model.biases, model.relations, model.project.weight, model.project.bias)
+        self._rank_local = [*(grad_of(p) for p in local), *self._summed]
 
     def __call__(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
         """Updates the weights; the mean loss (a tensor on the device) if `want_value`."""
         value = self.gradients(batch, want_value)
         if self.loss.dtype == torch.float16:
-            # torch's fused optimizers look here; no answer has to come back from the device.
+            # torch's fused optimizers read this attribute on the device, without a synchronisation.
             infinite = self._infinite()
             self._overflows += infinite.long()
             self.optimizer.found_inf = infinite  # type: ignore[attr-defined]
@@ -90,20 +90,20 @@ class TrainStep:
         self._overflows.fill_(count)
 
     def rehearse(self, batch: Batch) -> None:
-        """Compiles what this batch needs. Weights, norms and random numbers stay as they are."""
+        """Compiles the functions for this batch. Weights, norms and random states do not change."""
         assert self.compiler is not None
         kept = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         device = self.model.entities.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             try:
                 self.gradients(batch)
-            except Exception as error:  # a backward pass is compiled where no function of ours stands
+            except Exception as error:  # autograd compiles backward passes outside kgops' functions
                 self.compiler.gave_up(error)
         for buffer, before in kept:
             buffer.copy_(before)
 
     def gradients(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
-        """Leaves this batch's gradients in every parameter's `.grad`."""
+        """Writes this batch's gradients to every parameter's `.grad`."""
         model, group = self.model, self.group
         group.begin(batch)
         if self.compiler is not None:
@@ -131,28 +131,28 @@ class TrainStep:
         assert projected.grad is not None
         torch.autograd.backward(image, self.encoder.backward(projected.grad))
         assert head_rows.grad is not None and relation_rows.grad is not None
-        # The loss has just overwritten the entities' gradients: as heads they add to them.
+        # The loss has overwritten the entities' gradients; their gradients as heads are added.
         _add_rows(grad_of(model.entities), batch.heads, head_rows.grad)
         _add_rows(grad_of(model.relations).zero_(), batch.relations, relation_rows.grad)
-        group.sum_gradients(self._of_rows_here, model)
+        group.sum_gradients(self._rank_local, model)
         return None if result.value is None else group.mean(result.value)
 
     def _infinite(self) -> torch.Tensor:
-        """1 if a gradient is no number any more, else 0."""
-        # The encoder's gradients alone pass through fp16, and each of them reaches one of these.
+        """1 if a gradient is NaN or infinite, else 0."""
+        # Only the encoder's gradients pass through fp16, and each overflow reaches one of these.
         model = self.model
         sums = [grad_of(p).sum() for p in (model.relations, model.conv.weight, model.project.weight)]
         return torch.stack(sums).isfinite().all().logical_not().float()
 
 
-def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
 def _add_rows(total: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None:
-    """total[index] += rows, an index as often as it comes, in the same order every time."""
+    """total[index] += rows, with repeated indices, in a deterministic order."""
     if total.is_cuda:
-        # There index_add_ adds in whatever order the threads arrive; this one sorts first.
+        # On a GPU index_add_ adds in the order of threads; index_put_ sorts first.
         total.index_put_((index,), rows, accumulate=True)
     else:
         total.index_add_(0, index, rows)

@@ -1,7 +1,7 @@
-"""How many threads a step on the CPU is worth: its size decides, never a clock.
+"""Number of CPU threads for a step, chosen by its size, not by timing.
 
-A measured choice would differ from attempt to attempt, and with the number of threads the last bits of
-every sum: a resumed run would no longer have the weights of one never stopped.
+A measured choice would differ between attempts, and the number of threads changes the last bits of every sum:
+a resumed run would no longer have the weights of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from kgops.models.conve import ConvEConfig
 
 __all__ = ["step_gflop", "threads_for"]
 
-# Below this a thread has less to do than to wait for the others.
+# Below this a thread waits longer than it computes.
 GFLOP_A_THREAD = 0.5
 
 
 def step_gflop(config: ConvEConfig, batch_size: int) -> float:
-    """Multiplications and additions of a step's products, forward and twice backward."""
+    """Gflop of a step's products: once forward, twice backward."""
     kernel = config.channels * config.kernel_height * config.kernel_width
     a_query = config.features * (kernel + config.embedding_dim) + config.num_entities * config.embedding_dim
     return 6 * batch_size * a_query / 1e9

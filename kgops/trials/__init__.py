@@ -1,1 +1,1 @@
-"""Trials: the programs that the paired comparisons of claims run. Each is a process of its own."""
+"""Benchmark programs for the paired comparisons of claims; each runs as a separate process."""

@@ -1,9 +1,9 @@
-"""Small checks of single claims on the CPU: differences of two losses, number formats, shares of time.
+"""Checks of single claims on the CPU: differences of two losses, number formats, shares of time.
 
     python -m kgops.trials.checks [--quick]
 
-Prints JSON: a value for each claim, by the claim's name in `claim_register/`. What compares speeds takes turns
-and counts the CPU time of one thread.
+Prints JSON: a value for each claim, by the claim's name in `claim_register/`. Speed comparisons alternate and
+count the CPU time of one thread.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from kgops.jobs.numbers import median, quartiles
 from kgops.jobs.regression_config import RegressionConfig
 from kgops.regression.network import RegressionModel
 from kgops.tracin.agreement import compare
-from kgops.tracin.blocks import Engine, Point, Settings
+from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.loss import TARGET
 from kgops.trials import peers
 from kgops.trials.entry import run
 from kgops.trials.live_bytes import peak_live_bytes
-from kgops.trials.tracin import Loop, Setting, in_double, near_by, trained
+from kgops.trials.tracin import Loop, Setting, in_double, local_graph, trained
 from kgops.trials.tracin_variants import one_by_one, vectorised
 
 __all__ = ["main"]
 
-SHAPES, ENTITIES, DIM = 60, 800, 32
+SIZES, ENTITIES, DIM = 60, 800, 32
 ROUNDS = 5
-TRAINS = 10_000  # of a test triple, as the analysis assumes
+TRAIN_TRIPLES = 10_000  # for each test triple, as the analysis assumes
 PROJECTED = 64
 Metric = dict[str, Any]
 
 
 def metric(name: str, subject: str, values: list[float], unit: str = "", *, largest: bool = False) -> Metric:
-    """The median with quartiles, or of bounds the `largest`."""
+    """The median with quartiles, or the maximum where `largest` is set."""
     low, high = quartiles(values) if len(values) > 1 and not largest else (None, None)
     value = max(values) if largest else median(values)
-    told = subject.format(value=value)
+    text = subject.format(value=value)
     return {
         "name": name,
-        "subject": told,
+        "subject": text,
         "value": value,
         "low": low,
         "high": high,
@@ -60,7 +60,7 @@ def metric(name: str, subject: str, values: list[float], unit: str = "", *, larg
 
 
 def efficient(scores: torch.Tensor, true: torch.Tensor, smoothing: float) -> torch.Tensor:
-    """Without labels, by the formula of the guide: of the true answers and of all scores."""
+    """Binary cross-entropy without labels, from the true scores and the sum of all scores, as in the group's guide."""
     s, entities = smoothing, scores.shape[1]
     own = scores.gather(1, true[:, None]).sum()
     return (F.softplus(scores).sum() - (1 - s) * own - s / entities * scores.sum()) / scores.numel()
@@ -75,7 +75,7 @@ def dense(scores: torch.Tensor, true: torch.Tensor, smoothing: float) -> torch.T
 def losses() -> Iterator[Metric]:
     draw = torch.Generator().manual_seed(0)
     absolute, relative, values, equal, smoothed = [], [], [], [], []
-    for i in range(SHAPES):
+    for i in range(SIZES):
         batch, entities = (int(torch.randint(2, most, (1,), generator=draw)) for most in (256, 3000))
         scores = (1 + i % 8) * torch.randn(batch, entities, generator=draw)
         true = torch.randint(entities, (batch,), generator=draw)
@@ -88,19 +88,19 @@ def losses() -> Iterator[Metric]:
         s = 0.05 * (1 + i % 6)
         c, d = (float(loss(scores.double(), true, s)) for loss in (efficient, dense))
         smoothed.append(abs(c - d))
-    told = f"over {SHAPES} random shapes"
+    text = f"over {SIZES} random shapes"
     worst, value = max(zip(absolute, values, strict=True))
     yield metric(
-        "loss.abs", f"the largest difference is {worst:.1e}, of a loss of {value:.2f}, {told}", [worst]
+        "loss.abs", f"the largest difference is {worst:.1e}, of a loss of {value:.2f}, {text}", [worst]
     )
     yield metric(
-        "loss.rel", f"the largest difference to float64 is {{value:.1e}}, {told}", relative, largest=True
+        "loss.rel", f"the largest difference to float64 is {{value:.1e}}, {text}", relative, largest=True
     )
     share = sum(equal) / len(equal)
-    yield metric("loss.identical", f"bit for bit equal in {share:.0%}, {told}", [share])
+    yield metric("loss.identical", f"bit for bit equal in {share:.0%}, {text}", [share])
     yield metric(
         "loss.smoothing",
-        f"with smoothing 0.05-0.3 the largest difference in float64 is {{value:.1e}}, {told}",
+        f"with smoothing 0.05-0.3 the largest difference in float64 is {{value:.1e}}, {text}",
         smoothed,
         largest=True,
     )
@@ -117,7 +117,7 @@ def _loss_bytes(entities: int) -> int:
 
 
 class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The number formats of matrix products and convolutions."""
+    """Records the dtypes of matrix products and convolutions."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -133,32 +133,32 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _setting(triples: int) -> tuple[Setting, torch.Tensor]:
-    """Some training triples with a test triple, and the exact scores."""
-    graph = near_by(ENTITIES)
+    """A test triple with some training triples, and their exact scores."""
+    graph = local_graph(ENTITIES)
     model = trained(graph, DIM, 20)
     rows = graph.train[: triples + 1]
-    exact = Setting(graph, in_double(model), rows[0], rows[1:]).ours()
+    exact = Setting(graph, in_double(model), rows[0], rows[1:]).kgops_scores()
     return Setting(graph, model, rows[0], rows[1:]), exact
 
 
 def fp16(setting: Setting, exact: torch.Tensor) -> Iterator[Metric]:
-    """Their loop under autocast to FP16, which torch also has on a CPU: slower there, with the same rounding."""
+    """The group's loop under FP16 autocast on the CPU: slower than on a GPU, with the same rounding."""
     loop = Loop(setting, autocast=lambda: torch.autocast("cpu", torch.float16))
-    found = compare(exact[None], loop.scores(loop.rows)[None])
-    told = f"the largest error is {found.largest_error:.2%} of the largest score, ranks {found.spearman:.3f}"
-    told += f", over {len(loop.rows)} triples; FP16 on the CPU"
-    yield metric("tracin.fp16.scores", told, [found.largest_error])
+    agreement = compare(exact[None], loop.scores(loop.rows)[None])
+    text = f"the largest error is {agreement.largest_error:.2%} of the largest score, ranks {agreement.spearman:.3f}"
+    text += f", over {len(loop.rows)} triples; FP16 on the CPU"
+    yield metric("tracin.fp16.scores", text, [agreement.largest_error])
     with peers.matrix_product(), loop.autocast():
         score = loop.model.score_hrt(loop.rows[:1])[0, 0]
     with _Products() as products:
         torch.autograd.grad(F.softplus(-score.float()), loop.parameters, allow_unused=True)
     full = [dtype == torch.float32 for dtype in products.dtypes]
-    told = f"{sum(full)} of {len(full)} products of the backward pass are FP32; FP16 on the CPU"
-    yield metric("tracin.fp16.gradients", told, [sum(full) / len(full)])
+    text = f"{sum(full)} of {len(full)} products of the backward pass are FP32; FP16 on the CPU"
+    yield metric("tracin.fp16.gradients", text, [sum(full) / len(full)])
 
 
 def shares(setting: Setting) -> Iterator[Metric]:
-    """Where the time of their loop goes, from what one gradient and one product take here."""
+    """Shares of time in the group's loop, from the measured time of one gradient and one dot product."""
     loop = Loop(setting)
     loop.scores(loop.rows[:4])
     own = [loop.gradient(row) for row in loop.rows[:8]]
@@ -169,10 +169,11 @@ def shares(setting: Setting) -> Iterator[Metric]:
             seconds(lambda: [float(sum((a * b).sum() for a, b in zip(g, own[0], strict=True))) for g in own])
         )
     one, product = median(gradient), median(dot) / len(own)
-    whole = TRAINS * (one + product) + one
-    told = f"of {TRAINS:,} training triples, at {one * 1e3:.3g} ms a gradient and {product * 1e3:.3g} ms a product"
-    for name, part in (("train", TRAINS * one), ("test", one), ("dot", TRAINS * product)):
-        yield metric(f"analysis.breakdown.{name}.share", f"{part / whole:.3%}, {told}", [part / whole])
+    whole = TRAIN_TRIPLES * (one + product) + one
+    text = f"of {TRAIN_TRIPLES:,} training triples, "
+    text += f"at {one * 1e3:.3g} ms a gradient and {product * 1e3:.3g} ms a product"
+    for name, part in (("train", TRAIN_TRIPLES * one), ("test", one), ("dot", TRAIN_TRIPLES * product)):
+        yield metric(f"analysis.breakdown.{name}.share", f"{part / whole:.3%}, {text}", [part / whole])
 
 
 def speeds(setting: Setting) -> Iterator[Metric]:
@@ -181,31 +182,31 @@ def speeds(setting: Setting) -> Iterator[Metric]:
     def by(batch: int) -> Callable[[], object]:
         return lambda: [loop.scores(part) for part in torch.split(loop.rows[:64], batch)]
 
-    told = "batches of 64 in place of 4: {value:.2f} times as fast, one backward pass a triple"
-    yield metric("analysis.batch.speed", told, ratios(by(4), by(64)), "×")
+    text = "batches of 64 in place of 4: {value:.2f} times as fast, one backward pass a triple"
+    yield metric("analysis.batch.speed", text, ratios(by(4), by(64)), "×")
     model, test, rows = setting.model, setting.test[None], setting.trains[:64]
     singly = one_by_one(list(model.parameters()), lambda row: model(row[:1], row[1:2])[0], TARGET, test)
     together = vectorised(model, TARGET, test)
-    told = "kgops' ConvE, vectorised by vmap: {value:.2f} times as fast as one by one"
+    text = "kgops' ConvE, vectorised by vmap: {value:.2f} times as fast as one by one"
     yield metric(
-        "analysis.custommodel.speed", told, ratios(lambda: singly(rows), lambda: together(rows)), "×"
+        "analysis.custommodel.speed", text, ratios(lambda: singly(rows), lambda: together(rows)), "×"
     )
     yield projection(setting)
 
 
 def projection(setting: Setting) -> Metric:
-    """kgops' own random projection beside kgops' exact scores, of many test triples."""
+    """kgops' random projection compared with its exact scores, for 256 test triples."""
     train = setting.graph.train
     tests, rows = train[:256], train[256:768]
 
     def scores(dim: int | None) -> torch.Tensor:
-        engine = Engine(Point(setting.model, 1.0), TARGET, Settings(projection_dim=dim))
+        engine = Engine(TracinCheckpoint(setting.model, 1.0), TARGET, Settings(projection_dim=dim))
         return engine.scores(engine.keep(tests), rows)
 
-    found = compare(scores(None), scores(PROJECTED))
-    told = f"kgops' projection to {PROJECTED}: {{value:.2f}} times as fast as its exact scores"
-    told += f", ranks {found.spearman:.3f}, top 10 {found.top.get(10, float('nan')):.0%}"
-    return metric("analysis.approx.speed", told, ratios(lambda: scores(None), lambda: scores(PROJECTED)), "×")
+    agreement = compare(scores(None), scores(PROJECTED))
+    text = f"kgops' projection to {PROJECTED}: {{value:.2f}} times as fast as its exact scores"
+    text += f", ranks {agreement.spearman:.3f}, top 10 {agreement.top.get(10, float('nan')):.0%}"
+    return metric("analysis.approx.speed", text, ratios(lambda: scores(None), lambda: scores(PROJECTED)), "×")
 
 
 def compiling(setting: Setting) -> Iterator[Metric]:
@@ -213,8 +214,8 @@ def compiling(setting: Setting) -> Iterator[Metric]:
     loop.model.interaction.hr2d = torch.compile(loop.model.interaction.hr2d)
     first = wall(lambda: loop.gradient(loop.rows[0]))
     later = median([wall(lambda: loop.gradient(loop.rows[0])) for _ in range(ROUNDS)])
-    told = f"the first gradient takes {first:.1f} s, a later one {later * 1e3:.3g} ms"
-    yield metric("analysis.compile.first", told, [first / later], "×")
+    text = f"the first gradient takes {first:.1f} s, a later one {later * 1e3:.3g} ms"
+    yield metric("analysis.compile.first", text, [first / later], "×")
 
 
 # --- the regression network ---
@@ -243,16 +244,14 @@ def regression() -> Iterator[Metric]:
         "gradients differ by up to {value:.1e} of the largest: rounding",
         [off / largest],
     )
-    told = (
-        f"{on_disk} bytes written; the first convolution ran {ran} times for 3 frames: it is computed again"
-    )
-    yield metric("regress.checkpoint.disk", told, [float(on_disk)], "bytes")
+    text = f"{on_disk} bytes written; the first convolution ran {ran} times for 3 frames: it is recomputed"
+    yield metric("regress.checkpoint.disk", text, [float(on_disk)], "bytes")
 
 
 def written() -> int:
-    """Bytes that this process has sent to disks."""
-    told = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(told["write_bytes"])
+    """Bytes that this process has written to disks."""
+    counters = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counters["write_bytes"])
 
 
 # --- time ---
@@ -271,20 +270,20 @@ def wall(work: Callable[[], object]) -> float:
 
 
 def ratios(before: Callable[[], object], after: Callable[[], object]) -> list[float]:
-    """Time of the one over that of the other, in turns; each is warm."""
+    """Time of `before` over time of `after`, alternating, both warmed up."""
     before(), after()
     return [seconds(before) / seconds(after) for _ in range(ROUNDS)]
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kgops.trials.checks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="leave out what compiles")
+    parser.add_argument("--quick", action="store_true", help="leave out torch.compile")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     setting, exact = _setting(128)
-    found = [*losses(), *fp16(setting, exact), *shares(setting), *speeds(setting), *regression()]
-    found += [] if args.quick else compiling(setting)
-    print(json.dumps(found, indent=1))
+    metrics = [*losses(), *fp16(setting, exact), *shares(setting), *speeds(setting), *regression()]
+    metrics += [] if args.quick else compiling(setting)
+    print(json.dumps(metrics, indent=1))
     return 0
 
 

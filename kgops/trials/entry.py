@@ -1,4 +1,4 @@
-"""How a benchmark that is a program of its own ends: as `kgops` does, without a traceback for what is no bug."""
+"""Exit codes and error messages of benchmark programs: as in `kgops`, without a traceback for user errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTERRUPTED = 130
 
 
 def run(main: Callable[[], int | None]) -> NoReturn:
-    """Exits with what `main` returns, or with the code of an error a user can act on, told on stderr."""
+    """Exits with the result of `main`, or prints a KgopsError to stderr and exits with its code."""
     try:
         sys.exit(main())
     except KgopsError as error:

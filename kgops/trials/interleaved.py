@@ -1,7 +1,7 @@
-"""Ways take their turns in children of one process that has loaded everything once, part by part, one at a time.
+"""Runs benchmark variants interleaved: each in a forked worker process, one repetition at a time.
 
-All of a turn's children live at once, and one of them works: from one part to the next some hundredths of a second
-pass, in which a machine that others use, too, changes little. What loading libraries takes is in none of it.
+All workers of a trial live at once and one of them runs. Repetitions follow each other within hundredths of a second,
+in which the load of a shared machine changes little. Libraries are loaded before the fork and not timed.
 """
 
 from __future__ import annotations
@@ -18,52 +18,58 @@ from statistics import median
 from typing import Any
 
 from kgops.jobs.trials import write_turns
-from kgops.trials.variants import Turn, Untestable, Way, weigh
+from kgops.trials.variants import Trial, Untestable, Variant, live_memory_mib
 
-__all__ = ["take_turns"]
+__all__ = ["run_trials"]
 
-Told = list[dict[str, Any]]  # of the parts of a turn
+Records = list[dict[str, Any]]  # one for each repetition of a trial
 
 
-def take_turns(ways: Mapping[str, Way], number: int, *, turns: int = 1, parts: int = 1) -> None:
-    """Takes every way so many times and writes down what each part of each turn told; what cannot be done is tried
-    once. In another order each time, drawn by the number: who goes before leaves a cache as it likes it. On one core:
-    of two one may be slower for minutes, for what others do there, and a process goes back to where it was before."""
+def run_trials(variants: Mapping[str, Variant], seed: int, *, trials: int = 1, repetitions: int = 1) -> None:
+    """Runs all variants `trials` times and writes a record for each repetition; a variant that fails is not run again.
+
+    The order is drawn anew each time from `seed`, since a variant finds the caches that its predecessor left. All run
+    on one core: another process may slow one of two cores for minutes, and a process tends to return to its core.
+    """
     os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
-    # Else each child loads it, with its optimizer or to be weighed, which takes longer than all of its parts.
+    # Otherwise each worker imports it, which takes longer than all of its repetitions.
     importlib.import_module("torch._dynamo")
-    found: dict[str, Told] = {name: [] for name in ways}
-    for turn in range(turns):
-        left = {name: ways[name] for name, told in found.items() if not (told and told[-1]["trouble"])}
-        for name, told in _turn(left, parts, random.Random(number + turn)).items():
-            found[name] += told
-            print(f"{name}: {_said(told)}", flush=True)
+    results: dict[str, Records] = {name: [] for name in variants}
+    for trial in range(trials):
+        remaining = {
+            name: variants[name]
+            for name, records in results.items()
+            if not (records and records[-1]["trouble"])
+        }
+        for name, records in _run_trial(remaining, repetitions, random.Random(seed + trial)).items():
+            results[name] += records
+            print(f"{name}: {_summary(records)}", flush=True)
     folder = os.environ.get("KGOPS_RUN_FOLDER")
     if folder:
-        write_turns(Path(folder) / "results", found)
+        write_turns(Path(folder) / "results", results)
     else:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(results, indent=1))
 
 
-def _turn(ways: Mapping[str, Way], parts: int, draw: random.Random) -> dict[str, Told]:
-    children: dict[str, _Child] = {}
-    for name, way in ways.items():
-        children[name] = _Child(way, parts, list(children.values()))
-    told: dict[str, Told] = {}
-    while len(told) < len(children):
-        waiting = [name for name in children if name not in told]
+def _run_trial(variants: Mapping[str, Variant], repetitions: int, draw: random.Random) -> dict[str, Records]:
+    workers: dict[str, _Worker] = {}
+    for name, variant in variants.items():
+        workers[name] = _Worker(variant, repetitions, list(workers.values()))
+    records: dict[str, Records] = {}
+    while len(records) < len(workers):
+        waiting = [name for name in workers if name not in records]
         draw.shuffle(waiting)
         for name in waiting:
-            answer = children[name].go_on()
-            if answer is not None:
-                told[name] = answer
-    return told
+            result = workers[name].resume()
+            if result is not None:
+                records[name] = result
+    return records
 
 
-class _Child:
-    """A process that takes a way, a step each time it is told to go on: it makes ready, does a part, tells."""
+class _Worker:
+    """A forked process that runs one variant, up to the next pause on each request."""
 
-    def __init__(self, way: Way, parts: int, others: list[_Child]) -> None:
+    def __init__(self, variant: Variant, repetitions: int, others: list[_Worker]) -> None:
         to_child, from_parent = os.pipe()
         to_parent, from_child = os.pipe()
         sys.stdout.flush()
@@ -71,74 +77,74 @@ class _Child:
         if self._pid == 0:
             os.close(from_parent)
             os.close(to_parent)
-            for other in others:  # else each would keep the other waiting for a parent that is gone
+            for other in others:  # else they would keep each other's pipes open after the parent has ended
                 other.close()
-            _be_a_child(way, parts, to_child, from_child)
+            _run_worker(variant, repetitions, to_child, from_child)
         os.close(to_child)
         os.close(from_child)
-        self._asking = os.fdopen(from_parent, "w", buffering=1)
-        self._hearing = os.fdopen(to_parent)
+        self._requests = os.fdopen(from_parent, "w", buffering=1)
+        self._answers = os.fdopen(to_parent)
 
-    def go_on(self) -> Told | None:
-        """None as long as there is more to do."""
+    def resume(self) -> Records | None:
+        """Runs the worker to its next pause; None unless it has finished."""
         try:
-            self._asking.write("\n")
+            self._requests.write("\n")
         except BrokenPipeError:
-            pass  # it has ended: what it said last, if anything, is still to be read
-        line = self._hearing.readline()
+            pass  # it has ended; its last answer may still be in the pipe
+        line = self._answers.readline()
         if line == "\n":
             return None
-        self._hearing.close()
+        self._answers.close()
         _, status = os.waitpid(self._pid, 0)
         if not line or status:
-            return _trouble(f"its process ended with {os.waitstatus_to_exitcode(status)}")
-        told: Told = json.loads(line)
-        return told
+            return _failure(f"its process ended with {os.waitstatus_to_exitcode(status)}")
+        records: Records = json.loads(line)
+        return records
 
     def close(self) -> None:
-        os.close(self._asking.fileno())
-        os.close(self._hearing.fileno())
+        os.close(self._requests.fileno())
+        os.close(self._answers.fileno())
 
 
-def _be_a_child(way: Way, parts: int, hearing: int, saying: int) -> None:
-    """Never returns: nothing of the parent's is to be finished twice."""
+def _run_worker(variant: Variant, repetitions: int, requests: int, answers: int) -> None:
+    """Never returns, so that the parent's cleanup does not run twice."""
 
     def wait() -> None:
-        if not os.read(hearing, 1):
-            os._exit(1)  # the parent is gone
+        if not os.read(requests, 1):
+            os._exit(1)  # the parent has ended
 
     def pause() -> None:
-        os.write(saying, b"\n")
+        os.write(answers, b"\n")
         wait()
 
     wait()
-    text = json.dumps(_told(way, Turn(parts, pause))) + "\n"
-    with os.fdopen(saying, "w") as pipe:
+    text = json.dumps(_records(variant, Trial(repetitions, pause))) + "\n"
+    with os.fdopen(answers, "w") as pipe:
         pipe.write(text)
     os._exit(0)
 
 
-def _told(way: Way, turn: Turn) -> Told:
+def _records(variant: Variant, trial: Trial) -> Records:
     try:
-        done = way(turn)
-        return done.as_tables(weigh(way, turn.parts))
+        done = variant(trial)
+        return done.as_records(live_memory_mib(variant, trial.repetitions))
     except Untestable as reason:
-        return _trouble(str(reason))
-    except Exception as error:  # of whatever library: the other ways are not to be lost with it
+        return _failure(str(reason))
+    except Exception as error:  # from any library; the other variants still have to run
         traceback.print_exc()
         sys.stderr.flush()
         first = str(error).splitlines()[0] if str(error) else ""
-        return _trouble(f"it failed: {type(error).__name__}: {first}")
+        return _failure(f"it failed: {type(error).__name__}: {first}")
 
 
-def _trouble(why: str) -> Told:
+def _failure(why: str) -> Records:
     nothing: dict[str, Any] = {"seconds": None, "memory_mib": None, "metrics": {}, "options": {}}
     return [{"state": "failed", "trouble": why, **nothing}]
 
 
-def _said(told: Told) -> str:
-    first = told[0]
+def _summary(records: Records) -> str:
+    first = records[0]
     if first["trouble"]:
         return str(first["trouble"])
-    seconds = median(one["seconds"] for one in told)
+    seconds = median(record["seconds"] for record in records)
     return f"{seconds:.4g} s, {first['memory_mib'] or 0:.1f} MiB"

@@ -1,4 +1,4 @@
-"""Peak bytes that torch's CPU allocator had handed out, from the record its profiler keeps."""
+"""Peak memory of torch's CPU allocator, from the torch profiler."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ __all__ = ["peak_live_bytes"]
 
 
 def peak_live_bytes(work: Callable[[], object], mapped: Callable[[], Collection[int]] = tuple) -> int:
-    """The most that lived at one moment of `work`, of what was allocated since its start.
+    """Peak of live bytes allocated during `work`.
 
-    Counts what operators allocate inside themselves too; not what MKL and oneDNN take from malloc. Files that
-    were `mapped`, known by their sizes, are no memory.
+    Includes temporaries within operators, but not what MKL and oneDNN take from malloc. `mapped` gives sizes of
+    memory-mapped files, which are not counted.
     """
-    os.environ.setdefault(
-        "KINETO_LOG_LEVEL", "99"
-    )  # else it tells stderr of its own start and stop, each time
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise it reports its start and stop on stderr
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         work()
     profiler: Any = record.profiler

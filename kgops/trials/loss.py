@@ -1,9 +1,9 @@
-"""The loss over all entities: dense labels, the group's efficient loss, and kgops', in the tensors and in a whole step.
+"""Benchmark of the loss over all entities: dense labels, the group's efficient loss, and kgops'.
 
     python -m kgops.trials.loss --entities 10000 --batch-size 256 --round 1
 
-All three train the same ConvE on the same batches; the first two by autograd, kgops' as it trains. A whole step is what
-torch's CPU allocator had handed out at its peak above weights, gradients and optimizer, by its profiler's record.
+All three train one ConvE on equal batches; the first two by autograd, kgops' by its training step. Memory of a step is
+the peak of torch's CPU allocator above weights, gradients and optimizer, from the torch profiler.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
 from kgops.trials import peers
 from kgops.trials.entry import run
-from kgops.trials.interleaved import take_turns
+from kgops.trials.interleaved import run_trials
 from kgops.trials.train_step import synthetic
 from kgops.trials.training import few_batches
-from kgops.trials.variants import LIVE_OF_A_STEP, Done, Turn
+from kgops.trials.variants import LIVE_OF_A_STEP, Trial, TrialResult
 
 __all__ = ["main"]
 
@@ -41,91 +41,106 @@ def dense(model: ConvE, batch: Batch) -> torch.Tensor:
 
 
 def efficient(model: ConvE, batch: Batch) -> torch.Tensor:
-    """The group's: without labels, from the scores alone; autograd keeps the scores."""
+    """The group's loss: from the scores alone, without labels; autograd keeps the scores."""
     scores: torch.Tensor = model(batch.heads, batch.relations)
     true = scores[batch.positives.rows, batch.positives.entities]
     return (F.softplus(scores).sum() - true.sum()) / scores.numel()
 
 
-def by_autograd(turn: Turn, loss: Loss, graph_entities: int, batch_size: int, steps: int) -> Done:
+def autograd_trial(trial: Trial, loss: Loss, graph_entities: int, batch_size: int, steps: int) -> TrialResult:
     graph = synthetic(graph_entities)
     torch.manual_seed(0)
     model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations)).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     source = few_batches(graph, batch_size)
-    last = [0.0]
+    last_loss = [0.0]
 
     def step() -> None:
         optimizer.zero_grad()
         value = loss(model, next(source))
         torch.autograd.backward(value)
         optimizer.step()
-        last[0] = float(value.detach())
+        last_loss[0] = float(value.detach())
 
-    return _done(turn, model, step, steps, last, _labels_mib(loss is dense, next(source), graph_entities))
+    return _measured_result(
+        trial, model, step, steps, last_loss, _labels_mib(loss is dense, next(source), graph_entities)
+    )
 
 
-def ours(turn: Turn, graph_entities: int, batch_size: int, steps: int) -> Done:
+def kgops_trial(trial: Trial, graph_entities: int, batch_size: int, steps: int) -> TrialResult:
     graph = synthetic(graph_entities)
     torch.manual_seed(0)
     settings = TrainSettings(batch_size=batch_size, label_smoothing=0.0)
     model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations)).train()
     loss = settings.build_loss(torch.float32, settings.chunk_for(torch.device("cpu")))
     source = few_batches(graph, batch_size)
-    made: list[TrainStep] = []  # with its first step: it has its gradients from then on, as the others have
-    last = [0.0]
+    # Built with the first step, since it allocates gradients, which the others allocate in their first step.
+    steps_built: list[TrainStep] = []
+    last_loss = [0.0]
 
     def step() -> None:
-        if not made:
-            made.append(TrainStep(model, loss, build_optimizer("adam", model, 1e-3)))
-        value = made[0](next(source))
+        if not steps_built:
+            steps_built.append(TrainStep(model, loss, build_optimizer("adam", model, 1e-3)))
+        value = steps_built[0](next(source))
         assert value is not None
-        last[0] = float(value)
+        last_loss[0] = float(value)
 
-    return _done(turn, model, step, steps, last, _labels_mib(False, next(source), graph_entities))
+    return _measured_result(
+        trial, model, step, steps, last_loss, _labels_mib(False, next(source), graph_entities)
+    )
 
 
-def _done(
-    turn: Turn, model: ConvE, step: Callable[[], None], steps: int, last: list[float], labels_mib: float
-) -> Done:
-    def all_of_them() -> None:
+def _measured_result(
+    trial: Trial,
+    model: ConvE,
+    step: Callable[[], None],
+    steps: int,
+    last_loss: list[float],
+    labels_mib: float,
+) -> TrialResult:
+    def all_steps() -> None:
         for _ in range(steps):
             step()
 
-    taken = turn.take(lambda _: all_of_them(), step, apart_bytes=peers.state_bytes(model))
-    metrics = {"loss": last[0], "labels_mib": labels_mib}
-    return Done(taken.each(steps), taken.resident_mib, metrics, memory_of=LIVE_OF_A_STEP)
+    measured = trial.measure(lambda _: all_steps(), step, apart_bytes=peers.state_bytes(model))
+    metrics = {"loss": last_loss[0], "labels_mib": labels_mib}
+    return TrialResult(measured.each(steps), measured.resident_mib, metrics, memory_of=LIVE_OF_A_STEP)
 
 
 def _labels_mib(is_dense: bool, batch: Batch, entities: int) -> float:
-    """What says which answers are true: a number for each entity, or two indices for each true answer."""
+    """Size of the labels: a number for each entity, or two indices for each true answer."""
     if is_dense:
         return 4 * len(batch) * entities / MIB
-    places = (batch.positives.rows, batch.positives.entities)
-    return sum(one.numel() * one.element_size() for one in places) / MIB
+    index_tensors = (batch.positives.rows, batch.positives.entities)
+    return sum(tensor.numel() * tensor.element_size() for tensor in index_tensors) / MIB
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kgops.trials.loss", description=__doc__)
     parser.add_argument("--entities", type=int, default=10_000)
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=1, help="of a part")
-    parser.add_argument("--turns", type=int, default=2, help="how often each way is taken")
-    parser.add_argument("--parts", type=int, default=4, help="of a turn; ways take turns at parts")
-    parser.add_argument("--round", type=int, default=0, help="which way begins")
+    parser.add_argument("--steps", type=int, default=1, help="steps in each repetition")
+    parser.add_argument("--trials", type=int, default=2, help="trials of each variant")
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=4,
+        help="repetitions in each trial; variants alternate at each repetition",
+    )
+    parser.add_argument("--round", type=int, default=0, help="seed of the order in which variants run")
     args = parser.parse_args(argv)
-    torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
+    torch.set_num_threads(1)  # a process forked from one with threads would wait for them forever
     size = (args.entities, args.batch_size, args.steps)
-    take_turns(
+    run_trials(
         {
-            "dense labels": lambda turn: by_autograd(turn, dense, *size),
-            "dense labels again": lambda turn: by_autograd(turn, dense, *size),
-            "their efficient loss": lambda turn: by_autograd(turn, efficient, *size),
-            "kgops": lambda turn: ours(turn, *size),
+            "dense labels": lambda trial: autograd_trial(trial, dense, *size),
+            "dense labels again": lambda trial: autograd_trial(trial, dense, *size),
+            "their efficient loss": lambda trial: autograd_trial(trial, efficient, *size),
+            "kgops": lambda trial: kgops_trial(trial, *size),
         },
         args.round,
-        turns=args.turns,
-        parts=args.parts,
+        trials=args.trials,
+        repetitions=args.repetitions,
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""What our training step is measured against: PyKEEN's, and the arithmetic alone."""
+"""Reference training steps for benchmarks: PyKEEN's, and the bare arithmetic."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def forever(epoch: Callable[[int], Iterator[T]]) -> Iterator[T]:
 
 
 def state_bytes(model: torch.nn.Module) -> int:
-    """Gradients and Adam's two moments; the weights were there before."""
+    """Bytes of gradients and Adam's two moments, without weights."""
     return 3 * sum(p.numel() * p.element_size() for p in model.parameters())
 
 
 class PykeenStep:
-    """A step of PyKEEN's LCWA training loop on batches its own data loader made; loading is not timed."""
+    """A step of PyKEEN's LCWA training loop on batches of its data loader; loading is not timed."""
 
     def __init__(
         self, graph: Graph, config: ConvEConfig, batch_size: int, *, patched: bool, device: str = "cpu"
@@ -67,7 +67,7 @@ class PykeenStep:
             self.model.post_parameter_update()
 
     def afresh_twice(self) -> None:
-        """Two steps with gradients and moments still to be allocated."""
+        """Two steps that begin without gradients and moments allocated."""
         self.optimizer.zero_grad(set_to_none=True)
         self.optimizer.state.clear()
         self.take()
@@ -88,7 +88,7 @@ def factory(graph: Graph) -> Any:
 
 @contextmanager
 def matrix_product() -> Iterator[None]:
-    """PyKEEN with the one function replaced that materialises batch x entities x dim."""
+    """Replaces PyKEEN's one function that materialises batch x entities x dim."""
     import pykeen.nn.modules as modules
 
     shipped = modules.batched_dot
@@ -106,8 +106,8 @@ def _matrix_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 class Floor:
-    """Only what no implementation can leave out: the nine large products, torch's convolution there and
-    back, fused Adam. No loss, no norms, no dropout; every result goes into memory that is already there.
+    """The operations every implementation needs: nine large products, convolution forward and backward,
+    fused Adam. No loss, norms or dropout; all results go into preallocated memory.
     """
 
     def __init__(self, config: ConvEConfig, batch_size: int, chunk: int = 1024) -> None:
@@ -134,11 +134,11 @@ class Floor:
         torch.mm(self.maps, self.weight.t(), out=self.projected)
         assert self.entities.grad is not None and self.weight.grad is not None
         for start in range(0, c.num_entities, self.chunk):
-            part = self.entities[start : start + self.chunk]
-            scores = self.scores[: len(part)]
-            torch.mm(part, self.queries.t(), out=scores)
+            block = self.entities[start : start + self.chunk]
+            scores = self.scores[: len(block)]
+            torch.mm(block, self.queries.t(), out=scores)
             torch.mm(scores, self.queries, out=self.entities.grad[start : start + self.chunk])
-            self.d_queries.addmm_(scores.t(), part, beta=1)
+            self.d_queries.addmm_(scores.t(), block, beta=1)
         self.d_queries.zero_()
         torch.mm(self.queries.t(), self.maps, out=self.weight.grad)
         torch.mm(self.queries, self.weight, out=self.d_maps)

@@ -1,8 +1,8 @@
-"""The network that regresses heights from frames: as it is, with checkpointing, compiled, with both, at half its width.
+"""Benchmark of the regression network: plain, with checkpointing, compiled, with both, and at half its width.
 
     python -m kgops.trials.regression --size 64 --batch-size 4 --round 1
 
-Made frames whose brightness tells the height; the network and its step are those of `kgops run regress`.
+The frames are synthetic, with a brightness proportional to height; network and step are those of `kgops run regress`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from kgops.regression.step import RegressionStep
 from kgops.training.optimizers import build_optimizer
 from kgops.training.precision import resolve_precision
 from kgops.trials.entry import run
-from kgops.trials.interleaved import take_turns
-from kgops.trials.variants import Done, Turn, Untestable, Way
+from kgops.trials.interleaved import run_trials
+from kgops.trials.variants import Trial, TrialResult, Untestable, Variant
 
 __all__ = ["main"]
 
 WARM_UP = 2  # steps
 
 
-def ways(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dict[str, Way]:
+def variants(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dict[str, Variant]:
     draw = torch.Generator().manual_seed(0)
     heights = torch.rand(batch, generator=draw)
     images = heights[:, None, None, None] + 0.1 * torch.randn(batch, frames, size, size, generator=draw)
     angles = 90 * torch.rand(batch, frames, 2, generator=draw)
     precision = resolve_precision("fp32", "cpu")
 
-    def way(
-        turn: Turn,
+    def variant(
+        trial: Trial,
         *,
         checkpointing: bool = False,
         compile: str = "off",
         channels: tuple[int, int, int] = CHANNELS,
-    ) -> Done:
+    ) -> TrialResult:
         if compile != "off" and not compiling:
-            raise Untestable("--quick leaves it out: compiling takes longer than all of it")
+            raise Untestable("--quick leaves out torch.compile, which takes longer than all other variants")
         torch.manual_seed(0)
         config = RegressionConfig(size, size, temporal_frames=frames, channels=channels)
         model = RegressionModel(config, checkpointing=checkpointing).train()
@@ -53,36 +53,41 @@ def ways(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dic
             for _ in range(count):
                 last[0] = float(step(images, angles, heights, torch.ones(batch)))
 
-        taken = turn.take(lambda _: work(steps), lambda: work(WARM_UP))
+        measured = trial.measure(lambda _: work(steps), lambda: work(WARM_UP))
         if step.compile_failure:
             raise Untestable(step.compile_failure)
-        remark = "on the CPU; compiling is neither timed nor weighed" if compile != "off" else None
-        return Done(taken.each(steps), taken.resident_mib, {"loss": last[0]}, remark)
+        remark = "on the CPU; compile time and memory are not counted" if compile != "off" else None
+        return TrialResult(measured.each(steps), measured.resident_mib, {"loss": last[0]}, remark)
 
     return {
-        "original": way,
-        "original again": way,
-        "+ checkpointing": lambda turn: way(turn, checkpointing=True),
-        "+ compile": lambda turn: way(turn, compile="default"),
-        "+ checkpointing + compile": lambda turn: way(turn, checkpointing=True, compile="default"),
-        "small model": lambda turn: way(turn, channels=SMALL_CHANNELS),
+        "original": variant,
+        "original again": variant,
+        "+ checkpointing": lambda trial: variant(trial, checkpointing=True),
+        "+ compile": lambda trial: variant(trial, compile="default"),
+        "+ checkpointing + compile": lambda trial: variant(trial, checkpointing=True, compile="default"),
+        "small model": lambda trial: variant(trial, channels=SMALL_CHANNELS),
     }
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kgops.trials.regression", description=__doc__)
     parser.add_argument("--size", type=int, default=128, help="pixels on a side of a frame")
-    parser.add_argument("--frames", type=int, default=5, help="of a window")
+    parser.add_argument("--frames", type=int, default=5, help="frames in a window")
     parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=1, help="of a part")
+    parser.add_argument("--steps", type=int, default=1, help="steps in each repetition")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
-    parser.add_argument("--turns", type=int, default=2, help="how often each way is taken")
-    parser.add_argument("--parts", type=int, default=4, help="of a turn; ways take turns at parts")
-    parser.add_argument("--round", type=int, default=0, help="which way begins")
+    parser.add_argument("--trials", type=int, default=2, help="trials of each variant")
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=4,
+        help="repetitions in each trial; variants alternate at each repetition",
+    )
+    parser.add_argument("--round", type=int, default=0, help="seed of the order in which variants run")
     args = parser.parse_args(argv)
-    torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
-    taken = ways(args.size, args.frames, args.batch_size, args.steps, args.compile)
-    take_turns(taken, args.round, turns=args.turns, parts=args.parts)
+    torch.set_num_threads(1)  # a process forked from one with threads would wait for them forever
+    chosen = variants(args.size, args.frames, args.batch_size, args.steps, args.compile)
+    run_trials(chosen, args.round, trials=args.trials, repetitions=args.repetitions)
     return 0
 
 

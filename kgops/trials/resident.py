@@ -1,4 +1,4 @@
-"""How much memory this process has resident, and the most it had since its peak began anew."""
+"""Resident memory of this process, now and at its peak since a reset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["peak_mib", "reset_peak"]
 
 
 def reset_peak() -> float | None:
-    """MiB resident now, where the kernel lets the peak begin anew; the peak of a fork's parent says nothing."""
+    """Resets the peak and returns the resident MiB; None where the kernel refuses and the peak is a fork parent's."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

@@ -1,4 +1,4 @@
-"""Ways to score training triples by TracIn: ours, what others do, and the pass that no method goes without."""
+"""Methods to score training triples by TracIn: kgops', others', and the plain backward pass that all need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.tracin import sequential
-from kgops.tracin.blocks import Engine, Point, Settings
+from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.loss import TracinLoss
 from kgops.training.batches import query_rows
 from kgops.trials.peers import factory
@@ -25,15 +25,15 @@ def model_of(graph: Graph, dim: int) -> ConvE:
     """Untrained: what a score costs does not depend on the weights."""
     torch.manual_seed(0)
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=dim)
-    if dim == 32:  # the group's own shape
+    if dim == 32:  # the group's image size
         config = replace(config, embedding_height=8, embedding_width=4)
     return ConvE(config).eval()
 
 
 def plain_pass(model: ConvE, loss: TracinLoss, batch: int) -> Callable[[torch.Tensor], object]:
     def work(triples: torch.Tensor) -> None:
-        for part in torch.split(triples, batch):
-            rows = query_rows(part, model.config.inverse)
+        for block in torch.split(triples, batch):
+            rows = query_rows(block, model.config.inverse)
             model.zero_grad(set_to_none=True)
             if loss.kind == "target":
                 mean = torch.nn.functional.softplus(-model.score_triples(rows)).mean()
@@ -50,12 +50,12 @@ def plain_pass(model: ConvE, loss: TracinLoss, batch: int) -> Callable[[torch.Te
 def factored(
     model: ConvE, loss: TracinLoss, tests: torch.Tensor, settings: Settings
 ) -> Callable[[torch.Tensor], object]:
-    engine = Engine(Point(model, 1.0), loss, settings)
+    engine = Engine(TracinCheckpoint(model, 1.0), loss, settings)
     kept = engine.keep(tests)
 
     def work(triples: torch.Tensor) -> None:
-        for part in torch.split(triples, settings.block):
-            engine.scores(kept, part)
+        for block in torch.split(triples, settings.block):
+            engine.scores(kept, block)
 
     return work
 
@@ -66,7 +66,7 @@ def one_by_one(
     loss: TracinLoss,
     tests: torch.Tensor,
 ) -> Callable[[torch.Tensor], object]:
-    """One backward pass a triple, the gradients of the tests kept."""
+    """One backward pass per triple; the gradients of the test triples are kept."""
 
     def gradient(row: torch.Tensor) -> tuple[torch.Tensor, ...]:
         value = sequential.row_loss(scores_of(row), row, loss)
@@ -76,12 +76,12 @@ def one_by_one(
     kept = [gradient(row) for row in query_rows(tests, True)]
 
     def work(triples: torch.Tensor) -> torch.Tensor:
-        found = torch.empty(len(kept), len(triples))
+        scores = torch.empty(len(kept), len(triples))
         for j, row in enumerate(query_rows(triples, True)):
-            own = gradient(row)
+            row_gradients = gradient(row)
             for i, other in enumerate(kept):
-                found[i, j] = sum(float((a * b).sum()) for a, b in zip(own, other, strict=True))
-        return found
+                scores[i, j] = sum(float((a * b).sum()) for a, b in zip(row_gradients, other, strict=True))
+        return scores
 
     return work
 
@@ -92,7 +92,7 @@ def repeated(
     loss: TracinLoss,
     tests: torch.Tensor,
 ) -> Callable[[torch.Tensor], object]:
-    """The same loop run anew for every test triple, as scripts do that take one at a time."""
+    """The loop of `one_by_one` repeated for every test triple, as in scripts that take one test triple at a time."""
     alone = [one_by_one(parameters, scores_of, loss, tests[i : i + 1]) for i in range(len(tests))]
 
     def work(triples: torch.Tensor) -> None:
@@ -103,7 +103,7 @@ def repeated(
 
 
 def vectorised(model: ConvE, loss: TracinLoss, tests: torch.Tensor) -> Callable[[torch.Tensor], object]:
-    """torch.func: per-sample gradients as tensors, eight triples at once."""
+    """Per-sample gradients by torch.func.vmap, eight triples at once."""
     parameters = {name: p.detach() for name, p in model.named_parameters()}
 
     def value(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
@@ -117,17 +117,20 @@ def vectorised(model: ConvE, loss: TracinLoss, tests: torch.Tensor) -> Callable[
     gradients = vmap(grad(value), in_dims=(None, 0))
 
     def flat(rows: torch.Tensor) -> dict[str, torch.Tensor]:
-        found: dict[str, torch.Tensor] = gradients(parameters, rows)
-        return {name: g.flatten(1) for name, g in found.items()}
+        per_row: dict[str, torch.Tensor] = gradients(parameters, rows)
+        return {name: g.flatten(1) for name, g in per_row.items()}
 
-    parts: tuple[torch.Tensor, ...] = torch.split(query_rows(tests, True), 8)
-    kept = [flat(part) for part in parts]
+    blocks: tuple[torch.Tensor, ...] = torch.split(query_rows(tests, True), 8)
+    kept = [flat(block) for block in blocks]
 
     def work(triples: torch.Tensor) -> torch.Tensor:
         columns = []
-        for part in torch.split(query_rows(triples, True), 8):
-            own = flat(part)
-            tiles = [torch.stack([other[name] @ own[name].t() for name in own]).sum(0) for other in kept]
+        for block in torch.split(query_rows(triples, True), 8):
+            row_gradients = flat(block)
+            tiles = [
+                torch.stack([other[name] @ row_gradients[name].t() for name in row_gradients]).sum(0)
+                for other in kept
+            ]
             columns.append(torch.cat(tiles))
         return torch.cat(columns, dim=1)
 

@@ -1,9 +1,9 @@
-"""One training step of ConvE beside PyKEEN's and beside the bare arithmetic, in one process.
+"""Benchmark of one ConvE training step: kgops', PyKEEN's and the bare arithmetic, in one process.
 
     python -m kgops.trials.train_step --data DIR [--quick]
 
-Milliseconds differ from machine to machine and from minute to minute, so what counts are ratios: the
-contenders take turns, each round gives one ratio to our step, and the median over rounds is shown.
+Step times vary with machine and load, so the result is a ratio: contenders alternate, each round gives one ratio to
+kgops' step, and the median over rounds is shown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MIB = 2**20
 
 @dataclass
 class Contender:
-    """Something that takes a step; `samples` is the batch it takes, which may be smaller than ours."""
+    """A training step to compare; `samples` is its batch size, which may be smaller than kgops'."""
 
     name: str
     step: Callable[[], None]
@@ -47,7 +47,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Row:
-    """`times_ours` is time per sample over ours, `least` and `most` over the rounds."""
+    """`times_ours` is time per sample over kgops' time; `least` and `most` are over the rounds."""
 
     name: str
     samples: int
@@ -60,7 +60,7 @@ class Row:
 
 
 def measure(contenders: list[Contender], rounds: int) -> list[Row]:
-    """Rounds in which every contender takes one step, each round starting with another; ours is first."""
+    """Each round runs one step of every contender, starting with another one; kgops' step is the first contender."""
     for contender in contenders:
         contender.step()
     times: dict[str, list[float]] = {c.name: [] for c in contenders}
@@ -84,7 +84,7 @@ def measure(contenders: list[Contender], rounds: int) -> list[Row]:
 def our_step(
     graph: Graph, config: ConvEConfig, batch_size: int, precision: torch.dtype, name: str
 ) -> Contender:
-    """The step as `fit` runs it: the loss value is computed in one step of sixteen."""
+    """kgops' step as in `fit`: the loss value is computed in one of sixteen steps."""
     settings = TrainSettings(batch_size=batch_size)
     batches = Batches(graph.train, inverse=True, one_positive=False, batch_size=batch_size, seed=0)
     torch.manual_seed(0)
@@ -127,7 +127,7 @@ def pykeen_step(
 
 
 def synthetic(entities: int, relations: int = 100) -> Graph:
-    """Random triples, five an entity: their number matters little to a step, their entities do."""
+    """Random triples, five per entity: a step's time depends on the number of entities, hardly on that of triples."""
     g = torch.Generator().manual_seed(0)
     columns = [torch.randint(n, (5 * entities,), generator=g) for n in (entities, relations, entities)]
     triples = torch.stack(columns, dim=1)
@@ -149,14 +149,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kgops.trials.train_step", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--data", type=Path, help="folder with train.txt")
-    what.add_argument("--entities", type=int, help="a made graph of this many entities")
+    what.add_argument("--entities", type=int, help="entities of a synthetic graph")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="three rounds, PyKEEN as shipped at batch 16")
     parser.add_argument("--ours-only", action="store_true", help="without PyKEEN and the floor")
     parser.add_argument("--without-shipped", action="store_true", help="without PyKEEN as shipped")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="the rows as JSON instead of a table")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
@@ -169,7 +169,7 @@ def main(argv: list[str] | None = None) -> int:
         contenders.append(pykeen_step(graph, config, batch, patched=True, with_peak=True))
     rows = measure(contenders, rounds)
     if not args.ours_only and not args.without_shipped:
-        # Batch x entities x dim floats three times over is what PyKEEN as shipped asks for.
+        # PyKEEN as shipped allocates batch x entities x dim floats three times.
         a_sample = 3 * 4 * config.num_entities * config.embedding_dim
         fits = int(0.5 * psutil.virtual_memory().available / a_sample)
         small = max(2, min(batch, fits, 16 if args.quick else batch))

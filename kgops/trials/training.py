@@ -1,9 +1,9 @@
-"""Training ConvE as the group's script does, with each of its options, beside kgops' step.
+"""Benchmark of ConvE training: the group's script with each of its options, and kgops' step.
 
     python -m kgops.trials.training --entities 5000 --round 1
 
-Their loop is written here from its description: PyKEEN's ConvE, one dense row of labels a query, Adam. PyKEEN's
-scores are a matrix product here, as they were before release 1.8: as it ships it needs batch x entities x dim numbers.
+The group's loop is rewritten from its description: PyKEEN's ConvE, one dense row of labels per query, Adam. PyKEEN's
+scores are patched to a matrix product, as before release 1.8: as shipped it needs batch x entities x dim numbers.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
 from kgops.trials import peers
 from kgops.trials.entry import run
-from kgops.trials.interleaved import take_turns
+from kgops.trials.interleaved import run_trials
 from kgops.trials.train_step import synthetic
-from kgops.trials.variants import Done, Turn, Untestable, Way, needs_a_gpu
+from kgops.trials.variants import Trial, TrialResult, Untestable, Variant, needs_a_gpu
 
 __all__ = ["main"]
 
@@ -39,8 +39,8 @@ WARM_UP = 3  # steps
 MIXED = "their mixed precision and its gradient scaler are CUDA's"
 
 
-class Theirs:
-    """One model and one optimizer, and a step with the options that are asked for."""
+class PykeenTraining:
+    """The group's training step: PyKEEN's ConvE, dense labels, Adam."""
 
     def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int) -> None:
         from pykeen.losses import BCEWithLogitsLoss
@@ -71,19 +71,19 @@ class Theirs:
         self.losses.append(float(loss.detach()))
 
     def with_checkpointing(self) -> None:
-        """The convolution's activations are computed again in the backward pass."""
-        part = self.model.interaction.hr2d
-        plain = part.forward
-        part.forward = lambda x: checkpoint(plain, x, use_reentrant=False)
+        """Recomputes the convolution's activations in the backward pass."""
+        convolution = self.model.interaction.hr2d
+        plain = convolution.forward
+        convolution.forward = lambda x: checkpoint(plain, x, use_reentrant=False)
 
     def compiled(self) -> None:
         self.model.interaction.hr2d = torch.compile(self.model.interaction.hr2d)
         self.model.interaction.hr1d = torch.compile(self.model.interaction.hr1d)
 
 
-class Ours:
-    """kgops' step, on the same batches. It has its gradients from when it is made, the others from their first step: so
-    it is made with its first."""
+class KgopsTraining:
+    """kgops' step on equal batches, built with its first step: it allocates gradients when built, the others in
+    their first step."""
 
     def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int) -> None:
         self.settings = TrainSettings(batch_size=batch_size, label_smoothing=0.0)
@@ -109,72 +109,79 @@ def few_batches(graph: Graph, batch_size: int) -> Iterator[Batch]:
     return itertools.cycle(list(itertools.islice(batches.epoch(0), 8)))
 
 
-def ways(graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: bool) -> dict[str, Way]:
-    def theirs(
-        turn: Turn,
-        prepare: Callable[[Theirs], None] = lambda _: None,
+def variants(
+    graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: bool
+) -> dict[str, Variant]:
+    def pykeen_trial(
+        trial: Trial,
+        prepare: Callable[[PykeenTraining], None] = lambda _: None,
         autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
         remark: str | None = None,
-    ) -> Done:
-        made = Theirs(graph, config, batch)
-        prepare(made)
+    ) -> TrialResult:
+        loop = PykeenTraining(graph, config, batch)
+        prepare(loop)
 
         def work(count: int) -> None:
             for _ in range(count):
-                made.step(autocast)
+                loop.step(autocast)
 
-        taken = turn.take(lambda _: work(steps), lambda: work(WARM_UP))
-        return Done(taken.each(steps), taken.resident_mib, {"loss": made.losses[-1]}, remark)
+        measured = trial.measure(lambda _: work(steps), lambda: work(WARM_UP))
+        return TrialResult(measured.each(steps), measured.resident_mib, {"loss": loop.losses[-1]}, remark)
 
-    def bf16(turn: Turn) -> Done:
+    def bf16(trial: Trial) -> TrialResult:
         emulated = None if cpu_has_bf16() else "this CPU has no bf16 instructions: they are emulated"
-        return theirs(turn, autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated)
+        return pykeen_trial(trial, autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated)
 
-    def compile_(turn: Turn) -> Done:
+    def compile_(trial: Trial) -> TrialResult:
         if not compiling:
-            raise Untestable("--quick leaves it out: compiling takes longer than all of it")
-        return theirs(
-            turn,
-            Theirs.compiled,
-            remark="the two stacks of the model, on the CPU; compiling is neither timed nor weighed",
+            raise Untestable("--quick leaves out torch.compile, which takes longer than all other variants")
+        return pykeen_trial(
+            trial,
+            PykeenTraining.compiled,
+            remark="the two stacks of the model, on the CPU; compile time and memory are not counted",
         )
 
-    def ours(turn: Turn) -> Done:
-        made = Ours(graph, config, batch)
-        taken = turn.take(lambda _: made.steps(steps), lambda: made.steps(WARM_UP))
-        return Done(taken.each(steps), taken.resident_mib, {"loss": made.last})
+    def kgops_trial(trial: Trial) -> TrialResult:
+        loop = KgopsTraining(graph, config, batch)
+        measured = trial.measure(lambda _: loop.steps(steps), lambda: loop.steps(WARM_UP))
+        return TrialResult(measured.each(steps), measured.resident_mib, {"loss": loop.last})
 
     return {
-        "fp32": theirs,
-        "fp32 again": theirs,
+        "fp32": pykeen_trial,
+        "fp32 again": pykeen_trial,
         "+ fp16": lambda _: needs_a_gpu(MIXED),
         "+ bf16": bf16,
-        "+ checkpointing": lambda turn: theirs(turn, Theirs.with_checkpointing),
+        "+ checkpointing": lambda trial: pykeen_trial(trial, PykeenTraining.with_checkpointing),
         "+ fp16 + checkpointing": lambda _: needs_a_gpu(MIXED),
         "+ compile": compile_,
-        "kgops": ours,
+        "kgops": kgops_trial,
     }
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kgops.trials.training", description=__doc__)
-    parser.add_argument("--data", type=Path, help="folder with train.txt; otherwise a made graph")
-    parser.add_argument("--entities", type=int, default=14_541, help="of the made graph")
+    parser.add_argument("--data", type=Path, help="folder with train.txt; default: a synthetic graph")
+    parser.add_argument("--entities", type=int, default=14_541, help="entities of the synthetic graph")
     parser.add_argument("--dim", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=4, help="of a part")
+    parser.add_argument("--steps", type=int, default=4, help="steps in each repetition")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
-    parser.add_argument("--turns", type=int, default=2, help="how often each way is taken")
-    parser.add_argument("--parts", type=int, default=4, help="of a turn; ways take turns at parts")
-    parser.add_argument("--round", type=int, default=0, help="which way begins")
+    parser.add_argument("--trials", type=int, default=2, help="trials of each variant")
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=4,
+        help="repetitions in each trial; variants alternate at each repetition",
+    )
+    parser.add_argument("--round", type=int, default=0, help="seed of the order in which variants run")
     args = parser.parse_args(argv)
-    torch.set_num_threads(1)  # a child of a process that had threads would wait for them for ever
+    torch.set_num_threads(1)  # a process forked from one with threads would wait for them forever
     graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.dim)
-    # PyKEEN loads the most of itself here: once, before any way begins. No step: what it freed would be theirs to use.
-    Theirs(graph, config, args.batch_size)
-    taken = ways(graph, config, args.batch_size, args.steps, args.compile)
-    take_turns(taken, args.round, turns=args.turns, parts=args.parts)
+    # PyKEEN imports most of itself here, once, before any fork. No step is run: its variants could reuse freed memory.
+    PykeenTraining(graph, config, args.batch_size)
+    chosen = variants(graph, config, args.batch_size, args.steps, args.compile)
+    run_trials(chosen, args.round, trials=args.trials, repetitions=args.repetitions)
     return 0
 
 

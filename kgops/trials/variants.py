@@ -1,9 +1,8 @@
-"""Several ways to do the same work: what each does in its turn, and what it tells of it.
+"""Variants of a benchmark, their trials, and the time and memory measured in each repetition.
 
-A way has a process of its own at each turn, so that its peak of memory is its own, and what a process happens to find
-in memory is another's the next time. Its work comes in parts, and `kgops/trials/interleaved.py` asks one way after the
-other for a part: the machine is as fast for the one as for the other, though it may not be a second later. Then it is
-taken once more, slowly, to count what it allocates: that is the same each time, what is resident is not.
+Each trial of a variant runs in a separate process, which gives it a memory peak and a memory layout of its own.
+`kgops/trials/interleaved.py` alternates between variants at each repetition, so that all see the same machine load.
+A last run, under the profiler, counts allocations: unlike resident memory they are the same each time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,17 @@ from typing import Any, Generic, TypeVar
 from kgops.trials.live_bytes import peak_live_bytes
 from kgops.trials.resident import peak_mib, reset_peak
 
-__all__ = ["LIVE", "LIVE_OF_A_STEP", "Done", "Taken", "Turn", "Untestable", "Way", "needs_a_gpu", "weigh"]
+__all__ = [
+    "LIVE",
+    "LIVE_OF_A_STEP",
+    "Measurement",
+    "Trial",
+    "TrialResult",
+    "Untestable",
+    "Variant",
+    "live_memory_mib",
+    "needs_a_gpu",
+]
 
 SECONDS_OF = "CPU time of one thread, loading left out"
 LIVE = "live bytes of torch's CPU allocator at their peak, above the loaded model and data"
@@ -27,77 +36,76 @@ T = TypeVar("T")
 
 
 class Untestable(Exception):
-    """Why this way cannot be taken here."""
+    """Reason why this variant cannot run here."""
 
 
-def needs_a_gpu(what: str) -> Done:
-    """`what` is a GPU's, and these ways are taken on the CPU, whatever else there is."""
+def needs_a_gpu(what: str) -> TrialResult:
+    """Raises Untestable: `what` needs a GPU, and these variants run on the CPU even where there is a GPU."""
     import torch
 
-    here = "this benchmark runs on the CPU yet" if torch.cuda.is_available() else "no CUDA device"
+    here = "this benchmark runs on the CPU only" if torch.cuda.is_available() else "no CUDA device"
     raise Untestable(f"{here}: {what}")
 
 
 @dataclass(frozen=True)
-class Taken(Generic[T]):
-    """CPU seconds of each part, the resident peak above the start in MiB, and what each part returned."""
+class Measurement(Generic[T]):
+    """CPU seconds and result of each repetition, and the resident peak above the start in MiB."""
 
     seconds: tuple[float, ...]
     resident_mib: float | None
     results: list[T]
 
     def each(self, units: float) -> tuple[float, ...]:
-        """Seconds of a unit, where a part has so many."""
+        """Seconds per unit, for `units` in each repetition."""
         return tuple(seconds / units for seconds in self.seconds)
 
 
-class _Weighed(Exception):
-    """Ends a way that was taken for this alone."""
+class _LiveMemory(Exception):
+    """Ends a variant that runs only to count its memory."""
 
     def __init__(self, mib: float) -> None:
         self.mib = mib
 
 
-class Turn:
-    """A way's turn: so many parts, each done when it is asked for."""
+class Trial:
+    """One trial of a variant: its repetitions, each run on request."""
 
-    def __init__(self, parts: int, pause: Callable[[], None], *, is_weighed: bool = False) -> None:
-        """`pause` says that something is done, and returns when the next is asked for. One that `is_weighed` counts
-        what the warm-up and the first part allocate; nothing is timed, and the way ends there."""
-        self.parts = parts
+    def __init__(self, repetitions: int, pause: Callable[[], None], *, counts_memory: bool = False) -> None:
+        """`pause` reports a finished repetition and returns when the next is requested. With `counts_memory` the trial
+        counts what warm-up and first repetition allocate, times nothing and ends there."""
+        self.repetitions = repetitions
         self._pause = pause
-        self._is_weighed = is_weighed
+        self._counts_memory = counts_memory
 
-    def take(
+    def measure(
         self,
         work: Callable[[int], T],
         warm_up: Callable[[], object] = lambda: None,
         *,
         apart_bytes: int = 0,
-    ) -> Taken[T]:
-        """Warms up, then does the parts; `work` is told which. `apart_bytes` of what is allocated are not counted.
+    ) -> Measurement[T]:
+        """Warms up, then calls `work` with the number of each repetition; `apart_bytes` are left out of the memory.
 
-        CPU time is not the clock's: what else this machine does makes a single thread wait, and no more work.
+        It measures CPU time, since other processes make a thread wait but add nothing to its CPU time.
         """
-        if self._is_weighed:
-            raise _Weighed((peak_live_bytes(lambda: (warm_up(), work(0))) - apart_bytes) / MIB)
+        if self._counts_memory:
+            raise _LiveMemory((peak_live_bytes(lambda: (warm_up(), work(0))) - apart_bytes) / MIB)
         start = reset_peak()
         warm_up()
         seconds, results = [], []
-        for part in range(self.parts):
+        for repetition in range(self.repetitions):
             self._pause()
             begun = time.process_time()
-            results.append(work(part))
+            results.append(work(repetition))
             seconds.append(time.process_time() - begun)
         peak = peak_mib()
         self._pause()
-        return Taken(tuple(seconds), None if start is None or peak is None else peak - start, results)
+        return Measurement(tuple(seconds), None if start is None or peak is None else peak - start, results)
 
 
 @dataclass(frozen=True)
-class Done:
-    """`seconds` of each part; `resident_mib` is the peak above the start; `metrics` say how good the result is;
-    `remark` what must be known with it."""
+class TrialResult:
+    """`seconds` of each repetition, `resident_mib` above the start, `metrics` of the result, and a `remark`."""
 
     seconds: Sequence[float]
     resident_mib: float | None
@@ -105,8 +113,8 @@ class Done:
     remark: str | None = None
     memory_of: str = LIVE
 
-    def as_tables(self, live_mib: float) -> list[dict[str, Any]]:
-        """One for each part. A process has one peak, told with its first: it is one observation, not many."""
+    def as_records(self, live_mib: float) -> list[dict[str, Any]]:
+        """One for each repetition; the first has the memory, since a process has one peak, not one per repetition."""
         common: dict[str, Any] = {
             "state": "succeeded",
             "trouble": None,
@@ -120,13 +128,13 @@ class Done:
         return tables
 
 
-Way = Callable[[Turn], Done]
+Variant = Callable[[Trial], TrialResult]
 
 
-def weigh(way: Way, parts: int) -> float:
-    """MiB that live at the peak of the way's warm-up and its first part."""
+def live_memory_mib(variant: Variant, repetitions: int) -> float:
+    """Peak of live MiB in the variant's warm-up and first repetition."""
     try:
-        way(Turn(parts, lambda: None, is_weighed=True))
-    except _Weighed as found:
-        return found.mib
-    raise AssertionError("a way takes its turn")
+        variant(Trial(repetitions, lambda: None, counts_memory=True))
+    except _LiveMemory as measured:
+        return measured.mib
+    raise AssertionError("a variant must call Trial.measure")

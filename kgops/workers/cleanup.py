@@ -1,4 +1,4 @@
-"""The option memory_cleanup of a worker: what was asked for, whether it is on, and in the end what came of it."""
+"""Applies and reports the option memory_cleanup in a worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from kgops.jobs.job import Job
-from kgops.training.memory_cleanup import OFF, CudaAccounts, MemoryCleanup
+from kgops.training.memory_cleanup import OFF, CudaMemory, MemoryCleanup
 from kgops.workers.report import Reporter
 
 __all__ = ["cleanup_for", "memory_cleanup"]
@@ -17,30 +17,30 @@ _NAME = "memory_cleanup"
 
 
 def cleanup_for(job: Job, device: torch.device) -> MemoryCleanup:
-    """For a process that reports nothing of it. On unless somebody disabled it, as in the group's scripts."""
+    """For a process that does not report it. On unless disabled, as in the original scripts."""
     if device.type != "cuda" or not job.options.get(_NAME, True):
         return OFF
-    return MemoryCleanup(CudaAccounts(device))
+    return MemoryCleanup(CudaMemory(device))
 
 
 @contextmanager
 def memory_cleanup(
-    job: Job, device: torch.device, report: Reporter, *, whose: str | None = None
+    job: Job, device: torch.device, report: Reporter, *, process: str | None = None
 ) -> Iterator[MemoryCleanup]:
-    """For as long as this lasts. `whose`: which process the counts are of, where there are several."""
-    asked = job.options.get(_NAME, "auto")
-    if not asked or device.type != "cuda":
-        report.option(_NAME, asked, "off", "no CUDA device" if asked else None)
+    """Reports the option at entry and exit. `process`: which of several processes the counts are of."""
+    requested = job.options.get(_NAME, "auto")
+    if not requested or device.type != "cuda":
+        report.option(_NAME, requested, "off", "no CUDA device" if requested else None)
         yield OFF
         return
-    report.option(_NAME, asked, "on", None)
+    report.option(_NAME, requested, "on", None)
 
-    def tell(summary: str) -> None:
-        report.option(_NAME, asked, "on", f"{summary} ({whose})" if whose else summary)
+    def report_on(summary: str) -> None:
+        report.option(_NAME, requested, "on", f"{summary} ({process})" if process else summary)
 
-    # Told the first time too: of a worker that is killed later nobody else would hear it.
-    cleanup = MemoryCleanup(CudaAccounts(device), when_first=tell)
+    # Also reported at the first cleanup: a killed worker does not get to report at its end.
+    cleanup = MemoryCleanup(CudaMemory(device), on_first=report_on)
     try:
         yield cleanup
     finally:
-        tell(cleanup.summary)
+        report_on(cleanup.summary)

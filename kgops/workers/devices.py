@@ -1,4 +1,4 @@
-"""The devices that processes of one run share its work on: what was asked for, as far as it is there."""
+"""Devices for the processes of one run: the requested ones, as far as available."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from kgops.jobs.on_device import processes_on_cpu
 __all__ = ["devices_for"]
 
 
-def devices_for(asked: int | str, device: torch.device) -> tuple[list[str], str | None]:
-    """One for each process, and why they are not what was asked; `device` is the one that a run alone would take."""
-    alone = [str(device)]
-    if asked == 1:
-        return alone, None
+def devices_for(requested: int | str, device: torch.device) -> tuple[list[str], str | None]:
+    """One device for each process, and why they differ from the request; `device`: that of a single process."""
+    single = [str(device)]
+    if requested == 1:
+        return single, None
     if device.type == "cpu":
-        processes, why = processes_on_cpu(asked)
+        processes, why = processes_on_cpu(requested)
         return ["cpu"] * processes, why
-    there = torch.cuda.device_count()
-    if asked == "all":
-        return [f"cuda:{index}" for index in range(there)], None
-    # Their numbers are the machine's; a run sees only those it was given, numbered from 0.
-    wanted = asked if isinstance(asked, int) else asked.count(",") + 1
-    found = [f"cuda:{index}" for index in range(min(wanted, there))]
-    return found or alone, None if len(found) == wanted else f"this run was given {there}"
+    count = torch.cuda.device_count()
+    if requested == "all":
+        return [f"cuda:{index}" for index in range(count)], None
+    # GPU numbers are the machine's; a run sees only its GPUs, numbered from 0.
+    wanted = requested if isinstance(requested, int) else requested.count(",") + 1
+    devices = [f"cuda:{index}" for index in range(min(wanted, count))]
+    return devices or single, None if len(devices) == wanted else f"this run was given {count}"

@@ -1,4 +1,4 @@
-"""What every worker begins and ends with: its job, its folder, the wish to stop, and honest failures."""
+"""Runs a worker: reads its job, handles SIGTERM, reports failures, sets the exit code."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from kgops.workers.report import Reporter
 
 
 class Stopped(Exception):
-    """The worker was asked to stop and has saved what it needs to go on."""
+    """The worker was asked to stop and has saved its state for a resume."""
 
 
 class StopRequest:
-    """Set by SIGTERM; whoever works looks at it where it can stop well."""
+    """Set by SIGTERM; loops check it where they can stop."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
         signal.signal(signal.SIGTERM, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
+        self._requested = True
 
     def __call__(self) -> bool:
-        fence.check_lately()
-        return self._asked
+        fence.check_if_due()
+        return self._requested
 
 
 def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoReturn:
-    """Calls `work` with the job named on the command line; says how it ended and exits accordingly."""
+    """Calls `work` with the job named on the command line; reports how it ended and exits accordingly."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m kgops.workers.NAME job.toml")
     job_file = Path(sys.argv[1])
@@ -58,54 +58,54 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoRe
     reporter.libraries_mib = host_memory_mib()
     stop = StopRequest()
 
-    def all_of_it() -> None:
+    def run_job() -> None:
         job = _with_settings(read_job_file(job_file), reporter)
         if job.limits.memory_mib is not None:
             limit_memory(job.limits.memory_mib)
         work(job, folder, reporter, stop)
         report_process_peak(reporter)
-        if fence.is_elsewhere():  # there no supervisor sees it
+        if fence.is_on_another_machine():  # no supervisor samples it there
             reporter.memory(host_peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
-    answer_for(reporter, all_of_it)
+    run_reporting_errors(reporter, run_job)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # all is written, and to take torch down takes half a second
+    os._exit(0)  # everything is written, and torch's shutdown takes half a second
 
 
 def report_process_peak(reporter: Reporter) -> None:
-    """Of this process alone, by the kernel's own mark: no sample misses it, and no other process is in it."""
+    """The peak of this process alone, from the kernel, so that no sample can miss it."""
     peak = host_peak_mib()
     if peak is not None:
         reporter.memory(process_peak=peak)
 
 
-def answer_for(reporter: Reporter, work: Callable[[], None]) -> None:
-    """Does it. Where it does not end well, says how it ended and exits accordingly."""
+def run_reporting_errors(reporter: Reporter, work: Callable[[], None]) -> None:
+    """Calls `work`; on failure reports how it ended and exits accordingly."""
     ran_out = None
     try:
         work()
     except Stopped:
-        # Ended by the signal it was asked with: not a success, and nobody's failure either.
+        # End by the signal that asked for it: neither success nor failure.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
     except fence.Fenced as error:
         _end_for_successor(error)
     except Exception as error:
         try:
-            fence.check()  # who takes this work over also sweeps files away from under it
+            fence.check()  # a successor also removes this process's files
         except fence.Fenced as fenced:
             _end_for_successor(fenced)
         if is_out_of_memory(error):
             ran_out = describe(error)
         elif isinstance(error, KgopsError):
             _fail(error, reporter)
-        elif is_at_its_limit():  # a library that says it in words of its own
+        elif is_at_its_limit():  # a library that reports it in another way
             ran_out = describe(error)
         else:
             raise
     if ran_out is not None:
-        # Only now: inside the except block the traceback keeps every tensor alive, and to say this takes memory.
+        # Only here: inside the except block the traceback keeps every tensor alive, and reporting takes memory.
         reporter.out_of_memory(ran_out)
         print(f"Out of memory: {ran_out}", file=sys.stderr)
         sys.exit(1)
@@ -128,13 +128,13 @@ def _fail(error: KgopsError, reporter: Reporter) -> NoReturn:
 
 
 def _with_settings(job: Job, reporter: Reporter) -> Job:
-    """The job with what the OOM fallbacks changed for this attempt."""
+    """The job with the OOM fallbacks' changes for this attempt."""
     changed = json.loads(os.environ.get("KGOPS_SETTINGS", "{}"))
     unknown = [name for name in changed if name not in OPTIONS]
     if unknown:
         raise KgopsError(
-            f"the OOM fallbacks changes {unknown[0]!r}, which is no option{nearest(unknown[0], OPTIONS)}"
+            f"an OOM fallback changes {unknown[0]!r}, which is no option{nearest(unknown[0], OPTIONS)}"
         )
-    reporter.asked = job.options
-    reporter.stepped_down = {name: job.options.get(name, "auto") for name in changed}
+    reporter.requested_options = job.options
+    reporter.requested_before_fallbacks = {name: job.options.get(name, "auto") for name in changed}
     return replace(job, options={**job.options, **changed})

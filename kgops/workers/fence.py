@@ -1,7 +1,7 @@
-"""Of two processes that were started for the same work, as after a node was taken for lost, only the later publishes.
+"""Fencing: of two processes started for one task, as after a node was taken for lost, only the later publishes.
 
-Whoever starts one writes its mark into a file and tells it both. A process that finds another mark there has a
-successor, and ends without a word.
+The starter writes a mark to a file and passes path and mark to the process. A process that finds another mark there
+has a successor, and exits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["Fenced", "check", "check_lately", "is_elsewhere"]
+__all__ = ["Fenced", "check", "check_if_due", "is_on_another_machine"]
 
 _EVERY_S = 1.0
 _checked = 0.0
@@ -20,27 +20,27 @@ class Fenced(Exception):
     """Another process does this work now."""
 
 
-def is_elsewhere() -> bool:
-    """Whether this process was started by a cluster, not by its supervisor."""
+def is_on_another_machine() -> bool:
+    """Whether a cluster started this process, not its supervisor."""
     return "KGOPS_FENCE" in os.environ
 
 
 def check() -> None:
-    """Raises Fenced where somebody came after us; at once before anything is published."""
-    told = os.environ.get("KGOPS_FENCE")
-    if told is None:
+    """Raises Fenced if this process has a successor; call it right before publishing."""
+    fence = os.environ.get("KGOPS_FENCE")
+    if fence is None:
         return
-    path, _, mark = told.rpartition(":")
+    path, _, mark = fence.rpartition(":")
     try:
         now = Path(path).read_text()
-    except OSError:  # a file system that is away for a moment names no successor
+    except OSError:  # a file system outage does not mean a successor
         return
     if now != mark:
         raise Fenced(f"{mark} was succeeded by {now}")
 
 
-def check_lately() -> None:
-    """The same, for loops: a look at the file takes a network file system some time."""
+def check_if_due() -> None:
+    """`check`, at most once a second, for loops: reading the file is slow on network file systems."""
     global _checked
     now = time.monotonic()
     if now - _checked > _EVERY_S:

@@ -1,4 +1,4 @@
-"""What a worker leaves behind: its files, their manifest, and a copy where the person wants one."""
+"""Publishes a worker's results: config.json, manifest, and copies to the requested folders and files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kgops.training.reporter import Progress
 from kgops.workers import fence
 from kgops.workers.report import Reporter
 
-__all__ = ["applied_options", "hand_in", "make_output_folder", "write_config"]
+__all__ = ["applied_options", "make_output_folder", "publish_results", "write_config"]
 
 _KINDS = {
     "best_model.pt": "best_model",
@@ -38,28 +38,28 @@ _MODELS = (
     "loo/*.pt",
 )
 _COPIED_AT_ONCE = 16 << 20  # bytes
-_MOST_TOLD = 12  # in the last line of the log: the record has them all
+_MOST_SHOWN = 12  # metrics in the last line of the log
 
 
 def make_output_folder(job: Job) -> None:
-    """Before hours of work, not after them, is the moment to hear that it cannot be written."""
-    named = [target.parent for _, target in _files_named(job, Path())]
-    for wanted in dict.fromkeys([*_wanted_folders(job), *named]):
+    """Creates the output folders before the work starts, so that a folder that is not writable fails early."""
+    named = [target.parent for _, target in _requested_files(job, Path())]
+    for wanted in dict.fromkeys([*_copy_folders(job), *named]):
         try:
             wanted.mkdir(parents=True, exist_ok=True)
-            problem = None if os.access(wanted, os.W_OK | os.X_OK) else "you may not write there"
+            problem = None if os.access(wanted, os.W_OK | os.X_OK) else "no write permission"
         except OSError as error:
             problem = os.strerror(error.errno or 0)
         if problem:
             raise Unavailable(
-                f"the output folder {wanted} cannot be used: {problem}.", hint="name another one."
+                f"the output folder {wanted} cannot be used: {problem}.", hint="choose another one."
             )
 
 
 def write_config(
     job: Job, results: Path, model: dict[str, Any], training: dict[str, Any], report: Reporter
 ) -> None:
-    """`config.json`, with what was asked of every option and what came of it."""
+    """Writes `config.json`, with each option requested and applied."""
     body = {
         "engine": job.settings["engine"],
         "model": model,
@@ -72,62 +72,64 @@ def write_config(
 
 
 def applied_options(job: Job, report: Reporter) -> dict[str, Any]:
-    """The booleans that the group's scripts wrote, as it went; and of each option what was asked and applied, and why.
+    """The booleans that the original scripts wrote, as applied; and each option requested and applied, with the reason.
 
-    Asked is what the person or the profile did, None where nobody did: not what the OOM fallbacks made of it.
+    The request is the person's or the profile's, None without one; OOM fallbacks do not change it.
     """
-    asked = job.options if report.asked is None else report.asked
-    options = {name: {**told, "asked": asked.get(name)} for name, told in sorted(report.options.items())}
-    return {**booleans(report.options, asked), **options}
+    requested = job.options if report.requested_options is None else report.requested_options
+    options = {
+        name: {**state, "asked": requested.get(name)} for name, state in sorted(report.options.items())
+    }
+    return {**booleans(report.options, requested), **options}
 
 
-def hand_in(job: Job, folder: Path, results: Path, metrics: dict[str, float], report: Reporter) -> None:
-    """The manifest comes last: with it the run has succeeded, whatever happens to this process."""
+def publish_results(
+    job: Job, folder: Path, results: Path, metrics: dict[str, float], report: Reporter
+) -> None:
+    """Copies the results and writes the manifest, last: with it the run has succeeded."""
     fence.check()
     begin = time.monotonic()
     files = sorted(path for path in results.rglob("*") if path.is_file() and not path.name.startswith("."))
     named = [(path, _kind(path)) for path in files if path.name != "manifest.json"]
-    copied = _copy_asked(job, results, report)
-    for wanted in _wanted_folders(job):
-        if removed := _remove_earlier(results, wanted):
-            report.note(
-                f"{removed} models and checkpoints that an earlier run had copied to {wanted} were removed there."
-            )
+    copied = _copy_results(job, results, report)
+    for copy_folder in _copy_folders(job):
+        if removed := _remove_earlier(results, copy_folder):
+            report.note(f"removed {removed} models and checkpoints of an earlier run from {copy_folder}.")
     described = manifest.describe(folder, named)
-    if "writing_s" in metrics:  # what was written is not done before it was copied and checked
+    if "writing_s" in metrics:  # writing includes copying and checking
         metrics = metrics | {"writing_s": metrics["writing_s"] + time.monotonic() - begin}
         metrics["written_mib"] = (sum(file.bytes for file in described) + copied) / 2**20
-    beside = metrics.get("index_mib", 0.0)  # an index stands where a person named it
+    beside = metrics.get("index_mib", 0.0)  # an index is outside the run's folder
     metrics = metrics | {"disk_mib": (_bytes_below(folder) + copied) / 2**20 + beside}
     report.result(metrics)
     report.sync()
     manifest.write(results / "manifest.json", described, metrics)
-    if "KGOPS_EVENTS" in os.environ:  # else these lines are the events, and the metrics stand among them
-        told = [f"{name} {value:.4g}" for name, value in metrics.items()]
-        print(" · ".join(told[:_MOST_TOLD] + ["…"] * (len(told) > _MOST_TOLD)), flush=True)
+    if "KGOPS_EVENTS" in os.environ:  # else stdout has the events, with the metrics
+        shown = [f"{name} {value:.4g}" for name, value in metrics.items()]
+        print(" · ".join(shown[:_MOST_SHOWN] + ["…"] * (len(shown) > _MOST_SHOWN)), flush=True)
 
 
 def _bytes_below(folder: Path) -> int:
-    """Of all files that are there now; one that another process just removes is none."""
-    found = 0
+    """Bytes of all files; one that another process removes meanwhile does not count."""
+    total = 0
     for path, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):
-                found += (Path(path) / name).lstat().st_size
-    return found
+                total += (Path(path) / name).lstat().st_size
+    return total
 
 
-def _wanted_folders(job: Job) -> list[Path]:
-    """Where the person wants a copy: a workload calls it as the group's scripts do."""
-    found = []
+def _copy_folders(job: Job) -> list[Path]:
+    """Folders that get a copy; the setting's name is that of the original scripts."""
+    paths = []
     for settings in _stages(job):
         named = settings.get("output_dir") or settings.get("output_directory")
-        found += [Path(named) / (settings.get("save_name") or "")] if named else []
-    return found
+        paths += [Path(named) / (settings.get("save_name") or "")] if named else []
+    return paths
 
 
 def _stages(job: Job) -> list[dict[str, Any]]:
-    """The settings of a job, or of both that it is made of."""
+    """The settings of the job, or of both stages of a pipeline."""
     if job.workload != "pipeline":
         return [job.settings]
     return [job.settings[name] or {} for name in ("train", "tracin")]
@@ -138,11 +140,10 @@ def _kind(path: Path) -> str:
     return "resume" if kind == "checkpoint" and path.match(_TO_RESUME) else kind
 
 
-def _copy_asked(job: Job, results: Path, report: Reporter) -> int:
-    """What a person named gets a copy, not a link: whoever writes over a file there must not write into the record
-    of this run. The bytes that were copied."""
-    pairs = _files_named(job, results)
-    pairs += [pair for wanted in _wanted_folders(job) for pair in _below(results, wanted)]
+def _copy_results(job: Job, results: Path, report: Reporter) -> int:
+    """Copies the results; returns the bytes. Not links: writing to a copy must not change the run's folder."""
+    pairs = _requested_files(job, results)
+    pairs += [pair for copy_folder in _copy_folders(job) for pair in _below(results, copy_folder)]
     whole = sum(source.stat().st_size for source, _ in pairs)
     progress = Progress(report, "copying", "MiB")
     done = 0
@@ -155,13 +156,12 @@ def _copy_asked(job: Job, results: Path, report: Reporter) -> int:
         except OSError as error:
             raise Unavailable(
                 f"the results could not be copied: {source.name} to {target}: {os.strerror(error.errno or 0)}.",
-                hint="the work itself is complete; make room there, or make it writable, and `kgops resume` only "
-                "copies again.",
+                hint="the work is complete; free space there, or make it writable: `kgops resume` then only copies.",
             ) from error
     return done
 
 
-def _files_named(job: Job, results: Path) -> list[tuple[Path, Path]]:
+def _requested_files(job: Job, results: Path) -> list[tuple[Path, Path]]:
     """`--output` and `--csv-output` of a TracIn run, alone or after a training."""
     settings = _stages(job)[-1]
     wanted = [(settings.get("output"), ".json"), (settings.get("csv_output"), ".csv")]
@@ -169,35 +169,35 @@ def _files_named(job: Job, results: Path) -> list[tuple[Path, Path]]:
     return [(results / f"{stem}{ending}", Path(named)) for named, ending in wanted if named]
 
 
-def _remove_earlier(results: Path, wanted: Path) -> int:
-    """How many models of an earlier copy are gone: TracIn sums over a folder, and must find one training there.
+def _remove_earlier(results: Path, copy_folder: Path) -> int:
+    """Removes models that an earlier run copied there; returns how many. TracIn sums over all checkpoints of a folder.
 
-    Ours have these names and a digest beside them, and lie in the folder of their run still; no other file is touched.
+    Only files with these names and a digest file are removed; their originals are still in their run's folder.
     """
     removed = 0
-    for digest in [path for names in _MODELS for path in wanted.glob(f"{names}.sha256")]:
-        if not (results / digest.relative_to(wanted)).exists():
+    for digest in [path for names in _MODELS for path in copy_folder.glob(f"{names}.sha256")]:
+        if not (results / digest.relative_to(copy_folder)).exists():
             digest.with_suffix("").unlink(missing_ok=True)
             digest.unlink(missing_ok=True)
             removed += 1
     return removed
 
 
-def _below(results: Path, wanted: Path) -> list[tuple[Path, Path]]:
-    """All results but what only this run and its record need."""
-    found = []
+def _below(results: Path, copy_folder: Path) -> list[tuple[Path, Path]]:
+    """All results except resume files, hidden files and the manifest."""
+    paths = []
     for path in sorted(path for path in results.rglob("*") if path.is_file()):
         inside = path.relative_to(results)
         hidden = any(part.startswith(".") for part in inside.parts)
         if not hidden and not path.match(_TO_RESUME) and path.name != "manifest.json":
-            found.append((path, wanted / inside))
-    return found
+            paths.append((path, copy_folder / inside))
+    return paths
 
 
 def _copied(source: Path, target: Path) -> Iterator[int]:
-    """Bytes, as they are copied; under its name it is whole or not at all."""
-    half = target.with_name(f"{target.name}.part")
-    with source.open("rb") as here, half.open("wb") as there:
-        while sent := os.sendfile(there.fileno(), here.fileno(), None, _COPIED_AT_ONCE):
+    """Yields the bytes copied; the target gets its name only when complete."""
+    draft = target.with_name(f"{target.name}.part")
+    with source.open("rb") as reading, draft.open("wb") as there:
+        while sent := os.sendfile(there.fileno(), reading.fileno(), None, _COPIED_AT_ONCE):
             yield sent
-    half.replace(target)
+    draft.replace(target)

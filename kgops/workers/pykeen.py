@@ -1,4 +1,4 @@
-"""Any of PyKEEN's models through PyKEEN's own pipeline, told of in kgops' events and kept in kgops' folder."""
+"""Trains any PyKEEN model with PyKEEN's pipeline, and reports it as kgops events and files."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from kgops.training.reporter import Progress
 from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest
 from kgops.workers.outputs import write_config
-from kgops.workers.pykeen_kept import Keeping, recipe_of
-from kgops.workers.pykeen_memory import tell_prediction
-from kgops.workers.report import Reporter, tell_applied
+from kgops.workers.pykeen_kept import KeepForTracin, recipe_of
+from kgops.workers.pykeen_memory import report_prediction
+from kgops.workers.report import Reporter, report_applied
 
 __all__ = ["find_model", "train"]
 
@@ -62,35 +62,33 @@ def train(
     settings = job.settings
     model = find_model(settings["model"])
     if not len(graph.test):
-        raise Usage(
-            "PyKEEN's pipeline ends with ranking test triples, and there are none.", hint="name them: --test."
-        )
-    shape = model_settings(model, settings, report)
-    tell_applied(job, of_pykeen(job, place_of(device)), report, {"memory_cleanup"})
+        raise Usage("PyKEEN's pipeline ranks test triples, and there are none.", hint="give a file: --test.")
+    model_kwargs = model_settings(model, settings, report)
+    report_applied(job, of_pykeen(job, place_of(device)), report, {"memory_cleanup"})
     checkpoints = results / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
-    _take_up(checkpoints, report)
-    made = factories(graph, model, settings)
-    recipe = recipe_of(model, shape, graph, made["training"])
-    keeping = Keeping(checkpoints, settings, recipe, graph)
+    _resume(checkpoints, report)
+    triples = factories(graph, model, settings)
+    recipe = recipe_of(model, model_kwargs, graph, triples["training"])
+    checkpointing = KeepForTracin(checkpoints, settings, recipe, graph)
     with memory_cleanup(job, device, report) as cleanup:
-        telling = _Telling(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop, cleanup)
-        pieces = {
-            **made,
+        progress = _ReportEpochs(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop, cleanup)
+        pipeline_kwargs = {
+            **triples,
             "model": model,
-            "model_kwargs": shape,
+            "model_kwargs": model_kwargs,
             **_optimizer(settings),
             **_loss(settings),
             **_stopper(settings, graph, results),
-            "training_kwargs": _training(job, checkpoints, [keeping, telling]),
+            "training_kwargs": _training(job, checkpoints, [checkpointing, progress]),
         }
-        tell_prediction(pieces, device, report)
-        done = _run(pieces, settings, device, report)
+        report_prediction(pipeline_kwargs, device, report)
+        done = _run(pipeline_kwargs, settings, device, report)
     test = {side: _metrics(done.metric_results, side) for side in ("both", "head", "tail")}
     best = done.stopper.best_epoch if hasattr(done.stopper, "best_epoch") else None
     metrics = {
         "epochs": float(len(done.losses)),
-        "train_s": telling.seconds,
+        "train_s": progress.seconds,
         **{f"test_{name}": value for name, value in test["both"].items() if name != "count"},
     }
     if best is not None:
@@ -99,16 +97,18 @@ def train(
     (checkpoints / f"{_CHECKPOINT}.before").unlink(missing_ok=True)
     _write(done, results, test, settings, report)
     facts = {name: value for name, value in asdict(recipe).items() if name != "kwargs"}
-    write_config(job, results, {**facts, **shape}, _told(settings), report)
+    write_config(job, results, {**facts, **model_kwargs}, _training_config(settings), report)
     return metrics
 
 
-def _run(pieces: dict[str, Any], settings: dict[str, Any], device: torch.device, report: Reporter) -> Any:
-    """PyKEEN's pipeline; its words for a loss that is no number are made ours."""
+def _run(
+    pipeline_kwargs: dict[str, Any], settings: dict[str, Any], device: torch.device, report: Reporter
+) -> Any:
+    """Runs PyKEEN's pipeline; translates its error for a loss that is not a number."""
     rate = settings["learning_rate"]
     try:
         return pipeline(
-            **pieces,
+            **pipeline_kwargs,
             result_tracker=_Tracker(report),
             device=device,
             random_seed=settings["seed"],
@@ -116,33 +116,33 @@ def _run(pieces: dict[str, Any], settings: dict[str, Any], device: torch.device,
         )
     except NonFiniteLossError as error:
         raise Diverged(
-            f"the loss is no number any more (learning rate {rate:.2g}).",
+            f"the loss is not a number any more (learning rate {rate:.2g}).",
             hint=f"try a learning rate below {rate / 3:.2g}.",
         ) from error
 
 
 def find_model(name: str) -> Any:
-    """The class; names as PyKEEN takes them, large or small."""
+    """The model class by PyKEEN's name, in upper or lower case."""
     known = {cls.__name__: cls for cls in model_resolver.lookup_dict.values()}
     by_small = {label.lower(): label for label in known}
     if name.lower() not in by_small:
-        near = nearest(name.lower(), by_small)
+        suggestion = nearest(name.lower(), by_small)
         for small, label in by_small.items():
-            near = near.replace(f"'{small}'", f"'{label}'")
-        raise Usage(f"PyKEEN has no model {name!r:.60}{near}")
+            suggestion = suggestion.replace(f"'{small}'", f"'{label}'")
+        raise Usage(f"PyKEEN has no model {name!r:.60}{suggestion}")
     label = by_small[name.lower()]
     cls = known[label]
     if issubclass(cls, LiteralModel):
-        raise Usage(f"{label} learns from literals as well, and a graph of triples has none.")
+        raise Usage(f"{label} needs literals, and a graph of triples has none.")
     if issubclass(cls, InductiveERModel):
-        raise Usage(f"{label} needs a second graph to infer on, and here is only one.")
+        raise Usage(f"{label} is inductive: it needs a second graph.")
     if not issubclass(cls, ERModel):
-        raise Usage(f"{label} has nothing to train: it is a baseline of PyKEEN's.")
+        raise Usage(f"{label} cannot be trained: it is one of PyKEEN's baselines.")
     return cls
 
 
 def model_settings(model: Any, settings: dict[str, Any], report: Reporter) -> dict[str, Any]:
-    """Of the job's settings those this model has; one that was changed in vain is told."""
+    """The job's settings that this model takes; a note lists changed ones that it lacks."""
     takes = inspect.signature(model.__init__).parameters
     names = {
         "embedding_dim": "embedding_dim",
@@ -153,10 +153,18 @@ def model_settings(model: Any, settings: dict[str, Any], report: Reporter) -> di
         "relation_dropout": "relation_dropout",
     }
     defaults = {key.name: key.default for key in KEYS}
-    vain = [name for name, far in names.items() if far not in takes and settings[name] != defaults[name]]
-    if vain:
-        report.note(f"{model.__name__} has no {', '.join(vain)}: left out.")
-    return {far: settings[name] for name, far in names.items() if far in takes and settings[name] is not None}
+    unused = [
+        name
+        for name, pykeen_name in names.items()
+        if pykeen_name not in takes and settings[name] != defaults[name]
+    ]
+    if unused:
+        report.note(f"{model.__name__} has no {', '.join(unused)}: left out.")
+    return {
+        pykeen_name: settings[name]
+        for name, pykeen_name in names.items()
+        if pykeen_name in takes and settings[name] is not None
+    }
 
 
 def factories(graph: Graph, model: Any, settings: dict[str, Any]) -> dict[str, Any]:
@@ -164,30 +172,30 @@ def factories(graph: Graph, model: Any, settings: dict[str, Any]) -> dict[str, A
     if inverse is None:
         inverse = model.__name__ in _NEED_INVERSES
     ids = {"entity_to_id": graph.entities.ids, "relation_to_id": graph.relations.ids}
-    made = {"training": TriplesFactory(graph.train, create_inverse_triples=inverse, **ids)}
-    made["testing"] = TriplesFactory(graph.test, **ids)
+    triples = {"training": TriplesFactory(graph.train, create_inverse_triples=inverse, **ids)}
+    triples["testing"] = TriplesFactory(graph.test, **ids)
     if len(graph.valid):
-        made["validation"] = TriplesFactory(graph.valid, **ids)
-    return made
+        triples["validation"] = TriplesFactory(graph.valid, **ids)
+    return triples
 
 
 def _loss(settings: dict[str, Any]) -> dict[str, Any]:
-    """Named by the person: against all entities. Else the pipeline's way, margin ranking on sampled negatives."""
+    """A requested loss is computed against all entities (LCWA); the default is PyKEEN's, on sampled negatives."""
     if settings["loss"] is None:
         return {"training_loop": "slcwa"}
     return {"training_loop": "lcwa", "loss": _LOSSES[settings["loss"]]}
 
 
 def _optimizer(settings: dict[str, Any]) -> dict[str, Any]:
-    """AdamW by its other name: the pipeline makes an optimizer again from its defaults, and of torch's AdamW those
-    have a word that its constructor does not take."""
-    name, given = (
+    """AdamW as Adam with decoupled weight decay: the pipeline rebuilds an optimizer from its defaults, and those of
+    torch's AdamW have a key that its constructor does not take."""
+    name, optimizer_kwargs = (
         settings["optimizer"],
         {"lr": settings["learning_rate"], "weight_decay": settings["weight_decay"]},
     )
     if name == "adamw":
-        return {"optimizer": "adam", "optimizer_kwargs": {**given, "decoupled_weight_decay": True}}
-    return {"optimizer": name, "optimizer_kwargs": given}
+        return {"optimizer": "adam", "optimizer_kwargs": {**optimizer_kwargs, "decoupled_weight_decay": True}}
+    return {"optimizer": name, "optimizer_kwargs": optimizer_kwargs}
 
 
 def _stopper(settings: dict[str, Any], graph: Graph, results: Path) -> dict[str, Any]:
@@ -206,11 +214,11 @@ def _stopper(settings: dict[str, Any], graph: Graph, results: Path) -> dict[str,
 
 def _training(job: Job, checkpoints: Path, callbacks: list[TrainingCallback]) -> dict[str, Any]:
     settings = job.settings
-    more: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     if settings["loss"] is not None:
-        more["label_smoothing"] = settings["label_smoothing"]
+        extra["label_smoothing"] = settings["label_smoothing"]
     if job.options.get("num_workers"):
-        more["num_workers"] = job.options["num_workers"]
+        extra["num_workers"] = job.options["num_workers"]
     return {
         "num_epochs": settings["num_epochs"],
         "batch_size": job.options.get("batch_size", BATCH_SIZE),
@@ -219,21 +227,21 @@ def _training(job: Job, checkpoints: Path, callbacks: list[TrainingCallback]) ->
         "checkpoint_name": _CHECKPOINT,
         "pin_memory": torch.cuda.is_available(),
         "checkpoint_frequency": int(settings["resume_every"] // 60),  # minutes; 0 is after every epoch
-        **more,
+        **extra,
     }
 
 
-def _take_up(checkpoints: Path, report: Reporter) -> None:
-    """PyKEEN takes up whatever lies there; a file that a kill cut short must not."""
+def _resume(checkpoints: Path, report: Reporter) -> None:
+    """Leaves PyKEEN a complete checkpoint to resume from; removes truncated ones."""
     newest, before = checkpoints / _CHECKPOINT, checkpoints / f"{_CHECKPOINT}.before"
     for path in (newest, before):
         if not path.exists():
             continue
         try:
-            # Written by this run into its own folder: PyKEEN's own loader unpickles it as well.
+            # Written by this run to its folder: PyKEEN's loader unpickles it as well.
             epoch = torch.load(path, map_location="cpu", weights_only=False)["epoch"]
-        except Exception as error:  # of half a file unpickling may raise anything
-            report.note(f"{path.name} was cut short ({type(error).__name__}): left out.")
+        except Exception as error:  # unpickling a truncated file may raise anything
+            report.note(f"{path.name} is truncated ({type(error).__name__}): not used.")
             path.unlink()
             continue
         path.rename(newest)
@@ -241,8 +249,8 @@ def _take_up(checkpoints: Path, report: Reporter) -> None:
         return
 
 
-class _Telling(TrainingCallback):  # type: ignore[misc]
-    """Progress and loss; heeds the wish to stop; keeps the checkpoint before the newest."""
+class _ReportEpochs(TrainingCallback):  # type: ignore[misc]
+    """Reports progress and loss, checks for a stop request, keeps the previous checkpoint."""
 
     def __init__(
         self, epochs: int, checkpoint: Path, report: Reporter, stop: StopRequest, cleanup: MemoryCleanup
@@ -281,17 +289,17 @@ class _Telling(TrainingCallback):  # type: ignore[misc]
         self._report.metric("epoch_seconds", took, epoch)
         self._report.metric("loss", epoch_loss, epoch)
         if self.model.device.type == "cuda" and not self._held:
-            # Before anything is evaluated: what was predicted is what training holds.
+            # Before the evaluation: the prediction is that of training.
             self._held = torch.cuda.max_memory_allocated(self.model.device)
             self._report.memory(peak_allocated=self._held / 2**20)
         self._cleanup.between_phases()
         if self._checkpoint.exists():
-            # PyKEEN writes over it where it lies: whoever kills us in the middle leaves half a file.
+            # PyKEEN overwrites it in place: a kill in the middle would leave a truncated file.
             self._checkpoint.rename(self._checkpoint.with_name(f"{_CHECKPOINT}.before"))
 
 
 class _Tracker(ResultTracker):  # type: ignore[misc]
-    """What the early stopper finds in the validation triples; the loss is told by the callback."""
+    """Reports the early stopper's validation metrics; the callback reports the loss."""
 
     def __init__(self, report: Reporter) -> None:
         super().__init__()
@@ -305,8 +313,11 @@ class _Tracker(ResultTracker):  # type: ignore[misc]
         self._report.metric("valid_mrr", metrics[_MRR], step)
 
 
-def _metrics(found: Any, side: str) -> dict[str, float]:
-    return {name: float(found.get_metric(f"{side}.realistic.{far}")) for name, far in _METRICS.items()}
+def _metrics(metric_results: Any, side: str) -> dict[str, float]:
+    return {
+        name: float(metric_results.get_metric(f"{side}.realistic.{pykeen_name}"))
+        for name, pykeen_name in _METRICS.items()
+    }
 
 
 def _write(
@@ -330,6 +341,6 @@ def _write(
             report.artifact(path, kind)
 
 
-def _told(settings: dict[str, Any]) -> dict[str, Any]:
+def _training_config(settings: dict[str, Any]) -> dict[str, Any]:
     names = ("num_epochs", "loss", "label_smoothing", "optimizer", "learning_rate", "weight_decay", "seed")
     return {name: settings[name] for name in (*names, "validate_every", "patience")}

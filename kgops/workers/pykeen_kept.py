@@ -1,4 +1,4 @@
-"""What a run of PyKEEN's pipeline keeps for TracIn, so that its model can be built again."""
+"""Checkpoints of PyKEEN's pipeline for TracIn, from which the model can be rebuilt."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from pykeen.triples import TriplesFactory
 from kgops.graphs.triples import Graph
 from kgops.models.pykeen_models import PykeenRecipe, write_kept_pykeen
 
-__all__ = ["Keeping", "recipe_of"]
+__all__ = ["KeepForTracin", "recipe_of"]
 
 
-def recipe_of(model: Any, shape: dict[str, Any], graph: Graph, training: TriplesFactory) -> PykeenRecipe:
+def recipe_of(
+    model: Any, model_kwargs: dict[str, Any], graph: Graph, training: TriplesFactory
+) -> PykeenRecipe:
     sizes = (graph.num_entities, graph.num_relations, bool(training.create_inverse_triples))
-    return PykeenRecipe(model.__name__, shape, *sizes)
+    return PykeenRecipe(model.__name__, model_kwargs, *sizes)
 
 
-class Keeping(TrainingCallback):  # type: ignore[misc]
-    """Keeps an epoch's weights for TracIn, as often as was asked, with all it takes to build the model again."""
+class KeepForTracin(TrainingCallback):  # type: ignore[misc]
+    """Writes a checkpoint for TracIn every `checkpoint_frequency` epochs, with all that rebuilds the model."""
 
     def __init__(
         self, checkpoints: Path, settings: dict[str, Any], recipe: PykeenRecipe, graph: Graph

@@ -1,9 +1,9 @@
-"""What one step of PyKEEN's training loop will hold, by a trace on the `meta` device before the first step.
+"""Predicts the memory of PyKEEN's training step by tracing it on the `meta` device before the first step.
 
-The model is built once more without memory and stepped as PyKEEN's own loop steps it; on a CPU triples are
-ranked as well, which often takes more. On a GPU PyKEEN ranks as many at a time as fit, so there only a step can be
-told. What is predicted are tensors that live, weights and the optimizer's state among them: not the triples a run
-has read, not a GPU's context or its allocator's rounding. See `meta_trace` for what a trace cannot see.
+A second model without memory is stepped as PyKEEN's loop does; on a CPU triples are ranked too, which often takes
+more. On a GPU, PyKEEN ranks as many triples at a time as fit, so only a step is predicted. The prediction counts live
+tensors, with weights and optimizer state, but not the run's triples, a GPU's context or its allocator's rounding. See
+`meta_trace` for what a trace cannot see.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from kgops.errors import KgopsError
 from kgops.training.meta_trace import Traced, trace_peak
 from kgops.workers.report import Reporter
 
-__all__ = ["Untraceable", "predict_ranking", "predict_step", "tell_prediction"]
+__all__ = ["Untraceable", "predict_ranking", "predict_step", "report_prediction"]
 
 _LOOK_AT_GRAPH = ("CompGCN", "NodePiece", "RGCN")
-_NEGATIVES = 1  # a triple: PyKEEN's default, and the pipeline is told nothing else
-_RANKED = 32  # triples at a time: PyKEEN's choice on a CPU, and the pipeline is told nothing else
+_NEGATIVES = 1  # per triple: PyKEEN's default
+_RANKED = 32  # triples at a time: PyKEEN's default on a CPU
 _MIB = 1 << 20
 _Cached = type(lru_cache(lambda: None))
 
 
 class Untraceable(KgopsError):
-    """A model whose step cannot be followed without its values."""
+    """A model whose step cannot be traced without values."""
 
 
-def tell_prediction(pieces: Mapping[str, Any], device: torch.device, report: Reporter) -> None:
-    """Of the run that `pipeline(**pieces)` is about to be; where there is none, a note says why. Never raises."""
+def report_prediction(pipeline_kwargs: Mapping[str, Any], device: torch.device, report: Reporter) -> None:
+    """Predicts the memory of `pipeline(**pipeline_kwargs)`, or notes why not. Never raises."""
     try:
-        step, ranking = predict_step(pieces, device), predict_ranking(pieces, device)
+        step, ranking = predict_step(pipeline_kwargs, device), predict_ranking(pipeline_kwargs, device)
     except Untraceable as why:
-        report.note(f"its memory was not predicted: {why.message}")
-    except Exception as error:  # whatever a model does on `meta`, its training may do well
-        said = " ".join(str(error).split())
-        report.note(f"its memory was not predicted: the trace met {type(error).__name__}: {said[:200]}")
+        report.note(f"memory not predicted: {why.message}")
+    except Exception as error:  # a model may fail on `meta` and still train
+        message = " ".join(str(error).split())
+        report.note(f"memory not predicted: the trace met {type(error).__name__}: {message[:200]}")
     else:
         most = step if ranking is None else max(step, ranking)
         report.predicted(
@@ -58,33 +58,37 @@ def tell_prediction(pieces: Mapping[str, Any], device: torch.device, report: Rep
         )
 
 
-def predict_step(pieces: Mapping[str, Any], device: torch.device) -> Traced:
-    """The most that lives in a step of `pipeline(**pieces)` on `device`. No random number is drawn for it."""
-    name, training = pieces["model"].__name__, pieces["training"]
+def predict_step(pipeline_kwargs: Mapping[str, Any], device: torch.device) -> Traced:
+    """Peak memory of a training step of `pipeline(**pipeline_kwargs)` on `device`. Draws no random number."""
+    name, training = pipeline_kwargs["model"].__name__, pipeline_kwargs["training"]
     if name in _LOOK_AT_GRAPH:
-        raise Untraceable(f"{name} works on the graph itself, and a trace knows sizes alone.")
-    against_all = pieces["training_loop"] == "lcwa"
-    there_are = _queries(training) if against_all else _triples(training)
-    rows = min(pieces["training_kwargs"]["batch_size"], there_are)
-    with _leaving_nothing():
-        return trace_peak(lambda: _two_steps(pieces, device, rows, against_all))
+        raise Untraceable(f"{name} reads the graph's values, and a trace knows only sizes.")
+    against_all = pipeline_kwargs["training_loop"] == "lcwa"
+    available = _queries(training) if against_all else _triples(training)
+    rows = min(pipeline_kwargs["training_kwargs"]["batch_size"], available)
+    with _isolated():
+        return trace_peak(lambda: _two_steps(pipeline_kwargs, device, rows, against_all))
 
 
-def predict_ranking(pieces: Mapping[str, Any], device: torch.device) -> Traced | None:
-    """The most that lives while test or validation triples are ranked, beside what training leaves; None on a GPU."""
+def predict_ranking(pipeline_kwargs: Mapping[str, Any], device: torch.device) -> Traced | None:
+    """Peak memory while test or validation triples are ranked after training; None on a GPU."""
     if device.type != "cpu":
         return None
-    ranked = [len(pieces[name].mapped_triples) for name in ("testing", "validation") if name in pieces]
+    ranked = [
+        len(pipeline_kwargs[name].mapped_triples)
+        for name in ("testing", "validation")
+        if name in pipeline_kwargs
+    ]
     rows = min(_RANKED, max(ranked))
-    known = sum(ranked) + len(pieces["training"].mapped_triples)
-    with _leaving_nothing():
-        return trace_peak(lambda: _ranked(pieces, rows, known))
+    known = sum(ranked) + len(pipeline_kwargs["training"].mapped_triples)
+    with _isolated():
+        return trace_peak(lambda: _ranked(pipeline_kwargs, rows, known))
 
 
 @contextmanager
-def _leaving_nothing() -> Iterator[None]:
-    """On `meta`, without a trace of it in the run: no random number drawn, no tensor of it in PyKEEN's caches."""
-    _forget()  # nor may the trace meet real ones
+def _isolated() -> Iterator[None]:
+    """On `meta`, without effect on the run: random state and PyKEEN's caches are restored."""
+    _forget()  # the trace must not meet cached real tensors
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             yield
@@ -95,16 +99,16 @@ def _leaving_nothing() -> Iterator[None]:
 def _forget() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("pykeen."):
-            for found in vars(module).values():
-                if isinstance(found, _Cached):  # QuatE's table of products is one
-                    found.cache_clear()
+            for cached in vars(module).values():
+                if isinstance(cached, _Cached):  # QuatE's table of products is one
+                    cached.cache_clear()
 
 
-def _ranked(pieces: Mapping[str, Any], rows: int, known: int) -> None:
-    """As PyKEEN's evaluator goes until it looks for values: heads and tails, each among all others."""
-    model = _model(pieces)
-    optimizer = _optimizer(pieces, model, {})
-    for weight in model.get_grad_params():  # a step leaves its state behind, and its gradients are dropped
+def _ranked(pipeline_kwargs: Mapping[str, Any], rows: int, known: int) -> None:
+    """PyKEEN's evaluator up to where it reads values: ranks heads and tails among all entities."""
+    model = _model(pipeline_kwargs)
+    optimizer = _optimizer(pipeline_kwargs, model, {})
+    for weight in model.get_grad_params():  # the optimizer state stays, the gradients are freed
         weight.grad = torch.empty_like(weight)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
@@ -118,15 +122,17 @@ def _ranked(pieces: Mapping[str, Any], rows: int, known: int) -> None:
             del scores, positives
 
 
-def _two_steps(pieces: Mapping[str, Any], device: torch.device, rows: int, against_all: bool) -> None:
-    """As `TrainingLoop._train_epoch` and its optimizer's callback go: those also read values, which `meta` lacks."""
-    model, training = _model(pieces).train(), pieces["training"]
-    # On GPUs torch updates all tensors at a time unasked, elsewhere one after another.
-    optimizer = _optimizer(pieces, model, {"foreach": True} if device.type == "cuda" else {})
-    smoothing = pieces["training_kwargs"].get("label_smoothing", 0.0)
+def _two_steps(
+    pipeline_kwargs: Mapping[str, Any], device: torch.device, rows: int, against_all: bool
+) -> None:
+    """`TrainingLoop._train_epoch` and its optimizer callback, without reading values, which `meta` lacks."""
+    model, training = _model(pipeline_kwargs).train(), pipeline_kwargs["training"]
+    # On GPUs torch uses foreach by default, elsewhere not.
+    optimizer = _optimizer(pipeline_kwargs, model, {"foreach": True} if device.type == "cuda" else {})
+    smoothing = pipeline_kwargs["training_kwargs"].get("label_smoothing", 0.0)
     loader = _kept_by_loader(training, device, against_all)
     for _ in range(2):
-        # While the one before still lives, as where a loop goes over a loader.
+        # While the previous batch is still alive, as in a loop over a loader.
         batch = _labelled(rows, training.num_entities) if against_all else _sampled(rows)
         optimizer.zero_grad(set_to_none=True)
         loss = _loss_against_all(model, batch, smoothing) if against_all else _loss_of_samples(model, batch)
@@ -138,24 +144,26 @@ def _two_steps(pieces: Mapping[str, Any], device: torch.device, rows: int, again
     del loader
 
 
-def _model(pieces: Mapping[str, Any]) -> Any:
-    """As the pipeline builds it: without a loss named it takes PyKEEN's default, whatever the model's is."""
-    known = pieces["training"]
-    return pieces["model"](
+def _model(pipeline_kwargs: Mapping[str, Any]) -> Any:
+    """As the pipeline builds it: without a requested loss, with PyKEEN's default, not the model's."""
+    known = pipeline_kwargs["training"]
+    return pipeline_kwargs["model"](
         triples_factory=KGInfo(known.num_entities, known.real_num_relations, known.create_inverse_triples),
-        loss=loss_resolver.make(pieces.get("loss")),
+        loss=loss_resolver.make(pipeline_kwargs.get("loss")),
         random_seed=NoRandomSeedNecessary,
-        **pieces["model_kwargs"],
+        **pipeline_kwargs["model_kwargs"],
     )
 
 
-def _optimizer(pieces: Mapping[str, Any], model: Any, more: Mapping[str, Any]) -> torch.optim.Optimizer:
-    settings = {**pieces["optimizer_kwargs"], **more}
-    with torch.device("cpu"):  # it reads its counter of steps
-        made: torch.optim.Optimizer = optimizer_resolver.make(
-            pieces["optimizer"], settings, params=model.get_grad_params()
+def _optimizer(
+    pipeline_kwargs: Mapping[str, Any], model: Any, more: Mapping[str, Any]
+) -> torch.optim.Optimizer:
+    settings = {**pipeline_kwargs["optimizer_kwargs"], **more}
+    with torch.device("cpu"):  # it reads its step counter
+        optimizer: torch.optim.Optimizer = optimizer_resolver.make(
+            pipeline_kwargs["optimizer"], settings, params=model.get_grad_params()
         )
-    return made
+    return optimizer
 
 
 def _sampled(rows: int) -> dict[str, torch.Tensor]:
@@ -185,7 +193,7 @@ def _loss_against_all(model: Any, batch: Mapping[str, torch.Tensor], smoothing: 
 def _kept_by_loader(
     training: CoreTriplesFactory, device: torch.device, against_all: bool
 ) -> torch.Tensor | None:
-    """Its copy of the triples with their inverses, in the memory that is asked about."""
+    """The loader's copy of the triples with inverses, if it is in the predicted memory."""
     copied = training.create_inverse_triples and not against_all and device.type == "cpu"
     return torch.empty(_triples(training), 3, dtype=torch.long) if copied else None
 
@@ -195,7 +203,7 @@ def _triples(training: CoreTriplesFactory) -> int:
 
 
 def _queries(training: CoreTriplesFactory) -> int:
-    """Different pairs of an entity and a relation: what a loop against all entities goes over."""
+    """Number of distinct (entity, relation) pairs, which an LCWA loop iterates over."""
     heads, relations, tails = training.mapped_triples.unbind(1)
     sides = (heads, tails) if training.create_inverse_triples else (heads,)
     return sum(len((side * training.real_num_relations + relations).unique()) for side in sides)

@@ -1,7 +1,7 @@
-"""`--on ray`: the pieces of a TracIn run as tasks of a Ray cluster, retried by Ray where a node of it dies.
+"""`--on ray`: scores the shards of a TracIn run as tasks of a Ray cluster; Ray retries those of lost nodes.
 
-The nodes share the run's folder with this machine, as Slurm's do. Without an address a local cluster is started, bound
-to loopback, with a token of its own, and ended again with the run.
+The nodes share the run's folder with this machine. Without an address, a local cluster is started for the run, bound
+to loopback and with a new token.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from typing import Any
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.cluster import PlaceAsk
 from kgops.jobs.job import read_job_file
-from kgops.tracin.shards import Pieces
+from kgops.tracin.shards import Shards
 from kgops.training.out_of_memory import is_out_of_memory
 from kgops.workers.cleanup import cleanup_for
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_parallel import SpreadScorer
-from kgops.workers.tracin_shard_worker import Hand
-from kgops.workers.tracin_shared_input import job_file, ordered_graph, publish_order
+from kgops.workers.tracin_shard_worker import ShardWorker
+from kgops.workers.tracin_shared_input import job_file, publish_shared_input, read_shared_graph
 from kgops.workers.tracin_work import Work
 from kgops.workers.train import find_device
 
 __all__ = ["shared_by_ray"]
 
-_PATIENCE_S = 10.0  # for a cluster's head to answer
-_RETRIES = 3  # of a piece whose worker or node was lost
+_PATIENCE_S = 10.0  # for the cluster's head node to answer
+_RETRIES = 3  # of a shard whose worker or node was lost
 _STORE = 80 << 20  # bytes: nothing but names goes through Ray's object store
 
 
 @contextmanager
-def shared_by_ray(work: Work, pieces: Pieces, device: str) -> Iterator[SpreadScorer]:
-    """One task for each piece that is not published yet."""
+def shared_by_ray(work: Work, shards: Shards, device: str) -> Iterator[SpreadScorer]:
+    """One task for each unpublished shard."""
     ray = _ray(alone=work.job.on.address is None)
-    publish_order(pieces.folder, work.job, work.graph)
+    publish_shared_input(shards.folder, work.job, work.graph)
     _connect(ray, work.job.on)
     try:
         nodes = sum(bool(node["Alive"]) for node in ray.nodes())
         gpus = device.startswith("cuda")
-        asked = {"num_gpus": 1} if gpus else {"num_cpus": 1}
-        task = ray.remote(_do_piece).options(max_retries=_RETRIES, **asked)
-        left = [piece for piece in pieces if not pieces.is_published(piece)]
-        refs = [task.remote(str(work.folder), str(pieces.folder), device, piece.name) for piece in left]
-        some, of = "s" if len(left) != 1 else "", "s" if nodes > 1 else ""
-        work.report.note(f"{len(left):,} piece{some} for a Ray cluster of {nodes} node{of}.")
-        yield SpreadScorer(pieces, _RayHands(ray, refs))
+        resources = {"num_gpus": 1} if gpus else {"num_cpus": 1}
+        task = ray.remote(_do_shard).options(max_retries=_RETRIES, **resources)
+        missing = [shard for shard in shards if not shards.is_published(shard)]
+        refs = [task.remote(str(work.folder), str(shards.folder), device, shard.name) for shard in missing]
+        some, of = "s" if len(missing) != 1 else "", "s" if nodes > 1 else ""
+        work.report.note(f"{len(missing):,} shard{some} for a Ray cluster of {nodes} node{of}.")
+        yield SpreadScorer(shards, _RayTasks(ray, refs))
     finally:
         ray.shutdown()
 
 
-class _RayHands:
+class _RayTasks:
     def __init__(self, ray: Any, refs: list[Any]) -> None:
         self._ray, self._refs = ray, refs
 
@@ -71,69 +71,69 @@ class _RayHands:
                     raise cause from None
                 raise
             except self._ray.exceptions.RayError as error:
-                told = next(iter(str(error).splitlines()), type(error).__name__)
+                message = next(iter(str(error).splitlines()), type(error).__name__)
                 raise KgopsError(
-                    f"Ray gave a piece up after {_RETRIES} more tries: {told:.200}",
-                    hint="resume the run: what was published stays",
+                    f"Ray gave up on a shard after {_RETRIES} retries: {message:.200}",
+                    hint="resume the run: published shards are kept",
                 ) from error
 
     def under_way(self) -> float:
         return 0
 
 
-_HANDS: dict[str, Hand] = {}  # of this Ray worker: a model is loaded once, not for each piece
+_WORKERS: dict[str, ShardWorker] = {}  # of this Ray worker: loads the model once, not for each shard
 
 
-def _do_piece(folder: str, pieces_folder: str, device: str, name: str) -> None:
-    """In a worker of Ray."""
-    hand = _HANDS.get(pieces_folder)
-    if hand is None:
-        os.environ["KGOPS_EVENTS"] = f"{pieces_folder}/ray-{os.uname().nodename}-{os.getpid()}.jsonl"
-        order = Path(pieces_folder)
-        job = read_job_file(job_file(order))
+def _do_shard(folder: str, shards_folder: str, device: str, name: str) -> None:
+    """Runs in a Ray worker."""
+    worker = _WORKERS.get(shards_folder)
+    if worker is None:
+        os.environ["KGOPS_EVENTS"] = f"{shards_folder}/ray-{os.uname().nodename}-{os.getpid()}.jsonl"
+        shared = Path(shards_folder)
+        job = read_job_file(job_file(shared))
         never: Any = lambda: False  # noqa: E731 - Ray ends its workers itself
-        work = Work(job, ordered_graph(order), Path(folder), Reporter(Path(folder)), never)
+        work = Work(job, read_shared_graph(shared), Path(folder), Reporter(Path(folder)), never)
         where = find_device(device)
         cleanup = cleanup_for(job, where)
         scoring = work.scoring(work.load(where, cleanup), where, cleanup)
         work.choose_threads(scoring)
-        hand = Hand(work, scoring, Pieces.open(order))
-        _HANDS.clear()
-        _HANDS[pieces_folder] = hand
-    hand.do_named(name)
+        worker = ShardWorker(work, scoring, Shards.open(shared))
+        _WORKERS.clear()
+        _WORKERS[shards_folder] = worker
+    worker.do_named(name)
 
 
-def _connect(ray: Any, place: PlaceAsk) -> None:
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    if place.address is not None:
+def _connect(ray: Any, cluster: PlaceAsk) -> None:
+    logging_off = {"log_to_driver": False, "logging_level": "ERROR"}
+    if cluster.address is not None:
         try:
-            _knock(place.address)
-            ray.init(address=place.address, **quiet)
+            _check_port(cluster.address)
+            ray.init(address=cluster.address, **logging_off)
         except (OSError, ValueError) as error:
             raise KgopsError(
-                f"no Ray cluster answers at {place.address}: {next(iter(str(error).splitlines()), '')}",
-                hint="`ray status` on one of its nodes tells; without --address a local one is started",
+                f"no Ray cluster answers at {cluster.address}: {next(iter(str(error).splitlines()), '')}",
+                hint="check `ray status` on one of its nodes; without --address a local cluster is started",
             ) from error
         return
-    cores = place.tasks if place.tasks > 1 else len(os.sched_getaffinity(0))
+    cores = cluster.tasks if cluster.tasks > 1 else len(os.sched_getaffinity(0))
     ray.init(
         num_cpus=cores,
         include_dashboard=False,
         _node_ip_address="127.0.0.1",
         object_store_memory=_STORE,
-        **quiet,
+        **logging_off,
     )
 
 
-def _knock(address: str) -> None:
-    """Where nobody answers Ray ends our process, without a word that a person could use."""
+def _check_port(address: str) -> None:
+    """Fails early: if nothing answers, `ray.init` ends this process without a usable message."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), _PATIENCE_S).close()
 
 
 def _ray(*, alone: bool) -> Any:
-    """It reads its environment when it is loaded."""
+    """Imports Ray, which reads its environment at import."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if alone:
         os.environ["RAY_AUTH_MODE"] = "token"

@@ -1,4 +1,4 @@
-"""`python -m kgops.workers.regress job.toml`: learns heights from flights, and says all along what it does."""
+"""`python -m kgops.workers.regress job.toml`: trains the regression of heights from flight images."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from kgops.regression.settings import RegressionSettings
 from kgops.training.precision import place_of
 from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
-from kgops.workers.outputs import applied_options, hand_in, make_output_folder
-from kgops.workers.report import Reporter, tell_applied
+from kgops.workers.outputs import applied_options, make_output_folder, publish_results
+from kgops.workers.report import Reporter, report_applied
 from kgops.workers.threads import choose_threads
 from kgops.workers.train import find_device
 
-# Under the same name in the job and in the settings.
-_SAME = (
+# Settings with one name in the job and in RegressionSettings.
+_COPIED = (
     *("epochs", "loo_epochs", "loss_alpha", "huber_delta", "gamma", "under_weight", "optimizer", "scheduler"),
     *("learning_rate", "weight_decay", "warmup_steps", "augment", "flat_field_correction", "seed"),
     *("zscore_normalize", "pretrain", "pretrain_flight", "final", "loo", "validation_flight"),
@@ -50,7 +50,7 @@ def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     if works_without(job, place_of(device)):
         settings = dataclasses.replace(settings, compile="off")
     choose_threads(step_gflop(config, settings.at_once), "a step", device, report)
-    # Convolutions that add up in whatever order comes first would end the promise of equal numbers.
+    # Convolutions with nondeterministic sums would make results irreproducible.
     torch.backends.cudnn.deterministic = True
     report_options(job, device, settings, report)
     resume = (results / "checkpoints").exists()
@@ -65,24 +65,24 @@ def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
         if name in metrics:
             report.metric(name, metrics[name], done.epochs)
     write_results(job, results, flights, config, settings, done, report)
-    if "KGOPS_EVENTS" in os.environ:  # else the verdicts stand among the events
-        for found in done.reports.values():
-            print(found.verdict[0].upper() + found.verdict[1:])
-    hand_in(job, folder, results, metrics, report)
+    if "KGOPS_EVENTS" in os.environ:  # else stdout has the events, with the verdicts
+        for result in done.reports.values():
+            print(result.verdict[0].upper() + result.verdict[1:])
+    publish_results(job, folder, results, metrics, report)
 
 
 def load_flights(job: Job, report: Reporter) -> list[Flight]:
-    """All flights of the job's folder, and a word on what stands out."""
+    """All flights of the job's folder; notes what is unusual."""
     where = job.settings["data_directory"]
     if not where:
-        raise Usage("no folder of flights is named.", hint="--data-directory DIR")
+        raise Usage("no folder of flights is given.", hint="--data-directory DIR")
     for left_out in job.settings["left_out"]:
         report.note(f"left out of the configuration: {left_out}.")
     flights = read_flights(Path(where), job.options.get("temporal_frames", REGRESS_FRAMES))
-    size, named = flights[0].image_size, image_size(job.settings)
-    if named is not None and named != size:
-        shown = " and ".join("x".join(map(str, one)) for one in (named, size))
-        report.note(f"image_size and the flights' images differ ({shown}): the flights count.")
+    size, requested = flights[0].image_size, image_size(job.settings)
+    if requested is not None and requested != size:
+        shown = " and ".join("x".join(map(str, one)) for one in (requested, size))
+        report.note(f"image_size and the flights' images differ ({shown}): using the flights' size.")
     report.note(
         f"{len(flights)} flights, {sum(map(len, flights)):,} frames of {size[0]}x{size[1]}: "
         f"{', '.join(flight.name for flight in flights[:8])}{', …' if len(flights) > 8 else ''}."
@@ -108,12 +108,12 @@ def regression_settings(job: Job) -> RegressionSettings:
         patience=settings["early_stopping_patience"],
         min_delta=settings["early_stopping_min_delta"],
         resume_every_s=settings["resume_every"],
-        **{name: settings[name] for name in _SAME},
+        **{name: settings[name] for name in _COPIED},
     )
 
 
 def step_gflop(config: RegressionConfig, windows: int) -> float:
-    """Multiplications and additions of the convolutions of so many windows, forward and twice backward."""
+    """GFLOP of the convolutions of that many windows, forward and backward."""
     entering = (1, *config.channels)
     a_frame = sum(
         9 * entering[stage] * channels * config.pixels(stage)
@@ -123,14 +123,14 @@ def step_gflop(config: RegressionConfig, windows: int) -> float:
 
 
 def report_options(job: Job, device: torch.device, settings: RegressionSettings, report: Reporter) -> None:
-    """The options that training itself does not speak of: none is dropped in silence."""
+    """Reports the options that training does not report itself."""
     spoken_of = {"precision", "batch_size", "microbatch", "temporal_frames", "gradient_checkpointing"}
     spoken_of |= {"memory_cleanup", *({"compile"} if settings.compile != "off" else ())}
-    tell_applied(job, of_regression(job, place_of(device)), report, spoken_of)
+    report_applied(job, of_regression(job, place_of(device)), report, spoken_of)
 
 
 def headline(done: Regression) -> dict[str, float]:
-    """The metrics of the run's record: of the flight held out, the mean predictor's beside them."""
+    """The run's metrics: of the held-out flight, and of the mean predictor on it."""
     metrics: dict[str, float | None] = {
         "epochs": done.epochs,
         "train_s": done.seconds,
@@ -168,7 +168,7 @@ def write_results(
         "data": {"data_directory": job.settings["data_directory"], "flights": [f.name for f in flights]},
         "optimizations": applied_options(job, report),
     }
-    judged = {name: found.to_dict() for name, found in done.reports.items()}
+    judged = {name: result.to_dict() for name, result in done.reports.items()}
     files = (
         ("config.json", "config", body),
         ("training_history.json", "history", done.history),

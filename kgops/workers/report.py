@@ -1,4 +1,4 @@
-"""How a worker speaks: events to its file, or to stdout where a person runs it by hand."""
+"""Writes a worker's events as JSON lines to its event file, or to stdout when run by hand."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from kgops.jobs.option_lines import option_line
 
 
 class Reporter:
-    """Appends one line per event; a line is one write, so that a reader never sees half of one mixed."""
+    """Appends one line per event; each line is one write, so lines of several processes never mix."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.options: dict[str, dict[str, Any]] = {}  # as last told of, for the file of results
-        self.earlier: dict[str, dict[str, Any]] = {}  # what the stage before this one told of its options
-        self.stepped_down: dict[
+        self.options: dict[str, dict[str, Any]] = {}  # as last reported, for config.json
+        self.earlier: dict[str, dict[str, Any]] = {}  # the options that the previous stage reported
+        self.requested_before_fallbacks: dict[
             str, Any
-        ] = {}  # what was asked for of options that the OOM fallbacks has changed
-        self.asked: Mapping[str, Any] | None = None  # the job's options, before the OOM fallbacks changed any
+        ] = {}  # requests for options that OOM fallbacks changed
+        self.requested_options: Mapping[str, Any] | None = None  # the job's options before OOM fallbacks
         self.libraries_mib: float | None = None  # of host memory, before any data was read
         self._logged: dict[str, str] = {}  # by option, of this stage
         path = os.environ.get("KGOPS_EVENTS")
@@ -41,7 +41,7 @@ class Reporter:
             line = line[os.write(self._fd, line) :]
 
     def sync(self) -> None:
-        """Before a checkpoint or result becomes durable, what was said of it must be."""
+        """Events must be durable before the checkpoint or result that they announce."""
         if self._fd != sys.stdout.fileno():
             os.fsync(self._fd)
 
@@ -55,12 +55,12 @@ class Reporter:
     def option(
         self, name: str, requested: Any, applied: Any, reason: str | None, chosen_by: str | None = None
     ) -> None:
-        if name in self.stepped_down:
-            requested, chosen_by = self.stepped_down[name], "fallbacks"
+        if name in self.requested_before_fallbacks:
+            requested, chosen_by = self.requested_before_fallbacks[name], "fallbacks"
             reason = "; ".join(filter(None, ["an earlier attempt ran out of memory", reason]))
         self._log(name, option_line(name, requested, applied, reason))
         if name in self.earlier:
-            # A stage is not always told of every option, so only the first one knows what was asked for.
+            # A later stage does not get every option, so the first one has the request.
             requested = self.earlier[name]["asked"]
             before = self.earlier[name]
             applied, reason = one_after_the_other(
@@ -72,14 +72,14 @@ class Reporter:
         self.send(events.OPTION, name=name, requested=requested, applied=applied, **known)
 
     def _log(self, name: str, line: str) -> None:
-        """For whoever searches logs, unless stdout has the event itself; the same again is not repeated."""
+        """Logs an option line, unless stdout has the events; does not repeat an equal line."""
         if "KGOPS_EVENTS" not in os.environ or self._logged.get(name) == line:
             return
         self._logged[name] = line
         print(f"TracIn: {line}" if self.earlier else line, flush=True)
 
     def next_stage(self) -> None:
-        """What is told of an option from here on stands beside what was told before, not in its place."""
+        """Options reported from here on are added to those of the previous stage."""
         self.earlier = dict(self.options)
         self._logged = {}
 
@@ -93,7 +93,7 @@ class Reporter:
         self.send(events.MEMORY, mib=mib)
 
     def predicted(self, mib: float, *, of: str, by: str, operator: str, step_mib: float) -> None:
-        """Before the work begins. `operator`: at whose time the most is held; `step_mib`: of a training step alone."""
+        """Predicted peak memory. `operator`: where the peak is; `step_mib`: of a training step alone."""
         self.send(events.PREDICTED, mib=mib, of=of, by=by, operator=operator, step_mib=step_mib)
 
     def artifact(self, path: Path, kind: str) -> None:
@@ -118,15 +118,17 @@ class Reporter:
         self.send(events.FAILED, reason=reason)
 
 
-def tell_applied(job: Job, found: Iterable[Applied], report: Reporter, but: Collection[str] = ()) -> None:
-    """Each option as the device takes it, beside what was asked; `but` those that somebody else speaks of."""
-    for option, value, reason in found:
-        if option not in but:
-            report.option(option, job.options.get(option, _UNASKED.get(option, value)), value, reason)
+def report_applied(
+    job: Job, applied_options: Iterable[Applied], report: Reporter, except_for: Collection[str] = ()
+) -> None:
+    """Reports each option as requested and as applied on the device, except those in `except_for`."""
+    for option, value, reason in applied_options:
+        if option not in except_for:
+            report.option(option, job.options.get(option, _DEFAULTS.get(option, value)), value, reason)
 
 
-# What stands for an option that nobody named.
-_UNASKED = {
+# Requested values of options that nobody set.
+_DEFAULTS = {
     "precision": "fp32",
     "gram_precision": "fp32",
     **dict.fromkeys(("scale_gradients", "optimizer_kernel", "filtering", "block"), "auto"),

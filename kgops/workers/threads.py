@@ -1,4 +1,4 @@
-"""How many threads a worker takes on the CPU, said aloud."""
+"""Chooses and reports the number of CPU threads of a worker."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kgops.workers.report import Reporter
 
 __all__ = ["choose_threads", "keep_to_one_thread"]
 
-_AT_MOST = torch.get_num_threads()  # before anybody has chosen
+_AT_MOST = torch.get_num_threads()  # torch's default
 
 
 def keep_to_one_thread() -> None:
-    """Until threads are chosen, so that this process can be copied: torch starts others with a large product."""
+    """Until threads are chosen, so that this process can be forked: torch starts threads at its first large product."""
     torch.set_num_threads(1)
 
 
 def choose_threads(
     gflop: float, what: str, device: torch.device, report: Reporter, *, processes: int = 1
 ) -> None:
-    """By the size of one piece of the work, unless the environment decides; so many processes share the cores."""
+    """Chooses threads by the GFLOP of one step or block, unless OMP_NUM_THREADS is set; `processes` share the cores."""
     if device.type != "cpu":
         return
     if "OMP_NUM_THREADS" in os.environ:

@@ -1,4 +1,4 @@
-"""What a cheaper way of scoring costs a TracIn run, measured on a sample of its own pairs."""
+"""Measures how approximate TracIn scores differ from exact ones, on a sample of the run's pairs."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def report_agreement(
     report: Reporter,
     stop: Callable[[], bool],
 ) -> dict[str, float]:
-    """Each option that changes scores beside the exact scores; nothing where none does."""
+    """Compares each option that changes scores with exact scores; empty if none does."""
     settings = scoring.settings
     exact = replace(settings, precision=None, gram_dtype=None, projection_dim=None)
-    ways: list[tuple[str, str, Scoring]] = []
+    variants: list[tuple[str, str, Scoring]] = []
     if settings.precision is not None or settings.gram_dtype is not None:
         plain = replace(scoring, settings=replace(exact, projection_dim=settings.projection_dim))
         formats = [str(f).removeprefix("torch.") for f in (settings.precision, settings.gram_dtype) if f]
-        ways.append(("precision", f"{' and '.join(dict.fromkeys(formats))} beside float32", plain))
+        variants.append(("precision", f"{' and '.join(dict.fromkeys(formats))} beside float32", plain))
     if settings.projection_dim is not None:
         what = f"projected to {settings.projection_dim} numbers beside not projected"
-        ways.append(("projection", what, replace(scoring, settings=exact)))
+        variants.append(("projection", what, replace(scoring, settings=exact)))
     if scoring.names is not None:
         everything = replace(scoring, settings=exact, names=None)
-        ways.append(("last_layers", "these layers alone beside all of them", everything))
-    if not ways:
+        variants.append(("last_layers", "these layers alone beside all of them", everything))
+    if not variants:
         return {}
     draw = torch.Generator().manual_seed(seed)
     some = train[torch.randperm(len(train), generator=draw)[:MOST_TRAINS]]
-    asked = tests[torch.linspace(0, len(tests) - 1, min(MOST_TESTS, len(tests))).long()]
-    ours = _scores(scoring, some, asked, stop)
+    some_tests = tests[torch.linspace(0, len(tests) - 1, min(MOST_TESTS, len(tests))).long()]
+    ours = _scores(scoring, some, some_tests, stop)
     metrics: dict[str, float] = {}
-    for name, what, exact_way in ways:
-        found = compare(_scores(exact_way, some, asked, stop), ours)
-        report.note(f"{what}, {found.sentence()}")
-        metrics |= found.metrics(name)
-        for one in _measured(name, what, found):
+    for name, what, exact_variant in variants:
+        agreement = compare(_scores(exact_variant, some, some_tests, stop), ours)
+        report.note(f"{what}, {agreement.sentence()}")
+        metrics |= agreement.metrics(name)
+        for one in _measured(name, what, agreement):
             report.send(events.MEASURED, **one)
     return metrics
 
@@ -61,20 +61,25 @@ def report_agreement(
 def _scores(
     scoring: Scoring, train: torch.Tensor, tests: torch.Tensor, stop: Callable[[], bool]
 ) -> torch.Tensor:
-    sink = AllScores(len(tests), len(train), like=facts_of(scoring.points[0].model).like)
+    sink = AllScores(len(tests), len(train), like=facts_of(scoring.checkpoints[0].model).like)
     scoring(train, tests, sink, None, stop)
     return sink.scores
 
 
-def _measured(name: str, what: str, found: Agreement) -> Sequence[dict[str, object]]:
-    shared = {"subject": what, "n": found.tests}
+def _measured(name: str, what: str, agreement: Agreement) -> Sequence[dict[str, object]]:
+    shared = {"subject": what, "n": agreement.tests}
     shares = [
-        {"name": f"tracin {name}: share of top {k}", "value": share, "low": found.worst[k], "unit": "share"}
-        for k, share in found.top.items()
+        {
+            "name": f"tracin {name}: share of top {k}",
+            "value": share,
+            "low": agreement.worst[k],
+            "unit": "share",
+        }
+        for k, share in agreement.top.items()
     ]
     error = {
         "name": f"tracin {name}: largest error",
-        "value": found.largest_error,
+        "value": agreement.largest_error,
         "unit": "of the largest score",
     }
     return [{**shared, **one} for one in (*shares, error)]

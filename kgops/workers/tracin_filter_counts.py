@@ -1,6 +1,6 @@
-"""How many training triples filtering leaves each test triple of a job: its table on stdin, the answer on stdout.
+"""Counts the training triples that filtering leaves each test triple: a job on stdin, JSON on stdout.
 
-For a plan: the console has neither torch nor numpy, and asks the code that filters.
+For a plan: the console cannot import torch or numpy, so it runs this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_work import Work, load_graph
 
-MOST_TESTS = 64  # evenly spread over all of them
+MOST_TESTS = 64  # evenly spaced
 
 
 def main() -> None:
@@ -26,15 +26,15 @@ def main() -> None:
     work = Work(job, graph, Path(), Reporter(Path()), StopRequest())
     tests = [test for test in work.tests if test.ids is not None]
     step = max(1, -(-len(tests) // MOST_TESTS))
-    rows, union = candidates(work.near(), tests[::step], len(graph.train))
-    told = {
+    rows, union = candidates(work.neighbourhood(), tests[::step], len(graph.train))
+    counts = {
         "tests": len(tests),
         "counted": len(rows),
         "train": len(graph.train),
         "left": [len(one) for one in rows],
         "together": len(union),
     }
-    print(json.dumps(told))
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A copy of this process as a hand: it has all that was loaded and read here, in the same memory, and begins at once.
+"""Forks this process as a shard worker, which shares the loaded models and graph and starts at once.
 
-A copy has none of the threads of what it was copied from, and no GPU that was in use there: what waits for one of
-those would wait for ever. So it is made of a process that has no other thread, for work on the CPU.
+A fork has no threads of its parent and cannot use the parent's GPU; waiting for either would hang. So only a process
+with one thread is forked, for work on the CPU.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 import torch
 
 from kgops.tracin.attribution import Scoring
-from kgops.tracin.shards import Pieces
-from kgops.workers.entry import StopRequest, answer_for
+from kgops.tracin.shards import Shards
+from kgops.workers.entry import StopRequest, run_reporting_errors
 from kgops.workers.report import Reporter
-from kgops.workers.tracin_shard_worker import Hand
+from kgops.workers.tracin_shard_worker import ShardWorker
 from kgops.workers.tracin_work import Work
 
-__all__ = ["Copy", "Copying"]
+__all__ = ["ForkedProcess", "Forking"]
 
 
-class Copy:
-    """The process, as `subprocess` would have it."""
+class ForkedProcess:
+    """A forked process with the interface of `subprocess.Popen`."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._process = multiprocessing.get_context("fork").Process(target=work, daemon=True)
@@ -52,26 +52,26 @@ class Copy:
         self._process.join(timeout)
         code = self.poll()
         if code is None:
-            raise subprocess.TimeoutExpired("a copy of this process", timeout or 0)
+            raise subprocess.TimeoutExpired("a fork of this process", timeout or 0)
         return code
 
 
-class Copying:
-    """Makes copies that do the pieces of a TracIn run, where this process can be copied."""
+class Forking:
+    """Starts forks that score the shards of a TracIn run, where this process can be forked."""
 
-    def __init__(self, work: Work, scoring: Scoring, pieces: Pieces) -> None:
-        self._work, self._scoring, self._pieces = work, scoring, pieces
+    def __init__(self, work: Work, scoring: Scoring, shards: Shards) -> None:
+        self._work, self._scoring, self._shards = work, scoring, shards
 
     def is_possible_on(self, device: str) -> bool:
-        return device == "cpu" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - their number alone
+        return device == "cpu" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - only counts them
 
-    def start(self, log: Path, threads: int) -> Copy:
-        return Copy(lambda: self._do(log, threads))
+    def start(self, log: Path, threads: int) -> ForkedProcess:
+        return ForkedProcess(lambda: self._do(log, threads))
 
     def _do(self, log: Path, threads: int) -> None:
         torch.set_num_threads(threads)
         os.environ["KGOPS_EVENTS"] = str(log)
         report = Reporter(self._work.folder)
         work = replace(self._work, report=report, stop=StopRequest())
-        vars(work)["tests"] = self._work.tests  # read here already
-        answer_for(report, Hand(work, self._scoring, self._pieces).do_every_free)
+        vars(work)["tests"] = self._work.tests  # already read
+        run_reporting_errors(report, ShardWorker(work, self._scoring, self._shards).do_every_free)

@@ -1,4 +1,4 @@
-"""`--build-index` and `--use-index`: the training side of TracIn on disk."""
+"""`--build-index` and `--use-index`: builds and queries a TracIn index on disk."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kgops.tracin.index import Index, build_index, open_index
 from kgops.tracin.scan import Sink
 from kgops.training.reporter import Report
 
-__all__ = ["built", "from_index"]
+__all__ = ["index_scorer", "write_index"]
 
 
-def built(
+def write_index(
     scoring: Scoring, train: torch.Tensor, folder: Path, report: Report, stop: Callable[[], bool]
 ) -> dict[str, float]:
     begin = time.monotonic()
     size = build_index(
-        scoring.points,
+        scoring.checkpoints,
         scoring.loss,
         train,
         folder,
@@ -33,29 +33,29 @@ def built(
         cleanup=scoring.cleanup,
     )
     seconds = time.monotonic() - begin
-    report.note(f"the index is in {folder}: {size / 2**20:,.0f} MiB. Ask it with --use-index {folder}.")
+    report.note(f"the index is in {folder}: {size / 2**20:,.0f} MiB. Query it with --use-index {folder}.")
     return {"index_mib": size / 2**20, "index_s": seconds, "train_triples": len(train)}
 
 
-def from_index(scoring: Scoring, train: torch.Tensor, folder: Path, filtered: bool) -> Scorer:
+def index_scorer(scoring: Scoring, train: torch.Tensor, folder: Path, filtered: bool) -> Scorer:
     if filtered:
         raise Usage(
-            "an index answers for all training triples, not for a neighbourhood.",
-            "leave --use-index away: a neighbourhood is scored in a moment. Or give --skip-filtering",
+            "an index covers all training triples, not a neighbourhood.",
+            "leave out --use-index, as a neighbourhood is scored quickly, or give --skip-filtering",
         )
     index = open_index(
         folder,
-        scoring.points,
+        scoring.checkpoints,
         scoring.loss,
         train,
         settings=scoring.settings,
         names=scoring.names,
         cleanup=scoring.cleanup,
     )
-    return _FromIndex(index)
+    return _IndexScorer(index)
 
 
-class _FromIndex:
+class _IndexScorer:
     def __init__(self, index: Index) -> None:
         self._index = index
 

@@ -1,4 +1,4 @@
-"""The options of a TracIn run: what was asked, what came of it, and why; none is dropped in silence."""
+"""Resolves and reports the options of a TracIn run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kgops.tracin.blocks import Settings
 from kgops.tracin.layers import chosen_parameters, last_layers
 from kgops.training.precision import place_of
 from kgops.workers.devices import devices_for
-from kgops.workers.report import Reporter, tell_applied
+from kgops.workers.report import Reporter, report_applied
 
 __all__ = ["chosen_names", "filters", "report_options", "scoring_settings", "spread_over", "tests_at_once"]
 
@@ -21,7 +21,7 @@ _FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.fl
 
 
 def filters(job: Job) -> bool:
-    """Whether each test triple is scored on its neighbourhood alone; a batch is, unless told otherwise."""
+    """Whether each test triple is scored on its neighbourhood alone; the default for a batch."""
     return bool(job.options.get("filtering", bool(job.settings["test_triples"])))
 
 
@@ -31,7 +31,7 @@ def scoring_settings(
     factored = isinstance(model, ConvE)
     chunk = job.options.get("entity_chunk", "auto")
     plain = Settings()
-    asked = precision_of_products(job.options.get("precision", "fp32"), place_of(device))
+    precision = precision_of_products(job.options.get("precision", "fp32"), place_of(device))
     return Settings(
         block=job.options.get("block", plain.block),
         chunk=plain.chunk if chunk == "auto" else chunk,
@@ -40,27 +40,27 @@ def scoring_settings(
         projection_dim=job.settings["projection_dim"],
         seed=job.settings["seed"],
         gram_dtype=_FORMATS[job.options.get("gram_precision", "fp32")] if factored else None,
-        precision=_FORMATS[asked[0]] if factored else None,
+        precision=_FORMATS[precision[0]] if factored else None,
     )
 
 
 def tests_at_once(job: Job) -> int | None:
-    """None: as many as fit beside each other in a fixed share of memory."""
-    asked = job.options.get("tests_at_once", "auto")
-    return None if asked == "auto" else int(asked)
+    """None: as many as fit in a fixed share of memory."""
+    requested = job.options.get("tests_at_once", "auto")
+    return None if requested == "auto" else int(requested)
 
 
 def spread_over(job: Job, device: torch.device) -> tuple[list[str], str | None]:
-    """The devices of the processes that share the work, one for each, and why they are not what was asked."""
-    asked, alone = job.options.get("devices", 1), [str(device)]
-    if asked == 1:
+    """One device for each process that shares the work, and why they differ from the request."""
+    requested, alone = job.options.get("devices", 1), [str(device)]
+    if requested == 1:
         return alone, None
     why = alone_in_tracing(job.settings)
-    return (alone, why) if why else devices_for(asked, device)
+    return (alone, why) if why else devices_for(requested, device)
 
 
 def chosen_names(job: Job, model: torch.nn.Module) -> Collection[str] | None:
-    """The parameters that take part; None: all of them."""
+    """The parameters whose gradients count; None: all."""
     if job.settings["layers"]:
         return chosen_parameters(model, job.settings["layers"])
     count = job.options.get("last_layers", False)
@@ -70,11 +70,11 @@ def chosen_names(job: Job, model: torch.nn.Module) -> Collection[str] | None:
 def report_options(
     job: Job, device: torch.device, report: Reporter, model: torch.nn.Module | None = None
 ) -> None:
-    """Without a model, where the run only filters."""
+    """Reports the options; `model` is None if the run only filters."""
     devices, why = spread_over(job, device)
-    found = of_tracing(
+    applied = of_tracing(
         job, place_of(device), len(devices), why, factored=model is None or isinstance(model, ConvE)
     )
-    # Within a pipeline the training has spoken of it.
+    # In a pipeline the training has reported it.
     spoken_of = {"memory_cleanup", *({"gradient_checkpointing"} if report.earlier else ())}
-    tell_applied(job, found, report, spoken_of - job.options.keys() | {"memory_cleanup"})
+    report_applied(job, applied, report, spoken_of - job.options.keys() | {"memory_cleanup"})

@@ -1,4 +1,4 @@
-"""What a TracIn run writes while it goes and at its end: files for people and rows for the record."""
+"""Writes the results of a TracIn run: CSV, JSON and Parquet files, and attribution events."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kgops.jobs import events
 from kgops.jobs.chunk_sizes import TRACIN_FOUND_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.jobs.files import write_json
 from kgops.jobs.tracin import Formats
-from kgops.tracin.finished_tests import Part, Parts
+from kgops.tracin.finished_tests import FinishedTest, FinishedTests
 from kgops.tracin.influence_files import Add, csv_file, json_file
-from kgops.tracin.results import Table, file_stem, found_events
+from kgops.tracin.results import Table, attribution_event, file_stem
 from kgops.tracin.test_triples import TestTriple
 from kgops.training.reporter import Progress
 from kgops.workers.report import Reporter
@@ -26,7 +26,7 @@ SUMMARY = "batch_tracin_summary.json"
 
 
 class Writing:
-    """Rows of files as progress of its own: what was scored is not yet what can be read."""
+    """Reports the rows written as progress."""
 
     def __init__(self, report: Reporter, rows: int) -> None:
         self._progress = Progress(report, "writing", "rows")
@@ -38,8 +38,8 @@ class Writing:
 
 
 class Outputs:
-    """In the formats that were asked for; of a batch also files for each test triple and a summary, as
-    batch_tracin_with_filtering.py left them. `scored` is off where the run only filters."""
+    """Writes the requested formats; for a batch also files for each test triple and a summary, as
+    batch_tracin_with_filtering.py did. `scored` is False if the run only filters."""
 
     def __init__(
         self,
@@ -57,35 +57,36 @@ class Outputs:
         self._formats, self._scored, self._about = formats, scored, about
         self._begin = time.monotonic()
 
-    def tile(self, parts: Iterable[Part]) -> None:
-        """Told and, in a batch, written as soon as they are found."""
-        for part in parts:
-            test = self._tests[part.number]
+    def tile(self, finished: Iterable[FinishedTest]) -> None:
+        """Sends the events of finished tests and, in a batch, writes their files."""
+        for influences in finished:
+            test = self._tests[influences.number]
             if test.number <= TRACIN_TESTS_IN_RECORD:
                 self._report.send(
-                    events.ATTRIBUTION, **found_events(self._table, test, part, TRACIN_FOUND_IN_RECORD)
+                    events.ATTRIBUTION,
+                    **attribution_event(self._table, test, influences, TRACIN_FOUND_IN_RECORD),
                 )
             if self._formats.own_files:
-                self._write_own_files(test, part)
+                self._write_test_files(test, influences)
 
-    def finish(self, parts: Parts) -> int:
-        """Everything that is still to be written; how many test triples failed."""
+    def finish(self, finished: FinishedTests) -> int:
+        """Writes the combined files; returns how many test triples failed."""
         if len(self._tests) > TRACIN_TESTS_IN_RECORD:
             self._report.note(
-                f"the record keeps the first {TRACIN_TESTS_IN_RECORD:,} test triples; the files all."
+                f"the database keeps the first {TRACIN_TESTS_IN_RECORD:,} test triples; the files have all."
             )
         lines = []
-        writing = Writing(self._report, parts.rows * self._files_of_all)
+        writing = Writing(self._report, finished.rows * self._files_of_all)
         with ExitStack() as files:
-            together = [files.enter_context(file) for file in self._together(writing)]
+            combined = [files.enter_context(file) for file in self._combined_files(writing)]
             for number, test in self._tests.items():
-                part = parts.read(number)
-                for add in together:
-                    add(test, part)
+                influences = finished.read(number)
+                for add in combined:
+                    add(test, influences)
                 own = self._results / f"{file_stem(test)}{self._ending}.json"
                 if self._formats.own_files and not own.exists():
-                    self._write_own_files(test, part)
-                lines.append(self._line(test, part))
+                    self._write_test_files(test, influences)
+                lines.append(self._line(test, influences))
         if self._formats.own_files:
             write_json(self._results / SUMMARY, self._summary(lines))
         return sum(not line["success"] for line in lines)
@@ -98,10 +99,10 @@ class Outputs:
     def _files_of_all(self) -> int:
         return self._formats.parquet + self._formats.csv + self._formats.json
 
-    def _together(self, writing: Writing) -> Iterator[AbstractContextManager[Add]]:
+    def _combined_files(self, writing: Writing) -> Iterator[AbstractContextManager[Add]]:
         """The files that hold all test triples."""
         if self._formats.parquet:
-            from kgops.tracin.parquet import parquet_file  # pyarrow is heavy, and not everybody's
+            from kgops.tracin.parquet import parquet_file  # pyarrow is optional and slow to import
 
             yield parquet_file(self._results / "tracin.parquet", self._table, writing.wrote)
         if self._formats.csv:
@@ -110,20 +111,25 @@ class Outputs:
             path = self._results / "tracin.json"
             yield json_file(path, self._table, self._about, of_many=True, wrote=writing.wrote)
 
-    def _write_own_files(self, test: TestTriple, part: Part) -> None:
-        if part.trouble is not None:
+    def _write_test_files(self, test: TestTriple, influences: FinishedTest) -> None:
+        if influences.trouble is not None:
             return  # the summary says why
         stem = f"{file_stem(test)}{self._ending}"
         if not self._scored:
-            self._write_triples(self._results / f"{stem}.tsv", part)
+            self._write_triples(self._results / f"{stem}.tsv", influences)
         elif not self._formats.parquet:
             with csv_file(self._results / f"{stem}.csv", self._table) as add:
-                add(test, part)
+                add(test, influences)
         with json_file(self._results / f"{stem}.json", self._table, self._about, of_many=False) as add:
-            add(test, part if self._scored else replace(part, rows=part.rows[:0], scores=part.scores[:0]))
+            add(
+                test,
+                influences
+                if self._scored
+                else replace(influences, rows=influences.rows[:0], scores=influences.scores[:0]),
+            )
 
-    def _write_triples(self, path: Path, part: Part) -> None:
-        lines = ("\t".join(labels) + "\n" for labels in self._table.labels(part.rows))
+    def _write_triples(self, path: Path, influences: FinishedTest) -> None:
+        lines = ("\t".join(labels) + "\n" for labels in self._table.labels(influences.rows))
         path.write_text("".join(lines), encoding="utf-8")
 
     def _summary(self, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -137,9 +143,9 @@ class Outputs:
             "results": lines,
         }
 
-    def _line(self, test: TestTriple, part: Part) -> dict[str, Any]:
+    def _line(self, test: TestTriple, influences: FinishedTest) -> dict[str, Any]:
         stem, (head, relation, tail) = f"{file_stem(test)}{self._ending}", test.labels
-        fine = part.trouble is None
+        fine = influences.trouble is None
         written = ".tsv" if not self._scored else None if self._formats.parquet else ".csv"
         return {
             "index": test.number,
@@ -147,8 +153,8 @@ class Outputs:
             "relation": relation,
             "tail": tail,
             "success": fine,
-            "error": part.trouble,
-            "num_training_triples": part.candidates,
+            "error": influences.trouble,
+            "num_training_triples": influences.candidates,
             "csv": f"{stem}{written}" if fine and written else None,
             "json": f"{stem}.json" if fine else None,
         }

@@ -1,4 +1,4 @@
-"""A TracIn run spread over several processes of this machine: who works, who died, and what they have found so far."""
+"""Spreads a TracIn run over several processes of this machine: starts, restarts and merges them."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ import torch
 from kgops.errors import Interrupted, KgopsError
 from kgops.jobs import events
 from kgops.tracin.attribution import Scoring
-from kgops.tracin.finished_tests import Parts
+from kgops.tracin.finished_tests import FinishedTests
 from kgops.tracin.scan import Sink
-from kgops.tracin.shards import MERGED_AT_ONCE, Pieces, Tile, merge_into
+from kgops.tracin.shards import MERGED_AT_ONCE, Shards, Tile, merge_into
 from kgops.tracin.test_triples import TestTriple
 from kgops.training.reporter import Progress, Report
 from kgops.workers import tracin_shard_worker
-from kgops.workers.tracin_fork import Copy, Copying
-from kgops.workers.tracin_shard_worker import Hand
-from kgops.workers.tracin_sharding import planned_pieces
-from kgops.workers.tracin_shared_input import job_file, publish_order
+from kgops.workers.tracin_fork import ForkedProcess, Forking
+from kgops.workers.tracin_shard_worker import ShardWorker
+from kgops.workers.tracin_sharding import plan_shards
+from kgops.workers.tracin_shared_input import job_file, publish_shared_input
 from kgops.workers.tracin_work import Work
 
-__all__ = ["Hands", "LocalHands", "SpreadScorer", "merging", "spread"]
+__all__ = ["LocalProcesses", "ShardProcesses", "SpreadScorer", "merging", "spread"]
 
 _LOOK_S = 0.05
-_AGAIN = 3  # times that a process which was lost is started again
+_RESTARTS = 3  # restarts of a lost process
 _GRACE_S = 20.0
 
 
-class Hands(Protocol):
-    """Whoever does the pieces, wherever."""
+class ShardProcesses(Protocol):
+    """The processes that score the shards, on this machine or a cluster."""
 
     def look(self) -> None:
-        """Raises where the work cannot be done; sees to it that it goes on where somebody was lost."""
+        """Restarts lost processes; raises if the work cannot go on."""
 
     def under_way(self) -> float:
-        """Pairs of pieces that are begun and not published."""
+        """Pairs scored in shards that are not published yet."""
 
 
 class SpreadScorer:
-    """Scores as a `Scoring` does, by waiting for the pieces of others and merging them."""
+    """A scorer that waits for published shards and merges them."""
 
-    def __init__(self, pieces: Pieces, hands: Hands) -> None:
-        self._pieces, self._hands = pieces, hands
+    def __init__(self, shards: Shards, processes: ShardProcesses) -> None:
+        self._shards, self._processes = shards, processes
         self._merged: Tile | None = None
 
     def __call__(
@@ -64,40 +64,40 @@ class SpreadScorer:
         report: Report | None,
         stop: Callable[[], bool],
     ) -> None:
-        waiting = self._pieces.of_tests(tests, -1 if self._merged is None else self._merged.place)
-        if self._merged is not None:  # by now its scores are kept elsewhere
-            self._pieces.forget(self._merged)
+        waiting = self._shards.of_tests(tests, -1 if self._merged is None else self._merged.index)
+        if self._merged is not None:  # its results are saved by now
+            self._shards.forget(self._merged)
         self._merged = waiting[0].tile
         progress = None if report is None else Progress(report, "tracin", "pairs")
         total, done = len(train) * len(tests), 0.0
         each = total / len(waiting)
         while waiting:
-            ready = [piece for piece in waiting if self._pieces.is_published(piece)][:MERGED_AT_ONCE]
+            ready = [shard for shard in waiting if self._shards.is_published(shard)][:MERGED_AT_ONCE]
             done = total - each * (len(waiting) - len(ready))
             if len(ready) < min(MERGED_AT_ONCE, len(waiting)):
                 ready = []
             elif ready:
-                merge_into(sink, [self._pieces.read(piece) for piece in ready], self._pieces.top_k)
-                waiting = [piece for piece in waiting if piece not in ready]
+                merge_into(sink, [self._shards.read(shard) for shard in ready], self._shards.top_k)
+                waiting = [shard for shard in waiting if shard not in ready]
             if progress is not None:
-                progress(min(total, done + (self._hands.under_way() if waiting else 0)), total)
+                progress(min(total, done + (self._processes.under_way() if waiting else 0)), total)
             if stop():
                 raise Interrupted(
                     f"stopped after {done:,.0f} of {total:,} pairs.", hint="resume the run to go on."
                 )
             if waiting and not ready:
-                self._hands.look()
+                self._processes.look()
                 time.sleep(_LOOK_S)
 
 
 @dataclass
 class _Child:
-    """One process, what it wrote so far, and how far it is in its piece."""
+    """A worker process, its event file, and its progress in a shard."""
 
     device: str
     log: Path
-    process: subprocess.Popen[bytes] | Copy
-    again: int = 0
+    process: subprocess.Popen[bytes] | ForkedProcess
+    restarts: int = 0
     read: int = 0
     done: float = 0
     trouble: tuple[str, str] | None = None
@@ -109,8 +109,8 @@ class _Child:
         whole = text.rfind(b"\n") + 1
         self.read += whole
         for line in text[:whole].splitlines():
-            told = events.read(line, time.time())
-            self._hear(told.kind, told.fields)
+            event = events.read(line, time.time())
+            self._hear(event.kind, event.fields)
 
     def _hear(self, kind: str, fields: dict[str, Any]) -> None:
         if kind == events.PROGRESS:
@@ -121,14 +121,14 @@ class _Child:
             self.trouble = kind, fields["reason"]
 
 
-class LocalHands:
-    """A process for each device; on the CPU they share its cores. Ends them on the way out.
+class LocalProcesses:
+    """One process for each device; those on the CPU share its cores. Ends them at exit.
 
-    They are copies of this one where `copying` can make them, and else begin from nothing.
+    Forks of this process where `copying` allows it, otherwise new processes.
     """
 
-    def __init__(self, pieces: Pieces, devices: Sequence[str], copying: Copying | None = None) -> None:
-        self._pieces, self._copying = pieces, copying
+    def __init__(self, shards: Shards, devices: Sequence[str], copying: Forking | None = None) -> None:
+        self._shards, self._copying = shards, copying
         cores = len(os.sched_getaffinity(0))
         self._threads = max(1, cores // sum(device == "cpu" for device in devices)) if "cpu" in devices else 1
         self._devices = list(devices)
@@ -136,13 +136,16 @@ class LocalHands:
 
     def __enter__(self) -> Self:
         for number, device in enumerate(self._devices):
-            log = self._pieces.folder / f"hand-{number}.jsonl"
+            log = self._shards.folder / f"worker-{number}.jsonl"
             log.write_bytes(b"")
             self._children.append(_Child(device, log, self._start(device, log)))
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for child in self._children:
             with contextlib.suppress(ProcessLookupError):
@@ -163,27 +166,27 @@ class LocalHands:
                 continue
             if child.trouble is not None:
                 raise _as_error(*child.trouble)
-            if code > 0 or child.again == _AGAIN:
+            if code > 0 or child.restarts == _RESTARTS:
                 raise KgopsError(
-                    f"a process on {child.device} ended with {code}; its words are in the log.",
-                    hint="`kgops logs` shows them.",
+                    f"a process on {child.device} ended with {code}; its output is in the log.",
+                    hint="`kgops logs` shows it.",
                 )
-            # Lost: by the kernel or by somebody's kill. What it had published stays.
-            child.again += 1
+            # Killed. Its published shards are kept.
+            child.restarts += 1
             child.done = 0
             child.process = self._start(child.device, child.log)
 
     def under_way(self) -> float:
         return sum(child.done for child in self._children)
 
-    def _start(self, device: str, log: Path) -> subprocess.Popen[bytes] | Copy:
+    def _start(self, device: str, log: Path) -> subprocess.Popen[bytes] | ForkedProcess:
         if self._copying is not None and self._copying.is_possible_on(device):
             return self._copying.start(log, self._threads)
         own = {
-            tracin_shard_worker.FOLDER: str(self._pieces.folder),
+            tracin_shard_worker.FOLDER: str(self._shards.folder),
             tracin_shard_worker.DEVICE: device,
             "KGOPS_EVENTS": str(log),
-            "KGOPS_SETTINGS": "{}",  # they are in the job already
+            "KGOPS_SETTINGS": "{}",  # already in the job
         }
         if device == "cpu":
             own["OMP_NUM_THREADS"] = str(self._threads)
@@ -192,50 +195,50 @@ class LocalHands:
             "-P",
             "-m",
             "kgops.workers.tracin_shards",
-            str(job_file(self._pieces.folder)),
+            str(job_file(self._shards.folder)),
         ]
         return subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.DEVNULL)
 
 
 @contextmanager
 def spread(
-    work: Work, scoring: Scoring, tests: Sequence[TestTriple], parts: Parts, devices: Sequence[str]
+    work: Work, scoring: Scoring, tests: Sequence[TestTriple], finished: FinishedTests, devices: Sequence[str]
 ) -> Iterator[SpreadScorer]:
-    """A process on each of `devices`, for what `parts` lacks."""
-    pieces = planned_pieces(work, tests, parts)
-    publish_order(pieces.folder, work.job, work.graph)
-    ready = sum(pieces.is_published(piece) for piece in pieces)
-    all_of_them = sum(1 for _ in pieces)
-    copying = Copying(work, scoring, pieces)
-    made = ""
+    """Starts a process on each of `devices` for the tests that `finished` lacks."""
+    shards = plan_shards(work, tests, finished)
+    publish_shared_input(shards.folder, work.job, work.graph)
+    ready = sum(shards.is_published(shard) for shard in shards)
+    total = sum(1 for _ in shards)
+    copying = Forking(work, scoring, shards)
+    origin = ""
     if "cpu" in devices:
         copied = copying.is_possible_on("cpu")
-        made = ", copies of this one" if copied else ", each begun anew as this one has threads by now"
-    done = f"; {ready:,} were done before" if ready else ""
+        origin = ", forks of this one" if copied else ", started anew because this one has threads"
+    done = f"; {ready:,} already done" if ready else ""
     work.report.note(
-        f"{all_of_them:,} piece{'s' if all_of_them != 1 else ''} for {len(devices)} processes{made}{done}."
+        f"{total:,} shard{'s' if total != 1 else ''} for {len(devices)} processes{origin}{done}."
     )
-    with LocalHands(pieces, devices, copying) as hands:
-        yield SpreadScorer(pieces, hands)
+    with LocalProcesses(shards, devices, copying) as processes:
+        yield SpreadScorer(shards, processes)
 
 
-def merging(work: Work, scoring: Scoring, pieces: Pieces) -> SpreadScorer:
-    """Of what others have published before; what is missing this process does itself."""
-    ready, all_of_them = sum(pieces.is_published(piece) for piece in pieces), sum(1 for _ in pieces)
-    missing = f"; {all_of_them - ready:,} are done now" if ready < all_of_them else ""
-    work.report.note(f"{ready:,} of {all_of_them:,} pieces are there to be merged{missing}.")
-    return SpreadScorer(pieces, _Alone(Hand(work, scoring, pieces)))
+def merging(work: Work, scoring: Scoring, shards: Shards) -> SpreadScorer:
+    """Merges shards that other processes published; scores missing ones in this process."""
+    ready, total = sum(shards.is_published(shard) for shard in shards), sum(1 for _ in shards)
+    missing = f"; {total - ready:,} are scored now" if ready < total else ""
+    work.report.note(f"{ready:,} of {total:,} shards are ready to merge{missing}.")
+    return SpreadScorer(shards, _ThisProcess(ShardWorker(work, scoring, shards)))
 
 
-class _Alone:
-    """This process, for what nobody else is left to do."""
+class _ThisProcess:
+    """Scores missing shards in this process."""
 
-    def __init__(self, hand: Hand) -> None:
-        self._hand = hand
+    def __init__(self, worker: ShardWorker) -> None:
+        self._worker = worker
 
     def look(self) -> None:
-        pieces = self._hand.pieces
-        self._hand.do(next(piece for piece in pieces if not pieces.is_published(piece)))
+        shards = self._worker.shards
+        self._worker.do(next(shard for shard in shards if not shards.is_published(shard)))
 
     def under_way(self) -> float:
         return 0

@@ -1,4 +1,4 @@
-"""One process at work on the pieces of a TracIn run."""
+"""Scores shards of a TracIn run in one process."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from kgops.errors import Interrupted
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.tracin.attribution import Scoring, candidates
 from kgops.tracin.scan import Scanner
-from kgops.tracin.shards import Piece, Pieces, Tile
+from kgops.tracin.shards import Shard, Shards, Tile
 from kgops.tracin.test_triples import TestTriple
 from kgops.workers import fence
 from kgops.workers.entry import Stopped
 from kgops.workers.tracin_work import Work
 
-__all__ = ["DEVICE", "FOLDER", "MERGE", "TASKS", "Hand"]
+__all__ = ["DEVICE", "FOLDER", "MERGE", "TASKS", "ShardWorker"]
 
-# What such a process is told by whoever starts it: the folder of its pieces and its device; or how many tasks share
-# them by number; or that it merges what those have found.
-FOLDER, DEVICE, TASKS, MERGE = "KGOPS_PIECES", "KGOPS_DEVICE", "KGOPS_TASKS", "KGOPS_MERGE"
+# Environment of such a process: folder of its shards and device; or how many tasks share them by number; or that it
+# merges the shards of those tasks.
+FOLDER, DEVICE, TASKS, MERGE = "KGOPS_SHARDS", "KGOPS_DEVICE", "KGOPS_TASKS", "KGOPS_MERGE"
 _LOOK_S = 0.2
 
 
 @dataclass
-class Hand:
-    """It knows the tests by their numbers, and has the last tile ready."""
+class ShardWorker:
+    """Scores and publishes shards; keeps the factors of the last tile."""
 
     work: Work
     scoring: Scoring
-    pieces: Pieces
+    shards: Shards
     _last: tuple[Tile, Scanner, torch.Tensor] | None = None
 
     @cached_property
@@ -41,56 +41,56 @@ class Hand:
 
     @cached_property
     def _near(self) -> tuple[Neighbourhood, NeighbourhoodFilter] | None:
-        return self.work.near()
+        return self.work.neighbourhood()
 
     def do_named(self, name: str) -> None:
-        piece = next(piece for piece in self.pieces if piece.name == name)
-        if not self.pieces.is_published(piece):
-            self.do(piece)
+        shard = next(shard for shard in self.shards if shard.name == name)
+        if not self.shards.is_published(shard):
+            self.do(shard)
 
     def do_every(self, which: int, of: int) -> None:
-        """The `which`th, and every `of`th after it: where nobody can see who has claimed what."""
-        for place, piece in enumerate(self.pieces):
-            if place % of == which and not self.pieces.is_published(piece):
-                self.do(piece)
+        """Scores shards `which`, `which + of`, …: for tasks that cannot see each other's claims."""
+        for index, shard in enumerate(self.shards):
+            if index % of == which and not self.shards.is_published(shard):
+                self.do(shard)
 
     def do_every_free(self) -> None:
-        """One after the other, each that nobody has claimed, until all are published; `Stopped` where it is stopped."""
-        left = list(self.pieces)
+        """Scores every unclaimed shard until all are published; raises `Stopped` on a stop request."""
+        left = list(self.shards)
         try:
-            while left := [piece for piece in left if not self._is_done_if_free(piece)]:
-                time.sleep(_LOOK_S)  # others have claimed these, and may die
+            while left := [shard for shard in left if not self._is_done_if_free(shard)]:
+                time.sleep(_LOOK_S)  # claimed by others, which may die
         except Interrupted as error:
             raise Stopped from error
 
-    def _is_done_if_free(self, piece: Piece) -> bool:
-        """Whether it is published, by us where nobody else is at it."""
+    def _is_done_if_free(self, shard: Shard) -> bool:
+        """Scores the shard if it is unclaimed; whether it is published."""
         if self.work.stop():
             raise Interrupted("stopped.", "resume the run to go on")
-        if self.pieces.is_published(piece):
+        if self.shards.is_published(shard):
             return True
-        with self.pieces.claimed(piece) as ours:
+        with self.shards.claimed(shard) as ours:
             if ours:
-                self.do(piece)
-        return self.pieces.is_published(piece)
+                self.do(shard)
+        return self.shards.is_published(shard)
 
-    def do(self, piece: Piece) -> None:
-        scanner, ids = self._of(piece.tile)
-        sink, work = self.pieces.sink(), self.work
-        scanner.scan(ids, sink, share=piece.share, report=work.report, stop_requested=work.stop)
+    def do(self, shard: Shard) -> None:
+        scanner, ids = self._of(shard.tile)
+        sink, work = self.shards.sink(), self.work
+        scanner.scan(ids, sink, share=shard.share, report=work.report, stop_requested=work.stop)
         fence.check()
-        self.pieces.publish(piece, sink)
+        self.shards.publish(shard, sink)
 
     def _of(self, tile: Tile) -> tuple[Scanner, torch.Tensor]:
-        """What streams the training triples that a tile is scored with, and the tile's own ids."""
+        """The scanner of a tile's training triples, and the ids of its tests."""
         if self._last is None or self._last[0] != tile:
-            self._last = None  # its test factors go before others are made
+            self._last = None  # free its test factors before computing others
             tests = [self._tests[number] for number in tile.numbers]
             train, scoring = self.work.graph.train, self.scoring
             if self._near is not None:
                 train = train[candidates(self._near, tests, len(train))[1]]
             scanner = Scanner(
-                scoring.points,
+                scoring.checkpoints,
                 scoring.loss,
                 train,
                 settings=scoring.settings,

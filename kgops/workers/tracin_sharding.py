@@ -1,4 +1,4 @@
-"""How a TracIn run is cut into pieces: the same whoever cuts it, so that many can begin without asking each other."""
+"""Plans the shards of a TracIn run deterministically, so that processes need not communicate."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import shutil
 from collections.abc import Sequence
 
 from kgops.tracin.attribution import tiles
-from kgops.tracin.finished_tests import Parts
-from kgops.tracin.shards import Pieces, Tile, shares_for
+from kgops.tracin.finished_tests import FinishedTests
+from kgops.tracin.shards import Shards, Tile, shards_per_tile
 from kgops.tracin.test_triples import TestTriple
 from kgops.workers.tracin_options import filters, tests_at_once
 from kgops.workers.tracin_work import Work
 
-__all__ = ["planned_pieces"]
+__all__ = ["plan_shards"]
 
 
-def planned_pieces(work: Work, tests: Sequence[TestTriple], parts: Parts) -> Pieces:
-    """Of what `parts` lacks, in a folder of the run that is named for what they mean."""
+def plan_shards(work: Work, tests: Sequence[TestTriple], finished: FinishedTests) -> Shards:
+    """Shards for the tests that `finished` lacks, in a folder named by a digest of the plan."""
     trains = len(work.graph.train)
     top_k = None if filters(work.job) else work.top_k()
-    told = [
-        Tile.of(place, tile)
-        for place, tile in enumerate(tiles(tests, parts, trains, top_k, tests_at_once(work.job)))
+    missing = [
+        Tile.of(index, tile)
+        for index, tile in enumerate(tiles(tests, finished, trains, top_k, tests_at_once(work.job)))
         if any(test.ids is not None for test in tile)
     ]
-    shares = shares_for(trains, max((len(tile.numbers) for tile in told), default=1))
-    meaning = json.dumps([[tile.digest for tile in told], shares, top_k, work.job.options], default=str)
+    shares = shards_per_tile(trains, max((len(tile.numbers) for tile in missing), default=1))
+    meaning = json.dumps([[tile.digest for tile in missing], shares, top_k, work.job.options], default=str)
     folder = work.folder / "pieces" / hashlib.sha256(meaning.encode()).hexdigest()[:16]
-    # What was cut otherwise, or under other options, is of no use any more.
+    # Shards of another plan or of other options are useless.
     for other in folder.parent.glob("*"):
         if other != folder:
             shutil.rmtree(other, ignore_errors=True)
-    return Pieces.plan(folder, told, shares, top_k)
+    return Shards.plan(folder, missing, shares, top_k)

@@ -1,7 +1,7 @@
-"""What every process that works on a TracIn run's pieces is given, published once beside them.
+"""Shared input of all processes that score shards of a TracIn run: job and graph, published once beside the shards.
 
-The job is as the coordinating process has it: within a pipeline, or after an OOM fallback, it is not the run's job.
-The graph is as that process read it: numbers, which each maps into memory, instead of text, which each would parse.
+The job is that of the coordinating process: in a pipeline, or after an OOM fallback, it is not the run's job. The
+graph is saved as tensors, which each process memory-maps instead of parsing text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kgops.jobs.files import write_durably
 from kgops.jobs.job import Job
 from kgops.training.torch_files import read_saved
 
-__all__ = ["job_file", "ordered_graph", "publish_order"]
+__all__ = ["job_file", "publish_shared_input", "read_shared_graph"]
 
 _GRAPH = "graph.torch"
 
@@ -28,8 +28,8 @@ def job_file(folder: Path) -> Path:
     return folder / "job.toml"
 
 
-def publish_order(folder: Path, job: Job, graph: Graph) -> None:
-    """In the place of what an attempt before has left: that may be cut short, and its files others by now."""
+def publish_shared_input(folder: Path, job: Job, graph: Graph) -> None:
+    """Replaces the shared input of an earlier attempt, which may be truncated or outdated."""
     write_durably(job_file(folder), job.as_toml().encode())
     draft = folder / f".{_GRAPH}.{uuid.uuid4().hex}"
     try:
@@ -41,16 +41,16 @@ def publish_order(folder: Path, job: Job, graph: Graph) -> None:
             },
             draft,
         )
-        os.replace(draft, folder / _GRAPH)  # noqa: PTH105 - named for what it promises: replaced in one step
+        os.replace(draft, folder / _GRAPH)  # noqa: PTH105 - atomic
     finally:
         draft.unlink(missing_ok=True)
 
 
-def ordered_graph(folder: Path) -> Graph:
+def read_shared_graph(folder: Path) -> Graph:
     path = folder / _GRAPH
     try:
-        told = read_saved(path, mmap=True)
-        train, valid, test = told["triples"]
-        return Graph(train, valid, test, Vocabulary.of(told["entities"]), Vocabulary.of(told["relations"]))
+        saved = read_saved(path, mmap=True)
+        train, valid, test = saved["triples"]
+        return Graph(train, valid, test, Vocabulary.of(saved["entities"]), Vocabulary.of(saved["relations"]))
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path} is no graph that a TracIn run works on.") from error
+        raise BadInput(f"{path} is no shared graph of a TracIn run.") from error

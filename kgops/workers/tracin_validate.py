@@ -1,4 +1,4 @@
-"""`--validate K`: whether what TracIn found means anything, by training again without it."""
+"""`--validate K`: validates influences by retraining without the triples they rank highest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kgops.graphs.triples import Graph
 from kgops.jobs import events
 from kgops.jobs.files import write_json
 from kgops.tracin.attribution import Scoring
-from kgops.tracin.checkpoint_set import Loaded
+from kgops.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.tracin.datamodeling import linear_datamodeling_score
 from kgops.tracin.retraining import FitAgain
 from kgops.tracin.scan import AllScores
@@ -22,19 +22,17 @@ from kgops.tracin.validate import validate
 from kgops.training.settings import TrainSettings
 from kgops.workers.report import Reporter
 
-__all__ = ["validate_found"]
+__all__ = ["validate_influences"]
 
 MOST_TESTS = 50  # deleted together: more tests would delete most of a small graph
-SMALL_GRAPH = (
-    20_000  # training triples up to which twenty more trainings, for the datamodeling score, are fair
-)
+SMALL_GRAPH = 20_000  # training triples up to which the datamodeling score's 20 retrainings are affordable
 JOURNAL = "retrainings.jsonl"
 
 
-def validate_found(
+def validate_influences(
     graph: Graph,
     scoring: Scoring,
-    last: Loaded,
+    last: LoadedCheckpoint,
     tests: torch.Tensor,
     k: int,
     seed: int,
@@ -42,19 +40,19 @@ def validate_found(
     report: Reporter,
     stop: Callable[[], bool],
 ) -> dict[str, float]:
-    """Deletes the k found, the k lowest and k by chance, trains again each time, and says what changed."""
+    """Deletes the k highest, the k lowest and k random triples, retrains each time, and reports the changes."""
     if last.settings is None or last.epoch is None:
         raise BadInput(
-            f"{last.path} does not say how it was trained, so it cannot be trained again.",
-            hint="--validate needs checkpoints of kgops' own training.",
+            f"{last.path} has no training settings, so it cannot be retrained.",
+            hint="--validate needs checkpoints of a kgops training.",
         )
     if len(tests) > MOST_TESTS:
         report.note(f"validated on the first {MOST_TESTS} of {len(tests):,} test triples.")
         tests = tests[:MOST_TESTS]
-    scores = AllScores(len(tests), len(graph.train), like=scoring.points[0].model.entities)
+    scores = AllScores(len(tests), len(graph.train), like=scoring.checkpoints[0].model.entities)
     scoring(graph.train, tests, scores, report, stop)
     settings = replace(TrainSettings(**last.settings), epochs=last.epoch)
-    model = last.point.model
+    model = last.checkpoint.model
     again = FitAgain(
         graph,
         tests,
@@ -67,13 +65,13 @@ def validate_found(
         stop_requested=stop,
         cleanup=scoring.cleanup,
     )
-    found = scores.scores.cpu()
-    given: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}
-    deleted = validate(graph, tests, found, k, again, folder / JOURNAL, **given)
+    influences = scores.scores.cpu()
+    common: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}
+    deleted = validate(graph, tests, influences, k, again, folder / JOURNAL, **common)
     results = folder / "results"
     body, metrics, measured = deleted.to_dict(), deleted.metrics(), deleted.measurements()
     if len(graph.train) <= SMALL_GRAPH:
-        modelled = linear_datamodeling_score(graph, tests, found, again, folder / JOURNAL, **given)
+        modelled = linear_datamodeling_score(graph, tests, influences, again, folder / JOURNAL, **common)
         body["linear_datamodeling"] = modelled.to_dict()
         metrics |= modelled.metrics()
         measured += modelled.measurements()

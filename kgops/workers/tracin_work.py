@@ -1,4 +1,4 @@
-"""What a TracIn run works on: its data, checkpoints, test triples and how they are scored, as its job says."""
+"""Loads what a TracIn job names: graph, checkpoints, test triples, loss and scoring settings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kgops.jobs.on_device import precision_of_products
 from kgops.jobs.tracin import DATA, FILTERS, top_k_of
 from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring
-from kgops.tracin.checkpoint_set import Loaded, find_checkpoints, load_point
+from kgops.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint
 from kgops.tracin.engines import block_gflop
-from kgops.tracin.finished_tests import Parts, parts_meaning
+from kgops.tracin.finished_tests import FinishedTests, open_finished_tests
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.models import facts_of
 from kgops.tracin.test_triples import TestTriple
@@ -46,7 +46,7 @@ def load_graph(settings: dict[str, Any]) -> Graph:
     assert train is not None  # the job was checked
     if all(
         vocabularies.values()
-    ):  # then the other files add nothing, and a label nobody knows is no error here
+    ):  # then the other files add no ids, and an unknown label in them is no error
         paths = dict.fromkeys(paths)
     return read_graph(train, **paths, **vocabularies)
 
@@ -67,56 +67,56 @@ class Work:
     def settings(self) -> dict[str, Any]:
         return self.job.settings
 
-    def load(self, device: torch.device, cleanup: MemoryCleanup = OFF) -> list[Loaded]:
+    def load(self, device: torch.device, cleanup: MemoryCleanup = OFF) -> list[LoadedCheckpoint]:
         settings = self.settings
         paths = find_checkpoints(
             path_of(settings["model_path"]), path_of(settings["checkpoint_dir"]), settings["last_checkpoints"]
         )
         loaded = []
         for path in paths:
-            given = {name: settings[name] for name in ("learning_rate", "trust_pickle")}
-            loaded.append(load_point(path, self.graph, device=device, **given))
+            common = {name: settings[name] for name in ("learning_rate", "trust_pickle")}
+            loaded.append(load_checkpoint(path, self.graph, device=device, **common))
             cleanup.between_phases()
         return loaded
 
     def scoring(
-        self, loaded: Sequence[Loaded], device: torch.device, cleanup: MemoryCleanup = OFF
+        self, loaded: Sequence[LoadedCheckpoint], device: torch.device, cleanup: MemoryCleanup = OFF
     ) -> Scoring:
-        """The checkpoints, and the loss whose gradients are compared."""
+        """The scorer: checkpoints, loss, settings and parameters."""
         loss, both = self._loss(loaded)
-        points = [one.point for one in loaded]
-        model = points[0].model
-        asked = self.job.options.get("precision", "fp32")
-        low, _ = precision_of_products(asked, place_of(device))
+        checkpoints = [one.checkpoint for one in loaded]
+        model = checkpoints[0].model
+        requested = self.job.options.get("precision", "fp32")
+        low, _ = precision_of_products(requested, place_of(device))
         torch.backends.cuda.matmul.allow_tf32 = low == "tf32"
         names = chosen_names(self.job, model)
-        many = f"{len(points)} checkpoints up to" if len(points) > 1 else "one checkpoint,"
+        many = f"{len(checkpoints)} checkpoints up to" if len(checkpoints) > 1 else "one checkpoint,"
         directions = ", both directions" if both else ""
         self.report.note(f"{many} {loaded[-1].path.name}; loss {self.loss_name()}{directions}.")
-        return Scoring(points, loss, scoring_settings(self.job, both, model, device), names, cleanup)
+        return Scoring(checkpoints, loss, scoring_settings(self.job, both, model, device), names, cleanup)
 
     def choose_threads(self, scoring: Scoring) -> None:
-        gflop = block_gflop(scoring.points[0].model, scoring.loss, scoring.settings.block)
+        gflop = block_gflop(scoring.checkpoints[0].model, scoring.loss, scoring.settings.block)
         choose_threads(gflop, "a block", scoring.device, self.report)
 
     def loss_name(self) -> str:
-        asked: str | None = self.settings["loss"]
-        return asked or ("target" if self.settings["run"] is None else "train")
+        requested: str | None = self.settings["loss"]
+        return requested or ("target" if self.settings["run"] is None else "train")
 
-    def _loss(self, loaded: Sequence[Loaded]) -> tuple[TracinLoss, bool]:
-        name, facts = self.loss_name(), facts_of(loaded[0].point.model)
+    def _loss(self, loaded: Sequence[LoadedCheckpoint]) -> tuple[TracinLoss, bool]:
+        name, facts = self.loss_name(), facts_of(loaded[0].checkpoint.model)
         both = self.settings["both_directions"]
         if name != "train":
             trained = str((loaded[0].loss or {}).get("name", ""))
             if name == "one-to-n" and trained.startswith("kvsall"):
                 self.report.note(
-                    "the model was trained with every known tail as true; one-to-n takes the others for false. "
-                    "--loss train compares the gradients that training followed."
+                    "the model was trained with all known tails as true; one-to-n treats the others as false. "
+                    "--loss train compares the gradients of the training loss."
                 )
             return {"target": TARGET, "one-to-n": ONE_TO_N}[name], bool(both)
         if loaded[0].loss is None:
             raise BadInput(
-                f"{loaded[0].path} does not say which loss it was trained with.",
+                f"{loaded[0].path} does not record the loss it was trained with.",
                 hint="choose --loss one-to-n or --loss target.",
             )
         rows = query_rows(self.graph.train, facts.inverse)
@@ -133,44 +133,44 @@ class Work:
             test = test_triples.from_text(settings["test_triple"], graph)
             if test.trouble:
                 raise BadInput(
-                    f"the test triple cannot be traced: {test.trouble}.", hint="check its spelling."
+                    f"the test triple cannot be scored: {test.trouble}.", hint="check its spelling."
                 )
             return [test]
         file = path_of(settings["test_triples"] or settings["test"])
-        found = (
+        tests = (
             test_triples.from_graph(graph, graph.test)
             if file is None
             else test_triples.from_file(file, graph)
         )
-        chosen = test_triples.chosen(found, settings["start_index"], settings["max_triples"])
+        chosen = test_triples.selected(tests, settings["start_index"], settings["max_triples"])
         if not chosen:
             raise BadInput(
-                f"no test triple is left: {len(found):,} in all, --start-index {settings['start_index']}.",
-                hint="name some by --test-triple, --test-triples or --test.",
+                f"no test triple is left: {len(tests):,} in all, --start-index {settings['start_index']}.",
+                hint="give some with --test-triple, --test-triples or --test.",
             )
         return chosen
 
     def ids(self) -> torch.Tensor:
         return torch.tensor([test.ids for test in self.tests if test.ids is not None])
 
-    def parts(self) -> Parts:
-        """What an earlier attempt finished, unless the OOM fallbacks has since changed what scores mean."""
+    def finished_tests(self) -> FinishedTests:
+        """Tests that an earlier attempt finished, unless an OOM fallback changed what scores mean."""
         meaning = {"last_layers": self.job.options.get("last_layers", False), "filtering": filters(self.job)}
-        parts, dropped = parts_meaning(meaning, self.folder / "parts")
+        finished_tests, dropped = open_finished_tests(meaning, self.folder / "parts")
         if dropped:
             self.report.note(
-                "the OOM fallbacks changed what scores mean: what was traced before is traced again."
+                "an OOM fallback changed what scores mean: finished test triples are scored again."
             )
-        return parts
+        return finished_tests
 
     def top_k(self) -> int | None:
         return top_k_of(self.settings)
 
-    def near(self) -> tuple[Neighbourhood, NeighbourhoodFilter] | None:
+    def neighbourhood(self) -> tuple[Neighbourhood, NeighbourhoodFilter] | None:
         if not filters(self.job):
             return None
-        how = NeighbourhoodFilter(**{name: self.settings[name] for name in FILTERS})
-        return Neighbourhood(self.graph.train, self.graph.num_entities), how
+        neighbourhood_filter = NeighbourhoodFilter(**{name: self.settings[name] for name in FILTERS})
+        return Neighbourhood(self.graph.train, self.graph.num_entities), neighbourhood_filter
 
 
 def path_of(name: str | None) -> Path | None:

@@ -1,4 +1,4 @@
-"""`python -m kgops.workers.train job.toml`: trains a model, evaluates it, and says all along what it does."""
+"""`python -m kgops.workers.train job.toml`: trains a model and evaluates it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kgops.jobs.on_device import of_training, works_without
 from kgops.jobs.train import FILES, spread_problems
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.checkpoints import read_checkpoint
-from kgops.training.data_parallel import Alone
+from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluation, Evaluator
 from kgops.training.loop import FitResult, fit
 from kgops.training.out_of_memory import host_memory_mib
@@ -28,10 +28,10 @@ from kgops.training.threads import step_gflop
 from kgops.workers.cleanup import memory_cleanup
 from kgops.workers.devices import devices_for
 from kgops.workers.entry import Stopped, StopRequest, run_worker
-from kgops.workers.outputs import hand_in, make_output_folder, write_config
-from kgops.workers.report import Reporter, tell_applied
+from kgops.workers.outputs import make_output_folder, publish_results, write_config
+from kgops.workers.report import Reporter, report_applied
 from kgops.workers.threads import choose_threads
-from kgops.workers.train_parallel import train_together
+from kgops.workers.train_parallel import train_in_processes
 
 BATCH_SIZE = 256
 LOSS = "kvsall-bce"
@@ -39,23 +39,23 @@ LOSS = "kvsall-bce"
 
 def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     metrics = train_job(job, folder, report, stop)
-    hand_in(job, folder, folder / "results", metrics, report)
+    publish_results(job, folder, folder / "results", metrics, report)
 
 
 def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
-    """Everything but the manifest; what the training found, as metrics."""
+    """Runs everything except the manifest; returns the metrics."""
     if problems := spread_problems(job.settings, job.options):
         raise BadJob("the job", problems)
     device = find_device(job.settings["device"])
     train_pykeen = _pykeen(report) if job.settings["engine"] == "pykeen" else None
     report.started(device=str(device), torch=torch.__version__)
     make_output_folder(job)
-    # `results/` is the output folder as the group's scripts write it, checkpoints included.
+    # `results/` is the output folder as the original scripts write it, with checkpoints.
     results = folder / "results"
     results.mkdir(exist_ok=True)
     devices, _ = devices_for(job.options.get("devices", 1), device)
     if len(devices) > 1:
-        return train_together(job, folder, report, stop, devices)
+        return train_in_processes(job, folder, report, stop, devices)
     graph = load_graph(job.settings)
     for note in graph.notes:
         report.note(note)
@@ -65,8 +65,8 @@ def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
 
 
 def _pykeen(report: Reporter) -> Callable[..., dict[str, float]]:
-    """PyKEEN's way, whose libraries are part of what this worker starts with."""
-    from kgops.workers.pykeen import train as train_pykeen  # heavy, and of no use to anybody else
+    """Imports the PyKEEN engine; its libraries count to this worker's initial memory."""
+    from kgops.workers.pykeen import train as train_pykeen  # slow to import, needed by no other engine
 
     report.libraries_mib = host_memory_mib()
     return train_pykeen
@@ -79,24 +79,24 @@ def train_conve(
     results: Path,
     report: Reporter,
     stop: Callable[[], bool],
-    group: Alone | None = None,
+    group: SingleProcess | None = None,
 ) -> dict[str, float]:
-    """What the training found, as metrics. Of a `group` each process calls this, and the first writes."""
-    group = group or Alone()
+    """Trains and evaluates; returns the metrics. Each process of a `group` calls this; the first one writes."""
+    group = group or SingleProcess()
     torch.manual_seed(job.settings["seed"])
     config = model_config(job.settings, graph)
     settings = train_settings(job)
     if works_without(job, place_of(device)):
         settings = dataclasses.replace(settings, compile="off")
-    if group.of > 1:
+    if group.world_size > 1:
         settings = dataclasses.replace(settings, compile="off", cuda_graphs=False)
-    gflop = step_gflop(config, settings.batch_size // group.of)
-    choose_threads(gflop, "a step", device, report, processes=group.of)
+    gflop = step_gflop(config, settings.batch_size // group.world_size)
+    choose_threads(gflop, "a step", device, report, processes=group.world_size)
     model = ConvE(config).to(device)
     report_options(job, device, settings, report, group)
     resume = (results / "checkpoints").exists()
-    whose = f"in the first of {group.of} processes" if group.of > 1 else None
-    with memory_cleanup(job, device, report, whose=whose) as cleanup:
+    process = f"in the first of {group.world_size} processes" if group.world_size > 1 else None
+    with memory_cleanup(job, device, report, process=process) as cleanup:
         done = fit(model, graph, settings, results, report, stop, resume=resume, group=group, cleanup=cleanup)
         if done.stopped == "requested":
             raise Stopped
@@ -117,18 +117,18 @@ def train_conve(
 
 
 def find_device(wanted: str) -> torch.device:
-    """Who asks for a GPU and has none is told so; `auto` takes what there is."""
+    """The device; refuses a requested GPU that is missing. `auto` takes a GPU if there is one."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if wanted.startswith("cuda"):
         if not torch.cuda.is_available():
             raise Usage(
-                f"device {wanted} was asked for, and torch {torch.__version__} sees no CUDA device.",
-                hint="`kgops doctor` says why; `--device auto` takes what there is",
+                f"device {wanted} was requested, and torch {torch.__version__} sees no CUDA device.",
+                hint="`kgops doctor` says why; `--device auto` takes the CPU if there is no GPU",
             )
         index = int(wanted.partition(":")[2] or 0)
         if index >= torch.cuda.device_count():
-            raise Usage(f"device {wanted} was asked for; there are {torch.cuda.device_count()}.")
+            raise Usage(f"device {wanted} was requested; there are {torch.cuda.device_count()}.")
     return torch.device(wanted)
 
 
@@ -138,21 +138,21 @@ def load_graph(settings: dict[str, Any]) -> Graph:
     paths = {name: Path(settings[name]) if settings[name] else None for name in FILES}
     train = paths.pop("train")
     if train is None:
-        raise Usage("no training triples are named.")
+        raise Usage("no training triples are given.")
     vocabularies = {name: paths.pop(name) for name in ("entity_to_id", "relation_to_id")}
     return read_graph(train, paths["valid"], paths["test"], **vocabularies)
 
 
 def model_config(settings: dict[str, Any], graph: Graph) -> ConvEConfig:
     names = {field.name for field in dataclasses.fields(ConvEConfig)} & settings.keys()
-    shape = {name: settings[name] for name in names if settings[name] is not None}
-    return ConvEConfig(num_entities=graph.num_entities, num_relations=graph.num_relations, **shape)
+    sizes = {name: settings[name] for name in names if settings[name] is not None}
+    return ConvEConfig(num_entities=graph.num_entities, num_relations=graph.num_relations, **sizes)
 
 
 def train_settings(job: Job) -> TrainSettings:
     settings, options = job.settings, job.options
     chunk = options.get("entity_chunk", "auto")
-    same = (
+    copied = (
         *("label_smoothing", "optimizer", "learning_rate", "weight_decay", "schedule", "schedule_factor"),
         *("schedule_patience", "warmup_epochs", "seed", "validate_every", "patience"),
     )
@@ -167,20 +167,19 @@ def train_settings(job: Job) -> TrainSettings:
         checkpoint_every=settings["checkpoint_frequency"],
         loss=settings["loss"] or LOSS,
         resume_every_s=settings["resume_every"],
-        **{name: settings[name] for name in same},
+        **{name: settings[name] for name in copied},
     )
 
 
 def report_options(
-    job: Job, device: torch.device, settings: TrainSettings, report: Reporter, group: Alone
+    job: Job, device: torch.device, settings: TrainSettings, report: Reporter, group: SingleProcess
 ) -> None:
-    """The options that training itself does not speak of, of which more is known once they were tried: none is
-    dropped in silence."""
+    """Reports the options that training does not report itself; training knows more about the others."""
     spoken_of = {"precision", "batch_size", "entity_chunk", "gradient_checkpointing", "memory_cleanup"}
     spoken_of |= {"compile"} if settings.compile != "off" else set()
     spoken_of |= {"cuda_graphs"} if settings.cuda_graphs else set()
     _, why = devices_for(job.options.get("devices", 1), device)
-    tell_applied(job, of_training(job, place_of(device), group.of, why), report, spoken_of)
+    report_applied(job, of_training(job, place_of(device), group.world_size, why), report, spoken_of)
 
 
 def evaluate(
@@ -190,9 +189,9 @@ def evaluate(
     device: torch.device,
     report: Reporter,
     stop: Callable[[], bool],
-    group: Alone,
+    group: SingleProcess,
 ) -> Evaluation | None:
-    """Ranks of the test triples under the best weights; None where there are no test triples."""
+    """Ranks the test triples with the best weights; None without test triples."""
     if not len(graph.test):
         return None
     best = results / "best_model.pt"
@@ -201,14 +200,14 @@ def evaluate(
     known = torch.cat([graph.train, graph.valid, graph.test])
     evaluator = Evaluator(known, graph.num_entities, device=device)
     progress = Progress(report, "test", "triples")
-    found = group.evaluate(evaluator, model, graph.test, stop, progress)
-    if found is None:
+    evaluation = group.evaluate(evaluator, model, graph.test, stop, progress)
+    if evaluation is None:
         raise Stopped
-    return found
+    return evaluation
 
 
 def headline(done: FitResult, test: Evaluation | None) -> dict[str, float]:
-    """The metrics of the run's record."""
+    """The run's metrics."""
     metrics: dict[str, float | None] = {
         "epochs": done.epochs,
         "train_s": done.seconds,

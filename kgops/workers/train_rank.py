@@ -1,7 +1,7 @@
-"""`python -m kgops.workers.train_rank job.toml`: one of the processes that train a model together.
+"""`python -m kgops.workers.train_rank job.toml`: one rank of a data-parallel training.
 
-The first writes and speaks for all. They are started by a worker on one machine, or by torchrun, on one or several that
-share the run's folder. Why one has failed it tells our own worker in a file: the run may yet succeed.
+Rank 0 writes files and events for all. A worker starts the ranks on one machine; torchrun starts them on one or
+several machines that share the run's folder. A failed rank writes the reason to a file, as the run may still succeed.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from kgops.jobs import events
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.train import spread_problems
-from kgops.training.data_parallel import PeerLost, Processes
+from kgops.training.data_parallel import DistributedGroup, PeerLost
 from kgops.training.out_of_memory import describe, is_at_its_limit, is_out_of_memory
 from kgops.workers.entry import Stopped, StopRequest, run_worker
-from kgops.workers.outputs import hand_in, make_output_folder
+from kgops.workers.outputs import make_output_folder, publish_results
 from kgops.workers.report import Reporter
 from kgops.workers.train import find_device, load_graph, train_conve
-from kgops.workers.train_ranks import FOUND, PLACE, Seat, trouble_file
+from kgops.workers.train_ranks import RANKS_FOLDER, RESULT, RankSettings, trouble_file
 
 
-class Unheard(Reporter):
-    """What all of them would say is said by the first."""
+class SilentReporter(Reporter):
+    """Drops events: rank 0 reports for all."""
 
     def send(self, kind: str, /, **fields: Any) -> None:
         pass
@@ -37,28 +37,28 @@ class Unheard(Reporter):
         pass
 
 
-def train_part(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
-    seat, parent = Seat.taken(), os.getppid()
-    by_torchrun = seat is None
-    if seat is None:
-        seat = Seat.by_torchrun(find_device(job.settings["device"]).type)
-    if seat is None:
+def train_rank(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
+    rank, parent = RankSettings.from_environment(), os.getppid()
+    by_torchrun = rank is None
+    if rank is None:
+        rank = RankSettings.by_torchrun(find_device(job.settings["device"]).type)
+    if rank is None:
         raise Usage(
-            "nobody has said which part of a training this is.",
-            "torchrun says it, as with `torchrun --nproc-per-node 2 -m kgops.workers.train_rank job.toml`; "
-            "`kgops run train --devices 2` starts them by itself",
+            "the rank of this process is not set.",
+            "torchrun sets it, as with `torchrun --nproc-per-node 2 -m kgops.workers.train_rank job.toml`; "
+            "`kgops run train --devices 2` starts the ranks itself",
         )
-    if seat.which > 0:
-        report = Unheard(folder)
+    if rank.rank > 0:
+        report = SilentReporter(folder)
 
     def stops() -> bool:
-        # Without the one who started them, nobody would hear of what they find.
+        # If the parent is gone, nobody would read the result.
         return stop() or os.getppid() != parent
 
     try:
-        device = find_device(seat.device)
-        group = Processes(seat.which, seat.of, seat.meeting, device)
-        if problems := spread_problems(job.settings, {**job.options, "devices": seat.of}):
+        device = find_device(rank.device)
+        group = DistributedGroup(rank.rank, rank.world_size, rank.rendezvous, device)
+        if problems := spread_problems(job.settings, {**job.options, "devices": rank.world_size}):
             raise BadJob("the job", problems)
         if by_torchrun and group.is_first:
             report.started(device=str(device), torch=torch.__version__)
@@ -70,9 +70,9 @@ def train_part(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> N
         metrics = train_conve(job, graph, device, folder / "results", report, stops, group)
         if group.is_first:
             if by_torchrun:
-                hand_in(job, folder, folder / "results", metrics, report)
+                publish_results(job, folder, folder / "results", metrics, report)
             else:
-                write_json(folder / PLACE / FOUND, {"metrics": metrics, "options": report.options})
+                write_json(folder / RANKS_FOLDER / RESULT, {"metrics": metrics, "options": report.options})
         group.leave()
     except Stopped:
         raise
@@ -82,11 +82,11 @@ def train_part(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> N
     except Exception as error:
         if by_torchrun:
             raise
-        _tell(error, trouble_file(folder / PLACE, seat.which))
+        _write_trouble(error, trouble_file(folder / RANKS_FOLDER, rank.rank))
 
 
-def _tell(error: Exception, file: Path) -> None:
-    """Why the training cannot go on; an error of ours nobody has foreseen keeps its traceback."""
+def _write_trouble(error: Exception, file: Path) -> None:
+    """Writes why the training cannot go on; re-raises unexpected errors, to keep their traceback."""
     code, hint = 1, None
     if is_out_of_memory(error) or (is_at_its_limit() and not isinstance(error, KgopsError)):
         kind, says = events.OUT_OF_MEMORY, describe(error)
@@ -99,4 +99,4 @@ def _tell(error: Exception, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    run_worker(train_part)
+    run_worker(train_rank)

@@ -1,4 +1,4 @@
-"""The place where processes that train together meet, and what each is told of it by whoever starts it."""
+"""Rank, world size, device and rendezvous of the processes that train one model together."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-__all__ = ["FOUND", "PLACE", "Seat", "trouble_file"]
+__all__ = ["RANKS_FOLDER", "RESULT", "RankSettings", "trouble_file"]
 
-PLACE = "together"  # within the run's folder, as long as they work
-FOUND = "found.json"
-_PREFIX = "KGOPS_SEAT_"
+RANKS_FOLDER = "together"  # in the run's folder, while the processes work
+RESULT = "result.json"
+_PREFIX = "KGOPS_GROUP_"
 
 
 @dataclass(frozen=True)
-class Seat:
-    """Which of them a process is, of how many, on what, and where they meet, as torch writes an address."""
+class RankSettings:
+    """One process of the group; `rendezvous` is a URL as torch.distributed takes it."""
 
-    which: int
-    of: int
+    rank: int
+    world_size: int
     device: str
-    meeting: str
+    rendezvous: str
 
     def environment(self) -> dict[str, str]:
         return {_PREFIX + name.upper(): str(value) for name, value in asdict(self).items()}
 
     @classmethod
-    def taken(cls) -> Self | None:
-        """The one that our own worker has given; None where it was not our worker that started this process."""
-        if _PREFIX + "WHICH" not in os.environ:
+    def from_environment(cls) -> Self | None:
+        """As our own worker set them; None if another program started this process."""
+        if _PREFIX + "RANK" not in os.environ:
             return None
-        which, of, device, meeting = (
-            os.environ[_PREFIX + name] for name in ("WHICH", "OF", "DEVICE", "MEETING")
+        rank, world_size, device, rendezvous = (
+            os.environ[_PREFIX + name] for name in ("RANK", "WORLD_SIZE", "DEVICE", "RENDEZVOUS")
         )
-        return cls(int(which), int(of), device, meeting)
+        return cls(int(rank), int(world_size), device, rendezvous)
 
     @classmethod
     def by_torchrun(cls, wanted: str) -> Self | None:
-        """The one that torchrun has given, on the device that is wanted; None where it did not start this process."""
+        """As torchrun set them, on the wanted kind of device; None if torchrun did not start this process."""
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return None
-        which, of, here, on_this_machine = (
+        rank, world_size, local_rank, local_world_size = (
             int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         )
-        if of == on_this_machine:
-            # They speak to each other on this machine alone, whatever its name may resolve to.
+        if world_size == local_world_size:
+            # All ranks are on this machine: use loopback, whatever its host name resolves to.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        return cls(which, of, wanted if wanted != "cuda" else f"cuda:{here}", "env://")
+        return cls(rank, world_size, wanted if wanted != "cuda" else f"cuda:{local_rank}", "env://")
 
 
-def trouble_file(place: Path, which: int) -> Path:
-    """Why this one cannot go on, in its own words."""
-    return place / f"trouble-{which}.json"
+def trouble_file(folder: Path, rank: int) -> Path:
+    """Where a rank writes why it cannot go on."""
+    return folder / f"trouble-{rank}.json"

@@ -11,7 +11,7 @@ from benchmarks import tracin as bench
 from benchmarks.tracin_peers import captum_scores, dattri_scores, installed
 from kgops.graphs.triples import read_graph
 from kgops.models.conve import ConvE, ConvEConfig
-from kgops.tracin.blocks import Point
+from kgops.tracin.blocks import TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
 from kgops.tracin.scan import AllScores, scan
 from kgops.trials.tracin_variants import one_by_one, vectorised
@@ -70,7 +70,7 @@ def test_every_way_of_our_own_gives_the_scores_it_is_timed_for() -> None:
     model = ConvE(ConvEConfig(40, 3, embedding_dim=32, embedding_height=8, embedding_width=4)).eval()
     train = torch.stack([torch.randint(n, (12,)) for n in (40, 3, 40)], dim=1)
     sink = AllScores(4, 12, like=model.entities)
-    scan([Point(model, 1.0)], ONE_TO_N, train, train[:4], sink)
+    scan([TracinCheckpoint(model, 1.0)], ONE_TO_N, train, train[:4], sink)
     plain = one_by_one(list(model.parameters()), lambda r: model(r[:1], r[1:2])[0], ONE_TO_N, train[:4])
     for found in (plain(train), vectorised(model, ONE_TO_N, train[:4])(train)):
         assert isinstance(found, torch.Tensor)
@@ -96,7 +96,7 @@ def test_other_libraries_give_our_scores(library: str, loss: TracinLoss) -> None
     model = ConvE(ConvEConfig(40, 3, embedding_dim=32, embedding_height=8, embedding_width=4)).eval()
     train = torch.stack([torch.randint(n, (12,)) for n in (40, 3, 40)], dim=1)
     sink = AllScores(4, 12, like=model.entities)
-    scan([Point(model, 1.0)], loss, train, train[:4], sink)
+    scan([TracinCheckpoint(model, 1.0)], loss, train, train[:4], sink)
     theirs = (
         captum_scores(model, loss, train[:4])
         if library == "captum"

@@ -31,7 +31,7 @@ def test_where_only_pairs_cost_anything_so_many_workers_are_so_many_times_as_fas
     out = simulate(CASE, CUT, fleet(many, handing), replace(FREE, pair_s=1e-6))
     assert out.seconds == pytest.approx(CASE.trains * CASE.tests * 1e-6 / many)
     assert out.efficiency == pytest.approx(1)
-    assert out.pieces == 64
+    assert out.shards == 64
 
 
 @pytest.mark.parametrize("handing", ["claims", "numbers", "asked"])

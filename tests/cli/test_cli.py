@@ -129,7 +129,7 @@ def test_exit_code_says_how_the_run_ended(
         (["runs", "--sort", "lable"], "did you mean 'label'?"),
         (["runs", "--since", "yesterday"], "write 30m, 12h, 7d or 2w"),
         (["show", "1"], "there is no run 1"),
-        (["show", "../../etc"], "is no run"),
+        (["show", "../../etc"], "is not a run"),
         (["logs", "last"], "there is no run last"),
         (["stop", "99"], "there is no run 99"),
         (["tag", "1", "two words"], "a tag is one word"),
@@ -234,7 +234,7 @@ def test_job_file_of_this_folder_is_the_default_and_any_other_can_be_named(run_c
 def test_without_a_job_file_the_demo_is_the_default_job(run_cli: Console) -> None:
     shown = run_cli("run", "--dry-run")
     assert shown.code == 0
-    assert "this is the demo" in shown.err
+    assert "starting the demo job" in shown.err
     assert tomllib.loads(shown.out)["workload"] in ("train", "pipeline")
 
 

@@ -109,7 +109,7 @@ def test_a_run_writes_the_files_that_were_named_and_no_other(
     if asked == ("--output-dir", "all"):
         assert names(run_cli.cwd / "all") == left
     shown = run_cli("influences", "1", "--test", "2", "--json", "--top", "3")
-    assert len(shown.json()[0]["found"]) >= 3
+    assert len(shown.json()[0]["influences"]) >= 3
 
 
 def test_named_files_of_a_batch_are_written_beside_its_own(
@@ -238,7 +238,7 @@ def test_a_run_that_will_not_fit_on_a_disk_exits_3_with_what_would(
     assert planned.code == 0 and "# disk: " in planned.out and str(small_disk) in planned.out
     suggested = run_cli("suggest", *tracin[1:], *whole)
     assert suggested.code == 3
-    assert "nearest that fits on the disk: --top-k 1000" in suggested.out
+    assert "nearest change that fits on the disk: --top-k 1000" in suggested.out
     table = run_cli("suggest", *tracin[1:], *whole, "--json").json()[0]["disk"]
     assert table["fits"] is False and len(table["places"]) == 2
     assert run_cli(*tracin, *whole, "--top-k", "1000").code == 0

@@ -63,7 +63,7 @@ def test_the_database_is_made_again_from_the_run_folders(run_cli: Console) -> No
         (run_cli.home / name).unlink(missing_ok=True)
     done = run_cli("doctor", "--rebuild")
     assert done.code == 0
-    assert "2 runs taken in: 1, 2" in done.out
+    assert "2 runs restored: 1, 2" in done.out
     for old, new in zip(before, [run_cli.show(number) for number in (1, 2)], strict=True):
         for column in ("label", "state", "reason", "exit_code", "submitted_at", "ended_at", "folder", "job"):
             assert new[column] == old[column], column

@@ -294,7 +294,7 @@ def test_where_no_process_can_be_named_a_run_is_told_by_the_change_of_its_gpus_m
     shown = json.loads(inside("show", "1", "--json"))
     (event,) = [event for event in shown["event"] if event["kind"] == "gpu_memory_by"]
     assert event["body"] == {"way": "memory change"}
-    assert "by the change of the GPU's memory" in " ".join(inside("gpus").split())
+    assert "by the change of GPU memory" in " ".join(inside("gpus").split())
 
 
 # ---- watching ----

@@ -159,7 +159,7 @@ def test_flags_of_theirs_that_mean_nothing_here_are_accepted_and_told(kgops: Com
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ((), "no --data_directory"),
+        ((), "--data_directory is missing"),
         (("--config", "colab_optimised"), "did you mean 'colab_optimized'?"),
         (("--config", "theirs.yaml"), "batchsize: no such key; did you mean 'batch_size'?"),
         (("--data_directory", "nowhere"), "there is no folder"),
@@ -231,7 +231,7 @@ def test_what_does_not_fit_in_any_exact_way_names_the_nearest_that_does(kgops: C
     said = kgops("suggest", "regress", "--image_size", "2000x2000", "--batch_size", "64", "--gpu", "t4")
     assert said.code == 3
     assert "does not fit: needs" in said.out
-    assert "nearest that fits: gradient_checkpointing on, microbatch" in said.out
+    assert "nearest change that fits: gradient_checkpointing on, microbatch" in said.out
 
 
 # ---- flights ----

@@ -75,7 +75,7 @@ def test_what_will_not_fit_ends_with_a_command_that_does(run_cli: Console) -> No
     done = run_cli("suggest", *asked)
     assert done.code == 3, done.out + done.err
     assert "not needed: activations fit" not in done.out
-    assert "nearest that fits: gradient_checkpointing on (exact)" in done.out
+    assert "nearest change that fits: gradient_checkpointing on (exact)" in done.out
     again = shlex.split(done.out.splitlines()[-1])
     assert again[:3] == ["kgops", "run", "train"]
     fits = run_cli("suggest", *again[2:])
@@ -113,7 +113,7 @@ def test_what_cannot_be_predicted_says_why(run_cli: Console) -> None:
 
 
 def test_each_run_is_scored_against_its_prediction(run_cli: Console) -> None:
-    assert "No run was predicted" in run_cli("suggest", "--accuracy").out
+    assert "No run has a predicted" in run_cli("suggest", "--accuracy").out
     done = run_cli("run", "train", "--dataset", "nations", "--num-epochs", "2", env=ONE_THREAD)
     assert done.code == 0, done.err
     run = run_cli.show(1)

@@ -54,7 +54,7 @@ def test_ctrl_c_can_detach(run_cli: Console, open_terminal: Open, answer: bytes)
     terminal = open_terminal(*COMMAND)
     terminal.wait_for_text(b"ready")
     terminal.type(b"\x03")
-    terminal.wait_for_text(b"Leave the run going (d), or stop it (s)? [d] ")
+    terminal.wait_for_text(b"Detach from the run (d), or stop it (s)? [d] ")
     terminal.type(answer)
     assert terminal.wait() == 0
     assert b"`kgops logs -f 1` follows it" in terminal.seen
@@ -71,7 +71,7 @@ def test_ctrl_c_can_stop(run_cli: Console, open_terminal: Open) -> None:
     terminal.type(b"s\r")
     assert terminal.wait() == 130
     assert b"run 1 cancelled" in terminal.seen
-    assert terminal.seen.count(b"Leave the run going") == 1
+    assert terminal.seen.count(b"Detach from the run") == 1
     assert run_cli.ended(1).state == "cancelled"
 
 

@@ -118,7 +118,7 @@ WITH_A_HISTORY: dict[str, Check] = {
     'kgops note 42 "best so far; see the email of Tuesday"': has_a_note,
     "kgops bench show 3": says(r"\bbench(mark)? 3\b"),
     "kgops bench show --metrics tracin memory --sort value": says("tracin"),
-    "kgops bench show claims --all": says("Nothing was measured yet|claim"),
+    "kgops bench show claims --all": says("There are no benchmarks yet|claim"),
     "kgops bench compare 3 4": says(r"\b3\b.*\b4\b"),
     "kgops bench export 3 --to svg --out speed.svg": has_charts,
     "kgops delete 41 42 --yes": has_forgotten_two,

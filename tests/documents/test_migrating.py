@@ -266,7 +266,7 @@ def test_a_second_training_into_a_folder_leaves_no_checkpoint_of_the_first(reade
     gone = before - {path.name for path in (models / "again").rglob("*.sha256")}
     assert "best_model.pt.sha256" in gone
     told = reader.desk.type("kgops show last").out
-    assert f" {len(gone)} models and checkpoints that an earlier run had copied" in told
+    assert f"removed {len(gone)} models and checkpoints of an earlier run" in told
 
 
 # --- what the tables say of single flags ----------------------------------------------------------

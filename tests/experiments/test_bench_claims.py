@@ -17,9 +17,9 @@ from driving import patience
 from kgops.cli import claims_page
 from kgops.cli.bench_compare import agree
 from kgops.errors import KgopsError
-from kgops.experiments.claim_comparisons import contests
+from kgops.experiments.claim_comparisons import comparisons
 from kgops.experiments.claims import TABLES, judge, shipped
-from kgops.experiments.comparison import Contest, Place, hold
+from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.summary import rows
 from kgops.jobs.job import read_job
 from kgops.settings import Home
@@ -52,14 +52,14 @@ def _bench(
 
 
 def test_every_claim_of_a_table_is_held_against_a_row_that_is_measured() -> None:
-    held = [one for one in shipped() if one.table]
+    claimed = [one for one in shipped() if one.table]
     measured = {
-        table: {n for c in contests(table, quick=True, data=None) for n in c.variants} for table in TABLES
+        table: {n for c in comparisons(table, quick=True, data=None) for n in c.variants} for table in TABLES
     }
-    for one in held:
+    for one in claimed:
         assert {one.variant, one.over or one.variant} <= measured[one.table], one.name
         assert one.quantity in ("speed", "memory", "impossible", *QUANTITIES), one.name
-    assert len(held) > 30
+    assert len(claimed) > 30
 
 
 def test_each_claim_is_judged_by_what_was_measured(conn: sqlite3.Connection) -> None:
@@ -74,7 +74,7 @@ def test_each_claim_is_judged_by_what_was_measured(conn: sqlite3.Connection) -> 
         "+ bf16": _told(0.8, 99, score_error=0.004, rank_agreement=0.99),
     }
     found = judge(conn, _bench(conn, "b", _told(1.0, 100), others), shipped())
-    verdicts = {one.held.name: one for one in found if one.held}
+    verdicts = {one.claimed.name: one for one in found if one.claimed}
     assert verdicts["tracin.checkpoint.memory"].verdict == "smaller"
     assert verdicts["tracin.checkpoint.speed"].verdict == "confirmed"
     assert verdicts["analysis.claimed.cache"].verdict == "no effect"
@@ -90,20 +90,20 @@ def test_each_claim_is_judged_by_what_was_measured(conn: sqlite3.Connection) -> 
     assert verdicts["analysis.claimed.total"].verdict == "confirmed"
     assert verdicts["analysis.claimed.total"].why == "more than claimed"
     assert verdicts["analysis.filter.reduction"].measured == "140 times fewer triples"
-    assert {one.variant: one.verdict for one in found if one.held is None} == {"+ bf16": "applied"}
+    assert {one.variant: one.verdict for one in found if one.claimed is None} == {"+ bf16": "effective"}
 
 
 def test_a_cost_beyond_what_was_claimed_is_larger(conn: sqlite3.Connection) -> None:
     for seconds, verdict in ((1.05, "smaller"), (1.22, "confirmed"), (1.6, "larger")):
         bench = _bench(conn, "a", _told(1, 1), {"+ checkpointing": _told(seconds, 0.9)})
-        by_name = {one.held.name: one.verdict for one in judge(conn, bench, shipped()) if one.held}
+        by_name = {one.claimed.name: one.verdict for one in judge(conn, bench, shipped()) if one.claimed}
         assert by_name["train.checkpoint.speed"] == verdict
 
 
 def test_claims_that_contradict_each_other_do_not_both_hold(conn: sqlite3.Connection) -> None:
     for mib, verdicts in ((0.4, ("confirmed", "refuted")), (0.99, ("no effect", "confirmed"))):
         bench = _bench(conn, "a", _told(1, 1), {"+ checkpointing": _told(1.2, mib)})
-        found = {one.held.name: one.verdict for one in judge(conn, bench, shipped()) if one.held}
+        found = {one.claimed.name: one.verdict for one in judge(conn, bench, shipped()) if one.claimed}
         names = ("train.checkpoint.memory", "train.checkpoint.memory.minimal")
         assert tuple(found[name] for name in names) == verdicts
 
@@ -111,7 +111,7 @@ def test_claims_that_contradict_each_other_do_not_both_hold(conn: sqlite3.Connec
 def test_a_claim_over_another_variant_is_judged_against_that_one(conn: sqlite3.Connection) -> None:
     others = {"+ checkpointing + compile": _told(0.9, 50), "small model": _told(0.3, 40)}
     found = judge(conn, _bench(conn, "d", _told(1.0, 100), others), shipped())
-    by_name = {one.held.name: one for one in found if one.held}
+    by_name = {one.claimed.name: one for one in found if one.claimed}
     assert by_name["regress.bench.full.speedup"].verdict == "harmful"
     assert by_name["regress.compare.full.memory"].verdict == "confirmed"
     assert by_name["regress.bench.full.speedup"].speed is not None
@@ -120,7 +120,7 @@ def test_a_claim_over_another_variant_is_judged_against_that_one(conn: sqlite3.C
 def test_the_whole_step_is_what_the_labels_are_judged_by(conn: sqlite3.Connection) -> None:
     others = {"their efficient loss": _told(1, 60, labels_mib=0.001)}
     found = judge(conn, _bench(conn, "c", _told(1, 100, labels_mib=20.0), others), shipped())
-    assert {one.held.name: one.verdict for one in found if one.held} == {
+    assert {one.claimed.name: one.verdict for one in found if one.claimed} == {
         "loss.cause": "refuted",
         "loss.reduction": "smaller",
         "loss.batch.pykeen": "confirmed",
@@ -160,60 +160,60 @@ def test_claims_are_kept_with_their_source_and_written_anew_not_twice(conn: sqli
     )
 
 
-WAYS = """
+VARIANTS = """
 import json, os, pathlib, sys, time
 sys.path.insert(0, {root!r})
 import torch
-from kgops.trials.interleaved import take_turns
-from kgops.trials.variants import Done, Untestable
+from kgops.trials.interleaved import run_trials
+from kgops.trials.variants import TrialResult, Untestable
 
 def takes(seconds, mib):
     held = []
     def fill():  # before the clock is read: how long the kernel takes to give memory is not steady
         held.append(torch.ones(int(mib * 2**18)))
-    def work(part):
+    def work(repetition):
         until = time.process_time() + seconds
         while time.process_time() < until:
             pass
-    def way(turn):
+    def variant(trial):
         held.clear()
-        taken = turn.take(work, fill)
-        return Done(taken.seconds, taken.resident_mib, {{"loss": seconds}})
-    return way
+        measured = trial.measure(work, fill)
+        return TrialResult(measured.seconds, measured.resident_mib, {{"loss": seconds}})
+    return variant
 
-def cannot(turn):
+def cannot(trial):
     raise Untestable("no such GPU")
 
-def dies(turn):
+def dies(trial):
     os._exit(3)
 
-def fails(turn):
+def fails(trial):
     raise ValueError("what it says")
 
-take_turns({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2, 60), "cannot": cannot, "dies": dies,
-            "fails": fails}}, int(sys.argv[1]), turns=int(sys.argv[2]))
+run_trials({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2, 60), "cannot": cannot, "dies": dies,
+            "fails": fails}}, int(sys.argv[1]), trials=int(sys.argv[2]))
 """
 
 
 LOCKSTEP = """
 import os, sys, time
 sys.path.insert(0, {root!r})
-from kgops.trials.interleaved import take_turns
-from kgops.trials.variants import Done
+from kgops.trials.interleaved import run_trials
+from kgops.trials.variants import TrialResult
 
-def way(name, dies_in=None):
-    def work(part):
-        if part == dies_in:
+def variant(name, dies_in=None):
+    def work(repetition):
+        if repetition == dies_in:
             os._exit(5)
         begun = time.monotonic_ns()
         time.sleep(0.002)
-        os.write(1, f"{{name}} {{part}} {{begun}} {{time.monotonic_ns()}}\\n".encode())
-    def taken(turn):
-        found = turn.take(work)
-        return Done(found.each(2), found.resident_mib)
-    return taken
+        os.write(1, f"{{name}} {{repetition}} {{begun}} {{time.monotonic_ns()}}\\n".encode())
+    def trial_of(trial):
+        measured = trial.measure(work)
+        return TrialResult(measured.each(2), measured.resident_mib)
+    return trial_of
 
-take_turns({{"a": way("a"), "b": way("b"), "dies": way("dies", 2)}}, 1, turns=1, parts=4)
+run_trials({{"a": variant("a"), "b": variant("b"), "dies": variant("dies", 2)}}, 1, trials=1, repetitions=4)
 """
 
 
@@ -234,20 +234,20 @@ def test_one_way_works_at_a_time_and_nobody_is_a_part_ahead_of_another(tmp_path:
     assert [part["memory_mib"] is None for part in told["a"]] == [False, True, True, True]
 
 
-def _contest(rounds: int = 4, turns: int = 2) -> Contest:
-    code = WAYS.format(root=str(ROOT))
+def _comparison(rounds: int = 4, trials: int = 2) -> PairedComparison:
+    code = VARIANTS.format(root=str(ROOT))
     job = read_job(
         {"workload": "exec", "exec": {"command": [sys.executable, "-c", code, "{round}", "{turns}"]}}, "test"
     )
     names = ("first", "same", "slow", "cannot", "dies", "fails")
-    return Contest("ways", dict.fromkeys(names, job), rounds, together=True, turns=turns)
+    return PairedComparison("ways", dict.fromkeys(names, job), rounds, together=True, trials=trials)
 
 
-def test_ways_take_turns_in_one_run_each_with_a_time_and_a_peak_of_its_own(
+def test_ways_run_trials_in_one_run_each_with_a_time_and_a_peak_of_its_own(
     home: Path, conn: sqlite3.Connection
 ) -> None:
     told: list[str] = []
-    bench = hold(Place(Home(home), conn, told.append), _contest(), "test")
+    bench = run_comparison(Context(Home(home), conn, told.append), _comparison(), "test")
     pairs = benches.pairs(conn, bench.id)
     by = {
         name: [p for p in pairs if p.variant == name] for name in ("same", "slow", "cannot", "dies", "fails")
@@ -272,9 +272,10 @@ def test_the_same_contest_twice_says_the_same_and_another_does_not(
     home: Path, conn: sqlite3.Connection
 ) -> None:
     """Of steady work: each way works until it has used so much of a CPU, however busy that is."""
-    place = Place(Home(home), conn, lambda _: None)
+    context = Context(Home(home), conn, lambda _: None)
     first, second = (
-        {row.variant: row for row in rows(conn, hold(place, _contest(turns=4), "test"))} for _ in "12"
+        {row.variant: row for row in rows(conn, run_comparison(context, _comparison(trials=4), "test"))}
+        for _ in "12"
     )
     for name in ("same", "slow"):
         for one, other in (
@@ -288,13 +289,13 @@ def test_the_same_contest_twice_says_the_same_and_another_does_not(
 
 
 def test_of_ways_that_took_turns_only_missing_pairs_are_added(home: Path, conn: sqlite3.Connection) -> None:
-    place = Place(Home(home), conn, lambda _: None)
-    bench = hold(place, _contest(2), "test")
+    context = Context(Home(home), conn, lambda _: None)
+    bench = run_comparison(context, _comparison(2), "test")
     before = benches.pairs(conn, bench.id)
     with conn:
         conn.execute("UPDATE bench SET ended_at = NULL")
         conn.execute("DELETE FROM pair WHERE variant = 'same' AND round = 2")
-    assert hold(place, _contest(2), "test").id == bench.id
+    assert run_comparison(context, _comparison(2), "test").id == bench.id
     after = benches.pairs(conn, bench.id)
     gone = [p for p in before if (p.variant, p.round) == ("same", 2)]
     assert sorted(p.variant for p in after) == sorted(p.variant for p in before)
@@ -305,9 +306,9 @@ def test_a_command_that_says_nothing_ends_the_benchmark_with_its_run_named(
     home: Path, conn: sqlite3.Connection
 ) -> None:
     job = read_job({"workload": "exec", "exec": {"command": ["true"]}}, "test")
-    contest = Contest("nothing", {"a": job, "b": job}, 3, together=True)
-    with pytest.raises(KgopsError, match="it said nothing") as caught:
-        hold(Place(Home(home), conn, lambda _: None), contest, "test")
+    comparison = PairedComparison("nothing", {"a": job, "b": job}, 3, together=True)
+    with pytest.raises(KgopsError, match="no output") as caught:
+        run_comparison(Context(Home(home), conn, lambda _: None), comparison, "test")
     assert "kgops logs 1" in (caught.value.hint or "")
 
 
@@ -327,12 +328,12 @@ def test_the_groups_loops_run_with_every_option_that_can_be_tested(
     (tmp_path / "results").mkdir()
     environment = {**os.environ, "KGOPS_RUN_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-P", "-m", f"kgops.trials.{module}", *words, "--round", "1"]
-    command += ["--turns", "1", "--parts", "3"]
+    command += ["--trials", "1", "--repetitions", "3"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads((tmp_path / "results" / "ways.json").read_text())
-    (contest,) = contests(table, quick=True, data=None)
-    assert list(told) != [] and set(told) == set(contest.variants)
+    (comparison,) = comparisons(table, quick=True, data=None)
+    assert list(told) != [] and set(told) == set(comparison.variants)
     for name, parts in told.items():
         trouble = parts[0]["trouble"]
         assert trouble is None or "CUDA" in trouble or "--quick" in trouble, (name, trouble)

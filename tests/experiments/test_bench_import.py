@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgops.errors import BadInput
-from kgops.experiments.import_results import take_in
+from kgops.experiments.import_results import import_file
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import open_writer
@@ -86,9 +86,9 @@ def test_metrics_go_out_and_come_in_elsewhere_exactly_and_once(
     measurements.add_all(conn, kept)
     file = tmp_path / "metrics.json"
     assert run_cli("bench", "export", "--to", "json", "--out", file).code == 0
-    assert take_in(elsewhere, file).metrics == 3
+    assert import_file(elsewhere, file).metrics == 3
     assert measurements.page(elsewhere, MeasurementFilter(), descending=False) == kept
-    assert take_in(elsewhere, file).known
+    assert import_file(elsewhere, file).known
     assert len(measurements.page(elsewhere)) == 3
 
 
@@ -96,16 +96,16 @@ def test_metrics_go_out_and_come_in_elsewhere_exactly_and_once(
     ("change", "says"),
     [
         (lambda table: table.update(ended_at=None), "not finished"),
-        (lambda table: table["pair"][0].update(variant="c"), "'c', which its plan has not"),
-        (lambda table: table["pair"][1].update(round=0), "stands there twice"),
+        (lambda table: table["pair"][0].update(variant="c"), "'c', which the plan does not have"),
+        (lambda table: table["pair"][1].update(round=0), "appears twice"),
         (
             lambda table: table["pair"][0]["measured"].pop("seconds"),
-            "neither what it took nor what went wrong",
+            "neither measurements nor a failure reason",
         ),
-        (lambda table: table["pair"][0].update(at=1e99), "no moment"),
+        (lambda table: table["pair"][0].update(at=1e99), "not a valid time"),
         (
             lambda table: table.update(fingerprint={"gpus": [1]}),
-            "benchmark.fingerprint.GPUs[0] is no table",
+            "benchmark.fingerprint.gpus[0] is no table",
         ),
         (lambda table: table.pop("plan"), "benchmark.plan is no table"),
     ],
@@ -124,7 +124,7 @@ def test_a_benchmark_that_cannot_be_is_refused_with_what_is_wrong_and_nothing_is
     file = tmp_path / "damaged.json"
     file.write_text(json.dumps(table))
     with pytest.raises(BadInput) as caught:
-        take_in(elsewhere, file)
+        import_file(elsewhere, file)
     assert says in caught.value.message and str(file) in caught.value.message
     assert benches.newest(elsewhere) == []
 
@@ -145,6 +145,6 @@ def test_whatever_json_is_given_it_is_read_or_refused_by_its_name(
     @given(anything)
     def never_worse(body: Any) -> None:
         file.write_text(json.dumps(body))
-        refused_or(lambda: take_in(elsewhere, file), file.name)
+        refused_or(lambda: import_file(elsewhere, file), file.name)
 
     never_worse()

@@ -58,22 +58,22 @@ def test_the_baseline_beside_itself_has_no_effect_to_speak_of_but_says_how_stead
 ) -> None:
     bench = held(conn, {"fp32 again": NOISY, "+ bf16": (0.8,) * 5, "+ cleanup": (0.5,) * 5})
     by_name = {one.variant: one for one in judge(conn, bench, [])}
-    assert (by_name["fp32 again"].verdict, by_name["fp32 again"].why) == ("unsteady", "off by up to 27%")
+    assert (by_name["fp32 again"].verdict, by_name["fp32 again"].why) == ("unsteady", "differs by up to 27%")
     # What is no further from 1 than that is no effect of an option, whichever table says it.
     for found in (by_name, {row.variant: row for row in rows(conn, bench)}):
         one = found["+ bf16"]
-        assert (one.verdict, one.why) == ("no effect", "the baseline beside itself is off by up to 27%")
-        assert found["+ cleanup"].verdict == "applied"
+        assert (one.verdict, one.why) == ("no effect", "the control differs by up to 27%")
+        assert found["+ cleanup"].verdict == "effective"
 
 
 @pytest.mark.parametrize(
     ("ratios", "memory", "said"),
     [
         ([0.99, 1.0, 1.02], [1.0, 1.0, 1.0], ("steady", "")),
-        ([1.0, 1.2, 1.4], [1.0, 1.0, 1.0], ("unsteady", "off by up to 30%")),
-        ([0.7, 0.8, 0.9], None, ("unsteady", "off by up to 33%")),
-        ([1.0, 1.0, 1.0], [1.2, 1.2, 1.2], ("unsteady", "memory off by up to 20%")),
-        ([0.4, 1.0, 2.5], [1.2, 1.2, 1.2], ("unsteady", "off by up to 75%; memory off by up to 20%")),
+        ([1.0, 1.2, 1.4], [1.0, 1.0, 1.0], ("unsteady", "differs by up to 30%")),
+        ([0.7, 0.8, 0.9], None, ("unsteady", "differs by up to 33%")),
+        ([1.0, 1.0, 1.0], [1.2, 1.2, 1.2], ("unsteady", "memory differs by up to 20%")),
+        ([0.4, 1.0, 2.5], [1.2, 1.2, 1.2], ("unsteady", "differs by up to 75%; memory differs by up to 20%")),
         ([1.0, 1.0], [1.0, 1.0], ("cannot be tested here", "2 of at least 3 pairs")),
         ([], [], ("cannot be tested here", "no pair has this value")),
     ],
@@ -86,17 +86,17 @@ def test_steady_is_within_a_twentieth_and_else_it_is_told_how_far_off(
 
 def test_a_variant_whose_name_ends_like_a_control_is_judged_like_any_other(conn: sqlite3.Connection) -> None:
     bench = held(conn, {"once again": (0.5,) * 5})
-    assert rows(conn, bench)[1].verdict == "applied"
+    assert rows(conn, bench)[1].verdict == "effective"
 
 
 def test_tables_documents_and_screens_say_it_in_the_same_words(
     run_cli: Console, conn: sqlite3.Connection
 ) -> None:
-    said = "unsteady (off by up to 27%)"
+    said = "unsteady (differs by up to 27%)"
     held(conn, {"fp32 again": NOISY, "+ cleanup": (1.0,) * 5})
     assert said in run_cli("bench", "show", "1").out
     assert said in run_cli("bench", "export", "1", "--to", "md").out
-    assert "**unsteady** (off by up to 27%)" in written(conn)
+    assert "**unsteady** (differs by up to 27%)" in written(conn)
     told: dict[str, Any] = {
         row["variant"]: row for row in run_cli("bench", "export", "1", "--to", "json").json()["row"]
     }
@@ -116,14 +116,14 @@ def test_on_a_narrow_terminal_each_verdict_stands_whole_below_its_row(
         monkeypatch.setenv("COLUMNS", str(width))
         lines = bench_page.page(conn, bench)
         assert max(map(len, lines)) <= width
-        assert ("    unsteady (off by up to 27%)" in lines) is below
-        assert "unsteady (off by up to 27%)" in "\n".join(lines)
+        assert ("    unsteady (differs by up to 27%)" in lines) is below
+        assert "unsteady (differs by up to 27%)" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(
     ("values", "verdict"),
     [
-        ([1.9, 2.0, 2.1], "applied"),
+        ([1.9, 2.0, 2.1], "effective"),
         ([1.02, 1.03, 1.04], "no effect"),
         ([0.7, 0.8, 0.9], "harmful"),
         ([0.9, 1.0, 1.1], "no effect"),
@@ -155,7 +155,7 @@ def test_an_effect_must_lie_beyond_what_the_baseline_beside_itself_has_shown() -
     assert noise == pytest.approx(1 / 0.86 - 1)
     assert noise_of(Spread(1.0, 1.0, 1.0, 3)) == noise_of(None) == 0.05
     assert effect_of(spread_of([1.1, 1.1, 1.1]), noise)[0] == "no effect"
-    assert effect_of(spread_of([1.1, 1.1, 1.1]))[0] == "applied"
+    assert effect_of(spread_of([1.1, 1.1, 1.1]))[0] == "effective"
     assert effect_of(spread_of([0.87, 0.88, 0.9]), noise)[0] == "no effect"
     assert effect_of(spread_of([0.5, 0.5, 0.6]), noise)[0] == "harmful"
     assert against_claim(spread_of([2.0, 2.0, 2.0]), 1.5, noise)[0] == "confirmed"
@@ -163,6 +163,6 @@ def test_an_effect_must_lie_beyond_what_the_baseline_beside_itself_has_shown() -
 
 def test_a_option_that_buys_memory_with_time_says_both() -> None:
     slower, smaller = spread_of([0.6, 0.6, 0.6]), spread_of([2.0, 2.0, 2.0])
-    assert of_both(slower, smaller, QUIET) == ("harmful", "of memory: effective")
-    assert of_both(smaller, smaller, QUIET) == ("applied", "")
+    assert of_both(slower, smaller, QUIET) == ("harmful", "memory: effective")
+    assert of_both(smaller, smaller, QUIET) == ("effective", "")
     assert of_both(slower, None, QUIET) == ("harmful", "")

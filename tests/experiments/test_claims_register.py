@@ -12,7 +12,7 @@ import pytest
 from driving import Console
 
 from kgops.experiments.advice import advice
-from kgops.experiments.calculated_claims import RECKONED
+from kgops.experiments.calculated_claims import CALCULATIONS
 from kgops.experiments.claim_register import Documented, register
 from kgops.experiments.claim_verdicts import CHECKED, Ruling, on_value, rulings
 from kgops.experiments.claims import TABLES, Judged
@@ -32,10 +32,10 @@ def _by_name(conn: sqlite3.Connection) -> dict[str, Ruling]:
 
 
 def _checked(conn: sqlite3.Connection, name: str, value: float) -> None:
-    told = Measurement(
+    text = Measurement(
         CHECKED + name, f"found {value}", None, value, None, None, 1, "", "test", {"machine": {}}, time.time()
     )
-    measurements.add(conn, told)
+    measurements.add(conn, text)
 
 
 def test_each_document_has_all_of_its_claims() -> None:
@@ -53,7 +53,7 @@ def test_each_claim_is_judged_somehow_or_says_why_not() -> None:
         ways = (one.table, one.check, one.reckon, one.documented, one.reason)
         assert any(ways), one.name
         assert not one.table or one.table in TABLES
-        assert not one.reckon or one.reckon[0] in {**RECKONED, **PREDICTED}, one.name
+        assert not one.reckon or one.reckon[0] in {**CALCULATIONS, **PREDICTED}, one.name
         assert (one.documented is None) == (one.source is None), one.name
         assert not (one.check and one.low is None and one.high is None and not one.bound), one.name
 
@@ -147,9 +147,9 @@ def test_claims_that_contradict_each_other_stand_side_by_side(
 
 def test_json_has_all_claims_and_the_list_a_line_of_each(conn: sqlite3.Connection, run_cli: Console) -> None:
     done = run_cli("bench", "show", "claims", "--json")
-    told = json.loads(done.out)["claim"]
-    assert [one["name"] for one in told] == list(register())
-    assert told == json.loads(json.dumps(as_tables(overview(conn))["claim"]))
+    text = json.loads(done.out)["claim"]
+    assert [one["name"] for one in text] == list(register())
+    assert text == json.loads(json.dumps(as_tables(overview(conn))["claim"]))
     listed = run_cli("bench", "show", "claims", "--all").out.splitlines()
     names = [found[1] for line in listed if (found := re.match(r"  [a-z]+(?: [a-z]+)?  +(\S+): ", line))]
     assert names == [one.split(".", 1)[1] for one in register()]
@@ -157,7 +157,7 @@ def test_json_has_all_claims_and_the_list_a_line_of_each(conn: sqlite3.Connectio
 
 
 @pytest.mark.parametrize(
-    ("speed", "less_memory", "part", "words"),
+    ("speed", "less_memory", "category", "words"),
     [
         (
             0.85,
@@ -171,11 +171,11 @@ def test_json_has_all_claims_and_the_list_a_line_of_each(conn: sqlite3.Connectio
     ],
 )
 def test_an_option_that_costs_at_the_median_is_not_advised_as_free(
-    speed: float, less_memory: float, part: str, words: str
+    speed: float, less_memory: float, category: str, words: str
 ) -> None:
     judged = Judged(
         variant="+ checkpointing",
-        held=None,
+        claimed=None,
         measured="",
         ratio=None,
         n=40,
@@ -184,8 +184,8 @@ def test_an_option_that_costs_at_the_median_is_not_advised_as_free(
         resident=None,
         quality={},
         applied=True,
-        verdict="applied",
+        verdict="effective",
         why="",
     )
     (one,) = advice([judged], "fp32", {"speed": 0.16, "memory": 0.0})
-    assert (one.part, one.told) == (part, words)
+    assert (one.category, one.text) == (category, words)

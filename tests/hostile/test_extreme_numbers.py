@@ -1,4 +1,4 @@
-"""Whatever finite number and whatever moment a worker sends: every command and every screen shows it."""
+"""Whatever finite number and whatever local_time a worker sends: every command and every screen shows it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from records import add
 from screen_driving import Seen, look
 
-from kgops.cli.output import amount, duration, moment, off_by, print_json
+from kgops.cli.output import amount, duration, local_time, off_by, print_json
 from kgops.experiments.pairs import spread_of
 from kgops.jobs.numbers import line_between, mean, median, middle, quartiles, quotient, share_between
 from kgops.jobs.timestamps import clock
@@ -195,7 +195,7 @@ MANY = st.lists(ANY, min_size=1, max_size=40)
 @given(value=ANY)
 def test_any_number_is_formatted_in_few_columns(value: float) -> None:
     run = RUN._replace(rate=value, done=value, total=-value, metric_value=value)
-    texts = [amount(value), duration(value), moment(value), short_amount(value), short(value)]
+    texts = [amount(value), duration(value), local_time(value), short_amount(value), short(value)]
     texts += [speed_of(run), metric_of(run), progress_of(run), off_by(value, LEAST) or "", _ratio(value)]
     assert max(map(len, texts)) <= 48
     eta = eta_s(run._replace(started_at=0.0, reported_at=value))

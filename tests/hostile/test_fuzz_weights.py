@@ -23,8 +23,8 @@ from kgops.errors import BadInput
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import load_pykeen, to_pykeen_state
 from kgops.planning.conve_models import model_of_config
-from kgops.tracin.finished_tests import Parts
-from kgops.tracin.shards import Pieces, Tile
+from kgops.tracin.finished_tests import FinishedTests
+from kgops.tracin.shards import Shards, Tile
 from kgops.training.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("bounded")
@@ -145,10 +145,10 @@ def test_nothing_in_a_checkpoint_or_a_part_or_a_piece_is_executed(tmp_path: Path
         torch.save({**body_of(CHECKPOINT), **changed}, path)
     with pytest.raises(BadCheckpoint, match="000001-000"):
         read_checkpoint(path)
-    (piece,) = Pieces(tmp_path, [Tile(1, "x", (1,))], 1, 5)
+    (piece,) = Shards(tmp_path, [Tile(1, "x", (1,))], 1, 5)
     with pytest.raises(BadInput, match="000001-000"):
-        Pieces(tmp_path, [], 1, 5).read(piece)
-    assert list(Parts(tmp_path)) == []  # its tests are scored again
+        Shards(tmp_path, [], 1, 5).read(piece)
+    assert list(FinishedTests(tmp_path)) == []  # its tests are scored again
     assert not mark.exists()
 
 
@@ -229,14 +229,14 @@ def test_damaged_parts_of_a_tracing_are_kept_or_scored_again(fuzz_folder: Path, 
     home = fuzz_folder / "parts"
     home.mkdir(exist_ok=True)
     (home / "00000001.pt").write_bytes(content)
-    parts = Parts(home)
+    parts = FinishedTests(home)
     assert all(len(part.rows) == len(part.scores) for part in parts)
     assert (home / "00000001.pt").exists() or not len(parts)
 
 
 def test_a_part_that_is_whole_is_kept(tmp_path: Path) -> None:
     (tmp_path / "00000001.pt").write_bytes(PART)
-    assert [(part.number, len(part.rows), part.trouble) for part in Parts(tmp_path)] == [
+    assert [(part.number, len(part.rows), part.trouble) for part in FinishedTests(tmp_path)] == [
         *((1, 3, None), (2, 0, "x"), (3, 1, None))
     ]
 
@@ -248,7 +248,7 @@ PLAN = json.dumps({"tiles": [[0, "x", [1, 2]]], "shares": 3, "top_k": 5}).encode
 @examples(150)
 @given(content=damaged(PIECE, PT_TOKENS) | damaged_inside(PIECE))
 def test_a_damaged_piece_is_read_or_refused_by_its_name(fuzz_folder: Path, content: bytes) -> None:
-    pieces = Pieces(fuzz_folder, [Tile(0, "x", (1,))], 1, None)
+    pieces = Shards(fuzz_folder, [Tile(0, "x", (1,))], 1, None)
     (fuzz_folder / "000000-000.pt").write_bytes(content)
     refused_or(lambda: pieces.read(next(iter(pieces))), "000000-000")
 
@@ -259,4 +259,4 @@ def test_a_damaged_plan_of_pieces_is_read_or_refused_by_its_folder(fuzz_folder: 
     home = fuzz_folder / "pieces"
     home.mkdir(exist_ok=True)
     (home / "plan.json").write_bytes(content)
-    refused_or(lambda: Pieces.open(home), "pieces")
+    refused_or(lambda: Shards.open(home), "pieces")

@@ -193,9 +193,9 @@ def test_twice_imported_says_so_and_again_makes_one_more(run_cli: Console, tmp_p
     assert run_cli("export", "1", "--to", "json", "--out", tmp_path / "x.json").code == 0
     done = run_cli("import", "x.json")
     assert (done.code, done.out) == (0, "")
-    assert "run 1 is this already" in done.err and "--again" in done.err
+    assert "already imported as run 1" in done.err and "--again" in done.err
     assert run_cli("import", "x.json", "--again").out.startswith("run 2: imported")
-    assert "run 1, 2 is this already" in run_cli("import", "x.json").err
+    assert "already imported as run 1, 2" in run_cli("import", "x.json").err
     assert shown(run_cli, 2) == shown(run_cli, 1)
     told_again = run_cli("import", "x.json", "--json").json()
     assert told_again[0]["number"] is None and told_again[0]["known"] == [1, 2]
@@ -208,7 +208,7 @@ def test_an_imported_run_can_lose_its_row_and_be_found_again(run_cli: Console, e
     before = elsewhere.show(1)
     for path in elsewhere.home.glob("kgops.db*"):
         path.unlink()
-    assert "1 runs taken in: 1" in elsewhere("doctor", "--rebuild").out
+    assert "1 runs restored: 1" in elsewhere("doctor", "--rebuild").out
     after = elsewhere.show(1)
     del before["note"], after["note"]  # a note's id is the record's
     assert after == before
@@ -239,8 +239,8 @@ def test_a_folder_from_another_home_is_copied_and_its_run_is_the_same(
         assert found[name] == wanted[name], name
     curves = {one["name"]: one for one in wanted["series"]}
     assert [one == curves[one["name"]] for one in found["series"]] == [True]
-    assert "run 1 is this already" in elsewhere("import", folder).err
-    assert "run 1 is this already" in run_cli("import", folder).err
+    assert "already imported as run 1" in elsewhere("import", folder).err
+    assert "already imported as run 1" in run_cli("import", folder).err
 
 
 def test_a_folder_that_lost_its_row_gets_it_back_where_it_is(run_cli: Console) -> None:
@@ -383,7 +383,7 @@ def test_an_import_killed_before_its_rows_are_written_is_finished_by_the_next_co
     found = elsewhere.show(1)
     assert [event["kind"] for event in found["event"]].count(IMPORTED) == 1
     assert found["state"] == "succeeded"
-    assert "run 1 is this already" in elsewhere("import", tmp_path / "run-1.json").err
+    assert "already imported as run 1" in elsewhere("import", tmp_path / "run-1.json").err
 
 
 def test_an_import_killed_while_it_copies_leaves_nothing_once_there_is_another(

@@ -262,7 +262,7 @@ def test_a_training_whose_end_nobody_wrote_is_no_success(
 def test_two_runs_of_unknown_machines_are_not_said_to_be_of_one(run_cli: Console, trained: Path) -> None:
     assert run_cli("import", trained).code == 0
     assert run_cli("import", trained, "--again").code == 0
-    assert "different or unknown machines" in run_cli("compare", "1", "2").out
+    assert "differ or are unknown" in run_cli("compare", "1", "2").out
     assert run_cli("compare", "1", "2", "--json").json()["same_machine"] is False
 
 

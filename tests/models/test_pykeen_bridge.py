@@ -120,7 +120,7 @@ def test_a_saved_state_dict_needs_no_trust_but_the_word_on_inverses(tmp_path: Pa
     reference = theirs(embedding_dim=12)
     path = tmp_path / "state.pt"
     torch.save(reference.state_dict(), path)
-    with pytest.raises(BadInput, match="doubled by inverse"):
+    with pytest.raises(BadInput, match="whether it has inverse relations"):
         load_pykeen(path)
     assert_same_scores(load_pykeen(path, inverse=True), reference)
 

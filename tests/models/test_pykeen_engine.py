@@ -132,17 +132,17 @@ def test_a_killed_run_resumes_by_itself_to_the_weights_of_one_never_killed(
 def test_a_checkpoint_cut_short_by_a_kill_gives_way_to_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kgops.workers.pykeen import _take_up
+    from kgops.workers.pykeen import _resume
     from kgops.workers.report import Reporter
 
     monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
     newest, before = tmp_path / "resume_pykeen.pt", tmp_path / "resume_pykeen.pt.before"
     torch.save({"epoch": 7}, before)
     newest.write_bytes(before.read_bytes()[:200])
-    _take_up(tmp_path, Reporter(tmp_path))
+    _resume(tmp_path, Reporter(tmp_path))
     assert torch.load(newest)["epoch"] == 7 and not before.exists()
     told = [note["text"] for note in events(tmp_path, "note")]
-    assert "cut short" in told[0] and told[1] == "resumed after epoch 7."
+    assert "truncated" in told[0] and told[1] == "resumed after epoch 7."
 
 
 def test_models_that_cannot_be_trained_here_are_refused_with_the_reason() -> None:
@@ -153,7 +153,7 @@ def test_models_that_cannot_be_trained_here_are_refused_with_the_reason() -> Non
         ("RotateE", "did you mean 'RotatE'?"),
         ("DistMultLiteral", "literals"),
         ("InductiveNodePiece", "second graph"),
-        ("FixedModel", "nothing to train"),
+        ("FixedModel", "cannot be trained"),
     ):
         with pytest.raises(Usage) as caught:
             find_model(name)

@@ -20,7 +20,7 @@ from pykeen.triples import CoreTriplesFactory
 
 from kgops.trials.live_bytes import peak_live_bytes
 from kgops.workers.pykeen import find_model
-from kgops.workers.pykeen_memory import Untraceable, predict_ranking, predict_step, tell_prediction
+from kgops.workers.pykeen_memory import Untraceable, predict_ranking, predict_step, report_prediction
 from kgops.workers.report import Reporter
 from storage import intake, runs
 
@@ -150,8 +150,8 @@ def test_what_cannot_be_traced_is_noted_with_the_reason_and_stops_nothing(
     graph = {**pieces, "model": find_model("RGCN")}
     with pytest.raises(Untraceable):
         predict_step(graph, CPU)
-    tell_prediction(graph, CPU, report)
-    tell_prediction({**pieces, "model_kwargs": {"no_such_setting": 1}}, CPU, report)
+    report_prediction(graph, CPU, report)
+    report_prediction({**pieces, "model_kwargs": {"no_such_setting": 1}}, CPU, report)
     notes = [note["text"] for note in events(tmp_path, "note")]
     assert "RGCN works on the graph itself" in notes[0]
     assert "TypeError" in notes[1] and "no_such_setting" in notes[1]

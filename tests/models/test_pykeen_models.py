@@ -15,8 +15,8 @@ from kgops.errors import BadInput
 from kgops.graphs.triples import read_pykeen_dataset
 from kgops.models.conve import ConvE
 from kgops.models.pykeen_models import PykeenRecipe, load_pykeen_model, rebuild
-from kgops.tracin.blocks import Point
-from kgops.tracin.checkpoint_set import load_point
+from kgops.tracin.blocks import TracinCheckpoint
+from kgops.tracin.checkpoint_set import load_checkpoint
 from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.tracin.scan import self_influence
 
@@ -70,9 +70,9 @@ def test_a_run_leaves_what_its_model_is_built_from_again(
     smoothing = settings.get("label_smoothing", 0.1)  # kgops' default
     recorded = settings.get("loss") and {"name": settings["loss"], "label_smoothing": smoothing}
     assert kept.loss == recorded and final.loss == recorded
-    loaded = load_point(path, NATIONS, device=torch.device("cpu"))
-    assert (loaded.point.learning_rate, loaded.loss, loaded.epoch) == (0.02, recorded, 2)
-    points = [loaded.point, Point(final.model, 0.1)]
+    loaded = load_checkpoint(path, NATIONS, device=torch.device("cpu"))
+    assert (loaded.checkpoint.learning_rate, loaded.loss, loaded.epoch) == (0.02, recorded, 2)
+    points = [loaded.checkpoint, TracinCheckpoint(final.model, 0.1)]
     for loss in (TARGET, ONE_TO_N):
         assert float(self_influence(points, loss, ROWS).min()) > 0
 
@@ -87,7 +87,7 @@ def test_weights_that_do_not_say_their_model_are_refused_and_so_are_pickles(
     alone = tmp_path / "elsewhere" / "deeper" / "final_model.pt"
     alone.parent.mkdir(parents=True)
     alone.write_bytes((results / "final_model.pt").read_bytes())
-    with pytest.raises(BadInput, match="which model is it"):
+    with pytest.raises(BadInput, match="is not beside it"):
         load_pykeen_model(alone)
     config = json.loads((results / "config.json").read_text())
     del config["model"]["inverse"]
@@ -104,10 +104,10 @@ def test_a_model_that_cannot_be_built_again_is_refused_with_the_reason() -> None
         rebuild(PykeenRecipe("TransZ", {}, *sizes), {})
     with pytest.raises(BadInput, match="cannot be built"):
         rebuild(PykeenRecipe("TransE", {"wings": 2}, *sizes), {})
-    with pytest.raises(BadInput, match="looks at the graph"):
+    with pytest.raises(BadInput, match="needs the graph"):
         rebuild(PykeenRecipe("CompGCN", {"embedding_dim": 4}, 5, 2, True), {})
     state = {"entity_representations.0._embeddings.weight": torch.zeros(4, 3)}
-    with pytest.raises(BadInput, match=r"not those of a TransE.*size mismatch"):
+    with pytest.raises(BadInput, match=r"do not fit the TransE.*size mismatch"):
         rebuild(PykeenRecipe("TransE", {"embedding_dim": 3}, *sizes), state)
     with pytest.raises(BadInput, match=r"lacks 'relation_representations\.0\._embeddings\.weight'"):
         rebuild(PykeenRecipe("TransE", {"embedding_dim": 3}, 4, 2, False), state)
@@ -136,7 +136,7 @@ def test_a_run_of_pykeens_pipeline_is_traced_by_its_number(
     assert done.code == 0, done.err
     if not more:  # PyKEEN's own loss compares sampled negatives, which no file remembers
         refused = run_cli("run", "tracin", "--run", "1", "--device", "cpu")
-        assert refused.code != 0 and "does not say which loss" in refused.out
+        assert refused.code != 0 and "does not record the loss" in refused.out
     loss = () if more else ("--loss", "target")
     traced = run_cli(
         "run", "tracin", "--run", "1", *loss, "--max-triples", "2", "--top-k", "3", "--device", "cpu"

@@ -108,7 +108,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
 
     from kgops.planning.evaluation_counts import Ranked
     from kgops.training.batches import inverse_triples, query_rows
-    from kgops.training.evaluate import _Answers, _by_pair, _pieces
+    from kgops.training.evaluate import _Answers, _by_pair, _split
 
     generator = torch.Generator().manual_seed(3)
     sides = (torch.tensor([40, 3, 40]), 2)
@@ -119,7 +119,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
     as_tuples = [[(h, r, t) for h, r, t in part.tolist()] for part in (train, valid)]
     answers = _Answers(torch.cat([train, valid]))
     queries = torch.cat([query_rows(valid, True), inverse_triples(valid)])
-    blocks = [queries[places] for places in _pieces(_by_pair(queries), chunk_sizes.EVALUATION_QUERIES)]
+    blocks = [queries[places] for places in _split(_by_pair(queries), chunk_sizes.EVALUATION_QUERIES)]
     found = [
         (len(b), len(torch.unique(b[:, :2], dim=0)), len(answers.of(b[:, 0], b[:, 1])[0])) for b in blocks
     ]
@@ -248,7 +248,7 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
         chunk_sizes.LARGEST_ALL_SCORES,
     )
     assert scan.TopTriples(1)._columns == chunk_sizes.TRACIN_MERGED_COLUMNS
-    assert ranking._TORN_AT_ONCE == chunk_sizes.TRACIN_TORN_AT_ONCE
+    assert ranking._TIED_AT_ONCE == chunk_sizes.TRACIN_TORN_AT_ONCE
     assert index.BLOCK == chunk_sizes.TRACIN_INDEX_BLOCK
     assert tracin_validate.MOST_TESTS == chunk_sizes.TRACIN_VALIDATED_TESTS
     agreement = (tracin_agreement.MOST_TESTS, tracin_agreement.MOST_TRAINS)

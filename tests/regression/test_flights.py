@@ -215,7 +215,7 @@ def test_each_flight_is_held_out_once_and_never_trained_on_then(tmp_path: Path) 
         ({"height": np.ones(5)}, r"height has shape \(5,\) of float64; expected a number for each of 6"),
         (
             {"height": np.array([1, 2, np.nan, 4, np.nan, 6])},
-            "height is no number at 2 of 6 frames, first at",
+            "height is NaN or infinite at 2 of 6 frames, first at",
         ),
         ({"time": np.array([0, 1, 2, 2, 3, 4.0])}, "time does not rise at frame 3"),
         ({"frames": np.ones((3, 8, 9)), "height": None}, "has no dataset 'height'"),

@@ -137,14 +137,14 @@ def test_the_mean_predictor_stands_beside_the_model_and_a_negative_r2_is_called_
     good = judge("a", true + 0.1, true, 2.5)
     assert good.mean_predictor.rmse == pytest.approx(math.sqrt((2.25 + 0.25 + 0.25 + 0.25) / 4))
     assert good.verdict == (
-        "on a, which was held out, R² is 0.980: RMSE 0.1 km against 0.866 km for always saying 2.5 km, the mean of "
+        "on a, which was held out, R² is 0.980: RMSE 0.1 km against 0.866 km for always predicting 2.5 km, the mean of "
         "the training flights."
     )
-    assert "worse than always saying 2.5 km" in judge("a", true + 1.5, true, 2.5).verdict
+    assert "worse than always predicting 2.5 km" in judge("a", true + 1.5, true, 2.5).verdict
     between = judge("a", torch.full((4,), 1.2), true, 4.0).verdict
-    assert "worse than knowing that flight's own mean (R² -1.280 is below 0), though better than" in between
+    assert "worse than predicting that flight's mean (R² -1.280 is below 0), though better than" in between
     flat = judge("a", true, torch.ones(4), 1.0)
-    assert flat.model.r2 is None and "R² has no meaning" in flat.verdict
+    assert flat.model.r2 is None and "R² is undefined" in flat.verdict
     assert judge("a", true, torch.tensor([0.0, 1, 2, 3]), 1.0).model.mape is None
 
 

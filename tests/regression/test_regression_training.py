@@ -72,7 +72,7 @@ def test_what_is_held_out_is_in_no_stage_trained_on(flights: list[Flight]) -> No
 
 def test_naming_a_flight_to_train_on_that_is_held_out_is_refused(flights: list[Flight]) -> None:
     for key in ("pretrain_flight", "overweight_flight"):
-        with pytest.raises(BadInput, match=f"{key} and the flight held out are both 'flight_03'"):
+        with pytest.raises(BadInput, match=f"{key} and the held-out flight are both 'flight_03'"):
             plan_stages(flights, replace(QUICK, **{key: "flight_03"}))  # type: ignore[arg-type]
     named = plan_stages(flights, replace(QUICK, pretrain_flight="flight_03", validation_flight="flight_01"))
     assert named[0].flights[0].name == "flight_03"
@@ -223,7 +223,7 @@ def test_smaller_batches_and_pieces_go_on_from_a_checkpoint_and_fewer_frames_sta
         flights, tmp_path, smaller, config=replace(TINY, temporal_frames=2), resume=True, report=report
     )
     assert fewer.stopped == "finished" and [e["epoch"] for e in fewer.history] == [1, 2, 3]
-    assert "the training starts anew" in report.notes[0]
+    assert "training starts at epoch 1" in report.notes[0]
 
 
 def test_the_best_epochs_weights_are_kept_and_training_stops_without_a_gain(

@@ -241,7 +241,7 @@ def test_a_torch_for_cpus_beside_a_gpu_is_told(run_cli: Console, tmp_path: Path)
     machine.use_torch(cuda=None)
     told = run_cli("suggest", "train", "--dataset", "nations", env=machine.environment)
     assert told.out.rstrip().endswith("--profile auto")
-    assert "a build for CPUs: a run does not use the Tesla T4" in told.out
+    assert "a CPU build: runs do not use the Tesla T4" in told.out
     job = run_cli("run", "train", "--dataset", "nations", "--dry-run", env=machine.environment)
     assert tomllib.loads(job.out)["profile"] == "auto"
     assert "on the CPU" in job.out

@@ -44,10 +44,10 @@ def test_every_claim_stands_beside_what_was_measured_with_its_verdict(
         told = " ".join(detail_text(seen).split())
         for one in judged:
             assert one.variant in told
-            if one.held is not None:
+            if one.claimed is not None:
                 of = {"speed": "speed: ", "cost": "speed: ", "memory": "memory: "}
-                about = of.get(one.held.quantity, "") if one.ratio else ""
-                words = f"{about}{one.verdict}; {one.held.claim.text} — {one.held.claim.said_by}"
+                about = of.get(one.claimed.quantity, "") if one.ratio else ""
+                words = f"{about}{one.verdict}; {one.claimed.claim.text} — {one.claimed.claim.said_by}"
                 assert words in told, words
             if one.ratio is not None and one.ratio.median < 100:
                 r = one.ratio

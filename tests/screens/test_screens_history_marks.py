@@ -111,7 +111,7 @@ def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: Connect
         await seen.press("t")
         await seen.until_shows("tags for the 6 marked runs")
         await fill_in(seen, "fine " + "x" * 999)
-        await seen.until_shows("is no tag")
+        await seen.until_shows("is not a valid tag")
         assert reports.tags(conn, 5) == ["paper"]
 
     look(home, story, (130, 30))

@@ -227,7 +227,7 @@ def test_a_refusal_says_why_in_the_words_of_the_command(run_cli: Console) -> Non
         await seen.until_shows("tags for run 1")
         seen.app.screen.query_one(Input).value = "x" * 101
         await seen.press("enter")
-        await seen.until_shows("is no tag")
+        await seen.until_shows("is not a valid tag")
 
     look(run_cli.home, story)
 

@@ -60,7 +60,7 @@ def test_without_a_terminal_it_prints_its_help_and_tui_says_what_it_needs(run_cl
     assert run_cli().out == run_cli("--help").out
     done = run_cli("tui")
     assert done.code == 2
-    assert "the screens need a terminal" in done.err
+    assert "the dashboard needs a terminal" in done.err
 
 
 def test_a_run_outlives_the_screens_and_is_there_when_they_open_again(

@@ -182,7 +182,7 @@ def test_a_tracing_as_an_array_finds_byte_for_byte_what_one_process_finds_here(
         assert run.state == "succeeded", run.reason
     found = [(site.console.folder(n) / "results" / "tracin.csv").read_bytes() for n in (here, array)]
     assert found[0] == found[1]
-    assert "pieces are there to be merged." in site.notes(array)
+    assert "shards are ready to merge." in site.notes(array)
 
 
 @needs_slurm

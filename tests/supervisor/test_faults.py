@@ -147,7 +147,7 @@ def test_read_only_home_can_still_be_read(disk: Disk, on_disk: Console) -> None:
         assert done.code == 0, (args, done.err)
         assert "Traceback" not in done.err
     assert on_disk("logs", "1").out == "hello\n"
-    assert "may be old" in on_disk("runs").err
+    assert "may be outdated" in on_disk("runs").err
     for args in (["run", "exec", "--", "true"], ["tag", "1", "x"], ["delete", "1", "--yes"], ["stop", "1"]):
         refused = on_disk(*args)
         assert refused.code == 1, args

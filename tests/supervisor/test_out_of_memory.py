@@ -18,7 +18,7 @@ import torch
 from driving import Console, Done, wait_for
 from test_host_memory import small_group as small_group
 
-from kgops.tracin.finished_tests import Part, parts_meaning
+from kgops.tracin.finished_tests import FinishedTest, open_finished_tests
 
 ENTITIES = 60_000  # times a batch of 1024, the scores of all at once take 234 MiB
 ALL_AT_ONCE = ("--entity-chunk", str(ENTITIES))
@@ -92,7 +92,7 @@ def test_a_training_that_does_not_fit_steps_down_finishes_and_says_what_it_chang
     no_traceback(run_cli, done)
     assert re.search(r"after out of memory: entity_chunk 60000 → 8192 \(exact: fewer", done.err)
     assert re.search(
-        rf"MiB more were asked for, .* MiB were in use, the limit is {int(limit):,} MiB", done.err
+        rf"MiB more were requested, .* MiB were in use, the limit is {int(limit):,} MiB", done.err
     )
     assert "2 attempts · stepped down once: entity_chunk 60000 → 8192 (exact)" in done.out
     run = run_cli.show(1)
@@ -236,12 +236,12 @@ def test_scores_of_a_tracing_whose_meaning_the_fallbacks_changed_are_not_mixed_w
     tmp_path: Path,
 ) -> None:
     exact, cheaper = {"last_layers": False, "filtering": False}, {"last_layers": 1, "filtering": False}
-    parts, dropped = parts_meaning(exact, tmp_path / "parts")
-    parts.add([Part(0, torch.tensor([3, 1]), torch.tensor([0.5, 0.25]), 4)])
+    parts, dropped = open_finished_tests(exact, tmp_path / "parts")
+    parts.add([FinishedTest(0, torch.tensor([3, 1]), torch.tensor([0.5, 0.25]), 4)])
     assert not dropped
-    again, dropped = parts_meaning(exact, tmp_path / "parts")
+    again, dropped = open_finished_tests(exact, tmp_path / "parts")
     assert (len(again), dropped) == (1, False)
-    other, dropped = parts_meaning(cheaper, tmp_path / "parts")
+    other, dropped = open_finished_tests(cheaper, tmp_path / "parts")
     assert (len(other), dropped) == (0, True)
 
 

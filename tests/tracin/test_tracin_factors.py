@@ -62,7 +62,7 @@ def factored(
 ) -> torch.Tensor:
     encoder = Encoder(model, names, rows_at_once=4)
     kept = factors_of(encoder, loss, test, chunk=chunk, keep=True)
-    others = kept.asks(chunk, model.config.num_entities)
+    others = kept.as_other_side(chunk, model.config.num_entities)
     made = factors_of(encoder, loss, train, chunk=chunk, others=others)
     return pair_scores(encoder, made, kept).t()
 

@@ -12,7 +12,7 @@ import torch
 
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
-from kgops.tracin.finished_tests import Part
+from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.influence_files import CSV_HEADER, csv_file, json_file
 from kgops.tracin.results import Names, Table
 from kgops.tracin.test_triples import TestTriple
@@ -34,10 +34,12 @@ def table_of(train: torch.Tensor, entities: list[str], names: Names | None = Non
 
 def found(
     number: int, rows: list[int], scores: list[float], trouble: str | None = None
-) -> tuple[TestTriple, Part]:
+) -> tuple[TestTriple, FinishedTest]:
     labels = HOSTILE[number], "is, or was", HOSTILE[1]
     test = TestTriple(number, labels, None if trouble else (number, 0, 1), trouble)
-    return test, Part(number, torch.tensor(rows, dtype=torch.long), torch.tensor(scores), len(rows), trouble)
+    return test, FinishedTest(
+        number, torch.tensor(rows, dtype=torch.long), torch.tensor(scores), len(rows), trouble
+    )
 
 
 def test_json_and_csv_say_the_same_of_labels_that_would_break_a_line_and_of_scores_that_are_no_numbers(

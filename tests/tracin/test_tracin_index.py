@@ -11,7 +11,7 @@ import torch
 from kgops.errors import BadInput, Interrupted
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.agreement import compare
-from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.index import build_index, open_index
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.scan import AllScores, TopTriples, scan
@@ -20,7 +20,7 @@ from kgops.training.batches import inverse_triples, query_rows
 ENTITIES, RELATIONS = 50, 4
 
 
-def points(many: int = 2) -> list[Point]:
+def points(many: int = 2) -> list[TracinCheckpoint]:
     torch.manual_seed(0)
     config = ConvEConfig(
         ENTITIES,
@@ -31,7 +31,7 @@ def points(many: int = 2) -> list[Point]:
         embedding_width=4,
         output_channels=3,
     )
-    return [Point(ConvE(config).double().eval(), 0.1 * (n + 1)) for n in range(many)]
+    return [TracinCheckpoint(ConvE(config).double().eval(), 0.1 * (n + 1)) for n in range(many)]
 
 
 def triples(many: int, seed: int) -> torch.Tensor:
@@ -56,13 +56,13 @@ LOSSES = {
 }
 
 
-def scanned(of: list[Point], loss: TracinLoss, settings: Settings) -> torch.Tensor:
+def scanned(of: list[TracinCheckpoint], loss: TracinLoss, settings: Settings) -> torch.Tensor:
     sink = AllScores(len(TESTS), len(TRAIN), like=of[0].model.entities)
     scan(of, loss, TRAIN, TESTS, sink, settings=settings)
     return sink.scores
 
 
-def asked(folder: Path, of: list[Point], loss: TracinLoss, settings: Settings) -> torch.Tensor:
+def asked(folder: Path, of: list[TracinCheckpoint], loss: TracinLoss, settings: Settings) -> torch.Tensor:
     sink = AllScores(len(TESTS), len(TRAIN), like=of[0].model.entities)
     open_index(folder, of, loss, TRAIN, settings=settings).scan(TESTS, sink)
     return sink.scores
@@ -156,13 +156,13 @@ def test_index_of_something_else_is_refused_with_what_differs(tmp_path: Path) ->
     torch.manual_seed(9)
     other = [replace(of[0], model=ConvE(of[0].model.config).double().eval())]
     cases = [
-        ("other models", other, ONE_TO_N, TRAIN, Settings()),
-        ("other learning rates", [replace(of[0], learning_rate=0.5)], ONE_TO_N, TRAIN, Settings()),
-        ("other loss", of, TARGET, TRAIN, Settings()),
-        ("other training triples", of, ONE_TO_N, TRAIN[1:], Settings()),
-        ("other both directions", of, ONE_TO_N, TRAIN, Settings(both_directions=True)),
-        ("other precision", of, ONE_TO_N, TRAIN, Settings(precision=torch.bfloat16)),
-        ("other projection, seed", of, ONE_TO_N, TRAIN, Settings(projection_dim=8)),
+        ("different models", other, ONE_TO_N, TRAIN, Settings()),
+        ("different learning rates", [replace(of[0], learning_rate=0.5)], ONE_TO_N, TRAIN, Settings()),
+        ("different loss", of, TARGET, TRAIN, Settings()),
+        ("different training triples", of, ONE_TO_N, TRAIN[1:], Settings()),
+        ("different both directions", of, ONE_TO_N, TRAIN, Settings(both_directions=True)),
+        ("different precision", of, ONE_TO_N, TRAIN, Settings(precision=torch.bfloat16)),
+        ("different projection, seed", of, ONE_TO_N, TRAIN, Settings(projection_dim=8)),
     ]
     for what, models, loss, train, settings in cases:
         with pytest.raises(BadInput, match=what):

@@ -12,7 +12,7 @@ from pykeen import models
 from pykeen.triples import TriplesFactory
 
 from kgops.errors import BadInput
-from kgops.tracin.blocks import Engine, Point, Settings
+from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.distances import DistanceEngine
 from kgops.tracin.engines import engine_for
 from kgops.tracin.generic import GenericEngine
@@ -118,7 +118,7 @@ def scanned(
 ) -> torch.Tensor:
     like = next(model.parameters()).detach()
     sink = AllScores(len(TESTS), len(TRAIN), like=like)
-    scan([Point(model, 0.1)], loss, TRAIN, TESTS, sink, settings=how, names=names)
+    scan([TracinCheckpoint(model, 0.1)], loss, TRAIN, TESTS, sink, settings=how, names=names)
     return sink.scores
 
 
@@ -136,7 +136,7 @@ def test_scores_are_those_of_plain_gradients_whatever_the_model_and_the_loss(nam
     truth = plain(model, kind, TRAIN, TESTS)
     assert_close(scanned(model, kind), truth)
     assert_close(scanned(model, kind, Settings()), truth)
-    own = self_influence([Point(model, 0.1)], kind, TRAIN, settings=SMALL)
+    own = self_influence([TracinCheckpoint(model, 0.1)], kind, TRAIN, settings=SMALL)
     assert_close(own, plain(model, kind, TRAIN, TRAIN).diagonal())
 
 
@@ -154,7 +154,7 @@ def test_with_inverse_relations_both_directions_add_their_gradients(name: str, l
     how = replace(SMALL, both_directions=True)
     train, tests = both(TRAIN), both(TESTS)
     assert_close(scanned(model, LOSSES[loss], how), 0.1 * tests @ train.t())
-    own = self_influence([Point(model, 0.1)], LOSSES[loss], TRAIN, settings=how)
+    own = self_influence([TracinCheckpoint(model, 0.1)], LOSSES[loss], TRAIN, settings=how)
     assert_close(own, 0.1 * (train**2).sum(1))
 
 
@@ -181,15 +181,15 @@ def test_what_a_model_factors_into_decides_the_way() -> None:
         ("TuckER", "one-to-n"): GenericEngine,
     }
     for (name, loss), way in ways.items():
-        assert type(engine_for(Point(made(name), 0.1), LOSSES[loss], SMALL)) is way
+        assert type(engine_for(TracinCheckpoint(made(name), 0.1), LOSSES[loss], SMALL)) is way
     # A normaliser is part of the gradient, so the vectors are not read as they are.
-    assert type(engine_for(Point(made("normalised"), 0.1), ONE_TO_N, SMALL)) is GenericEngine
+    assert type(engine_for(TracinCheckpoint(made("normalised"), 0.1), ONE_TO_N, SMALL)) is GenericEngine
 
 
 def test_what_vmap_has_no_rule_for_is_done_one_by_one() -> None:
     model = made("ConvKB")
-    quick = GenericEngine(Point(model, 0.1), ONE_TO_N, SMALL)
-    slow = GenericEngine(Point(model, 0.1), ONE_TO_N, SMALL)
+    quick = GenericEngine(TracinCheckpoint(model, 0.1), ONE_TO_N, SMALL)
+    slow = GenericEngine(TracinCheckpoint(model, 0.1), ONE_TO_N, SMALL)
     slow._vectorised = False
     first, second = (engine.scores(engine.keep(TESTS), TRAIN) for engine in (quick, slow))
     assert quick._vectorised
@@ -199,7 +199,7 @@ def test_what_vmap_has_no_rule_for_is_done_one_by_one() -> None:
 def test_under_target_no_gradient_is_as_large_as_the_entity_matrix() -> None:
     for name in ("TuckER", "DistMult", "PairRE"):
         model = made(name)
-        block = GenericEngine(Point(model, 0.1), TARGET, SMALL).made(TRAIN)
+        block = GenericEngine(TracinCheckpoint(model, 0.1), TARGET, SMALL).gradients(TRAIN)
         tables = [rows for name, (_, rows) in block.rows.items() if name.startswith("entity_rep")]
         assert tables and all(rows.shape[:2] == (2, len(TRAIN)) for rows in tables)
 
@@ -216,7 +216,14 @@ def test_float32_stays_close_to_the_truth(name: str, loss: str) -> None:
 
 def test_the_top_triples_of_a_model_of_pykeens_are_those_of_all_scores() -> None:
     model, top = made("TransE, Euclidean"), TopTriples(3)
-    scan([Point(model, 0.1), Point(model, 0.2)], TARGET, TRAIN, TESTS, top, settings=SMALL)
+    scan(
+        [TracinCheckpoint(model, 0.1), TracinCheckpoint(model, 0.2)],
+        TARGET,
+        TRAIN,
+        TESTS,
+        top,
+        settings=SMALL,
+    )
     order = scanned(model, TARGET).argsort(dim=1, descending=True, stable=True)
     assert torch.equal(top.proponents[0].argsort(dim=1, descending=True, stable=True)[0], torch.arange(3))
     assert sorted(top.proponents[1][1].tolist()) == sorted(order[1, :3].tolist())
@@ -226,14 +233,14 @@ def test_weights_that_are_no_numbers_and_ids_outside_the_model_are_refused() -> 
     model = made("RotatE")
     for triples, said in (([[0, 0, ENTITIES]], "entity 11"), ([[0, RELATIONS, 1]], "relation 3")):
         with pytest.raises(BadInput, match=said):
-            self_influence([Point(model, 0.1)], TARGET, torch.tensor(triples))
+            self_influence([TracinCheckpoint(model, 0.1)], TARGET, torch.tensor(triples))
     with pytest.raises(BadInput, match="no parameter 'conv'"):
-        engine_for(Point(model, 0.1), TARGET, SMALL, {"conv"})
-    with pytest.raises(BadInput, match="different shape"):
-        self_influence([Point(model, 0.1), Point(made("DistMult"), 0.1)], TARGET, TRAIN)
+        engine_for(TracinCheckpoint(model, 0.1), TARGET, SMALL, {"conv"})
+    with pytest.raises(BadInput, match="different sizes"):
+        self_influence([TracinCheckpoint(model, 0.1), TracinCheckpoint(made("DistMult"), 0.1)], TARGET, TRAIN)
     with torch.no_grad():
         model.entity_representations[0]._embeddings.weight[3, 1] = torch.nan
     with pytest.raises(BadInput, match="not finite"):
-        self_influence([Point(model, 0.1)], TARGET, TRAIN)
-    with pytest.raises(BadInput, match="no way to score with a Linear"):
-        engine_for(Point(torch.nn.Linear(2, 2).eval(), 0.1), TARGET, SMALL)
+        self_influence([TracinCheckpoint(model, 0.1)], TARGET, TRAIN)
+    with pytest.raises(BadInput, match="cannot score with a Linear"):
+        engine_for(TracinCheckpoint(torch.nn.Linear(2, 2).eval(), 0.1), TARGET, SMALL)

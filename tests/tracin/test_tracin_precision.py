@@ -9,7 +9,7 @@ import torch
 
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.agreement import compare
-from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
 from kgops.tracin.low_precision import product
 from kgops.tracin.scan import AllScores, scan
@@ -32,7 +32,7 @@ def triples(many: int, seed: int) -> torch.Tensor:
 def scores(model: ConvE, loss: TracinLoss, settings: Settings) -> torch.Tensor:
     train, tests = triples(300, 1), triples(9, 2)
     sink = AllScores(len(tests), len(train), like=model.entities)
-    scan([Point(model, 0.1)], loss, train, tests, sink, settings=settings)
+    scan([TracinCheckpoint(model, 0.1)], loss, train, tests, sink, settings=settings)
     return sink.scores
 
 
@@ -101,5 +101,5 @@ def test_many_entities_do_not_overflow_fp16() -> None:
     train, tests = torch.tensor([[1, 0, 2], [69_999, 1, 5]]), torch.tensor([[1, 1, 3]])
     sink = AllScores(1, 2, like=model.entities)
     settings = Settings(gram_dtype=torch.float16, precision=torch.float16)
-    scan([Point(model, 1.0)], ONE_TO_N, train, tests, sink, settings=settings)
+    scan([TracinCheckpoint(model, 1.0)], ONE_TO_N, train, tests, sink, settings=settings)
     assert bool(torch.isfinite(sink.scores).all()) and bool(sink.scores.any())

@@ -14,7 +14,7 @@ from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.loss import ONE_TO_N
 from kgops.tracin.retraining import FitAgain
-from kgops.tracin.scan import AllScores, Point, scan
+from kgops.tracin.scan import AllScores, TracinCheckpoint, scan
 from kgops.tracin.validate import validate
 from kgops.training.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.training.evaluate import Evaluator
@@ -71,7 +71,7 @@ def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> No
     points = []
     for path in kept_checkpoints(tmp_path / "run" / "checkpoints"):
         checkpoint = read_checkpoint(path)
-        points.append(Point(checkpoint.build_model(), checkpoint.learning_rate))
+        points.append(TracinCheckpoint(checkpoint.build_model(), checkpoint.learning_rate))
     assert len(points) == 2
     sink = AllScores(len(tests), len(graph.train), like=model.entities)
     scan(points, ONE_TO_N, graph.train, tests, sink)

@@ -17,7 +17,7 @@ from kgops.tracin.engines import engines_for
 from kgops.tracin.layers import last_layers
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.ranking import Ranking
-from kgops.tracin.scan import AllScores, Point, Settings, TopTriples, scan, self_influence
+from kgops.tracin.scan import AllScores, Settings, TopTriples, TracinCheckpoint, scan, self_influence
 from kgops.tracin.scan import tests_that_fit as how_many_fit  # pytest would take it for a test
 from kgops.training.batches import inverse_triples, query_rows
 
@@ -27,9 +27,9 @@ CONFIG = ConvEConfig(12, 3, embedding_dim=12, output_channels=3)
 SMALL = Settings(block=7, chunk=5, tests_at_once=2)
 
 
-def some_points(count: int = 2) -> list[Point]:
+def some_points(count: int = 2) -> list[TracinCheckpoint]:
     torch.manual_seed(1)
-    return [Point(ConvE(CONFIG).double().eval(), 0.1 * (i + 1)) for i in range(count)]
+    return [TracinCheckpoint(ConvE(CONFIG).double().eval(), 0.1 * (i + 1)) for i in range(count)]
 
 
 @pytest.mark.parametrize(("loss", "fewer"), [(TARGET, False), (ONE_TO_N, True)])
@@ -37,7 +37,7 @@ def test_many_entities_leave_room_for_fewer_tests_only_where_something_is_kept_o
     loss: TracinLoss, fewer: bool
 ) -> None:
     def at_once(entities: int) -> int:
-        point = Point(ConvE(replace(CONFIG, num_entities=entities)).eval(), 0.1)
+        point = TracinCheckpoint(ConvE(replace(CONFIG, num_entities=entities)).eval(), 0.1)
         return how_many_fit(engines_for([point], loss, Settings()), Settings(test_mib=1), 4)
 
     assert (at_once(20_000) < at_once(20)) is fewer
@@ -48,13 +48,15 @@ def some_triples(count: int, seed: int) -> torch.Tensor:
     return torch.stack([torch.randint(n, (count,), generator=g) for n in (12, 3, 12)], dim=1)
 
 
-def plain(points: list[Point], loss: TracinLoss, train: torch.Tensor, tests: torch.Tensor) -> torch.Tensor:
+def plain(
+    points: list[TracinCheckpoint], loss: TracinLoss, train: torch.Tensor, tests: torch.Tensor
+) -> torch.Tensor:
     pairs = [(point.model, point.learning_rate) for point in points]
     return sequential.influence(pairs, loss, query_rows(train, True), query_rows(tests, True))
 
 
 def all_scores(
-    points: list[Point], loss: TracinLoss, train: torch.Tensor, tests: torch.Tensor, how: Settings
+    points: list[TracinCheckpoint], loss: TracinLoss, train: torch.Tensor, tests: torch.Tensor, how: Settings
 ) -> torch.Tensor:
     sink = AllScores(len(tests), len(train), like=points[0].model.entities)
     scan(points, loss, train, tests, sink, settings=how)
@@ -188,5 +190,5 @@ def test_a_model_pykeen_trained_scores_as_pykeen_differentiates_it() -> None:
     for loss in (TARGET, ONE_TO_N):
         per_row = [[gradient(row, loss) for row in query_rows(t, True)] for t in (tests, train)]
         truth = torch.stack([torch.stack([a @ b for b in per_row[1]]) for a in per_row[0]])
-        scores = all_scores([Point(model, 1.0)], loss, train, tests, SMALL)
+        scores = all_scores([TracinCheckpoint(model, 1.0)], loss, train, tests, SMALL)
         assert (scores - truth).abs().max() < 1e-10 * truth.abs().max()

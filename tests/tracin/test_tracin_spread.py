@@ -20,7 +20,7 @@ from driving import wait_for
 from kgops.errors import BadInput
 from kgops.jobs.job import read_job
 from kgops.tracin.scan import Share, TopTriples
-from kgops.tracin.shards import Pieces, Tile, shares_for
+from kgops.tracin.shards import Shards, Tile, shards_per_tile
 from kgops.tracin.test_triples import TestTriple as Asked
 
 ENTITIES, RELATIONS, TRAIN, TEST = 400, 9, 12_500, 40
@@ -130,7 +130,7 @@ def alone(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 def a_piece_nobody_can_have(folder: Path) -> Iterator[int]:
     """Claims the last piece before anybody else does; how many there are."""
     wait_for(lambda: list((folder / "pieces").glob("*/plan.json")), "the plan of a TracIn run in pieces")
-    pieces = Pieces.open(next((folder / "pieces").iterdir()))
+    pieces = Shards.open(next((folder / "pieces").iterdir()))
     with pieces.claimed(list(pieces)[-1]) as ours:
         assert ours
         yield len(list(pieces))
@@ -166,7 +166,7 @@ def test_in_an_environment_that_says_nothing_of_threads_the_processes_are_copies
         assert {command_of(pid) for pid in hands_of(run.pid)} == {command_of(run.pid)}
     assert run.wait(120) == 0
     assert found_in(tmp_path) == alone[way]
-    assert "pieces for 2 processes, copies of this one." in (tmp_path / "events.jsonl").read_text()
+    assert "shards for 2 processes, forks of this one." in (tmp_path / "events.jsonl").read_text()
 
 
 @SHARED
@@ -176,7 +176,7 @@ def test_a_process_that_has_threads_says_that_the_others_begin_anew(
     way, threads = "every score of one test", ONE_THREAD | {"OPENBLAS_NUM_THREADS": "2"}
     assert begin(tmp_path, trained, 2, threads=threads, **with_paths(WAYS[way], trained)).wait(120) == 0
     assert found_in(tmp_path) == alone[way]
-    told = "pieces for 2 processes, each begun anew as this one has threads by now."
+    told = "shards for 2 processes, started anew because this one has threads."
     assert told in (tmp_path / "events.jsonl").read_text()
 
 
@@ -204,7 +204,7 @@ def test_a_stopped_run_goes_on_with_the_pieces_that_were_published(
         run.send_signal(signal.SIGTERM)
         assert run.wait(60) == -signal.SIGTERM
     assert begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained)).wait(120) == 0
-    assert f"{many - 1} were done before" in (tmp_path / "events.jsonl").read_text()
+    assert f"{many - 1} already done" in (tmp_path / "events.jsonl").read_text()
     assert found_in(tmp_path) == alone[way]
 
 
@@ -218,9 +218,9 @@ def test_what_one_process_cannot_do_fails_the_run_with_its_words(trained: Path, 
 
 
 @pytest.fixture
-def pieces(tmp_path: Path) -> Pieces:
+def pieces(tmp_path: Path) -> Shards:
     asked = [Asked(1, ("a", "b", "c"), (0, 0, 1)), Asked(2, ("a", "b", "d"), (0, 0, 2))]
-    return Pieces.plan(tmp_path / "pieces", [Tile.of(0, asked)], 3, 2)
+    return Shards.plan(tmp_path / "pieces", [Tile.of(0, asked)], 3, 2)
 
 
 def ranked(seed: int) -> TopTriples:
@@ -231,7 +231,7 @@ def ranked(seed: int) -> TopTriples:
     return sink
 
 
-def test_a_piece_is_published_once_and_the_first_stays(pieces: Pieces) -> None:
+def test_a_piece_is_published_once_and_the_first_stays(pieces: Shards) -> None:
     piece = next(iter(pieces))
     assert pieces.publish(piece, ranked(1))
     before = pieces.read(piece)
@@ -241,7 +241,7 @@ def test_a_piece_is_published_once_and_the_first_stays(pieces: Pieces) -> None:
     assert not list(pieces.folder.glob(".*"))  # no draft is left behind
 
 
-def test_a_claimed_piece_is_not_claimed_again_until_its_holder_is_gone(pieces: Pieces) -> None:
+def test_a_claimed_piece_is_not_claimed_again_until_its_holder_is_gone(pieces: Shards) -> None:
     piece = next(iter(pieces))
     claim = (
         "import sys, time; from pathlib import Path; from kgops.tracin.shards import Pieces\n"
@@ -259,7 +259,7 @@ def test_a_claimed_piece_is_not_claimed_again_until_its_holder_is_gone(pieces: P
         assert ours
 
 
-def test_a_piece_that_was_cut_short_is_named(pieces: Pieces) -> None:
+def test_a_piece_that_was_cut_short_is_named(pieces: Shards) -> None:
     piece = next(iter(pieces))
     pieces.publish(piece, ranked(1))
     path = next(pieces.folder.glob("*.pt"))
@@ -280,5 +280,5 @@ def test_shares_hold_every_block_once_and_in_order(triples: int, of: int) -> Non
 def test_a_small_graph_is_not_cut_and_a_large_one_is_cut_in_the_same_way_for_any_number_of_processes() -> (
     None
 ):
-    assert shares_for(1_500, 1) == 1
-    assert 1 < shares_for(272_115, 4096) <= shares_for(272_115, 1) <= 64
+    assert shards_per_tile(1_500, 1) == 1
+    assert 1 < shards_per_tile(272_115, 4096) <= shards_per_tile(272_115, 1) <= 64

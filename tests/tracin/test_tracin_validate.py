@@ -40,12 +40,12 @@ class Additive:
     def about(self) -> Mapping[str, Any]:
         return {"retraining": "additive"}
 
-    def __call__(self, train: torch.Tensor, seed: int, inside: Callable[[float], None]) -> list[Outcome]:
+    def __call__(self, train: torch.Tensor, seed: int, on_progress: Callable[[float], None]) -> list[Outcome]:
         if len(self.calls) == self.die_after:
             raise Killed
         rows = [self.rows[tuple(triple)] for triple in train.tolist()]
         self.calls.append((frozenset(self.rows.values()) - frozenset(rows), seed))
-        inside(0.5)
+        on_progress(0.5)
         logits = self.scores[:, rows].sum(1) + self.of_seed(seed)
         return [Outcome(x, float(torch.tensor(x).sigmoid()), x, -x, 1 + abs(x), 2.0) for x in logits.tolist()]
 

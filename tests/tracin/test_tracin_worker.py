@@ -239,7 +239,7 @@ def test_index_is_built_once_and_asked_later_with_the_same_answers(trace: Trace,
     assert [float(row["TracInScore"]) for row in asked] == pytest.approx(scores, rel=1e-5)
     shutil.rmtree(tmp_path / "run")
     batch = batch_file(tmp_path, first_test_triples(2))
-    with pytest.raises(KgopsError, match="not for a neighbourhood"):
+    with pytest.raises(KgopsError, match="not a neighbourhood"):
         trace(use_index=index, test_triples=batch)
 
 
@@ -318,7 +318,7 @@ def test_entities_in_another_order_are_refused_since_ids_would_mean_others(
     graph = read_graph(*(Path(path) for path in files().values()))
     turned = tmp_path / "entities.tsv"
     turned.write_text("".join(f"{label}\t{i}\n" for i, label in enumerate(reversed(graph.entities.labels))))
-    with pytest.raises(BadInput, match="numbered otherwise"):
+    with pytest.raises(BadInput, match="other entities ids"):
         trace(entity_to_id=str(turned))
 
 

@@ -100,7 +100,7 @@ def test_foreign_files_are_refused_and_no_code_in_them_runs(
     for content in ({"weights": torch.ones(2)}, [1, 2], Code()):
         path = tmp_path / "foreign.pt"
         torch.save(content, path)
-        with pytest.raises(BadCheckpoint, match=r"foreign\.pt is no checkpoint of kgops"):
+        with pytest.raises(BadCheckpoint, match=r"foreign\.pt is not a kgops checkpoint"):
             read_checkpoint(path)
     assert not (tmp_path / "owned").exists()
 

@@ -1,4 +1,4 @@
-"""Processes of one training find each other, whoever was there before them and however late somebody comes."""
+"""DistributedGroup of one training find each other, whoever was there before them and however late somebody comes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 import torch
 import torch.distributed
 
-from kgops.training.data_parallel import Processes
-from kgops.training.rendezvous import under_a_new_word
+from kgops.training.data_parallel import DistributedGroup
+from kgops.training.rendezvous import agree_on_prefix
 
 dist: Any = torch.distributed
 
@@ -28,7 +28,7 @@ def test_all_agree_on_a_word_that_none_before_them_had(of: int) -> None:
 
         def come(which: int, late: float) -> str:
             time.sleep(late)
-            return under_a_new_word(store, which, of, patience_s=30)
+            return agree_on_prefix(store, which, of, patience_s=30)
 
         with ThreadPoolExecutor(of) as pool:
             agreed = set(pool.map(come, range(of), [draw.random() / 5 for _ in range(of)]))
@@ -38,13 +38,13 @@ def test_all_agree_on_a_word_that_none_before_them_had(of: int) -> None:
 
 
 def test_who_waits_in_vain_says_for_whom() -> None:
-    with pytest.raises(TimeoutError, match="process 2 of 3 has not come"):
+    with pytest.raises(TimeoutError, match="rank 2 of 3 has not joined"):
         store = dist.HashStore()
         store.set("here/1", "somebody")
         store.set("here/2", "somebody who is gone")
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(under_a_new_word, store, 1, 3, patience_s=30)
-            under_a_new_word(store, 0, 3, patience_s=0.5)
+            pool.submit(agree_on_prefix, store, 1, 3, patience_s=30)
+            agree_on_prefix(store, 0, 3, patience_s=0.5)
 
 
 def two_that_agree(which: int, port: int, late: float) -> None:
@@ -55,7 +55,7 @@ def two_that_agree(which: int, port: int, late: float) -> None:
         "GLOO_SOCKET_IFNAME": "lo",
     }
     time.sleep(late)
-    group = Processes(which, 2, "env://", torch.device("cpu"))
+    group = DistributedGroup(which, 2, "env://", torch.device("cpu"))
     assert group.any(which == 1)
     os._exit(7)  # as one that is killed: it takes back nothing of what it has told
 

@@ -21,11 +21,11 @@ from tiny_regression import QUICK, made_flights, train, weights
 
 from kgops.graphs.triples import read_pykeen_dataset
 from kgops.models.conve import ConvE, ConvEConfig
-from kgops.tracin.blocks import Point, Settings
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import TARGET
 from kgops.tracin.scan import AllScores, scan
 from kgops.training.loop import fit
-from kgops.training.memory_cleanup import OFF, SHARE, CudaAccounts, GpuMemory, MemoryCleanup
+from kgops.training.memory_cleanup import OFF, SHARE, CudaMemory, GpuMemory, MemoryCleanup
 from kgops.training.settings import TrainSettings
 
 MIB = 1 << 20
@@ -44,11 +44,11 @@ class Gpu:
     asked: int = 0
     fixed: bool = False  # nothing of the cache can be given back
 
-    def ask(self) -> GpuMemory:
+    def read(self) -> GpuMemory:
         self.now, self.asked = self.now + self.ask_s, self.asked + 1
         return GpuMemory(self.free * MIB, self.reserved * MIB, self.unused * MIB, segments=3)
 
-    def give_back(self) -> None:
+    def free_cache(self) -> None:
         self.now += self.give_s
         if not self.fixed:
             self.take(-self.unused)
@@ -71,14 +71,14 @@ def test_nothing_is_given_back_while_more_is_free_than_that_would_free() -> None
     cleanup = gpu.cleanup()
     gpu.steps(cleanup, 1000)
     cleanup.between_phases()
-    assert cleanup.looks > 2 and (gpu.reserved, cleanup.times) == (2000, 0)
+    assert cleanup.reads > 2 and (gpu.reserved, cleanup.times) == (2000, 0)
     assert cleanup.summary == "never needed"
 
 
 def test_what_an_earlier_phase_left_goes_back_before_the_first_step() -> None:
     gpu = Gpu(free=100, reserved=1000, unused=400)
     first: list[str] = []
-    cleanup = gpu.cleanup(when_first=first.append)
+    cleanup = gpu.cleanup(on_first=first.append)
     assert (gpu.free, gpu.reserved) == (500, 600)
     assert first == [cleanup.summary] == ["gave back 400 MiB, 1 time"]
 
@@ -104,7 +104,7 @@ def test_what_steps_take_again_stays_theirs_until_the_next_phase() -> None:
     gpu.take(200)
     gpu.steps(cleanup, 5000)
     assert cleanup.times == 1 and gpu.reserved == 1200, "each step would have taken it again"
-    assert "the next steps took it again 1 time" in cleanup.summary
+    assert "the next steps allocated it again 1 time" in cleanup.summary
     cleanup.between_phases()
     assert cleanup.times == 2 and gpu.reserved == 1000
 
@@ -120,7 +120,7 @@ def test_what_is_too_dear_is_put_off_and_that_is_said() -> None:
     gpu.steps(cleanup, 22_000)  # 220 s: what it cost is made up for, what it would cost again is not
     cleanup.between_phases()
     assert cleanup.times == 1 and gpu.reserved == 1200
-    assert "put off 1 time, as it would have cost more than 1%" in cleanup.summary
+    assert "postponed 1 time, as it would have cost more than 1%" in cleanup.summary
     gpu.steps(cleanup, 30_000)
     assert cleanup.times == 2
 
@@ -175,7 +175,7 @@ def test_without_a_gpu_nothing_is_asked_and_nothing_said() -> None:
     before = replace(Gpu(free=0, reserved=9, unused=9))
     OFF.after_step()
     OFF.between_phases()
-    assert (OFF.looks, OFF.times, OFF.cost) == (0, 0, 0.0) and before.asked == 0
+    assert (OFF.reads, OFF.times, OFF.cost) == (0, 0, 0.0) and before.asked == 0
 
 
 # --- on a GPU: another process holds most of it ---------------------------------------------------------
@@ -245,7 +245,7 @@ def scored_on_gpu(folder: Path, cleanup: MemoryCleanup) -> dict[str, torch.Tenso
     torch.manual_seed(0)
     graph = read_pykeen_dataset("nations")
     shape = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16, output_channels=2)
-    points = [Point(ConvE(shape).to("cuda").eval(), 0.1) for _ in range(2)]
+    points = [TracinCheckpoint(ConvE(shape).to("cuda").eval(), 0.1) for _ in range(2)]
     sink = AllScores(40, len(graph.train), like=points[0].model.entities.cpu())
 
     def and_cache() -> bool:
@@ -266,8 +266,8 @@ def test_on_a_gpu_that_another_process_fills_the_cache_goes_back_to_the_driver()
     cache(CACHED // MIB)
     with held_by_another(CACHED // 4):
         before = torch.cuda.mem_get_info()[0]
-        cleanup = MemoryCleanup(CudaAccounts(torch.device("cuda")))
-        assert cleanup.times == 1 and cleanup.given_back >= CACHED
+        cleanup = MemoryCleanup(CudaMemory(torch.device("cuda")))
+        assert cleanup.times == 1 and cleanup.freed_bytes >= CACHED
         assert torch.cuda.mem_get_info()[0] >= before + CACHED
 
 
@@ -282,7 +282,7 @@ def test_on_a_gpu_giving_back_leaves_every_number_as_it_is(
     with held_by_another(LEFT):
         plain = work(tmp_path / "plain", OFF)
         torch.cuda.empty_cache()
-        cleanup = MemoryCleanup(CudaAccounts(torch.device("cuda")))
+        cleanup = MemoryCleanup(CudaMemory(torch.device("cuda")))
         short = work(tmp_path / "short", cleanup)
     assert cleanup.times > 0, cleanup.summary
     for name, one in plain.items():

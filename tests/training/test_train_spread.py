@@ -22,13 +22,13 @@ from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.training.checkpoints import read_checkpoint
-from kgops.training.data_parallel import Alone
+from kgops.training.data_parallel import SingleProcess
 from kgops.training.loop import fit
 from kgops.training.out_of_memory import describe, is_out_of_memory
 from kgops.workers.entry import Stopped
 from kgops.workers.report import Reporter
 from kgops.workers.train import model_config, train_settings
-from kgops.workers.train_parallel import train_together, who_was_lost
+from kgops.workers.train_parallel import lost_process, train_in_processes
 from kgops.workers.train_ranks import trouble_file
 
 torch.set_num_threads(1)
@@ -56,7 +56,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[st
     together.write_graph(folder)
     graph = together.graph_in(folder)
     way = WAYS["float32 and Adam"]
-    done, _, _ = together.train(way, graph, folder / "stopped-alone", Alone(), stop=StopAt(together.STOPS_AT))
+    done, _, _ = together.train(
+        way, graph, folder / "stopped-alone", SingleProcess(), stop=StopAt(together.STOPS_AT)
+    )
     assert done.stopped == "requested"
     command = [sys.executable, "-P", together.__file__]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -73,7 +75,7 @@ def test_two_processes_have_the_curve_of_one_and_the_same_weights(
 ) -> None:
     folder, found = shared
     way = WAYS[name]
-    done, weights, _ = together.train(way, together.graph_in(folder), tmp_path, Alone())
+    done, weights, _ = together.train(way, together.graph_in(folder), tmp_path, SingleProcess())
     (history, first, _, _), (_, second, _, _) = (of_one[name] for of_one in found)
     torch.testing.assert_close(curve(history), curve(done.history), rtol=way.within, atol=way.within)
     assert all(torch.equal(first[weight], second[weight]) for weight in first)
@@ -87,7 +89,7 @@ def test_only_the_first_process_writes_and_none_holds_more_than_one_alone(
 ) -> None:
     folder, found = shared
     name = "float64"
-    _, _, alone = together.train(WAYS[name], together.graph_in(folder), tmp_path, Alone())
+    _, _, alone = together.train(WAYS[name], together.graph_in(folder), tmp_path, SingleProcess())
     for which, (_, _, mib, artifacts) in enumerate(of_one[name] for of_one in found):
         assert artifacts == (alone.artifacts if which == 0 else [])
         assert all(mib[what] <= alone.mib[what] for what in alone.mib)
@@ -100,8 +102,8 @@ def test_all_stop_where_one_wishes_to_and_one_process_goes_on_as_if_it_had_been_
     folder, found = shared
     assert [of_one["stopped"] for of_one in found] == ["requested", "requested"]
     graph, way = together.graph_in(folder), WAYS["float32 and Adam"]
-    resumed, _, _ = together.train(way, graph, folder / "stopped", Alone(), resume=True)
-    whole, _, _ = together.train(way, graph, tmp_path, Alone())
+    resumed, _, _ = together.train(way, graph, folder / "stopped", SingleProcess(), resume=True)
+    whole, _, _ = together.train(way, graph, tmp_path, SingleProcess())
     torch.testing.assert_close(curve(resumed.history), curve(whole.history), rtol=1e-5, atol=1e-5)
     # And the other way round: what one had begun, two have ended.
     torch.testing.assert_close(curve(found[0]["taken up"]), curve(whole.history), rtol=1e-5, atol=1e-5)
@@ -176,7 +178,7 @@ class TwoProcesses:
 
     def train(self, stop: Callable[[], bool]) -> dict[str, float]:
         (self.folder / "results").mkdir()
-        return train_together(self.job, self.folder, Reporter(self.folder), stop, ["cpu", "cpu"])
+        return train_in_processes(self.job, self.folder, Reporter(self.folder), stop, ["cpu", "cpu"])
 
     def here(self) -> list[int]:
         """The first before the second."""
@@ -201,7 +203,7 @@ def test_a_process_that_is_killed_costs_nothing_but_time(
     metrics = two.train(kill_the_second_once)
     notes = [note["text"] for note in told(tmp_path, "note")]
     (lost,) = [note for note in notes if "lost" in note]
-    assert lost.startswith("process 2 of 2 was lost to signal 9: all begin again")
+    assert lost.startswith("process 2 of 2 was lost to signal 9: all restart")
     assert any(note.startswith("resumed after epoch") for note in notes)
     assert not told(tmp_path, "failed")
     history = json.loads((tmp_path / "results" / "training_history.json").read_text())
@@ -284,12 +286,12 @@ def test_what_the_processes_cannot_do_fails_the_run_with_their_words(graph: Path
     ],
 )
 def test_whoever_ended_first_is_named_as_lost(codes: list[int], says: str, tmp_path: Path) -> None:
-    assert who_was_lost(tmp_path, codes) == says
+    assert lost_process(tmp_path, codes) == says
 
 
 def test_a_process_that_ends_by_a_fault_of_its_own_is_not_started_again(tmp_path: Path) -> None:
     with pytest.raises(KgopsError, match="process 2 of 2 ended with 1"):
-        who_was_lost(tmp_path, [75, 1])
+        lost_process(tmp_path, [75, 1])
 
 
 def test_a_process_without_memory_makes_the_run_one_that_ran_out_in_its_words(tmp_path: Path) -> None:
@@ -297,7 +299,7 @@ def test_a_process_without_memory_makes_the_run_one_that_ran_out_in_its_words(tm
     told = {"kind": "out_of_memory", "says": says, "hint": None, "code": 1}
     trouble_file(tmp_path, 0).write_text(json.dumps(told))
     with pytest.raises(MemoryError) as caught:
-        who_was_lost(tmp_path, [1, -9])
+        lost_process(tmp_path, [1, -9])
     assert is_out_of_memory(caught.value)
     assert describe(caught.value) == says
 
