@@ -135,7 +135,7 @@ class Benchmarks(FilteredList[MetricQuery, MetricPage]):
         body, width = self.body, self._left
         shown = bool(page.keys)
         self.set_class(not shown, "alone")
-        self.query_one("#columns", Lines).show([benchmarks_page.heading(page.asked, width)] if shown else [])
+        self.query_one("#columns", Lines).show([benchmarks_page.heading(page.query, width)] if shown else [])
         if shown:
             body.put(benchmarks_page.BenchmarkRows(page, width), body.at if cursor is None else cursor)
         else:

@@ -61,18 +61,18 @@ _OF_MACHINE = Column("machine", 12)
 FIRST = {one.by: one.descending for one in _METRICS}
 
 
-def title_row(asked: MetricQuery, page: MetricPage | None, paused: bool, width: int) -> Row:
-    name = "benchmarks  single values" if asked.single else "benchmarks"
+def title_row(query: MetricQuery, page: MetricPage | None, paused: bool, width: int) -> Row:
+    name = "benchmarks  single values" if query.single else "benchmarks"
     right = "" if page is None or page.machine is None else _count(page)
     return title(name, right, width, *([Piece("paused", "warn")] if paused else []))
 
 
 def _count(page: MetricPage) -> str:
     """Number of entries, and their machine."""
-    asked = page.asked
-    if asked.machine is not None:
-        return f"{page.measured:,} on {one_line(asked.machine, 12)}…"
-    if asked.all_machines:
+    query = page.query
+    if query.machine is not None:
+        return f"{page.measured:,} on {one_line(query.machine, 12)}…"
+    if query.all_machines:
         return f"{page.measured:,} on all machines"
     others = f" · {page.other_machines:,} on other machines" if page.other_machines else ""
     return f"{page.measured:,} on {one_line(page.host or page.machine or '', 24)}{others}"
@@ -84,17 +84,17 @@ def sorts(width: int) -> list[str]:
     return [one.by for one in _METRICS if columns.width_of(one.column.head)]
 
 
-def heading(asked: MetricQuery, width: int) -> Row:
-    if not asked.single:
-        return _entry_columns(width, asked.beyond).heading()
-    columns = _metric_columns(width, asked.beyond)
+def heading(query: MetricQuery, width: int) -> Row:
+    if not query.single:
+        return _entry_columns(width, query.beyond).heading()
+    columns = _metric_columns(width, query.beyond)
     pieces: list[Piece] = []
     for one in _METRICS:
         across = columns.width_of(one.column.head)
         if not across:
             break
-        sorted_by = asked.sort == one.by
-        text = one.column.head + (("▼" if asked.descending else "▲") if sorted_by else "")
+        sorted_by = query.sort == one.by
+        text = one.column.head + (("▼" if query.descending else "▲") if sorted_by else "")
         tone = "accent" if sorted_by else "head" if one is _METRICS[0] else "dim"
         pieces += [Piece("  ")] if pieces else []
         pieces.append(Piece(padded(text, across, right=one.column.right), tone, f"screen.sort({one.by!r})"))
@@ -108,8 +108,8 @@ class BenchmarkRows(Sequence[Row]):
 
     def __init__(self, page: MetricPage, width: int) -> None:
         self._page = page
-        columns = _metric_columns if page.asked.single else _entry_columns
-        self._columns = columns(width, page.asked.beyond)
+        columns = _metric_columns if page.query.single else _entry_columns
+        self._columns = columns(width, page.query.beyond)
         self._rows: dict[object, Row] = {}
         self._now = time.time()
 

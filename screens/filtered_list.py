@@ -45,7 +45,7 @@ class ListQuery(Protocol):
 
 class ListPage(Protocol):
     @property
-    def place(self) -> int | None:
+    def cursor_row(self) -> int | None:
         """Row number of the cursor; None: unchanged."""
 
     @property
@@ -131,9 +131,9 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
 
     def _show_page(self, page: Page) -> None:
         self._page = page
-        if page.place is not None:
+        if page.cursor_row is not None:
             self._reload_at = time.monotonic() + _SHARE * page.took_s
-        self.draw(page.place)
+        self.draw(page.cursor_row)
         self.on_window_scrolled()  # rows may be visible that were not read yet
 
     def _show_error(self, error: KgopsError | StorageError) -> None:

@@ -43,7 +43,7 @@ class Page(NamedTuple):
     query: Query
     numbers: Sequence[int] = ()
     total: int = 0
-    place: int | None = None  # row number of the cursor; None: unchanged
+    cursor_row: int | None = None  # row number of the cursor; None: unchanged
     first: int = 0
     runs: dict[int, Run] = {}  # noqa: RUF012
     tags: dict[int, list[str]] = {}  # noqa: RUF012
@@ -99,22 +99,22 @@ class HistoryReader:
     def _ordered(self, query: Query, listing: Listing, conn: Connection) -> Page:
         last_page = self._last_page
         if last_page is not None and last_page.query.of == query.of:
-            return last_page._replace(query=query, place=None)
+            return last_page._replace(query=query, cursor_row=None)
         begin = time.perf_counter()
         sort = _sort(conn, query)
         parsed_filter = filters.read(query.text, typing=True)
         if last_page is not None and last_page.query.look != query.look:
             listing.refresh()
         listing.show(parsed_filter.terms, sort)
-        place = None if query.cursor is None else listing.position(query.cursor)
-        if place is None and query.cursor is None:
-            place = 0
+        cursor_row = None if query.cursor is None else listing.position(query.cursor)
+        if cursor_row is None and query.cursor is None:
+            cursor_row = 0
         metrics = [term.key for term in parsed_filter.terms if term.kind == "metric"]
         return Page(
-            query._replace(around=_around(query, place, last_page)),
+            query._replace(around=_around(query, cursor_row, last_page)),
             listing.numbers,
             listing.total,
-            place,
+            cursor_row,
             metric=sort.by if sort.metric else metrics[0] if metrics else None,
             parsed_filter=parsed_filter,
             notes=tuple(unknown_metrics(conn, parsed_filter.terms)) if metrics else (),
@@ -135,13 +135,13 @@ class HistoryReader:
         )
 
 
-def _around(query: Query, place: int | None, last_page: Page | None) -> int:
+def _around(query: Query, cursor_row: int | None, last_page: Page | None) -> int:
     """Middle row of the screen; if only the set of runs changed, it moves with the cursor's run."""
-    if place is None:
+    if cursor_row is None:
         return query.around
     if last_page is not None and last_page.query[:3] == query[:3] and query.cursor in last_page.numbers:
-        return query.around + place - last_page.numbers.index(query.cursor)
-    return place
+        return query.around + cursor_row - last_page.numbers.index(query.cursor)
+    return cursor_row
 
 
 def _sort(conn: Connection, query: Query) -> Sort:
