@@ -77,7 +77,7 @@ def lines_of(
 def _dashboard(home: Home) -> Iterator[Screen]:
     """Waits until the screen shows its runs."""
     with screens(home) as screen:
-        screen.until(b"LATELY")
+        screen.until(b"RECENT")
         screen.read_for(0.5)
         yield screen
 

@@ -1,3 +1,3 @@
-"""What is seen: the application and its screens."""
+"""Textual screens of `kgops tui`."""
 
 PART_OF = "kgops"

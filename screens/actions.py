@@ -1,4 +1,4 @@
-"""Everything a person can do: the one table that keys, footer, command palette and help are made from."""
+"""Table of all key actions, from which key bindings, footer, command palette and help are made."""
 
 from __future__ import annotations
 
@@ -12,37 +12,39 @@ from storage.runs import Run
 
 __all__ = ["ACTIONS", "Action", "bindings", "holding"]
 
-Place = Literal["dashboard", "run", "new run", "influences", "profiles", "history", "compare", "benchmarks"]
+ScreenName = Literal[
+    "dashboard", "run", "new run", "influences", "profiles", "history", "compare", "benchmarks"
+]
 Needs = Literal["nothing", "run", "unfinished run", "ended run", "resumable run"]
 
-EVERYWHERE: frozenset[Place] = frozenset(get_args(Place))
-DASHBOARD: frozenset[Place] = frozenset({"dashboard"})
-RUN: frozenset[Place] = frozenset({"run"})
-NEW_RUN: frozenset[Place] = frozenset({"new run"})
-INFLUENCES: frozenset[Place] = frozenset({"influences"})
-PROFILES: frozenset[Place] = frozenset({"profiles"})
-HISTORY: frozenset[Place] = frozenset({"history"})
-RUNS = DASHBOARD | RUN | HISTORY  # where what is done to a run can be seen
-COMPARE: frozenset[Place] = frozenset({"compare"})
-BENCHMARKS: frozenset[Place] = frozenset({"benchmarks"})
+EVERYWHERE: frozenset[ScreenName] = frozenset(get_args(ScreenName))
+DASHBOARD: frozenset[ScreenName] = frozenset({"dashboard"})
+RUN: frozenset[ScreenName] = frozenset({"run"})
+NEW_RUN: frozenset[ScreenName] = frozenset({"new run"})
+INFLUENCES: frozenset[ScreenName] = frozenset({"influences"})
+PROFILES: frozenset[ScreenName] = frozenset({"profiles"})
+HISTORY: frozenset[ScreenName] = frozenset({"history"})
+RUNS = DASHBOARD | RUN | HISTORY  # screens that show the effect of run actions
+COMPARE: frozenset[ScreenName] = frozenset({"compare"})
+BENCHMARKS: frozenset[ScreenName] = frozenset({"benchmarks"})
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`does` says who carries it out, the application or the screen; `sign` is what people call the key."""
+    """`does` is the Textual action, of the app or the screen; `sign` is the key as shown."""
 
     key: str
     sign: str
     name: str
     help: str
     does: str
-    where: frozenset[Place] = EVERYWHERE
+    where: frozenset[ScreenName] = EVERYWHERE
     needs: Needs = "nothing"
     in_footer: bool = True
 
-    def holds(self, place: Place, run: Run | None) -> bool:
-        """Whether it can be done here and now, to the run in question."""
-        return place in self.where and _has_it(self.needs, run)
+    def holds(self, screen: ScreenName, run: Run | None) -> bool:
+        """Whether the action applies on this screen to this run."""
+        return screen in self.where and _applies_to(self.needs, run)
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -55,23 +57,21 @@ ACTIONS: tuple[Action, ...] = (
         DASHBOARD | HISTORY | COMPARE,
         "run",
     ),
-    Action(
-        "n", "n", "new run", "Choose what to run, and see its plan at once.", "app.new", DASHBOARD | HISTORY
-    ),
+    Action("n", "n", "new run", "Choose a job and see its plan.", "app.new", DASHBOARD | HISTORY),
     Action(
         "slash",
         "/",
         "search",
-        "Only what has these words.",
+        "Filter the list, or search the log.",
         "screen.search",
         INFLUENCES | HISTORY | RUN | BENCHMARKS,
     ),
-    Action("space", "spc", "mark", "Mark the run, or take its mark away.", "screen.mark", HISTORY, "run"),
+    Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY, "run"),
     Action(
         "asterisk",
         "*",
         "mark all",
-        "Mark all that are shown, or none.",
+        "Mark all shown runs, or none.",
         "screen.mark_all",
         HISTORY,
         in_footer=False,
@@ -83,7 +83,7 @@ ACTIONS: tuple[Action, ...] = (
         "less_than_sign",
         "<",
         "sort",
-        "Sort by the column before.",
+        "Sort by the previous column.",
         "screen.sort_before",
         HISTORY | BENCHMARKS,
         in_footer=False,
@@ -92,44 +92,51 @@ ACTIONS: tuple[Action, ...] = (
         "u",
         "u",
         "reverse",
-        "Sort the other way round.",
+        "Reverse the order.",
         "screen.reverse",
         HISTORY | BENCHMARKS,
         in_footer=False,
     ),
     Action("z", "z", "sort by", "Sort by any column or metric.", "screen.sort_by", HISTORY, in_footer=False),
+    Action("equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY),
+    Action("d", "d", "delete", "Delete the marked runs, or this one, once ended.", "screen.delete", HISTORY),
+    Action("right", "→", "change", "Next value; the left arrow goes back.", "screen.more", NEW_RUN),
+    Action("left", "left", "previous", "Previous value.", "screen.less", NEW_RUN, in_footer=False),
+    Action("e", "e", "edit", "Type a value; of a profile, edit a copy.", "screen.edit", NEW_RUN | PROFILES),
     Action(
-        "equals_sign", "=", "compare", "Two to eight marked runs side by side.", "screen.compare", HISTORY
+        "backspace,delete", "del", "unset", "Leave the value to profile and planner.", "screen.unset", NEW_RUN
     ),
-    Action("d", "d", "delete", "Delete the marked runs that ended, or this one.", "screen.delete", HISTORY),
+    Action("x", "x", "start", "Start the run, unless it is predicted not to fit.", "screen.start", NEW_RUN),
     Action(
-        "right", "→", "change", "The next value; the left arrow has the one before.", "screen.more", NEW_RUN
+        "X",
+        "X",
+        "force",
+        "Start the run even if it is predicted not to fit.",
+        "screen.force",
+        NEW_RUN,
+        in_footer=False,
     ),
-    Action("left", "left", "before", "The value before.", "screen.less", NEW_RUN, in_footer=False),
+    Action("y", "y", "copy", "Copy the equivalent command.", "screen.copy", NEW_RUN | BENCHMARKS),
+    Action("escape", "esc", "back", "Back to the previous screen.", "app.back", EVERYWHERE - DASHBOARD),
+    Action("o", "o", "side", "Show proponents, opponents, or both.", "screen.side", INFLUENCES),
+    Action("F", "F", "metrics", "Switch between benchmarks and single values.", "screen.metrics", BENCHMARKS),
+    Action("M", "M", "machines", "Include other machines and versions.", "screen.machines", BENCHMARKS),
     Action(
-        "e", "e", "edit", "Write the value; of a profile, edit a copy.", "screen.edit", NEW_RUN | PROFILES
+        "v",
+        "v",
+        "relation",
+        "Show the next relation only; after the last, all.",
+        "screen.relation",
+        INFLUENCES,
     ),
-    Action("backspace,delete", "del", "unset", "Leave it to profile and planner.", "screen.unset", NEW_RUN),
-    Action("x", "x", "start", "Start it, unless it is predicted not to fit.", "screen.start", NEW_RUN),
-    Action("X", "X", "force", "Start it whatever was predicted.", "screen.force", NEW_RUN, in_footer=False),
-    Action("y", "y", "copy", "Copy the command that does the same.", "screen.copy", NEW_RUN | BENCHMARKS),
-    Action("escape", "esc", "back", "Back to where you came from.", "app.back", EVERYWHERE - DASHBOARD),
-    Action("o", "o", "side", "Proponents, opponents, or both.", "screen.side", INFLUENCES),
-    Action(
-        "F", "F", "metrics", "Every metric one by one, or benchmarks again.", "screen.metrics", BENCHMARKS
-    ),
-    Action("M", "M", "machines", "Other machines and versions, too.", "screen.machines", BENCHMARKS),
-    Action(
-        "v", "v", "relation", "Only the next relation; after the last, all.", "screen.relation", INFLUENCES
-    ),
-    Action("w", "w", "write", "Write what is shown to a file.", "screen.write", INFLUENCES | HISTORY),
-    Action("l", "l", "log", "Give the log more room, or less.", "screen.log", RUN),
-    Action("L", "L", "level", "Of the log only what sounds bad, the worst, or all.", "screen.level", RUN),
+    Action("w", "w", "write", "Write the shown rows to a file.", "screen.write", INFLUENCES | HISTORY),
+    Action("l", "l", "log", "Enlarge or shrink the log.", "screen.log", RUN),
+    Action("L", "L", "level", "Log level: all, warnings and errors, errors only.", "screen.level", RUN),
     Action(
         "s",
         "s",
         "stop",
-        "Ask the run to stop; it can be resumed.",
+        "Stop the run; it can be resumed.",
         "screen.stop",
         RUNS,
         needs="unfinished run",
@@ -138,18 +145,18 @@ ACTIONS: tuple[Action, ...] = (
         "r",
         "r",
         "resume",
-        "Go on with a run that did not succeed.",
+        "Resume a run that did not succeed.",
         "screen.resume",
         RUNS,
         needs="resumable run",
     ),
-    Action("a", "a", "again", "Start the same job once more.", "screen.again", RUNS, needs="ended run"),
-    Action("h", "h", "history", "All runs there ever were.", "app.history", DASHBOARD | RUN),
+    Action("a", "a", "again", "Start the job of this run again.", "screen.again", RUNS, needs="ended run"),
+    Action("h", "h", "history", "All runs, with filter and sorting.", "app.history", DASHBOARD | RUN),
     Action(
         "b",
         "b",
         "benchmarks",
-        "What was claimed, beside what was measured here.",
+        "Claims and measurements.",
         "app.benchmarks",
         EVERYWHERE - BENCHMARKS,
     ),
@@ -157,24 +164,29 @@ ACTIONS: tuple[Action, ...] = (
         "i",
         "i",
         "influences",
-        "What the run traced; of another, what the newest did.",
+        "Influences of this or the newest TracIn run.",
         "app.influences",
         DASHBOARD | RUN,
     ),
     Action(
         "f", "f", "profiles", "Named sets of option values.", "app.profiles", DASHBOARD | RUN, in_footer=False
     ),
-    Action("t", "t", "tag", "Add tags, or take them away.", "screen.tag", RUNS, needs="run"),
-    Action("m", "m", "note", "Write a note on the run.", "screen.note", RUNS, needs="run"),
-    Action("p", "p", "pause", "Look no more until you press it again.", "app.pause", in_footer=False),
+    Action("t", "t", "tag", "Add or remove tags.", "screen.tag", RUNS, needs="run"),
+    Action("m", "m", "note", "Add a note to the run.", "screen.note", RUNS, needs="run"),
+    Action("p", "p", "pause", "Pause or resume updates.", "app.pause", in_footer=False),
     Action(
-        "c", "c", "colours", "The next theme: dark, light, colour-blind-safe.", "app.colours", in_footer=False
+        "c", "c", "colours", "Next theme: dark, light, colour-blind-safe.", "app.colours", in_footer=False
     ),
-    Action("ctrl+p", "^p", "commands", "All of this by name.", "app.command_palette", in_footer=False),
-    Action("question_mark", "?", "help", "What can be done here.", "app.help"),
-    Action("q,ctrl+q,ctrl+c", "q", "quit", "Leave; runs go on.", "app.quit"),
+    Action("ctrl+p", "^p", "commands", "Run an action by name.", "app.command_palette", in_footer=False),
+    Action("question_mark", "?", "help", "Keys of this screen.", "app.help"),
+    Action("q,ctrl+q,ctrl+c", "q", "quit", "Quit; runs go on.", "app.quit"),
     Action(
-        "ctrl+z", "^z", "suspend", "Back to the shell; `fg` returns.", "app.suspend_process", in_footer=False
+        "ctrl+z",
+        "^z",
+        "suspend",
+        "Suspend to the shell; `fg` returns.",
+        "app.suspend_process",
+        in_footer=False,
     ),
 )
 
@@ -186,12 +198,12 @@ def bindings() -> list[BindingType]:
     ]
 
 
-def holding(place: Place, run: Run | None) -> Iterator[Action]:
-    """What can be done at this place with this run, in the table's order."""
-    return (action for action in ACTIONS if action.holds(place, run))
+def holding(screen: ScreenName, run: Run | None) -> Iterator[Action]:
+    """Actions that apply on this screen to this run, in table order."""
+    return (action for action in ACTIONS if action.holds(screen, run))
 
 
-def _has_it(needs: Needs, run: Run | None) -> bool:
+def _applies_to(needs: Needs, run: Run | None) -> bool:
     if needs == "nothing" or run is None:
         return needs == "nothing"
     if needs == "unfinished run":

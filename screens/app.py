@@ -1,4 +1,4 @@
-"""The application: which screen is shown, what its keys do to runs, and the thread that looks for all of them."""
+"""Textual application of kgops: screens, key actions, themes and the feed thread."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kgops.errors import KgopsError
 from kgops.settings import Home, find_home
 from screens.actions import ACTIONS, bindings, holding
 from screens.dashboard import Dashboard
-from screens.feed import Feed, Moment
-from screens.run_screen import Place
+from screens.feed import Feed, FeedState
+from screens.run_screen import RunScreenBase
 from screens.symbols import PlainSigns, speaks_unicode
 from screens.themes import THEMES, Tones, tones_of
-from screens.wording import in_full
+from screens.wording import error_text
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -36,15 +36,15 @@ THEME_VARIABLE = "KGOPS_THEME"
 T = TypeVar("T")
 
 
-class Looked(Message):
-    """The feed has something new to show; of several that wait only the newest is worth showing."""
+class FeedChanged(Message):
+    """The feed read a new state; a newer message replaces an older one in the queue."""
 
-    def __init__(self, moment: Moment) -> None:
+    def __init__(self, state: FeedState) -> None:
         super().__init__()
-        self.moment = moment
+        self.state = state
 
     def can_replace(self, message: Message) -> bool:
-        return isinstance(message, Looked)
+        return isinstance(message, FeedChanged)
 
 
 class KgopsApp(App[None], inherit_bindings=False):
@@ -55,36 +55,38 @@ class KgopsApp(App[None], inherit_bindings=False):
     def __init__(self, home: Home, *, unicode: bool | None = None) -> None:
         no_color = os.environ.get("NO_COLOR")
         super().__init__()
-        if no_color is not None:  # Textual takes it away, and the runs started from here shall have it
+        if no_color is not None:  # Textual removes it; runs started from here need it
             os.environ["NO_COLOR"] = no_color
         self.home = home
-        self.feed = Feed(home, self._post, self._fail)
-        self.animation_level = "none"  # every frame of one would go over SSH
+        self.feed = Feed(home, self._post, self._raise_in_app)
+        self.animation_level = "none"  # every frame would go over SSH
         for theme in THEMES.values():
             self.register_theme(theme)
         wanted = f"kgops-{os.environ.get(THEME_VARIABLE, 'dark')}"
         self.set_reactive(App.theme, wanted if wanted in THEMES else "kgops-dark")
-        self.stylesheet.set_variables(self.get_css_variables())  # before it is read, not once more after
+        self.stylesheet.set_variables(
+            self.get_css_variables()
+        )  # before the stylesheet is parsed, to parse it once
         self._tones: tuple[str, tuple[Tones, Tones]] | None = None
         self._plain = PlainSigns() if not (speaks_unicode() if unicode is None else unicode) else None
         self._one_change_at_a_time = asyncio.Lock()
 
-    # --- what Textual asks ---
+    # --- Textual overrides ---
 
     def get_default_screen(self) -> Screen[None]:
         return Dashboard()
 
     def get_driver_class(self) -> type[Driver]:
-        """Ours for a terminal and for a browser; another one where Textual wants another."""
+        """Our drivers for Linux terminals and browsers, else Textual's."""
         wanted = super().get_driver_class()
         if wanted.__name__ == "LinuxDriver":
-            from screens.driver import QuietDriver
+            from screens.driver import BlockingDriver
 
-            return QuietDriver
+            return BlockingDriver
         if wanted.__name__ == "WebDriver":
-            from screens.web_driver import LeavingDriver
+            from screens.web_driver import ExitingWebDriver
 
-            return LeavingDriver
+            return ExitingWebDriver
         return wanted
 
     def get_line_filters(self) -> Sequence[LineFilter]:
@@ -92,9 +94,9 @@ class KgopsApp(App[None], inherit_bindings=False):
         return filters if self._plain is None else [*filters, self._plain]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette offers what the keys do, for the screen it was opened from."""
-        here = screen if isinstance(screen, Place) else None
-        for action in holding(here.place, here.subject) if here is not None else ACTIONS:
+        """Command palette: the actions of the screen it was opened from."""
+        here = screen if isinstance(screen, RunScreenBase) else None
+        for action in holding(here.screen_name, here.subject) if here is not None else ACTIONS:
             if action.does != "app.command_palette":
                 yield SystemCommand(
                     action.name,
@@ -103,48 +105,48 @@ class KgopsApp(App[None], inherit_bindings=False):
                 )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A key does nothing where the table says that it does not hold."""
+        """Ignores keys whose action does not apply here."""
         return self.here is None or self.here.allows(f"app.{action}")
 
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
-        self.call_after_refresh(self.feed.start)  # what is there already is painted first
+        self.call_after_refresh(self.feed.start)  # after the first paint
 
     def on_unmount(self) -> None:
         self.feed.stop()
 
-    def on_looked(self, message: Looked) -> None:
-        if not self.is_running:  # it is being left: its screens lose their parts before they go themselves
+    def on_feed_changed(self, message: FeedChanged) -> None:
+        if not self.is_running:  # exiting: screens lose their widgets before they are removed
             return
         for screen in self.screen_stack:
-            if isinstance(screen, Place):
-                screen.show_moment(message.moment)
+            if isinstance(screen, RunScreenBase):
+                screen.show_state(message.state)
 
     @property
     def tones(self) -> tuple[Tones, Tones]:
-        """Of the theme: what a tone looks like, and the same under the cursor."""
+        """Styles of the theme by tone: plain, and under the cursor."""
         if self._tones is None or self._tones[0] != self.theme:
             self._tones = (self.theme, tones_of(self.theme))
         return self._tones[1]
 
-    def _post(self, moment: Moment) -> None:
+    def _post(self, state: FeedState) -> None:
         """Called from the feed's thread."""
-        self.post_message(Looked(moment))
+        self.post_message(FeedChanged(state))
 
-    def _fail(self, error: BaseException) -> None:
-        """From there too: the traceback comes up where Textual shows those of its own."""
+    def _raise_in_app(self, error: BaseException) -> None:
+        """Called from the feed's thread: re-raises in the app, so that Textual shows the traceback."""
 
         def surface() -> None:
             raise error
 
         self.call_later(surface)
 
-    # --- what the keys do ---
+    # --- key actions ---
 
     @property
-    def here(self) -> Place | None:
-        """The screen that keys are meant for; none while a question is being asked."""
-        return self.screen if isinstance(self.screen, Place) else None
+    def here(self) -> RunScreenBase | None:
+        """The active run screen; None while a prompt is open."""
+        return self.screen if isinstance(self.screen, RunScreenBase) else None
 
     def say(self, text: str, tone: str = "strong") -> None:
         if self.here is not None:
@@ -163,7 +165,7 @@ class KgopsApp(App[None], inherit_bindings=False):
     def action_new(self) -> None:
         from screens.new_run import NewRun
 
-        self.feed.start()  # a key that comes before the first paint takes its turn away
+        self.feed.start()  # a key pressed before the first paint cancels the start on mount
         self.push_screen(NewRun())
 
     def action_influences(self) -> None:
@@ -184,7 +186,7 @@ class KgopsApp(App[None], inherit_bindings=False):
         await self._go_back_to_or_open(Benchmarks)
 
     async def _go_back_to_or_open(self, kind: type[History] | type[Benchmarks]) -> None:
-        """The one that is open below, or a new one."""
+        """Goes back to an open screen of that kind, or opens a new one."""
         self.feed.start()
         below = [isinstance(screen, kind) for screen in reversed(self.screen_stack)]
         if True not in below:
@@ -201,7 +203,7 @@ class KgopsApp(App[None], inherit_bindings=False):
     def action_pause(self) -> None:
         self.feed.pause(not self.feed.paused)
         for screen in self.screen_stack:
-            if isinstance(screen, Place):
+            if isinstance(screen, RunScreenBase):
                 screen.show_title()
 
     def action_colours(self) -> None:
@@ -211,16 +213,16 @@ class KgopsApp(App[None], inherit_bindings=False):
             screen.refresh(layout=True)
             for widget in screen.query("Lines"):
                 widget.refresh()
-        self.say(f"theme {self.theme.removeprefix('kgops-')}; {THEME_VARIABLE} sets it for good")
+        self.say(f"theme {self.theme.removeprefix('kgops-')}; set {THEME_VARIABLE} to keep it")
 
     def action_help(self) -> None:
         from screens.help import HelpScreen
 
         if self.here is not None:
-            self.push_screen(HelpScreen(self.here.place, self.here.subject))
+            self.push_screen(HelpScreen(self.here.screen_name, self.here.subject))
 
     async def carry_out(self, change: Callable[[Session], T]) -> T | None:
-        """In a thread, one after the other; where it cannot be done, why not is said and None comes back."""
+        """Runs `change` in a thread, one at a time. On an error, shows it and returns None."""
         from screens import run_calls
 
         done = None
@@ -228,15 +230,15 @@ class KgopsApp(App[None], inherit_bindings=False):
             try:
                 done = await asyncio.to_thread(run_calls.with_session, self.home, change)
             except (KgopsError, StorageError) as error:
-                self.say(in_full(error), "bad")
-        self.feed.look_now()
+                self.say(error_text(error), "bad")
+        self.feed.read_now()
         return done
 
 
 def open_screens(in_browser: tuple[int, int] | None = None) -> int:
-    """`kgops tui`: comes back when the person leaves, with 0, or when the screens crash, with another exit code.
+    """`kgops tui`: returns the exit code when the app ends, nonzero after a crash.
 
-    A browser tells its columns and lines, and has all signs."""
+    `in_browser`: columns and lines of the browser, which can show all Unicode signs."""
     app = KgopsApp(find_home(), unicode=True if in_browser else None)
     app.run(size=in_browser)
     return app.return_code or 0

@@ -1,4 +1,4 @@
-"""Beginning what takes a while, so that keys wait for nothing."""
+"""Background work of screens and widgets, so that keys never wait."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["begin"]
 
 
 def begin(owner: DOMNode, work: Callable[[], Awaitable[None]], *, instead: str | None = None) -> None:
-    """It ends with its owner. `instead`: also with the next that is begun under this name.
+    """Runs `work` until its owner closes, or until other work begins with the same `instead`.
 
-    As a function, not as its coroutine: that one would never be awaited where its owner leaves at once.
+    Takes a function, not a coroutine: a coroutine would never be awaited if the owner closed at once.
     """
 
     async def until_it_leaves() -> None:
@@ -21,7 +21,7 @@ def begin(owner: DOMNode, work: Callable[[], Awaitable[None]], *, instead: str |
             await work()
         except NoMatches:
             if owner.display:
-                raise  # else it is leaving, and lost its parts before it could be told to end
+                raise  # else the owner is closing and has lost its widgets already
 
     begun: Callable[[], Awaitable[None]] = until_it_leaves
     owner.run_worker(begun, exclusive=instead is not None, group=instead or "default")

@@ -1,4 +1,4 @@
-"""One benchmark whole: what was claimed beside what was measured, its bars, its curves, and what repeats it."""
+"""Rows of one benchmark: claims and measurements, ratio bars, curves, and the command to repeat it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kgops.experiments.pairs import Spread
 from kgops.experiments.verdicts import RULE, Verdict
 from kgops.jobs.text import one_line
 from screens.benchmarks_curves import by_size, over_time
-from screens.rows import BLANK, Column, Columns, Piece, Row, said
+from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.ratio_bars import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:
     from kgops.experiments.result_detail import Detail
     from kgops.experiments.summary import Row as Measured
 
-__all__ = ["SIGNS", "told_rows"]
+__all__ = ["SIGNS", "detail_rows"]
 
 SIGNS: dict[Verdict, tuple[str, str]] = {
     "confirmed": ("✓", "good"),
@@ -36,7 +36,7 @@ SIGNS: dict[Verdict, tuple[str, str]] = {
     "unsteady": ("!", "warn"),
     "cannot be tested here": ("?", "dim"),
 }
-_ABOUT = {
+_QUANTITIES = {
     "score_error": "scores",
     "rank_agreement": "ranks",
     "reduction": "triples left",
@@ -50,11 +50,11 @@ _NARROWEST_BAR, _WIDEST_BAR = 13, 60
 _LONGEST_NAME = 34
 
 
-class _Line(NamedTuple):
-    """A variant beside the baseline, with what was said of it."""
+class _VariantLine(NamedTuple):
+    """A variant compared with the baseline, with verdict and claim."""
 
     name: str
-    of: str  # what the verdict and the ratio are about
+    quantity: str  # measured by the ratio
     verdict: Verdict
     measured: str
     ratio: Spread | None
@@ -65,7 +65,7 @@ class _Line(NamedTuple):
     words: tuple[str, ...]
 
 
-def told_rows(detail: Detail, width: int) -> list[Row]:
+def detail_rows(detail: Detail, width: int) -> list[Row]:
     sections = [
         _head(detail, width),
         _overview(detail, width),
@@ -74,7 +74,7 @@ def told_rows(detail: Detail, width: int) -> list[Row]:
         _metrics(detail, width),
         *(by_size(axis_name, curves, width) for axis_name, curves in detail.curves),
         over_time(detail, width),
-        _belongs(detail, width),
+        _conditions(detail, width),
     ]
     out: list[Row] = []
     for section in sections:
@@ -84,11 +84,11 @@ def told_rows(detail: Detail, width: int) -> list[Row]:
 
 
 def _head(detail: Detail, width: int) -> list[Row]:
-    out = [said(detail.name, width, "strong")]
+    out = [text_row(detail.name, width, "strong")]
     if detail.state:
-        out.append(Row((Piece("! ", "warn"), *said(detail.state, width - 2, "warn").pieces)))
+        out.append(Row((Piece("! ", "warn"), *text_row(detail.state, width - 2, "warn").pieces)))
     if detail.differs:
-        text = f"not of the machine looked at: {'; '.join(detail.differs)}"
+        text = f"measured on another machine or version: {'; '.join(detail.differs)}"
         out += [Row((Piece(line, "warn"),)) for line in _wrapped(f"! {text}", width, "  ")]
     first, *others = _wrapped(detail.command, width - 3, "")
     out.append(Row((Piece("y  ", "accent", "screen.copy"), Piece(first, "dim"))))
@@ -96,11 +96,16 @@ def _head(detail: Detail, width: int) -> list[Row]:
 
 
 def _overview(detail: Detail, width: int) -> list[Row]:
-    """What to do first, then a line for each claim."""
+    """Advice first, then one line per claim."""
     if detail.overview is None:
         return []
-    found = detail.overview
-    lines = [*advice_lines(found, width), *count_lines(found.rulings), "", *list_lines(found.rulings, width)]
+    overview = detail.overview
+    lines = [
+        *advice_lines(overview, width),
+        *count_lines(overview.rulings),
+        "",
+        *list_lines(overview.rulings, width),
+    ]
     heads = {title.upper() for title in titles().values()} | {"WHAT TO DO"}
     return [Row((Piece(fitted(line, width), "head" if line in heads else "text"),)) for line in lines]
 
@@ -108,23 +113,23 @@ def _overview(detail: Detail, width: int) -> list[Row]:
 # --- variants beside the baseline ---
 
 
-def _of_claim(one: Judged) -> _Line:
+def _of_claim(one: Judged) -> _VariantLine:
     claim = one.claimed.claim if one.claimed else None
     words = [f"{claim.text} — {claim.said_by}"] if claim else []
     words += [word for word in (one.why, one.remark, quality(one)) if word]
     if not one.applied and one.verdict != "cannot be tested here":
-        words.append("it was not in effect")
-    of = _ABOUT.get(one.claimed.quantity, one.claimed.quantity) if one.claimed else "speed"
+        words.append("it was not applied")
+    quantity = _QUANTITIES.get(one.claimed.quantity, one.claimed.quantity) if one.claimed else "speed"
     claimed = claim.low if claim and claim.unit == "×" else None
-    return _Line(
-        *(one.variant, of, one.verdict, _spread(one.ratio) or one.measured, one.ratio, one.n),
+    return _VariantLine(
+        *(one.variant, quantity, one.verdict, _spread(one.ratio) or one.measured, one.ratio, one.n),
         *(one.speed, one.memory, claimed, tuple(words)),
     )
 
 
-def _of_row(one: Measured) -> _Line:
+def _of_row(one: Measured) -> _VariantLine:
     words = [one.why] if one.why else []
-    words += [f"{name} was not in effect: {why}" for name, why in one.unapplied.items()]
+    words += [f"{name} was not applied: {why}" for name, why in one.unapplied.items()]
     if one.seconds is not None:
         words.append(amount(one.seconds.median, "s"))
     if one.memory_mib is not None:
@@ -135,14 +140,14 @@ def _of_row(one: Measured) -> _Line:
         if before != after
     ]
     n = one.speed.n if one.speed else 0
-    return _Line(
+    return _VariantLine(
         *(one.variant, "speed", one.verdict, _spread(one.speed), one.speed, n),
         *(one.speed, one.memory, None, tuple(words)),
     )
 
 
-def _compared(lines: Sequence[_Line], width: int) -> list[Row]:
-    """Two rows or more for each: its values with a bar, then the verdict and what was claimed."""
+def _compared(lines: Sequence[_VariantLine], width: int) -> list[Row]:
+    """Rows of each variant: values with a bar, then verdict and claim."""
     if not lines:
         return []
     shown = min(max(len("measured here"), *(width_of(one.measured) for one in lines)), _MEASURED)
@@ -174,8 +179,8 @@ def _compared(lines: Sequence[_Line], width: int) -> list[Row]:
             first,
             Piece(one.measured or UNKNOWN, "text" if one.measured else "dim"),
             Piece(str(one.n), "dim"),
-            Piece(_times(one.memory), "dim"),
-            Piece(_times(one.speed), "dim"),
+            Piece(_ratio_text(one.memory), "dim"),
+            Piece(_ratio_text(one.speed), "dim"),
         )
         row = columns.row(cells)
         if scale is not None:
@@ -185,20 +190,20 @@ def _compared(lines: Sequence[_Line], width: int) -> list[Row]:
     return out
 
 
-def _verdict_rows(one: _Line, tone: str, width: int) -> list[Row]:
-    verdict = f"{one.of}: {one.verdict}" if one.of and one.ratio else one.verdict
+def _verdict_rows(one: _VariantLine, tone: str, width: int) -> list[Row]:
+    verdict = f"{one.quantity}: {one.verdict}" if one.quantity and one.ratio else one.verdict
     lines = _wrapped("; ".join((verdict, *one.words)), width - 2, "")
     first = Piece(f"  {verdict}", tone)
     out = [Row((first, Piece(lines[0].removeprefix(verdict), "dim")))]
     return out + [Row((Piece(f"  {line}", "dim"),)) for line in lines[1:]]
 
 
-def _times(one: Spread | None) -> str:
+def _ratio_text(one: Spread | None) -> str:
     return UNKNOWN if one is None else f"{_factor(one.median)}×"
 
 
 def _spread(one: Spread | None) -> str:
-    return "" if one is None else f"{_times(one)} ({_factor(one.low)}–{_factor(one.high)})"
+    return "" if one is None else f"{_ratio_text(one)} ({_factor(one.low)}–{_factor(one.high)})"
 
 
 def _factor(value: float) -> str:
@@ -211,9 +216,9 @@ def _factor(value: float) -> str:
 def _unmeasured(detail: Detail, width: int) -> list[Row]:
     if not detail.claims:
         return []
-    out = [said("CLAIMED, AND NOT MEASURED HERE", width, "head")]
+    out = [text_row("CLAIMS NOT MEASURED HERE", width, "head")]
     for one in detail.claims:
-        words = said(one.text, max(width - 22, 20)).pieces[0]
+        words = text_row(one.text, max(width - 22, 20)).pieces[0]
         out.append(Row((Piece("? ", "dim"), words, Piece(f" — {one_line(one.said_by, 20)}", "dim"))))
     return out
 
@@ -244,7 +249,7 @@ def _metrics(detail: Detail, width: int) -> list[Row]:
     return out
 
 
-def _belongs(detail: Detail, width: int) -> list[Row]:
+def _conditions(detail: Detail, width: int) -> list[Row]:
     words = []
     if detail.first is not None:
         first = detail.first
@@ -253,11 +258,11 @@ def _belongs(detail: Detail, width: int) -> list[Row]:
         words.append(f"against {first.variant}: {', '.join(cost) or UNKNOWN}")
         words.append(f"time is {first.seconds_of or UNKNOWN}; memory is {first.memory_of or UNKNOWN}")
         if first.busy is not None and first.busy > 0.15:
-            words.append(f"not quiet: others used {first.busy:.0%} of the CPUs before the rounds")
+            words.append(f"machine busy: other processes used {first.busy:.0%} of the CPUs before the rounds")
     if detail.machine:
         words.append(detail.machine)
     if detail.first is not None:
-        words.append(f"Bars: filled is sure, shaded up to the upper quartile, ◆ claimed. {RULE}")
+        words.append(f"Bars: filled up to the near quartile, shaded up to the far one, ◆ claim. {RULE}")
     return [Row((Piece(line, "dim"),)) for one in words for line in _wrapped(one, width, "  ")]
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks: what was claimed beside what was measured here, and each single value that was ever kept."""
+"""Benchmarks screen: claims and measurements, and every recorded value."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from kgops.errors import KgopsError
 from kgops.experiments.metric_query import MetricPage, MetricQuery, MetricReader
 from kgops.jobs.text import one_line
 from screens import benchmarks_page
-from screens.actions import Action
-from screens.actions import Place as Where
+from screens.actions import Action, ScreenName
 from screens.background import begin
-from screens.filtered_list import Filtered
-from screens.rows import Row, said
+from screens.filtered_list import FilteredList
+from screens.rows import Row, text_row
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.widgets.row_window import Window
+from screens.widgets.row_window import RowWindow
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -33,20 +32,20 @@ if TYPE_CHECKING:
 __all__ = ["Benchmarks"]
 
 _SORTING = ("screen.sort_next", "screen.sort_before", "screen.reverse")
-_WIDE = 150  # columns from which what is told of one stands beside the list
+_WIDE = 150  # columns from which details are beside the list
 
 
-class Benchmarks(Filtered[MetricQuery, MetricPage]):
-    place: ClassVar[Where] = "benchmarks"
-    typed_above = "#halves"
+class Benchmarks(FilteredList[MetricQuery, MetricPage]):
+    screen_name: ClassVar[ScreenName] = "benchmarks"
+    input_above = "#halves"
     largest_first = benchmarks_page.FIRST
 
     def __init__(self, app: KgopsApp) -> None:
-        looker = MetricReader(app.home)
-        super().__init__(looker, MetricQuery())
-        self._looker = looker
-        self._told: Detail | None = None
-        self._told_of: object = None  # the key of its row
+        reader = MetricReader(app.home)
+        super().__init__(reader, MetricQuery())
+        self._reader = reader
+        self._detail: Detail | None = None
+        self._detail_key: object = None  # key of its row
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -54,47 +53,47 @@ class Benchmarks(Filtered[MetricQuery, MetricPage]):
         with Container(id="halves"):
             with Container(id="left"):
                 yield Lines(id="columns")
-                yield Window(id="body")
+                yield RowWindow(id="body")
             yield Lines(id="detail", scrolls=True)
-        yield Lines(id="told")
+        yield Lines(id="hint")
         yield Keys()
 
-    # --- asking, in a thread ---
+    # --- reading, in a thread ---
 
-    def _take(self, answer: MetricPage) -> None:
-        super()._take(answer)
-        self.call_after_refresh(self._tell)  # the list is painted first
-        if not answer.complete:
-            # What takes longer, once all that is known already is painted.
-            self.call_after_refresh(self.ask, cursor=self.body.key)
+    def _show_page(self, page: MetricPage) -> None:
+        super()._show_page(page)
+        self.call_after_refresh(self._load_detail)  # the list is painted first
+        if not page.complete:
+            # Read the rest once the first rows are painted: it takes longer.
+            self.call_after_refresh(self.request, cursor=self.body.key)
 
-    def _cannot(self, error: KgopsError | StorageError) -> None:
-        if self._answer is None:
+    def _show_error(self, error: KgopsError | StorageError) -> None:
+        if self._page is None:
             self.add_class("alone")
-        super()._cannot(error)
+        super()._show_error(error)
 
-    def _tell(self) -> None:
-        """What there is to say of the row under the cursor."""
-        one = self._one
+    def _load_detail(self) -> None:
+        """Reads the details of the row under the cursor."""
+        one = self._selected
         if one is not None:
-            begin(self, partial(self._read, self.body.key, one), instead="told")
-        elif self._told is not None:
-            self._told = self._told_of = None
+            begin(self, partial(self._read, self.body.key, one), instead="detail")
+        elif self._detail is not None:
+            self._detail = self._detail_key = None
             self._draw_detail()
 
     async def _read(self, key: object, one: Entry | Metric) -> None:
         try:
-            told = await asyncio.to_thread(self._looker.detail, one)
+            detail = await asyncio.to_thread(self._reader.detail, one)
         except (KgopsError, StorageError) as error:
             self.say(error.message, "bad")
             return
         if self.body.key == key:
-            if key != self._told_of:
+            if key != self._detail_key:
                 self.query_one("#detail", Lines).scroll_home(animate=False)
-            self._told, self._told_of = told, key
+            self._detail, self._detail_key = detail, key
             self._draw_detail()
 
-    # --- what all screens are asked ---
+    # --- overrides ---
 
     @property
     def subject(self) -> Run | None:
@@ -102,47 +101,45 @@ class Benchmarks(Filtered[MetricQuery, MetricPage]):
 
     @property
     def offered(self) -> list[Action]:
-        """Benchmarks stand in the order in which they were held."""
-        return [one for one in super().offered if self._asked.single or one.does not in _SORTING]
+        """Sorting applies to single values only: benchmarks are in order of time."""
+        return [one for one in super().offered if self._query.single or one.does not in _SORTING]
 
     @property
-    def _one(self) -> Entry | Metric | None:
-        """Under the cursor."""
-        return self._answer.rows.get(self.body.key) if self._answer is not None else None
+    def _selected(self) -> Entry | Metric | None:
+        """The entry under the cursor."""
+        return self._page.rows.get(self.body.key) if self._page is not None else None
 
     def on_lines_pointed(self) -> None:
-        if self.body.key != self._told_of:
-            self._tell()
+        if self.body.key != self._detail_key:
+            self._load_detail()
 
-    def reach(self, answer: MetricPage) -> tuple[range, int]:
-        return range(answer.first, answer.first + len(answer.rows)), len(answer.keys)
+    def rows_read(self, page: MetricPage) -> tuple[range, int]:
+        return range(page.first, page.first + len(page.rows)), len(page.keys)
 
     def title_row(self, width: int) -> Row:
-        return benchmarks_page.title_row(self._asked, self._answer, self.kgops.feed.paused, width)
+        return benchmarks_page.title_row(self._query, self._page, self.kgops.feed.paused, width)
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _WIDE, "wide")
 
-    def draw(self, place: int | None = None) -> None:
-        answer = self._answer
+    def draw(self, cursor: int | None = None) -> None:
+        page = self._page
         self.show_title()
-        nothing = answer is not None and not answer.anything
-        asked = [] if nothing else [benchmarks_page.filter_row(self._asked.text, self.size.width)]
-        self.query_one("#filter", Lines).show(asked)
-        told = said("⏎ keeps it · esc takes the one before · ↑↓ move", self.size.width, "dim")
-        self.query_one("#told", Lines).show([told])
-        if answer is None:
+        nothing = page is not None and not page.anything
+        filter_rows = [] if nothing else [benchmarks_page.filter_row(self._query.text, self.size.width)]
+        self.query_one("#filter", Lines).show(filter_rows)
+        keys = text_row("⏎ apply · esc restore the last filter · ↑↓ move", self.size.width, "dim")
+        self.query_one("#hint", Lines).show([keys])
+        if page is None:
             return
         body, width = self.body, self._left
-        shown = bool(answer.keys)
+        shown = bool(page.keys)
         self.set_class(not shown, "alone")
-        self.query_one("#columns", Lines).show(
-            [benchmarks_page.heading(answer.asked, width)] if shown else []
-        )
+        self.query_one("#columns", Lines).show([benchmarks_page.heading(page.query, width)] if shown else [])
         if shown:
-            body.put(benchmarks_page.Shown(answer, width), body.at if place is None else place)
+            body.put(benchmarks_page.BenchmarkRows(page, width), body.at if cursor is None else cursor)
         else:
-            body.put(benchmarks_page.empty_rows(answer, self.size.width), 0)
+            body.put(benchmarks_page.empty_rows(page, self.size.width), 0)
         self._draw_detail()
 
     @property
@@ -152,36 +149,36 @@ class Benchmarks(Filtered[MetricQuery, MetricPage]):
 
     def _draw_detail(self) -> None:
         detail = self.query_one("#detail", Lines)
-        if self._told is None:
+        if self._detail is None:
             detail.show([])
             return
-        from screens.benchmark_detail import told_rows
+        from screens.benchmark_detail import detail_rows
 
         width = self.size.width
-        detail.show(told_rows(self._told, width - self._left - 2 if width >= _WIDE else width))
+        detail.show(detail_rows(self._detail, width - self._left - 2 if width >= _WIDE else width))
 
-    # --- what keys do ---
+    # --- key actions ---
 
     def action_metrics(self) -> None:
-        """Between benchmarks and the values one by one."""
-        self.ask(single=not self._asked.single, cursor=None, around=0)
+        """Switches between benchmarks and single values."""
+        self.request(single=not self._query.single, cursor=None, around=0)
 
     def action_machines(self) -> None:
-        """Whether what others measured is shown, too: other machines, GPUs, versions, commits."""
-        self.ask(all_machines=not self._asked.all_machines, cursor=self.body.key)
+        """Includes or excludes other machines, GPUs, versions and commits."""
+        self.request(all_machines=not self._query.all_machines, cursor=self.body.key)
 
     def action_copy(self) -> None:
-        """The command that repeats what the cursor is on."""
-        one = self._one
+        """Copies the command that repeats the entry under the cursor."""
+        one = self._selected
         if one is None:
-            self.say("there is nothing to repeat", "warn")
+            self.say("no command to copy", "warn")
             return
         self.app.copy_to_clipboard(one.command)
         self.say(f"copied: {one_line(one.command)}", "strong")
 
     def action_sort(self, by: str) -> None:
-        """Values one by one: benchmarks stand in the order in which they were held."""
-        if self._asked.single:
+        """Sorts single values; benchmarks are in order of time."""
+        if self._query.single:
             super().action_sort(by)
 
     def sorts(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Curves of what was measured: cost against size, and a value whenever it was measured."""
+"""Charts of benchmarks: time over size, and a value over its measurements."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from kgops.cli.output import amount, fitted, padded
 from kgops.jobs.text import one_line
 from kgops.jobs.timestamps import clock
-from screens.rows import Piece, Row, said
+from screens.rows import Piece, Row, text_row
 from screens.widgets.curve import braille
-from screens.widgets.overlay import Spot, on_axis, overlay
+from screens.widgets.overlay import Point, on_axis, overlay
 
 if TYPE_CHECKING:
     from kgops.experiments.result_detail import Detail
@@ -24,35 +24,37 @@ _HEIGHT, _AXIS, _WIDEST = 8, 9, 90
 
 
 def by_size(name: str, curves: Sequence[Curve], width: int) -> list[Row]:
-    """Medians of seconds; both axes by factors where all is above zero."""
+    """Median seconds over size; logarithmic axes if all values are positive."""
     shown = curves[: len(_LETTERS)]
     points = [[(size, spread.median) for size, spread in sorted(one.points)] for one in shown]
     if not any(len(one) > 1 for one in points):
         return []
     by_factors = all(size > 0 and value > 0 for one in points for size, value in one)
     title = f"SECONDS OVER {one_line(name).upper()}"
-    out = [said(title, width, "head"), *_chart(points, width, by_factors=by_factors)]
+    out = [text_row(title, width, "head"), *_chart(points, width, by_factors=by_factors)]
     if len(shown) > 1:
         named = zip(_LETTERS, shown, strict=False)
         out += [
-            Row((Piece(f"{letter}  ", "accent"), *said(one.name, width - 3).pieces)) for letter, one in named
+            Row((Piece(f"{letter}  ", "accent"), *text_row(one.name, width - 3).pieces))
+            for letter, one in named
         ]
     if len(curves) > len(shown):
-        out.append(
-            said(f"and {len(curves) - len(shown)} more, which `kgops bench export` draws", width, "dim")
-        )
+        out.append(text_row(f"and {len(curves) - len(shown)} more: see `kgops bench export`", width, "dim"))
     return out
 
 
 def over_time(detail: Detail, width: int) -> list[Row]:
-    """From the first time on to the last, evenly: how many days lay between says nothing of the value."""
+    """A value over its measurements, evenly spaced: the days between do not matter."""
     values = [value for _, value in detail.over_time]
     if len(values) < 2:
         return []
     first, last = (clock(at, "%d %b %Y") for at, _ in (detail.over_time[0], detail.over_time[-1]))
-    title = f"{len(values):,} TIMES ON THIS MACHINE"
-    spots = [(float(i), value) for i, value in enumerate(values)]
-    return [said(title, width, "head"), *_chart([spots], width, by_factors=False, ends=(first, last))]
+    title = f"{len(values):,} MEASUREMENTS ON THIS MACHINE"
+    values_by_index = [(float(i), value) for i, value in enumerate(values)]
+    return [
+        text_row(title, width, "head"),
+        *_chart([values_by_index], width, by_factors=False, ends=(first, last)),
+    ]
 
 
 def _chart(
@@ -62,7 +64,7 @@ def _chart(
     by_factors: bool,
     ends: tuple[str, str] | None = None,
 ) -> list[Row]:
-    scaled = [[_placed(size, value, by_factors) for size, value in one] for one in curves]
+    scaled = [[_scaled_point(size, value, by_factors) for size, value in one] for one in curves]
     sizes = [size for one in curves for size, _ in one]
     values = [value for one in curves for _, value in one]
     inner = max(min(width, _WIDEST) - _AXIS - 1, 10)
@@ -84,5 +86,5 @@ def _chart(
     return [*out, Row((Piece(padded("", _AXIS + 1) + left + " " * gap + right, "dim"),))]
 
 
-def _placed(size: float, value: float, by_factors: bool) -> Spot:
+def _scaled_point(size: float, value: float, by_factors: bool) -> Point:
     return (math.log(size), math.log(value)) if by_factors else (size, value)

@@ -1,4 +1,4 @@
-"""What the list of benchmarks shows: a row for each, or for each single value, and words on what was asked."""
+"""Rows of the benchmark list: one per benchmark or per value, with filter and title."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from kgops.cli.output import amount, padded
 from kgops.experiments.benchmark_list import OVERVIEW
 from kgops.jobs.text import one_line
 from kgops.jobs.timestamps import OUT_OF_RANGE, is_timestamp
-from screens.rows import Column, Columns, Piece, Row, said, title
+from screens.rows import Column, Columns, Piece, Row, text_row, title
 from storage.metric_query import Metric
 
 if TYPE_CHECKING:
     from kgops.experiments.benchmark_list import Entry
     from kgops.experiments.metric_query import MetricPage, MetricQuery
 
-__all__ = ["FIRST", "Shown", "empty_rows", "filter_row", "heading", "sorts", "title_row"]
+__all__ = ["FIRST", "BenchmarkRows", "empty_rows", "filter_row", "heading", "sorts", "title_row"]
 
-_WEEK_S = 6 * 86_400.0  # a day's name means one day
+_WEEK_S = 6 * 86_400.0  # within this time a weekday is unambiguous
 _WIDEST = 170
 _NOTHING = (
-    "Nothing was measured yet. In any shell of this machine, best while it is quiet:",
+    "No benchmarks yet. In a shell, best while the machine is idle:",
     "",
-    "kgops bench claims --quick  what was claimed, beside what is measured here",
-    "kgops bench matrix JOB --vary batch_size=256,512  settings of a job, compared",
+    "kgops bench claims --quick  test the claims on this machine",
+    "kgops bench matrix JOB --vary batch_size=256,512  compare settings of a job",
 )
 _NONE_LIKE_IT = (
-    "Nothing like that was measured on this machine.",
+    "No benchmark of this machine matches the filter.",
     "",
-    "/  changes the filter; without one all is shown",
-    "M  shows what other machines, versions and commits measured, too",
+    "/  edit the filter; an empty filter shows all",
+    "M  include other machines, versions and commits",
 )
-_HINT = "/ shows only some: words, on:KEY of a machine · tab to what stands beside"
+_HINT = "/ filter: words, on:MACHINE · tab to the details"
 
 
 class _Sortable(NamedTuple):
@@ -61,40 +61,40 @@ _OF_MACHINE = Column("machine", 12)
 FIRST = {one.by: one.descending for one in _METRICS}
 
 
-def title_row(asked: MetricQuery, answer: MetricPage | None, paused: bool, width: int) -> Row:
-    name = "benchmarks  every value" if asked.single else "benchmarks"
-    right = "" if answer is None or answer.machine is None else _count(answer)
+def title_row(query: MetricQuery, page: MetricPage | None, paused: bool, width: int) -> Row:
+    name = "benchmarks  single values" if query.single else "benchmarks"
+    right = "" if page is None or page.machine is None else _count(page)
     return title(name, right, width, *([Piece("paused", "warn")] if paused else []))
 
 
-def _count(answer: MetricPage) -> str:
-    """How many, and whose."""
-    asked = answer.asked
-    if asked.machine is not None:
-        return f"{answer.measured:,} on {one_line(asked.machine, 12)}…"
-    if asked.all_machines:
-        return f"{answer.measured:,} all machines"
-    elsewhere = f" · {answer.other_machines:,} elsewhere" if answer.other_machines else ""
-    return f"{answer.measured:,} on {one_line(answer.host or answer.machine or '', 24)}{elsewhere}"
+def _count(page: MetricPage) -> str:
+    """Number of entries, and their machine."""
+    query = page.query
+    if query.machine is not None:
+        return f"{page.measured:,} on {one_line(query.machine, 12)}…"
+    if query.all_machines:
+        return f"{page.measured:,} on all machines"
+    others = f" · {page.other_machines:,} on other machines" if page.other_machines else ""
+    return f"{page.measured:,} on {one_line(page.host or page.machine or '', 24)}{others}"
 
 
 def sorts(width: int) -> list[str]:
-    """What values can be sorted by of what is in sight, from the left."""
+    """Sort keys of the visible columns of values, from the left."""
     columns = _metric_columns(width, machines=False)
     return [one.by for one in _METRICS if columns.width_of(one.column.head)]
 
 
-def heading(asked: MetricQuery, width: int) -> Row:
-    if not asked.single:
-        return _entry_columns(width, asked.beyond).heading()
-    columns = _metric_columns(width, asked.beyond)
+def heading(query: MetricQuery, width: int) -> Row:
+    if not query.single:
+        return _entry_columns(width, query.beyond).heading()
+    columns = _metric_columns(width, query.beyond)
     pieces: list[Piece] = []
     for one in _METRICS:
         across = columns.width_of(one.column.head)
         if not across:
             break
-        sorted_by = asked.sort == one.by
-        text = one.column.head + (("▼" if asked.descending else "▲") if sorted_by else "")
+        sorted_by = query.sort == one.by
+        text = one.column.head + (("▼" if query.descending else "▲") if sorted_by else "")
         tone = "accent" if sorted_by else "head" if one is _METRICS[0] else "dim"
         pieces += [Piece("  ")] if pieces else []
         pieces.append(Piece(padded(text, across, right=one.column.right), tone, f"screen.sort({one.by!r})"))
@@ -103,18 +103,18 @@ def heading(asked: MetricQuery, width: int) -> Row:
     return Row(tuple(pieces))
 
 
-class Shown(Sequence[Row]):
-    """All of an answer as rows; each is made when it is looked at, and empty until it was read."""
+class BenchmarkRows(Sequence[Row]):
+    """All entries of a page as rows, made when drawn; rows not read yet are empty."""
 
-    def __init__(self, answer: MetricPage, width: int) -> None:
-        self._answer = answer
-        columns = _metric_columns if answer.asked.single else _entry_columns
-        self._columns = columns(width, answer.asked.beyond)
-        self._made: dict[object, Row] = {}
+    def __init__(self, page: MetricPage, width: int) -> None:
+        self._page = page
+        columns = _metric_columns if page.query.single else _entry_columns
+        self._columns = columns(width, page.query.beyond)
+        self._rows: dict[object, Row] = {}
         self._now = time.time()
 
     def __len__(self) -> int:
-        return len(self._answer.keys)
+        return len(self._page.keys)
 
     @overload
     def __getitem__(self, at: int) -> Row: ...
@@ -123,10 +123,10 @@ class Shown(Sequence[Row]):
     def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
-        key = self._answer.keys[at]
-        if key not in self._made:
-            self._made[key] = self._row(key, self._answer.rows.get(key))
-        return self._made[key]
+        key = self._page.keys[at]
+        if key not in self._rows:
+            self._rows[key] = self._row(key, self._page.rows.get(key))
+        return self._rows[key]
 
     def _row(self, key: object, one: Entry | Metric | None) -> Row:
         if one is None:
@@ -148,7 +148,7 @@ class Shown(Sequence[Row]):
         ]
 
     def _of_metric(self, one: Metric) -> list[Piece]:
-        bench, _, of = one.name.rpartition(": ")  # as a benchmark's values are called
+        bench, _, of = one.name.rpartition(": ")  # the name format of a benchmark's values
         return [
             Piece(one.subject),
             Piece(of if bench else "", "dim"),
@@ -161,19 +161,19 @@ class Shown(Sequence[Row]):
         ]
 
     def _machine(self, key: str | None) -> Piece:
-        """Another one than the one looked at is told by its tone, and by its name."""
-        return Piece(key or "", "dim" if key == self._answer.machine else "warn")
+        """Machine key, highlighted if it is not the current machine."""
+        return Piece(key or "", "dim" if key == self._page.machine else "warn")
 
 
 def filter_row(text: str, width: int) -> Row:
     if not text.strip():
-        return said(_HINT, width, "dim")
-    return Row((Piece("/ ", "accent"), *said(text, width - 2, "strong").pieces))
+        return text_row(_HINT, width, "dim")
+    return Row((Piece("/ ", "accent"), *text_row(text, width - 2, "strong").pieces))
 
 
-def empty_rows(answer: MetricPage, width: int) -> list[Row]:
-    """What to do where there is nothing to see."""
-    return [said(line, width) for line in (_NONE_LIKE_IT if answer.anything else _NOTHING)]
+def empty_rows(page: MetricPage, width: int) -> list[Row]:
+    """Hints in place of an empty list."""
+    return [text_row(line, width) for line in (_NONE_LIKE_IT if page.anything else _NOTHING)]
 
 
 def _entry_columns(width: int, machines: bool) -> Columns:
@@ -186,7 +186,7 @@ def _metric_columns(width: int, machines: bool) -> Columns:
 
 
 def _when(at: float, now: float) -> str:
-    """As much as tells it from others: the time, the day of a week, the date."""
+    """Time of today, weekday of the last week, else the date."""
     if not is_timestamp(at):
         return OUT_OF_RANGE
     when, today = time.localtime(at), time.localtime(now)

@@ -1,4 +1,4 @@
-"""Compare: two to eight runs side by side, with what differs, what came of it, and their curves over each other."""
+"""Compare screen: two to eight runs side by side, with differing settings, metrics and curves."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kgops.jobs.numbers import middle
 from kgops.settings import Home
 from kgops.views.comparison import Comparison, compare
 from screens import compare_page
-from screens.actions import Place as Where
+from screens.actions import ScreenName
 from screens.background import begin
 from screens.compare_page import Curves
-from screens.feed import HISTORY, Moment
-from screens.rows import Piece, Row, said
-from screens.run_screen import Place
+from screens.feed import HISTORY, FeedState
+from screens.rows import Piece, Row, text_row
+from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.widgets.overlay import Spot
+from screens.widgets.overlay import Point
 from storage import runs, series
 from storage.database import Connection, explained, open_reader
 from storage.errors import StorageError
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 __all__ = ["Compare"]
 
 _MOST = 8  # curves
-_SHARE = 20  # times what it took to look, until it is done again: 5 % of a CPU
-_SKEW_S = 86_400.0  # that a clock may be off; a step that large is a time
-_QUIET = ("learning_rate",)  # seldom worth a look
+_SHARE = 20  # a reload waits this many times as long as the last one took: 5 % of a CPU
+_SKEW_S = 86_400.0  # clock error; larger steps are timestamps
+_RARELY_WATCHED = ("learning_rate",)  # shown last
 
 
-class Compare(Place):
-    place: ClassVar[Where] = "compare"
+class Compare(RunScreenBase):
+    screen_name: ClassVar[ScreenName] = "compare"
 
     def __init__(self, numbers: tuple[int, ...]) -> None:
-        """The first of them is what the others are held against."""
+        """The first run is the reference of the ratios."""
         super().__init__()
         self._numbers = numbers
-        self._found: Comparison | None = None
+        self._comparison: Comparison | None = None
         self._curves: list[Curves] = []
-        self._trouble: str | None = None
-        self._waits = False  # to look again
-        self._look_at = 0.0  # when it may be
+        self._error: str | None = None
+        self._reload_pending = False
+        self._reload_at = 0.0  # earliest time of the next reload
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -65,11 +65,11 @@ class Compare(Place):
     async def _open(self) -> None:
         begin = time.monotonic()
         try:
-            self._found, self._curves = await asyncio.to_thread(_look, self.kgops.home, self._numbers)
+            self._comparison, self._curves = await asyncio.to_thread(_read, self.kgops.home, self._numbers)
         except (KgopsError, StorageError) as error:
-            self._trouble = error.message
+            self._error = error.message
         now = time.monotonic()
-        self._look_at, self._waits = now + _SHARE * (now - begin), False
+        self._reload_at, self._reload_pending = now + _SHARE * (now - begin), False
         self.draw()
 
     @property
@@ -79,15 +79,15 @@ class Compare(Place):
     @property
     def subject(self) -> Run | None:
         key = self.query_one("#body", Lines).key
-        found = self._found.runs if self._found is not None else ()
-        return next((run for run in found if run.id == key), None)
+        runs = self._comparison.runs if self._comparison is not None else ()
+        return next((run for run in runs if run.id == key), None)
 
-    def show_moment(self, moment: Moment) -> None:
-        """Of runs that go on metrics and curves change."""
-        going = self._found is not None and not all(run.ended for run in self._found.runs)
-        if moment.of == HISTORY and going and not self._waits:
-            self._waits = True
-            wait_s = max(self._look_at - time.monotonic(), 0.001)
+    def show_state(self, state: FeedState) -> None:
+        """Reloads while a run is unfinished."""
+        unfinished = self._comparison is not None and not all(run.ended for run in self._comparison.runs)
+        if state.wanted == HISTORY and unfinished and not self._reload_pending:
+            self._reload_pending = True
+            wait_s = max(self._reload_at - time.monotonic(), 0.001)
             self.set_timer(wait_s, lambda: begin(self, self._open))
 
     def on_lines_pointed(self) -> None:
@@ -97,27 +97,27 @@ class Compare(Place):
         self.kgops.action_open()
 
     def title_row(self, width: int) -> Row:
-        there = [run.id for run in self._found.runs] if self._found is not None else self._numbers
-        named = ", ".join(map(str, there))
-        return Row((Piece("compare", "strong"), Piece(f"  runs {named}; ratios are to the first", "dim")))
+        numbers = [run.id for run in self._comparison.runs] if self._comparison is not None else self._numbers
+        named = ", ".join(map(str, numbers))
+        return Row((Piece("compare", "strong"), Piece(f"  runs {named}; ratios to the first", "dim")))
 
     def draw(self) -> None:
         width, body = self.size.width, self.query_one("#body", Lines)
-        if self._found is None:
-            waits = said(self._trouble or "reading them", width, "bad" if self._trouble else "dim")
+        if self._comparison is None:
+            waits = text_row(self._error or "reading runs", width, "bad" if self._error else "dim")
             body.show([waits])
         else:
-            runs = self._found.runs
+            runs = self._comparison.runs
             body.styles.height = len(runs)
-            body.show(compare_page.run_rows(self._found, width))
+            body.show(compare_page.run_rows(self._comparison, width))
             chosen = next((i for i, run in enumerate(runs) if run.id == body.key), 0)
-            detail = compare_page.detail_rows(self._found, self._curves, chosen, width)
+            detail = compare_page.detail_rows(self._comparison, self._curves, chosen, width)
             self.query_one("#detail", Lines).show(detail)
         self.show_title()
 
 
 class _Runs(Lines):
-    """The cursor goes through the runs; behind the last of them keys scroll what stands below."""
+    """The cursor moves over the runs; past the last one, keys scroll the tables below."""
 
     @property
     def _below(self) -> Lines:
@@ -139,44 +139,44 @@ class _Runs(Lines):
             super().action_edge(last)
 
 
-def _look(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves]]:
+def _read(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves]]:
     with explained(home.database):
         conn = open_reader(home.database)
         try:
             chosen = runs.of_numbers(conn, numbers)
             if len(chosen) < 2:
-                raise NoSuchRun("all of them but one are no longer in the record")
+                raise NoSuchRun("fewer than two of these runs are still in the record")
             return compare(conn, chosen), _curves(conn, chosen)
         finally:
             conn.close()
 
 
 def _curves(conn: Connection, chosen: Sequence[Run]) -> list[Curves]:
-    """Those that two of them have at least and that move, the most telling first."""
-    having: dict[str, int] = {}
+    """Curves that change and that at least two runs have, most important first."""
+    run_counts: dict[str, int] = {}
     for run in chosen:
         for one in series.of_run(conn, run.id):
-            having[one.name] = having.get(one.name, 0) + (one.n > 1)
-    names = sorted((name for name, count in having.items() if count > 1), key=_rank)
+            run_counts[one.name] = run_counts.get(one.name, 0) + (one.n > 1)
+    names = sorted((name for name, count in run_counts.items() if count > 1), key=_rank)
     read = (_curve(conn, chosen, name) for name in names)
     return list(islice((one for one in read if any(map(_moves, one.runs))), _MOST))
 
 
 def _curve(conn: Connection, chosen: Sequence[Run], name: str) -> Curves:
-    """What is sampled by the clock, as memory is, stands over the seconds since its run began."""
-    found = [series.curve(conn, run.id, name) for run in chosen]
+    """Curves sampled by time, as memory is, are drawn over seconds since the start of the run."""
+    curves = [series.curve(conn, run.id, name) for run in chosen]
     began = [run.started_at or run.submitted_at for run in chosen]
-    by_clock = all(one[0].first_step > at - _SKEW_S for one, at in zip(found, began, strict=True) if one)
+    by_clock = all(one[0].first_step > at - _SKEW_S for one, at in zip(curves, began, strict=True) if one)
     zeros = began if by_clock else [0.0] * len(chosen)
-    spots = (
+    points = (
         tuple((middle(bucket.first_step, bucket.last_step) - zero, bucket.mean) for bucket in one)
-        for one, zero in zip(found, zeros, strict=True)
+        for one, zero in zip(curves, zeros, strict=True)
     )
-    return Curves(name, tuple(spots), by_clock)
+    return Curves(name, tuple(points), by_clock)
 
 
-def _moves(spots: Sequence[Spot]) -> bool:
-    return len({value for _, value in spots if value is not None}) > 1
+def _moves(points: Sequence[Point]) -> bool:
+    return len({value for _, value in points if value is not None}) > 1
 
 
 def _rank(name: str) -> tuple[int, str]:
@@ -186,4 +186,4 @@ def _rank(name: str) -> tuple[int, str]:
         return 1, name
     if name.endswith("_mib"):
         return 4, name
-    return (5 if name in _QUIET else 3 if name.endswith("_seconds") else 2), name
+    return (5 if name in _RARELY_WATCHED else 3 if name.endswith("_seconds") else 2), name

@@ -1,4 +1,4 @@
-"""Runs side by side as rows: who they are, what differs, what came of it with ratios to the first."""
+"""Rows of the compare screen: runs, differing settings, metrics with ratios to the first run, curves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgops.cli.output import UNKNOWN, amount, fitted, padded, width_of
 from kgops.jobs.text import one_line
-from screens.rows import BLANK, Piece, Row, said
-from screens.widgets.overlay import Spot, on_axis, overlay
+from screens.rows import BLANK, Piece, Row, text_row
+from screens.widgets.overlay import Point, on_axis, overlay
 from screens.wording import short_amount, sign_of, state_of, took
 
 if TYPE_CHECKING:
@@ -16,49 +16,52 @@ if TYPE_CHECKING:
 
 __all__ = ["LETTERS", "Curves", "detail_rows", "run_rows"]
 
-LETTERS = "ABCDEFGH"  # a sign for each run that any terminal has, and that needs no colour
+LETTERS = "ABCDEFGH"  # one letter per run: works on any terminal, without colour
 _GAP = "  "
 _NUMBER, _RATIO = 10, 8  # columns
 _NARROWEST, _HEIGHT, _AXIS = 50, 7, 8  # of a chart
 
 
 class Curves(NamedTuple):
-    """One curve of each run: steps and values; empty where a run has none."""
+    """One curve per run, as steps and values; empty if a run has none."""
 
     name: str
-    runs: tuple[tuple[Spot, ...], ...]
-    by_clock: bool = False  # its steps are seconds
+    runs: tuple[tuple[Point, ...], ...]
+    by_clock: bool = False  # steps are seconds
 
 
-def run_rows(found: Comparison, width: int) -> list[Row]:
-    """Who they are; the keys are the runs' numbers."""
+def run_rows(comparison: Comparison, width: int) -> list[Row]:
+    """One row per run; keys are run numbers."""
     out = []
     room = max(width - 34, 12)
-    who = [f"{run.id} {run.workload}" for run in found.runs]
+    who = [f"{run.id} {run.workload}" for run in comparison.runs]
     aligned = max(map(len, who))
     names = [
         fitted(f"{padded(whom, aligned)}  {one_line(run.label)}", room)
-        for whom, run in zip(who, found.runs, strict=True)
+        for whom, run in zip(who, comparison.runs, strict=True)
     ]
     longest = max(map(width_of, names))
-    for letter, name, run in zip(LETTERS, names, found.runs, strict=False):
+    for letter, name, run in zip(LETTERS, names, comparison.runs, strict=False):
         end = f" {state_of(run)}  {took(run)}".rstrip()
         pieces = (Piece(f"{letter}  ", "accent"), Piece(padded(name, longest)), Piece("  "), sign_of(run))
         out.append(Row((*pieces, Piece(fitted(end, 28), "dim")), run.id))
     return out
 
 
-def detail_rows(found: Comparison, curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
-    table = _Table(found, width)
+def detail_rows(comparison: Comparison, curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
+    table = _Table(comparison, width)
     sections = [
-        _cautions(found, width),
-        table.differences("SETTINGS", [row for row in found.settings if not found.is_of_one_workload(row)]),
-        table.differences("LEVERS IN EFFECT", found.options),
-        table.metrics("METRICS", found.metrics),
-        _charts(curves, chosen, width),
-        table.differences("ENVIRONMENT", found.environment),
+        _cautions(comparison, width),
         table.differences(
-            "OF ONE WORKLOAD", [row for row in found.settings if found.is_of_one_workload(row)]
+            "SETTINGS", [row for row in comparison.settings if not comparison.is_of_one_workload(row)]
+        ),
+        table.differences("OPTIONS APPLIED", comparison.options),
+        table.metrics("METRICS", comparison.metrics),
+        _charts(curves, chosen, width),
+        table.differences("ENVIRONMENT", comparison.environment),
+        table.differences(
+            "SETTINGS OF ONE WORKLOAD",
+            [row for row in comparison.settings if comparison.is_of_one_workload(row)],
         ),
     ]
     out: list[Row] = []
@@ -68,25 +71,25 @@ def detail_rows(found: Comparison, curves: Sequence[Curves], chosen: int, width:
     return out
 
 
-def _cautions(found: Comparison, width: int) -> list[Row]:
+def _cautions(comparison: Comparison, width: int) -> list[Row]:
     out = []
-    if not found.same_machine:
-        out.append("other or unknown machines or GPUs: ratios of time say nothing of settings")
-    if any(run.state != "succeeded" for run in found.runs):
-        out.append("not all of them succeeded: their metrics are of what they did until then")
-    return [Row((Piece("! ", "warn"), *said(text, width - 2).pieces)) for text in out]
+    if not comparison.same_machine:
+        out.append("different or unknown machines or GPUs: time ratios do not show the effect of settings")
+    if any(run.state != "succeeded" for run in comparison.runs):
+        out.append("not all runs succeeded: their metrics are those reached until they ended")
+    return [Row((Piece("! ", "warn"), *text_row(text, width - 2).pieces)) for text in out]
 
 
 # --- curves ---
 
 
 def _charts(curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
-    """As many beside each other as there is room for."""
+    """Charts side by side, as many as fit."""
     if not curves:
         return []
     across = max(min(width // _NARROWEST, 3, len(curves)), 1)
     each = (width - 3 * (across - 1)) // across
-    out = [said("CURVES", width, "head")]
+    out = [text_row("CURVES", width, "head")]
     for start in range(0, len(curves), across):
         drawn = [_chart(one, chosen, each) for one in curves[start : start + across]]
         out += [BLANK] if start else []
@@ -99,11 +102,11 @@ def _charts(curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
 
 
 def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
-    """A heading, the chart, and the steps that it goes over."""
-    places = [place for run in one.runs for place in run]
-    known = [value for _, value in places if value is not None]
+    """Heading, chart and range of steps."""
+    points = [point for run in one.runs for point in run]
+    known = [value for _, value in points if value is not None]
     low, high = min(known), max(known)
-    first, last = min(step for step, _ in places), max(step for step, _ in places)
+    first, last = min(step for step, _ in points), max(step for step, _ in points)
     inner = width - _AXIS - 1
     values = [on_axis(run, first, last, 2 * inner) for run in one.runs]
     lines = overlay(values, LETTERS, inner, _HEIGHT, low, high, chosen=chosen)
@@ -121,32 +124,34 @@ def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
 
 
 class _Table:
-    """A name, then a cell for each run: as wide as there is room for."""
+    """Table with a name column and one column per run."""
 
-    def __init__(self, found: Comparison, width: int) -> None:
-        self._count = len(found.runs)
-        workloads = {run.workload for run in found.runs}
+    def __init__(self, comparison: Comparison, width: int) -> None:
+        self._count = len(comparison.runs)
+        workloads = {run.workload for run in comparison.runs}
         self._workload = f"{workloads.pop()}." if len(workloads) == 1 else ""
         self._width = width
         room = width - len(_GAP) * self._count
         self._name = min(max(room // (self._count + 2), 16), 30)
-        differing = (row for row in (*found.settings, *found.options, *found.environment) if row.differs)
+        differing = (
+            row for row in (*comparison.settings, *comparison.options, *comparison.environment) if row.differs
+        )
         longest = max((len(_word(value)) for row in differing for value in row.values), default=0)
         self._cell = min(max((room - self._name) // self._count, 6), max(longest, _NUMBER + _RATIO + 2))
 
-    def differences(self, title: str, found: Sequence[Difference]) -> list[Row]:
-        shown = [row for row in found if row.differs]
-        if not found:
+    def differences(self, title: str, comparison: Sequence[Difference]) -> list[Row]:
+        shown = [row for row in comparison if row.differs]
+        if not comparison:
             return []
         if not shown:
-            return [Row((Piece(title, "head"), Piece("  the same in all of them", "dim")))]
+            return [Row((Piece(title, "head"), Piece("  equal in all runs", "dim")))]
         heads = {row.name.partition(".")[0] for row in shown}
-        known = f"{heads.pop()}." if len(heads) == 1 else self._workload  # goes without saying
+        known = f"{heads.pop()}." if len(heads) == 1 else self._workload  # a common prefix is dropped
         named = [(row.name.removeprefix(known), [_word(value) for value in row.values]) for row in shown]
         return [self._head(title), *(self._row(name, cells) for name, cells in named)]
 
-    def metrics(self, title: str, found: Sequence[Metric]) -> list[Row]:
-        known = [one for one in found if any(value is not None for value in one.values)]
+    def metrics(self, title: str, comparison: Sequence[Metric]) -> list[Row]:
+        known = [one for one in comparison if any(value is not None for value in one.values)]
         if not known:
             return []
         out = [self._head(title, self._number)]
@@ -155,9 +160,9 @@ class _Table:
         return out
 
     def _metric(self, one: Metric) -> list[Row]:
-        """The ratio beside the value, or in a line of its own where there is no room; the spread beneath."""
+        """Value and ratio, on two lines where narrow; the IQR below."""
         wide, number = self._cell >= _NUMBER + _RATIO, self._number
-        values = [f"{_in(value, number):>{number}}" for value in one.values]
+        values = [f"{_fitting_amount(value, number):>{number}}" for value in one.values]
         ratios = [_ratio(one.ratio(i)) if i else "" for i in range(len(values))]
         if wide:
             values = [f"{value}{ratio:>{_RATIO}}" for value, ratio in zip(values, ratios, strict=True)]
@@ -167,7 +172,7 @@ class _Table:
         if any(one.spread):
             spread = ["" if pair is None else f"{amount(pair[0])}–{amount(pair[1])}" for pair in one.spread]
             if max(map(len, spread)) <= self._cell:
-                rows.append(self._row("  half of them", [f"{text:>{number}}" for text in spread], tone="dim"))
+                rows.append(self._row("  IQR", [f"{text:>{number}}" for text in spread], tone="dim"))
         return rows
 
     @property
@@ -175,7 +180,7 @@ class _Table:
         return min(_NUMBER, self._cell)
 
     def _head(self, title: str, indent: int = 1) -> Row:
-        """A letter stands where the text begins, or where the numbers end."""
+        """Heading with the letters of the runs: left-aligned over text, right-aligned over numbers."""
         pieces = [Piece(padded(fitted(title, self._name), self._name), "head")]
         for letter in LETTERS[: self._count]:
             pieces += [Piece(_GAP), Piece(padded(f"{letter:>{indent}}", self._cell), "accent")]
@@ -183,7 +188,7 @@ class _Table:
 
     def _row(self, name: str, cells: Sequence[str], *, tone: str = "text") -> Row:
         if width_of(name) > self._name:
-            name = name.partition(".")[2] or name  # of `train.embedding_dim` the end says more
+            name = name.partition(".")[2] or name  # keep the end of `train.embedding_dim`
         pieces = [Piece(padded(fitted(one_line(name), self._name), self._name), "dim")]
         for cell in cells:
             text = padded(fitted(one_line(cell), self._cell), self._cell)
@@ -195,8 +200,8 @@ def _named(one: Metric) -> str:
     return one.name if not one.unit or one.name.endswith(("_mib", "_seconds")) else f"{one.name} {one.unit}"
 
 
-def _in(value: float | None, width: int) -> str:
-    """As many digits as there is room for."""
+def _fitting_amount(value: float | None, width: int) -> str:
+    """The number with as many digits as fit."""
     if value is None or len(amount(value)) <= width:
         return amount(value)
     return next((text for n in (3, 2, 1) if len(text := f"{value:.{n}g}") <= width), f"{value:.0e}")

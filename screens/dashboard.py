@@ -1,4 +1,4 @@
-"""The first screen: GPUs, what runs, what waits for what, what ended recently, and what to worry about."""
+"""Dashboard screen: GPUs, alerts, running, waiting and recently ended runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from textual.app import ComposeResult
 
 from kgops.jobs.text import one_line
 from screens import dashboard_page
-from screens.actions import Place as Where
-from screens.feed import DASHBOARD, Moment
+from screens.actions import ScreenName
+from screens.feed import DASHBOARD, FeedState
 from screens.rows import Piece, Row, title
 from screens.run_actions import ChangesRuns
 from screens.widgets.keys import Keys
@@ -26,11 +26,11 @@ __all__ = ["Dashboard"]
 
 
 class Dashboard(ChangesRuns):
-    place: ClassVar[Where] = "dashboard"
+    screen_name: ClassVar[ScreenName] = "dashboard"
 
     def __init__(self) -> None:
         super().__init__()
-        self._moment = Moment()
+        self._state = FeedState()
         self._host = one_line(socket.gethostname(), 40)
 
     def compose(self) -> ComposeResult:
@@ -44,18 +44,22 @@ class Dashboard(ChangesRuns):
 
     @property
     def subject(self) -> Run | None:
-        key, seen = self.query_one("#body", Lines).key, self._moment.overview
-        if seen is None:
+        key, overview = self.query_one("#body", Lines).key, self._state.overview
+        if overview is None:
             return None
-        shown = (*(one.run for one in seen.running), *seen.waiting, *(one.run for one in seen.recent))
+        shown = (
+            *(one.run for one in overview.running),
+            *overview.waiting,
+            *(one.run for one in overview.recent),
+        )
         return next((run for run in shown if run.id == key), None)
 
-    def show_moment(self, moment: Moment) -> None:
-        if moment.of != DASHBOARD:
-            return  # meant for a screen in front of this one
-        if moment.gpus is None and self._moment.gpus is not None:
-            moment = replace(moment, gpus=self._moment.gpus, no_gpus=self._moment.no_gpus)
-        self._moment = moment
+    def show_state(self, state: FeedState) -> None:
+        if state.wanted != DASHBOARD:
+            return  # for a screen in front of this one
+        if state.gpus is None and self._state.gpus is not None:
+            state = replace(state, gpus=self._state.gpus, gpu_problem=self._state.gpu_problem)
+        self._state = state
         self.draw()
 
     def on_lines_pointed(self) -> None:
@@ -65,19 +69,19 @@ class Dashboard(ChangesRuns):
         self.kgops.action_open()
 
     def title_row(self, width: int) -> Row:
-        seen = self._moment.overview
-        right = _counted(seen) if seen is not None else ""
+        overview = self._state.overview
+        right = _counts(overview) if overview is not None else ""
         between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
         return title(f"kgops · {self._host}", right, width, *between)
 
     def draw(self) -> None:
         body = self.query_one("#body", Lines)
-        body.show(dashboard_page.rows(self._moment, self.size.width))
+        body.show(dashboard_page.rows(self._state, self.size.width))
         self.show_title()
 
 
-def _counted(seen: Overview) -> str:
-    parts = [f"{len(seen.running)} running"]
-    if seen.waiting:
-        parts.append(f"{len(seen.waiting)} waiting")
-    return " · ".join([*parts, f"{seen.count:,} run{'' if seen.count == 1 else 's'} in all"])
+def _counts(overview: Overview) -> str:
+    parts = [f"{len(overview.running)} running"]
+    if overview.waiting:
+        parts.append(f"{len(overview.waiting)} waiting")
+    return " · ".join([*parts, f"{overview.count:,} run{'' if overview.count == 1 else 's'} in all"])

@@ -1,4 +1,4 @@
-"""The dashboard's sections as rows: GPUs, alerts, what runs, what waits for what, what ended recently."""
+"""Rows of the dashboard: GPUs, alerts, running, waiting and recently ended runs."""
 
 from __future__ import annotations
 
@@ -6,51 +6,51 @@ from typing import TYPE_CHECKING
 
 from kgops.cli.output import duration, width_of
 from kgops.jobs.text import one_line
-from screens.rows import BLANK, Column, Columns, Piece, Row, said
+from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.bar import memory_bar
 from screens.widgets.curve import sparkline
-from screens.wording import metric_of, pace_of, progress_of, sign_of, since, state_of, took
+from screens.wording import metric_of, progress_of, sign_of, since, speed_of, state_of, took
 
 if TYPE_CHECKING:
     from kgops.views.overview import Alert, EndedRun, GpuUsage, Overview, RunningRun
-    from screens.feed import Moment
+    from screens.feed import FeedState
     from storage.runs import Run
 
 __all__ = ["rows"]
 
 _MOST_ALERTS = 4
-_WIDEST = 140  # of a bar that the eye still follows to its metrics
+_WIDEST = 140  # columns; longer bars are hard to follow
 _NO_RUNS = (
-    "No runs yet. Press n to choose one and see its plan, or in any shell here:",
+    "No runs yet. Press n to choose a job and see its plan, or use a shell:",
     "",
-    "  kgops run                          the demo: trains on Nations, then traces it",
-    "  kgops run train --dataset nations  train ConvE, or any model of PyKEEN's",
-    "  kgops run exec -- python train.py  supervise a command of your own",
+    "  kgops run                          demo: train on Nations, then a TracIn run",
+    "  kgops run train --dataset nations  train ConvE or any PyKEEN model",
+    "  kgops run exec -- python train.py  supervise any command",
     "",
-    "It shows up here at once, and goes on when you close this.",
+    "Runs appear here at once and go on when you close this screen.",
 )
-_PEAK = "peak, or why"
-_WIDE = 110  # columns from which metrics stand in full
-_SPARK, _WIDE_SPARK = 8, 15  # columns; half of the points of a curve
+_PEAK = "peak or reason"
+_WIDE = 110  # columns from which metrics are shown in full
+_SPARK, _WIDE_SPARK = 8, 15  # columns, two points each
 _METRIC, _WIDE_METRIC = 15, 16
 _GPU = 16
-_NUMBER, _LONGEST_NUMBER = 12, 16  # of a run, with its workload
+_NUMBER, _LONGEST_NUMBER = 12, 16  # columns of run number and workload
 _LABEL = 48  # at most
 
 
-def rows(moment: Moment, width: int) -> list[Row]:
-    if moment.of is None:
-        return [said("GPUS", width, "head"), said("asking the driver …", width, "dim")]
-    seen = moment.overview
-    sections = [_gpus(moment, width)]
-    if moment.trouble is not None:
-        sections.insert(0, [said(moment.trouble, width, "bad")])
-    if seen is not None and seen.count:
-        first = _first_columns(seen, width)
-        sections += [_alerts(seen.alerts, width), _running(seen.running, first, width)]
-        sections += [_waiting(seen.waiting, first, width), _recent(seen.recent, first, width)]
-    elif moment.trouble is None:
-        sections.append([said(line, width, "text") for line in _NO_RUNS])
+def rows(state: FeedState, width: int) -> list[Row]:
+    if state.wanted is None:
+        return [text_row("GPUS", width, "head"), text_row("reading GPUs …", width, "dim")]
+    overview = state.overview
+    sections = [_gpus(state, width)]
+    if state.error_text is not None:
+        sections.insert(0, [text_row(state.error_text, width, "bad")])
+    if overview is not None and overview.count:
+        first = _first_columns(overview, width)
+        sections += [_alerts(overview.alerts, width), _running(overview.running, first, width)]
+        sections += [_waiting(overview.waiting, first, width), _recent(overview.recent, first, width)]
+    elif state.error_text is None:
+        sections.append([text_row(line, width, "text") for line in _NO_RUNS])
     out: list[Row] = []
     for section in sections:
         if section:
@@ -61,23 +61,23 @@ def rows(moment: Moment, width: int) -> list[Row]:
 # --- GPUs ---
 
 
-def _gpus(moment: Moment, width: int) -> list[Row]:
-    if moment.gpus is None:
-        return [said("GPUS", width, "head"), said("asking the driver …", width, "dim")]
-    if moment.no_gpus is not None:
-        problem = moment.no_gpus
+def _gpus(state: FeedState, width: int) -> list[Row]:
+    if state.gpus is None:
+        return [text_row("GPUS", width, "head"), text_row("reading GPUs …", width, "dim")]
+    if state.gpu_problem is not None:
+        problem = state.gpu_problem
         if problem.kind == "no-library":
             return [
-                said("GPUS", width, "head"),
-                said("none: runs use the CPUs of this machine", width, "dim"),
+                text_row("GPUS", width, "head"),
+                text_row("none: runs use the CPU", width, "dim"),
             ]
         return [
-            said("GPUS", width, "head"),
-            said(problem.message, width, "bad"),
-            said(f"→ {problem.hint}", width),
+            text_row("GPUS", width, "head"),
+            text_row(problem.message, width, "bad"),
+            text_row(f"→ {problem.hint}", width),
         ]
-    if not moment.gpus:
-        return [said("GPUS", width, "head"), said("the driver finds no GPU", width, "dim")]
+    if not state.gpus:
+        return [text_row("GPUS", width, "head"), text_row("the driver reports no GPU", width, "dim")]
     width = min(width, _WIDEST)
     columns = Columns(
         (
@@ -92,28 +92,35 @@ def _gpus(moment: Moment, width: int) -> list[Row]:
         ),
         width,
     )
-    return [columns.heading(), *(_gpu(gpu, columns) for gpu in moment.gpus)]
+    return [columns.heading(), *(_gpu(gpu, columns) for gpu in state.gpus)]
 
 
 def _gpu(gpu: GpuUsage, columns: Columns) -> Row:
-    now = gpu.reading
-    name = (now.name or "n/a").removeprefix("NVIDIA ").removeprefix("GeForce ")
-    named = Piece(f"{now.index} {name}")
-    if now.problem is not None:
+    reading = gpu.reading
+    name = (reading.name or "n/a").removeprefix("NVIDIA ").removeprefix("GeForce ")
+    named = Piece(f"{reading.index} {name}")
+    if reading.problem is not None:
         return Row(
-            (Piece(f"{one_line(named.text, _GPU):<{_GPU}}  "), Piece(one_line(now.problem.message), "bad"))
+            (
+                Piece(f"{one_line(named.text, _GPU):<{_GPU}}  "),
+                Piece(one_line(reading.problem.message), "bad"),
+            )
         )
-    usable = None if now.memory_total_mib is None else now.memory_total_mib - (now.memory_reserved_mib or 0)
-    bar = memory_bar(now.memory_used_mib, gpu.reserved_mib, usable, columns.width_of("used ▏reserved"))
+    usable = (
+        None
+        if reading.memory_total_mib is None
+        else reading.memory_total_mib - (reading.memory_reserved_mib or 0)
+    )
+    bar = memory_bar(reading.memory_used_mib, gpu.reserved_mib, usable, columns.width_of("used ▏reserved"))
     return columns.row(
         (
             named,
             bar,
-            Piece(_whole(now.memory_used_mib)),
+            Piece(_whole(reading.memory_used_mib)),
             Piece(_whole(usable), "dim"),
-            Piece(_whole(now.utilization_percent)),
-            Piece(_whole(now.temperature_c), "warn" if (now.temperature_c or 0) >= 85 else "text"),
-            Piece(_whole(now.power_w)),
+            Piece(_whole(reading.utilization_percent)),
+            Piece(_whole(reading.temperature_c), "warn" if (reading.temperature_c or 0) >= 85 else "text"),
+            Piece(_whole(reading.power_w)),
             Piece(" ".join(map(str, gpu.runs)), "accent"),
         )
     )
@@ -129,18 +136,18 @@ def _whole(value: float | None) -> str:
 def _alerts(alerts: tuple[Alert, ...], width: int) -> list[Row]:
     if not alerts:
         return []
-    rows = [said("ALERTS", width, "head")]
+    rows = [text_row("ALERTS", width, "head")]
     for alert in alerts[:_MOST_ALERTS]:
         tone = "bad" if alert.kind in ("out of memory", "disk") else "warn"
         about = "" if alert.run is None else f"run {alert.run}  "
-        rows.append(Row((Piece("! ", tone), *said(f"{about}{alert.text}", width - 2).pieces)))
+        rows.append(Row((Piece("! ", tone), *text_row(f"{about}{alert.text}", width - 2).pieces)))
     more = len(alerts) - _MOST_ALERTS
-    return [*rows, said(f"  and {more} more", width, "dim")] if more > 0 else rows
+    return [*rows, text_row(f"  and {more} more", width, "dim")] if more > 0 else rows
 
 
-def _first_columns(seen: Overview, width: int) -> tuple[int, int]:
-    """How wide number and label are, the same in every section, so that they stand under each other."""
-    shown = (*(one.run for one in seen.running), *seen.waiting, *(one.run for one in seen.recent))
+def _first_columns(overview: Overview, width: int) -> tuple[int, int]:
+    """Widths of number and label, equal in all sections so that columns align."""
+    shown = (*(one.run for one in overview.running), *overview.waiting, *(one.run for one in overview.recent))
     who = max((width_of(_who(run)) for run in shown), default=0)
     who = min(max(who, _NUMBER), _LONGEST_NUMBER)
     label = max(14 + (width - 80) // 4, 14) + max(width - 120, 0) // 4
@@ -153,7 +160,7 @@ def _who(run: Run) -> str:
 
 def _running(running: tuple[RunningRun, ...], first: tuple[int, int], width: int) -> list[Row]:
     if not running:
-        return [said("RUNNING", width, "head"), said("nothing", width, "dim")]
+        return [text_row("RUNNING", width, "head"), text_row("nothing", width, "dim")]
     spark = _SPARK if width < _WIDE else _WIDE_SPARK
     columns = Columns(
         (
@@ -167,14 +174,14 @@ def _running(running: tuple[RunningRun, ...], first: tuple[int, int], width: int
         ),
         width,
     )
-    return [columns.heading(), *(_going(one, columns, spark) for one in running)]
+    return [columns.heading(), *(_running_row(one, columns, spark) for one in running)]
 
 
 def _metric_width(width: int) -> int:
     return _METRIC if width < _WIDE else _WIDE_METRIC
 
 
-def _going(one: RunningRun, columns: Columns, spark: int) -> Row:
+def _running_row(one: RunningRun, columns: Columns, spark: int) -> Row:
     run = one.run
     left = "" if one.eta_s is None else duration(one.eta_s)
     return columns.row(
@@ -187,7 +194,7 @@ def _going(one: RunningRun, columns: Columns, spark: int) -> Row:
             Piece(left),
             Piece(metric_of(run, columns.width_of("metric")), "warn" if one.alerts else "text"),
             Piece(sparkline(one.curve, spark), "accent"),
-            Piece(pace_of(run)),
+            Piece(speed_of(run)),
         ),
         run.id,
     )
@@ -197,14 +204,14 @@ def _waiting(waiting: tuple[Run, ...], first: tuple[int, int], width: int) -> li
     if not waiting:
         return []
     columns = Columns(
-        (Column("WAITING", first[0]), Column("", first[1]), Column("for", 20, grows=True)), width
+        (Column("WAITING", first[0]), Column("", first[1]), Column("waits for", 20, grows=True)), width
     )
     rows = [
         columns.row(
             (
                 Piece(_who(run), "accent"),
                 Piece(run.label),
-                Piece(run.reason or "its turn", "dim"),
+                Piece(run.reason or "its place in the queue", "dim"),
             ),
             run.id,
         )
@@ -218,7 +225,7 @@ def _recent(recent: tuple[EndedRun, ...], first: tuple[int, int], width: int) ->
         return []
     columns = Columns(
         (
-            Column("LATELY", first[0]),
+            Column("RECENT", first[0]),
             Column("", first[1]),
             Column(" ", 1),
             Column("took", 7, right=True),
@@ -232,7 +239,7 @@ def _recent(recent: tuple[EndedRun, ...], first: tuple[int, int], width: int) ->
 
 def _ended(one: EndedRun, columns: Columns) -> Row:
     run = one.run
-    sign = sign_of(run, stepped_down=one.steps is not None)
+    sign = sign_of(run, with_fallback=one.steps is not None)
     return columns.row(
         (
             Piece(_who(run), "dim"),
@@ -240,19 +247,19 @@ def _ended(one: EndedRun, columns: Columns) -> Row:
             sign,
             Piece(took(run)),
             Piece(metric_of(run, columns.width_of("metric"))),
-            Piece(_end(one, columns.width_of(_PEAK)), "text" if run.state == "succeeded" else sign.tone),
+            Piece(_outcome(one, columns.width_of(_PEAK)), "text" if run.state == "succeeded" else sign.tone),
         ),
         run.id,
     )
 
 
-def _end(one: EndedRun, width: int) -> str:
-    ways = _ways_to_say(one)
-    return next((text for text in ways if width_of(text) <= width), ways[-1])
+def _outcome(one: EndedRun, width: int) -> str:
+    texts = _outcome_texts(one)
+    return next((text for text in texts if width_of(text) <= width), texts[-1])
 
 
-def _ways_to_say(one: EndedRun) -> list[str]:
-    """What came of it, the most that can be said first: the sign beside says some of it, too."""
+def _outcome_texts(one: EndedRun) -> list[str]:
+    """Texts for the outcome of a run, longest first: the widest that fits is shown."""
     run = one.run
     if run.state != "succeeded":
         state = state_of(run)
@@ -267,7 +274,7 @@ def _ways_to_say(one: EndedRun) -> list[str]:
     if one.process_mib is not None:
         return _beside_predicted(f"{one.process_mib:,.0f} MiB process", run)
     if run.predicted_mib and one.libraries_mib is not None:
-        # In a record of before, tensors were predicted to come on top of libraries.
+        # Older records predict tensors on top of the libraries.
         above = f"{run.peak_host_mib - one.libraries_mib:,.0f} MiB above libraries"
         return [*_beside_predicted(above, run), host]
     return [host]

@@ -1,4 +1,4 @@
-"""The terminal, waited for without waking up: Textual's own driver looks for a key ten times a second."""
+"""Terminal driver that blocks until a key comes: Textual's own polls ten times a second."""
 
 from __future__ import annotations
 
@@ -13,40 +13,42 @@ from typing import Any
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
-__all__ = ["QuietDriver"]
+__all__ = ["BlockingDriver"]
 
-_LISTENS_S = 1.0  # after a key: half an escape sequence is decided by a timeout
+_LISTENS_S = 1.0  # polls this long after a key: an incomplete escape sequence ends by timeout
 _TICK_S = 0.05
 
 
-class QuietDriver(LinuxDriver):
-    """Leaves the application when its terminal has gone, where LinuxDriver would spin."""
+class BlockingDriver(LinuxDriver):
+    """Exits the app when its terminal has gone, where LinuxDriver would spin."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._ears, self._nudge = os.pipe()
+        self._wake_read, self._wake_write = os.pipe()
 
     def start_application_mode(self) -> None:
-        """A signal may come to any thread, and Python handles it when the main one next wakes up. Nothing here wakes it
-        for nothing: a handler of the loop's makes every signal do so."""
+        """Python handles a signal when the main thread next wakes up, and nothing polls here. A signal handler
+        of the event loop wakes it at every signal."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self._sigcont_application)
-        super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's has no types
+        super().start_application_mode()  # type: ignore[no-untyped-call]  # untyped in Textual
 
     def run_input_thread(self) -> None:
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("replace").decode
-        heard = time.monotonic()
-        self._forget_nudges()
+        last_key_at = time.monotonic()
+        self._drain_wakes()
         while not self.exit_event.is_set():
-            listening = time.monotonic() - heard < _LISTENS_S
-            ready, _, _ = select.select([self.fileno, self._ears], [], [], _TICK_S if listening else None)
-            if self._ears in ready:
+            listening = time.monotonic() - last_key_at < _LISTENS_S
+            ready, _, _ = select.select(
+                [self.fileno, self._wake_read], [], [], _TICK_S if listening else None
+            )
+            if self._wake_read in ready:
                 return
             if self.fileno in ready:
-                heard = time.monotonic()
+                last_key_at = time.monotonic()
                 try:
                     raw = os.read(self.fileno, 4096)
-                except OSError:  # EIO: nobody holds the other end any more
+                except OSError:  # EIO: the terminal has gone
                     raw = b""
                 if not raw:
                     self._app.call_later(self._app.exit)
@@ -57,10 +59,10 @@ class QuietDriver(LinuxDriver):
                 self.process_message(message)
 
     def disable_input(self) -> None:
-        os.write(self._nudge, b".")  # the thread waits for a key, and would for good
+        os.write(self._wake_write, b".")  # wake the thread, which waits for a key
         super().disable_input()
 
-    def _forget_nudges(self) -> None:
-        """Of a time before this one: the screens were left for the shell, and are back."""
-        while select.select([self._ears], [], [], 0)[0]:
-            os.read(self._ears, 4096)
+    def _drain_wakes(self) -> None:
+        """Discards wake-ups from before the app was suspended."""
+        while select.select([self._wake_read], [], [], 0)[0]:
+            os.read(self._wake_read, 4096)

@@ -1,4 +1,4 @@
-"""The one thread that looks: once a second it takes a frozen moment of everything and posts it if it is new."""
+"""Feed thread of the dashboard and run screens: reads database and GPUs once a second, posts what changed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from kgops.views.run_detail import RunDetail, read_run_detail
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
 
-__all__ = ["DASHBOARD", "HISTORY", "Feed", "Moment", "OneRun", "Wanted"]
+__all__ = ["DASHBOARD", "HISTORY", "Feed", "FeedState", "OneRun", "Wanted"]
 
 _SETTLE_EVERY_S = 3.0
-_DRIVER_PATIENCE_S = (
-    0.05  # for the first reading: most drivers answer in that time, and nobody waits for the others
-)
+_DRIVER_PATIENCE_S = 0.05  # wait for the first GPU reading: most drivers answer within it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +30,29 @@ class OneRun:
 
 DASHBOARD = "dashboard"
 HISTORY = "history"
-Wanted = str | OneRun | None  # what the visible screen shows; None: nothing of this
+Wanted = str | OneRun | None  # what the visible screen needs; None: nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What is there to show; two that are equal look the same."""
+class FeedState:
+    """Immutable state for one screen; equal states look alike."""
 
-    of: Wanted = None
-    overview: Overview | None = None  # None before the first run, or while nobody wants it
+    wanted: Wanted = None
+    overview: Overview | None = None  # None before the first run, or if not wanted
     gpus: tuple[GpuUsage, ...] | None = None  # None: not read yet
-    no_gpus: NvmlProblem | None = None
+    gpu_problem: NvmlProblem | None = None
     detail: RunDetail | None = None
-    trouble: str | None = None
-    version: int | None = None  # of the database, for a screen that reads it by itself
+    error_text: str | None = None
+    version: int | None = None  # database version, for screens that read the database themselves
 
 
 class Feed:
-    """Reads nothing while it is paused or nothing is wanted. `post` and `fail` are called from its own thread."""
+    """Reads nothing while paused or while no screen wants it. Calls `post` and `fail` from its thread."""
 
     def __init__(
         self,
         home: Home,
-        post: Callable[[Moment], None],
+        post: Callable[[FeedState], None],
         fail: Callable[[BaseException], None],
         *,
         every_s: float = 1.0,
@@ -64,13 +62,13 @@ class Feed:
         self._stopping = False
         self._paused = False
         self._wanted: Wanted = DASHBOARD
-        self._thread = threading.Thread(target=self._go, name="kgops-feed", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="kgops-feed", daemon=True)
         self._conn: Connection | None = None
         self._sampler: GpuSampler | None = None
-        self._seen: int | None = None
-        self._now = Moment()
-        self._posted: Moment | None = None
-        self._whose: tuple[object, tuple[GpuUsage, ...]] | None = None
+        self._seen_version: int | None = None
+        self._latest = FeedState()
+        self._posted: FeedState | None = None
+        self._owners: tuple[object, tuple[GpuUsage, ...]] | None = None
         self._settle_at = 0.0
 
     # --- called by screens ---
@@ -80,7 +78,7 @@ class Feed:
             self._thread.start()
 
     def stop(self) -> None:
-        """Asks and does not wait: a driver may take seconds, and the thread is a daemon."""
+        """Does not wait: a driver may take seconds, and the thread is a daemon."""
         self._stopping = True
         self._wake.set()
 
@@ -94,74 +92,74 @@ class Feed:
 
     def want(self, wanted: Wanted) -> None:
         if wanted != self._wanted:
-            self._wanted, self._seen, self._posted = wanted, None, None
+            self._wanted, self._seen_version, self._posted = wanted, None, None
             self._wake.set()
 
-    def look_now(self) -> None:
-        """Something was changed from here: nobody should wait a second to see it."""
-        self._seen = self._posted = None
+    def read_now(self) -> None:
+        """Reads at once: an action of this process changed a run."""
+        self._seen_version = self._posted = None
         self._wake.set()
 
     # --- the thread ---
 
-    def _go(self) -> None:
+    def _run_loop(self) -> None:
         try:
             while not self._stopping:
                 self._wake.clear()
                 wanted = self._wanted
-                # A screen that is opened while the feed rests is shown once, and a change from here too.
+                # While paused, a newly opened screen and changes made from here are still shown once.
                 idle = wanted is None or (self._paused and self._posted is not None)
                 if idle or wanted != DASHBOARD:
-                    self._rest_gpus()
+                    self._stop_sampler()
                 if not idle:
-                    self._look(wanted)
+                    self._read_and_post(wanted)
                 self._wake.wait(None if idle else self._every_s)
-        except BaseException as error:  # a mistake of ours: it must not end in silence
+        except BaseException as error:  # a bug: show it, do not end silently
             self._fail(error)
         finally:
-            self._rest_gpus()
+            self._stop_sampler()
             self._close()
 
-    def _look(self, wanted: Wanted) -> None:
+    def _read_and_post(self, wanted: Wanted) -> None:
         try:
             with explained(self._home.database):
-                moment = self._moment(wanted)
+                state = self._read_state(wanted)
         except DatabaseMissing:
-            moment = Moment(DASHBOARD, *self._gpus()) if wanted == DASHBOARD else Moment(wanted)
+            state = FeedState(DASHBOARD, *self._gpus()) if wanted == DASHBOARD else FeedState(wanted)
         except (KgopsError, StorageError) as error:
             self._close()
-            moment = Moment(
-                wanted, trouble=f"{error.message} — {error.hint}" if error.hint else error.message
+            state = FeedState(
+                wanted, error_text=f"{error.message} — {error.hint}" if error.hint else error.message
             )
-        if moment != self._posted and wanted == self._wanted:
-            self._posted = moment
-            self._post(moment)
+        if state != self._posted and wanted == self._wanted:
+            self._posted = state
+            self._post(state)
 
-    def _moment(self, wanted: Wanted) -> Moment:
+    def _read_state(self, wanted: Wanted) -> FeedState:
         if self._conn is None:
             self._conn = open_reader(self._home.database, busy_timeout_s=1.0)
-            self._seen = None
+            self._seen_version = None
         self._settle(self._conn)
-        changed, version = changed_since(self._conn, self._seen)
-        self._seen = version
+        changed, version = changed_since(self._conn, self._seen_version)
+        self._seen_version = version
         if wanted == HISTORY:
-            self._now = Moment(wanted, version=version)
-            return self._now
+            self._latest = FeedState(wanted, version=version)
+            return self._latest
         if isinstance(wanted, OneRun):
-            known = self._now.detail
-            if changed or known is None or known.run.id != wanted.number:
-                known = read_run_detail(self._home, self._conn, wanted.number)
-            self._now = Moment(wanted, detail=known)
-            return self._now
-        seen = self._now.overview
-        if changed or seen is None:
-            seen = overview(self._home, self._conn, seen)
-        _, gpus, problem = self._gpus(seen)
-        self._now = Moment(wanted, seen, gpus, problem)
-        return self._now
+            detail = self._latest.detail
+            if changed or detail is None or detail.run.id != wanted.number:
+                detail = read_run_detail(self._home, self._conn, wanted.number)
+            self._latest = FeedState(wanted, detail=detail)
+            return self._latest
+        known_overview = self._latest.overview
+        if changed or known_overview is None:
+            known_overview = overview(self._home, self._conn, known_overview)
+        _, gpus, problem = self._gpus(known_overview)
+        self._latest = FeedState(wanted, known_overview, gpus, problem)
+        return self._latest
 
     def _settle(self, conn: Connection) -> None:
-        """A dashboard that stays open for days gives waiting runs their turn, as every command does."""
+        """Starts waiting runs, as every command does: a dashboard may stay open for days."""
         if time.monotonic() < self._settle_at:
             return
         self._settle_at = time.monotonic() + _SETTLE_EVERY_S
@@ -177,7 +175,7 @@ class Feed:
             writer.close()
 
     def _gpus(
-        self, seen: Overview | None = None
+        self, known_overview: Overview | None = None
     ) -> tuple[Overview | None, tuple[GpuUsage, ...] | None, NvmlProblem | None]:
         if self._sampler is None:
             self._sampler = GpuSampler(self._every_s)
@@ -186,29 +184,29 @@ class Feed:
         else:
             snapshot = self._sampler.newest()
         if snapshot is None:
-            return seen, self._now.gpus, self._now.no_gpus
+            return known_overview, self._latest.gpus, self._latest.gpu_problem
         if snapshot.problem is not None:
-            return seen, (), snapshot.problem
-        return seen, self._owned(snapshot, seen), None
+            return known_overview, (), snapshot.problem
+        return known_overview, self._with_owners(snapshot, known_overview), None
 
-    def _owned(self, snapshot: Snapshot, seen: Overview | None) -> tuple[GpuUsage, ...]:
-        """Whose processes they are is looked up again only when processes or runs have changed."""
-        going = [one.run for one in seen.running] if seen is not None else []
-        about = (
+    def _with_owners(self, snapshot: Snapshot, known_overview: Overview | None) -> tuple[GpuUsage, ...]:
+        """Adds the runs on each GPU; looked up again only when processes or runs change."""
+        running = [one.run for one in known_overview.running] if known_overview is not None else []
+        processes_and_runs = (
             tuple(
                 (gpu.uuid, _pids(gpu.processes), _pids(*(s.processes for s in gpu.slices)))
                 for gpu in snapshot.gpus
             ),
-            tuple((run.id, run.gpu) for run in going),
+            tuple((run.id, run.gpu) for run in running),
         )
-        if self._whose is None or self._whose[0] != about:
-            self._whose = (about, on_gpus(self._home, self._conn, snapshot.gpus, going))
+        if self._owners is None or self._owners[0] != processes_and_runs:
+            self._owners = (processes_and_runs, on_gpus(self._home, self._conn, snapshot.gpus, running))
         return tuple(
-            GpuUsage(gpu, now.runs, now.reserved_mib)
-            for gpu, now in zip(snapshot.gpus, self._whose[1], strict=True)
+            GpuUsage(gpu, usage.runs, usage.reserved_mib)
+            for gpu, usage in zip(snapshot.gpus, self._owners[1], strict=True)
         )
 
-    def _rest_gpus(self) -> None:
+    def _stop_sampler(self) -> None:
         if self._sampler is not None:
             self._sampler.stop(timeout_s=0.0)
             self._sampler = None

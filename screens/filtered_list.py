@@ -1,4 +1,4 @@
-"""A list that is narrowed while a person types: asked in a thread, where the newest question wins."""
+"""Base of the history and benchmark screens: a list filtered while a person types, read in a thread."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cas
 
 from kgops.errors import KgopsError
 from screens.background import begin
-from screens.feed import HISTORY, Moment
-from screens.rows import said
-from screens.run_screen import Place
+from screens.feed import HISTORY, FeedState
+from screens.rows import text_row
+from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
-from screens.widgets.row_window import Window
-from screens.wording import in_full
+from screens.widgets.row_window import RowWindow
+from screens.wording import error_text
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from screens.feed import Wanted
 
-__all__ = ["Filtered"]
+__all__ = ["FilteredList"]
 
-_READ = 200  # rows at once, or more where more are in sight
-_SHARE = 50  # times what it took to look anew, until that is done again: 2 % of a CPU
+_READ = 200  # rows per read; more on a tall terminal
+_SHARE = 50  # a reload waits this many times as long as the last one took: 2 % of a CPU
 
 
-class Question(Protocol):
-    """A NamedTuple. Two that are equal have the same answer, until `look` is another number."""
+class ListQuery(Protocol):
+    """A NamedTuple. Equal queries give equal pages; a higher `look` forces a new read."""
 
     @property
     def text(self) -> str: ...
@@ -43,53 +43,52 @@ class Question(Protocol):
     def cursor(self) -> object: ...
 
 
-class Reply(Protocol):
+class ListPage(Protocol):
     @property
-    def asked(self) -> Any: ...
-    @property
-    def place(self) -> int | None:
-        """Of the cursor; None: where it was, since nothing was looked through anew."""
+    def cursor_row(self) -> int | None:
+        """Row number of the cursor; None: unchanged."""
 
     @property
     def took_s(self) -> float: ...
 
 
-Q = TypeVar("Q", bound=Question)
-A = TypeVar("A", bound=Reply)
-Asked = TypeVar("Asked", contravariant=True)
-Found = TypeVar("Found", covariant=True)
+Query = TypeVar("Query", bound=ListQuery)
+Page = TypeVar("Page", bound=ListPage)
+QueryIn = TypeVar("QueryIn", contravariant=True)
+PageOut = TypeVar("PageOut", covariant=True)
 
 
-class Looks(Protocol[Asked, Found]):
-    """Reads from a disk: never called where a person waits for a key."""
+class ListReader(Protocol[QueryIn, PageOut]):
+    """Reads from disk, so it is called in a thread only."""
 
-    def look(self, asked: Asked) -> Found: ...
+    def look(self, query: QueryIn, /) -> PageOut: ...
     def close(self) -> None: ...
 
 
-class Filtered(Place, Generic[Q, A]):
-    """Subclasses draw `_answer` to `_asked`. While a person types, what is shown stays of one moment."""
+class FilteredList(RunScreenBase, Generic[Query, Page]):
+    """Subclasses draw `_page`, read for `_query`. New runs are not shown while a person types."""
 
-    typed_above: ClassVar[str]  # what the line to type in stands above
-    largest_first: ClassVar[Mapping[str, bool]]  # of each column, how people mostly want to see it sorted
+    input_above: ClassVar[str]  # selector of the widget below the filter input
+    largest_first: ClassVar[Mapping[str, bool]]  # by column: whether the first sort is descending
 
-    def __init__(self, looks: Looks[Q, A], asked: Q) -> None:
+    def __init__(self, reader: ListReader[Query, Page], query: Query) -> None:
         super().__init__()
-        self._looks = looks
-        self._asked = asked
-        self._answer: A | None = None
-        self._before = asked  # typing began
+        self._list_reader = reader
+        self._query = query
+        self._page: Page | None = None
+        self._page_query = query  # the query of `_page`
+        self._query_before = query  # before typing began
         self._typing = False
-        self._looking = False
-        self._waits = False  # to look anew
-        self._look_at = 0.0  # when that may be
+        self._reading = False
+        self._reload_pending = False
+        self._reload_at = 0.0  # earliest time of the next reload
 
-    def reach(self, answer: A) -> tuple[range, int]:
-        """Which places of all rows were read, and how many rows there are."""
+    def rows_read(self, page: Page) -> tuple[range, int]:
+        """Range of rows that the page holds, and the count of all rows."""
         raise NotImplementedError
 
     def sorts(self) -> list[str]:
-        """What can be sorted by of what is in sight, from the left."""
+        """Sort keys of the visible columns, from the left."""
         raise NotImplementedError
 
     @property
@@ -97,125 +96,131 @@ class Filtered(Place, Generic[Q, A]):
         return HISTORY
 
     @property
-    def body(self) -> Window:
-        return self.query_one("#body", Window)
+    def body(self) -> RowWindow:
+        return self.query_one("#body", RowWindow)
 
     def on_mount(self) -> None:
-        self.query_one("#told").display = False
-        self.ask()
+        self.query_one("#hint").display = False
+        self.request()
 
     def on_unmount(self) -> None:
-        """In a thread: another one may be reading still."""
-        asyncio.get_running_loop().run_in_executor(None, self._looks.close)
+        """In a thread: the reader may still be reading in another."""
+        asyncio.get_running_loop().run_in_executor(None, self._list_reader.close)
 
-    # --- asking, in a thread; the newest question wins ---
+    # --- reading, in a thread; the newest query wins ---
 
-    def ask(self, **changed: object) -> None:
-        self._asked = cast("Q", cast("Any", self._asked)._replace(**changed))
-        if not self._looking:
-            self._looking = True
-            begin(self, self._look)
+    def request(self, **changed: object) -> None:
+        self._query = cast("Query", cast("Any", self._query)._replace(**changed))
+        if not self._reading:
+            self._reading = True
+            begin(self, self._keep_reading)
 
-    async def _look(self) -> None:
-        answered = None
+    async def _keep_reading(self) -> None:
+        query = None
         try:
-            while self._asked != answered:
-                answered = self._asked
+            while self._query != query:
+                query = self._query
                 try:
-                    self._take(await asyncio.to_thread(self._looks.look, answered))
+                    page = await asyncio.to_thread(self._list_reader.look, query)
+                    self._page_query = query
+                    self._show_page(page)
                 except (KgopsError, StorageError) as error:
-                    self._cannot(error)
+                    self._show_error(error)
         finally:
-            self._looking = False
+            self._reading = False
 
-    def _take(self, answer: A) -> None:
-        self._answer = answer
-        if answer.place is not None:
-            self._look_at = time.monotonic() + _SHARE * answer.took_s
-        self.draw(answer.place)
-        self.on_window_scrolled()  # rows may be in sight that nobody asked for
+    def _show_page(self, page: Page) -> None:
+        self._page = page
+        if page.cursor_row is not None:
+            self._reload_at = time.monotonic() + _SHARE * page.took_s
+        self.draw(page.cursor_row)
+        self.on_window_scrolled()  # rows may be visible that were not read yet
 
-    def _cannot(self, error: KgopsError | StorageError) -> None:
-        told = in_full(error)
-        if self._answer is None:
-            self.body.put([said(told, self.size.width, "bad")], 0)
+    def _show_error(self, error: KgopsError | StorageError) -> None:
+        message = error_text(error)
+        if self._page is None:
+            self.body.put([text_row(message, self.size.width, "bad")], 0)
             return
-        self.say(told, "bad")  # and what cannot be sorted by is not asked again
-        known = self._answer.asked
-        self._asked = cast("Any", self._asked)._replace(sort=known.sort, descending=known.descending)
+        self.say(message, "bad")  # and the sort that failed is not tried again
+        shown = self._page_query
+        self._query = cast("Any", self._query)._replace(sort=shown.sort, descending=shown.descending)
 
-    def draw(self, place: int | None = None) -> None:
-        """All of it again; the cursor goes to that place, or stays where it is."""
+    def draw(self, cursor: int | None = None) -> None:
+        """Redraws the screen; the cursor goes to row `cursor`, or stays."""
         raise NotImplementedError
 
-    # --- what comes while one looks ---
+    # --- new runs and scrolling ---
 
-    def show_moment(self, moment: Moment) -> None:
-        """Somebody recorded something."""
-        if moment.of == HISTORY and not self._waits:
-            self._waits = True
-            self.set_timer(max(self._look_at - time.monotonic(), 0.001), self.look_anew)
+    def show_state(self, state: FeedState) -> None:
+        """Reloads when the database has changed."""
+        if state.wanted == HISTORY and not self._reload_pending:
+            self._reload_pending = True
+            self.set_timer(max(self._reload_at - time.monotonic(), 0.001), self.reload)
 
-    def look_anew(self) -> None:
-        self._waits = False
+    def reload(self) -> None:
+        self._reload_pending = False
         if not self._typing and self.is_attached:
             middle = self.body.top + self.body.size.height // 2
-            self.ask(look=self._asked.look + 1, cursor=self.body.key, around=middle)
+            self.request(look=self._query.look + 1, cursor=self.body.key, around=middle)
 
     def on_window_scrolled(self) -> None:
-        """Rows that come into sight next are read before they do."""
-        if self._answer is None:
+        """Reads the rows above and below before they are scrolled into view."""
+        if self._page is None:
             return
-        read, count = self.reach(self._answer)
+        read, count = self.rows_read(self._page)
         top, height = self.body.top, self.body.size.height
         too_high = read.start > 0 and top - height < read.start
         too_low = read.stop < count and top + 2 * height > read.stop
         if too_high or too_low:
-            self.ask(around=top + height // 2)
+            self.request(around=top + height // 2)
 
     def on_resize(self) -> None:
-        self.ask(size=max(_READ, 4 * self.size.height))
+        self.request(size=max(_READ, 4 * self.size.height))
 
     # --- the filter ---
 
     def action_search(self) -> None:
-        """Opens the line in which it is typed."""
+        """Opens the filter input."""
         if self._typing:
             return
-        from screens.widgets.text_line import Typed  # an editor of a line: seldom needed to look
+        from screens.widgets.text_line import (
+            FilterInput,
+        )  # Textual's Input is slow to import and seldom needed
 
-        self._before = cast("Any", self._asked)._replace(cursor=self.body.key)
+        self._query_before = cast("Any", self._query)._replace(cursor=self.body.key)
         self._typing = True
         self.query_one("#filter").display = False
-        self.mount(Typed(self._asked.text, select_on_focus=False, id="typed"), before=self.typed_above)
-        self.query_one("#typed").focus()
-        self._turn_footer()
+        self.mount(
+            FilterInput(self._query.text, select_on_focus=False, id="filter-input"), before=self.input_above
+        )
+        self.query_one("#filter-input").focus()
+        self._toggle_footer()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        if self._typing and event.value != self._asked.text:
-            self.ask(text=event.value, cursor=None)
+        if self._typing and event.value != self._query.text:
+            self.request(text=event.value, cursor=None)
 
     def on_input_submitted(self) -> None:
         self._end_typing()
 
     def action_leave_filter(self) -> None:
         self._end_typing()
-        self.ask(text=self._before.text, cursor=self._before.cursor)
+        self.request(text=self._query_before.text, cursor=self._query_before.cursor)
 
     async def action_complete(self) -> None:
-        """Where there are names to complete."""
+        """Tab: overridden where names can be completed."""
 
     def _end_typing(self) -> None:
         self._typing = False
-        self.query_one("#typed").remove()
-        self.look_anew()
+        self.query_one("#filter-input").remove()
+        self.reload()
         self.query_one("#filter").display = True
         self.body.focus()
-        self._turn_footer()
+        self._toggle_footer()
         self.draw()
 
-    def _turn_footer(self) -> None:
-        self.query_one("#told").display = self._typing
+    def _toggle_footer(self) -> None:
+        self.query_one("#hint").display = self._typing
         self.query_one(Keys).display = not self._typing
 
     def action_move(self, by: int) -> None:
@@ -227,22 +232,22 @@ class Filtered(Place, Generic[Q, A]):
     # --- the order ---
 
     def action_sort(self, by: str) -> None:
-        """By another column, as people mostly want it; by the same once more, the other way round."""
-        again = by == self._asked.sort
-        descending = not self._asked.descending if again else self.largest_first.get(by, True)
-        self.ask(sort=by, descending=descending, cursor=None)
+        """Sorts by that column; by the current column, reverses the order."""
+        again = by == self._query.sort
+        descending = not self._query.descending if again else self.largest_first.get(by, True)
+        self.request(sort=by, descending=descending, cursor=None)
         self.draw()
 
     def action_sort_next(self) -> None:
-        self._turn_sort(1)
+        self._sort_by_step(1)
 
     def action_sort_before(self) -> None:
-        self._turn_sort(-1)
+        self._sort_by_step(-1)
 
-    def _turn_sort(self, by: int) -> None:
-        known = self.sorts()
-        now = known.index(self._asked.sort) if self._asked.sort in known else -1 if by > 0 else 0
-        self.action_sort(known[(now + by) % len(known)])
+    def _sort_by_step(self, by: int) -> None:
+        keys = self.sorts()
+        now = keys.index(self._query.sort) if self._query.sort in keys else -1 if by > 0 else 0
+        self.action_sort(keys[(now + by) % len(keys)])
 
     def action_reverse(self) -> None:
-        self.action_sort(self._asked.sort)
+        self.action_sort(self._query.sort)

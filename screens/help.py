@@ -1,4 +1,4 @@
-"""What can be done here: the table of actions as a page."""
+"""Help screen: keys of the current screen and the meaning of signs."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
-from screens.actions import ACTIONS, Place, holding
-from screens.rows import BLANK, Piece, Row, said
+from screens.actions import ACTIONS, ScreenName, holding
+from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.lines import Lines
 from storage.runs import Run
 
 __all__ = ["HelpScreen"]
 
 _MOVING = (
-    ("↑ ↓", "Move the cursor; j and k do too."),
-    ("PgUp PgDn", "A page up or down."),
-    ("g G", "To the beginning, to the end; Home and End do too."),
-    ("mouse", "A click moves the cursor, a second one opens; the wheel scrolls."),
+    ("↑ ↓", "Move the cursor, as do j and k."),
+    ("PgUp PgDn", "Page up or down."),
+    ("g G", "First or last row, as do Home and End."),
+    ("mouse", "Click to move the cursor, click again to open; wheel to scroll."),
 )
 _IN_THE_LOG = (
-    ("n N", "The next line of a search, or before; else of what sounds bad."),
-    ("← →", "Half a screen to the side, on lines that are longer."),
-    ("L", "Bad lines alone, or all again; one stays where one was brought to."),
+    ("n N", "Next or previous search hit; without a search, warning or error."),
+    ("← →", "Scroll long lines sideways by half a screen."),
+    ("L", "All lines, warnings and errors, or errors only."),
 )
 _SIGNS = (
     ("✓", "good", "succeeded"),
-    ("▼", "warn", "succeeded with less than was asked, or out of memory on the way"),
+    ("▼", "warn", "succeeded with reduced options or after an OOM fallback"),
     ("■", "dim", "stopped"),
     ("✗", "bad", "failed, out of memory, interrupted"),
-    ("!", "warn", "somebody should look"),
+    ("!", "warn", "needs attention"),
 )
 
 
@@ -38,30 +38,30 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,q,question_mark,enter", "dismiss", "back", show=False)
     ]
 
-    def __init__(self, place: Place, run: Run | None) -> None:
+    def __init__(self, screen_name: ScreenName, run: Run | None) -> None:
         super().__init__()
-        self._place, self._run = place, run
+        self._screen_name, self._run = screen_name, run
 
     def compose(self) -> ComposeResult:
         yield Lines(id="body", scrolls=True)
         yield Lines(id="keys")
 
     def on_mount(self) -> None:
-        now = list(holding(self._place, self._run))
-        rows = [said("KEYS HERE", 80, "head")]
+        now = list(holding(self._screen_name, self._run))
+        rows = [text_row("KEYS HERE", 80, "head")]
         rows += [_entry(action.sign, f"{action.name:<12}{action.help}") for action in now]
-        rows += [BLANK, said("MOVING", 80, "head"), *(_entry(sign, text) for sign, text in _MOVING)]
-        if self._place == "run":
+        rows += [BLANK, text_row("MOVING", 80, "head"), *(_entry(sign, text) for sign, text in _MOVING)]
+        if self._screen_name == "run":
             rows += [
                 BLANK,
-                said("IN THE LOG", 80, "head"),
+                text_row("IN THE LOG", 80, "head"),
                 *(_entry(sign, text) for sign, text in _IN_THE_LOG),
             ]
-        later = [action for action in ACTIONS if self._place in action.where and action not in now]
+        later = [action for action in ACTIONS if self._screen_name in action.where and action not in now]
         if later:
-            rows += [BLANK, said("WITH ANOTHER RUN UNDER THE CURSOR", 80, "head")]
+            rows += [BLANK, text_row("KEYS FOR OTHER RUNS", 80, "head")]
             rows += [_entry(action.sign, f"{action.name:<12}{action.help}", "dim") for action in later]
-        rows += [BLANK, said("SIGNS", 80, "head")]
+        rows += [BLANK, text_row("SIGNS", 80, "head")]
         rows += [_entry(sign, text, tone) for sign, tone, text in _SIGNS]
         self.query_one("#body", Lines).show(rows)
         self.query_one("#keys", Lines).show(

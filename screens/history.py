@@ -1,4 +1,4 @@
-"""History: every run there ever was, narrowed while one types, sorted by any column, marked, written out, deleted."""
+"""History screen: all runs, with filter, sorting, marks, export and deletion."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.app import ComposeResult
 
 from screens import history_page
-from screens.actions import Place as Where
+from screens.actions import ScreenName
 from screens.background import begin
-from screens.filtered_list import Filtered
+from screens.filtered_list import FilteredList
 from screens.history_marks import Marks
-from screens.history_query import Answer, Asked, Browser
+from screens.history_query import HistoryReader, Page, Query
 from screens.rows import Piece, Row, title
 from screens.run_actions import ChangesRuns
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.widgets.row_window import Window
+from screens.widgets.row_window import RowWindow
 from storage.runs import SORTABLE
 
 if TYPE_CHECKING:
@@ -30,35 +30,35 @@ if TYPE_CHECKING:
 __all__ = ["History"]
 
 
-class History(Filtered[Asked, Answer], ChangesRuns):
-    place: ClassVar[Where] = "history"
-    typed_above = "#columns"
+class History(FilteredList[Query, Page], ChangesRuns):
+    screen_name: ClassVar[ScreenName] = "history"
+    input_above = "#columns"
     largest_first = history_page.FIRST
 
     def __init__(self, app: KgopsApp) -> None:
-        browser = Browser(app.home)
-        super().__init__(browser, Asked())
-        self._browser = browser
-        self._choice: tuple[str, list[str]] = ("", [])  # what has been typed, and what it may become
+        reader = HistoryReader(app.home)
+        super().__init__(reader, Query())
+        self._reader = reader
+        self._completions: tuple[str, list[str]] = ("", [])  # the filter text and its completions
         self.marks = Marks(app)
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         yield Lines(id="filter")
         yield Lines(id="columns")
-        yield Window(id="body")
-        yield Lines(id="told")
+        yield RowWindow(id="body")
+        yield Lines(id="hint")
         yield Keys()
 
-    # --- what all screens are asked ---
+    # --- overrides ---
 
     @property
     def subject(self) -> Run | None:
         key = self.body.key
-        return self._answer.runs.get(key) if self._answer is not None and isinstance(key, int) else None
+        return self._page.runs.get(key) if self._page is not None and isinstance(key, int) else None
 
-    def reach(self, answer: Answer) -> tuple[range, int]:
-        return range(answer.first, answer.first + len(answer.runs)), len(answer.numbers)
+    def rows_read(self, page: Page) -> tuple[range, int]:
+        return range(page.first, page.first + len(page.runs)), len(page.numbers)
 
     def on_lines_pointed(self) -> None:
         self.query_one(Keys).offer(self.offered)
@@ -67,57 +67,57 @@ class History(Filtered[Asked, Answer], ChangesRuns):
         self.kgops.action_open()
 
     def title_row(self, width: int) -> Row:
-        answer = self._answer
+        page = self._page
         right = ""
-        if answer is not None and answer.total:
-            of = f"{len(answer.numbers):,} of " if len(answer.numbers) != answer.total else ""
-            right = f"{of}{answer.total:,} run{'' if answer.total == 1 else 's'}"
+        if page is not None and page.total:
+            of = f"{len(page.numbers):,} of " if len(page.numbers) != page.total else ""
+            right = f"{of}{page.total:,} run{'' if page.total == 1 else 's'}"
         between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
         between += [Piece(f"{len(self.marks):,} marked", "accent")] if self.marks else []
         return title("history", right, width, *between)
 
-    def draw(self, place: int | None = None) -> None:
-        width, answer = self.size.width, self._answer
+    def draw(self, cursor: int | None = None) -> None:
+        width, page = self.size.width, self._page
         self.show_title()
-        self.query_one("#filter", Lines).show([history_page.filter_row(self._asked.text, answer, width)])
-        if answer is None:
+        self.query_one("#filter", Lines).show([history_page.filter_row(self._query.text, page, width)])
+        if page is None:
             return
         columns = self.query_one("#columns", Lines)
-        columns.show([history_page.heading(self._asked, answer.metric, width)] if answer.total else [])
+        columns.show([history_page.heading(self._query, page.metric, width)] if page.total else [])
         body = self.body
-        if answer.numbers:
-            shown = history_page.Shown(answer, self.marks, width)
-            body.put(shown, body.at if place is None else place)
+        if page.numbers:
+            shown = history_page.RunRows(page, self.marks, width)
+            body.put(shown, body.at if cursor is None else cursor)
         else:
-            body.put(history_page.empty_rows(answer, width), 0)
-        self.query_one("#told", Lines).show([history_page.told_row(answer, self._choices, width)])
+            body.put(history_page.empty_rows(page, width), 0)
+        self.query_one("#hint", Lines).show([history_page.hint_row(page, self._shown_completions, width)])
 
     # --- the filter ---
 
     def on_input_submitted(self) -> None:
-        left_out = history_page.left_out(self._answer)
-        if left_out is not None:
-            self.say(left_out, "warn")
+        ignored_terms = history_page.ignored_terms(self._page)
+        if ignored_terms is not None:
+            self.say(ignored_terms, "warn")
 
     @property
-    def _choices(self) -> list[str]:
-        """Until somebody types on."""
-        text, found = self._choice
-        return found if text == self._asked.text else []
+    def _shown_completions(self) -> list[str]:
+        """Completions of the current filter text."""
+        text, completions = self._completions
+        return completions if text == self._query.text else []
 
     async def action_complete(self) -> None:
-        """As far as all that it may become agrees; then what there is to choose from."""
-        entry = cast("Input", self.query_one("#typed"))
+        """Inserts the common prefix of all completions; a second Tab lists them."""
+        entry = cast("Input", self.query_one("#filter-input"))
         text = entry.value
-        metrics = await asyncio.to_thread(self._browser.metrics)
-        found = history_page.completions(text, metrics, await asyncio.to_thread(self._browser.tags))
+        metrics = await asyncio.to_thread(self._reader.metrics)
+        completions = history_page.completions(text, metrics, await asyncio.to_thread(self._reader.tags))
         if entry.value != text:
-            return  # somebody typed on
-        common = os.path.commonprefix(found)  # noqa: RUF071 - by characters, as in a shell
+            return  # the text changed meanwhile
+        common = os.path.commonprefix(completions)  # noqa: RUF071 - by characters, as in a shell
         if len(common) > len(text):
             entry.value = common
             entry.cursor_position = len(common)
-        self._choice = text, found if len(found) > 1 and common == text else []
+        self._completions = text, completions if len(completions) > 1 and common == text else []
         self.draw()
 
     # --- the order ---
@@ -126,54 +126,56 @@ class History(Filtered[Asked, Answer], ChangesRuns):
         return history_page.sorts(self.size.width)
 
     def action_sort_by(self) -> None:
-        """Asks for a name; Tab completes it."""
+        """Asks for a column or metric; Tab completes it."""
         begin(self, self._sort_by, instead="sort")
 
     async def _sort_by(self) -> None:
-        from screens.widgets.choices import Filling
+        from screens.widgets.choices import CompletingPrompt
 
-        names = sorted({*SORTABLE, *await asyncio.to_thread(self._browser.metrics)})
+        names = sorted({*SORTABLE, *await asyncio.to_thread(self._reader.metrics)})
 
-        def begin_so(text: str) -> list[str]:
+        def complete(text: str) -> list[str]:
             return [name for name in names if name.startswith(text)]
 
-        name = await self.app.push_screen_wait(Filling("sort by which column or metric", "", begin_so))
+        name = await self.app.push_screen_wait(
+            CompletingPrompt("sort by which column or metric?", "", complete)
+        )
         if name:
             self.action_sort(name)
 
-    # --- marks, and what is done to what is marked ---
+    # --- marked runs ---
 
     @property
     def _number(self) -> int | None:
-        """Of the run under the cursor."""
+        """Number of the run under the cursor."""
         return self.body.key if isinstance(self.body.key, int) else None
 
     def action_mark(self) -> None:
         if self._number is not None:
-            self.marks.turn(self._number)
+            self.marks.toggle(self._number)
             self.draw()
             self.body.action_move(1)
 
     def action_mark_all(self) -> None:
-        self.marks.turn_all(self._answer.numbers if self._answer is not None else ())
+        self.marks.toggle_all(self._page.numbers if self._page is not None else ())
         self.draw()
 
     def action_delete(self) -> None:
         async def deleted() -> None:
             if await self.marks.delete(self._number):
-                self.look_anew()
+                self.reload()
 
-        begin(self.app, deleted)  # and goes on when this screen is left
+        begin(self.app, deleted)  # owned by the app: goes on when this screen closes
 
     def action_write(self) -> None:
-        answer = self._answer
-        self.marks.write(answer.numbers if answer is not None else (), answer and answer.metric)
+        page = self._page
+        self.marks.write(page.numbers if page is not None else (), page and page.metric)
 
     def action_compare(self) -> None:
         self.marks.compare()
 
     def action_tag(self) -> None:
-        """The marked ones, or else the one under the cursor."""
+        """Tags the marked runs, or else the run under the cursor."""
         if self.marks:
             self.marks.tag()
         else:

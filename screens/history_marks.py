@@ -1,4 +1,4 @@
-"""Marked runs, and what is done to all of them: tagged, deleted, written to a file, compared."""
+"""Marked runs of the history: tag, delete, export or compare them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Marks"]
 
-_AT_ONCE = 50  # are deleted before another change has its turn, and before it is said how far it is
+_AT_ONCE = 50  # runs per transaction: other changes may run between, and progress is shown
 
 
 class Marks:
-    """The numbers of marked runs, in the order in which they were. What is begun goes on when the screen is left."""
+    """Numbers of the marked runs, in the order of marking. Work goes on when the screen is closed."""
 
     def __init__(self, app: KgopsApp) -> None:
         self._app = app
@@ -36,99 +36,101 @@ class Marks:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def turn(self, number: int) -> None:
-        """Marks it, or takes its mark away."""
+    def toggle(self, number: int) -> None:
+        """Marks the run or removes its mark."""
         if number in self._numbers:
             del self._numbers[number]
         else:
             self._numbers[number] = None
 
-    def turn_all(self, numbers: Sequence[int]) -> None:
-        """Marks all of them; where they are already, none of them is any more."""
+    def toggle_all(self, numbers: Sequence[int]) -> None:
+        """Marks all of them; if all are marked already, removes their marks."""
         if all(number in self._numbers for number in numbers):
             self._forget(numbers)
         else:
             self._numbers |= dict.fromkeys(numbers)
 
-    # --- what is done to them ---
+    # --- actions ---
 
     def tag(self) -> None:
-        """Asks which tags they get."""
+        """Asks for tags to add or remove."""
         from screens import run_calls
-        from screens.question import Ask
+        from screens.question import Prompt
 
         marked = list(self)
 
         async def tagged(words: str) -> None:
-            done = await self._app.carry_out(lambda session: run_calls.tag_all(session, marked, words))
-            if done is not None:
-                self._app.say(done)
+            results = await self._app.carry_out(lambda session: run_calls.tag_all(session, marked, words))
+            if results is not None:
+                self._app.say(results)
 
         def answered(words: str | None) -> None:
             if words:
                 begin(self._app, partial(tagged, words))
 
-        many = f"the {_runs(len(marked), 'marked ')}: words add them, -word takes one away"
-        self._app.push_screen(Ask(f"tags for {many}"), answered)
+        many = f"the {_runs(len(marked), 'marked ')}: word adds a tag, -word removes it"
+        self._app.push_screen(Prompt(f"tags of {many}"), answered)
 
-    async def delete(self, or_else: int | None) -> bool:
-        """Ended ones alone, and only once somebody said so: there is no way back. False: nothing was done."""
+    async def delete(self, under_cursor: int | None) -> bool:
+        """Deletes the ended runs after a confirmation. False: nothing was deleted."""
         from screens.history_query import ended_of
-        from screens.widgets.confirm import Sure
+        from screens.widgets.confirm import Confirmation
 
-        chosen = list(self) or ([or_else] if or_else is not None else [])
+        chosen = list(self) or ([under_cursor] if under_cursor is not None else [])
         try:
-            ended, going = await asyncio.to_thread(ended_of, self._app.home, chosen)
+            ended, unfinished = await asyncio.to_thread(ended_of, self._app.home, chosen)
         except (KgopsError, StorageError) as error:
             self._app.say(error.message, "bad")
             return False
         if not ended:
-            why = "there is no ended run to delete: stop it first" if going else "there is no run to delete"
+            why = "nothing to delete: stop unfinished runs first" if unfinished else "nothing to delete"
             self._app.say(why, "warn")
             return False
-        named = f"run {ended[0]}" if len(ended) == 1 else f"{len(ended):,} runs with their folders"
-        stay = f", and leave {going:,} that {'has' if going == 1 else 'have'} not ended" if going else ""
-        sure = await self._app.push_screen_wait(Sure(f"delete {named}{stay}? It cannot be undone"))
+        named = (
+            f"run {ended[0]} and its folder" if len(ended) == 1 else f"{len(ended):,} runs and their folders"
+        )
+        stay = f" ({unfinished:,} unfinished {'is' if unfinished == 1 else 'are'} kept)" if unfinished else ""
+        sure = await self._app.push_screen_wait(Confirmation(f"delete {named}{stay}? This cannot be undone"))
         if sure:
-            await self._deleted(ended)
+            await self._delete_in_blocks(ended)
         return bool(sure)
 
-    async def _deleted(self, numbers: Sequence[int]) -> None:
+    async def _delete_in_blocks(self, numbers: Sequence[int]) -> None:
         from screens import run_calls
 
-        done: list[Deleted] = []
+        results: list[Deleted] = []
         for start in range(0, len(numbers), _AT_ONCE):
             some = numbers[start : start + _AT_ONCE]
-            found = await self._app.carry_out(partial(run_calls.delete, numbers=some))
-            if found is None:
-                return  # why not is said
-            done += found
-            self._forget([one.run for one in found if one.done])
-            self._app.say(f"deleting: {len(done):,} of {len(numbers):,}")
-        left = [one for one in done if not one.done]
-        why = f"; run {left[0].run} is not: {left[0].why}" if left else ""
-        self._app.say(f"{_runs(len(done) - len(left))} deleted{why}", "warn" if left else "strong")
+            deleted = await self._app.carry_out(partial(run_calls.delete, numbers=some))
+            if deleted is None:
+                return  # carry_out has shown the error
+            results += deleted
+            self._forget([one.run for one in deleted if one.done])
+            self._app.say(f"deleting: {len(results):,} of {len(numbers):,}")
+        left = [one for one in results if not one.done]
+        why = f"; run {left[0].run} was not: {left[0].why}" if left else ""
+        self._app.say(f"{_runs(len(results) - len(left))} deleted{why}", "warn" if left else "strong")
 
     def write(self, shown: Sequence[int], metric: str | None) -> None:
-        """Asks for a file: for the marked runs, or else for all that are shown."""
-        from screens.question import Ask
+        """Exports the marked runs, or else all shown runs, to a file."""
+        from screens.question import Prompt
 
         numbers = list(self) or shown
         if not numbers:
-            self._app.say("there is nothing to write", "warn")
+            self._app.say("no runs to write", "warn")
             return
 
         def answered(name: str | None) -> None:
             if name:
                 metrics = (metric,) if metric is not None else ()
-                begin(self._app, partial(self._written, name, numbers, metrics))
+                begin(self._app, partial(self._write_file, name, numbers, metrics))
 
         many = _runs(len(numbers), "marked " if self._numbers else "shown ")
         self._app.push_screen(
-            Ask(f"write the {many} to which .csv or .json file, such as runs.csv"), answered
+            Prompt(f"write the {many} to which .csv or .json file, such as runs.csv"), answered
         )
 
-    async def _written(self, name: str, numbers: Sequence[int], metrics: Sequence[str]) -> None:
+    async def _write_file(self, name: str, numbers: Sequence[int], metrics: Sequence[str]) -> None:
         from screens.history_query import write
 
         try:

@@ -1,4 +1,4 @@
-"""What the history shows: columns that can be sorted by, a row for each run, and words on what was typed."""
+"""Rows of the history screen: sortable columns, one row per run, filter and completions."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 from kgops.cli.output import duration, padded
 from kgops.jobs.text import one_line
-from screens.rows import Column, Columns, Piece, Row, said
+from screens.rows import Column, Columns, Piece, Row, text_row
 from screens.wording import metric_of, short_amount, sign_of
 from storage.filters import FIELDS, GROUPS
 from storage.runs import STATES
 
 if TYPE_CHECKING:
-    from screens.history_query import Answer, Asked
+    from screens.history_query import Page, Query
     from storage.runs import Run
 
 __all__ = [
     "FIRST",
-    "Shown",
+    "RunRows",
     "completions",
     "empty_rows",
     "filter_row",
     "heading",
-    "left_out",
+    "hint_row",
+    "ignored_terms",
     "sorts",
-    "told_row",
 ]
 
 _MARK = "●"
-_WEEK_S = 6 * 86_400.0  # a day's name means one day
-_WIDEST = 170  # beyond it a row is too long to follow with the eye
+_WEEK_S = 6 * 86_400.0  # within this time a weekday is unambiguous
+_WIDEST = 170  # columns; longer rows are hard to follow
 _NO_RUNS = (
     "No runs yet.",
     "",
-    "n          chooses what to run, and shows its plan at once",
-    "kgops run  in any shell of this machine: the demo",
+    "n          choose a job and see its plan",
+    "kgops run  in a shell: run the demo",
 )
 _NONE_LIKE_IT = (
-    "No run is like that.",
+    "No run matches the filter.",
     "",
-    "/  changes the filter; without one all runs are shown",
+    "/  edit the filter; an empty filter shows all runs",
 )
-_HINT = "/ shows only some: state:failed mrr>0.3 gpu:t4 tag:paper since:7d words"
+_HINT = "/ filter: state:failed mrr>0.3 gpu:t4 tag:paper since:7d words"
 
 
 class _Sortable(NamedTuple):
     column: Column
-    by: str | None  # what the record calls it; None: nothing to sort by
-    descending: bool = False  # what people want to see first
+    by: str | None  # database column; None: not sortable
+    descending: bool = False  # of the first sort
 
 
 _SORTABLE = (
@@ -69,7 +69,7 @@ FIRST = {one.by: one.descending for one in _SORTABLE if one.by is not None}
 
 
 def sorts(width: int) -> list[str]:
-    """What can be sorted by of what is in sight, from the left."""
+    """Sort keys of the visible columns, from the left."""
     columns = _columns(width)
     return [one.by for one in _SORTABLE if one.by is not None and columns.width_of(one.column.head)]
 
@@ -78,9 +78,9 @@ def _columns(width: int) -> Columns:
     return Columns([one.column for one in _SORTABLE], min(width, _WIDEST))
 
 
-def heading(asked: Asked, metric: str | None, width: int) -> Row:
-    """Which way it is sorted stands at the column; a click sorts by another, or the other way round."""
-    sign = "▼" if asked.descending else "▲"
+def heading(query: Query, metric: str | None, width: int) -> Row:
+    """Column heads; ▼ or ▲ marks the sorted one, and a click sorts."""
+    sign = "▼" if query.descending else "▲"
     columns = _columns(width)
     pieces: list[Piece] = []
     for one in _SORTABLE:
@@ -91,7 +91,7 @@ def heading(asked: Asked, metric: str | None, width: int) -> Row:
         if name == "metric" and metric is not None:
             name = one_line(metric, across - 1)
         by = metric if name == metric else one.by
-        sorted_by = asked.sort == by
+        sorted_by = query.sort == by
         text = f"{name}{sign if sorted_by else ''}"
         tone = "accent" if sorted_by else "head" if one.by == "id" else "dim"
         action = f"screen.sort({by!r})" if by is not None else None
@@ -100,18 +100,18 @@ def heading(asked: Asked, metric: str | None, width: int) -> Row:
     return Row(tuple(pieces))
 
 
-class Shown(Sequence[Row]):
-    """All runs of an answer as rows; each is made when it is looked at, and empty until it was read."""
+class RunRows(Sequence[Row]):
+    """All runs of a page as rows, made when drawn; rows not read yet are empty."""
 
-    def __init__(self, answer: Answer, marked: Container[int], width: int) -> None:
-        self._answer, self._marked = answer, marked
+    def __init__(self, page: Page, marked: Container[int], width: int) -> None:
+        self._page, self._marked = page, marked
         self._columns = _columns(width)
-        self._made: dict[int, Row] = {}
+        self._rows: dict[int, Row] = {}
         self._now = time.time()
         self._today = time.localtime(self._now)
 
     def __len__(self) -> int:
-        return len(self._answer.numbers)
+        return len(self._page.numbers)
 
     @overload
     def __getitem__(self, at: int) -> Row: ...
@@ -120,20 +120,20 @@ class Shown(Sequence[Row]):
     def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
-        number = self._answer.numbers[at]
-        if number not in self._made:
-            self._made[number] = self._row(number, self._answer.runs.get(number))
-        return self._made[number]
+        number = self._page.numbers[at]
+        if number not in self._rows:
+            self._rows[number] = self._row(number, self._page.runs.get(number))
+        return self._rows[number]
 
     def _row(self, number: int, run: Run | None) -> Row:
         marked = number in self._marked
         name = Piece(f"{_MARK if marked else ' '}{number:>7}", "accent" if marked else "text")
         if run is None:
-            first = self._answer.first
-            read = number in self._answer.numbers[first : first + self._answer.asked.size]
+            first = self._page.first
+            read = number in self._page.numbers[first : first + self._page.query.size]
             return self._columns.row((name, Piece("?" if read else " ", "dim")), number)
-        metric = self._answer.metric
-        value = self._answer.values.get(number)
+        metric = self._page.metric
+        value = self._page.values.get(number)
         room = self._columns.width_of("metric")
         metric = metric_of(run, room) if metric is None else "" if value is None else short_amount(value)
         peak = run.peak_gpu_mib if run.peak_gpu_mib is not None else run.peak_host_mib
@@ -149,14 +149,14 @@ class Shown(Sequence[Row]):
                 Piece(metric),
                 Piece("" if peak is None else f"{peak:,.0f}"),
                 Piece(run.profile or "", "dim"),
-                Piece(" ".join(self._answer.tags.get(number, ())), "accent"),
+                Piece(" ".join(self._page.tags.get(number, ())), "accent"),
                 Piece(run.reason or "", "bad" if bad and run.ended else "dim"),
             ),
             number,
         )
 
     def _when(self, at: float) -> str:
-        """As much as tells it from others: the time, the day of a week, the date."""
+        """Time of today, weekday of the last week, else the date."""
         when = time.localtime(at)
         if when[:3] == self._today[:3]:
             return time.strftime("%H:%M", when)
@@ -166,7 +166,7 @@ class Shown(Sequence[Row]):
 
 
 def _took(run: Run) -> Piece:
-    """Of what has not ended its state: how long it has taken would be another metric every second."""
+    """Duration of an ended run, else its state: a running time would change every second."""
     if not run.ended:
         return Piece("waiting" if run.state == "queued" else "running", "accent")
     if run.started_at is None or run.ended_at is None:
@@ -176,34 +176,34 @@ def _took(run: Run) -> Piece:
     return Piece(duration(seconds) if hours < 24 else f"{hours // 24}d {hours % 24}h")
 
 
-def empty_rows(answer: Answer, width: int) -> list[Row]:
-    """What to do where there is nothing to see."""
-    lines = _NONE_LIKE_IT if answer.total else _NO_RUNS
-    return [said(line, width) for line in lines]
+def empty_rows(page: Page, width: int) -> list[Row]:
+    """Hints in place of an empty list."""
+    lines = _NONE_LIKE_IT if page.total else _NO_RUNS
+    return [text_row(line, width) for line in lines]
 
 
-def filter_row(text: str, answer: Answer | None, width: int) -> Row:
-    """In another tone where some of it could not be read."""
+def filter_row(text: str, page: Page | None, width: int) -> Row:
+    """The filter text, highlighted where part of it is invalid."""
     if not text.strip():
-        return said(_HINT, width, "dim")
-    unread = answer is not None and (answer.reading.troubles or answer.reading.pending)
-    return Row((Piece("/ ", "accent"), *said(text, width - 2, "warn" if unread else "strong").pieces))
+        return text_row(_HINT, width, "dim")
+    unread = page is not None and (page.parsed_filter.troubles or page.parsed_filter.pending)
+    return Row((Piece("/ ", "accent"), *text_row(text, width - 2, "warn" if unread else "strong").pieces))
 
 
-def left_out(answer: Answer | None) -> str | None:
-    """What of a filter does not take part in what is shown, or cannot find anything."""
-    if answer is None:
+def ignored_terms(page: Page | None) -> str | None:
+    """The part of the filter that is ignored or matches nothing, if any."""
+    if page is None:
         return None
-    reading = answer.reading
-    if reading.troubles:
-        return f"left out: {reading.troubles[0].message}"
-    if reading.pending:
-        return f"left out: {reading.pending} has no value yet"
-    return answer.notes[0] if answer.notes else None
+    parsed_filter = page.parsed_filter
+    if parsed_filter.troubles:
+        return f"ignored: {parsed_filter.troubles[0].message}"
+    if parsed_filter.pending:
+        return f"ignored: {parsed_filter.pending} has no value yet"
+    return page.notes[0] if page.notes else None
 
 
 def completions(text: str, metrics: Iterable[str], tags: Iterable[str]) -> list[str]:
-    """What the word being typed may become: the name of a key or a metric, a state or a tag."""
+    """Completions of the last word: filter keys, metrics, states and tags."""
     typed = text.split(" ")[-1]
     word = typed.removeprefix("-")
     begin = text.removesuffix(word)
@@ -218,14 +218,14 @@ def completions(text: str, metrics: Iterable[str], tags: Iterable[str]) -> list[
     return [begin + name for name in fits]
 
 
-def told_row(answer: Answer, choice: Sequence[str], width: int) -> Row:
-    """What a word may become; what cannot be read, or was only begun; then the keys that go on."""
-    if choice:
-        return said("  ".join(text.split(" ")[-1] for text in choice), width, "accent")
-    if answer.reading.troubles:
-        trouble = answer.reading.troubles[0]
-        return said(f"{trouble.message} — {trouble.hint}", width, "warn")
-    if answer.notes:
-        return said(answer.notes[0], width, "warn")
-    waits = f"{answer.reading.pending} …  " if answer.reading.pending else ""
-    return said(f"{waits}⏎ keeps it · esc takes the one before · tab completes · ↑↓ move", width, "dim")
+def hint_row(page: Page, completions_shown: Sequence[str], width: int) -> Row:
+    """Completions, else the filter's error or incomplete term, else the keys."""
+    if completions_shown:
+        return text_row("  ".join(text.split(" ")[-1] for text in completions_shown), width, "accent")
+    if page.parsed_filter.troubles:
+        trouble = page.parsed_filter.troubles[0]
+        return text_row(f"{trouble.message} — {trouble.hint}", width, "warn")
+    if page.notes:
+        return text_row(page.notes[0], width, "warn")
+    waits = f"{page.parsed_filter.pending} …  " if page.parsed_filter.pending else ""
+    return text_row(f"{waits}⏎ apply · esc restore the last filter · tab complete · ↑↓ move", width, "dim")

@@ -1,4 +1,4 @@
-"""Influences: a TracIn run's test triples, and what made the model believe each of them, or spoke against it."""
+"""Influences screen: test triples of a TracIn run with their proponents, opponents and paths."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from textual.containers import Container
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
-from kgops.views import influences as finding
+from kgops.views import influences as influence_views
 from kgops.views.influences import TRACES, Neighbours, RunInfluences, Step
 from screens import influences_page
-from screens.actions import Place as Where
+from screens.actions import ScreenName
 from screens.background import begin
-from screens.influences_page import Narrowed
-from screens.question import Ask
-from screens.rows import Piece, Row, said
-from screens.run_screen import Place
+from screens.influences_page import InfluenceFilter
+from screens.question import Prompt
+from screens.rows import Piece, Row, text_row
+from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from storage.errors import DatabaseMissing, StorageError
 
 if TYPE_CHECKING:
-    from screens.feed import Moment, Wanted
+    from screens.feed import FeedState, Wanted
     from storage.influences import Influence, TestTriple
     from storage.runs import Run
 
 __all__ = ["TRACES", "Influences"]
 
-_WIDE = 110  # columns from which test triples stand on the left
+_WIDE = 110  # columns from which test triples are on the left
 
 
-class Influences(Place):
-    place: ClassVar[Where] = "influences"
+class Influences(RunScreenBase):
+    screen_name: ClassVar[ScreenName] = "influences"
 
     def __init__(self, run: Run | None) -> None:
-        """Of that run; without one, of the newest that traced."""
+        """Influences of `run`, or of the newest TracIn run."""
         super().__init__()
         self._run = run
-        self._found: RunInfluences | None = None
-        self._narrowed = Narrowed()
-        self._trouble: str | None = None
+        self._influences: RunInfluences | None = None
+        self._influence_filter = InfluenceFilter()
+        self._error: str | None = None
         self._edges: Neighbours | None = None
-        self._no_edges: str | None = None
+        self._edges_error: str | None = None
         self._path: tuple[object, tuple[Step, ...]] | None = None
 
     def compose(self) -> ComposeResult:
@@ -53,7 +53,7 @@ class Influences(Place):
         with Container(id="halves"):
             yield Lines(id="body", cursor=True)
             with Container(id="right"):
-                yield Lines(id="found", cursor=True)
+                yield Lines(id="influences", cursor=True)
                 yield Lines(id="path")
         yield Keys()
 
@@ -62,30 +62,32 @@ class Influences(Place):
 
     async def _open(self) -> None:
         try:
-            run = self._run or await asyncio.to_thread(finding.newest, self.kgops.home)
+            run = self._run or await asyncio.to_thread(influence_views.newest, self.kgops.home)
             if run is None:
-                self._trouble = "no run traced anything yet"
+                self._error = "no TracIn run yet"
             else:
-                self._found = await asyncio.to_thread(finding.of_run, self.kgops.home, run.id)
-                self._run = self._found.run
+                self._influences = await asyncio.to_thread(influence_views.of_run, self.kgops.home, run.id)
+                self._run = self._influences.run
         except DatabaseMissing:
-            self._trouble = "no run traced anything yet"
+            self._error = "no TracIn run yet"
         except (KgopsError, StorageError) as error:
-            self._trouble = error.message
+            self._error = error.message
         self.draw()
-        if self._found is not None and self._found.tests:
+        if self._influences is not None and self._influences.tests:
             await self._read_edges()
 
     async def _read_edges(self) -> None:
         assert self._run is not None
         try:
-            self._edges = await asyncio.to_thread(finding.training_neighbours, self.kgops.home, self._run)
+            self._edges = await asyncio.to_thread(
+                influence_views.training_neighbours, self.kgops.home, self._run
+            )
         except (KgopsError, StorageError) as error:
-            self._no_edges = error.message
+            self._edges_error = error.message
         self.draw()
         await self._look_for_path()
 
-    # --- what all screens are asked ---
+    # --- overrides ---
 
     @property
     def wanted(self) -> Wanted:
@@ -95,8 +97,8 @@ class Influences(Place):
     def subject(self) -> Run | None:
         return self._run
 
-    def show_moment(self, moment: Moment) -> None:
-        """What goes on elsewhere is not shown here."""
+    def show_state(self, state: FeedState) -> None:
+        """Influences do not change while shown."""
 
     def title_row(self, width: int) -> Row:
         if self._run is None:
@@ -111,9 +113,9 @@ class Influences(Place):
         width = self.size.width
         left = (width - 2) // 3 if width >= _WIDE else width
         right = width - left - 2 if width >= _WIDE else width
-        self.query_one("#body", Lines).show(influences_page.test_rows(self._found, left, self._trouble))
-        shown = influences_page.found_rows(self._found, self.test, self._narrowed, right)
-        self.query_one("#found", Lines).show(shown)
+        self.query_one("#body", Lines).show(influences_page.test_rows(self._influences, left, self._error))
+        shown = influences_page.influence_rows(self._influences, self.test, self._influence_filter, right)
+        self.query_one("#influences", Lines).show(shown)
         self.query_one("#path", Lines).show(self._path_rows(right))
         self.show_title()
 
@@ -126,81 +128,88 @@ class Influences(Place):
     @property
     def test(self) -> TestTriple | None:
         key = self.query_one("#body", Lines).key
-        tests = self._found.tests if self._found is not None else ()
+        tests = self._influences.tests if self._influences is not None else ()
         return next((one for one in tests if one.test == key), None)
 
     @property
     def _influence(self) -> Influence | None:
-        key = self.query_one("#found", Lines).key
+        key = self.query_one("#influences", Lines).key
         return next((one for one in self._shown if one.rank == key), None)
 
     @property
     def _shown(self) -> list[Influence]:
         test = self.test
-        return self._narrowed.of(self._found, test) if self._found is not None and test is not None else []
+        return (
+            self._influence_filter.of(self._influences, test)
+            if self._influences is not None and test is not None
+            else []
+        )
 
     async def _look_for_path(self) -> None:
         test, one, edges = self.test, self._influence, self._edges
         if test is None or one is None or edges is None:
             return
         about, triple = (test.test, one.rank), (one.head, one.relation, one.tail)
-        path = await asyncio.to_thread(finding.path_through, edges, test.head, test.tail, triple)
+        path = await asyncio.to_thread(influence_views.path_through, edges, test.head, test.tail, triple)
         self._path = about, path
         self.draw()
 
     def _path_rows(self, width: int) -> list[Row]:
         test, one = self.test, self._influence
-        if self._found is None or test is None or one is None:
+        if self._influences is None or test is None or one is None:
             return []
         if self._edges is None:
-            waits = self._no_edges or "reading the training triples"
-            return [said("PATH", width, "head"), said(waits, width, "dim")]
+            message = self._edges_error or "reading training triples"
+            return [text_row("PATH", width, "head"), text_row(message, width, "dim")]
         if one.head not in self._edges:
-            return [said("PATH", width, "head"), said("the training file spells it otherwise", width, "dim")]
+            return [
+                text_row("PATH", width, "head"),
+                text_row("the training file has other labels", width, "dim"),
+            ]
         if self._path is None or self._path[0] != (test.test, one.rank):
-            return [said("PATH", width, "head")]
-        return influences_page.path_rows(self._found, self._path[1], width)
+            return [text_row("PATH", width, "head")]
+        return influences_page.path_rows(self._influences, self._path[1], width)
 
-    # --- what keys do ---
+    # --- key actions ---
 
     def action_side(self) -> None:
-        self._narrowed = self._narrowed.other_side()
+        self._influence_filter = self._influence_filter.other_side()
         self.draw()
 
     def action_relation(self) -> None:
-        if self._found is not None and self.test is not None:
-            self._narrowed = self._narrowed.next_relation(self._found, self.test)
+        if self._influences is not None and self.test is not None:
+            self._influence_filter = self._influence_filter.next_relation(self._influences, self.test)
             self.draw()
 
     def action_search(self) -> None:
         def answered(words: str | None) -> None:
-            self._narrowed = self._narrowed.with_words(words or "")
+            self._influence_filter = self._influence_filter.with_words(words or "")
             self.draw()
 
-        self.app.push_screen(Ask("show triples with these words; nothing: all of them"), answered)
+        self.app.push_screen(Prompt("filter triples by words; empty shows all"), answered)
 
     def action_write(self) -> None:
-        """Asks for a file; its ending says how what is shown is written."""
-        if self._found is None or self.test is None:
-            self.say("there is nothing to write", "warn")
+        """Writes the shown influences to a file; its suffix selects the format."""
+        if self._influences is None or self.test is None:
+            self.say("no influences to write", "warn")
             return
-        found, test, shown = self._found, self.test, self._shown
+        influences, test, shown = self._influences, self.test, self._shown
         if not shown:
-            self.say("nothing is shown that could be written", "warn")
+            self.say("no influences match the filter", "warn")
             return
 
         def answered(name: str | None) -> None:
             if name:
-                tables = influences_page.as_tables(found, test, shown)
-                begin(self, partial(self._written, name, tables))
+                records = influences_page.as_records(influences, test, shown)
+                begin(self, partial(self._write_file, name, records))
 
-        name = f"influences-{found.run.id}-{test.test}"
-        self.app.push_screen(Ask(f"write to which .csv, .tsv or .json file, such as {name}.csv"), answered)
+        name = f"influences-{influences.run.id}-{test.test}"
+        self.app.push_screen(Prompt(f"write to which .csv, .tsv or .json file, such as {name}.csv"), answered)
 
-    async def _written(self, name: str, tables: list[dict[str, object]]) -> None:
+    async def _write_file(self, name: str, records: list[dict[str, object]]) -> None:
         try:
-            path = await asyncio.to_thread(influences_page.write, name, tables)
+            path = await asyncio.to_thread(influences_page.write, name, records)
         except KgopsError as error:
             self.say(error.message, "bad")
             return
-        self.say(f"{len(tables)} triples written to {path}", "strong")
+        self.say(f"{len(records)} triples written to {path}", "strong")

@@ -1,4 +1,4 @@
-"""A new run: what to run on what, with which options, and what that would mean while it is being chosen."""
+"""New run screen: choose workload, data and options, with the plan of the draft below."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kgops.jobs.regression_config import ARCHITECTURES
 from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
 from screens import new_run_page, new_run_plan, run_calls
-from screens.actions import Place as Where
+from screens.actions import ScreenName
 from screens.background import begin
 from screens.rows import Piece, Row
 from screens.run import RunScreen
-from screens.run_screen import Place
-from screens.widgets.choices import Choices, Filling
+from screens.run_screen import RunScreenBase
+from screens.widgets.choices import Choices, CompletingPrompt
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
-    from screens.feed import Moment, Wanted
+    from screens.feed import FeedState, Wanted
     from storage.runs import Run
 
 __all__ = ["NewRun"]
@@ -32,22 +32,22 @@ __all__ = ["NewRun"]
 _WORKLOADS = ("train", "tracin", "regress", "exec")
 _PATHS = ("data", "cwd", "data_directory", "config")
 _MAY_BE_NONE = ("config", "architecture")
-_LOOKS_AT = ("data", "run", "data_directory")  # fields that name data
+_DATA_FIELDS = ("data", "run", "data_directory")  # fields that select data
 _PLAN_LINES = 7
-_PATIENCE_S = 0.3  # before it is said that something takes its time
+_PATIENCE_S = 0.3  # before a slow step is announced
 
 
-class NewRun(Place):
-    place: ClassVar[Where] = "new run"
+class NewRun(RunScreenBase):
+    screen_name: ClassVar[ScreenName] = "new run"
 
     def __init__(self) -> None:
         super().__init__()
         self._draft = Draft()
         self._offers = Offers()
         self._answer: Answer | None = None
-        self._needs: tuple[Needed, tuple[Need, ...]] | None = None
-        self._planning: set[Data] = set()
-        self._waits: str | None = "looking at this machine"
+        self._needs: tuple[NeedsKey, tuple[Need, ...]] | None = None
+        self._planning: set[DataKey] = set()
+        self._waiting_for: str | None = "reading this machine's GPUs"
         self._starting = False
 
     def compose(self) -> ComposeResult:
@@ -67,7 +67,7 @@ class NewRun(Place):
         self._offers = await asyncio.to_thread(self._what_if.offers)
         self._change(self._draft.with_field("data", self._offers.data[0]).with_field("run", self._newest))
 
-    # --- what all screens are asked ---
+    # --- overrides ---
 
     @property
     def wanted(self) -> Wanted:
@@ -77,23 +77,23 @@ class NewRun(Place):
     def subject(self) -> Run | None:
         return None
 
-    def show_moment(self, moment: Moment) -> None:
-        """What goes on elsewhere is not shown here."""
+    def show_state(self, state: FeedState) -> None:
+        """Other runs are not shown here."""
 
     def title_row(self, width: int) -> Row:
-        what = "a what-if, nothing can be started on it" if is_what_if(self._draft) else ""
+        what = "what-if: cannot be started, this machine has no such GPU" if is_what_if(self._draft) else ""
         return Row((Piece("new run", "strong"), Piece(f"  {what}", "dim")))
 
     def draw(self) -> None:
         width, body = self.size.width, self.query_one("#body", Lines)
         shown = new_run_page.rows(self._draft, self._offers, self._answer, width)
         room = self.size.height - _PLAN_LINES - 2 - (not self.has_class("short"))
-        height = max(min(len(shown), room), 1)  # the plan follows at once, and is never out of sight
+        height = max(min(len(shown), room), 1)  # the plan is directly below and always visible
         if body.styles.height is None or body.styles.height.value != height:
             body.styles.height = height
         body.show(shown)
-        needs = self._needs[1] if self._needs is not None and self._needs[0] == self._about else ()
-        plan = new_run_plan.plan_rows(self._answer, needs, body.key, width, waits=self._waits)
+        needs = self._needs[1] if self._needs is not None and self._needs[0] == self._needs_key else ()
+        plan = new_run_plan.plan_rows(self._answer, needs, body.key, width, waits=self._waiting_for)
         self.query_one("#plan", Lines).show(plan)
         self.show_title()
 
@@ -103,26 +103,26 @@ class NewRun(Place):
     def on_lines_chosen(self) -> None:
         self.action_edit()
 
-    # --- what keys do ---
+    # --- key actions ---
 
     def action_more(self) -> None:
-        self._turn(1)
+        self._step(1)
 
     def action_less(self) -> None:
-        self._turn(-1)
+        self._step(-1)
 
-    def _turn(self, by: int) -> None:
-        """The next value of the row under the cursor, in either direction."""
+    def _step(self, by: int) -> None:
+        """Next or previous value of the row under the cursor."""
         key = self.query_one("#body", Lines).key
         if key in DRAFT_OPTIONS[self._draft.workload]:
             option = (self._answer.options or {}).get(str(key)) if self._answer is not None else None
             if option is not None:
                 now = self._draft.options.get(option.name)
-                if now is not None:  # several presses are faster than a plan
+                if now is not None:  # several key presses may come before the next plan
                     option = option._replace(applied=now, number=now if type(now) is int else None)
                 self._change(self._draft.with_option(option.name, step(option, by)))
             return
-        self._change(self._turned(str(key), by))
+        self._change(self._stepped(str(key), by))
 
     def action_unset(self) -> None:
         """Leaves the row to profile, planner and defaults."""
@@ -138,21 +138,21 @@ class NewRun(Place):
         key = self.query_one("#body", Lines).key
         field = next((one for one in FIELDS[self._draft.workload] if one.name == key), None)
         if field is None:
-            self._turn(1)
+            self._step(1)
             return
 
         def filled(text: str | None) -> None:
             if text is not None:
                 self._change(self._draft.with_field(field.name, text))
 
-        complete = partial(completions, named=self._named(field.name)) if field.name in _PATHS else None
+        complete = partial(completions, named=self._names(field.name)) if field.name in _PATHS else None
         question = f"{field.label}: {field.help}"
-        self.app.push_screen(Filling(question, self._draft.text(field.name), complete), filled)
+        self.app.push_screen(CompletingPrompt(question, self._draft.text(field.name), complete), filled)
 
     def action_copy(self) -> None:
         command = new_run_plan.command_of(self._answer) if self._is_current and self._answer else None
         if command is None:
-            self.say("there is no command for it yet", "warn")
+            self.say("no command yet", "warn")
             return
         self.app.copy_to_clipboard(command)
         self.say(f"copied: {command}", "strong")
@@ -164,7 +164,7 @@ class NewRun(Place):
         self._begin(force=True)
 
     def _begin(self, *, force: bool) -> None:
-        """Opens the run's screen; what speaks against it is said, and nothing is started."""
+        """Starts the run and opens its screen, or shows why it was refused."""
         if self._starting:
             return
         if not force and self._is_current and self._answer and self._answer.refusal is not None:
@@ -174,7 +174,7 @@ class NewRun(Place):
         self._starting = True
         begin(
             self.app, partial(self._start, self._draft, force)
-        )  # not this screen's: it leaves with what opens
+        )  # owned by the app: this screen closes when the run opens
 
     async def _start(self, draft: Draft, force: bool) -> None:
         try:
@@ -184,14 +184,14 @@ class NewRun(Place):
         if run is not None and self.app.screen is self:
             await self.app.switch_screen(RunScreen(run))
 
-    # --- planning, beside the keys ---
+    # --- planning, in threads ---
 
     @property
     def _newest(self) -> str:
         return self._offers.runs[0] if self._offers.runs else ""
 
     @property
-    def _about(self) -> Needed:
+    def _needs_key(self) -> NeedsKey:
         return self._draft, self.query_one("#body", Lines).key
 
     @property
@@ -204,34 +204,34 @@ class NewRun(Place):
         self._plan()
 
     def _plan(self) -> None:
-        """One thread for the same data, so that nothing is counted twice; other data wait for nobody."""
-        about = _data_of(self._draft)
-        if about not in self._planning:
-            self._planning.add(about)
-            begin(self, partial(self._keep_planning, about))
+        """One thread per data set, so that no data are counted twice and other data need not wait."""
+        data_key = _data_key(self._draft)
+        if data_key not in self._planning:
+            self._planning.add(data_key)
+            begin(self, partial(self._keep_planning, data_key))
 
-    async def _keep_planning(self, about: Data) -> None:
-        """Until the newest draft has its plan, and the row under the cursor its neighbours."""
-        timer = self.set_timer(_PATIENCE_S, lambda: self._wait(about))
+    async def _keep_planning(self, data_key: DataKey) -> None:
+        """Plans until the newest draft has a plan, and the selected row the needs of its neighbouring values."""
+        timer = self.set_timer(_PATIENCE_S, lambda: self._wait(data_key))
         try:
-            while _data_of(self._draft) == about:
+            while _data_key(self._draft) == data_key:
                 if not self._is_current:
                     answer = await asyncio.to_thread(self._what_if.answer, self._draft)
                     if answer.draft != self._draft:
                         continue
-                    self._answer, self._waits = answer, None
-                elif self._needs is None or self._needs[0] != self._about:
-                    await self._look_beside()
+                    self._answer, self._waiting_for = answer, None
+                elif self._needs is None or self._needs[0] != self._needs_key:
+                    await self._read_neighbours()
                 else:
                     return
                 self.draw()
         finally:
             timer.stop()
-            self._planning.discard(about)
+            self._planning.discard(data_key)
 
-    async def _look_beside(self) -> None:
-        """What the neighbours of the value under the cursor would need."""
-        now, answer = self._about, self._answer
+    async def _read_neighbours(self) -> None:
+        """Reads the memory needs of the values next to the selected one."""
+        now, answer = self._needs_key, self._answer
         assert answer is not None
         if now[1] in DRAFT_OPTIONS[self._draft.workload]:
             needs = await asyncio.to_thread(self._what_if.needs, answer, str(now[1]))
@@ -239,17 +239,17 @@ class NewRun(Place):
             needs = ()
         self._needs = now, needs
 
-    def _wait(self, about: Data) -> None:
-        if _data_of(self._draft) == about and not self._is_current:
+    def _wait(self, data_key: DataKey) -> None:
+        if _data_key(self._draft) == data_key and not self._is_current:
             is_of_flights = self._draft.workload == "regress"
-            self._waits = (
-                "measuring the flights" if is_of_flights else "counting the triples: once for these data"
+            self._waiting_for = (
+                "reading the flight data" if is_of_flights else "counting triples, once per data set"
             )
             self.draw()
 
-    # --- what there is to choose from ---
+    # --- values to choose from ---
 
-    def _turned(self, key: str, by: int) -> Draft:
+    def _stepped(self, key: str, by: int) -> Draft:
         draft, offers = self._draft, self._offers
         if key == "workload":
             return _with(draft, key, _next(_WORKLOADS, draft.workload, by))
@@ -260,27 +260,27 @@ class NewRun(Place):
         if key == "gpu":
             here = tuple(index for index, _ in offers.gpus)
             return _with(draft, key, _next((None, *here, "cpu", *offers.known), draft.gpu, by))
-        known = self._named(key)
+        known = self._names(key)
         if known:
             none = ("",) if key in _MAY_BE_NONE else ()
             return draft.with_field(key, _next((*none, *known), draft.text(key), by))
         steps = next((one.steps for one in FIELDS[draft.workload] if one.name == key), ())
         now = new_run_page.number_of(draft, self._answer, key)
-        return draft.with_field(key, str(_beside(steps, now, by))) if steps else draft
+        return draft.with_field(key, str(_neighbour(steps, now, by))) if steps else draft
 
-    def _named(self, key: str) -> tuple[str, ...]:
-        """What a field can be by name."""
+    def _names(self, key: str) -> tuple[str, ...]:
+        """Known values of a field."""
         offers = self._offers
         known = {"data": offers.data, "run": offers.runs, "config": offers.configs}
         return {**known, "data_directory": offers.flights, "architecture": tuple(ARCHITECTURES)}.get(key, ())
 
 
-Data = tuple[str, ...]
-Needed = tuple[Draft, object]
+DataKey = tuple[str, ...]
+NeedsKey = tuple[Draft, object]
 
 
-def _data_of(draft: Draft) -> Data:
-    return draft.workload, *(draft.text(name) for name in _LOOKS_AT)
+def _data_key(draft: Draft) -> DataKey:
+    return draft.workload, *(draft.text(name) for name in _DATA_FIELDS)
 
 
 def _with(draft: Draft, name: str, value: str | None) -> Draft:
@@ -293,7 +293,7 @@ def _next(values: Sequence[Any], now: object, by: int) -> Any:
     return values[min(max(at, 0), len(values) - 1)]
 
 
-def _beside(steps: Sequence[int], now: int | None, by: int) -> int:
+def _neighbour(steps: Sequence[int], now: int | None, by: int) -> int:
     if now is None:
         return steps[0]
     beyond = [value for value in steps if (value > now if by > 0 else value < now)]

@@ -1,4 +1,4 @@
-"""A draft of a run as rows for a screen of some width: what can be chosen, and what was."""
+"""Rows of the new run screen: fields and options of the draft."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ __all__ = ["label_of", "number_of", "rows", "shown_profile", "value_of"]
 
 _LABEL = 12
 _VALUE = 22
-_WIDEST = 150  # of a table that the eye still follows
+_WIDEST = 150  # columns; wider tables are hard to follow
 
 
 def rows(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> list[Row]:
-    """What can be chosen: fields, then the options of the workload."""
+    """Fields, then the options of the workload."""
     options = [_option(name, draft, answer, _option_columns(width)) for name in DRAFT_OPTIONS[draft.workload]]
     heading = [BLANK, _option_columns(width).heading()] if options else []
     return [*_fields(draft, offers, answer, width), *heading, *options]
 
 
 def label_of(draft: Draft, name: str | None) -> str:
-    """What a person calls the field of that name."""
+    """Label of a field."""
     return next((field.label for field in FIELDS[draft.workload] if field.name == name), name or "")
 
 
 def number_of(draft: Draft, answer: Answer | None, name: str) -> int | None:
-    """What a number's field says, or what happens without it."""
-    text = draft.text(name) or _unsaid(draft, answer, name)
+    """Number in a field, or its default."""
+    text = draft.text(name) or _default_text(draft, answer, name)
     return int(text) if text.isdecimal() else draft.number(name)
 
 
-# --- what can be chosen ---
+# --- fields and options ---
 
 
-def _unsaid(draft: Draft, answer: Answer | None, name: str) -> str:
-    """What an empty field comes to: a default, or what a configuration says."""
+def _default_text(draft: Draft, answer: Answer | None, name: str) -> str:
+    """Value of an empty field: its default, or that of the configuration file."""
     if draft.workload == "regress" and answer is not None and answer.requested is not None:
-        asked = answer.requested.settings if answer.draft.workload == draft.workload else {}
-        return str(asked.get(name) or "")
+        requested = answer.requested.settings if answer.draft.workload == draft.workload else {}
+        return str(requested.get(name) or "")
     number = draft.number(name)
     return "" if number is None else str(number)
 
@@ -52,17 +52,19 @@ def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> 
     trouble = answer.trouble if answer is not None and answer.draft == draft else None
     lines = [("workload", "workload", draft.workload, "train · tracin · regress · exec")]
     for field in FIELDS[draft.workload]:
-        text = draft.text(field.name) or _unsaid(draft, answer, field.name)
+        text = draft.text(field.name) or _default_text(draft, answer, field.name)
         lines.append((field.name, field.label, text, field.help))
     if draft.workload != "exec":
         lines.append(("profile", "profile", *_profile(draft, answer)))
     lines.append(("gpu", "gpu", *_gpu(draft, offers, answer)))
-    taken = min(max(_VALUE, *(width_of(text) for _, _, text, _ in lines)), max(width - _LABEL - 34, _VALUE))
-    columns = Columns((Column("", _LABEL), Column(" ", taken), Column("  ", 20, grows=True)), width)
+    value_width = min(
+        max(_VALUE, *(width_of(text) for _, _, text, _ in lines)), max(width - _LABEL - 34, _VALUE)
+    )
+    columns = Columns((Column("", _LABEL), Column(" ", value_width), Column("  ", 20, grows=True)), width)
     out = []
     for name, label, text, help in lines:
         is_wrong = trouble is not None and trouble.field == name
-        value = _from_the_end(one_line(text), taken)
+        value = _from_the_end(one_line(text), value_width)
         beside = Piece(one_line(trouble.message), "bad") if trouble and is_wrong else Piece(help, "dim")
         chosen = Piece(value or "…", "bad" if is_wrong else "accent")
         out.append(columns.row((Piece(label, "dim"), chosen, beside), key=name))
@@ -70,17 +72,17 @@ def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> 
 
 
 def shown_profile(draft: Draft, answer: Answer | None) -> str | None:
-    """The chosen one, or the one that the GPU picks."""
+    """The chosen profile, or the one that suits the GPU."""
     planned = answer.planned if answer is not None and answer.draft.workload == draft.workload else None
     return draft.profile or (planned.job.profile if planned is not None else None)
 
 
 def _profile(draft: Draft, answer: Answer | None) -> tuple[str, str]:
-    """Why it is this one, where nobody chose it."""
+    """The profile and, if kgops chose it, why."""
     name, placed = shown_profile(draft, answer), answer.placed if answer is not None else None
     if draft.profile is not None or name is None or placed is None:
-        return name or "none", "a named set of option values"
-    where = "" if is_what_if(draft) else " found here"
+        return name or "none", "named set of option values"
+    where = "" if is_what_if(draft) else " in this machine"
     gpu = placed.planned.target
     if not gpu.on_gpu or name == AUTO:
         return name, "suits any machine"
@@ -96,8 +98,8 @@ def _gpu(draft: Draft, offers: Offers, answer: Answer | None) -> tuple[str, str]
         return f"GPU {draft.gpu} {here}", "of this machine"
     target = answer.planned.target if answer is not None and answer.planned is not None else None
     if draft.gpu is None:
-        return "as it comes", "" if target is None else f"here: {target.title}"
-    return draft.gpu, "a what-if: known, not in this machine"
+        return "any", "" if target is None else f"here: {target.title}"
+    return draft.gpu, "what-if: not in this machine"
 
 
 def _option_columns(width: int) -> Columns:
@@ -109,16 +111,16 @@ def _option_columns(width: int) -> Columns:
 
 def _option(name: str, draft: Draft, answer: Answer | None, columns: Columns) -> Row:
     option = (answer.options or {}).get(name) if answer is not None else None
-    asked = draft.options.get(name)
-    if option is None or option.requested != asked:
+    requested = draft.options.get(name)
+    if option is None or option.requested != requested:
         cells = (
             Piece(name),
-            Piece("…" if asked is None else value_of(asked), "accent"),
+            Piece("…" if requested is None else value_of(requested), "accent"),
             Piece(""),
             Piece(""),
         )
         return columns.row(cells, key=name)
-    tone = "warn" if option.corrected else "accent" if asked is not None else "text"
+    tone = "warn" if option.corrected else "accent" if requested is not None else "text"
     cells = (
         Piece(name),
         Piece(_applied(option), tone),
@@ -135,14 +137,14 @@ def _applied(option: Option) -> str:
 
 
 def value_of(value: Any) -> str:
-    """Of an option, as people read it."""
+    """Value of an option as shown."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:,}" if isinstance(value, int) else one_line(str(value))
 
 
 def _from_the_end(text: str, columns: int) -> str:
-    """Of a path the end says more than the beginning."""
+    """Cuts the beginning: the end of a path says more."""
     if width_of(text) <= columns:
         return text
     while text and width_of(text) > columns - 1:

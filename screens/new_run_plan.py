@@ -1,4 +1,4 @@
-"""What a draft of a run would mean: whether it fits, what its parts take, how long it may be, and its command."""
+"""Plan of a draft: whether it fits, memory by part, expected time, and its command."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.drafts import DRAFT_OPTIONS, is_what_if
 from kgops.views.what_if import Answer, Need
 from screens.new_run_page import label_of, value_of
-from screens.rows import BLANK, Piece, Row, row, said
+from screens.rows import BLANK, Piece, Row, row, text_row
 
 __all__ = ["command_of", "plan_rows"]
 
 _MIB = 1 << 20
-_ALTERNATING = ("accent", "dim")  # so that parts beside each other are told apart
+_ALTERNATING = ("accent", "dim")  # to separate adjacent parts
 
 
 def plan_rows(
     answer: Answer | None, needs: Sequence[Need], key: object, width: int, *, waits: str | None
 ) -> list[Row]:
-    """The plan in six lines below a blank one, and the rest of a long command; `key` is the row under the cursor."""
+    """The plan in six lines after a blank one, and the rest of a long command; `key` is the selected row."""
     if answer is None or waits is not None:
         return [BLANK, _plan(Piece(waits or "", "dim"), width=width)]
     if answer.trouble is not None:
         wrong = answer.trouble
         name = f"{label_of(answer.draft, wrong.field)}: " if wrong.field else ""
-        hint = said(wrong.hint or "", width, "dim")
+        hint = text_row(wrong.hint or "", width, "dim")
         return [BLANK, _plan(Piece(f"{name}{one_line(wrong.message)}", "bad"), width=width), hint]
     planned = answer.planned
     assert planned is not None and answer.placed is not None
     if planned.suggestion is None:
         head = _plan(
-            Piece(f"memory is not predicted: {planned.unknown}", "dim"), _where(planned.target), width=width
+            Piece(f"no memory estimate: {planned.unknown}", "dim"), _where(planned.target), width=width
         )
         waits = answer.placed.fit.words if answer.placed.fit.state == "later" else ""
         return [
             BLANK,
             head,
-            said(waits, width, "warn"),
+            text_row(waits, width, "warn"),
             BLANK,
-            _about(answer, needs, key, width),
+            _row_note(answer, needs, key, width),
             BLANK,
             *_command(answer, width),
         ]
@@ -60,14 +60,14 @@ def plan_rows(
         BLANK,
         *_verdict(answer.placed, planned.suggestion, width),
         _parts(planned.suggestion, width),
-        _about(answer, needs, key, width),
-        _hint_or_pace(answer, planned.suggestion, width),
+        _row_note(answer, needs, key, width),
+        _hint_or_time(answer, planned.suggestion, width),
         *_command(answer, width),
     ]
 
 
 def command_of(answer: Answer) -> str | None:
-    """To copy; None where flags cannot say all of it."""
+    """The command of the draft; None where flags cannot express it."""
     job, planned = answer.requested, answer.planned
     if job is None:
         return None
@@ -85,7 +85,7 @@ def command_of(answer: Answer) -> str | None:
 
 
 def _plan(*pieces: Piece, width: int) -> Row:
-    """All of it within the width, whoever said how long it is."""
+    """Row headed PLAN, with all pieces cut to the width."""
     out, left = [Piece("PLAN  ", "head")], width - 6
     for piece in pieces:
         text = fitted(one_line(piece.text), left) if left > 0 else ""
@@ -108,7 +108,7 @@ _TONES: dict[State, str] = {
 
 
 def _verdict(placed: Placement, suggestion: Suggestion, width: int) -> list[Row]:
-    """In one row; the words of one that waits may take the second, where the bar would be."""
+    """Verdict and memory bar; a long verdict takes the bar's row."""
     need, room = suggestion.best.need_mib, suggestion.target.room_mib
     words = Piece(one_line(placed.fit.words), _TONES[placed.fit.state])
     of = (
@@ -119,12 +119,12 @@ def _verdict(placed: Placement, suggestion: Suggestion, width: int) -> list[Row]
     bar = _bar(suggestion, width)
     if width_of(words.text) > width - 6:
         first, *rest = textwrap.wrap(words.text, width - 6)
-        return [_plan(words._replace(text=first), width=width), said(" ".join(rest), width, words.tone)]
+        return [_plan(words._replace(text=first), width=width), text_row(" ".join(rest), width, words.tone)]
     return [_plan(words, Piece(of, "text"), _where(suggestion.target), width=width), bar]
 
 
 def _bar(suggestion: Suggestion, width: int) -> Row:
-    """▇ parts, ░ the margin, │ where the room ends; what is beyond that is drawn as bad."""
+    """▇ parts, ░ margin, │ end of the free memory; highlighted beyond."""
     estimate, room = suggestion.best.estimate, suggestion.target.room_mib
     need = suggestion.best.need_mib
     whole = max(need, room or 0.0)
@@ -146,12 +146,12 @@ def _bar(suggestion: Suggestion, width: int) -> Row:
 
 
 def _by_size(estimate: MemoryEstimate) -> list[Part]:
-    """A GPU's context among them: of a small model it is the most."""
+    """Parts of the estimate, largest first, with the GPU context: the largest part of a small model."""
     return sorted(estimate.explain(), key=lambda part: -part.size)
 
 
 def _parts(suggestion: Suggestion, width: int) -> Row:
-    """In the tones of the bar, largest first, as many as there is room for."""
+    """Parts in the colours of the bar, largest first, as many as fit."""
     parts = [
         Piece(f"{part.part} {part.size / _MIB:,.0f}", _ALTERNATING[i % 2])
         for i, part in enumerate(_by_size(suggestion.best.estimate))
@@ -164,91 +164,91 @@ def _parts(suggestion: Suggestion, width: int) -> Row:
 
 
 def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
-    found: list[Piece] = []
+    fitting: list[Piece] = []
     for piece in pieces:
-        if sum(width_of(p.text) + 2 for p in found) + width_of(piece.text) > width:
+        if sum(width_of(p.text) + 2 for p in fitting) + width_of(piece.text) > width:
             break
-        found.append(piece)
-    return found
+        fitting.append(piece)
+    return fitting
 
 
-def _about(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Row:
-    """Why a rule changed the row under the cursor, or what its neighbours would need; else what rules changed."""
+def _row_note(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Row:
+    """Why a rule changed the selected option, or memory needs of neighbouring values, else other changes by rules."""
     option = (answer.options or {}).get(str(key))
     corrected = (
         [one for one in answer.planned.choices if one.is_corrected] if answer.planned is not None else []
     )
     if option is not None and option.corrected:
-        return said("; ".join(str(c) for c in corrected if c.option == key), width, "warn")
+        return text_row("; ".join(str(c) for c in corrected if c.option == key), width, "warn")
     if needs:
-        return _beside(needs, width)
+        return _neighbours(needs, width)
     others = [choice for choice in corrected if choice.option not in DRAFT_OPTIONS[answer.draft.workload]]
-    return said(str(others[0]), width, "warn") if others else BLANK
+    return text_row(str(others[0]), width, "warn") if others else BLANK
 
 
-def _beside(needs: Sequence[Need], width: int) -> Row:
-    """The larger value last: it alone where there is no room for both."""
-    found = [
-        Piece(one_line(f"{value_of(need.value)} {_said_of(need)}"), "dim" if need.fits else "warn")
+def _neighbours(needs: Sequence[Need], width: int) -> Row:
+    """Memory needs of neighbouring values; only of the larger one where narrow."""
+    fitting = [
+        Piece(one_line(f"{value_of(need.value)} {_need_text(need)}"), "dim" if need.fits else "warn")
         for need in needs
     ]
     head, left = Piece("instead", "dim"), width - len("instead") - 2
-    if sum(width_of(piece.text) + 2 for piece in found) - 2 > left:
-        found = [piece._replace(text=fitted(piece.text, left)) for piece in found[-1:]]
-    return row((head, *found))
+    if sum(width_of(piece.text) + 2 for piece in fitting) - 2 > left:
+        fitting = [piece._replace(text=fitted(piece.text, left)) for piece in fitting[-1:]]
+    return row((head, *fitting))
 
 
-def _said_of(need: Need) -> str:
+def _need_text(need: Need) -> str:
     if need.why_not is not None:
-        return f"would not stand: {need.why_not}"
+        return f"not possible: {need.why_not}"
     if need.need_mib is None:
-        return "cannot be predicted"
+        return "no estimate"
     return f"needs {need.need_mib:,.0f} MiB" + ("" if need.fits else ": would not fit")
 
 
-def _hint_or_pace(answer: Answer, suggestion: Suggestion, width: int) -> Row:
-    if answer.refusal is not None and suggestion.fits:  # memory is there, and the disk is too small
-        return said(one_line(answer.refusal.message), width, "bad")
+def _hint_or_time(answer: Answer, suggestion: Suggestion, width: int) -> Row:
+    if answer.refusal is not None and suggestion.fits:  # memory suffices, but the disk is too small
+        return text_row(one_line(answer.refusal.message), width, "bad")
     placed = answer.placed
     if answer.refusal is not None:
-        return said(_way_out(suggestion), width)
+        return text_row(_nearest_fit(suggestion), width)
     if placed is not None and placed.fit.state == "later":
-        return said(_starts_now(placed.nearest_now), width)
+        return text_row(_starts_now(placed.nearest_now), width)
     if placed is not None and placed.differences:
-        return said(placed.differences[0], width, "dim")
-    pace = suggestion.corrections.time
-    if pace is None and answer.draft.workload == "regress":
-        return BLANK  # how long its runs took is not held against a model yet
-    if pace is None:
-        return said(f"pace: no run was measured on {suggestion.target.title} yet", width, "dim")
-    middle, low, high = pace.expected_s(suggestion.best.seconds)
+        return text_row(placed.differences[0], width, "dim")
+    step_time = suggestion.corrections.time
+    if step_time is None and answer.draft.workload == "regress":
+        return BLANK  # no time estimate for this workload yet
+    if step_time is None:
+        return text_row(f"time: no run on {suggestion.target.title} yet", width, "dim")
+    middle, low, high = step_time.expected_s(suggestion.best.seconds)
     runs = (
-        "from one run here"
-        if pace.samples == 1
-        else f"{amount(low)} to {amount(high)} in {pace.samples} runs here"
+        "from 1 run here"
+        if step_time.samples == 1
+        else f"{amount(low)} to {amount(high)} in {step_time.samples} runs here"
     )
     if answer.draft.workload != "train":
-        return said(f"expected: {amount(middle)} s ({runs})", width)
+        return text_row(f"expected: {amount(middle)} s ({runs})", width)
     whole = duration(middle * (answer.draft.number("num_epochs") or 0))
-    return said(f"expected: {whole} of epochs alone, {amount(middle)} s each ({runs})", width)
+    return text_row(f"expected: {whole} for all epochs, {amount(middle)} s each ({runs})", width)
 
 
 def _starts_now(near: Candidate | None) -> str:
     if near is None:
-        return "no option kgops could set makes it fit now"
+        return "no option makes it fit now"
     return f"fits now with {describe_changes(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"
 
 
-def _way_out(suggestion: Suggestion) -> str:
+def _nearest_fit(suggestion: Suggestion) -> str:
     near = suggestion.nearest
     if near is None:
-        return "no setting kgops knows of would fit; fewer dimensions need less · X starts it anyway"
+        return "no option makes it fit; a smaller model needs less · X starts it anyway"
     return f"{describe_changes(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect}) · X starts it anyway"
 
 
 def _command(answer: Answer, width: int) -> list[Row]:
-    """On as many lines as it takes: where there is no room for them the first is in sight."""
-    command = one_line(command_of(answer) or "flags cannot say all of this: start it here")
+    """The command, wrapped."""
+    command = one_line(command_of(answer) or "no equivalent command: start it here")
     first, *more = textwrap.wrap(command, max(width - 2, 20), break_on_hyphens=False)
-    head = Row((Piece("y ", "accent", "screen.copy"), *said(first, width - 2, "dim").pieces))
-    return [head, *(said(f"  {line}", width, "dim") for line in more)]
+    head = Row((Piece("y ", "accent", "screen.copy"), *text_row(first, width - 2, "dim").pieces))
+    return [head, *(text_row(f"  {line}", width, "dim") for line in more)]

@@ -1,7 +1,7 @@
-"""What is sent to the terminal: of a line that changed only the columns that did.
+"""Compositor that sends only the changed columns of a line to the terminal.
 
-Textual 8.2 knows which columns have to be painted and yet sends each line from its widget's left edge on, for
-every span of it anew: five times as much for the dashboard. Over SSH that is what a screen costs.
+Textual 8.2 knows which columns changed, yet sends each line from its widget's left edge on, once for every
+changed span: five times as many bytes for the dashboard. Over SSH these bytes are the cost of a screen.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from rich.control import Control
 from textual._compositor import ChopsUpdate, Compositor
 from textual._styles_cache import StylesCache
 
-__all__ = ["FrugalCompositor", "forget_what_left"]
+__all__ = ["ChangedColumnsCompositor", "drop_style_caches"]
 
 
-def forget_what_left() -> None:
-    """Called when a screen has left: Textual 8.2 keeps what its last thousand widgets painted, gone or not.
+def drop_style_caches() -> None:
+    """Called when a screen closes: Textual 8.2 keeps the painted lines of its last thousand widgets.
 
-    Its cache of two colours has the widget's own cache in the key: 160 KiB and more each time a screen was opened.
+    Its cache of border styles has the widget's cache in the key: 160 KiB and more for each opened screen.
     """
     cached = getattr(StylesCache.get_inner_outer, "cache_clear", None)
     if cached is not None:
         cached()
 
 
-class FrugalCompositor(Compositor):
-    """In place of a screen's own. Should Textual stop asking for such updates, more is sent and nothing breaks."""
+class ChangedColumnsCompositor(Compositor):
+    """Replaces a screen's compositor. If Textual stops using partial updates, more is sent and nothing breaks."""
 
     def render_partial_update(self) -> ChopsUpdate | None:
         update = super().render_partial_update()

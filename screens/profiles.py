@@ -1,4 +1,4 @@
-"""Profiles: all of them, which suit this machine, why each value is what it is, and a copy to edit."""
+"""Profiles screen: all profiles, which suit this machine, their values and reasons; edit a copy."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from textual.containers import Container
 from kgops.cli.profiles import write_copy
 from kgops.errors import KgopsError
 from screens import profiles_page
-from screens.actions import Place as Where
+from screens.actions import ScreenName
 from screens.background import begin
-from screens.profiles_page import Known, Told
+from screens.profiles_page import ProfileDetail, ProfileList
 from screens.rows import Piece, Row
-from screens.run_screen import Place
+from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from screens.feed import Moment, Wanted
+    from screens.feed import FeedState, Wanted
     from storage.runs import Run
 
 __all__ = ["Profiles"]
@@ -34,12 +34,12 @@ __all__ = ["Profiles"]
 _WIDE = 110
 
 
-class Profiles(Place):
-    place: ClassVar[Where] = "profiles"
+class Profiles(RunScreenBase):
+    screen_name: ClassVar[ScreenName] = "profiles"
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: Known | None = None
+        self._profiles: ProfileList | None = None
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -49,16 +49,16 @@ class Profiles(Place):
         yield Keys()
 
     def on_mount(self) -> None:
-        begin(self, self._look)
+        begin(self, self._read)
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         try:
-            self._known = await asyncio.to_thread(profiles_page.look, self.kgops.home)
+            self._profiles = await asyncio.to_thread(profiles_page.read_profiles, self.kgops.home)
         except (KgopsError, StorageError) as error:
             self.say(error.message, "bad")
         self.draw()
 
-    # --- what all screens are asked ---
+    # --- overrides ---
 
     @property
     def wanted(self) -> Wanted:
@@ -68,11 +68,11 @@ class Profiles(Place):
     def subject(self) -> Run | None:
         return None
 
-    def show_moment(self, moment: Moment) -> None:
-        """What goes on elsewhere is not shown here."""
+    def show_state(self, state: FeedState) -> None:
+        """Runs are not shown here."""
 
     def title_row(self, width: int) -> Row:
-        return Row((Piece("profiles", "strong"), Piece("  a value you give stands before theirs", "dim")))
+        return Row((Piece("profiles", "strong"), Piece("  your own options override profile values", "dim")))
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _WIDE, "wide")
@@ -81,8 +81,8 @@ class Profiles(Place):
         width = self.size.width
         left = (width - 2) // 2 if width >= _WIDE else width
         right = width - left - 2 if width >= _WIDE else width
-        self.query_one("#body", Lines).show(profiles_page.list_rows(self._known, left))
-        shown = profiles_page.detail_rows(self._known, self._selected, right)
+        self.query_one("#body", Lines).show(profiles_page.list_rows(self._profiles, left))
+        shown = profiles_page.detail_rows(self._profiles, self._selected, right)
         self.query_one("#detail", Lines).show(shown)
         self.show_title()
 
@@ -91,44 +91,44 @@ class Profiles(Place):
         self.draw()
 
     @property
-    def _selected(self) -> Told | None:
+    def _selected(self) -> ProfileDetail | None:
         key = self.query_one("#body", Lines).key
-        known = self._known.profiles if self._known is not None else ()
-        return next((one for one in known if one.name == key), None)
+        listed = self._profiles.profiles if self._profiles is not None else ()
+        return next((profile_detail for profile_detail in listed if profile_detail.name == key), None)
 
-    # --- what keys do ---
+    # --- key actions ---
 
     def action_edit(self) -> None:
-        """One's own file is edited itself, a shipped profile as a copy in this folder."""
-        one = self._selected
-        if one is not None:
-            begin(self, partial(self._edit, one), instead="edit")
+        """Edits a user's profile in place, a shipped one as a copy in this folder."""
+        profile_detail = self._selected
+        if profile_detail is not None:
+            begin(self, partial(self._edit, profile_detail), instead="edit")
 
-    async def _edit(self, one: Told) -> None:
+    async def _edit(self, profile_detail: ProfileDetail) -> None:
         try:
-            is_own = one.name.endswith(".toml")
-            path = Path(one.name) if is_own else await asyncio.to_thread(_copy, one)
+            is_own = profile_detail.name.endswith(".toml")
+            path = Path(profile_detail.name) if is_own else await asyncio.to_thread(_copy, profile_detail)
         except (KgopsError, OSError) as error:
             self.say(str(error), "bad")
             return
-        told = self._in_editor(path)
-        await self._look()
+        message = self._in_editor(path)
+        await self._read()
         self.query_one("#body", Lines).point_at(path.name)
-        self.say(told, "strong")
+        self.say(message, "strong")
 
     def _in_editor(self, path: Path) -> str:
-        """Waits for it: the terminal is the editor's until then, and nothing could be shown."""
+        """Suspends the app until the editor exits."""
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
         try:
             with self.app.suspend():
                 subprocess.run([*shlex.split(editor), str(path)], check=False)
         except SuspendNotSupported:
-            return f"{path} is yours to edit; this terminal cannot be lent to an editor"
+            return f"edit {path} yourself: this terminal cannot open an editor"
         except (OSError, ValueError) as error:
-            return f"{path} is yours to edit; {editor}: {error}"
+            return f"edit {path} yourself; {editor}: {error}"
         return f"edited {path}: kgops run --profile {path}"
 
 
-def _copy(one: Told) -> Path:
-    assert one.profile is not None  # only a file of the person's may not be one
-    return write_copy(one.profile)
+def _copy(profile_detail: ProfileDetail) -> Path:
+    assert profile_detail.profile is not None  # only a user's file may be invalid
+    return write_copy(profile_detail.profile)

@@ -1,4 +1,4 @@
-"""One question, answered in one line at the bottom; Escape answers nothing."""
+"""Prompt for one line of text at the bottom of the screen; Escape cancels."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from textual.binding import Binding
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from screens.rows import said
+from screens.rows import text_row
 from screens.widgets.lines import Lines
 
-__all__ = ["Ask"]
+__all__ = ["Prompt"]
 
 
-class Ask(ModalScreen[str | None]):
+class Prompt(ModalScreen[str | None]):
     BINDINGS = [Binding("escape", "dismiss(None)", "nothing", show=False)]  # noqa: RUF012
 
-    def __init__(self, question: str, *, nothing_counts: bool = False) -> None:
-        """With `nothing_counts`, Enter alone is the answer "" and no answer is only Escape."""
+    def __init__(self, question: str, *, accepts_empty: bool = False) -> None:
+        """With `accepts_empty`, Enter alone returns ""; otherwise it cancels."""
         super().__init__()
-        self._question, self._nothing_counts = question, nothing_counts
+        self._question, self._nothing_counts = question, accepts_empty
 
     def compose(self) -> ComposeResult:
         yield Lines(id="question")
@@ -27,7 +27,7 @@ class Ask(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         self.query_one("#question", Lines).show(
-            [said(f"{self._question} · esc leaves it", self.app.size.width, "accent")]
+            [text_row(f"{self._question} · esc cancel", self.app.size.width, "accent")]
         )
         self.query_one(Input).focus()
 

@@ -1,4 +1,4 @@
-"""Rows of text in tones: what every list and panel is made of, and the columns they stand in."""
+"""Rows of styled text and table columns, used by all lists and panels."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import NamedTuple
 from kgops.cli.output import fitted, padded, width_of
 from kgops.jobs.text import one_line
 
-__all__ = ["BLANK", "Column", "Columns", "Piece", "Row", "row", "said", "title"]
+__all__ = ["BLANK", "Column", "Columns", "Piece", "Row", "row", "text_row", "title"]
 
 _GAP = "  "
 
 
 class Piece(NamedTuple):
-    """Some text in one tone: the smallest thing that is painted again when it changes."""
+    """Text in one tone: the smallest unit that is repainted."""
 
     text: str
     tone: str = "text"
-    action: str | None = None  # what a click on it does
+    action: str | None = None  # Textual action of a click
 
 
 class Row(NamedTuple):
-    """`key` says what the row is about; rows without one are not for the cursor."""
+    """`key` identifies the row; the cursor skips rows without one."""
 
     pieces: tuple[Piece, ...]
     key: Hashable | None = None
@@ -32,7 +32,7 @@ BLANK = Row(())
 
 
 class Column(NamedTuple):
-    """One that `grows` takes what the others leave, and is never narrower than its width."""
+    """A column that `grows` takes the remaining width; `width` is its minimum."""
 
     head: str
     width: int
@@ -41,27 +41,27 @@ class Column(NamedTuple):
 
 
 class Columns:
-    """The columns that fit: they fall away from the right, and the one that grows gets the rest."""
+    """The columns that fit: the rightmost are dropped first."""
 
     def __init__(self, columns: Sequence[Column], width: int) -> None:
         fitting = list(columns)
-        while len(fitting) > 1 and _taken(fitting) > width:
+        while len(fitting) > 1 and _total_width(fitting) > width:
             fitting.pop()
-        spare = max(width - _taken(fitting), 0)
+        spare = max(width - _total_width(fitting), 0)
         self._columns = [c._replace(width=c.width + spare) if c.grows else c for c in fitting]
 
     def width_of(self, head: str) -> int:
-        """0 where it fell away."""
+        """Width of the column, 0 if dropped."""
         return next((column.width for column in self._columns if column.head == head), 0)
 
     def heading(self) -> Row:
-        """The first head is the section's name."""
+        """Row of column heads; the first is the section's name."""
         first, *rest = self._columns
         names = [Piece(_cell(first.head, first), "head"), *(Piece(_cell(c.head, c), "dim") for c in rest)]
         return row(names)
 
     def row(self, cells: Sequence[Piece | Sequence[Piece]], key: Hashable | None = None) -> Row:
-        """One cell for every column there might be; a cell of several pieces is as wide as its column already."""
+        """One cell per column; a cell of several pieces must have its column's width."""
         out: list[Piece] = []
         for column, cell in zip(self._columns, cells, strict=False):
             if out:
@@ -84,14 +84,14 @@ def row(pieces: Iterable[Piece], key: Hashable | None = None) -> Row:
 
 
 def title(left: str, right: str, width: int, *between: Piece) -> Row:
-    """A screen's first line: what it is, and at its other end what there is of it."""
+    """Title line of a screen: name on the left, counts on the right."""
     pieces = [piece for one in between for piece in (one, Piece(_GAP))]
     gap = max(width - width_of(left) - width_of(right) - sum(width_of(piece.text) for piece in pieces), 1)
     return Row((Piece(left, "strong"), Piece(" " * gap), *pieces, Piece(right, "dim")))
 
 
-def said(text: str, width: int, tone: str = "text", *, key: Hashable | None = None) -> Row:
-    """One line of text from wherever, cut where the screen ends."""
+def text_row(text: str, width: int, tone: str = "text", *, key: Hashable | None = None) -> Row:
+    """One line of text from any source, cut to `width`."""
     return Row((Piece(fitted(one_line(text), max(width, 1)), tone),), key)
 
 
@@ -99,5 +99,5 @@ def _cell(text: str, column: Column) -> str:
     return padded(fitted(one_line(text), column.width), column.width, right=column.right)
 
 
-def _taken(columns: Sequence[Column]) -> int:
+def _total_width(columns: Sequence[Column]) -> int:
     return sum(column.width for column in columns) + len(_GAP) * (len(columns) - 1)

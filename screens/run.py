@@ -1,4 +1,4 @@
-"""One run: how far it is, its curves, options, attempts, what it was asked and what it left behind, and its log."""
+"""Run screen: progress, curves, options, attempts, job, artifacts and log of one run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from textual.binding import Binding
 from kgops.jobs.text import one_line
 from kgops.supervisor.run_folder import RunFolder
 from screens import run_page
-from screens.actions import Place as Where
-from screens.feed import Moment, OneRun
+from screens.actions import ScreenName
+from screens.feed import FeedState, OneRun
 from screens.rows import Piece, Row
 from screens.run_actions import ChangesRuns
 from screens.run_log import RunLog
@@ -28,7 +28,7 @@ __all__ = ["RunScreen"]
 
 
 class RunScreen(ChangesRuns):
-    place: ClassVar[Where] = "run"
+    screen_name: ClassVar[ScreenName] = "run"
     BINDINGS = [  # noqa: RUF012
         Binding("n", "next_hit(1)", show=False),
         Binding("N", "next_hit(-1)", show=False),
@@ -46,7 +46,7 @@ class RunScreen(ChangesRuns):
         yield Keys()
 
     @property
-    def log_part(self) -> RunLog:
+    def run_log(self) -> RunLog:
         return self.query_one(RunLog)
 
     @property
@@ -57,29 +57,29 @@ class RunScreen(ChangesRuns):
     def subject(self) -> Run:
         return self._run
 
-    def show_moment(self, moment: Moment) -> None:
-        if moment.of != self.wanted:
+    def show_state(self, state: FeedState) -> None:
+        if state.wanted != self.wanted:
             return
-        if moment.detail is None:
-            self.say(moment.trouble or f"run {self._run.id} is no longer in the record", "bad")
+        if state.detail is None:
+            self.say(state.error_text or f"run {self._run.id} is no longer in the record", "bad")
             return
-        self._detail, self._run = moment.detail, moment.detail.run
+        self._detail, self._run = state.detail, state.detail.run
         self.draw()
 
     def action_log(self) -> None:
-        """All the room it can get, or only the lower part as before."""
-        log = self.log_part
+        """Toggles the log between full height and the lower part."""
+        log = self.run_log
         log.toggle_class("tall")
         log.lines.focus() if log.has_class("tall") else self.query_one("#body", Lines).focus()
 
     def action_search(self) -> None:
-        self.log_part.search()
+        self.run_log.search()
 
     def action_level(self) -> None:
-        self.log_part.turn_level()
+        self.run_log.next_level()
 
     def action_next_hit(self, step: int) -> None:
-        self.log_part.next_hit(step)
+        self.run_log.next_hit(step)
 
     def title_row(self, width: int) -> Row:
         run = self._run
@@ -103,5 +103,5 @@ class RunScreen(ChangesRuns):
         width = self.size.width
         if self._detail is not None:
             self.query_one("#body", Lines).show(run_page.rows(self._detail, width))
-        self.log_part.grows(not self._run.ended)
+        self.run_log.grows(not self._run.ended)
         self.show_title()

@@ -1,4 +1,4 @@
-"""What keys do to the run that a screen is about: stop it, go on with it, start it again, tag it, write a note."""
+"""Key actions on the selected run: stop, resume, again, tag, note."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from screens.background import begin
-from screens.run_screen import Place
+from screens.run_screen import RunScreenBase
 
 if TYPE_CHECKING:
     from kgops.cli.session import Session
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangesRuns"]
 
-# What changes a run is imported once somebody does: it has half of kgops behind it, and looking on needs none of that.
+# run_calls imports half of kgops, so it is imported on first use.
 
 
-class ChangesRuns(Place):
-    """What is begun goes on when the screen is left."""
+class ChangesRuns(RunScreenBase):
+    """Actions go on when the screen is closed."""
 
     def action_stop(self) -> None:
         from screens import run_calls
@@ -39,15 +39,15 @@ class ChangesRuns(Place):
     def action_tag(self) -> None:
         from screens import run_calls
 
-        self._ask("tags for run {}: words add them, -word takes one away", run_calls.tag)
+        self._prompt("tags of run {}: word adds a tag, -word removes it", run_calls.tag)
 
     def action_note(self) -> None:
         from screens import run_calls
 
-        self._ask("a note on run {}", run_calls.note)
+        self._prompt("note on run {}", run_calls.note)
 
-    def _ask(self, question: str, change: Callable[[Session, Run, str], str]) -> None:
-        from screens.question import Ask
+    def _prompt(self, question: str, change: Callable[[Session, Run, str], str]) -> None:
+        from screens.question import Prompt
 
         run = self.subject
         if run is None:
@@ -57,7 +57,7 @@ class ChangesRuns(Place):
             if words:
                 self._start(lambda session: change(session, run, words))
 
-        self.app.push_screen(Ask(question.format(run.id)), answered)
+        self.app.push_screen(Prompt(question.format(run.id)), answered)
 
     def _change(self, change: Callable[[Session, Run], str]) -> None:
         run = self.subject
@@ -65,10 +65,10 @@ class ChangesRuns(Place):
             self._start(lambda session: change(session, run))
 
     def _start(self, change: Callable[[Session], str]) -> None:
-        """In a thread: a start waits for disks and drivers, and the screen for nobody."""
-        begin(self.app, partial(self._changed, change))
+        """In a thread: starting a run waits for disks and drivers."""
+        begin(self.app, partial(self._apply, change))
 
-    async def _changed(self, change: Callable[[Session], str]) -> None:
-        done = await self.kgops.carry_out(change)
-        if done is not None:
-            self.kgops.say(done)
+    async def _apply(self, change: Callable[[Session], str]) -> None:
+        message = await self.kgops.carry_out(change)
+        if message is not None:
+            self.kgops.say(message)

@@ -1,4 +1,4 @@
-"""What keys do to runs, each by the function that the command of that name calls. All of this may take seconds."""
+"""Key actions on runs, by the functions that the commands call. Each may take seconds: call it in a thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def with_session(home: Home, change: Callable[[Session], T]) -> T:
-    """What came of it, mostly a sentence; KgopsError or StorageError say why it was not."""
+    """Returns the result of `change`, mostly a message. Raises KgopsError or StorageError."""
     make_home(home)
     conn = open_writer(home.database)
     try:
@@ -38,36 +38,36 @@ def with_session(home: Home, change: Callable[[Session], T]) -> T:
 
 
 def stop(session: Session, run: Run) -> str:
-    _must_be_there(session, run)
+    _check_exists(session, run)
     stop_run(session.home, session.conn, run, None)
     now = runs.get(session.conn, run.id)
     if now is not None and now.ended:
         return f"run {run.id} is {now.state.replace('_', ' ')}"
-    return f"run {run.id} was asked to stop; it has its grace to write a checkpoint"
+    return f"asked run {run.id} to stop; it may still write a checkpoint"
 
 
 def resume(session: Session, run: Run) -> str:
-    from kgops.supervisor import launch  # with all that plans: memory that looking on does not need
+    from kgops.supervisor import launch  # imports the planner: memory that watching does not need
 
-    _must_be_there(session, run)
+    _check_exists(session, run)
     launch.resume(session.home, session.conn, run.id)
-    return f"run {run.id} goes on"
+    return f"resumed run {run.id}"
 
 
 def again(session: Session, run: Run) -> str:
-    """The same job, planned anew: the GPU may have less room than it had."""
-    _must_be_there(session, run)
+    """Starts the job again with a new plan: free memory may have changed."""
+    _check_exists(session, run)
     from kgops.views.training_run import names_a_run, with_run
 
     job = read_job(runs.spec(session.conn, run.id).job, f"the job of run {run.id}")
     if names_a_run(job):
         job = with_run(session.home, session.conn, job)
     number = _launched(session, job, force=False)
-    return f"run {number} is the same job as run {run.id}"
+    return f"started run {number} with the job of run {run.id}"
 
 
 def start(session: Session, draft: Draft, *, force: bool) -> Run | None:
-    """The run that was started; None only where somebody deleted it in that moment."""
+    """The started run; None only if it was deleted meanwhile."""
     from kgops.views.what_if import startable
 
     job = startable(session.home, session.conn, draft)
@@ -75,7 +75,7 @@ def start(session: Session, draft: Draft, *, force: bool) -> Run | None:
 
 
 def _launched(session: Session, job: Job, *, force: bool) -> int:
-    """The number of the new run. Raises WontFit unless `force`."""
+    """Number of the new run. Raises WontFit unless `force`."""
     from kgops.supervisor.launch import launch
     from kgops.supervisor.plan_job import refuse_what_cannot_fit
     from kgops.supervisor.plan_per_gpu import plan_here
@@ -87,25 +87,25 @@ def _launched(session: Session, job: Job, *, force: bool) -> int:
 
 
 def tag(session: Session, run: Run, words: str) -> str:
-    _must_be_there(session, run)
+    _check_exists(session, run)
     add, remove = _tags_in(words)
     reports.change_tags(session.conn, run.id, add=add, remove=remove)
     now = " ".join(reports.tags(session.conn, run.id))
-    return one_line(f"run {run.id} is tagged {now}" if now else f"run {run.id} has no tags")
+    return one_line(f"tags of run {run.id}: {now}" if now else f"run {run.id} has no tags")
 
 
 def tag_all(session: Session, numbers: Collection[int], words: str) -> str:
-    """Either all of them or none."""
+    """Changes the tags of all runs or, on an error, of none."""
     add, remove = _tags_in(words)
     with transaction(session.conn):
-        there = [run.id for run in runs.of_numbers(session.conn, list(numbers))]
-        for number in there:
+        existing = [run.id for run in runs.of_numbers(session.conn, list(numbers))]
+        for number in existing:
             reports.change_tags(session.conn, number, add=add, remove=remove)
-    return f"the tags of {len(there):,} runs are changed"
+    return f"changed the tags of {len(existing):,} runs"
 
 
 def _tags_in(words: str) -> tuple[list[str], list[str]]:
-    """To add, and to take away. Raises Usage where one is no tag."""
+    """Tags to add and to remove. Raises Usage for an invalid tag."""
     given = words.split()
     add = [word for word in given if not word.startswith("-")]
     remove = [word[1:] for word in given if word.startswith("-") and len(word) > 1]
@@ -114,21 +114,21 @@ def _tags_in(words: str) -> tuple[list[str], list[str]]:
 
 
 def note(session: Session, run: Run, text: str) -> str:
-    _must_be_there(session, run)
+    _check_exists(session, run)
     if not text.strip():
         raise Usage("the note is empty")
     reports.add_note(session.conn, run.id, time.time(), masked_text(text))
-    return f"noted on run {run.id}"
+    return f"added a note to run {run.id}"
 
 
 def delete(session: Session, numbers: Collection[int]) -> list[Deleted]:
-    """Ended ones with their folders; of the others why not."""
+    """Deletes ended runs with their folders; for the others, says why not."""
     from kgops.views.listing import delete_marked
 
     return list(delete_marked(session.home, session.conn, numbers))
 
 
-def _must_be_there(session: Session, run: Run) -> None:
-    """What a screen shows may have been deleted since."""
+def _check_exists(session: Session, run: Run) -> None:
+    """Raises NoSuchRun: the screen may show a run that was deleted."""
     if runs.get(session.conn, run.id) is None:
         raise NoSuchRun(f"run {run.id} is no longer in the record")

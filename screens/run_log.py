@@ -1,4 +1,4 @@
-"""A run's log on its screen: followed, searched, narrowed to what sounds bad, and never waited for."""
+"""Log viewer of the run screen: follow, search, filter by level; the file is read in a thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kgops.jobs.text import one_line
 from kgops.views.log_lines import Level, LineFilter
 from kgops.views.log_reader import ALL, LogReader, Page, PageRequest, Seek, SeekResult
 from screens.background import begin
-from screens.question import Ask
+from screens.question import Prompt
 from screens.rows import Piece, Row
 from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
 __all__ = ["RunLog"]
 
 _EVERY_S = 1.0
-_END = 1 << 62  # a line behind all others
+_END = 1 << 62  # line number beyond the last
 _BAD: frozenset[Level] = frozenset({"error", "warning"})
-_NARROWER: dict[frozenset[Level], frozenset[Level]] = {ALL: _BAD, _BAD: frozenset({"error"})}
-_CALLED = {_BAD: "warnings and errors", frozenset({"error"}): "errors"}
-_NOTHING_YET, _NOTHING = "nothing yet", "nothing was written"
+_NEXT_LEVELS: dict[frozenset[Level], frozenset[Level]] = {ALL: _BAD, _BAD: frozenset({"error"})}
+_LEVEL_NAMES = {_BAD: "warnings and errors", frozenset({"error"}): "errors"}
+_NOTHING_YET, _NOTHING = "no output yet", "no output"
 
 
 class RunLog(Vertical):
-    """A heading and the lines. Everything is read in a thread, and the newest question is answered next."""
+    """Heading and log lines. A thread reads the file; the newest request is answered next."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(id="log")
         self._path = path
         self._reader: LogReader | None = None
-        self._asked, self._page = PageRequest(), Page()
+        self._request, self._page = PageRequest(), Page()
         self._wake = asyncio.Event()
-        self._wanted: LineFilter | None = None  # what was searched for last
-        self._searched: re.Pattern[str] | None = None
-        self._mark: int | None = None  # the line that somebody was brought to
-        self._below = 0  # lines above it on the screen when levels change
+        self._filter: LineFilter | None = None  # the last search
+        self._pattern: re.Pattern[str] | None = None
+        self._mark: int | None = None  # line of the last search hit or click
+        self._below = 0  # screen lines above the marked line when the level changes
         self._grows = True
-        self._trouble: str | None = None
+        self._error: str | None = None
 
     def compose(self) -> ComposeResult:
         yield Lines(id="heading")
         yield LogLines(id="lines")
 
     def on_mount(self) -> None:
-        begin(self, self._read)
+        begin(self, self._keep_reading)
 
     @property
     def lines(self) -> LogLines:
@@ -65,36 +65,36 @@ class RunLog(Vertical):
         return cast("KgopsApp", self.app)
 
     def grows(self, going: bool) -> None:
-        """Whether somebody may write it still. What was written last is looked at in any case."""
+        """Sets whether the log may still grow. The last lines are read in any case."""
         if going != self._grows:
             self._grows = going
             self._wake.set()
 
     # --- reading ---
 
-    async def _read(self) -> None:
+    async def _keep_reading(self) -> None:
         while True:
             self._wake.clear()
-            asked = self._asked
-            trouble = None
+            request = self._request
+            error_text = None
             try:
-                page = await asyncio.to_thread(self._look, asked)
+                page = await asyncio.to_thread(self._read_page, request)
             except OSError as error:
-                page, trouble = Page(asked.levels), os.strerror(error.errno or 0)
-            if (page, trouble) != (self._page, self._trouble):
-                self._trouble = trouble
-                self._take(page)
+                page, error_text = Page(request.levels), os.strerror(error.errno or 0)
+            if (page, error_text) != (self._page, self._error):
+                self._error = error_text
+                self._show_page(page)
             if not page.busy:
                 await self._rest()
 
-    def _look(self, asked: PageRequest) -> Page:
+    def _read_page(self, request: PageRequest) -> Page:
         """In a thread."""
         if self._reader is None:
             self._reader = LogReader(self._path)
-        return self._reader.look(asked)
+        return self._reader.look(request)
 
     async def _rest(self) -> None:
-        """Until somebody asks for something, or something may have been written."""
+        """Waits for a request, or until the log may have grown."""
         while not self._wake.is_set():
             try:
                 await asyncio.wait_for(self._wake.wait(), _EVERY_S)
@@ -102,11 +102,11 @@ class RunLog(Vertical):
                 if self._grows and self.screen.is_current and not self.kgops.feed.paused:
                     return
 
-    def _ask(self, levels: frozenset[Level] | None = None, seek: Seek | None = None) -> None:
-        """Wakes the reader only for what is not here already: a page has some screens more than are in sight."""
-        lines, before = self.lines, self._asked
+    def _request_page(self, levels: frozenset[Level] | None = None, seek: Seek | None = None) -> None:
+        """Wakes the reader only for lines outside the current page, which holds more than the screen."""
+        lines, before = self.lines, self._request
         height = max(lines.size.height, 1)
-        asked = PageRequest(
+        request = PageRequest(
             None if lines.follows else lines.top,
             height,
             before.levels if levels is None else levels,
@@ -115,30 +115,30 @@ class RunLog(Vertical):
         near = range(max(lines.top - height, 0), min(lines.top + 2 * height, self._page.rows))
         have = range(self._page.first, self._page.first + len(self._page.lines))
         is_here = not near or (near[0] in have and near[-1] in have)
-        if not is_here or asked[2:] != before[2:]:
+        if not is_here or request[2:] != before[2:]:
             self._wake.set()
-        self._asked = asked
+        self._request = request
 
-    def _take(self, page: Page) -> None:
+    def _show_page(self, page: Page) -> None:
         before, self._page, lines = self._page, page, self.lines
         follows, top = lines.follows, lines.top
         self.draw()
         if (page.numbered, page.file) != (before.numbered, before.file) and not follows:
-            lines.bring_to(top + page.rows - before.rows, 0)  # as far from the end as it was
+            lines.bring_to(top + page.rows - before.rows, 0)  # keep the distance from the end
         if page.sought is not None and page.sought != before.sought:
-            self._arrive(page.sought)
-        self._ask()
+            self._show_hit(page.sought)
+        self._request_page()
 
     def draw(self) -> None:
         lines, width = self.lines, self.size.width
         if self._page.rows:
-            lines.put(self._page, mark=self._mark, searched=self._searched)
+            lines.put(self._page, mark=self._mark, searched=self._pattern)
         else:
-            lines.tell(self._why_empty())
+            lines.show_message(self._why_empty())
         self._draw_heading(width)
 
     def on_log_lines_scrolled(self) -> None:
-        self._ask()
+        self._request_page()
         self._draw_heading(self.size.width)
 
     def on_log_lines_marked(self, message: LogLines.Marked) -> None:
@@ -148,43 +148,43 @@ class RunLog(Vertical):
     def on_resize(self) -> None:
         self.draw()
 
-    # --- what keys do ---
+    # --- key actions ---
 
     def search(self) -> None:
         def answered(text: str | None) -> None:
             if text is not None:
                 self._search_for(text)
 
-        ends = "" if self._wanted is None else "; nothing ends it"
+        ends = "" if self._filter is None else "; empty ends the search"
         question = f"search the log for words or a /pattern/{ends}"
-        self.app.push_screen(Ask(question, nothing_counts=True), answered)
+        self.app.push_screen(Prompt(question, accepts_empty=True), answered)
 
     def _search_for(self, text: str) -> None:
-        """Capitals count where there are any. Without a text nothing is searched for any more."""
-        self._wanted = self._searched = self._mark = None
+        """Case-sensitive if the text has capitals. An empty text ends the search."""
+        self._filter = self._pattern = self._mark = None
         if text:
             is_pattern = len(text) > 2 and text[0] == text[-1] == "/"
-            wanted = LineFilter(text[1:-1] if is_pattern else text, is_pattern, text == text.lower())
+            line_filter = LineFilter(text[1:-1] if is_pattern else text, is_pattern, text == text.lower())
             try:
-                self._searched = _pattern(wanted)
+                self._pattern = _compiled(line_filter)
             except re.error as error:
-                self.kgops.say(f"{text} is no pattern: {error}", "bad")
+                self.kgops.say(f"invalid pattern {text}: {error}", "bad")
             else:
-                self._wanted = wanted
+                self._filter = line_filter
                 self._seek(0)
         self.draw()
 
     def next_hit(self, step: int) -> None:
-        """Of what was searched for; else the next line that sounds bad."""
+        """Goes to the next search hit, or without a search to the next warning or error."""
         self._seek(step)
 
     def _seek(self, step: int) -> None:
-        wanted = self._wanted or LineFilter(levels=_BAD)
+        line_filter = self._filter or LineFilter(levels=_BAD)
         line = self._line_from(step)
-        self._ask(seek=Seek(line, wanted, step, self._time()))
+        self._request_page(seek=Seek(line, line_filter, step, self._time()))
 
     def _line_from(self, step: int) -> int:
-        """The mark while it is in sight; else a search goes on from the edge of what is."""
+        """Start line of a search: the mark if visible, else the edge of the screen."""
         numbers = self._numbers_in_sight()
         if not numbers:
             return _END
@@ -192,32 +192,34 @@ class RunLog(Vertical):
             return self._mark or 0
         return numbers[-1] + 1 if step < 0 else numbers[0] - (step > 0)
 
-    def turn_level(self) -> None:
-        """All lines, then only bad ones, then only the worst; whoever stands somewhere stays, with what led there."""
-        levels = _NARROWER.get(self._asked.levels, ALL)
+    def next_level(self) -> None:
+        """Cycles through all lines, warnings and errors, errors only; keeps the marked line in place."""
+        levels = _NEXT_LEVELS.get(self._request.levels, ALL)
         numbers = self._numbers_in_sight()
         if self._mark in numbers:
             self._below = max(numbers.index(self._mark or 0), self.lines.size.height // 3)
-            self._ask(levels, Seek(self._mark or 0, time=self._time()))
+            self._request_page(levels, Seek(self._mark or 0, time=self._time()))
         elif numbers and not self.lines.follows:
             self._below = 0
-            self._ask(levels, Seek(numbers[0], time=self._time()))
+            self._request_page(levels, Seek(numbers[0], time=self._time()))
         else:
-            self._ask(levels)
+            self._request_page(levels)
 
     def _numbers_in_sight(self) -> list[int]:
-        found = [self._page.row(row) for row in self.lines.in_sight]
-        return [line.number for line in found if line is not None and line.number is not None]
+        lines = [self._page.row(row) for row in self.lines.in_sight]
+        return [line.number for line in lines if line is not None and line.number is not None]
 
     def _time(self) -> int:
-        return self._asked.seek.time + 1 if self._asked.seek is not None else 1
+        return self._request.seek.time + 1 if self._request.seek is not None else 1
 
-    def _arrive(self, sought: SeekResult) -> None:
+    def _show_hit(self, sought: SeekResult) -> None:
         lines, seek = self.lines, sought.seek
         if sought.row is None:
-            told = "nothing sounds bad" if self._wanted is None else f"no line has {self._wanted.text}"
+            message = (
+                "no warnings or errors" if self._filter is None else f"no line contains {self._filter.text}"
+            )
             if seek.wanted is not None:
-                self.kgops.say(told, "warn")
+                self.kgops.say(message, "warn")
             return
         if seek.wanted is None:
             lines.bring_to(sought.row, self._below)
@@ -226,45 +228,53 @@ class RunLog(Vertical):
             if sought.row not in lines.in_sight:
                 lines.bring_to(sought.row, lines.size.height // 3)
             if sought.around:
-                self.kgops.say("round the end: from the " + ("beginning" if seek.step > 0 else "end"))
+                self.kgops.say("search continued at the " + ("beginning" if seek.step > 0 else "end"))
         self.draw()
 
     # --- the heading ---
 
     def _draw_heading(self, width: int) -> None:
-        pieces = [Piece("LOG", "head"), Piece(f"  {self._where()}", "dim")]
+        pieces = [Piece("LOG", "head"), Piece(f"  {self._position()}", "dim")]
         levels = self._page.levels
-        if levels in _CALLED:
-            pieces.append(Piece(f"  only {_CALLED[levels]}", "warn"))
-        if self._wanted is not None:
-            shown = one_line(self._wanted.text, max(width - 60, 12))
-            pieces += [Piece(f"  {shown}", "strong"), Piece("  n next  N before", "dim")]
+        if levels in _LEVEL_NAMES:
+            pieces.append(Piece(f"  only {_LEVEL_NAMES[levels]}", "warn"))
+        if self._filter is not None:
+            shown = one_line(self._filter.text, max(width - 60, 12))
+            pieces += [Piece(f"  {shown}", "strong"), Piece("  n next  N previous", "dim")]
         self.query_one("#heading", Lines).show([Row(tuple(pieces))])
 
-    def _where(self) -> str:
+    def _position(self) -> str:
         page, lines = self._page, self.lines
-        if self._trouble is not None or not page.rows:
+        if self._error is not None or not page.rows:
             return ""
         if not page.numbered:
             return f"counting lines, {page.counted:.0%}"
         counted = f"{page.rows:,} line{'' if page.rows == 1 else 's'}"
         if lines.follows and self._grows:
-            return f"as it grows, {counted}"
-        seen = lines.in_sight
-        if len(seen) == page.rows:
+            return f"following, {counted}"
+        visible = lines.in_sight
+        if len(visible) == page.rows:
             return counted
-        return f"{seen[0] + 1:,} to {seen[-1] + 1:,} of {counted}" if seen else ""
+        return f"{visible[0] + 1:,} to {visible[-1] + 1:,} of {counted}" if visible else ""
 
     def _why_empty(self) -> str:
-        if self._trouble is not None:
-            return f"the log cannot be read: {self._trouble}"
-        if self._page.levels not in _CALLED:
+        if self._error is not None:
+            return f"the log cannot be read: {self._error}"
+        if self._page.levels not in _LEVEL_NAMES:
             return (_NOTHING_YET if self._grows else _NOTHING) if self._page.numbered else ""
-        called = _CALLED[self._page.levels]
-        return f"no {called}" if self._page.numbered else f"looking for {called}, {self._page.counted:.0%}"
+        level_name = _LEVEL_NAMES[self._page.levels]
+        return (
+            f"no {level_name}"
+            if self._page.numbered
+            else f"searching for {level_name}, {self._page.counted:.0%}"
+        )
 
 
-def _pattern(wanted: LineFilter) -> re.Pattern[str]:
-    """What of a line is shown as found; a to z alone are the same as their capitals."""
-    flags = re.IGNORECASE | (re.NOFLAG if wanted.regex else re.ASCII) if wanted.ignore_case else re.NOFLAG
-    return re.compile(wanted.text if wanted.regex else re.escape(wanted.text), flags)
+def _compiled(line_filter: LineFilter) -> re.Pattern[str]:
+    """Pattern of the highlighted text; only ASCII letters are matched case-insensitively."""
+    flags = (
+        re.IGNORECASE | (re.NOFLAG if line_filter.regex else re.ASCII)
+        if line_filter.ignore_case
+        else re.NOFLAG
+    )
+    return re.compile(line_filter.text if line_filter.regex else re.escape(line_filter.text), flags)

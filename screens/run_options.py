@@ -1,4 +1,4 @@
-"""A run's options and attempts as tables, each with the reason why it went as it did."""
+"""Tables of a run's options and attempts, with reasons."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 __all__ = ["attempt_table", "option_table"]
 
 _WHY = "why"
-_WIDE = 100  # columns from which values stand in full
+_WIDE = 100  # columns from which values are shown in full
 _VALUE, _SHORT_VALUE = 15, 12
-_WIDEST = 150  # of a table that the eye still follows
+_WIDEST = 150  # columns; wider tables are hard to follow
 
 
-def option_table(known: RunDetail, width: int) -> list[Row]:
-    """Nothing where a run has none, as one of a person's own command."""
-    if not known.options:
+def option_table(detail: RunDetail, width: int) -> list[Row]:
+    """Empty for runs without options, as of `exec`."""
+    if not detail.options:
         return []
     values = _VALUE if width >= _WIDE else _SHORT_VALUE
     columns = Columns(
         (
             Column("OPTION", 22),
-            Column("asked", values),
+            Column("requested", values),
             Column("applied", values),
             Column(_WHY, 20, grows=True),
             Column("by", 14),
@@ -38,11 +38,11 @@ def option_table(known: RunDetail, width: int) -> list[Row]:
         ),
         min(width, _WIDEST),
     )
-    return [columns.heading(), *(row for option in known.options for row in _option(option, columns))]
+    return [columns.heading(), *(row for option in detail.options for row in _option(option, columns))]
 
 
 def _option(option: OptionRow, columns: Columns) -> list[Row]:
-    """Why it is not as it was asked for is said to the end."""
+    """If the applied value differs from the requested one, the reason is shown in full."""
     changed = option.requested not in (None, "auto") and option.applied not in (None, option.requested)
     before = (
         Piece(option.name),
@@ -51,14 +51,14 @@ def _option(option: OptionRow, columns: Columns) -> list[Row]:
     )
     after = Piece(option.by, "dim"), Piece(option.effect, "dim")
     if changed:
-        return _to_its_end(option.why, columns, before, after)
+        return _wrapped_reason(option.why, columns, before, after)
     return [columns.row((*before, Piece(option.why, "dim"), *after))]
 
 
-def _to_its_end(
+def _wrapped_reason(
     why: str, columns: Columns, before: Sequence[Piece], after: Sequence[Piece] = ()
 ) -> list[Row]:
-    """A row with its reason, which goes on below where there is no room beside."""
+    """A row with its reason, wrapped onto further lines."""
     room = columns.width_of(_WHY)
     first, *more = (textwrap.wrap(one_line(why), room) if room else []) or [""]
     indent = [Piece("")] * len(before)
@@ -66,9 +66,9 @@ def _to_its_end(
     return [columns.row((*before, Piece(first), *after)), *below]
 
 
-def attempt_table(known: RunDetail, width: int) -> list[Row]:
-    """With one attempt there is nothing to tell that the title does not."""
-    if len(known.attempts) < 2 and not any(made.adoptions for made in known.attempts):
+def attempt_table(detail: RunDetail, width: int) -> list[Row]:
+    """Empty for a single attempt, which the title covers."""
+    if len(detail.attempts) < 2 and not any(attempt.adoptions for attempt in detail.attempts):
         return []
     columns = Columns(
         (
@@ -80,30 +80,32 @@ def attempt_table(known: RunDetail, width: int) -> list[Row]:
         ),
         width,
     )
-    after = {step.attempt: step.body for step in known.steps}
-    rows = (row for made in known.attempts for row in _attempt(made, after.get(made.number), columns))
+    after = {step.attempt: step.body for step in detail.steps}
+    rows = (
+        row for attempt in detail.attempts for row in _attempt(attempt, after.get(attempt.number), columns)
+    )
     return [columns.heading(), *rows]
 
 
-def _attempt(made: Attempt, step: Mapping[str, Any] | None, columns: Columns) -> list[Row]:
-    outcome = (made.outcome or "going on").replace("_", " ")
-    bad = made.outcome not in (None, "succeeded", "cancelled")
-    parts = [made.reason, _changed(step)]
-    if made.adoptions:
-        parts.append(f"its supervisor was replaced {made.adoptions}×")
+def _attempt(attempt: Attempt, step: Mapping[str, Any] | None, columns: Columns) -> list[Row]:
+    outcome = (attempt.outcome or "running").replace("_", " ")
+    bad = attempt.outcome not in (None, "succeeded", "cancelled")
+    parts = [attempt.reason, _changed_settings(step)]
+    if attempt.adoptions:
+        parts.append(f"its supervisor was replaced {attempt.adoptions}×")
     before = (
-        Piece(str(made.number)),
+        Piece(str(attempt.number)),
         Piece(outcome, "bad" if bad else "text"),
-        Piece(duration(made.ended_at - made.started_at) if made.ended_at else ""),
-        Piece("" if made.peak_host_mib is None else f"{made.peak_host_mib:,.0f}"),
+        Piece(duration(attempt.ended_at - attempt.started_at) if attempt.ended_at else ""),
+        Piece("" if attempt.peak_host_mib is None else f"{attempt.peak_host_mib:,.0f}"),
     )
-    return _to_its_end("; ".join(part for part in parts if part), columns, before)
+    return _wrapped_reason("; ".join(part for part in parts if part), columns, before)
 
 
-def _changed(step: Mapping[str, Any] | None) -> str | None:
+def _changed_settings(step: Mapping[str, Any] | None) -> str | None:
     fallback = (step or {}).get("fallback")
     if isinstance(fallback, dict):
-        from kgops.planning.oom_fallbacks import fallback_line  # with all the rules, for a run in a hundred
+        from kgops.planning.oom_fallbacks import fallback_line  # imports all rules; few runs need them
 
         return f"→ {fallback_line(fallback)}"
     settings = (step or {}).get("settings")

@@ -1,4 +1,4 @@
-"""All of a run but its log, as rows for a screen of some width."""
+"""Rows of the run screen, without the log."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
 from kgops.views.overview import eta_s
-from screens.rows import BLANK, Column, Columns, Piece, Row, said
+from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.run_options import attempt_table, option_table
 from screens.widgets.bar import share_bar
 from screens.widgets.curve_panels import panels
-from screens.wording import metric_of, pace_of, progress_of
+from screens.wording import metric_of, progress_of, speed_of
 
 if TYPE_CHECKING:
     from kgops.views.run_detail import RunDetail
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 __all__ = ["rows"]
 
 _BAR, _SHORT_BAR = 24, 16
-_WIDE = 100  # columns from which there is room for the longer bar
+_WIDE = 100  # columns from which the long bar fits
 _FILES_SHOWN = 12
 
 
-def rows(known: RunDetail, width: int) -> list[Row]:
+def rows(detail: RunDetail, width: int) -> list[Row]:
     sections = (
-        _state(known, width),
-        panels(known, width),
-        _estimate(known, width),
-        option_table(known, width),
-        attempt_table(known, width),
-        _metrics(known, width),
-        _said_by_worker(known, width),
-        _words(known, width),
-        _table("JOB", known.job, width),
-        _artifacts(known, width),
-        _table("ENVIRONMENT", known.environment, width),
+        _state(detail, width),
+        panels(detail, width),
+        _estimate(detail, width),
+        option_table(detail, width),
+        attempt_table(detail, width),
+        _metrics(detail, width),
+        _worker_messages(detail, width),
+        _tags_and_notes(detail, width),
+        _table("JOB", detail.job, width),
+        _artifacts(detail, width),
+        _table("ENVIRONMENT", detail.environment, width),
     )
     out: list[Row] = []
     for section in sections:
@@ -51,14 +51,14 @@ def rows(known: RunDetail, width: int) -> list[Row]:
     return out
 
 
-def _state(known: RunDetail, width: int) -> list[Row]:
-    run = known.run
+def _state(detail: RunDetail, width: int) -> list[Row]:
+    run = detail.run
     out = []
     if run.reason:
-        fit = fit_of_run(run, known.forecast)
+        fit = fit_of_run(run, detail.forecast)
         before = "waits for " if run.state == "queued" and fit is None else ""
         tone = "dim" if run.state in ("queued", "cancelled") else "bad"
-        out.append(said(f"{before}{fit.words if fit is not None else run.reason}", width, tone))
+        out.append(text_row(f"{before}{fit.words if fit is not None else run.reason}", width, tone))
     if run.done is not None:
         out.append(Row(tuple(_progress(run, _BAR if width >= _WIDE else _SHORT_BAR))))
     memory = [
@@ -66,59 +66,59 @@ def _state(known: RunDetail, width: int) -> list[Row]:
         for what, mib in (("gpu", run.peak_gpu_mib), ("host", run.peak_host_mib))
         if mib is not None
     ]
-    if known.above_start_mib is not None:
-        memory[-1] += f", {amount(known.above_start_mib, 'MiB')} {_above_what(known)}"
+    if detail.above_start_mib is not None:
+        memory[-1] += f", {amount(detail.above_start_mib, 'MiB')} {_reference_name(detail)}"
     if run.predicted_mib is not None:
-        memory.append(f"predicted {amount(run.predicted_mib, 'MiB')}{_of_what(known)}")
-    facts = [run.profile and f"profile {run.profile}", _gpus(known), *memory]
+        memory.append(f"predicted {amount(run.predicted_mib, 'MiB')}{_prediction_error(detail)}")
+    facts = [run.profile and f"profile {run.profile}", _gpus(detail), *memory]
     out += _joined([one_line(fact) for fact in facts if fact], width)
-    return [*out, *(_origin(event, width) for event in known.imported)]
+    return [*out, *(_origin(event, width) for event in detail.imported)]
 
 
 def _origin(event: Event, width: int) -> Row:
-    """As far as it was told: a run's number and machine, and the file or folder that had it."""
-    told = event.body
-    run = f"run {told['run']} of {told.get('host') or 'an unnamed machine'}, " if told.get("run") else ""
-    return said(
-        f"imported {local_time(event.at)}: {run}from {told.get('source') or UNKNOWN}", width, "accent"
+    """Origin of an imported run: number, machine, and file or folder, as far as known."""
+    body = event.body
+    run = f"run {body['run']} of {body.get('host') or 'an unnamed machine'}, " if body.get("run") else ""
+    return text_row(
+        f"imported {local_time(event.at)}: {run}from {body.get('source') or UNKNOWN}", width, "accent"
     )
 
 
-def _gpus(known: RunDetail) -> str | None:
-    """As people call them, as far as the run's environment names them: a UUID takes half a line."""
-    if known.run.gpu is None:
+def _gpus(detail: RunDetail) -> str | None:
+    """GPU names from the run's environment, else UUIDs."""
+    if detail.run.gpu is None:
         return None
-    listed = known.environment.get("gpus") or []
+    listed = detail.environment.get("gpus") or []
     names = {str(gpu.get("uuid")): f"{index} {gpu.get('name')}" for index, gpu in enumerate(listed)}
-    return " and ".join(f"GPU {names.get(uuid, uuid)}" for uuid in known.run.gpu.split(","))
+    return " and ".join(f"GPU {names.get(uuid, uuid)}" for uuid in detail.run.gpu.split(","))
 
 
 def _joined(facts: list[str], width: int) -> list[Row]:
-    """With a point between, on as many lines as it takes."""
+    """Facts joined by `·`, on as many lines as needed."""
     lines: list[str] = []
     for fact in facts:
         if lines and width_of(f"{lines[-1]} · {fact}") <= width:
             lines[-1] += f" · {fact}"
         else:
             lines.append(fact)
-    return [said(line, width, "dim") for line in lines]
+    return [text_row(line, width, "dim") for line in lines]
 
 
-def _above_what(known: RunDetail) -> str:
-    """In a record of before, tensors were predicted to come on top of libraries."""
-    return "above libraries" if known.process is None else "above its start"
+def _reference_name(detail: RunDetail) -> str:
+    """Older records predict tensors on top of the libraries."""
+    return "above libraries" if detail.process is None else "above its start"
 
 
-def _of_what(known: RunDetail) -> str:
-    """And how far off it was, where that has been measured."""
-    if known.process is not None:
-        off = _off(known.above_start_mib, known.predicted_above_start_mib)
+def _prediction_error(detail: RunDetail) -> str:
+    """What the prediction covers, and its error if measured."""
+    if detail.process is not None:
+        off = _off(detail.above_start_mib, detail.predicted_above_start_mib)
         return f" of the process ({off} measured above its start)" if off else " of the process"
-    if known.forecast is None:
+    if detail.forecast is None:
         return ""
-    on_gpu, predicted = known.forecast["on_gpu"], known.run.predicted_mib
-    off = _off(known.run.peak_gpu_mib if on_gpu else known.above_start_mib, predicted)
-    what = " on the GPU" if on_gpu else f" {_above_what(known)}"
+    on_gpu, predicted = detail.forecast["on_gpu"], detail.run.predicted_mib
+    off = _off(detail.run.peak_gpu_mib if on_gpu else detail.above_start_mib, predicted)
+    what = " on the GPU" if on_gpu else f" {_reference_name(detail)}"
     return f"{what} ({off} measured)" if off else what
 
 
@@ -126,9 +126,9 @@ def _off(measured: float | None, predicted: float | None) -> str | None:
     return off_by(measured, predicted) if measured and predicted else None
 
 
-def _estimate(known: RunDetail, width: int) -> list[Row]:
-    """The parts of the prediction at its peak, largest first."""
-    estimate = (known.forecast or {}).get("estimate") or {}
+def _estimate(detail: RunDetail, width: int) -> list[Row]:
+    """Parts of the memory estimate at its peak, largest first."""
+    estimate = (detail.forecast or {}).get("estimate") or {}
     parts = sorted((estimate.get("parts_mib") or {}).items(), key=lambda part: -part[1])
     largest = max((mib for _, mib in parts), default=0)
     if not largest:
@@ -142,15 +142,15 @@ def _estimate(known: RunDetail, width: int) -> list[Row]:
         ),
         width,
     )
-    measured = {c.name.removesuffix("_mib"): c.last for c in known.curves if c.name.endswith("_mib")}
+    measured = {c.name.removesuffix("_mib"): c.last for c in detail.curves if c.name.endswith("_mib")}
     rows = [columns.heading()]
     for name, mib in parts:
         drawn = "▇" * round(share_between(mib, 0.0, largest) * _BAR)
-        found = measured.get(name)
-        took = "" if found is None else f"{found:,.1f}"
+        value_mib = measured.get(name)
+        took = "" if value_mib is None else f"{value_mib:,.1f}"
         rows.append(columns.row((Piece(name), Piece(f"{mib:,.1f}"), Piece(took), Piece(drawn, "accent"))))
     when = one_line(str(estimate.get("phase") or ""))
-    return [*rows, said(f"predicted for its peak, in {when}", width, "dim")] if when else rows
+    return [*rows, text_row(f"predicted peak: in {when}", width, "dim")] if when else rows
 
 
 def _progress(run: Run, bar: int) -> Iterator[Piece]:
@@ -158,9 +158,9 @@ def _progress(run: Run, bar: int) -> Iterator[Piece]:
         yield from share_bar(run.done or 0.0, run.total, bar)
         yield Piece("  ")
     yield Piece(progress_of(run))
-    if pace_of(run):
+    if speed_of(run):
         yield Piece("  ")
-        yield Piece(pace_of(run))
+        yield Piece(speed_of(run))
     left = eta_s(run)
     if left is not None and not run.ended:
         yield Piece("  ETA ", "dim")
@@ -170,18 +170,18 @@ def _progress(run: Run, bar: int) -> Iterator[Piece]:
         yield Piece(metric_of(run), "strong")
 
 
-def _metrics(known: RunDetail, width: int) -> list[Row]:
-    """In as many columns as there is room for, read downwards."""
-    if not known.metrics:
+def _metrics(detail: RunDetail, width: int) -> list[Row]:
+    """Metrics in as many columns as fit, read downwards."""
+    if not detail.metrics:
         return []
-    name_width = min(max(len(name) for name, _ in known.metrics), 28)
+    name_width = min(max(len(name) for name, _ in detail.metrics), 28)
     cell = name_width + 2 + 10
     across = max((width + 4) // (cell + 4), 1)
-    down = -(-len(known.metrics) // across)
-    out = [said("METRICS", width, "head")]
+    down = -(-len(detail.metrics) // across)
+    out = [text_row("METRICS", width, "head")]
     for y in range(down):
         pieces: list[Piece] = []
-        for name, value in known.metrics[y::down]:
+        for name, value in detail.metrics[y::down]:
             if pieces:
                 pieces.append(Piece("    "))
             pieces.append(Piece(f"{fitted(one_line(name), name_width):<{name_width}}  ", "dim"))
@@ -190,27 +190,27 @@ def _metrics(known: RunDetail, width: int) -> list[Row]:
     return out
 
 
-def _said_by_worker(known: RunDetail, width: int) -> list[Row]:
-    """Each to its end."""
-    if not known.messages:
+def _worker_messages(detail: RunDetail, width: int) -> list[Row]:
+    """Messages of the worker, wrapped."""
+    if not detail.messages:
         return []
-    out = [said("THE WORKER SAID", width, "head")]
-    for at, text in known.messages:
+    out = [text_row("WORKER MESSAGES", width, "head")]
+    for at, text in detail.messages:
         when = f"{local_time(at)}  "
         first, *more = textwrap.wrap(one_line(text), max(width - len(when), 20)) or [""]
-        out.append(Row((Piece(when, "dim"), *said(first, width - len(when)).pieces)))
-        out += [said(f"{'':{len(when)}}{line}", width) for line in more]
+        out.append(Row((Piece(when, "dim"), *text_row(first, width - len(when)).pieces)))
+        out += [text_row(f"{'':{len(when)}}{line}", width) for line in more]
     return out
 
 
-def _words(known: RunDetail, width: int) -> list[Row]:
+def _tags_and_notes(detail: RunDetail, width: int) -> list[Row]:
     out = []
-    if known.tags:
-        out += [said("TAGS", width, "head"), said(" ".join(known.tags), width, "accent")]
-    for note in known.notes:
+    if detail.tags:
+        out += [text_row("TAGS", width, "head"), text_row(" ".join(detail.tags), width, "accent")]
+    for note in detail.notes:
         out += [BLANK] if out else []
-        out.append(said(f"NOTE of {local_time(note.at)}", width, "head"))
-        out += [said(line, width) for line in note.text.split("\n")]
+        out.append(text_row(f"NOTE of {local_time(note.at)}", width, "head"))
+        out += [text_row(line, width) for line in note.text.split("\n")]
     return out
 
 
@@ -219,15 +219,15 @@ def _table(title: str, table: Mapping[str, Any], width: int) -> list[Row]:
     if not entries:
         return []
     names = min(max(len(name) for name, _ in entries), 30)
-    out = [said(title, width, "head")]
+    out = [text_row(title, width, "head")]
     for name, value in entries:
         shown = Piece(f"{fitted(one_line(name), names):<{names}}  ", "dim")
-        out.append(Row((shown, *said(value, width - names - 2).pieces)))
+        out.append(Row((shown, *text_row(value, width - names - 2).pieces)))
     return out
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """What was given, without the many settings that were left alone."""
+    """Settings with a value, nested names joined by dots."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{name}.")
@@ -238,11 +238,11 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str
             yield f"{before}{name}", value if isinstance(value, str) else json.dumps(value)
 
 
-def _artifacts(known: RunDetail, width: int) -> list[Row]:
+def _artifacts(detail: RunDetail, width: int) -> list[Row]:
     columns = Columns(
         (Column("ARTIFACT", 14), Column("MiB", 8, right=True), Column("file", 20, grows=True)), width
     )
-    newest = known.artifacts[-_FILES_SHOWN:]
+    newest = detail.artifacts[-_FILES_SHOWN:]
     listed = [
         columns.row(
             (
@@ -253,7 +253,7 @@ def _artifacts(known: RunDetail, width: int) -> list[Row]:
         )
         for one in newest
     ]
-    more = len(known.artifacts) - len(newest)
-    before = [said(f"… and {more} before these", width, "dim")] if more else []
-    head = [columns.heading()] if listed else [said("ARTIFACTS", width, "head")]
-    return [*head, *before, *listed, said(f"in {known.path}", width, "dim")]
+    more = len(detail.artifacts) - len(newest)
+    before = [text_row(f"… and {more} earlier files", width, "dim")] if more else []
+    head = [columns.heading()] if listed else [text_row("ARTIFACTS", width, "head")]
+    return [*head, *before, *listed, text_row(f"in {detail.path}", width, "dim")]

@@ -1,4 +1,4 @@
-"""The signs that screens draw with, and for each the one that any terminal has."""
+"""Unicode signs of the screens and their ASCII replacements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from textual.filter import LineFilter
 
 __all__ = ["PlainSigns", "speaks_unicode"]
 
-# One column each, so that what is aligned stays aligned.
+# One column each, to keep columns aligned.
 _TWINS = str.maketrans(
     {
         "▇": "#",
@@ -59,17 +59,17 @@ _TWINS = str.maketrans(
         "🔎": "/ ",
     }
 )
-_BRAILLE_LEVELS = " ..::-=+*#"  # by the number of dots set: a curve keeps its weight if not its shape
+_BRAILLE_LEVELS = " ..::-=+*#"  # by the number of dots set: keeps a curve's density, not its shape
 
 
 def speaks_unicode() -> bool:
-    """Textual writes to stderr, in whatever encoding Python gave it."""
+    """Whether stderr, where Textual writes, has a Unicode encoding."""
     encoding = getattr(sys.__stderr__, "encoding", None) or "ascii"
     return encoding.lower().replace("-", "").replace("_", "") in ("utf8", "utf8sig", "utf16", "utf32")
 
 
 class PlainSigns(LineFilter):
-    """Everything on the screen in ASCII; a wide character becomes two question marks."""
+    """Turns all text into ASCII; a wide character becomes two question marks."""
 
     def apply(self, segments: Iterable[Segment], background: Color) -> list[Segment]:
         return [

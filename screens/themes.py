@@ -1,7 +1,7 @@
-"""Three themes and the tones that text is drawn in. Colours have fixed meanings, and never mean anything alone.
+"""Three themes and their text styles. Colours have fixed meanings and never carry a meaning alone.
 
-Every colour is one of the 256 that terminals know by number: its code is half as long over SSH, and it
-looks the same where a terminal has no more.
+Every colour is one of the 256 numbered terminal colours: its code is half as long over SSH, and it
+looks the same on terminals without true colour.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LIGHT = {
     "back": "#ffffff",
     "cursor": "#dadada",
 }
-# Blue, yellow and vermilion stay apart for every kind of colour blindness.
+# Blue, yellow and vermilion are distinct in every kind of colour blindness.
 _SAFE = {**_DARK, "accent": "#d7afff", "good": "#5fafff", "warn": "#ffd75f", "bad": "#ff8700"}
 
 _COLOURS = {"kgops-dark": _DARK, "kgops-light": _LIGHT, "kgops-safe": _SAFE}
@@ -61,7 +61,7 @@ THEMES = {name: _theme(name, colours) for name, colours in _COLOURS.items()}
 
 
 def tones_of(theme: str) -> tuple[Tones, Tones]:
-    """What each tone looks like, and the same under the cursor."""
+    """Styles by tone: plain, and under the cursor."""
     colours = _COLOURS.get(theme, _DARK)
     named = [name for name in colours if name not in ("back", "cursor")]
 

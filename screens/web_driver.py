@@ -1,14 +1,14 @@
-"""A browser's end of the screens: they leave when whoever serves them has gone."""
+"""Web driver that exits when its server has gone."""
 
 from __future__ import annotations
 
 from textual.drivers.web_driver import WebDriver
 
-__all__ = ["LeavingDriver"]
+__all__ = ["ExitingWebDriver"]
 
 
-class LeavingDriver(WebDriver):
-    """WebDriver stops listening at the end of its input and would go on drawing for nobody."""
+class ExitingWebDriver(WebDriver):
+    """WebDriver stops reading at the end of its input but goes on drawing."""
 
     def run_input_thread(self) -> None:
         super().run_input_thread()

@@ -1,4 +1,4 @@
-"""How runs are put into words on every screen: states with their signs, progress, rates, times."""
+"""Texts for run states, progress, rates, metrics and times, used on all screens."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from storage.errors import StorageError
 from storage.runs import Run
 
 __all__ = [
-    "in_full",
+    "error_text",
     "metric_of",
-    "pace_of",
     "progress_of",
     "short_amount",
     "sign_of",
     "since",
+    "speed_of",
     "state_of",
     "took",
 ]
@@ -34,20 +34,20 @@ _SIGNS = {
     "starting": ("›", "accent"),
     "running": ("›", "accent"),
 }
-_MANY = 1e15  # of which nobody reads every digit
-_OF_WHAT = ("valid_", "val_", "test_", "train_")
-_ES = ("ches", "shes", "sses", "xes")  # endings of many that are of one without two letters
+_MANY = 1e15  # from here numbers are shown in scientific notation
+_SPLIT_PREFIXES = ("valid_", "val_", "test_", "train_")
+_ES = ("ches", "shes", "sses", "xes")  # plural endings of which `es` is removed
 _NAMES = {"cancelled": "stopped", "out_of_memory": "out of memory", "queued": "waiting"}
 
 
-def in_full(error: KgopsError | StorageError) -> str:
-    """What happened, and what to do next."""
+def error_text(error: KgopsError | StorageError) -> str:
+    """Message and hint of an error."""
     return f"{error.message} — {error.hint}" if error.hint else error.message
 
 
-def sign_of(run: Run, *, stepped_down: bool = False) -> Piece:
-    """A sign beside the colour: some people see no difference between red and green."""
-    if run.state == "succeeded" and stepped_down:
+def sign_of(run: Run, *, with_fallback: bool = False) -> Piece:
+    """Sign and colour of a run's state; the sign is for colour-blind people."""
+    if run.state == "succeeded" and with_fallback:
         return Piece("▼", "warn")
     return Piece(*_SIGNS.get(run.state, ("?", "dim")))
 
@@ -57,7 +57,7 @@ def state_of(run: Run) -> str:
 
 
 def progress_of(run: Run, width: int = 80) -> str:
-    """`epoch 37/100`, with what of it is known and, of the phase, what there is room for."""
+    """`epoch 37/100`; without the phase where it does not fit."""
     count = ""
     if run.done is not None:
         count = _count(run.done) + (f"/{_count(run.total)}" if run.total is not None else "")
@@ -65,8 +65,8 @@ def progress_of(run: Run, width: int = 80) -> str:
     return words if len(words) <= width or not count else count
 
 
-def pace_of(run: Run) -> str:
-    """`5.1 it/s`, and of what takes longer than a second how long: `39.8 s/epoch`."""
+def speed_of(run: Run) -> str:
+    """Throughput `5.1 it/s`, or step time `39.8 s/epoch` for steps longer than a second."""
     if run.rate is None:
         return ""
     unit = one_line(run.unit or "it")
@@ -76,25 +76,25 @@ def pace_of(run: Run) -> str:
 
 
 def metric_of(run: Run, width: int = 40) -> str:
-    """`valid_mrr 0.2870`; where there is less room the metric stays whole, and of its name what says most."""
+    """`valid_mrr 0.2870`; in less room the name is shortened, never the value."""
     if run.metric is None:
         return ""
     value, name = short_amount(run.metric_value), one_line(run.metric, 24)
     room = width - len(value) - 1
     if width_of(name) > room:
-        name = next((name.removeprefix(of) for of in _OF_WHAT if name.startswith(of)), name)
+        name = next((name.removeprefix(of) for of in _SPLIT_PREFIXES if name.startswith(of)), name)
     return f"{fitted(name, max(room, 1))} {value}"
 
 
 def took(run: Run) -> str:
-    """How long a run took that has ended; nothing for one that never started."""
+    """Duration of an ended run; empty if it never started."""
     if run.started_at is None or run.ended_at is None:
         return ""
     return duration(run.ended_at - run.started_at)
 
 
 def since(run: Run) -> str:
-    """When it started: unlike how long it has been running, it changes nothing on the screen."""
+    """Start time: unlike a running duration, it does not repaint the screen every second."""
     if run.started_at is None:
         return ""
     today = clock(run.started_at, "%Y-%m-%d") == clock(time.time(), "%Y-%m-%d")
@@ -102,7 +102,7 @@ def since(run: Run) -> str:
 
 
 def short_amount(value: float | None) -> str:
-    """Three or four digits that do not jump about: `0.2870`, `12.50`, `1,204`."""
+    """Three or four digits in a stable width: `0.2870`, `12.50`, `1,204`."""
     if value is None:
         return UNKNOWN
     size = abs(value)
@@ -122,7 +122,7 @@ def _seconds(value: float) -> str:
 
 
 def _one_of(unit: str) -> str:
-    """`epochs` as one of them; the unit is a worker's, and may be any word."""
+    """Singular of a unit such as `epochs`; a worker may report any word."""
     return unit[:-2] if unit.endswith(_ES) else unit.removesuffix("s")
 
 

@@ -151,7 +151,7 @@ class Clients:
     def _screens_open(self, name: str) -> None:
         terminal = Terminal([str(self._bin(name) / "kgops"), "tui"], self._variables(name), self.base)
         try:
-            terminal.wait_for_text(b"LATELY")  # painted with our own stylesheet, with the run before
+            terminal.wait_for_text(b"RECENT")  # painted with our own stylesheet, with the run before
             terminal.type(b"q")
             assert terminal.wait() == 0, terminal.seen[-500:]
         finally:

@@ -188,10 +188,10 @@ class StandIn:
 
 
 def ask_child(environment: dict[str, str], look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    own = Path(sys.modules[look.__module__].__file__ or "").resolve().parent
+    module_folder = str(Path(look.__code__.co_filename).parent)
     program = (
         "import pickle, sys\n"
-        f"sys.path[:0] = {[str(TESTS.parent), str(TESTS), str(own)]!r}\n"
+        f"sys.path[:0] = {[str(TESTS.parent), str(TESTS), module_folder]!r}\n"
         f"from {look.__module__} import {look.__name__} as look\n"
         "args, kwargs = pickle.load(sys.stdin.buffer)\n"
         "pickle.dump(look(*args, **kwargs), sys.stdout.buffer)\n"

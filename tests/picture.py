@@ -41,7 +41,7 @@ def dashboard_of(home: Home) -> str:
         app = KgopsApp(home, unicode=True)
         async with app.run_test(size=SIZE) as pilot:
             seen = Seen(app, pilot)
-            await seen.until_shows("RUNNING", "LATELY", "a curve to watch")
+            await seen.until_shows("RUNNING", "RECENT", "a curve to watch")
             await seen.wait(WATCHED_S)
             found.append(taken(app))
 

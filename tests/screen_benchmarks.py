@@ -13,7 +13,7 @@ from kgops.experiments.claims import shipped
 from kgops.jobs.text import one_line
 from screens.benchmarks import Benchmarks
 from screens.widgets.lines import Lines
-from screens.widgets.row_window import Window
+from screens.widgets.row_window import RowWindow
 from storage import benches, claims, measurements
 from storage.benches import Pair
 from storage.database import Connection, transaction
@@ -170,18 +170,18 @@ async def go_to(seen: Seen, start: str) -> None:
         await seen.press("down")
     else:
         raise AssertionError(f"no row begins with {start!r}:\n{seen.text}")
-    await seen.until(lambda: said(seen).startswith(start), f"what is told of {start}")
+    await seen.until(lambda: detail_text(seen).startswith(start), f"what is told of {start}")
 
 
 def at(seen: Seen) -> int:
-    return seen.app.screen.query_one("#body", Window).at
+    return seen.app.screen.query_one("#body", RowWindow).at
 
 
-def said(seen: Seen) -> str:
+def detail_text(seen: Seen) -> str:
     """All that is told of the row under the cursor, in sight or not."""
     rows = seen.app.screen.query_one("#detail", Lines).rows
     return "\n".join("".join(piece.text for piece in row.pieces) for row in rows)
 
 
-async def until_said(seen: Seen, text: str) -> None:
-    await seen.until(lambda: text in said(seen), f"{text!r} to be told")
+async def until_detail(seen: Seen, text: str) -> None:
+    await seen.until(lambda: text in detail_text(seen), f"{text!r} to be told")

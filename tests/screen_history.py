@@ -10,7 +10,7 @@ import records
 from screen_driving import Seen
 
 from screens.history import History
-from screens.widgets.row_window import Window
+from screens.widgets.row_window import RowWindow
 from storage import runs, series
 from storage.database import Connection, transaction
 
@@ -59,13 +59,13 @@ def fill(conn: Connection, count: int) -> None:
 
 
 async def opened(seen: Seen) -> None:
-    await seen.until_shows("LATELY")
+    await seen.until_shows("RECENT")
     await seen.press("h")
     await seen.until_shows("RUN▼" if seen.app._plain is None else "RUNv")
 
 
-def window(seen: Seen) -> Window:
-    return seen.app.screen.query_one("#body", Window)
+def window(seen: Seen) -> RowWindow:
+    return seen.app.screen.query_one("#body", RowWindow)
 
 
 def shown(seen: Seen) -> list[int]:
@@ -79,7 +79,7 @@ def busy(seen: Seen) -> Iterator[None]:
     """The disk answers nothing meanwhile."""
     screen = seen.app.screen
     assert isinstance(screen, History)
-    with screen._browser._one_at_a_time:
+    with screen._reader._one_at_a_time:
         yield
 
 
@@ -87,7 +87,7 @@ async def until_settled(seen: Seen) -> None:
     """Whatever was asked has been answered."""
     screen = seen.app.screen
     assert isinstance(screen, History)
-    await seen.until(lambda: not screen._looking, "an answer")
+    await seen.until(lambda: not screen._reading, "an answer")
     await seen.wait(0.02)
 
 

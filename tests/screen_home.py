@@ -152,7 +152,7 @@ def _stepped_down(conn: Connection, home: Path) -> None:
     change = {"option": "microbatch", "before": 20, "after": 10}
     fallback = {
         "changes": [change],
-        "kind": "rounding",
+        "effect": "rounding",
         "reason": "a step adds up the gradients of two halves",
     }
     _begin(

@@ -63,10 +63,10 @@ class MetricQuery(NamedTuple):
 class MetricPage(NamedTuple):
     """A snapshot: the keys of all rows, and the rows of one page."""
 
-    asked: MetricQuery
+    query: MetricQuery
     keys: Sequence[Any] = ()
     rows: Mapping[Any, Entry | Metric] = {}
-    place: int | None = None  # row of the cursor; None: unchanged
+    cursor_row: int | None = None  # row of the cursor; None: unchanged
     first: int = 0
     machine: str | None = None  # machine whose values are shown by default
     host: str | None = None  # its host name
@@ -169,7 +169,7 @@ class MetricReader:
             query,
             keys,
             shown,
-            _place(keys, query, self._before),
+            _cursor_row(keys, query, self._before),
             machine=self._machine,
             host=self._host,
             measured=sum(one.machine is not None for one in shown.values()),
@@ -182,17 +182,17 @@ class MetricReader:
 
     def _single(self, conn: Connection, query: MetricQuery) -> MetricPage:
         before = self._before
-        if before is not None and before.asked.of == query.of:
-            keys, place = before.keys, None
+        if before is not None and before.query.of == query.of:
+            keys, cursor_row = before.keys, None
         else:
             keys = self._numbers(conn, query)
-            place = _place(keys, query, before)
-        around = query.around if place is None else place
+            cursor_row = _cursor_row(keys, query, before)
+        around = query.around if cursor_row is None else cursor_row
         first = max(min(around - query.size // 2, len(keys) - query.size), 0)
         rows = metric_query.of_numbers(conn, keys[first : first + query.size])
         anything = bool(keys) or self._machine is not None
         return MetricPage(
-            query, keys, rows, place, first, self._machine, self._host, len(keys), anything=anything
+            query, keys, rows, cursor_row, first, self._machine, self._host, len(keys), anything=anything
         )
 
     def _numbers(self, conn: Connection, query: MetricQuery) -> Sequence[int]:
@@ -223,11 +223,11 @@ def _has(entry: Entry, query: MetricQuery) -> bool:
     )
 
 
-def _place(keys: Sequence[Any], query: MetricQuery, before: MetricPage | None) -> int | None:
+def _cursor_row(keys: Sequence[Any], query: MetricQuery, before: MetricPage | None) -> int | None:
     """The cursor's row if it still exists; else the first row if the selection changed."""
     if query.cursor is not None:
         try:
             return keys.index(query.cursor)
         except ValueError:
             return 0
-    return None if before is not None and before.asked.of == query.of else 0
+    return None if before is not None and before.query.of == query.of else 0

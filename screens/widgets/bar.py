@@ -1,4 +1,4 @@
-"""A GPU's memory as a bar: what is used, what our runs have reserved beyond it, and where that ends."""
+"""Bars of GPU memory (used, reserved by runs, total) and of progress."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from screens.rows import Piece
 
 __all__ = ["memory_bar", "share_bar"]
 
-_TIGHT = 0.92  # of what there is: the next tensor may not fit
+_TIGHT = 0.92  # share of GPU memory from which the bar warns
 
 
 def memory_bar(used: float | None, reserved: float, total: float | None, width: int) -> list[Piece]:
-    """`width` columns: ▇ used, ░ reserved and not used yet, ▏ where that ends, │ where the GPU does."""
+    """`width` columns: ▇ used, ░ reserved but unused, ▏ end of the reservation, │ end of the GPU."""
     if used is None or not total or width < 1:
         return [Piece(" " * width, "dim")]
     full = _columns(used, total, width)
@@ -29,7 +29,7 @@ def memory_bar(used: float | None, reserved: float, total: float | None, width: 
 
 
 def share_bar(done: float, total: float, width: int) -> list[Piece]:
-    """How much of something is done."""
+    """Progress bar."""
     full = _columns(done, total, width)
     return [Piece("▇" * full, "accent"), Piece("░" * (width - full), "dim")]
 

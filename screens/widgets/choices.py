@@ -1,4 +1,4 @@
-"""Rows whose values left and right change, and one line to write a value in, with Tab to complete a path."""
+"""Rows whose values the arrow keys change, and a prompt for a value with Tab completion."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from textual.binding import Binding
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from screens.rows import Row, said
+from screens.rows import Row, text_row
 from screens.widgets.lines import Lines
 
-__all__ = ["Choices", "Filling"]
+__all__ = ["Choices", "CompletingPrompt"]
 
 _SHOWN = 6
 
 
 class Choices(Lines):
-    """What scrolls sideways elsewhere chooses here."""
+    """Lines in which left and right change the value of the row."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("left", "screen.less", show=False),
@@ -29,8 +29,8 @@ class Choices(Lines):
     ]
 
 
-class Filling(ModalScreen[str | None]):
-    """The text that was written, also an empty one; Escape leaves things as they are."""
+class CompletingPrompt(ModalScreen[str | None]):
+    """Returns the typed text, which may be empty; Escape cancels."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("escape", "dismiss(None)", show=False),
@@ -42,41 +42,41 @@ class Filling(ModalScreen[str | None]):
         self._question, self._text, self._complete = question, text, complete
 
     def compose(self) -> ComposeResult:
-        yield Lines(id="found")
+        yield Lines(id="matches")
         yield Lines(id="question")
         yield Input(self._text, select_on_focus=False)
 
     def on_mount(self) -> None:
-        tab = " · tab completes it" if self._complete is not None else ""
-        question = said(f"{self._question}{tab} · esc", self.app.size.width, "accent")
+        tab = " · tab complete" if self._complete is not None else ""
+        question = text_row(f"{self._question}{tab} · esc cancel", self.app.size.width, "accent")
         self.query_one("#question", Lines).show([question])
-        self.query_one("#found").display = False
+        self.query_one("#matches").display = False
         self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip())
 
     async def action_complete(self) -> None:
-        """As far as all that is there agrees; then what there is to choose from."""
+        """Inserts the common prefix of all completions, then lists them."""
         if self._complete is None:
             return
         entry = self.query_one(Input)
         text = entry.value
-        found = await asyncio.to_thread(self._complete, text)
+        matches = await asyncio.to_thread(self._complete, text)
         if entry.value != text:
-            return  # somebody typed on
-        common = os.path.commonprefix(found)  # noqa: RUF071 - by characters, as in a shell
+            return  # the text changed meanwhile
+        common = os.path.commonprefix(matches)  # noqa: RUF071 - by characters, as in a shell
         if len(common) > len(text):
             entry.value = common
             entry.cursor_position = len(common)
-        self._show(found if len(found) != 1 else [])
+        self._show(matches if len(matches) != 1 else [])
 
-    def _show(self, found: list[str]) -> None:
+    def _show(self, matches: list[str]) -> None:
         width = self.app.size.width
-        rows: list[Row] = [said(text, width) for text in found[:_SHOWN]]
-        if len(found) > _SHOWN:
-            rows[-1] = said(f"and {len(found) - _SHOWN + 1:,} more", width, "dim")
-        there = self.query_one("#found", Lines)
-        there.display = bool(rows)
-        there.styles.height = max(len(rows), 1)
-        there.show(rows)
+        rows: list[Row] = [text_row(text, width) for text in matches[:_SHOWN]]
+        if len(matches) > _SHOWN:
+            rows[-1] = text_row(f"and {len(matches) - _SHOWN + 1:,} more", width, "dim")
+        list_widget = self.query_one("#matches", Lines)
+        list_widget.display = bool(rows)
+        list_widget.styles.height = max(len(rows), 1)
+        list_widget.show(rows)

@@ -1,4 +1,4 @@
-"""A question before what cannot be undone: `y`, or nothing happens."""
+"""Confirmation before a deletion: only `y` confirms."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
-from screens.rows import said
+from screens.rows import text_row
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from textual import events
 
-__all__ = ["Sure"]
+__all__ = ["Confirmation"]
 
 
-class Sure(ModalScreen[bool]):
+class Confirmation(ModalScreen[bool]):
     BINDINGS = [Binding("y", "dismiss(True)", show=False)]  # noqa: RUF012
 
     def __init__(self, question: str) -> None:
@@ -28,8 +28,8 @@ class Sure(ModalScreen[bool]):
         yield Lines(id="question")
 
     def on_mount(self) -> None:
-        asked = said(f"{self._question} · y yes · any other key no", self.app.size.width, "bad")
-        self.query_one("#question", Lines).show([asked])
+        question_row = text_row(f"{self._question} · y yes, any other key no", self.app.size.width, "bad")
+        self.query_one("#question", Lines).show([question_row])
 
     def on_key(self, event: events.Key) -> None:
         if event.key != "y":

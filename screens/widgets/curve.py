@@ -1,4 +1,4 @@
-"""Curves in braille: two points a column, four levels a line."""
+"""Curves in braille characters: two points per column, four levels per line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Values = Sequence[float | None]
 
 
 def sparkline(values: Values, width: int) -> str:
-    """The newest `2 * width` values, filled down to the ground; blank where there is none."""
+    """The newest `2 * width` values as a filled curve; blank where there is no value."""
     newest: list[float | None] = list(values)[-2 * width :]
     if not any(value is not None for value in newest):
         return " " * width
@@ -32,7 +32,7 @@ def sparkline(values: Values, width: int) -> str:
 
 
 def braille(values: Values, width: int, height: int, low: float, high: float) -> list[str]:
-    """A curve of `height` lines, the top one first; neighbours are joined, so that a jump stays a line."""
+    """A curve of `height` lines, top first; adjacent points are joined."""
     levels = 4 * height
     grid = [[0] * width for _ in range(height)]
     before: int | None = None
@@ -50,15 +50,15 @@ def braille(values: Values, width: int, height: int, low: float, high: float) ->
 
 
 def spread_over(values: Values, count: int) -> list[float | None]:
-    """As many values as there are places: the mean of those that share one, or between few a straight line."""
-    have = len(values)
-    if not have:
+    """Resamples to `count` values: means where there are more, linear interpolation where fewer."""
+    count_given = len(values)
+    if not count_given:
         return [None] * count
-    if have < count:
-        return [_between(values, i * (have - 1) / max(count - 1, 1)) for i in range(count)]
+    if count_given < count:
+        return [_between(values, i * (count_given - 1) / max(count - 1, 1)) for i in range(count)]
     out: list[float | None] = []
     for i in range(count):
-        start, stop = i * have // count, (i + 1) * have // count
+        start, stop = i * count_given // count, (i + 1) * count_given // count
         known = [value for value in values[start:stop] if value is not None]
         out.append(mean(known) if known else None)
     return out

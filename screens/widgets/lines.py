@@ -1,4 +1,4 @@
-"""Rows drawn line by line: of what changes only the changed pieces are sent to the terminal."""
+"""Scrolling list of rows that repaints only changed pieces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Lines"]
 
 
 class Lines(ScrollView):
-    """Shows rows, with a cursor over those that have a key. The cursor stays with its key, wherever that moves."""
+    """Shows rows, with a cursor over those that have a key. The cursor stays on its key when rows move."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("up,k", "move(-1)", show=False),
@@ -38,14 +38,14 @@ class Lines(ScrollView):
     ]
 
     class Chosen(Message):
-        """Somebody clicked the row that the cursor is on."""
+        """The row under the cursor was clicked."""
 
         def __init__(self, key: Hashable) -> None:
             super().__init__()
             self.key = key
 
     class Pointed(Message):
-        """The cursor is on another row now."""
+        """The cursor moved to another row."""
 
     def __init__(self, *, id: str, scrolls: bool = False, cursor: bool = False) -> None:
         super().__init__(id=id)
@@ -53,7 +53,7 @@ class Lines(ScrollView):
         self.has_cursor = cursor
         self.rows: Sequence[Row] = ()
         self.key: Hashable | None = None
-        self.ends_followed = False  # whether its end is what people want to see while it grows
+        self.ends_followed = False  # whether to follow the end while rows are added
         self.follows = False
 
     @property
@@ -61,7 +61,7 @@ class Lines(ScrollView):
         return cast("KgopsApp", self.app)
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Paints what differs from what is shown."""
+        """Repaints the pieces that changed."""
         before, self.rows = self.rows, rows
         if self.has_cursor:
             self._keep_cursor(before)
@@ -84,29 +84,29 @@ class Lines(ScrollView):
     # --- the cursor ---
 
     def point_at(self, key: Hashable | None) -> None:
-        """Moves the cursor to the row of that key and brings it into sight."""
+        """Moves the cursor to the row with that key and scrolls it into view."""
         if key != self.key:
             before, self.key = self.key, key
             for old in (before, key):
                 self._repaint(old)
             self.post_message(self.Pointed())
-        place = self._place(key)
-        if place is not None:
-            self._bring_into_sight(place)
+        line = self._line_of(key)
+        if line is not None:
+            self._bring_into_sight(line)
 
     def action_move(self, by: int) -> None:
-        places = [y for y, row in enumerate(self.rows) if row.key is not None] if self.has_cursor else []
-        if not places:
+        keyed_lines = [y for y, row in enumerate(self.rows) if row.key is not None] if self.has_cursor else []
+        if not keyed_lines:
             self._scroll_by(by)
             return
-        now = self._place(self.key)
-        index = places.index(now) + by if now in places else 0
+        now = self._line_of(self.key)
+        index = keyed_lines.index(now) + by if now in keyed_lines else 0
         if index < 0:
-            self._go_to(0)  # what stands above the first is wanted too
-        elif index >= len(places):
+            self._go_to(0)  # show the headings above the first row, too
+        elif index >= len(keyed_lines):
             self._go_to(self.max_scroll_y)
         else:
-            self.point_at(self.rows[places[index]].key)
+            self.point_at(self.rows[keyed_lines[index]].key)
 
     def action_edge(self, last: bool) -> None:
         keyed = [row.key for row in self.rows if row.key is not None] if self.has_cursor else []
@@ -129,7 +129,7 @@ class Lines(ScrollView):
         self._go_to(min(max(self.scroll_y + lines, 0), self.max_scroll_y))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Whoever scrolls to the end, by key or wheel, follows it from there; whoever leaves it does not."""
+        """Scrolling to the end starts following it; scrolling away stops that."""
         super().watch_scroll_y(old_value, new_value)
         self.follows = self.ends_followed and new_value >= self.max_scroll_y
 
@@ -147,34 +147,34 @@ class Lines(ScrollView):
         self.scroll_to(y=y, animate=False, force=True, immediate=True)
 
     def _keep_cursor(self, before: Sequence[Row]) -> None:
-        if self._place(self.key) is not None:
+        if self._line_of(self.key) is not None:
             return
         keyed = [row.key for row in self.rows if row.key is not None]
-        above = sum(row.key is not None for row in before[: _place_in(before, self.key) or 0])
+        above = sum(row.key is not None for row in before[: _line_in(before, self.key) or 0])
         self.key = keyed[min(above, len(keyed) - 1)] if keyed else None
         self._repaint(self.key)
 
-    def _place(self, key: Hashable | None) -> int | None:
-        return _place_in(self.rows, key)
+    def _line_of(self, key: Hashable | None) -> int | None:
+        return _line_in(self.rows, key)
 
-    def _bring_into_sight(self, place: int) -> None:
+    def _bring_into_sight(self, line: int) -> None:
         top = round(self.scroll_y)
-        if place < top:
-            self._go_to(place)
-        elif place >= top + self.size.height:
-            self._go_to(place - self.size.height + 1)
+        if line < top:
+            self._go_to(line)
+        elif line >= top + self.size.height:
+            self._go_to(line - self.size.height + 1)
 
     def _repaint(self, key: Hashable | None) -> None:
-        place = self._place(key)
-        if place is not None:
-            self.refresh(Region(0, place - round(self.scroll_y), self.size.width, 1))
+        line = self._line_of(key)
+        if line is not None:
+            self.refresh(Region(0, line - round(self.scroll_y), self.size.width, 1))
 
 
 def _at(rows: Sequence[Row], y: int) -> Row:
     return rows[y] if 0 <= y < len(rows) else BLANK
 
 
-def _place_in(rows: Sequence[Row], key: Hashable | None) -> int | None:
+def _line_in(rows: Sequence[Row], key: Hashable | None) -> int | None:
     if key is None:
         return None
     return next((y for y, row in enumerate(rows) if row.key == key), None)
@@ -186,7 +186,7 @@ def _style(tones: dict[str, Style], piece: Piece) -> Style:
 
 
 def _changes(old: Row, new: Row) -> Iterator[tuple[int, int]]:
-    """Spans (left, width) that have to be painted again. All of the row where its columns moved."""
+    """Spans (left, width) to repaint; the whole row if its columns moved."""
     if old.key != new.key or [cell_len(p.text) for p in old.pieces] != [cell_len(p.text) for p in new.pieces]:
         yield 0, max(_width(old), _width(new))
         return

@@ -1,4 +1,4 @@
-"""Lines of a log in a window of their own: only what is in sight is ever made, however many there are."""
+"""Log lines: rows are made only for the visible lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from textual.binding import Binding
 from textual.message import Message
 
-from screens.rows import BLANK, Piece, Row, said
+from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _FURTHEST = 8192  # columns to the right
 
 
 class LogLines(Lines):
-    """Follows its end until somebody leaves it. `mark` is the number of the line that somebody was brought to."""
+    """Follows the end until scrolled away. `mark` is the line number of the last search hit or click."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("left", "pan(-1)", show=False),
@@ -33,7 +33,7 @@ class LogLines(Lines):
     ]
 
     class Scrolled(Message):
-        """Other lines are in sight now: some may have to be read first."""
+        """Other lines are visible: some may have to be read."""
 
     class Marked(Message):
         def __init__(self, number: int) -> None:
@@ -43,8 +43,8 @@ class LogLines(Lines):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, scrolls=True)
         self.ends_followed = self.follows = True
-        self.left = 0  # columns that are out of sight
-        self._shown: _Shown | None = None
+        self.left = 0  # hidden columns on the left
+        self._page_rows: _PageRows | None = None
 
     @property
     def top(self) -> int:
@@ -55,27 +55,27 @@ class LogLines(Lines):
         return range(self.top, min(self.top + self.size.height, len(self.rows)))
 
     def put(self, page: Page, *, mark: int | None, searched: re.Pattern[str] | None) -> None:
-        """Paints what differs; nobody who does not follow the end is moved."""
+        """Repaints what changed; scrolls only when following the end."""
         if mark != self.key:
             self.key = mark
-            self.refresh()  # what is written there stays the same, and only its background does not
-        self._shown = _Shown(page, self.left, self.size.width, mark, searched)
-        self.show(self._shown)
+            self.refresh()  # only the background changes, which `show` does not notice
+        self._page_rows = _PageRows(page, self.left, self.size.width, mark, searched)
+        self.show(self._page_rows)
 
-    def tell(self, why: str) -> None:
-        """In place of lines."""
-        self._shown = None
-        self.show([said(why, self.size.width, "dim")])
+    def show_message(self, why: str) -> None:
+        """Shows a message in place of lines."""
+        self._page_rows = None
+        self.show([text_row(why, self.size.width, "dim")])
 
     def bring_to(self, row: int, below: int) -> None:
-        """Scrolls so that this row has so many lines above it, as far as there are any."""
+        """Scrolls the row to `below` lines from the top, as far as possible."""
         self._go_to(min(max(row - below, 0), self.max_scroll_y))
 
     def action_pan(self, by: int) -> None:
-        """Half a screen to the side: what is further right on long lines."""
+        """Scrolls sideways by half a screen."""
         self.left = min(max(self.left + by * max(self.size.width // 2, 1), 0), _FURTHEST)
-        if self._shown is not None:
-            self.show(self._shown.from_column(self.left))
+        if self._page_rows is not None:
+            self.show(self._page_rows.from_column(self.left))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -86,16 +86,16 @@ class LogLines(Lines):
         self.post_message(self.Scrolled())
 
     def on_click(self, event: events.Click) -> None:
-        line = self._shown.page.row(self.top + event.y) if self._shown is not None else None
+        line = self._page_rows.page.row(self.top + event.y) if self._page_rows is not None else None
         if line is not None and line.number is not None:
             self.post_message(self.Marked(line.number))
 
-    def _place(self, key: Hashable | None) -> int | None:
-        return None  # a line is found by its number, and never by going through all of them
+    def _line_of(self, key: Hashable | None) -> int | None:
+        return None  # never search all lines for a key
 
 
-class _Shown(Sequence[Row]):
-    """A page as rows, each made when it is drawn."""
+class _PageRows(Sequence[Row]):
+    """Rows of a page, made when drawn."""
 
     def __init__(
         self, page: Page, left: int, width: int, mark: int | None, searched: re.Pattern[str] | None
@@ -103,8 +103,8 @@ class _Shown(Sequence[Row]):
         self.page, self._left, self._width = page, left, max(width, 1)
         self._mark, self._searched = mark, searched
 
-    def from_column(self, left: int) -> _Shown:
-        return _Shown(self.page, left, self._width, self._mark, self._searched)
+    def from_column(self, left: int) -> _PageRows:
+        return _PageRows(self.page, left, self._width, self._mark, self._searched)
 
     def __len__(self) -> int:
         return self.page.rows
@@ -124,16 +124,16 @@ class _Shown(Sequence[Row]):
 
     def _pieces(self, line: Line) -> Iterator[Piece]:
         text, tone, done = _cut(line.text, self._left, self._width), _TONES[line.level], 0
-        for found in self._searched.finditer(text) if self._searched is not None else ():
-            if found.end() > found.start():
-                yield Piece(text[done : found.start()], tone)
-                yield Piece(found.group(), "strong")
-                done = found.end()
+        for match in self._searched.finditer(text) if self._searched is not None else ():
+            if match.end() > match.start():
+                yield Piece(text[done : match.start()], tone)
+                yield Piece(match.group(), "strong")
+                done = match.end()
         yield Piece(text[done:], tone)
 
 
 def _cut(text: str, left: int, width: int) -> str:
-    """The columns from `left` on, with an ellipsis where the line goes on; half a wide character is a space."""
+    """Columns from `left` on; `…` where the line goes on; half a wide character becomes a space."""
     if text.isascii():
         cut = text[left : left + width]
         return cut if len(text) <= left + width else f"{cut[:-1]}…"

@@ -1,4 +1,4 @@
-"""Several curves in one chart, in braille; each carries a sign, so that no colour is needed to tell them apart."""
+"""Several braille curves in one chart, told apart by letters instead of colours."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kgops.jobs.numbers import line_between, share_between
 from screens.rows import Piece
 from screens.widgets.curve import Values, braille
 
-__all__ = ["Spot", "on_axis", "overlay"]
+__all__ = ["Point", "on_axis", "overlay"]
 
-Spot = tuple[float, float | None]  # a step, and the value there; None: it was no number
+Point = tuple[float, float | None]  # step and value; None: not a number
 
 _BLANK = 0x2800
 
 
-def on_axis(places: Sequence[Spot], low: float, high: float, count: int) -> list[float | None]:
-    """A value for each of `count` points between two steps: straight lines between those that there are."""
+def on_axis(points: Sequence[Point], low: float, high: float, count: int) -> list[float | None]:
+    """Resamples a curve to `count` points between two steps by linear interpolation."""
     out: list[float | None] = [None] * count
     before: tuple[int, float] | None = None
-    for step, value in places:
+    for step, value in points:
         at = round(share_between(step, low, high) * (count - 1))
         if value is None:
             before = None
@@ -38,10 +38,10 @@ def on_axis(places: Sequence[Spot], low: float, high: float, count: int) -> list
 def overlay(
     curves: Sequence[Values], signs: str, width: int, height: int, low: float, high: float, *, chosen: int
 ) -> list[list[Piece]]:
-    """Lines of pieces, all `width` wide. The chosen curve is in the tone of what can be acted on."""
+    """Lines of pieces, each `width` wide. The chosen curve has the accent colour."""
     drawn = [braille(values, width, height, low, high) for values in curves]
     order = [*(i for i in range(len(curves)) if i != chosen), chosen]
-    letters = _places_of_signs(drawn, order[::-1])
+    letters = _sign_positions(drawn, order[::-1])
     lines = []
     for y in range(height):
         cells = []
@@ -63,24 +63,24 @@ def overlay(
     return lines
 
 
-def _places_of_signs(drawn: Sequence[Sequence[str]], order: Sequence[int]) -> dict[tuple[int, int], int]:
-    """At the end of each curve and twice before it, each curve's in columns of its own where that is possible."""
+def _sign_positions(drawn: Sequence[Sequence[str]], order: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Positions of the letters: at the end of each curve and twice before, in different columns if possible."""
     taken: dict[tuple[int, int], int] = {}
     width = len(drawn[0][0]) if drawn else 0
     count = max(len(drawn), 1)
     for i in order:
         for third in (3, 2, 1):
             start = width * third // 3 - 1 - (0 if third == 3 else (i * width) // (3 * count))
-            place = _free(drawn[i], start, width * (third - 1) // 3, taken)
-            if place is not None:
-                taken[place] = i
+            position = _free(drawn[i], start, width * (third - 1) // 3, taken)
+            if position is not None:
+                taken[position] = i
     return taken
 
 
 def _free(
     lines: Sequence[str], start: int, stop: int, taken: dict[tuple[int, int], int]
 ) -> tuple[int, int] | None:
-    """The first cell of the curve from a column to the left that carries no other sign."""
+    """First free cell of the curve, from column `start` to the left."""
     for x in range(start, stop - 1, -1):
         for y, line in enumerate(lines):
             if line[x] != " " and (y, x) not in taken and (y, x + 1) not in taken and (y, x - 1) not in taken:

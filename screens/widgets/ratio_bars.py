@@ -1,4 +1,4 @@
-"""Ratios as bars around 1: what is sure beyond it filled, the quartiles shaded, and a mark at what was claimed."""
+"""Bars of ratios around 1: filled up to the near quartile, shaded up to the far one, ◆ at the claim."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from screens.rows import Piece
 
 __all__ = ["Scale", "axis", "ratio_bar", "scale_of"]
 
-_ENDS = (1.5, 2.0, 4.0, 10.0)  # a ratio beyond the last is cut, and its number stands beside the bar
+_ENDS = (1.5, 2.0, 4.0, 10.0)  # ratios beyond the last are cut; the number is beside the bar
 _NARROWEST = 3  # columns on a side
-_FURTHEST = 1e300  # infinity has a logarithm of which there are no columns
+_FURTHEST = 1e300  # an infinite ratio has no column
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL, _HALF, _SHADE, _LINE, _ACROSS, _CLAIM = "█", "▐", "░", "│", "┃", "◆"
 _BEYOND = ("‹", "›")
@@ -23,7 +23,7 @@ Cell = tuple[str, str]
 
 
 class Scale(NamedTuple):
-    """Columns on either side of the one that stands for 1, and how many of them are a factor of e."""
+    """Columns left and right of ratio 1, and columns per factor of e."""
 
     left: int
     right: int
@@ -35,7 +35,7 @@ class Scale(NamedTuple):
 
 
 def scale_of(ratios: Iterable[Spread | None], claims: Iterable[float | None], width: int) -> Scale:
-    """One for a whole table, so that its bars can be compared."""
+    """Common scale of all bars in a table."""
     known = [value for one in ratios if one is not None for value in (one.low, one.high) if value > 0]
     known += [value for value in claims if value is not None and value > 0]
     most, least = max(known, default=1.0), min(known, default=1.0)
@@ -47,12 +47,12 @@ def scale_of(ratios: Iterable[Spread | None], claims: Iterable[float | None], wi
 
 
 def axis(scale: Scale) -> Piece:
-    """Where 1 is, as a line above the bars."""
+    """Axis line above the bars, with the position of 1."""
     return Piece(f"{'1×':>{scale.left + 2}}{'':{max(scale.right - 1, 0)}}", "dim")
 
 
 def ratio_bar(one: Spread | None, claim: float | None, scale: Scale, tone: str) -> list[Piece]:
-    """`scale.width` columns; without a ratio only what was claimed."""
+    """`scale.width` columns; without a ratio only the claim."""
     cells: list[Cell] = [(" ", "dim")] * scale.width
     cells[scale.left] = (_LINE, "dim")
     if one is not None and one.low > 0:
@@ -68,7 +68,7 @@ def ratio_bar(one: Spread | None, claim: float | None, scale: Scale, tone: str) 
 
 
 def _side(low: float, high: float, width: int, per_e: float, tone: str, *, rightwards: bool) -> list[Cell]:
-    """From the line outwards: filled up to `low`, shaded up to `high`, where these are above 1."""
+    """Cells from the line outwards: filled up to `low`, shaded up to `high`, if above 1."""
     sure, most = (math.log(min(max(value, 1.0), _FURTHEST)) * per_e for value in (low, high))
     full, eighths = divmod(round(min(sure, width) * 8), 8)
     end = _EIGHTHS[eighths] if rightwards else _HALF if eighths >= 4 else " "

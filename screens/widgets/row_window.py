@@ -1,4 +1,4 @@
-"""A cursor over any number of rows: what is not in sight is never gone through."""
+"""List with a cursor over any number of rows; only visible rows are made."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from textual.message import Message
 from screens.rows import Row
 from screens.widgets.lines import Lines
 
-__all__ = ["Window"]
+__all__ = ["RowWindow"]
 
 
-class Window(Lines):
-    """Shows rows that are made when they are looked at; the cursor is a place among them, and all have a key."""
+class RowWindow(Lines):
+    """Shows rows made when drawn; the cursor is a row number, and all rows have a key."""
 
     class Scrolled(Message):
-        """Other rows are in sight now: some may have to be read first."""
+        """Other rows are visible: some may have to be read."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, cursor=True)
@@ -28,21 +28,21 @@ class Window(Lines):
         return round(self.scroll_y)
 
     def put(self, rows: Sequence[Row], at: int) -> None:
-        """Paints what differs. The cursor goes to that place, and its line on the screen does not move for it."""
+        """Repaints what changed. The cursor goes to row `at` and keeps its line on the screen."""
         before, line = self.at, self.at - self.top
         self.at = max(min(at, len(rows) - 1), 0)
         self.show(rows)
         if self.at != before:
             self._paint(before)
             self._paint(self.at)
-            if self.top:  # at the very top what comes in above is what people want to see
+            if self.top:  # at the very top, show rows that come in above
                 self._scroll_by(self.at - line - self.top)
-            if 0 <= line < self.size.height:  # somebody who scrolled away from it reads what is there
+            if 0 <= line < self.size.height:  # leave the view alone if scrolled away from the cursor
                 self._bring_into_sight(self.at)
         self.post_message(self.Pointed())
 
     def go(self, at: int) -> None:
-        """The cursor, and with it what is in sight."""
+        """Moves the cursor to row `at` and scrolls it into view."""
         if not self.rows:
             return
         before, self.at = self.at, max(min(at, len(self.rows) - 1), 0)
@@ -54,11 +54,11 @@ class Window(Lines):
         self._bring_into_sight(self.at)
 
     def point_at(self, key: Hashable | None) -> None:
-        """Of the rows in sight."""
-        seen = range(self.top, min(self.top + self.size.height, len(self.rows)))
-        place = next((y for y in seen if self.rows[y].key == key), None)
-        if place is not None:
-            self.go(place)
+        """Moves the cursor to that key, if visible."""
+        visible = range(self.top, min(self.top + self.size.height, len(self.rows)))
+        line = next((y for y in visible if self.rows[y].key == key), None)
+        if line is not None:
+            self.go(line)
 
     def action_move(self, by: int) -> None:
         self.go(self.at + by)
@@ -80,20 +80,20 @@ class Window(Lines):
         self.post_message(self.Scrolled())
 
     def _resize_to_rows(self) -> None:
-        """Textual lays out the whole screen for another length; only whether it can be scrolled asks for that."""
+        """Sets a new virtual size without a layout of the whole screen, unless scrolling starts or ends."""
         height, rows = self.size.height, len(self.rows)
         could = self.virtual_size.height > height
         if self.virtual_size.width != self.size.width or could != (rows > height):
             super()._resize_to_rows()
             return
-        self.set_reactive(Window.virtual_size, Size(self.size.width, rows))
+        self.set_reactive(RowWindow.virtual_size, Size(self.size.width, rows))
         if self.scroll_y > self.max_scroll_y:
             self._go_to(self.max_scroll_y)
 
     def _keep_cursor(self, before: Sequence[Row]) -> None:
         self.key = self.rows[self.at].key if self.rows else None
 
-    def _place(self, key: Hashable | None) -> int | None:
+    def _line_of(self, key: Hashable | None) -> int | None:
         return self.at if key is not None and key == self.key else None
 
     def _paint(self, at: int) -> None:

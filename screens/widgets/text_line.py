@@ -1,4 +1,4 @@
-"""One line to type in, above rows that can be moved through meanwhile."""
+"""Filter input above a list whose cursor keys stay usable."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widgets import Input
 
-__all__ = ["Typed"]
+__all__ = ["FilterInput"]
 
 
-class Typed(Input):
-    """Escape, Tab and the keys that move are the screen's: `leave_filter`, `complete`, `move` and `page`."""
+class FilterInput(Input):
+    """Escape, Tab and cursor keys call the screen's `leave_filter`, `complete`, `move` and `page`."""
 
     virtual_size = Reactive(
         Size(0, 0)
-    )  # Textual lays out the whole screen again for every other length of it
+    )  # without layout: Textual lays out the screen at every change of length
 
     BINDINGS = [  # noqa: RUF012
         Binding("escape", "screen.leave_filter", show=False),

@@ -252,7 +252,7 @@ def test_a_run_started_in_the_browser_gets_none_of_its_variables(served: Served)
         _, socket_url = await enter(session, served.address)
         async with session.ws_connect(socket_url) as websocket:
             screen = Screen(websocket)
-            await screen.until("LATELY")
+            await screen.until("RECENT")
             await screen.say("stdin", "a")
             await screen.until("1 running")
         await asyncio.to_thread(console.running, 3)

@@ -1,4 +1,4 @@
-"""Whatever finite number and whatever moment a worker sends: every command and every screen shows it."""
+"""Whatever finite number and whatever local_time a worker sends: every command and every screen shows it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from screens.widgets.bar import share_bar
 from screens.widgets.curve import braille, sparkline
 from screens.widgets.overlay import on_axis
 from screens.widgets.ratio_bars import ratio_bar, scale_of
-from screens.wording import metric_of, pace_of, progress_of, short_amount
+from screens.wording import metric_of, progress_of, short_amount, speed_of
 from storage import series
 from storage.database import Connection, transaction
 from storage.runs import Run
@@ -123,7 +123,7 @@ def test_screens_show_any_finite_number(run_cli: Console, tmp_path: Path) -> Non
     _send(run_cli, tmp_path)
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("h")
         await seen.until_shows("2 runs")
         await seen.press("space", "space", "equals_sign")
@@ -196,7 +196,7 @@ MANY = st.lists(ANY, min_size=1, max_size=40)
 def test_any_number_is_formatted_in_few_columns(value: float) -> None:
     run = RUN._replace(rate=value, done=value, total=-value, metric_value=value)
     texts = [amount(value), duration(value), local_time(value), short_amount(value), short(value)]
-    texts += [pace_of(run), metric_of(run), progress_of(run), off_by(value, LEAST) or "", _ratio(value)]
+    texts += [speed_of(run), metric_of(run), progress_of(run), off_by(value, LEAST) or "", _ratio(value)]
     assert max(map(len, texts)) <= 48
     eta = eta_s(run._replace(started_at=0.0, reported_at=value))
     assert eta is None or eta >= 0

@@ -135,7 +135,7 @@ def test_a_profile_is_judged_on_the_gpus_it_was_made_for(tmp_path: Path) -> None
 
 
 def conflicts_told(home: str) -> dict[str, tuple[str, ...]]:
-    known = profiles_page.look(Home(Path(home)))
+    known = profiles_page.read_profiles(Home(Path(home)))
     return {one.name: one.conflicts for one in known.profiles if one.conflicts}
 
 
@@ -167,7 +167,7 @@ def test_new_run_says_it_too_and_names_the_profile(machine: GpuMachine, home: Pa
     busy(machine)
     shown = machine.ask(new_run_shown, str(home))
     assert WAITS in " ".join(shown.split()).replace("another user holds ·", "another user holds")
-    assert "t4, for the Tesla T4 found here" in shown
+    assert "t4, for the Tesla T4 in this machine" in shown
     assert "kgops run train --dataset nations --embedding-dim 800 --profile t4" in shown
 
 

@@ -13,12 +13,12 @@ from screen_driving import Seen, look
 from textual.binding import Binding
 
 from screens.actions import ACTIONS, EVERYWHERE, holding
-from screens.app import KgopsApp, Looked
+from screens.app import FeedChanged, KgopsApp
 from screens.background import begin
 from screens.benchmarks import Benchmarks
 from screens.compare import Compare
 from screens.dashboard import Dashboard
-from screens.feed import Moment
+from screens.feed import FeedState
 from screens.history import History
 from screens.influences import Influences
 from screens.new_run import NewRun
@@ -39,7 +39,7 @@ def test_no_key_means_two_things() -> None:
 def test_every_action_can_be_carried_out(action: object) -> None:
     one = next(one for one in ACTIONS if one is action)
     who, _, does = one.does.partition(".")
-    kinds = {kind.place: kind for kind in SCREENS}
+    kinds = {kind.screen_name: kind for kind in SCREENS}
     assert set(kinds) == EVERYWHERE
     for place in one.where if who == "screen" else [None]:
         kind = kinds[place] if place is not None else KgopsApp
@@ -58,7 +58,7 @@ def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         footer = seen.lines()[-1]
         assert "r resume" in footer
         assert "s stop" not in footer  # it has ended
@@ -73,7 +73,7 @@ def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None
         await seen.until_gone("KEYS HERE")
         await seen.press("ctrl+p")
         await seen.until_shows("Go on with a run that did not succeed. (r)")
-        assert "Ask the run to stop" not in seen.text
+        assert "Stop the run" not in seen.text
 
     look(run_cli.home, story, (100, 50))
 
@@ -82,9 +82,9 @@ def test_a_key_does_nothing_on_screens_where_it_is_not_offered(run_cli: Console)
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("f")
-        await seen.until_shows("profiles  a value you give")
+        await seen.until_shows("profiles  your own options override")
         await seen.press("n", "h", "i", "t", "a", "r", "L", "slash")
         await seen.wait(0.5)
         assert seen.lines()[0].startswith("profiles")
@@ -99,7 +99,7 @@ def test_a_click_on_the_footer_is_the_key(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         at = seen.lines()[-1].index("help")
         await seen.pilot.click("#keys", offset=(at, 0))
         await seen.until_shows("KEYS HERE")
@@ -111,7 +111,7 @@ def test_the_help_of_a_run_names_the_keys_of_its_log(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("question_mark")
         await seen.until_shows("KEYS HERE")
         assert "IN THE LOG" not in seen.text
@@ -146,7 +146,7 @@ def test_themes_take_turns_and_each_has_all_tones(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         seen_themes = []
         for _ in THEMES:
             await seen.press("c")
@@ -162,7 +162,7 @@ def test_the_palette_does_what_it_names(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "by name", "--", "true")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("ctrl+p")
         await seen.until_shows("Open the run under the cursor")
         await seen.type("open")
@@ -179,12 +179,12 @@ def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
     assert run is not None
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         plain = (RunScreen(run), NewRun(), Influences(None), Profiles(), Compare((1, 1)))
         for screen in (*plain, History(seen.app), Benchmarks(seen.app)):
             await seen.app.push_screen(screen)
             await seen.app.pop_screen()
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
 
     look(run_cli.home, story, (100, 40))
 
@@ -199,7 +199,7 @@ def test_a_look_that_comes_while_the_screens_are_taken_down_draws_nothing(home: 
         async def then_a_look(*nodes: Any, **how: Any) -> None:
             await prune(*nodes, **how)
             came.append([*app.screen_stack])
-            app.on_looked(Looked(Moment("dashboard")))
+            app.on_feed_changed(FeedChanged(FeedState("dashboard")))
 
         app._prune = then_a_look  # type: ignore[assignment]
 

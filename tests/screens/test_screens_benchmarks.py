@@ -13,11 +13,11 @@ from screen_benchmarks import (
     add_claims,
     add_matrix,
     add_own,
+    detail_text,
     go_to,
     key_of,
     opened,
     ran,
-    said,
 )
 from screen_driving import Seen, look
 
@@ -41,7 +41,7 @@ def test_every_claim_stands_beside_what_was_measured_with_its_verdict(
     async def story(seen: Seen) -> None:
         await opened(seen)
         await go_to(seen, "claims b")
-        told = " ".join(said(seen).split())
+        told = " ".join(detail_text(seen).split())
         for one in judged:
             assert one.variant in told
             if one.claimed is not None:
@@ -72,7 +72,7 @@ def test_the_key_that_copies_takes_the_command_that_repeats_what_the_cursor_is_o
         await seen.until_shows("copied: kgops bench claims --quick --only b")
         assert seen.app.clipboard == "kgops bench claims --quick --only b"
         await go_to(seen, "claims d")
-        assert "CLAIMED, AND NOT MEASURED HERE" in said(seen)
+        assert "CLAIMS NOT MEASURED HERE" in detail_text(seen)
         await seen.press("y")
         await seen.until_shows("copied: kgops bench claims --quick --only d")
 
@@ -86,20 +86,22 @@ def test_what_others_measured_is_shown_on_asking_and_says_what_differs(home: Pat
 
     async def story(seen: Seen) -> None:
         await opened(seen)
-        await seen.until_shows(f"1 on {HOST} · 2 elsewhere")
+        await seen.until_shows(f"1 on {HOST} · 2 on other machines")
         assert key_of(THERE) not in seen.text
         body = seen.app.screen.query_one("#body", Lines)
         await go_to(seen, "claims b")
         assert body.key == ours
         await seen.press("M")
-        await seen.until_shows("3 all machines", key_of(THERE), "benchmarks.console")
+        await seen.until_shows("3 on all machines", key_of(THERE), "benchmarks.console")
         assert body.key == ours  # the cursor stays where it was
         await go_to(seen, "benchmarks.console")
-        assert "! not of the machine looked at: packages.torch: 2.10.0 and 2.13.0" in said(seen)
+        assert "! measured on another machine or version: packages.torch: 2.10.0 and 2.13.0" in detail_text(
+            seen
+        )
         await seen.press("M")
         await seen.until_shows("1 on")
         await go_to(seen, "claims b")
-        assert "not of the machine" not in said(seen)
+        assert "another machine" not in detail_text(seen)
 
     look(home, story)
 
@@ -110,7 +112,7 @@ def test_the_first_row_says_what_to_do_and_what_became_of_every_claim(home: Path
     async def story(seen: Seen) -> None:
         await opened(seen)
         await seen.until_shows("What to do, and all claims", "WHAT TO DO")
-        told = said(seen)
+        told = detail_text(seen)
         assert "kgops' own code: 27" in told and "Changes results" in told
         assert "TRACIN GUIDE" in told and "REGRESSION GUIDE" in told and "all                  205" in told
         assert all(len(line) <= 120 for line in seen.lines())
@@ -124,14 +126,14 @@ def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, co
     async def story(seen: Seen) -> None:
         await opened(seen)
         await go_to(seen, "nations.toml")
-        told = said(seen)
+        told = detail_text(seen)
         assert "! unfinished: 28 of 35 pairs" in told
         assert "SECONDS OVER BATCH_SIZE" in told and "SECONDS OVER PRECISION" not in told
         assert "A  precision=fp32" in told and "B  precision=bf16" in told
         chart = told.partition("SECONDS OVER")[2]
         assert any(0x2800 < ord(char) <= 0x28FF for char in chart)
         assert "128" in chart and "1,024" in chart
-        assert "not quiet: others used 30% of the CPUs" in told
+        assert "machine busy: other processes used 30% of the CPUs" in told
         assert "[b]no bf16" in told and "\x1b" not in told
         await seen.press("tab", "end")
         await seen.until_shows("it cannot be tested here.")
@@ -160,9 +162,9 @@ def test_a_benchmark_that_goes_on_is_followed(home: Path, conn: Connection) -> N
 def test_before_anything_was_measured_it_says_what_to_run_first(home: Path) -> None:
     async def story(seen: Seen) -> None:
         await opened(seen)
-        await seen.until_shows("Nothing was measured yet", "kgops bench claims --quick")
+        await seen.until_shows("No benchmarks yet", "kgops bench claims --quick")
         await seen.press("F", "M", "y", "slash", "x", "enter", "greater_than_sign", "down")
-        await seen.until_shows("Nothing was measured yet")
+        await seen.until_shows("No benchmarks yet")
 
     look(home, story, (80, 24))
 
@@ -170,7 +172,7 @@ def test_before_anything_was_measured_it_says_what_to_run_first(home: Path) -> N
 def test_in_a_home_without_a_database_too(kgops_home: Path) -> None:
     async def story(seen: Seen) -> None:
         await opened(seen)
-        await seen.until_shows("Nothing was measured yet")
+        await seen.until_shows("No benchmarks yet")
 
     look(kgops_home, story, (80, 24))
 
@@ -182,7 +184,7 @@ def test_b_opens_it_from_other_screens_and_comes_back_to_the_one_below(home: Pat
         await opened(seen)
         first = seen.app.screen
         await seen.press("escape", "f")
-        await seen.until_shows("profiles  a value you give")
+        await seen.until_shows("profiles  your own options override")
         await opened(seen)
         assert seen.app.screen is not first
         depth = len(seen.app.screen_stack)
@@ -191,7 +193,7 @@ def test_b_opens_it_from_other_screens_and_comes_back_to_the_one_below(home: Pat
         await seen.press("question_mark")
         await seen.until_shows("KEYS HERE", "Other machines and versions, too.", "Every value one by one")
         await seen.press("escape", "escape")
-        await seen.until_shows("profiles  a value you give")
+        await seen.until_shows("profiles  your own options override")
 
     look(home, story)
 

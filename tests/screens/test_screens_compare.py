@@ -53,7 +53,7 @@ def add(conn: Connection, number: int, *, host: str = "here", state: str = "succ
 
 
 async def compared(seen: Seen, count: int) -> None:
-    await seen.until_shows("LATELY")
+    await seen.until_shows("RECENT")
     await seen.press("h")
     await seen.until_shows("RUN")
     await seen.until(lambda: seen.lines()[4].strip(), "the runs")
@@ -78,7 +78,7 @@ def test_two_real_trainings_show_what_was_set_and_what_came_of_it(run_cli: Conso
         first, second = found["metrics"]["test_mrr"]["values"]
         assert float(mrr[1]) == pytest.approx(first, rel=1e-3)
         assert mrr[3] == f"{second / first:.2f}×"
-        assert "ENVIRONMENT  the same in all of them" in seen.text
+        assert "ENVIRONMENT  equal in all runs" in seen.text
         await seen.until_shows("CURVES")
         lines = seen.lines()
         charts = lines[lines.index("CURVES") :]
@@ -177,7 +177,7 @@ def test_settings_that_only_one_workload_can_have_come_behind_what_tells_more(
             "SETTINGS",
             "workload",
             "METRICS",
-            "OF ONE WORKLOAD",
+            "SETTINGS OF ONE WORKLOAD",
             "train.batch_size",
             "exec.command",
         )
@@ -244,7 +244,7 @@ def test_one_run_or_nine_are_no_comparison(home: Path, conn: Connection) -> None
             add(conn, number)
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("h")
         await seen.until_shows("9 runs")
         await seen.press("equals_sign")
@@ -264,7 +264,7 @@ def test_runs_that_are_gone_meanwhile_are_said_to_be(home: Path, conn: Connectio
         add(conn, 2)
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("h")
         await seen.until_shows("2 runs")
         await seen.press("p", "space", "space")

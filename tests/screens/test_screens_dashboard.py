@@ -53,7 +53,7 @@ def test_runs_stand_where_their_state_says(run_cli: Console) -> None:
         assert "failed: exit code 3" in seen.row_of("2 exec")
         assert "✓" in seen.row_of("1 exec")
         headings = [line.split()[0] for line in seen.lines() if line[:1].isupper()]
-        assert headings == ["GPUS", "RUNNING", "WAITING", "LATELY"]
+        assert headings == ["GPUS", "RUNNING", "WAITING", "RECENT"]
 
     look(run_cli.home, story)
 
@@ -133,7 +133,7 @@ def test_the_cursor_stays_with_its_run_when_another_comes_above_it(run_cli: Cons
         await seen.press("enter")
         await seen.until_shows("2 exec second  ✓ succeeded")
         await seen.press("escape")
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         assert seen.cursor_is_on(2)
 
     look(run_cli.home, story, (80, 24))
@@ -214,7 +214,7 @@ def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_p
     standin = StandIn(tmp_path)
     standin.show(Machine((t4(), t4("GPU-b")), delay_ms=200))
     lines = standin.ask(shown_at, str(run_cli.home), (80, 24), "there", "asking the driver")
-    assert any("LATELY" in line for line in lines)
+    assert any("RECENT" in line for line in lines)
 
 
 def test_screens_load_nothing_heavy(run_cli: Console) -> None:
@@ -272,7 +272,7 @@ def test_a_run_opened_while_paused_is_shown_all_the_same(run_cli: Console) -> No
     run_cli("run", "exec", "--", "true")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         await seen.press("p", "enter")
         await seen.until_shows("paused", "JOB")
 
@@ -288,7 +288,7 @@ def test_the_number_and_the_workload_of_a_run_are_whole_among_many(
         runs.end(conn, number, state="succeeded", reason=None, exit_code=0, ended_at=2.0)
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY", "123456 pipeline  nations")
+        await seen.until_shows("RECENT", "123456 pipeline  nations")
         assert seen.row_of("7 pipeline").index("nations") == seen.row_of("123456").index("nations")
 
     look(home, story, (width, 24))

@@ -20,7 +20,7 @@ from screen_history import (
 from kgops.cli.output import width_of
 from kgops.settings import Home
 from screens.history import History
-from screens.history_query import Asked, Browser
+from screens.history_query import HistoryReader, Query
 from storage import reports
 from storage.database import Connection, transaction
 
@@ -70,14 +70,14 @@ def test_any_run_of_many_is_reached_and_no_line_stays_empty(
 
 def test_only_rows_around_what_is_in_sight_are_read(home: Path, conn: Connection) -> None:
     fill(conn, 1500)
-    browser = Browser(Home(home))
+    browser = HistoryReader(Home(home))
     for around in (0, 700, 1499):
-        found = browser.look(Asked(around=around))
+        found = browser.look(Query(around=around))
         assert len(found.numbers) == 1500
         assert len(found.runs) == 200
         assert found.numbers[around] in found.runs
     browser.close()
-    assert browser.look(Asked()).numbers == ()
+    assert browser.look(Query()).numbers == ()
 
 
 @pytest.mark.parametrize("width", [50, 80, 120, 200])

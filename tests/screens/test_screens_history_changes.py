@@ -117,7 +117,7 @@ def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Conso
         await seen.until_shows("submitted", "2 runs")
         assert window(seen).key == 1
         await seen.press("escape")
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
 
     look(run_cli.home, story, (140, 30))
 
@@ -126,10 +126,10 @@ def test_leaving_while_something_is_looked_up_leaves_nothing_open(home: Path, co
     fill(conn, 300)
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         for _ in range(5):
             await seen.press("h", "greater_than_sign", "escape")
         await seen.press("h", "slash", "a", "b", "q", "escape", "escape")
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
 
     look(home, story, (80, 24))

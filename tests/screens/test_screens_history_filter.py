@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(home: Pa
         await seen.press("slash", "ctrl+u")
         await keys(seen, "state:wrong")
         await seen.press("enter")
-        await seen.until_shows("left out: there is no state 'wrong'", "/ state:wrong")
+        await seen.until_shows("ignored: there is no state 'wrong'", "/ state:wrong")
         await seen.press("slash", "ctrl+u")
         await keys(seen, "mmr>1 ")
         await seen.until_shows("no run has a metric 'mmr'; did you mean 'mrr'?")
@@ -102,9 +102,9 @@ def test_where_nothing_is_like_the_filter_it_says_how_to_go_on(home: Path, conn:
         await seen.press("slash")
         await keys(seen, "nosuch")
         await seen.press("enter")
-        await seen.until_shows("0 of 5 runs", "No run is like that.", "changes the filter")
+        await seen.until_shows("0 of 5 runs", "No run matches the filter.", "edit the filter")
         await seen.press("down", "G", "g", "space", "enter")  # there is nothing under the cursor
-        assert "No run is like that." in seen.text
+        assert "No run matches the filter." in seen.text
 
     look(home, story, (80, 24))
 

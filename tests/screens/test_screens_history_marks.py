@@ -100,7 +100,7 @@ def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: Connect
         await seen.until_shows("tags for the 6 marked runs")
         await keys(seen, "paper old")
         await seen.press("enter")
-        await seen.until_shows("the tags of 6 runs are changed")
+        await seen.until_shows("changed the tags of 6 runs")
         await seen.press("t")
         await keys(seen, "-old")
         await seen.press("enter")

@@ -15,7 +15,7 @@ from kgops.errors import Unavailable, Usage
 from kgops.settings import Home
 from kgops.views import influences as finding
 from kgops.views.influences import Neighbours, RunInfluences, Step, path_through, training_neighbours
-from screens.influences_page import Narrowed, as_tables, write
+from screens.influences_page import InfluenceFilter, as_records, write
 from storage import influences, runs
 from storage.database import Connection
 from storage.influences import Influence, TestTriple
@@ -45,9 +45,9 @@ def traced(conn: Connection, dataset: str = "nations") -> None:
 
 
 async def opened(seen: Seen) -> None:
-    await seen.until_shows("LATELY")
+    await seen.until_shows("RECENT")
     await seen.press("i")
-    await seen.until_shows("TEST TRIPLES", "FOUND", "PATH")
+    await seen.until_shows("TEST TRIPLES", "INFLUENCE  ", "PATH")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -80,7 +80,7 @@ def test_keys_show_one_side_one_relation_or_what_has_certain_words(home: Path, c
         await seen.press("o", "v")
         await seen.until_shows("1 of 3: proponents and opponents, relation embassy")
         await seen.press("v", "v", "v", "slash")
-        await seen.until_shows("esc leaves it")
+        await seen.until_shows("esc cancel")
         await seen.press(*"myanmar", "enter")
         await seen.until_shows("1 of 3: proponents and opponents, with myanmar")
         assert "+0.25" not in seen.text
@@ -94,7 +94,7 @@ def test_a_test_triple_that_failed_says_why(home: Path, conn: Connection) -> Non
     async def story(seen: Seen) -> None:
         await opened(seen)
         await seen.press("down")
-        await seen.until_shows("NOT TRACED", "atlantis is not in the training triples")
+        await seen.until_shows("NO INFLUENCES", "atlantis is not in the training triples")
 
     look(home, story)
 
@@ -102,7 +102,7 @@ def test_a_test_triple_that_failed_says_why(home: Path, conn: Connection) -> Non
 def test_before_anything_was_traced_it_says_what_to_do_first(home: Path) -> None:
     async def story(seen: Seen) -> None:
         await seen.press("i")
-        await seen.until_shows("no run traced anything yet", "kgops run")
+        await seen.until_shows("no TracIn run yet", "kgops run")
 
     look(home, story, (80, 24))
 
@@ -156,8 +156,8 @@ def test_what_is_shown_is_written_in_the_form_that_the_ending_names(
 ) -> None:
     traced(conn)
     known: RunInfluences = finding.of_run(Home(home), 1)
-    shown = Narrowed(side="proponents").of(known, known.tests[0])
-    path = write(str(tmp_path / f"out.{ending}"), as_tables(known, known.tests[0], shown))
+    shown = InfluenceFilter(side="proponents").of(known, known.tests[0])
+    path = write(str(tmp_path / f"out.{ending}"), as_records(known, known.tests[0], shown))
     if ending == "json":
         rows = json.loads(path.read_text())
     else:

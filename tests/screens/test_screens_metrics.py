@@ -12,16 +12,16 @@ from screen_benchmarks import (
     add_many,
     add_own,
     at,
+    detail_text,
     key_of,
     opened,
-    said,
-    until_said,
+    until_detail,
 )
 from screen_driving import Seen, look
 
 from kgops.cli.output import amount
 from kgops.experiments.summary import as_measurements
-from screens.widgets.row_window import Window
+from screens.widgets.row_window import RowWindow
 from storage import benches, measurements
 from storage.database import Connection
 from storage.measurements import MeasurementFilter
@@ -48,9 +48,9 @@ def test_a_filter_of_metrics_finds_what_the_command_finds(home: Path, conn: Conn
             await seen.until_shows(f"{measurements.count(conn, wanted):,} on {whose}")
             assert (there in seen.text) == ("on:" in text)
             if newest:
-                await until_said(seen, newest[0].subject)
+                await until_detail(seen, newest[0].subject)
             else:
-                await seen.until_shows("Nothing like that was measured on this machine", "M  shows")
+                await seen.until_shows("No benchmark of this machine matches the filter", "M  include")
 
     look(home, story)
 
@@ -72,7 +72,7 @@ def test_metrics_are_sorted_by_each_column_and_read_wherever_one_goes(home: Path
         await seen.until_shows("value▲")
         await seen.until(lambda: at(seen) == 0, "the first row")
         await seen.until_shows(amount(by_value[-1].value, "ms"))
-        seen.app.screen.query_one("#body", Window).go(1_100)
+        seen.app.screen.query_one("#body", RowWindow).go(1_100)
         await seen.press("pagedown")
         assert 1_100 < at(seen) < 1_200
         await seen.until_shows(amount(by_value[-1 - at(seen)].value, "ms"))
@@ -103,18 +103,18 @@ def test_a_metric_shows_every_time_it_was_measured_here(home: Path, conn: Connec
         await opened(seen)
         await seen.press("F")
         await seen.until_shows("18 on")
-        await go_to_told(seen, "first_paint")
-        assert "6 TIMES ON THIS MACHINE" in said(seen)
+        await go_to_detail(seen, "first_paint")
+        assert "6 MEASUREMENTS ON THIS MACHINE" in detail_text(seen)
         await seen.press("F")
         await seen.until_shows("BENCHMARK")
 
     look(home, story)
 
 
-async def go_to_told(seen: Seen, start: str) -> None:
+async def go_to_detail(seen: Seen, start: str) -> None:
     for _ in range(5):
-        if said(seen).startswith(start):
+        if detail_text(seen).startswith(start):
             return
         await seen.press("down")
         await seen.wait(0.1)
-    await seen.until(lambda: said(seen).startswith(start), start)
+    await seen.until(lambda: detail_text(seen).startswith(start), start)

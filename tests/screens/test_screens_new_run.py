@@ -104,7 +104,7 @@ def test_what_will_not_fit_is_refused_with_the_numbers_and_only_the_second_key_f
         await opened(seen)
         await write(seen, "embedding_dim", "40000")
         await seen.until_shows("does not fit")
-        await seen.until_shows("no setting kgops knows of would fit")
+        await seen.until_shows("no option makes it fit")
         await seen.press("x")
         await seen.until_shows("needs about", "which has")
         assert run_cli.run(1) is None
@@ -122,7 +122,7 @@ def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> None:
         await seen.press("x")
         await seen.until_shows("1 exec", "succeeded")
         await seen.press("escape")
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
 
     look(run_cli.home, story)
     assert run_cli.ended(1).state == "succeeded"
@@ -219,7 +219,7 @@ def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: 
         assert "200" in seen.row_of("epochs")
         assert not is_counted(), "a key waited for the triples"
         assert "large" not in seen.text.partition("PLAN")[2]
-        await seen.until_shows("counting the triples")
+        await seen.until_shows("counting triples")
         await turn(seen, "data", "nations", by="left")
         await seen.until_shows("kgops run train --dataset")  # other data do not wait for these
         assert not is_counted()

@@ -36,7 +36,7 @@ def test_the_selected_profile_is_shown_with_its_reasons(
         await go_to(seen, "a10")
         await seen.until_shows("# A10, and A10G as Amazon's g5 has it", 'precision = "bf16"')
         await seen.press("tab", "end")
-        await seen.until_shows("PREDICTED MEMORY SO FAR", "No run has a predicted and a measured peak yet")
+        await seen.until_shows("MEMORY ESTIMATES SO FAR", "No run has a predicted and a measured peak yet")
 
     look(home, story, size)
 

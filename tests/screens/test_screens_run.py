@@ -21,7 +21,7 @@ def emit(event: str) -> str:
 
 
 async def open_newest(seen: Seen) -> None:
-    await seen.until(lambda: "LATELY" in seen.text or " running · " in seen.text, "runs")
+    await seen.until(lambda: "RECENT" in seen.text or " running · " in seen.text, "runs")
     await seen.press("enter")
     await seen.until_shows("JOB")
 
@@ -46,7 +46,7 @@ def test_what_the_worker_said_is_shown_to_its_end(run_cli: Console) -> None:
 
     async def story(seen: Seen) -> None:
         await open_newest(seen)
-        assert "THE WORKER SAID" in seen.text
+        assert "WORKER MESSAGES" in seen.text
         assert "word0 " in seen.text
         assert "word39" in seen.text
 
@@ -132,7 +132,7 @@ def test_the_log_follows_its_end_until_somebody_scrolls_up(run_cli: Console) -> 
 
     async def story(seen: Seen) -> None:
         await open_newest(seen)
-        await seen.until_shows("line 300", "as it grows")
+        await seen.until_shows("line 300", "following")
         await seen.press("l")  # gives it the room and the keys
         await seen.until_shows("line 280")
         await seen.press("home")
@@ -183,7 +183,7 @@ def test_again_starts_the_same_job_as_a_new_run(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await open_newest(seen)
         await seen.press("a")
-        await seen.until_shows("run 2 is the same job as run 1")
+        await seen.until_shows("started run 2 with the job of run 1")
         await seen.press("escape")
         await seen.until_shows("2 exec", "2 runs in all")
 
@@ -200,7 +200,7 @@ def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Conso
         await seen.until_shows("tags for run 1")
         await seen.type("paper -draft")
         await seen.press("enter")
-        await seen.until_shows("run 1 is tagged paper")
+        await seen.until_shows("tags of run 1: paper")
         await seen.press("m")
         await seen.until_shows("a note on run 1")
         await seen.type("best so far")

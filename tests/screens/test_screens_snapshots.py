@@ -38,7 +38,7 @@ Story = Callable[[Seen], Awaitable[None]]
 
 
 async def dashboard(seen: Seen) -> None:
-    await seen.until_shows("ALERTS", "11,204", "LATELY")
+    await seen.until_shows("ALERTS", "11,204", "RECENT")
 
 
 async def empty(seen: Seen) -> None:
@@ -54,13 +54,13 @@ async def run(seen: Seen) -> None:
 async def run_ended(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("end", "up", "enter")
-    await seen.until_shows("2 train nations", "CURVES", "nothing was written")
+    await seen.until_shows("2 train nations", "CURVES", "no output")
 
 
 async def run_steps(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("end", "up", "up", "up", "up", "enter")
-    await seen.until_shows("5 regress flights-full", "ATTEMPT", "nothing was written")
+    await seen.until_shows("5 regress flights-full", "ATTEMPT", "no output")
 
 
 async def run_log(seen: Seen) -> None:
@@ -106,13 +106,13 @@ async def compare(seen: Seen) -> None:
 async def compare_unlike(seen: Seen) -> None:
     await history(seen)
     await seen.press("home", "down", "down", *["space"] * 4, "equals_sign")
-    await seen.until_shows("7, 6, 5, 4", "SETTINGS", "LEVERS IN EFFECT")
+    await seen.until_shows("7, 6, 5, 4", "SETTINGS", "OPTIONS APPLIED")
 
 
 async def influences(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("end", "up", "up", "i")
-    await seen.until_shows("TEST TRIPLES", "FOUND", "from head to tail")
+    await seen.until_shows("TEST TRIPLES", "INFLUENCE  ", "from head to tail")
 
 
 async def profiles(seen: Seen) -> None:

@@ -89,7 +89,7 @@ def test_a_run_started_from_the_screens_outlives_them(run_cli: Console, open_ter
     run_cli("run", "exec", "--", "sh", "-c", script)
     (run_cli.cwd / "twice").touch()
     terminal = open_terminal("tui")
-    terminal.wait_for_text(b"LATELY")
+    terminal.wait_for_text(b"RECENT")
     terminal.type(b"a")
     wait_for(lambda: (run := run_cli.run(2)) and run.state == "running", "the second run")
     terminal.hang_up()
@@ -120,7 +120,7 @@ def test_a_wider_terminal_shows_more_columns(run_cli: Console) -> None:
 def test_nothing_is_sent_while_nothing_changes(run_cli: Console, open_terminal: Open) -> None:
     run_cli("run", "exec", "--", "true")
     terminal = open_terminal("tui")
-    terminal.wait_for_text(b"LATELY")
+    terminal.wait_for_text(b"RECENT")
     settled(terminal)
     before = len(terminal.seen)
     until = time.monotonic() + 3

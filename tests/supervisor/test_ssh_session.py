@@ -200,7 +200,7 @@ def test_a_run_started_over_ssh_goes_on_when_the_connection_breaks_and_is_there_
     run_cli("run", "exec", "--label", "over ssh", "--", "sh", "-c", WAITS)
     (run_cli.cwd / "twice").touch()
     first = server.session(run_cli, "tui")
-    first.wait_for_text(b"LATELY")
+    first.wait_for_text(b"RECENT")
     first.type(b"a")  # the same job once more, as a run of its own
     wait_for(lambda: run_cli.run(2), "the second run")
     run_cli.running(2)
