@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             bed = _bed(folder, args)
             costs = measure(bed)
-            print(_told(bed, costs), flush=True)
+            print(_described(bed, costs), flush=True)
             if args.measure:
                 args.measure.write_text(json.dumps(asdict(costs), indent=1))
                 return 0
@@ -199,7 +199,7 @@ def _row(name: str, many: int, out: Outcome) -> str:
     )
 
 
-def _told(bed: Bed, costs: Costs) -> str:
+def _described(bed: Bed, costs: Costs) -> str:
     graph = bed.graph
     of = (
         f"{len(graph.train):,} training triples, {graph.num_entities:,} entities, {len(bed.tests):,} test triples, "

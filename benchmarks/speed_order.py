@@ -76,9 +76,9 @@ def summary(timed: list[Timed]) -> list[Line]:
     off = [one.measured_s / one.modelled_s for one in timed]
     regrets = [_regret(list(group)) for _, group in groupby(timed, lambda one: one.training)]
     return [
-        Line("pace_tau", f"Kendall's tau of modelled and measured steps, {len(timed)} settings", "", (tau,)),
-        Line("pace_off", "a step, measured over modelled", "×", tuple(off)),
-        Line("pace_regret", "options chosen by the model, over the fastest of four", "×", tuple(regrets)),
+        Line("speed_tau", f"Kendall's tau of modelled and measured steps, {len(timed)} settings", "", (tau,)),
+        Line("speed_off", "a step, measured over modelled", "×", tuple(off)),
+        Line("speed_regret", "options chosen by the model, over the fastest of four", "×", tuple(regrets)),
     ]
 
 
@@ -153,7 +153,7 @@ def _taker(shape: TrainShape, graph: Graph) -> Iterator[float]:
     step = TrainStep(model, loss, build_optimizer("adam", model, 1e-3), recompute=shape.checkpointing)
     source = peers.forever(batches.epoch)
     step(next(source))
-    # One thread's own time on a CPU that others use too; a GPU's is known to whoever waits for it.
+    # One thread's own time on a CPU that others use too; a GPU's is known to the process that waits.
     clock = time.perf_counter if shape.on_gpu else time.process_time
     while True:
         begun = clock()

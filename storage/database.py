@@ -163,8 +163,8 @@ def storage_error(error: Exception) -> StorageError | None:
     try:
         with explained(None):
             raise error
-    except StorageError as told:
-        return told
+    except StorageError as known:
+        return known
 
 
 def _is_full(folder: Path) -> bool:

@@ -25,7 +25,7 @@ _LOOPBACK = "127.0.0.1"
 _LOCAL_HOSTS = frozenset(
     {"127.0.0.1", "localhost", "[::1]"}
 )  # hosts a browser may use, directly or through a tunnel
-_GRACE_S = 0.2  # then open dashboards are told to close
+_GRACE_S = 0.2  # then open dashboards get the order to close
 _BAD_ADDRESS = "This address is used or invalid. `kgops serve` has printed a new one on its terminal.\n"
 _PAGE = """<!DOCTYPE html>
 <html lang="en">

@@ -107,7 +107,7 @@ def summary(session: Session, run: Run) -> str:
     made = len(attempts.of_run(session.conn, run.id))
     if retries:
         parts.append(f"{made} attempts")
-        fallbacks = _stepped_down(session, run)
+        fallbacks = _fallbacks_taken(session, run)
         if fallbacks is not None:
             parts.append(fallbacks)
             retries = [body for body in retries if "fallback" not in body]
@@ -115,7 +115,7 @@ def summary(session: Session, run: Run) -> str:
     return " · ".join(parts)
 
 
-def _stepped_down(session: Session, run: Run) -> str | None:
+def _fallbacks_taken(session: Session, run: Run) -> str | None:
     """Return the changes that OOM fallbacks made; None for fallbacks of `--on-oom`, whose events name the values."""
     fallbacks = runs.spec(session.conn, run.id).plan.get("fallbacks") or []
     settings = [attempt.settings for attempt in attempts.of_run(session.conn, run.id)]

@@ -198,7 +198,7 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
                 "unknown": planned.unknown,
                 "now": placed.fit.state,
                 "verdict": placed.fit.words,
-                "elsewhere": placed.differences,
+                "other_gpus": placed.differences,
                 "disk": None if planned.disk is None else planned.disk.as_table(),
                 "fallbacks": [fallback.as_table() for fallback in tried],
                 "refused": None if refused is None else refused.message,

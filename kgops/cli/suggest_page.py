@@ -157,7 +157,7 @@ def as_table(
         "unknown": planned.unknown,
         "now": placed.fit.state,
         "verdict": placed.fit.words,
-        "elsewhere": placed.differences,
+        "other_gpus": placed.differences,
         "filtering": asdict(filtering) if isinstance(filtering, FilteringPreview) else filtering,
         "refused": None if refused is None else refused.message,
         "job": as_recorded(planned.job).as_table(),
@@ -399,7 +399,7 @@ def _option(candidate: Candidate, suggestion: Suggestion) -> dict[str, Any]:
         "changes": candidate.changes,
         "effect": candidate.effect,
         "need_mib": candidate.need_mib,
-        "modelled_pace": suggestion.best.seconds / candidate.seconds if candidate.seconds else None,
+        "modelled_speedup": suggestion.best.seconds / candidate.seconds if candidate.seconds else None,
     }
 
 

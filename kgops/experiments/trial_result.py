@@ -68,7 +68,7 @@ def _seconds(
         # Without the first epoch, which warms up, if there are others.
         return median(epochs[1:] or epochs), "an epoch"
     if "tracin_s" in metrics:
-        return metrics["tracin_s"], "tracing"
+        return metrics["tracin_s"], "a TracIn run"
     return took, "the whole run"
 
 

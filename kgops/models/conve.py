@@ -57,7 +57,7 @@ class ConvE(nn.Module):
     def finish(self, projected: torch.Tensor, whole: WholeBatch = SINGLE_PROCESS) -> torch.Tensor:
         """From the projection to the vector that is multiplied with the tails."""
         x = whole.dropout(projected, self.config.output_dropout, self.training)
-        # Dropout comes before this norm, as in PyKEEN and unlike in the paper's figure.
+        # Dropout comes before this norm, as in PyKEEN and unlike in the paper.
         if self.output_norm is not None:
             x = whole.norm(self.output_norm, x)
         return F.relu(x)

@@ -23,7 +23,7 @@ from kgops.planning.train_sizes import TrainShape
 __all__ = ["DiskUse", "TracinDiskUse", "regression_disk_use", "tracin_disk_use", "training_disk_use"]
 
 _RECORD = 16 << 10  # plan, environment, slots, log and the first events of a run
-_SCORE = 14.5  # bytes of a score as text: half of them have a sign
+_SCORE = 14.5  # bytes of a score as text: every second has a sign
 _KEY = len(', "score": ')
 _LINE = 1
 _KEPT_SCORE = 12  # bytes of a score that is kept while a run goes on: the number of its triple, and itself

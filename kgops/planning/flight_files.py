@@ -28,7 +28,7 @@ _UNKNOWN_FRAMES = 1000  # of a flight, where a plan is made without data
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """`frames` of each flight by its name; `pixel` is what a pixel takes in a batch, in bytes."""
+    """`frames` of each flight by its name; `pixel` is the bytes of a pixel in a batch."""
 
     height: int
     width: int

@@ -17,7 +17,7 @@ from kgops.planning.regress_sizes import RegressShape
 __all__ = ["Arrives", "Maps"]
 
 Arrives = Callable[[str], None]
-"""Told of the weights, by the beginning of their names, whose gradient is there."""
+"""Receives the weights whose gradient exists, by the beginning of their names."""
 
 _ACTIVATIONS = "activations"
 _WORKSPACE = "workspace"
@@ -96,7 +96,7 @@ class Maps:
         """`_Stage.forward`; the maps for the next."""
         size = self._wide * self._made(number)
         pooled_size = self._images * self._c.channels[number] * self._c.pixels(number + 1)
-        # Whoever computes in a low type reads a copy, and the way back reads it again.
+        # Layers in a low type read a copy; the backward pass reads it again.
         casts = self._is_mixed or (number == 0 and self._low != _FULL)
         entered = (self._take(self._low * self._entering(number)),) if casts else maps
         convolved, normed = self._normed(number, size)

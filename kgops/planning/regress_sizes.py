@@ -1,4 +1,4 @@
-"""The numbers that the memory and the pace of a regression depend on."""
+"""The numbers that the memory and the step time of a regression depend on."""
 
 from __future__ import annotations
 

@@ -84,10 +84,10 @@ def _read_names(nodes: tuple[str, int, int] | None, edges: tuple[str, int, int] 
         label, _, name = line.partition("\t")
         found.setdefault(label, name.partition("\t")[0].strip())
     try:
-        told = json.loads("\n".join(_lines_of(Path(edges[0]) if edges else None)) or "{}")
+        edge_names = json.loads("\n".join(_lines_of(Path(edges[0]) if edges else None)) or "{}")
     except ValueError:
-        told = {}
-    pairs = told.items() if isinstance(told, dict) else ()
+        edge_names = {}
+    pairs = edge_names.items() if isinstance(edge_names, dict) else ()
     return Names(found, dict(_edge(key, value) for key, value in pairs if isinstance(value, str)))
 
 

@@ -46,7 +46,7 @@ def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
 
 
 def _walk_tests(ledger: Ledger, s: TracinShape) -> None:
-    """Tracing; where options change scores, the exact ones of a sample; and trainings without what was found."""
+    """Scoring; where options change scores, the exact ones of a sample; and trainings without what was found."""
     graph = walk_neighbourhood(ledger, s) if s.filtered else []
     walk_query(ledger, s) if s.from_index else walk_scan(ledger, s)
     ledger.give(*graph)

@@ -115,7 +115,7 @@ def tracin_shape(
     checkpoints: int,
     tests: int,
 ) -> TracinShape:
-    """Of a job `tracin` on `checkpoints` of `model`, tracing `tests` triples. `trained` has the `loss` and the
+    """Of a job `tracin` on `checkpoints` of `model`, for `tests` triples. `trained` has the `loss` and the
     `label_smoothing` of its training, which count where the job asks for no loss of its own."""
     settings, options = job.settings, job.options
     asked = settings["loss"] or ("target" if settings["run"] is None else "train")

@@ -22,7 +22,7 @@ from storage.runs import Run
 
 _POLL_EVERY_S = 0.1
 _SETTLE_EVERY_S = 1.0
-_MESSAGE_AFTER_S = 10.0  # beyond a stop's grace, until the user is told what it waits for
+_MESSAGE_AFTER_S = 10.0  # beyond a stop's grace, until the user reads what it waits for
 
 
 def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> None:

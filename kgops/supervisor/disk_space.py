@@ -112,7 +112,7 @@ def disk_plan(
     if suggestion is None and job.workload == "tracin":  # no memory model needed: the triples decide
         counts, files = counts_of(job.settings, remembered, most_bytes=most_bytes), files_of(job.settings)
         if counts is not None and files is not None:
-            stages = _Stages(tracing=tracin_disk_use(job, counts, files, None))
+            stages = _Stages(tracin=tracin_disk_use(job, counts, files, None))
     use = stages.use()
     if use is None:
         return None
@@ -135,7 +135,7 @@ class _Stages:
     """A job's stages in order; training with its sizes and expected seconds."""
 
     training: tuple[Job, TrainShape, float] | None = None
-    tracing: TracinDiskUse | None = None
+    tracin: TracinDiskUse | None = None
     regression: DiskUse | None = None
 
     @classmethod
@@ -143,31 +143,31 @@ class _Stages:
         if suggestion is None:
             return cls()
         subject, target = suggestion.job_size, suggestion.target
-        training = tracing = regression = None
+        training = tracin = regression = None
         for shape in subject.shapes(job.options, target.facts):
             if isinstance(shape, TrainShape) and subject.train is not None:
                 training = subject.train, shape, _seconds(subject.train, shape, suggestion)
             elif isinstance(shape, TracinShape) and subject.tracin is not None:
                 files = files_of(subject.tracin.settings)
                 stage = replace(subject.tracin, options=job.options)
-                tracing = None if files is None else tracin_disk_use(stage, subject.counts, files, shape)
+                tracin = None if files is None else tracin_disk_use(stage, subject.counts, files, shape)
             elif isinstance(shape, RegressShape) and subject.flights is not None:
                 regression = regression_disk_use(job, shape, len(subject.flights.frames))
-        return cls(training, tracing, regression)
+        return cls(training, tracin, regression)
 
     def use(self) -> DiskUse | None:
         uses = [] if self.training is None else [training_disk_use(*self.training)]
-        uses += [] if self.tracing is None else [self.tracing.use()]
+        uses += [] if self.tracin is None else [self.tracin.use()]
         uses += [] if self.regression is None else [self.regression]
         return reduce(DiskUse.and_then, uses) if uses else None
 
     def smaller(self, job: Job) -> Iterator[tuple[str, DiskUse]]:
         """Smaller variants: the option to change and its disk use; the smallest change first."""
         is_cli_flag = job.workload != "pipeline"
-        if self.tracing is not None and not self.tracing.settings["build_index"]:
+        if self.tracin is not None and not self.tracin.settings["build_index"]:
             for k in _TOP_K_OFFERED:
-                if k < (self.tracing.top_k or self.tracing.trains):
-                    use = replace(self, tracing=replace(self.tracing, top_k=k)).use()
+                if k < (self.tracin.top_k or self.tracin.trains):
+                    use = replace(self, tracin=replace(self.tracin, top_k=k)).use()
                     yield (f"--top-k {k}" if is_cli_flag else f"tracin.top_k = {k}"), _present(use)
         if self.training is not None:
             stage, shape, seconds = self.training
@@ -198,8 +198,8 @@ def _seconds(stage: Job, shape: TrainShape, suggestion: Suggestion) -> float:
     """Expected seconds by this machine's past runs, else by a roofline."""
     epochs: int = stage.settings["num_epochs"]
     epoch_s = seconds(shape, rates_of(suggestion.target))
-    pace = suggestion.corrections.time
-    return epochs * (epoch_s if pace is None else pace.expected_s(epoch_s)[0])
+    correction = suggestion.corrections.time
+    return epochs * (epoch_s if correction is None else correction.expected_s(epoch_s)[0])
 
 
 def _target_disks(use: DiskUse, runs: Path) -> tuple[TargetDisk, ...]:

@@ -25,7 +25,7 @@ def describe_environment(more: Mapping[str, str] | None = None) -> dict[str, Any
         "machine": {
             "host": platform.node(),
             "system": f"{platform.system()} {platform.release()}",
-            "processor": _processor(),
+            "processor": _cpu_name(),
             "cores": os.cpu_count(),
         },
         **_gpus(),
@@ -56,7 +56,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _processor() -> str | None:
+def _cpu_name() -> str | None:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -60,7 +60,7 @@ def preview_filtering(planned: Planned, home: Home) -> FilteringPreview | str | 
     all_s, filtered_s = (
         sum(seconds(shape, rates) for shape in shapes) for shapes in (shapes_all, shapes_filtered)
     )
-    pace = suggestion.corrections.time
+    correction = suggestion.corrections.time
     is_asked = bool(job.options.get("filtering", bool(job.settings["test_triples"])))
     return FilteringPreview(
         counted["tests"],
@@ -69,7 +69,7 @@ def preview_filtering(planned: Planned, home: Home) -> FilteringPreview | str | 
         tuple(counted["left"]),
         counted["together"],
         all_s / filtered_s if filtered_s else None,
-        pace.expected_s(all_s)[0] if pace is not None else None,
+        correction.expected_s(all_s)[0] if correction is not None else None,
         is_asked,
     )
 

@@ -30,7 +30,7 @@ def cpu_limit(seconds: float = CPU_LIMIT_S) -> Iterator[None]:
     before = signal.signal(signal.SIGVTALRM, stop)
     signal.pthread_sigmask(
         signal.SIG_UNBLOCK, {signal.SIGVTALRM}
-    )  # a mask is inherited from whoever started us
+    )  # a mask is inherited from the parent process
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield

@@ -11,7 +11,7 @@ from kgops.jobs.text import from_bytes, one_line
 
 __all__ = ["ERROR", "INFO", "LEVELS", "LONGEST", "WARNING", "Level", "LineFilter", "level_of", "shown"]
 
-LONGEST = 1 << 16  # bytes of a line that are shown and searched, half of them from its end
+LONGEST = 1 << 16  # bytes of a line that are shown and searched, half from its end
 
 Level = Literal["error", "warning", "info"]
 ERROR: Level = "error"

@@ -190,7 +190,7 @@ class WhatIf:
             if conn is None:
                 raise BadField("run", "there are no runs yet", "train a model first")
             job = with_run(self._home, conn, job)
-        self._count_elsewhere(job)
+        self._count_in_background(job)
         target = self._target(draft)
         placed = (
             plan_here(job, self._home, conn) if target is None else plan_for(job, target, self._home, conn)
@@ -204,7 +204,7 @@ class WhatIf:
         options = {option.name: option for option in _options(draft, planned)}
         return Answer(draft, requested, placed, planned, options, refusal)
 
-    def _count_elsewhere(self, job: Job) -> None:
+    def _count_in_background(self, job: Job) -> None:
         """Counts large files once, in a subprocess: a counting thread would block key presses (GIL)."""
         remembered = self._home.path / "counts.json"
         data = {name: job.settings.get(name) for name in ("dataset", *DATA)}

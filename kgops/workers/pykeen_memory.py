@@ -1,4 +1,4 @@
-"""Predicts the memory of PyKEEN's training step by tracing it on the `meta` device before the first step.
+"""Predicts the memory of PyKEEN's training step by running it on the `meta` device before the first step.
 
 A second model without memory is stepped as PyKEEN's loop does; on a CPU triples are ranked too, which often takes
 more. On a GPU, PyKEEN ranks as many triples at a time as fit, so only a step is predicted. The prediction counts live
@@ -127,7 +127,7 @@ def _two_steps(
 ) -> None:
     """`TrainingLoop._train_epoch` and its optimizer callback, without reading values, which `meta` lacks."""
     model, training = _model(pipeline_kwargs).train(), pipeline_kwargs["training"]
-    # On GPUs torch uses foreach by default, elsewhere not.
+    # On GPUs torch uses foreach by default, on CPUs not.
     optimizer = _optimizer(pipeline_kwargs, model, {"foreach": True} if device.type == "cuda" else {})
     smoothing = pipeline_kwargs["training_kwargs"].get("label_smoothing", 0.0)
     loader = _kept_by_loader(training, device, against_all)

@@ -1,4 +1,4 @@
-"""Several braille curves in one chart, told apart by letters instead of colours."""
+"""Several braille curves in one chart, distinguished by letters instead of colours."""
 
 from __future__ import annotations
 

@@ -36,10 +36,31 @@ NOT = {
 }
 # file → words that stay there, with the reason
 EXCEPT: dict[str, tuple[str, ...]] = {
-    # Frozen: names of released databases and exports.
-    "storage/old_words.py": ("cards?", "levers?", "ladders?|rungs?", "effective", "budgets?", "figures?"),
+    # Frozen: names of released databases, exports and job files.
+    "storage/old_words.py": (
+        "cards?",
+        "levers?",
+        "ladders?|rungs?",
+        "effective",
+        "budgets?",
+        "figures?",
+        "told",
+    ),
     "storage/released_schema.py": tuple(NOT),
-    "storage/migrations.py": ("cards?", "levers?", "effective", "figures?"),
+    "storage/migrations.py": ("cards?", "levers?", "effective", "figures?", "told"),
+    "kgops/jobs/job.py": ("cards?", "levers?"),
+    # A verdict, which is an option's effect that was measured.
+    "kgops/experiments/verdicts.py": ("effective",),
+    "kgops/experiments/advice.py": ("effective",),
+    "screens/benchmark_detail.py": ("effective",),
+    # HTML's element.
+    "kgops/views/report_page.py": ("figures?",),
+    "kgops/views/report_curves.py": ("figures?",),
+    # The name that platform has for it, in fingerprints that a changed key would part from older ones.
+    "kgops/supervisor/environment.py": ("processors?",),
+    "kgops/views/comparison.py": ("processors?",),
+    "kgops/experiments/fingerprint.py": ("processors?",),
+    "kgops/experiments/import_results.py": ("processors?",),
 }
 ROOMS = ("kgops", "screens", "storage", "benchmarks")
 PAGES = ("README.md", "ARCHITECTURE.md", "docs/MIGRATING.md", "docs/SECURITY.md")
@@ -77,7 +98,9 @@ def test_no_file_of_a_room_uses_a_private_word(room: str) -> None:
     "page", [*PAGES, *(f"profiles/{one.name}" for one in (ROOT / "profiles").glob("*.toml"))]
 )
 def test_no_page_uses_a_private_word(page: str) -> None:
-    assert not misses(ROOT / page)
+    text = re.sub(r"`[^`]*`", "", (ROOT / page).read_text())  # names of tests and files stay as they are
+    found = [word for word in NOT if re.search(rf"\b(?:{word})\b", text, re.I)]
+    assert not found, [f"{word}: say {NOT[word]}" for word in found]
 
 
 def test_every_exception_is_needed() -> None:
