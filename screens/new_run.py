@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 
-from kgops.jobs.regression_config import ARCHITECTURES
+from kgops.options.regress import ARCHITECTURES
 from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
 from screens import new_run_page, new_run_plan, run_calls
@@ -272,7 +272,7 @@ class NewRun(RunScreenBase):
         """Known values of a field."""
         offers = self._offers
         known = {"data": offers.data, "run": offers.runs, "config": offers.configs}
-        return {**known, "data_directory": offers.flights, "architecture": tuple(ARCHITECTURES)}.get(key, ())
+        return {**known, "data_directory": offers.flights, "architecture": ARCHITECTURES}.get(key, ())
 
 
 DataKey = tuple[str, ...]

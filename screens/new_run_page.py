@@ -8,7 +8,7 @@ from kgops.cli.output import width_of
 from kgops.jobs.on_device import AUTO
 from kgops.jobs.text import one_line
 from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, is_what_if
-from kgops.views.what_if import Answer, Offers, Option
+from kgops.views.what_if import Answer, DraftOption, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
 __all__ = ["label_of", "number_of", "rows", "shown_profile", "value_of"]
@@ -130,7 +130,7 @@ def _option(name: str, draft: Draft, answer: Answer | None, columns: Columns) ->
     return columns.row(cells, key=name)
 
 
-def _applied(option: Option) -> str:
+def _applied(option: DraftOption) -> str:
     return value_of(
         option.number if option.applied == "auto" and option.number is not None else option.applied
     )

@@ -65,7 +65,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS:
-            from kgops.jobs.keys import nearest
+            from kgops.options.reading import nearest
 
             ctx.fail(f"no such command {args[0]!r}{nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)

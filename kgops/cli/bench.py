@@ -7,7 +7,7 @@ import importlib
 import click
 
 from kgops.errors import Usage
-from kgops.jobs.keys import nearest
+from kgops.options.reading import nearest
 
 # Each is a command in kgops/cli/bench_NAME.py.
 VERBS: dict[str, str] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kgops.jobs.keys import nearest
+from kgops.options.reading import nearest
 
 __all__ = ["ByWorkload"]
 

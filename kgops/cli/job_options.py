@@ -1,53 +1,135 @@
-"""Convert the keys of a workload to flags of its command, and flags back to settings."""
+"""Convert the options of a workload to flags of its command, and the flags given back to settings and options."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from kgops.cli.finite import FiniteRange
-from kgops.jobs.keys import Key
+from kgops.jobs.workload import Workload
+from kgops.options.option import Flag, Option
+
+__all__ = [
+    "GroupOption",
+    "GroupedHelp",
+    "add_options",
+    "click_decorators",
+    "click_options",
+    "given_values",
+    "job_table",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _TYPES: dict[str, Any] = {"str": str, "int": int, "float": FiniteRange(), "strings": str}
-_ALSO = {"num-epochs": ("--epochs",)}  # alias
+_GROUPS = (
+    "data",
+    "model",
+    "training",
+    "attribution",
+    "filter",
+    "results",
+    "memory and speed",
+    "run",
+    "cluster",
+)
 
 
-def key_options(keys: tuple[Key, ...]) -> list[click.Option]:
-    return [
-        click.Option(
-            [f"--{name}/--no-{name}" if key.type == "bool" else f"--{name}", *_ALSO.get(name, ())],
-            type=None if key.type == "bool" else _TYPES[key.type],
-            multiple=key.type == "strings",
-            default=None,
-            help=key.help + ("" if key.default is None else f"  [default: {_shown(key.default)}]"),
-        )
-        for key in keys
-        for name in [key.name.replace("_", "-")]
-    ]
+class GroupOption(click.Option):
+    """A flag with its place on the help page."""
+
+    def __init__(self, *names: Any, group: str = "run", **details: Any) -> None:
+        super().__init__(*names, **details)
+        self.group = group
 
 
-def given_settings(keys: tuple[Key, ...], given: dict[str, Any], paths: Collection[str]) -> dict[str, Any]:
-    """Remove the keys' values from `given` and return those that are set.
+class GroupedHelp(click.Command):
+    """A command whose help page groups its flags."""
 
-    Paths become absolute: the run, or a repetition of it, may have another working folder.
-    """
-    values = {key.name: given.pop(key.name) for key in keys}
-    return {
-        name: str(Path(value).absolute())
-        if name in paths
-        else list(value)
-        if isinstance(value, tuple)
-        else value
-        for name, value in values.items()
-        if value is not None and value != ()
-    }
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                groups[getattr(param, "group", "run")].append(record)
+        for name, records in groups.items():
+            if records:
+                with formatter.section(f"{name.capitalize()} options"):
+                    formatter.write_dl(records)
+
+
+def click_options(options: Collection[Option]) -> list[click.Option]:
+    """All flags of these options."""
+    return [GroupOption([name], **details) for name, details in _flags(options)]
+
+
+def click_decorators(options: Collection[Option]) -> list[Callable[[F], F]]:
+    """All flags of these options, to decorate the function of a command."""
+    return [click.option(name, cls=GroupOption, **details) for name, details in _flags(options)]
+
+
+def given_values(options: Collection[Option], given: dict[str, Any]) -> dict[str, Any]:
+    """Remove the flags of these options from `given` and return the values that they set."""
+    values: dict[str, Any] = {}
+    for option in options:
+        for flag in option.flags:
+            value = given.pop(option.flag_name(flag)[2:].replace("-", "_"))
+            if value is not None and value != () and (flag.sets is None or value):
+                values.setdefault(option.name, _value(option, flag, value))
+    return values
+
+
+def job_table(workload: Workload, given: dict[str, Any], paths: Collection[str]) -> dict[str, Any]:
+    """Remove the workload's flags from `given` and return the job's table. Paths become absolute: the run, or a
+    repetition of it, may have another working folder."""
+    settings = given_values(workload.settings, given)
+    settings |= {name: str(Path(settings[name]).absolute()) for name in paths if settings.get(name)}
+    options = given_values(workload.optimizations.values(), given)
+    return {"workload": workload.name, workload.name: settings, "options": options}
 
 
 def add_options(target: click.Command, options: list[click.Option]) -> None:
     target.params[:0] = options
+
+
+def _flags(options: Collection[Option]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The declaration of each flag, as click takes it."""
+    for option in options:
+        for flag in option.flags:
+            name, text = option.flag_name(flag), flag.help or _help(option)
+            common = {"help": text, "hidden": flag.hidden, "default": None, "group": option.group}
+            if flag.sets is not None:
+                yield name, {"is_flag": True, **common}
+            elif option.is_switch:
+                yield f"{name}/--no-{name[2:]}", common
+            else:
+                yield name, {"multiple": option.type == "strings", **_type(option), **common}
+
+
+def _type(option: Option) -> dict[str, Any]:
+    if option.type != "choice":
+        return {"type": _TYPES[option.type]}
+    if int not in option.choices:
+        return {"type": click.Choice(option.choices)}
+    words = [one for one in option.choices if isinstance(one, str)]
+    return {"type": str, "metavar": "|".join(["N", *words])} if words else {"type": int}
+
+
+def _value(option: Option, flag: Flag, value: Any) -> Any:
+    if flag.sets is not None:
+        return flag.sets
+    if isinstance(value, tuple):
+        return list(value)
+    # A number, where words are possible too: `all`, `auto`.
+    return int(value) if int in option.choices and isinstance(value, str) and value.isdecimal() else value
+
+
+def _help(option: Option) -> str:
+    default = option.shown_default or ("" if option.default is None else _shown(option.default))
+    return option.help + (f"  [default: {default}]" if default else "")
 
 
 def _shown(default: Any) -> str:

@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 import click
 
 from kgops.cli.disk import disk_line
-from kgops.cli.finite import FiniteRange
 from kgops.cli.follow import follow
+from kgops.cli.job_options import click_decorators, given_values
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob, KgopsError, Usage, WontFit
-from kgops.jobs.cluster import CLUSTERS
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.text import lines, one_line
+from kgops.options.option import Option
+from kgops.options.run import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, NAMES
 from kgops.planning.oom_fallbacks import skipped_lines
 from kgops.planning.resolve import Choice
 from kgops.settings import find_home
@@ -36,62 +37,13 @@ from storage.errors import DatabaseMissing
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-CLUSTER_OPTIONS = (
-    click.option(
-        "--on", type=click.Choice(CLUSTERS), help="Run on a Slurm or Ray cluster instead of this machine."
-    ),
-    click.option("--partition", help="Slurm partition."),
-    click.option("--time", "time_limit", metavar="HH:MM:SS", help="Slurm time limit."),
-    click.option("--gres", metavar="gpu:1", help="GPUs to request from Slurm."),
-    click.option("--cpus", type=click.IntRange(1), help="CPUs per task to request from Slurm."),
-    click.option("--mem", metavar="16G", help="Host memory to request from Slurm."),
-    click.option("--account", help="Slurm account to charge."),
-    click.option("--tasks", type=click.IntRange(1), help="Cluster tasks to split a TracIn run into."),
-    click.option(
-        "--sbatch", multiple=True, metavar="--OPTION=…", help="Any other sbatch option; may be repeated."
-    ),
-    click.option("--address", help="Address of the Ray cluster; default: a local one, started for the run."),
-)
-
-
-GPU_OPTION = click.option("--gpu", help="GPUs to run on: auto, all, or indexes or UUIDs as in 0,1.")
-# Flags that are part of the job, and so of its plan.
-JOB_OPTIONS = (
-    click.option(
-        "--profile",
-        help="Named set of option values: auto, cpu, t4, …, or a file; see `kgops profiles`.  [default: auto]",
-    ),
-    click.option("--label", help="Name of the run in lists and in the dashboard."),
-    click.option("--gpu-memory", type=click.IntRange(1), metavar="MIB", help="GPU memory to reserve."),
-    click.option(
-        "--exclusive",
-        is_flag=True,
-        default=None,
-        help="Let no other run use the GPU (or the CPUs) during this one.",
-    ),
-    click.option(
-        "--attempts", type=click.IntRange(1), help="Lost workers allowed before the run is interrupted."
-    ),
-    click.option(
-        "--grace", type=FiniteRange(0), help="Seconds between SIGTERM and SIGKILL when the run is stopped."
-    ),
-    click.option(
-        "--log-limit", type=FiniteRange(1), metavar="MIB", help="Size of the log to keep, newest lines."
-    ),
-    click.option(
-        "--memory-limit",
-        type=click.IntRange(1),
-        metavar="MIB",
-        help="Host memory limit of each process of the run, on the CPU.",
-    ),
-    click.option(
-        "--allow-approximate",
-        is_flag=True,
-        default=None,
-        help="Allow OOM fallbacks that change results.",
-    ),
-    *CLUSTER_OPTIONS,
-)
+# Tables of a job file whose flags every workload has; the first is the job itself.
+_TABLES: dict[str, tuple[Option, ...]] = {
+    "": NAMES,
+    "gpu": GPU_OPTIONS,
+    "limits": LIMITS,
+    "on": CLUSTER_OPTIONS,
+}
 _START_OPTIONS = (
     click.option(
         "--force", is_flag=True, default=None, help="Start even if the run is predicted not to fit."
@@ -116,9 +68,16 @@ _START_OPTIONS = (
 
 def common_options(function: F) -> F:
     """Add the flags that every workload has."""
-    for option in reversed((JOB_OPTIONS[0], JOB_OPTIONS[1], GPU_OPTION, *JOB_OPTIONS[2:], *_START_OPTIONS)):
-        function = option(function)
+    for decorator in reversed((*job_flags(), *_START_OPTIONS)):
+        function = decorator(function)
     return function
+
+
+def job_flags(gpu_help: str = "") -> list[Callable[[F], F]]:
+    """Return the flags that are part of the job, and so of its plan."""
+    gpu, *others = GPU_OPTIONS
+    gpu = gpu.adapted(help=gpu_help or gpu.help)
+    return click_decorators((*NAMES, gpu, *others, *LIMITS, *CLUSTER_OPTIONS))
 
 
 def merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
@@ -296,36 +255,10 @@ def _print_influences(session: Session, number: int) -> None:
 
 def with_flags(job: Job, given: dict[str, Any]) -> Job:
     """Return the job with the given flags; the result is validated as one job."""
-    table = job.as_table()
-    for name in ("profile", "label"):
-        if given[name] is not None:
-            table[name] = given[name]
-    flags = {
-        "gpu": {"wanted": given["gpu"], "memory_mib": given["gpu_memory"], "exclusive": given["exclusive"]},
-        "limits": {
-            "attempts": given["attempts"],
-            "grace_s": given["grace"],
-            "log_mib": given["log_limit"],
-            "memory_mib": given["memory_limit"],
-            "allow_approximate": given["allow_approximate"],
-        },
-        "on": {
-            "where": given["on"],
-            "partition": given["partition"],
-            "time": given["time_limit"],
-            "gres": given["gres"],
-            "cpus": given["cpus"],
-            "memory": given["mem"],
-            "account": given["account"],
-            "tasks": given["tasks"],
-            "options": list(given["sbatch"] or ()) or None,
-            "address": given["address"],
-        },
-    }
-    for part, values in flags.items():
-        table[part] = table.get(part, {}) | {
-            name: value for name, value in values.items() if value is not None
-        }
+    given, table = dict(given), job.as_table()
+    for part, options in _TABLES.items():
+        values = given_values(options, given)
+        table |= {part: table.get(part, {}) | values} if part else values
     try:
         return read_job(table, "the job with these flags")
     except BadJob as error:

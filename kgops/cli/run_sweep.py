@@ -13,7 +13,7 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
 from kgops.errors import Usage
 from kgops.experiments.variants import read_axis, variants
-from kgops.jobs.job import LONGEST_LABEL
+from kgops.options.run import LONGEST_LABEL
 
 
 @click.command(

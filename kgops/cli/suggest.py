@@ -12,7 +12,7 @@ import click
 
 from kgops.cli.by_workload import ByWorkload
 from kgops.cli.job_options import add_options
-from kgops.cli.launching import JOB_OPTIONS, record, refusal, with_flags, with_the_run
+from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import for_reading
 from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
@@ -52,12 +52,7 @@ class _Workloads(ByWorkload):
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (
-            *JOB_OPTIONS,
-            click.option(
-                "--gpu",
-                metavar="GPU",
-                help="GPU to plan for: index, UUID, all, a model name (t4, a100-40, …), or cpu.",
-            ),
+            *job_flags("GPU to plan for: index, UUID, all, a model name (t4, a100-40, …), or cpu."),
             click.option(
                 "--explain",
                 is_flag=True,

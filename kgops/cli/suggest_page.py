@@ -15,8 +15,8 @@ from kgops.cli.output import UNKNOWN, table
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import on_or_off
-from kgops.jobs.options import OPTIONS
 from kgops.jobs.text import one_line
+from kgops.options.catalog import OPTIONS
 from kgops.planning.applied_options import BY_DEFAULT
 from kgops.planning.corrections import Accuracy, Pair, accuracy
 from kgops.planning.planner import MARGIN, Candidate, Suggestion

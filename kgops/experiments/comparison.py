@@ -22,11 +22,12 @@ from kgops.experiments.fingerprint import fingerprint
 from kgops.experiments.pairs import troubles
 from kgops.experiments.summary import as_measurements
 from kgops.experiments.trial_result import read_run
-from kgops.jobs.job import LONGEST_LABEL, Job
+from kgops.jobs.job import Job
 from kgops.jobs.placeholders import fill_in
 from kgops.jobs.temporary_environment import temporary_variables
 from kgops.jobs.text import one_line
 from kgops.jobs.trials import read_trials, trial_of
+from kgops.options.run import LONGEST_LABEL
 from kgops.planning.resolve import for_worker, resolve
 from kgops.settings import Home
 from kgops.supervisor import locks, machine_load

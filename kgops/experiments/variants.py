@@ -11,10 +11,10 @@ from typing import Any
 from kgops.errors import BadJob, Usage
 from kgops.jobs import toml
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.keys import joined, nearest, unreadable, unwritable
-from kgops.jobs.options import OPTIONS
 from kgops.jobs.placeholders import FIELD, fill_in
 from kgops.jobs.workloads import WORKLOADS
+from kgops.options.catalog import OPTIONS
+from kgops.options.reading import joined, nearest, unreadable, unwritable
 
 __all__ = ["Axis", "combinations", "read_axis", "variants", "word_of"]
 
@@ -76,7 +76,7 @@ def _set(table: dict[str, Any], job: Job, key: str, value: Any) -> None:
             raise Usage(f"the command has no {{{key}}} to vary", "put it where the value belongs")
         settings["command"] = fill_in(settings["command"], {key: word_of(value)})
         return
-    known = {one.name for one in WORKLOADS[job.workload].keys}
+    known = {one.name for one in WORKLOADS[job.workload].settings}
     first, _, rest = key.partition(".")
     if key in OPTIONS:
         table["options"][key] = value

@@ -22,10 +22,10 @@ from kgops.interchange.import_scores import Scores, is_scores
 from kgops.jobs import manifest
 from kgops.jobs.files import NotAFile
 from kgops.jobs.foreign_json import read_any, read_table
-from kgops.jobs.job import LONGEST_LABEL
 from kgops.jobs.option_lines import DOCUMENTED
-from kgops.jobs.options import effect_of
 from kgops.jobs.text import one_line
+from kgops.options.catalog import effect_of
+from kgops.options.run import LONGEST_LABEL
 from storage.transfer import TABLES, Curve, Rows
 
 __all__ = ["Output", "is_output", "read_output"]

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from kgops.options import regress, tracin, train
+from kgops.options.option import defaults_of
+
 __all__ = [
     "EVALUATION_CHUNK",
     "EVALUATION_ENCODED",
@@ -36,17 +39,20 @@ __all__ = [
     "loss_chunk",
 ]
 
-TRAIN_BATCH = 256
-TRAIN_LOSS = "kvsall-bce"
+_TRAIN, _TRACIN = defaults_of(train.TRAIN_OPTIONS), defaults_of(tracin.TRACIN_OPTIONS)
+_REGRESS = defaults_of(regress.REGRESS_OPTIONS)
+
+TRAIN_BATCH: int = _TRAIN["batch_size"]
+TRAIN_LOSS = train.DEFAULT_LOSS
 TRAIN_ROWS_AT_ONCE = 256  # of feature maps on their way back
 LOSS_SCORES = {"cuda": 1 << 24, "cpu": 1 << 19}  # of one chunk of entities
 EVALUATION_CHUNK = {"cuda": 1 << 15, "cpu": 1024}  # entities
 EVALUATION_QUERIES = 512
 EVALUATION_ENCODED = 256
 
-TRACIN_BLOCK = 256  # training triples
+TRACIN_BLOCK: int = _TRACIN["block"]  # training triples
 TRACIN_INDEX_BLOCK = 2048  # triples in a file of an index
-TRACIN_CHUNK = 2048  # entities
+TRACIN_CHUNK: int = _TRACIN["entity_chunk"]  # entities
 TRACIN_TEST_BYTES = 512 << 20  # of what is kept of test triples
 TRACIN_TESTS = 4096  # at most at once
 TRACIN_ROWS_AT_ONCE = 128
@@ -59,8 +65,8 @@ TRACIN_INFLUENCES_IN_RECORD = 50  # proponents, and opponents, of each of these
 TRACIN_VALIDATED_TESTS = 50  # whose influences --validate deletes together
 TRACIN_AGREEMENT_TESTS = 16  # sample on which options that change scores are checked
 TRACIN_AGREEMENT_TRAINS = 20_000
-REGRESS_BATCH = 16  # windows
-REGRESS_FRAMES = 5  # of a window
+REGRESS_BATCH: int = _REGRESS["batch_size"]  # windows
+REGRESS_FRAMES: int = _REGRESS["temporal_frames"]  # of a window
 REGRESS_IMAGES = "224x224"  # of frames, in a plan without data; the project it comes from names no size
 REGRESS_VALIDATION_SHARE = 0.15  # of a flight's windows, its last ones
 

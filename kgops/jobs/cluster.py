@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
-from kgops.jobs.keys import Key, at_least, one_of
+from kgops.options.option import defaults_of
+from kgops.options.run import CLUSTER_OPTIONS
 
-__all__ = ["CLUSTERS", "KEYS", "THIS_MACHINE", "ClusterRequest", "problems_of"]
-
-CLUSTERS = ("slurm", "ray")
+__all__ = ["THIS_MACHINE", "ClusterRequest", "problems_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +30,10 @@ class ClusterRequest:
 THIS_MACHINE = ClusterRequest()
 
 
-def _time(value: str) -> str | None:
-    """As sbatch takes it: minutes, minutes:seconds, hours:minutes:seconds, days-hours and so on."""
-    good = re.fullmatch(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}", value, re.ASCII)
-    return None if good else f"not a time as Slurm writes it, such as 04:00:00 or 1-12; found {value!r:.40}"
-
-
-KEYS = (
-    Key("where", "str", check=one_of(*CLUSTERS)),
-    Key("partition", "str"),
-    Key("time", "str", check=_time),
-    Key("gres", "str"),
-    Key("cpus", "int", check=at_least(1)),
-    Key("memory", "str"),
-    Key("account", "str"),
-    Key("tasks", "int", 1, check=at_least(1)),
-    Key("options", "strings"),
-    Key("address", "str"),
-)
-
-
 def problems_of(table: dict[str, Any], workload: str) -> list[str]:
     """Problems of the `on` table."""
     cluster, problems = table["where"], []
-    defaults = {key.name: key.default for key in KEYS}
+    defaults = defaults_of(CLUSTER_OPTIONS)
     others = [name for name, value in table.items() if name != "where" and value not in (defaults[name], [])]
     if cluster is None and others:
         problems.append(f"on.{others[0]}: needs on.where")

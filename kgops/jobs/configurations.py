@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
-from kgops.jobs.keys import describe, nearest, unknown_names, unreadable
 from kgops.jobs.named_file import read_named
-from kgops.jobs.options import option_problems
-from kgops.jobs.regress import KEYS, OPTIONS_OF_REGRESS
+from kgops.jobs.regress import REGRESS
+from kgops.options.catalog import option_problems
+from kgops.options.option import describe
+from kgops.options.reading import nearest, unknown_names, unreadable
 
 __all__ = ["LEFT_OUT", "job_table", "names", "read"]
 
@@ -39,8 +40,8 @@ LEFT_OUT: dict[str, str] = {
 _NEGATED = {"no_pretrain": "pretrain", "no_final": "final"}
 _COMPILE = ("torch_compile", "torch_compile_mode")
 _SCHEDULES = {"reducelronplateau": "plateau", "cosineannealinglr": "cosine", "none": "constant"}
-_SETTINGS = {key.name: key for key in KEYS}
-_KNOWN = dict.fromkeys((*_SETTINGS, *OPTIONS_OF_REGRESS, *_COMPILE, *_NEGATED, *LEFT_OUT))
+_SETTINGS = {option.name: option for option in REGRESS.settings}
+_KNOWN = dict.fromkeys((*_SETTINGS, *REGRESS.optimizations, *_COMPILE, *_NEGATED, *LEFT_OUT))
 
 
 def names() -> list[str]:
@@ -65,7 +66,7 @@ def job_table(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     given = {name: value for name, value in given.items() if value is not None}
     problems = unknown_names("", given, _KNOWN, "key")
     settings = {name: _value(name, value) for name, value in given.items() if name in _SETTINGS}
-    options = {name: value for name, value in given.items() if name in OPTIONS_OF_REGRESS}
+    options = {name: value for name, value in given.items() if name in REGRESS.optimizations}
     if isinstance(given.get("architecture"), Mapping):
         settings["architecture"] = _architecture(given["architecture"], problems)
     for name, positive in _NEGATED.items():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgops.jobs.keys import Key, regular_expression
 from kgops.jobs.placeholders import FIELD
 from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.workload import Workload
+from kgops.options.checks import regular_expression
+from kgops.options.option import Option
 
 _MOST_OOM_VALUES = 100_000  # each fallback has a value of every name
 _NOT_FINITE = (float("inf"), float("-inf"))
@@ -42,12 +43,12 @@ def _exec_label(settings: dict[str, Any]) -> str:
 EXEC = Workload(
     name="exec",
     summary="any command, supervised",
-    keys=(
-        Key("command", "strings", required=True),
-        Key("cwd", "str"),
-        Key("progress_regex", "str", check=regular_expression),
-        Key("metric_regex", "str", check=regular_expression),
-        Key("on_oom", "table", {}),
+    options=(
+        Option("command", "strings", required=True),
+        Option("cwd", "str"),
+        Option("progress_regex", "str", check=regular_expression),
+        Option("metric_regex", "str", check=regular_expression),
+        Option("on_oom", "table", {}),
     ),
     label=_exec_label,
     check=_check_exec,

@@ -10,14 +10,15 @@ from typing import Any
 from kgops.errors import BadJob
 from kgops.jobs import cluster, toml
 from kgops.jobs.cluster import THIS_MACHINE, ClusterRequest
-from kgops.jobs.keys import Key, at_least, describe, joined, nearest, read_table, unreadable, unwritable
 from kgops.jobs.named_file import read_named
-from kgops.jobs.options import option_problems
 from kgops.jobs.secrets import masked_arguments, masked_text, secret_in
 from kgops.jobs.workloads import WORKLOADS
+from kgops.options.catalog import option_problems
+from kgops.options.option import Option, describe
+from kgops.options.reading import joined, nearest, read_table, unreadable, unwritable
+from kgops.options.run import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES
 
 LARGEST_JOB_FILE = 4 << 20
-LONGEST_LABEL = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,32 +74,13 @@ class Job:
         return toml.dumps(self.as_table())
 
 
-def _label(value: str) -> str | None:
-    if not value.strip():
-        return "must not be empty"
-    return None if len(value) <= LONGEST_LABEL else f"longer than {LONGEST_LABEL} characters"
-
-
 _TOP = (
-    Key("workload", "str", required=True),
-    Key("label", "str", check=_label),
-    Key("profile", "str"),
-    Key("options", "table"),
-    Key("gpu", "table"),
-    Key("limits", "table"),
-    Key("on", "table"),
-)
-_GPU = (
-    Key("wanted", "str"),
-    Key("memory_mib", "int", check=at_least(1)),
-    Key("exclusive", "bool", False),
-)
-_LIMITS = (
-    Key("attempts", "int", check=at_least(1)),
-    Key("grace_s", "float", 30.0, check=at_least(0)),
-    Key("log_mib", "float", 256.0, check=at_least(1, 1 << 30)),
-    Key("memory_mib", "int", check=at_least(1, 1 << 30)),
-    Key("allow_approximate", "bool", False),
+    Option("workload", required=True),
+    *NAMES,
+    Option("options", "table"),
+    Option("gpu", "table"),
+    Option("limits", "table"),
+    Option("on", "table"),
 )
 
 
@@ -115,18 +97,20 @@ def read_job(table: object, source: str) -> Job:
         problems.append(f"workload: there is no {name!r:.60}{nearest(name, WORKLOADS)}")
     # Without a known workload its table cannot be judged; the rest still is.
     workload_tables = (
-        (Key(workload.name, "table"),) if workload else tuple(Key(key, "table") for key in WORKLOADS)
+        (Option(workload.name, "table"),) if workload else tuple(Option(key, "table") for key in WORKLOADS)
     )
     top = read_table("", table, (*_TOP, *workload_tables), problems)
     problems_before = len(problems)
     settings = (
-        read_table(workload.name, table.get(workload.name, {}), workload.keys, problems) if workload else {}
+        read_table(workload.name, table.get(workload.name, {}), workload.settings, problems)
+        if workload
+        else {}
     )
     if workload and len(problems) == problems_before:
         problems += workload.check(settings)
-    gpu = read_table("gpu", top["gpu"] or {}, _GPU, problems)
-    limits = read_table("limits", top["limits"] or {}, _LIMITS, problems)
-    on = read_table("on", top["on"] or {}, cluster.KEYS, problems)
+    gpu = read_table("gpu", top["gpu"] or {}, GPU_OPTIONS, problems)
+    limits = read_table("limits", top["limits"] or {}, LIMITS, problems)
+    on = read_table("on", top["on"] or {}, CLUSTER_OPTIONS, problems)
     problems += cluster.problems_of(on, str(name))
     options = dict(top["options"] or {})
     problems += option_problems(options)

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
-from kgops.jobs.regress import OPTIONS_OF_REGRESS
+from kgops.jobs.regress import REGRESS
+from kgops.jobs.tracin import TRACIN
+from kgops.jobs.train import TRAIN
 
 __all__ = [
     "AUTO",
@@ -186,16 +188,8 @@ def training_options(
             yield Applied(name, 0, _NOTHING_TO_LOAD)
         elif name == "devices":
             yield Applied(name, processes, why)
-        elif name not in _TRAINING_OPTIONS:
+        elif name not in TRAIN.optimizations:
             yield Applied(name, "off", "training has no such option")
-
-
-_TRAINING_OPTIONS = frozenset(
-    {
-        *("precision", "batch_size", "entity_chunk", "gradient_checkpointing", "compile", "cuda_graphs"),
-        *("scale_gradients", "optimizer_kernel", "memory_cleanup"),
-    }
-)
 
 
 def _training_compile(job: Job, device: WorkerDevice, several: bool, checkpointing: bool) -> ValueAndReason:
@@ -278,7 +272,7 @@ def regression_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
         elif name == "num_workers":
             why = "one thread reads the next windows while a step runs"
             yield Applied(name, 1, why if value != 1 else None)
-        elif name != "memory_cleanup" and name not in OPTIONS_OF_REGRESS:
+        elif name != "memory_cleanup" and name not in REGRESS.optimizations:
             yield Applied(name, "off", "regression has no such option")
 
 
@@ -334,14 +328,14 @@ def _other_tracin_option(name: str, value: Any, device: WorkerDevice) -> Applied
         return Applied(name, "on", None if value else reason)
     if name == "num_workers":
         return Applied(name, 0, None if value == 0 else _NOTHING_TO_LOAD)
-    return Applied(name, "off", None if off else _NOT_IN_TRACIN.get(name, "TracIn has no such option"))
+    option = TRACIN.optimizations.get(name)
+    reason = option.off_because if option else _NOT_IN_TRACIN.get(name, "TracIn has no such option")
+    return Applied(name, "off", None if off else reason)
 
 
-_COMPILED = "nearly all time is in matrix products, which are compiled already"
 _NOT_IN_TRACIN = {
     "batch_size": "TracIn has no batches; `block` is the number of triples scored at once",
-    "gradient_checkpointing": "TracIn has no backward pass that keeps activations",
-    **dict.fromkeys(("compile", "cuda_graphs"), _COMPILED),
+    "cuda_graphs": TRACIN.optimizations["compile"].off_because,
     **dict.fromkeys(("optimizer_kernel", "scale_gradients"), "TracIn has no optimizer steps"),
 }
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kgops.jobs.keys import Key, read_table
-from kgops.jobs.tracin import FOLDERS, TRACIN
+from kgops.jobs.tracin import TRACIN
 from kgops.jobs.train import TRAIN
 from kgops.jobs.workload import Workload
+from kgops.options.option import Option
+from kgops.options.reading import read_table
+from kgops.options.tracin import FOLDERS
 
-KEYS = (
-    Key("train", "table", required=True, help="The keys of `train`."),
-    Key("tracin", "table", help="The keys of `tracin`; model and data are those of the training."),
+_STAGES = (
+    Option("train", "table", required=True, help="The settings of `train`."),
+    Option("tracin", "table", help="The settings of `tracin`; model and data are those of the training."),
 )
 # Options of the TracIn stage; the others apply to training only. So does `precision`: fewer bits change influences.
 TRACIN_OPTIONS = frozenset(
@@ -43,12 +45,12 @@ def train_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def train_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """All settings of the training stage."""
-    return read_table("pipeline.train", settings["train"], TRAIN.keys, [])
+    return read_table("pipeline.train", settings["train"], TRAIN.settings, [])
 
 
 def tracin_settings(settings: dict[str, Any], checkpoints: str, best_model: str) -> dict[str, Any]:
     """All settings of the TracIn stage, on the results of the training stage."""
-    requested = read_table("pipeline.tracin", settings["tracin"] or {}, TRACIN.keys, [])
+    requested = read_table("pipeline.tracin", settings["tracin"] or {}, TRACIN.settings, [])
     trained = train_settings(settings)
     data = {
         name: trained[name]
@@ -62,14 +64,17 @@ def tracin_settings(settings: dict[str, Any], checkpoints: str, best_model: str)
 
 def stage_settings(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Settings of both stages by workload name, with defaults."""
-    keys = {"train": TRAIN.keys, "tracin": TRACIN.keys}
-    return {name: read_table(f"pipeline.{name}", settings.get(name) or {}, keys[name], []) for name in keys}
+    settings_of = {"train": TRAIN.settings, "tracin": TRACIN.settings}
+    return {
+        name: read_table(f"pipeline.{name}", settings.get(name) or {}, settings_of[name], [])
+        for name in settings_of
+    }
 
 
 def _check(settings: dict[str, Any]) -> list[str]:
     problems: list[str] = []
-    train = read_table("pipeline.train", settings["train"], TRAIN.keys, problems)
-    tracin = read_table("pipeline.tracin", settings["tracin"] or {}, TRACIN.keys, problems)
+    train = read_table("pipeline.train", settings["train"], TRAIN.settings, problems)
+    tracin = read_table("pipeline.tracin", settings["tracin"] or {}, TRACIN.settings, problems)
     if problems:
         return problems
     problems += [f"pipeline.{line}" for line in TRAIN.check(train)]
@@ -95,7 +100,7 @@ def _label(settings: dict[str, Any]) -> str:
 PIPELINE = Workload(
     name="pipeline",
     summary="train, then tracin on what it trained",
-    keys=KEYS,
+    options=_STAGES,
     label=_label,
     check=_check,
     attempts=3,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.jobs.keys import nearest
-from kgops.jobs.train import FILES
+from kgops.options.reading import nearest
+from kgops.options.train import FILES
 
 __all__ = ["find", "names", "with_changes"]
 

@@ -22,18 +22,18 @@ from typing import Any, Literal
 
 from kgops.errors import Usage
 
-__all__ = ["ANGLES_MODES", "ARCHITECTURES", "CHANNELS", "SMALL_CHANNELS", "Mixer", "RegressionConfig"]
+__all__ = ["CHANNELS", "SMALL_CHANNELS", "Mixer", "RegressionConfig"]
 
 Mixer = Literal["attention", "messages", "scan", "mean"]
 
-ARCHITECTURES: dict[str, Mixer] = {
+_MIXER_OF: dict[str, Mixer] = {
     "transformer": "attention",
     "gnn": "messages",
     "ssm": "scan",
     "cnn": "mean",
 }
 # Inputs per mode: a sine and a cosine of each sun angle.
-ANGLES_MODES = {"both": 4, "sza_only": 2, "saa_only": 2, "none": 0}
+_ANGLE_FEATURES = {"both": 4, "sza_only": 2, "saa_only": 2, "none": 0}
 CHANNELS = (64, 128, 256)
 SMALL_CHANNELS = (32, 64, 128)  # with memory_optimized
 _MOST_GROUPS = 8
@@ -69,10 +69,10 @@ class RegressionConfig:
             problems.append(f"channels are {self.channels}; three stages need three counts from 1 on")
         elif self.mixer == "attention" and self.features % self.attention_heads:
             problems.append(f"{self.features} features do not divide into {self.attention_heads} heads")
-        if self.architecture not in ARCHITECTURES:
-            problems.append(f"architecture is {self.architecture!r}; take one of {', '.join(ARCHITECTURES)}")
-        if self.angles_mode not in ANGLES_MODES:
-            problems.append(f"angles_mode is {self.angles_mode!r}; take one of {', '.join(ANGLES_MODES)}")
+        if self.architecture not in _MIXER_OF:
+            problems.append(f"architecture is {self.architecture!r}; take one of {', '.join(_MIXER_OF)}")
+        if self.angles_mode not in _ANGLE_FEATURES:
+            problems.append(f"angles_mode is {self.angles_mode!r}; take one of {', '.join(_ANGLE_FEATURES)}")
         if not 0 <= self.dropout < 1:
             problems.append(f"dropout is {self.dropout}; it must be at least 0 and below 1")
         if problems:
@@ -81,7 +81,7 @@ class RegressionConfig:
     @property
     def mixer(self) -> Mixer:
         """How frames become one: what is done, whatever it is called."""
-        found = ARCHITECTURES.get(self.architecture, "mean")
+        found = _MIXER_OF.get(self.architecture, "mean")
         return "mean" if found == "attention" and not self.use_temporal_attention else found
 
     @property
@@ -96,7 +96,7 @@ class RegressionConfig:
 
     @property
     def angle_features(self) -> int:
-        return ANGLES_MODES[self.angles_mode]
+        return _ANGLE_FEATURES[self.angles_mode]
 
     def groups(self, stage: int) -> int:
         """Of its norm."""

@@ -1,4 +1,4 @@
-"""The workload `tracin`: its job keys, their checks and help. TracIn scores the influence of training triples."""
+"""The workload `tracin`: it scores the influence of training triples on test triples."""
 
 from __future__ import annotations
 
@@ -7,108 +7,8 @@ from pathlib import PurePath
 from typing import Any
 
 from kgops.jobs import chunk_sizes
-from kgops.jobs.keys import Key, above, at_least, device_name, one_of
 from kgops.jobs.workload import Workload
-
-LOSSES = ("target", "one-to-n", "train")
-DATA = ("train", "valid", "test", "entity_to_id", "relation_to_id")
-FILES = (*DATA, "test_triples", "model_path", "edge_map", "node_name_dict")
-FOLDERS = ("checkpoint_dir", "use_index")
-WRITTEN = ("output", "output_dir", "csv_output", "build_index")
-FILTERS = (
-    *("n_hops", "min_degree", "preserve_test_edges", "strict_hop_constraint"),
-    *("path_filtering", "max_total_path_length", "strict_path_filtering"),
-)
-
-KEYS = (
-    Key(
-        "run",
-        "int",
-        check=at_least(1),
-        help="Training run whose checkpoints, learning rates and data are used.",
-    ),
-    Key("model_path", "str", help="One model file: a kgops checkpoint or PyKEEN weights."),
-    Key("checkpoint_dir", "str", help="Folder of checkpoints; scores are summed over all of them."),
-    Key("last_checkpoints", "int", check=at_least(1), help="Use only the last N checkpoints."),
-    Key("trust_pickle", "bool", False, help="Load pickled files too; loading runs code that they contain."),
-    Key("dataset", "str", help="Training triples: a PyKEEN dataset by name."),
-    Key("train", "str", help="Training triples: a file."),
-    Key("valid", "str", help="Validation triples of the training, where they add entities."),
-    Key("test", "str", help="Test triples: all are attributed unless test_triple or test_triples is given."),
-    Key(
-        "test_triple",
-        "str",
-        help="One test triple: head, relation, tail; separated by tabs, commas or spaces.",
-    ),
-    Key("test_triples", "str", help="File of test triples, each filtered to its neighbourhood."),
-    Key("start_index", "int", 0, check=at_least(0), help="Skip the first N test triples of the file."),
-    Key("max_triples", "int", check=at_least(1), help="Attribute at most N test triples."),
-    Key("entity_to_id", "str", help="Entity vocabulary: label and id, in either order."),
-    Key("relation_to_id", "str", help="Relation vocabulary: label and id, in either order."),
-    Key("edge_map", "str", help="JSON file with names of relations."),
-    Key("node_name_dict", "str", help="TSV file with names of entities."),
-    Key("output", "str", help="JSON file for a copy of the results."),
-    Key("csv_output", "str", help="CSV file for a copy of the results."),
-    Key("output_dir", "str", help="Folder for a copy of the results, as CSV and JSON."),
-    Key("parquet", "bool", False, help="Write the results as one Parquet file, the smallest format."),
-    Key(
-        "top_k",
-        "int",
-        check=at_least(1),
-        help="Keep the k strongest influences; default: all in named files, else 100.",
-    ),
-    Key(
-        "loss",
-        "str",
-        check=one_of(*LOSSES),
-        help="Loss whose gradients are compared; default: target, with --run train.",
-    ),
-    Key("both_directions", "bool", help="Add the inverse of each triple; default: as the model was trained."),
-    Key("learning_rate", "float", check=above(0), help="Learning rate for checkpoints that record none."),
-    Key("layers", "strings", help="Compare gradients of these layers or parameters only."),
-    Key("n_hops", "int", 2, check=at_least(1), help="Filter: hops from the test head and tail."),
-    Key("min_degree", "int", 2, check=at_least(0), help="Filter: least degree of one end of an edge."),
-    Key("preserve_test_edges", "bool", True, help="Filter: always keep edges at the test head and tail."),
-    Key(
-        "strict_hop_constraint",
-        "bool",
-        False,
-        help="Filter: apply n_hops to edges at the test head and tail too.",
-    ),
-    Key("path_filtering", "bool", False, help="Filter: keep only edges on a simple path from head to tail."),
-    Key(
-        "max_total_path_length",
-        "int",
-        check=at_least(1),
-        help="Filter: longest path in edges; default 2 n_hops.",
-    ),
-    Key("strict_path_filtering", "bool", False, help="Filter: keep exactly the edges on these paths."),
-    Key(
-        "skip_tracin", "bool", False, help="Only filter, and write the remaining triples of each test triple."
-    ),
-    Key("self_influence", "bool", False, help="Score the self-influence of each training triple instead."),
-    Key(
-        "projection_dim",
-        "int",
-        check=at_least(8),
-        help="Random projection: dimension that wide gradients are projected to.",
-    ),
-    Key("build_index", "str", help="Write an index of training gradients to this folder."),
-    Key("use_index", "str", help="Read training gradients from a folder written by --build-index."),
-    Key(
-        "validate", "int", check=at_least(1), help="Delete the k strongest triples, train again and compare."
-    ),
-    Key("seed", "int", 0, check=at_least(0), help="Random seed of projections and of --validate."),
-    Key("cache", "str", help="Ignored: the graph is built once and nothing is cached."),
-    Key("filter_method", "str", help="Ignored: igraph or networkx; kgops finds the same edges itself."),
-    Key(
-        "device",
-        "str",
-        "auto",
-        check=device_name,
-        help="Device: auto, cpu, cuda or cuda:N; cuda fails without a GPU.",
-    ),
-)
+from kgops.options.tracin import FILES, FOLDERS, TRACIN_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +90,7 @@ def _label(settings: dict[str, Any]) -> str:
 TRACIN = Workload(
     name="tracin",
     summary="influence of training triples on predictions of test triples",
-    keys=KEYS,
+    options=TRACIN_OPTIONS,
     label=_label,
     check=_check,
     attempts=3,  # finished tiles are kept, so a lost worker costs one tile

@@ -10,8 +10,8 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs import on_device
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
-from kgops.jobs.options import OPTIONS
 from kgops.jobs.pipeline import TRACIN_OPTIONS, tracin_settings, train_options, train_settings
+from kgops.options.catalog import OPTIONS
 from kgops.planning.job_size import is_kgops_conve
 from kgops.planning.number_formats import device_for
 from kgops.planning.resolve import Choice
@@ -41,7 +41,7 @@ def as_applied(
 def _job_value(option: str, value: Any) -> Any:
     """The value as a job file spells it: on and off are true and false for boolean options."""
     switched = {"on": True, "off": False}.get(value) if isinstance(value, str) else None
-    return switched if any(switched is one for one in OPTIONS[option].values if one is not None) else value
+    return switched if any(switched is one for one in OPTIONS[option].choices if one is not None) else value
 
 
 def _applied_options(

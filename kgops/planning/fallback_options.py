@@ -10,7 +10,7 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
-from kgops.jobs.options import Effect
+from kgops.options.option import Effect
 
 __all__ = ["SMALLEST_CHUNK", "Stage", "Step", "stages_of"]
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
-from kgops.jobs.options import Effect, effect_of
+from kgops.options.catalog import effect_of
+from kgops.options.option import Effect
 from kgops.planning.fallback_options import Step, stages_of
 from kgops.planning.rules import shown
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from kgops.jobs.options import Effect, effect_of
+from kgops.options.catalog import effect_of
+from kgops.options.option import Effect
 from kgops.planning import rules
 from kgops.planning.corrections import Correction
 from kgops.planning.job_size import JobSize

@@ -13,17 +13,18 @@ from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
-from kgops.jobs.keys import Key, first_of, joined, nearest, read_table, unreadable, unwritable
 from kgops.jobs.named_file import read_named
 from kgops.jobs.on_device import AUTO
-from kgops.jobs.options import option_problems
-from kgops.jobs.regress import OPTIONS_OF_REGRESS
+from kgops.jobs.regress import REGRESS
+from kgops.options.catalog import option_problems
+from kgops.options.option import Option
+from kgops.options.reading import first_of, joined, nearest, read_table, unreadable, unwritable
 
 _KEYS = (
-    Key("summary", "str", required=True),
-    Key("gpus", "strings", []),
-    Key("options", "table", {}),
-    Key("environment", "table", {}),
+    Option("summary", "str", required=True),
+    Option("gpus", "strings", []),
+    Option("options", "table", {}),
+    Option("environment", "table", {}),
 )
 
 
@@ -73,7 +74,7 @@ def apply(job: Job) -> Job:
         options = {name: value for name, value in options.items() if name != "precision"}
     if job.workload == "regress":
         # Options about entities do not apply here; the worker reports those that a person requests.
-        options = {name: value for name, value in options.items() if name in OPTIONS_OF_REGRESS}
+        options = {name: value for name, value in options.items() if name in REGRESS.optimizations}
     return replace(job, options={**options, **job.options})
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.jobs.options import effect_of
+from kgops.options.catalog import effect_of
 from kgops.planning.memory_estimate import predict
 from kgops.planning.oom_fallbacks import Change, Fallback
 from kgops.planning.planner import Suggestion

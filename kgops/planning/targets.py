@@ -12,7 +12,7 @@ from kgops.gpus.known import KnownGpu, known_by_name, known_by_short_name, short
 from kgops.gpus.nvml import Nvml, open_nvml
 from kgops.gpus.readings import GpuReading
 from kgops.jobs.gpu_request import WantedGpus
-from kgops.jobs.keys import nearest
+from kgops.options.reading import nearest
 
 __all__ = [
     "Target",

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kgops.errors import BadJob
-from kgops.jobs.regress import LOSSES, OPTIMIZERS, SCHEDULES
+from kgops.options.regress import LOSSES, OPTIMIZERS, SCHEDULES
 from kgops.training.compiling import COMPILE_MODES
 from kgops.training.precision import PRECISIONS
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kgops.errors import BadInput
-from kgops.jobs.keys import nearest
+from kgops.options.reading import nearest
 from kgops.regression.flights import Flight
 
 __all__ = ["Split", "hold_out", "leave_one_out"]

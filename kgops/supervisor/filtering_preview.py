@@ -11,7 +11,7 @@ from typing import Any
 
 from kgops.jobs.files import read_json, write_json
 from kgops.jobs.job import Job
-from kgops.jobs.tracin import FILES
+from kgops.options.tracin import FILES
 from kgops.planning.speed import rates_of, seconds
 from kgops.settings import Home
 from kgops.supervisor.plan_job import Planned, remembered_in

@@ -9,8 +9,8 @@ from typing import Any
 
 from kgops.jobs import events
 from kgops.jobs.files import read_table, size_of
-from kgops.jobs.options import effect_of
 from kgops.jobs.text import from_bytes
+from kgops.options.catalog import effect_of
 from kgops.supervisor import line_reader
 from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, cpu_limit
 from kgops.supervisor.run_folder import RunFolder

@@ -15,7 +15,8 @@ from kgops.gpus.known import known_by_short_name
 from kgops.jobs import configurations
 from kgops.jobs.chunk_sizes import REGRESS_IMAGES
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.options import OPTIONS
+from kgops.jobs.workloads import WORKLOADS
+from kgops.options.catalog import OPTIONS
 from storage import runs
 from storage.database import Connection
 from storage.runs import Filter
@@ -79,21 +80,9 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     ),
 }
 _NUMBERS = {"num_epochs": 100, "embedding_dim": 200, "top_k": 100}
-# Options that the workload's command has a flag for: the copied command then holds every choice.
 DRAFT_OPTIONS: dict[str, tuple[str, ...]] = {
-    "train": (
-        *("precision", "batch_size", "entity_chunk", "gradient_checkpointing"),
-        *("compile", "cuda_graphs", "memory_cleanup"),
-    ),
-    "tracin": (
-        *("precision", "gram_precision", "block", "entity_chunk"),
-        *("tests_at_once", "last_layers", "filtering", "memory_cleanup"),
-    ),
-    "regress": (
-        *("precision", "batch_size", "microbatch", "temporal_frames"),
-        *("memory_optimized", "gradient_checkpointing", "compile", "memory_cleanup"),
-    ),
-    "exec": (),
+    name: tuple(option.name for option in workload.optimizations.values() if option.in_form)
+    for name, workload in WORKLOADS.items()
 }
 
 

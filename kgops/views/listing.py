@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kgops.errors import KgopsError, Usage
-from kgops.jobs.keys import nearest
+from kgops.options.reading import nearest
 from kgops.settings import Home
 from kgops.views.masked_sequence import MaskedSequence
 from storage import conditions, filters, matching, runs, scores

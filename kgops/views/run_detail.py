@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.events import NOTE, PREDICTED
-from kgops.jobs.options import OPTIONS
 from kgops.jobs.text import from_bytes, one_line
+from kgops.options.catalog import OPTIONS, effect_of
 from kgops.settings import Home
 from kgops.supervisor import line_reader
 from kgops.supervisor.run_folder import RunFolder
@@ -199,7 +199,7 @@ def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None,
             applied = _shown(choice["applied"])
         elif run.ended:
             reasons.append("the worker did not report it")
-    effect = option.effect if option else OPTIONS[name].effect if name in OPTIONS else ""
+    effect = option.effect if option else effect_of(name) if name in OPTIONS else ""
     by = option.chosen_by if option and option.chosen_by else choice["chosen_by"] if choice else ""
     texts = (part for reason in reasons if reason for part in reason.split("; "))
     return OptionRow(name, requested, applied, effect, by, "; ".join(dict.fromkeys(texts)))

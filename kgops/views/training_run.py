@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kgops.errors import NoSuchRun, Usage
 from kgops.jobs.job import Job
-from kgops.jobs.tracin import DATA
+from kgops.options.tracin import DATA
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder

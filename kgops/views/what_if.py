@@ -13,8 +13,9 @@ from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.known import short_names
 from kgops.jobs import configurations
 from kgops.jobs.job import Job
-from kgops.jobs.options import OPTIONS
-from kgops.jobs.tracin import DATA
+from kgops.jobs.workloads import WORKLOADS
+from kgops.options.option import Option
+from kgops.options.tracin import DATA
 from kgops.planning import profiles
 from kgops.planning.graph_counts import counts_of
 from kgops.planning.planner import suggest
@@ -42,17 +43,8 @@ from kgops.views.training_run import names_a_run, with_run
 from storage.database import Connection, open_reader
 from storage.errors import DatabaseMissing, StorageError
 
-__all__ = ["Answer", "Need", "Offers", "Option", "Trouble", "WhatIf", "startable", "step"]
+__all__ = ["Answer", "DraftOption", "Need", "Offers", "Trouble", "WhatIf", "startable", "step"]
 
-_COUNTS: dict[str, tuple[int, ...]] = {
-    "batch_size": tuple(1 << n for n in range(15)),
-    "block": tuple(1 << n for n in range(5, 13)),
-    "entity_chunk": tuple(1 << n for n in range(8, 17)),
-    "tests_at_once": tuple(1 << n for n in range(4, 13)),
-    "last_layers": (1, 2, 3),
-    "microbatch": tuple(1 << n for n in range(10)),
-    "temporal_frames": (1, 3, 5, 7, 9),
-}
 _WITHOUT_TRIPLES = ("exec", "regress")  # workloads without triples
 
 
@@ -84,7 +76,7 @@ class Need(NamedTuple):
     why_not: str | None = None
 
 
-class Option(NamedTuple):
+class DraftOption(NamedTuple):
     """An option of the draft. `number` is the worker's value for `auto`; `requested` is None where unset."""
 
     name: str
@@ -119,7 +111,7 @@ class Answer:
     requested: Job | None = None
     placed: Placement | None = None
     planned: Planned | None = None
-    options: Mapping[str, Option] | None = None
+    options: Mapping[str, DraftOption] | None = None
     refusal: WontFit | None = None
     trouble: Trouble | None = None
 
@@ -275,18 +267,18 @@ def startable(home: Home, conn: Connection, draft: Draft) -> Job:
     return with_run(home, conn, job) if names_a_run(job) else job
 
 
-def _values(option: str, target: Target) -> tuple[Any, ...]:
-    named = [value for value in OPTIONS[option].values if value is not int]
-    if option in ("precision", "gram_precision") and not target.on_gpu:
+def _values(option: Option, target: Target) -> tuple[Any, ...]:
+    named = [value for value in option.choices if value is not int]
+    if option.name in ("precision", "gram_precision") and not target.on_gpu:
         named = [value for value in named if value not in ("tf32", "fp16")]  # a CPU has neither
-    if named == [True, False]:
+    if option.is_switch:
         return (False, True)
-    if option in _COUNTS:
-        return (*(value for value in named if value != "auto"), *_COUNTS[option])
+    if option.steps:
+        return (*(value for value in named if value != "auto"), *option.steps)
     return tuple(named)
 
 
-def step(option: Option, by: int) -> Any:
+def step(option: DraftOption, by: int) -> Any:
     """The next smaller or larger value; unchanged at either end."""
     values = option.values
     now = option.number if option.number is not None else option.applied
@@ -298,7 +290,7 @@ def step(option: Option, by: int) -> Any:
     return values[0]
 
 
-def _options(draft: Draft, planned: Planned) -> list[Option]:
+def _options(draft: Draft, planned: Planned) -> list[DraftOption]:
     sizes = (
         planned.suggestion.job_size.shapes(planned.job.options, planned.target.facts)
         if planned.suggestion
@@ -306,19 +298,20 @@ def _options(draft: Draft, planned: Planned) -> list[Option]:
     )
     chosen = {choice.option: choice for choice in planned.choices}
     options = []
+    optimizations = WORKLOADS[draft.workload].optimizations
     for name in DRAFT_OPTIONS[draft.workload]:
         choice, worker_value = chosen.get(name), _worker_value(name, sizes)
-        values = _values(name, planned.target)
+        values = _values(optimizations[name], planned.target)
         default = worker_value if worker_value is not None else _DEFAULTS.get(name, values[0])
         applied = planned.job.options.get(name, default)
         number = (
             worker_value if isinstance(worker_value, int) and not isinstance(worker_value, bool) else None
         )
-        why = (choice.reason if choice is not None else None) or OPTIONS[name].summary
+        why = (choice.reason if choice is not None else None) or optimizations[name].summary
         by = choice.chosen_by if choice is not None else "default"
         corrected = choice is not None and choice.is_corrected
         requested = draft.options.get(name)
-        options.append(Option(name, requested, applied, number, by, why, corrected, values))
+        options.append(DraftOption(name, requested, applied, number, by, why, corrected, values))
     return options
 
 

@@ -15,8 +15,8 @@ from typing import NoReturn
 
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job, read_job_file
-from kgops.jobs.keys import nearest
-from kgops.jobs.options import OPTIONS
+from kgops.options.catalog import OPTIONS
+from kgops.options.reading import nearest
 from kgops.training.out_of_memory import (
     describe,
     host_memory_mib,

@@ -14,7 +14,7 @@ from kgops.jobs import manifest
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.option_lines import booleans
-from kgops.jobs.train import FILES
+from kgops.options.train import FILES
 from kgops.training.reporter import Progress
 from kgops.workers import fence
 from kgops.workers.report import Reporter

@@ -20,9 +20,10 @@ from kgops.errors import Usage
 from kgops.graphs.triples import Graph
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
-from kgops.jobs.keys import nearest
 from kgops.jobs.on_device import pykeen_options
-from kgops.jobs.train import KEYS
+from kgops.jobs.train import TRAIN
+from kgops.options.option import defaults_of
+from kgops.options.reading import nearest
 from kgops.training.loop import Diverged
 from kgops.training.memory_cleanup import MemoryCleanup
 from kgops.training.precision import place_of
@@ -152,7 +153,7 @@ def model_settings(model: Any, settings: dict[str, Any], report: Reporter) -> di
         **{name: name for name in ("input_dropout", "feature_map_dropout", "output_dropout")},
         "relation_dropout": "relation_dropout",
     }
-    defaults = {key.name: key.default for key in KEYS}
+    defaults = defaults_of(TRAIN.settings)
     unused = [
         name
         for name, pykeen_name in names.items()

@@ -15,7 +15,8 @@ from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import product_precision
-from kgops.jobs.tracin import DATA, FILTERS, top_k_of
+from kgops.jobs.tracin import top_k_of
+from kgops.options.tracin import DATA, FILTERS
 from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint

@@ -14,8 +14,9 @@ from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import skips_compile, training_options
-from kgops.jobs.train import FILES, spread_problems
+from kgops.jobs.train import spread_problems
 from kgops.models.conve import ConvE, ConvEConfig
+from kgops.options.train import FILES
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluation, Evaluator

@@ -74,7 +74,7 @@ def test_supervisor_loads_no_module_that_it_does_not_need() -> None:
         "ctypes",
         "subprocess",
         "shutil",
-        "kgops.jobs.keys",
+        "kgops.options.reading",
         *HEAVY,
     )
     code = (

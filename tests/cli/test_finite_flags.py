@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from driving import Console
 
-from kgops.jobs.keys import Key, read_table
+from kgops.options.option import Option
+from kgops.options.reading import read_table
 
 WORDS = ("nan", "inf", "-inf")
 FLAGS = (
@@ -57,6 +58,6 @@ def test_configurations_take_no_number_that_is_not_finite(
 def test_a_key_without_bounds_takes_no_infinity() -> None:
     for value in (float("nan"), float("inf"), 10**400):
         problems: list[str] = []
-        read_table("x", {"y": value}, (Key("y", "float"),), problems)
+        read_table("x", {"y": value}, (Option("y", "float"),), problems)
         assert len(problems) == 1
         assert problems[0].startswith("x.y: must be a finite number, found ")

@@ -18,8 +18,8 @@ from kgops.errors import BadJob
 from kgops.experiments.variants import read_axis, variants, word_of
 from kgops.jobs import configurations, recipes, toml
 from kgops.jobs.job import Job, read_job, read_job_file
-from kgops.jobs.options import OPTIONS
 from kgops.jobs.workloads import WORKLOADS
+from kgops.options.catalog import OPTIONS
 from kgops.planning import profiles
 
 pytestmark = pytest.mark.usefixtures("bounded")
@@ -56,7 +56,7 @@ def changed_jobs(draw: st.DrawFn) -> dict[str, Any]:
     table: dict[str, Any] = {"workload": name, name: dict(BASES[name])}
     for _ in range(draw(st.integers(0, 3))):
         names = {
-            name: [key.name for key in WORKLOADS[name].keys],
+            name: [key.name for key in WORKLOADS[name].settings],
             "options": list(OPTIONS),
             "gpu": ["gpu", "memory_mib", "exclusive"],
             "limits": ["attempts", "grace_s", "log_mib", "memory_mib", "allow_approximate"],

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from kgops.errors import BadJob, Usage
 from kgops.jobs import secrets, toml
 from kgops.jobs.job import LARGEST_JOB_FILE, GpuRequest, Job, Limits, read_job, read_job_file
-from kgops.jobs.options import OPTIONS, effect_of
 from kgops.jobs.placeholders import attempt_settings, fill_in
 from kgops.jobs.text import lines, one_line
+from kgops.options.catalog import OPTIONS, effect_of
 
 TEXT = st.text(st.characters(codec="utf-8"))
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=20)
@@ -84,7 +84,7 @@ JOBS = st.builds(
     st.fixed_dictionaries(
         {},
         optional={
-            name: st.sampled_from([1 if value is int else value for value in option.values])
+            name: st.sampled_from([1 if value is int else value for value in option.choices])
             for name, option in OPTIONS.items()
         },
     ),

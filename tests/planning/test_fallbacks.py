@@ -10,7 +10,7 @@ import torch
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.options import OPTIONS, effect_of
+from kgops.options.catalog import OPTIONS, effect_of
 from kgops.planning.fallback_options import SMALLEST_CHUNK
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken, oom_fallbacks
 from kgops.tracin.blocks import Settings
@@ -61,7 +61,7 @@ def test_every_fallback_changes_something_keeps_what_came_before_and_comes_in_it
         assert all(change.before != change.after for change in fallback.changes)
         so_far |= {change.option: change.after for change in fallback.changes}
         assert fallback.settings == so_far
-        assert all(OPTIONS[name].trouble(value) is None for name, value in fallback.settings.items())
+        assert all(OPTIONS[name].problem(value) is None for name, value in fallback.settings.items())
         assert all(ORDER.index(effect_of(c.option)) <= ORDER.index(fallback.effect) for c in fallback.changes)
     kinds = [ORDER.index(fallback.effect) for fallback in fallbacks]
     assert kinds == sorted(kinds)

@@ -18,7 +18,7 @@ from benchmarks.estimate_regress import draw_regress
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import read_job
-from kgops.jobs.regress import OPTIMIZERS
+from kgops.options.regress import OPTIMIZERS
 from kgops.planning import number_formats
 from kgops.planning.flight_files import Flights
 from kgops.planning.job_size import job_size_of

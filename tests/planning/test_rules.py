@@ -12,7 +12,7 @@ from kgops.errors import Usage
 from kgops.gpus.facts import GpuFacts, TorchBuild, facts_of_known
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.options import OPTIONS
+from kgops.options.catalog import OPTIONS
 from kgops.planning import resolve, rules
 from kgops.planning.resolve import Resolved
 from kgops.planning.rules import Correction, Work
@@ -244,7 +244,7 @@ OPTION_TABLES = st.fixed_dictionaries(
     {},
     optional={
         **{
-            name: st.sampled_from([8 if value is int else value for value in option.values])
+            name: st.sampled_from([8 if value is int else value for value in option.choices])
             for name, option in OPTIONS.items()
         },
         "memory_cleanup": st.sampled_from([True, False, 8]),

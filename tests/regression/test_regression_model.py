@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from kgops.errors import BadInput
-from kgops.jobs.regression_config import ANGLES_MODES, ARCHITECTURES, RegressionConfig
+from kgops.jobs.regression_config import RegressionConfig
+from kgops.options.regress import ANGLES_MODES, ARCHITECTURES
 from kgops.regression.mixers import Attention, Messages, Scan
 from kgops.regression.network import RegressionModel, load_weights, plain_names
 

@@ -12,7 +12,7 @@ import torch
 from recording import Killed, Recorder, Stop, assert_identical
 from tiny_regression import QUICK, TINY, made_flights, train, weights
 
-from kgops.jobs import regress
+from kgops.options import regress
 from kgops.regression.batches import Scaling, Stream, Training, augmented, generator_for
 from kgops.regression.flights import Flight
 from kgops.regression.metrics import HeightLoss, Heights, judge

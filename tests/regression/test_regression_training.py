@@ -11,8 +11,8 @@ from recording import Killed, Recorder, Stop, assert_identical
 from tiny_regression import QUICK, TINY, made_flights, train, weights
 
 from kgops.errors import BadInput, BadJob
-from kgops.jobs import regress
 from kgops.jobs.regression_config import RegressionConfig
+from kgops.options.regress import REGRESS_OPTIONS
 from kgops.regression.batches import Stream, Training
 from kgops.regression.checkpoints import read_trained
 from kgops.regression.flights import Flight, read_flights
@@ -278,6 +278,6 @@ def test_all_faulty_settings_are_reported_at_once_and_names_are_those_of_the_job
     said = " ".join(caught.value.problems)
     for part in ("loss: 'hinge'", "epochs: 0", "learning_rate: nan", "loss_alpha: 2", "patience: -1"):
         assert part in said
-    names = {key.name for key in regress.KEYS} | regress.OPTIONS_OF_REGRESS
+    names = {option.name for option in REGRESS_OPTIONS}
     renamed = {"loss", "patience", "min_delta", "resume_every_s"}
     assert RegressionSettings().to_dict().keys() - renamed <= names

@@ -31,7 +31,11 @@ def flights(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("config", configurations.names())
 def test_a_draft_is_the_job_that_the_command_makes(config: str, flights: Path) -> None:
-    given = {**dict.fromkeys(run_regress._names()), "config": config, "data_directory": str(flights)}
+    given = {
+        **dict.fromkeys(flag.name for flag in run_regress.FLAGS),
+        "config": config,
+        "data_directory": str(flights),
+    }
     chosen = {"config": config, "data_directory": str(flights)}
     assert job_of(Draft("regress", chosen)) == run_regress.job_of({**given})
     given |= {"epochs": 7, "architecture": "gnn", "batch_size": 8, "memory_optimized": False}

@@ -16,8 +16,8 @@ import torch
 from driving import Console, wait_for
 from tracing import nations
 
-from kgops.jobs import train as job_names
 from kgops.models.conve import ConvEConfig
+from kgops.options import train as job_names
 from kgops.training import losses, optimizers
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.threads import step_gflop, threads_for

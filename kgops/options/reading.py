@@ -1,15 +1,14 @@
-"""Keys of a job file: types, defaults and checks; reads a table and lists all its problems."""
+"""Reads a table of options, as in a job file, and lists all its problems."""
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-Check = Callable[[Any], str | None]
+from kgops.options.option import Option, defaults_of, describe
+
 _MOST_LISTED = 20
 _LONGEST_NAME = 200  # that is compared with those that are known
 _MOST_VALUES = 1 << 20  # of a file: a list that YAML repeats by reference can be endless
@@ -17,68 +16,24 @@ _DEEPEST = 32
 _NESTED = (Mapping, list, tuple, set)
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One key: its type by name, its default, and an optional check that says what is wrong."""
-
-    name: str
-    type: str  # str, int, float, bool, strings, table
-    default: Any = None
-    required: bool = False
-    check: Check | None = None
-    help: str = ""
-
-
-_ARTICLES = {
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "strings": "a list of texts",
-    "table": "a table",
-}
-
-
-def read_table(path: str, table: object, keys: tuple[Key, ...], problems: list[str]) -> dict[str, Any]:
+def read_table(path: str, table: object, options: tuple[Option, ...], problems: list[str]) -> dict[str, Any]:
     """The table with defaults filled in; what is wrong is appended to `problems` with its path."""
     if not isinstance(table, Mapping):
         problems.append(f"{path or 'the file'}: expected a table, found {describe(table)}")
-        return {key.name: key.default for key in keys}
-    known = {key.name: key for key in keys}
-    problems += unknown_names(path, table, known, "key")
-    values: dict[str, Any] = {}
-    for key in keys:
-        key_path = joined(path, key.name)
-        if key.name not in table:
-            if key.required:
-                problems.append(f"{key_path}: missing; expected {_ARTICLES[key.type]}")
-            values[key.name] = key.default
+        return defaults_of(options)
+    problems += unknown_names(path, table, {option.name: option for option in options}, "key")
+    values = defaults_of(options)
+    for option in options:
+        key_path = joined(path, option.name)
+        if option.name not in table:
+            problems += [f"{key_path}: missing; expected {option.expected}"] if option.required else []
             continue
-        value = table[key.name]
-        if not _fits(value, key.type):
-            problems.append(f"{key_path}: expected {_ARTICLES[key.type]}, found {describe(value)}")
-            values[key.name] = key.default
-            continue
-        if key.type == "float":
-            value = _as_float(value)
-        problem = _not_finite(value) or (key.check(value) if key.check else None)
-        if problem:
+        value = table[option.name]
+        if problem := option.problem(value):
             problems.append(f"{key_path}: {problem}")
-        values[key.name] = value
+        if option.mistyped(value) is None:
+            values[option.name] = option.as_read(value)
     return values
-
-
-def _as_float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # a whole number of hundreds of digits
-        return math.inf if value > 0 else -math.inf
-
-
-def _not_finite(value: object) -> str | None:
-    """TOML and YAML have infinity and NaN; no key means anything by them."""
-    is_wrong = isinstance(value, float) and not math.isfinite(value)
-    return f"must be a finite number, found {value}" if is_wrong else None
 
 
 def unknown_names(path: str, names: Iterable[object], known: Mapping[str, object], what: str) -> list[str]:
@@ -171,67 +126,3 @@ def nearest(name: str, known: Mapping[str, object]) -> str:
 def joined(path: str, name: str) -> str:
     shown = name if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) else f"{name!r:.100}"
     return f"{path}.{shown}" if path else shown
-
-
-def describe(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f"the text {value[:60]!r}"
-    if isinstance(value, (int, float)):
-        return f"the number {value}"
-    if isinstance(value, Mapping):
-        return "a table"
-    if isinstance(value, list):
-        return "a list"
-    return f"{value!r:.60}"
-
-
-def _fits(value: object, wanted: str) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if wanted == "str":
-        return isinstance(value, str)
-    if wanted == "int":
-        return isinstance(value, int) and not isinstance(value, bool)
-    if wanted == "float":
-        return number
-    if wanted == "bool":
-        return isinstance(value, bool)
-    if wanted == "strings":
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    return isinstance(value, Mapping)
-
-
-def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
-    """And no more than a column holds exactly."""
-
-    def check(value: float) -> str | None:
-        if value < lowest:
-            return f"must be at least {lowest:g}, found {value}"
-        return None if value <= at_most else f"must be at most {at_most:g}, found {value}"
-
-    return check
-
-
-def above(lowest: float) -> Check:
-    return lambda value: None if value > lowest else f"must be above {lowest:g}, found {value}"
-
-
-def device_name(value: str) -> str | None:
-    if value in ("auto", "cpu", "cuda") or (value.startswith("cuda:") and value[5:].isdecimal()):
-        return None
-    return f"must be auto, cpu, cuda or cuda:N; found {value!r:.60}"
-
-
-def one_of(*allowed: str) -> Check:
-    return lambda value: (
-        None if value in allowed else f"must be one of {', '.join(allowed)}; found {value!r:.60}"
-    )
-
-
-def regular_expression(value: str) -> str | None:
-    try:
-        re.compile(value)
-    except re.error as error:
-        return f"not a regular expression: {error}"
-    return None

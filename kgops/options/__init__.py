@@ -1,0 +1,1 @@
+"""One declaration per option and setting: type, default, flags, help, and effect on results."""

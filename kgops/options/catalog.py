@@ -1,0 +1,38 @@
+"""All optimizations by name, whichever workload has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kgops.options.option import Effect, Option
+from kgops.options.reading import joined, unknown_names
+from kgops.options.regress import REGRESS_OPTIONS
+from kgops.options.tracin import TRACIN_OPTIONS
+from kgops.options.train import TRAIN_OPTIONS
+
+__all__ = ["OPTIONS", "effect_of", "option_problems"]
+
+# A name has one set of values and one effect in every workload; help, default and flags may differ.
+OPTIONS: dict[str, Option] = {
+    option.name: option
+    for options in (REGRESS_OPTIONS, TRACIN_OPTIONS, TRAIN_OPTIONS)
+    for option in options
+    if option.effect is not None
+}
+
+
+def option_problems(options: Mapping[Any, Any], *, path: str = "options") -> list[str]:
+    """Problems of these option names and values, each with its key."""
+    problems = [
+        f"{joined(path, name)}: {problem}"
+        for name, value in options.items()
+        if name in OPTIONS and (problem := OPTIONS[name].problem(value))
+    ]
+    return unknown_names(path, options, OPTIONS, "option") + problems
+
+
+def effect_of(name: str) -> Effect:
+    """Effect of an option; an unknown option counts as changing results."""
+    option = OPTIONS.get(name)
+    return (option.effect if option else None) or "changes results"

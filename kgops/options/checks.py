@@ -1,0 +1,59 @@
+"""Checks of option values: each returns what is wrong, or None."""
+
+from __future__ import annotations
+
+import re
+
+from kgops.options.option import Check
+
+__all__ = ["above", "at_least", "below_one", "device_name", "one_of", "regular_expression", "share", "size"]
+
+
+def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
+    """And no more than a column holds exactly."""
+
+    def check(value: float) -> str | None:
+        if value < lowest:
+            return f"must be at least {lowest:g}, found {value}"
+        return None if value <= at_most else f"must be at most {at_most:g}, found {value}"
+
+    return check
+
+
+def above(lowest: float) -> Check:
+    return lambda value: None if value > lowest else f"must be above {lowest:g}, found {value}"
+
+
+def below_one(value: float) -> str | None:
+    return None if 0 <= value < 1 else f"must be at least 0 and below 1, found {value}"
+
+
+def share(value: float) -> str | None:
+    return None if 0 <= value <= 1 else f"must be from 0 to 1, found {value}"
+
+
+def one_of(*allowed: str) -> Check:
+    return lambda value: (
+        None if value in allowed else f"must be one of {', '.join(allowed)}; found {value!r:.60}"
+    )
+
+
+def device_name(value: str) -> str | None:
+    if value in ("auto", "cpu", "cuda") or (value.startswith("cuda:") and value[5:].isdecimal()):
+        return None
+    return f"must be auto, cpu, cuda or cuda:N; found {value!r:.60}"
+
+
+def size(value: str) -> str | None:
+    """Of an image: one number, or height x width."""
+    parts = value.split("x")
+    good = 1 <= len(parts) <= 2 and all(part.isdecimal() and len(part) < 6 for part in parts)
+    return None if good else f"must be a size like 224 or 440x640, found {value!r:.60}"
+
+
+def regular_expression(value: str) -> str | None:
+    try:
+        re.compile(value)
+    except re.error as error:
+        return f"not a regular expression: {error}"
+    return None
