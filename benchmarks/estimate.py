@@ -237,7 +237,7 @@ def _copy(graph: Graph) -> Graph:
 def _training(setting: TracinSetting) -> TrainSettings:
     """Settings of the checkpoints' training, which a validation repeats."""
     return TrainSettings(
-        epochs=2,
+        num_epochs=2,
         batch_size=128,
         loss=setting.trained_loss,
         label_smoothing=setting.smoothing,

@@ -70,7 +70,7 @@ def train_pykeen(graph: Graph, config: ConvEConfig, settings: TrainSettings) -> 
         started = time.perf_counter()
         loop.train(
             factory,
-            num_epochs=settings.epochs,
+            num_epochs=settings.num_epochs,
             batch_size=settings.batch_size,
             label_smoothing=settings.label_smoothing,
             use_tqdm=False,
@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
     results: dict[str, list[Outcome]] = {"kgops": [], "PyKEEN, patched": []}
     for seed in range(args.seeds):
         settings = TrainSettings(
-            epochs=args.epochs,
+            num_epochs=args.epochs,
             batch_size=args.batch_size,
             learning_rate=args.learning_rate,
             label_smoothing=args.label_smoothing,

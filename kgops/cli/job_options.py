@@ -99,7 +99,7 @@ def _flags(options: Collection[Option]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The declaration of each flag, as click takes it."""
     for option in options:
         for flag in option.flags:
-            name, text = option.flag_name(flag), flag.help or _help(option)
+            name, text = option.flag_name(flag), flag.help or _help(option, flag)
             common = {"help": text, "hidden": flag.hidden, "default": None, "group": option.group}
             if flag.sets is not None:
                 yield name, {"is_flag": True, **common}
@@ -127,7 +127,9 @@ def _value(option: Option, flag: Flag, value: Any) -> Any:
     return int(value) if int in option.choices and isinstance(value, str) and value.isdecimal() else value
 
 
-def _help(option: Option) -> str:
+def _help(option: Option, flag: Flag) -> str:
+    if flag.sets is not None or flag.hidden:
+        return option.help
     default = option.shown_default or ("" if option.default is None else _shown(option.default))
     return option.help + (f"  [default: {default}]" if default else "")
 

@@ -7,10 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kgops.errors import Usage
+from kgops.options.checks import at_least
+from kgops.options.option import Option, defaults_of
+from kgops.options.reading import problems_of
+from kgops.options.train import TRAIN_OPTIONS
 
 __all__ = ["ConvEConfig"]
 
 _LONGEST = 1 << 20
+_DEFAULTS = defaults_of(TRAIN_OPTIONS)
+_GRAPH = tuple(Option(name, "int", check=at_least(1)) for name in ("num_entities", "num_relations"))
 
 
 @dataclass(frozen=True)
@@ -24,18 +30,18 @@ class ConvEConfig:
     num_entities: int
     num_relations: int
     inverse: bool = True
-    embedding_dim: int = 200
+    embedding_dim: int = _DEFAULTS["embedding_dim"]
     input_channels: int | None = None
     embedding_height: int | None = None
     embedding_width: int | None = None
-    output_channels: int = 32
-    kernel_height: int = 3
-    kernel_width: int = 3
-    input_dropout: float = 0.2
-    feature_map_dropout: float = 0.2
-    output_dropout: float = 0.3
-    relation_dropout: float = 0.0
-    batch_norm: bool = True
+    output_channels: int = _DEFAULTS["output_channels"]
+    kernel_height: int = _DEFAULTS["kernel_height"]
+    kernel_width: int = _DEFAULTS["kernel_width"]
+    input_dropout: float = _DEFAULTS["input_dropout"]
+    feature_map_dropout: float = _DEFAULTS["feature_map_dropout"]
+    output_dropout: float = _DEFAULTS["output_dropout"]
+    relation_dropout: float = _DEFAULTS["relation_dropout"]
+    batch_norm: bool = _DEFAULTS["batch_norm"]
 
     def __post_init__(self) -> None:
         channels, height, width = _image(
@@ -44,13 +50,9 @@ class ConvEConfig:
         object.__setattr__(self, "input_channels", channels)
         object.__setattr__(self, "embedding_height", height)
         object.__setattr__(self, "embedding_width", width)
-        counts = ("num_entities", "num_relations", "output_channels", "kernel_height", "kernel_width")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise Usage(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        for name in ("input_dropout", "feature_map_dropout", "output_dropout", "relation_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise Usage(f"{name} is {getattr(self, name)}; it must be at least 0 and below 1.")
+        problems = problems_of((*_GRAPH, *TRAIN_OPTIONS), asdict(self))
+        if problems:
+            raise Usage("; ".join(problems))
         if self.map_height < 1 or self.map_width < 1:
             raise Usage(
                 f"a {self.kernel_height}x{self.kernel_width} kernel does not fit into the image of "

@@ -14,7 +14,7 @@ from kgops.jobs.named_file import read_named
 from kgops.jobs.secrets import masked_arguments, masked_text, secret_in
 from kgops.jobs.workloads import WORKLOADS
 from kgops.options.catalog import option_problems
-from kgops.options.option import Option, describe
+from kgops.options.option import Option, defaults_of, describe
 from kgops.options.reading import joined, nearest, read_table, unreadable, unwritable
 from kgops.options.run import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES
 
@@ -49,6 +49,10 @@ class Job:
     gpu: GpuRequest = GpuRequest()
     limits: Limits = Limits()
     on: ClusterRequest = THIS_MACHINE
+
+    def values(self) -> dict[str, Any]:
+        """Every option of the workload, with defaults."""
+        return {**defaults_of(WORKLOADS[self.workload].options), **self.settings, **self.options}
 
     def as_table(self) -> dict[str, Any]:
         """Plain data for job.toml and the database, without unset values."""

@@ -21,6 +21,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from kgops.errors import Usage
+from kgops.options.checks import at_least
+from kgops.options.option import Option
+from kgops.options.reading import problems_of
+from kgops.options.regress import REGRESS_OPTIONS
 
 __all__ = ["CHANNELS", "SMALL_CHANNELS", "Mixer", "RegressionConfig"]
 
@@ -60,21 +64,11 @@ class RegressionConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "channels", tuple(self.channels))  # JSON gives a list
-        problems = [
-            f"{name} is {getattr(self, name)}; it must be at least {least}"
-            for name, least in _LEAST.items()
-            if getattr(self, name) < least
-        ]
+        problems = problems_of((*_SIZES, *REGRESS_OPTIONS), asdict(self))
         if len(self.channels) != 3 or min(self.channels) < 1:
             problems.append(f"channels are {self.channels}; three stages need three counts from 1 on")
         elif self.mixer == "attention" and self.features % self.attention_heads:
             problems.append(f"{self.features} features do not divide into {self.attention_heads} heads")
-        if self.architecture not in _MIXER_OF:
-            problems.append(f"architecture is {self.architecture!r}; take one of {', '.join(_MIXER_OF)}")
-        if self.angles_mode not in _ANGLE_FEATURES:
-            problems.append(f"angles_mode is {self.angles_mode!r}; take one of {', '.join(_ANGLE_FEATURES)}")
-        if not 0 <= self.dropout < 1:
-            problems.append(f"dropout is {self.dropout}; it must be at least 0 and below 1")
         if problems:
             raise Usage("; ".join(problems))
 
@@ -136,8 +130,13 @@ class RegressionConfig:
         return _linear("head.hidden", self.features, self.hidden) | _linear("head.height", self.hidden, 1)
 
 
-_COUNTS = ("temporal_frames", "film_width", "attention_heads", "message_rounds", "states")
-_LEAST = {"height": _LEAST_PIXELS, "width": _LEAST_PIXELS, **dict.fromkeys(_COUNTS, 1)}
+_SIZES = (
+    *(Option(name, "int", check=at_least(_LEAST_PIXELS)) for name in ("height", "width")),
+    *(
+        Option(name, "int", check=at_least(1))
+        for name in ("film_width", "attention_heads", "message_rounds", "states")
+    ),
+)
 
 
 def _attention(c: RegressionConfig) -> dict[str, tuple[int, ...]]:

@@ -116,6 +116,7 @@ _SPEED = _grouped(
     Option(
         "microbatch",
         "choice",
+        "auto",
         choices=("auto", int),
         effect="rounding",
         summary="examples per pass; gradients add up",
@@ -145,8 +146,8 @@ _SPEED = _grouped(
         in_form=True,
     ),
     PRECISION.adapted(flags=(Flag(""),)),
-    GRADIENT_CHECKPOINTING.adapted(flags=(Flag(""),), default=False),
-    COMPILE.adapted(default="off"),
+    GRADIENT_CHECKPOINTING.adapted(flags=(Flag(""),)),
+    COMPILE,
     MEMORY_CLEANUP.adapted(flags=(Flag(""),)),
     NUM_WORKERS,
     SCALE_GRADIENTS,

@@ -50,7 +50,6 @@ GPU_OPTIONS = (
         False,
         help="Let no other run use the GPU (or the CPUs) during this one.",
         flags=(Flag("--exclusive", True),),
-        shown_default="off",
     ),
 )
 LIMITS = (
@@ -84,7 +83,6 @@ LIMITS = (
         False,
         help="Allow OOM fallbacks that change results.",
         flags=(Flag("--allow-approximate", True),),
-        shown_default="off",
     ),
 )
 CLUSTER_OPTIONS = tuple(

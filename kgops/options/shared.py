@@ -31,6 +31,7 @@ _NO_CLEANUP = Flag("--disable-memory-cleanup", False, help="Never release cached
 PRECISION = Option(
     "precision",
     "choice",
+    "fp32",
     choices=("auto", "fp32", "tf32", "fp16", "bf16"),
     effect="rounding",
     summary="number format of large matrix products",
@@ -53,6 +54,7 @@ BATCH_SIZE = Option(
 ENTITY_CHUNK = Option(
     "entity_chunk",
     "choice",
+    "auto",
     choices=("auto", int),
     effect="exact",
     summary="entities scored at once",
@@ -64,6 +66,7 @@ ENTITY_CHUNK = Option(
 GRADIENT_CHECKPOINTING = Option(
     "gradient_checkpointing",
     "choice",
+    False,
     choices=_SWITCH,
     effect="exact",
     summary="recompute activations to save memory",
@@ -75,6 +78,7 @@ GRADIENT_CHECKPOINTING = Option(
 COMPILE = Option(
     "compile",
     "choice",
+    "off",
     choices=("off", "default", "reduce-overhead", "max-autotune"),
     effect="rounding",
     summary="torch.compile mode",
@@ -85,6 +89,7 @@ COMPILE = Option(
 CUDA_GRAPHS = Option(
     "cuda_graphs",
     "choice",
+    False,
     choices=_SWITCH,
     effect="exact",
     summary="replay each step as one CUDA graph",
@@ -96,6 +101,7 @@ CUDA_GRAPHS = Option(
 DEVICES = Option(
     "devices",
     "choice",
+    1,
     choices=("all", int),
     pattern=r"\d+(,\d+)+",
     example="GPUs as in 0,1",

@@ -135,30 +135,28 @@ _ATTRIBUTION = tuple(
 _FILTER = tuple(
     replace(option, group="filter")
     for option in (
-        Option("n_hops", "int", 2, check=at_least(1), help="Filter: hops from the test head and tail."),
-        Option("min_degree", "int", 2, check=at_least(0), help="Filter: least degree of one end of an edge."),
-        Option(
-            "preserve_test_edges", "bool", True, help="Filter: always keep edges at the test head and tail."
-        ),
+        Option("n_hops", "int", 2, check=at_least(1), help="Hops from the test head and tail."),
+        Option("min_degree", "int", 2, check=at_least(0), help="Least degree of one end of an edge."),
+        Option("preserve_test_edges", "bool", True, help="Always keep edges at the test head and tail."),
         Option(
             "strict_hop_constraint",
             "bool",
             False,
-            help="Filter: apply n_hops to edges at the test head and tail too.",
+            help="Apply n_hops to edges at the test head and tail too.",
         ),
         Option(
             "path_filtering",
             "bool",
             False,
-            help="Filter: keep only edges on a simple path from head to tail.",
+            help="Keep only edges on a simple path from head to tail.",
         ),
         Option(
             "max_total_path_length",
             "int",
             check=at_least(1),
-            help="Filter: longest path in edges; default 2 n_hops.",
+            help="Longest path in edges; default 2 n_hops.",
         ),
-        Option("strict_path_filtering", "bool", False, help="Filter: keep exactly the edges on these paths."),
+        Option("strict_path_filtering", "bool", False, help="Keep exactly the edges on these paths."),
         Option(
             "skip_tracin",
             "bool",
@@ -197,6 +195,7 @@ _SPEED = (
     Option(
         "tests_at_once",
         "choice",
+        "auto",
         choices=("auto", int),
         effect="exact",
         summary="test triples scored at once",
@@ -209,6 +208,7 @@ _SPEED = (
     Option(
         "gram_precision",
         "choice",
+        "fp32",
         choices=("fp32", "fp16", "bf16"),
         effect="rounding",
         summary="number format of the largest products",
@@ -219,6 +219,7 @@ _SPEED = (
     Option(
         "last_layers",
         "choice",
+        False,
         choices=(False, int),
         effect="changes results",
         summary="gradients of the last layers only",

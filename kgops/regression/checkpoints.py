@@ -56,7 +56,7 @@ def as_checkpoint(
         epoch=epoch,
         batch=batch,
         learning_rate=learning_rate,
-        loss={"name": settings.loss, "workload": _WORKLOAD},
+        loss={"name": settings.loss_type, "workload": _WORKLOAD},
         entities_digest=flights,
         relations_digest="",
         settings=settings.to_dict(),

@@ -162,7 +162,10 @@ class _Run(Session):
             loss = self._validate()
             if loss is None:
                 return False
-        wait = {"min_delta": self.settings.min_delta, "patience": self.settings.patience}
+        wait = {
+            "min_delta": self.settings.early_stopping_min_delta,
+            "patience": self.settings.early_stopping_patience,
+        }
         if s.validated(loss, last=last, **wait):  # type: ignore[arg-type]
             checkpoints.write_checkpoint(self.folder / self.stage.weights_file, self.checkpoint())
         self._save_if_due([])
@@ -280,7 +283,7 @@ class _Run(Session):
         self.report.option("compile", self.settings.compile, applied, failure or self.compile_reason)
 
     def _save_if_due(self, losses: list[torch.Tensor]) -> None:
-        if time.monotonic() - self.saved_at >= self.settings.resume_every_s:
+        if time.monotonic() - self.saved_at >= self.settings.resume_every:
             self._take_losses(losses)
             self.save()
 

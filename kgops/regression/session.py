@@ -58,7 +58,7 @@ class Session:
         s = settings
         self.step = RegressionStep(
             self.model,
-            HeightLoss(s.loss, s.loss_alpha, s.huber_delta, s.gamma, s.under_weight),
+            HeightLoss(s.loss_type, s.loss_alpha, s.huber_delta, s.gamma, s.under_weight),
             self._optimizer(),
             self.precision,
             s.at_once,

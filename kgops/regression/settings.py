@@ -2,81 +2,66 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from kgops.errors import BadJob
-from kgops.options.regress import LOSSES, OPTIMIZERS, SCHEDULES
-from kgops.training.compiling import COMPILE_MODES
-from kgops.training.precision import PRECISIONS
+from kgops.options.option import defaults_of
+from kgops.options.reading import problems_of
+from kgops.options.regress import REGRESS_OPTIONS
 
 __all__ = ["MAY_DIFFER", "RegressionSettings"]
+
+_DEFAULTS = defaults_of(REGRESS_OPTIONS)
 
 # Settings that a resumed run may change: OOM fallbacks that keep the network, training length, validation.
 MAY_DIFFER = frozenset(
     {
         *("batch_size", "microbatch", "precision", "gradient_checkpointing", "compile"),
-        *("epochs", "loo_epochs", "patience", "resume_every_s"),
+        *("epochs", "loo_epochs", "early_stopping_patience", "resume_every"),
     }
 )
 
 
 @dataclass(frozen=True)
 class RegressionSettings:
-    """Training settings, named as in the job. `patience` 0 turns early stopping off; `microbatch` None means the whole
-    batch; `kgops.regression.loop` chooses flights that are None."""
+    """Training settings, named as in the job. `early_stopping_patience` 0 turns early stopping off; `microbatch` None
+    means the whole batch; `kgops.regression.loop` chooses flights that are None."""
 
-    epochs: int = 50
-    loo_epochs: int = 30
-    batch_size: int = 16
+    epochs: int = _DEFAULTS["epochs"]
+    loo_epochs: int = _DEFAULTS["loo_epochs"]
+    batch_size: int = _DEFAULTS["batch_size"]
     microbatch: int | None = None
-    loss: str = "huber"
-    loss_alpha: float = 0.5
-    huber_delta: float = 1.0
-    gamma: float = 1.5
-    under_weight: float = 1.0
-    optimizer: str = "adamw"
-    scheduler: str = "plateau"
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.04
-    warmup_steps: int = 0
-    patience: int = 15
-    min_delta: float = 0.0
-    precision: str = "fp32"
-    gradient_checkpointing: bool = False
-    compile: str = "off"
-    augment: bool = False
-    flat_field_correction: bool = False
-    zscore_normalize: bool = True
-    pretrain: bool = True
+    loss_type: str = _DEFAULTS["loss_type"]
+    loss_alpha: float = _DEFAULTS["loss_alpha"]
+    huber_delta: float = _DEFAULTS["huber_delta"]
+    gamma: float = _DEFAULTS["gamma"]
+    under_weight: float = _DEFAULTS["under_weight"]
+    optimizer: str = _DEFAULTS["optimizer"]
+    scheduler: str = _DEFAULTS["scheduler"]
+    learning_rate: float = _DEFAULTS["learning_rate"]
+    weight_decay: float = _DEFAULTS["weight_decay"]
+    warmup_steps: int = _DEFAULTS["warmup_steps"]
+    early_stopping_patience: int = _DEFAULTS["early_stopping_patience"]
+    early_stopping_min_delta: float = _DEFAULTS["early_stopping_min_delta"]
+    precision: str = _DEFAULTS["precision"]
+    gradient_checkpointing: bool = _DEFAULTS["gradient_checkpointing"]
+    compile: str = _DEFAULTS["compile"]
+    augment: bool = _DEFAULTS["augment"]
+    flat_field_correction: bool = _DEFAULTS["flat_field_correction"]
+    zscore_normalize: bool = _DEFAULTS["zscore_normalize"]
+    pretrain: bool = _DEFAULTS["pretrain"]
     pretrain_flight: str | None = None
-    final: bool = True
-    loo: bool = False
+    final: bool = _DEFAULTS["final"]
+    loo: bool = _DEFAULTS["loo"]
     validation_flight: str | None = None
     overweight_flight: str | None = None
-    overweight_factor: float = 1.0
-    seed: int = 0
-    resume_every_s: float = 60.0
+    overweight_factor: float = _DEFAULTS["overweight_factor"]
+    seed: int = _DEFAULTS["seed"]
+    resume_every: float = _DEFAULTS["resume_every"]
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name}: {getattr(self, name)!r} is unknown; choose one of {', '.join(known)}"
-            for name, known in _CHOICES.items()
-            if getattr(self, name) not in known
-        ]
-        for least, names in _LEAST.items():
-            problems += [
-                f"{name}: {getattr(self, name)} must be at least {least}"
-                for name in names
-                if getattr(self, name) is not None and not getattr(self, name) >= least
-            ]
-        for name in ("learning_rate", "overweight_factor", "huber_delta", "gamma", "under_weight"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                problems.append(f"{name}: {value} must be a number above 0")
-        if not 0 <= self.loss_alpha <= 1:
-            problems.append(f"loss_alpha: {self.loss_alpha} must be from 0 to 1")
+        problems = problems_of(REGRESS_OPTIONS, asdict(self))
         if not (self.pretrain or self.final or self.loo):
             problems.append("final, pretrain and loo are all off: there is nothing to train")
         if problems:
@@ -89,16 +74,3 @@ class RegressionSettings:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-_CHOICES = {
-    "loss": LOSSES,
-    "optimizer": OPTIMIZERS,
-    "scheduler": SCHEDULES,
-    "precision": PRECISIONS,
-    "compile": COMPILE_MODES,
-}
-_LEAST: dict[int, tuple[str, ...]] = {
-    1: ("epochs", "loo_epochs", "batch_size", "microbatch"),
-    0: ("weight_decay", "warmup_steps", "patience", "min_delta", "seed", "resume_every_s"),
-}

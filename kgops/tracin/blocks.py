@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput
+from kgops.jobs import chunk_sizes
 from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
 from kgops.tracin.encoder import Encoder
@@ -43,8 +44,8 @@ class Settings:
     factors by a random projection drawn with `seed`. `tests_at_once` None: as many as fit in `test_mib`.
     """
 
-    block: int = 256
-    chunk: int = 2048
+    block: int = chunk_sizes.TRACIN_BLOCK
+    chunk: int = chunk_sizes.TRACIN_CHUNK
     tests_at_once: int | None = None
     test_mib: int = 512
     both_directions: bool = False

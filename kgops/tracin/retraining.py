@@ -69,7 +69,7 @@ class FitAgain:
     """Retrains with the model's config and settings, as `kgops run train` does, without validation.
 
     Entities and relations keep their ids, even if no triple of theirs is left. Ranks are filtered by all triples of
-    `graph`: a deleted one is still true. `settings.epochs` should be the epochs of the last checkpoint, `loss` the
+    `graph`: a deleted one is still true. `settings.num_epochs` should be the epochs of the last checkpoint, `loss` the
     loss that TracIn compares, which influences predict.
     """
 
@@ -89,7 +89,7 @@ class FitAgain:
     ) -> None:
         self.cleanup = cleanup
         self.graph, self.tests, self.config, self.loss = graph, tests.cpu(), config, loss
-        self.settings = replace(settings, validate_every=0, patience=0, checkpoint_every=0)
+        self.settings = replace(settings, validate_every=0, patience=0, checkpoint_frequency=0)
         self.folder, self.report, self.stop_requested = folder, report, stop_requested
         self.device = torch.device(device)
         known = torch.cat([graph.train, graph.valid, graph.test, self.tests])
@@ -103,7 +103,7 @@ class FitAgain:
     def about(self) -> Mapping[str, Any]:
         settings = self.settings.to_dict()
         # The seed is part of the journal's key; the others change no weight.
-        for name in ("seed", "resume_every_s", "loss_every"):
+        for name in ("seed", "resume_every", "loss_every"):
             del settings[name]
         loss = {"kind": self.loss.kind, "smoothing": self.loss.smoothing, "all": self.loss.known is not None}
         graph = {"entities": self.graph.entities.digest, "relations": self.graph.relations.digest}
@@ -114,7 +114,7 @@ class FitAgain:
         torch.manual_seed(seed)
         model = ConvE(self.config).to(self.device)
         reduced = replace(self.graph, train=train, valid=self.graph.valid[:0])
-        settings = replace(self.settings, seed=seed, resume_every_s=math.inf)
+        settings = replace(self.settings, seed=seed, resume_every=math.inf)
         scratch = self.folder / "retraining"
         shutil.rmtree(scratch, ignore_errors=True)  # left by a killed attempt
         scratch.mkdir(parents=True)

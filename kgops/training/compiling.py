@@ -8,9 +8,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["COMPILE_MODES", "Compiler", "prepare_inductor"]
-
-COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
+__all__ = ["Compiler", "prepare_inductor"]
 
 
 def prepare_inductor() -> None:

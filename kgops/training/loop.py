@@ -104,7 +104,7 @@ class _Run:
         self.schedule = Schedule(
             settings.schedule,
             settings.learning_rate,
-            settings.epochs,
+            settings.num_epochs,
             settings.schedule_factor,
             settings.schedule_patience,
             settings.lowest_learning_rate,
@@ -177,7 +177,7 @@ class _Run:
 
     def train(self) -> FitResult:
         self.model.train()
-        total = self.settings.epochs * len(self.batches)
+        total = self.settings.num_epochs * len(self.batches)
         done = self.state.epoch * len(self.batches) + self.state.batch
         progress = Progress(self.report, "train", "batch", done=done)
         if done < total and not self.state.early:
@@ -187,7 +187,7 @@ class _Run:
             # After a resume too: an epoch may be complete without its validation.
             if self.state.owed:
                 finished = self._epoch_done()
-            elif self.state.early or self.state.epoch >= self.settings.epochs:
+            elif self.state.early or self.state.epoch >= self.settings.num_epochs:
                 break
             else:
                 finished = self._epoch(progress, total)
@@ -246,11 +246,11 @@ class _Run:
     def _epoch_done(self) -> bool:
         """Validates and writes checkpoints after an epoch; False if a stop was requested before the last."""
         state, settings = self.state, self.settings
-        last = state.epoch == settings.epochs
+        last = state.epoch == settings.num_epochs
         self.group.check_same(self.model, f"after epoch {state.epoch}")
         if state.epoch == 1 or last:
             self.report.memory(**_memory_mib(self.model, self.step, self.device))
-        if settings.checkpoint_every and state.epoch % settings.checkpoint_every == 0:
+        if settings.checkpoint_frequency and state.epoch % settings.checkpoint_frequency == 0:
             self.keeper.keep_epoch(state)
         due = settings.validate_every and (state.epoch % settings.validate_every == 0 or last)
         if due and len(self.graph.valid) and not self._validate():

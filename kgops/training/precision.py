@@ -9,10 +9,11 @@ import torch
 
 from kgops.errors import Usage
 from kgops.jobs.on_device import WorkerDevice, training_precision
+from kgops.options.shared import PRECISION
 
 __all__ = ["PRECISIONS", "Precision", "place_of", "resolve_precision"]
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "auto")
+PRECISIONS = PRECISION.choices
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 

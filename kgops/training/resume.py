@@ -17,7 +17,7 @@ __all__ = ["MAY_DIFFER", "TrainState", "refuse_foreign"]
 MAY_DIFFER = frozenset(
     {
         *("batch_size", "precision", "entity_chunk", "gradient_checkpointing", "compile", "cuda_graphs"),
-        *("epochs", "patience", "validate_every", "checkpoint_every", "resume_every_s", "loss_every"),
+        *("num_epochs", "patience", "validate_every", "checkpoint_frequency", "resume_every", "loss_every"),
     }
 )
 

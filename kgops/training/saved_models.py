@@ -44,7 +44,7 @@ class Keeper:
     @property
     def is_due(self) -> bool:
         """Whether the last resume checkpoint is older than the interval."""
-        return self._writes and time.monotonic() - self.saved_at >= self.settings.resume_every_s
+        return self._writes and time.monotonic() - self.saved_at >= self.settings.resume_every
 
     def sweep(self, resume: bool) -> None:
         """Removes incomplete files of an earlier writer, and, unless `resume`, its resume checkpoints."""

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from kgops.errors import BadJob
-from kgops.training.compiling import COMPILE_MODES
-from kgops.training.losses import LOSSES, EntityLoss
-from kgops.training.optimizers import OPTIMIZERS, SCHEDULES
-from kgops.training.precision import PRECISIONS
+from kgops.jobs.chunk_sizes import loss_chunk
+from kgops.options.option import defaults_of
+from kgops.options.reading import problems_of
+from kgops.options.train import DEFAULT_LOSS, TRAIN_OPTIONS
+from kgops.training.losses import EntityLoss
 
 __all__ = ["TrainSettings"]
+
+_DEFAULTS = defaults_of(TRAIN_OPTIONS)
 
 
 @dataclass(frozen=True)
 class TrainSettings:
     """Training settings. 0 means never for `validate_every` (epochs), `patience` (validations) and
-    `checkpoint_every` (epochs kept for TracIn); `entity_chunk` None depends on the device."""
+    `checkpoint_frequency` (epochs kept for TracIn); `entity_chunk` None depends on the device."""
 
-    epochs: int = 100
-    batch_size: int = 256
-    loss: str = "kvsall-bce"
+    num_epochs: int = _DEFAULTS["num_epochs"]
+    batch_size: int = _DEFAULTS["batch_size"]
+    loss: str = DEFAULT_LOSS
     label_smoothing: float = 0.0
-    optimizer: str = "adam"
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    schedule: str = "constant"
-    schedule_factor: float = 0.95
-    schedule_patience: int = 9
+    optimizer: str = _DEFAULTS["optimizer"]
+    learning_rate: float = _DEFAULTS["learning_rate"]
+    weight_decay: float = _DEFAULTS["weight_decay"]
+    schedule: str = _DEFAULTS["schedule"]
+    schedule_factor: float = _DEFAULTS["schedule_factor"]
+    schedule_patience: int = _DEFAULTS["schedule_patience"]
     lowest_learning_rate: float = 0.0
     warmup_epochs: int = 0
     precision: str = "fp32"
@@ -40,34 +42,17 @@ class TrainSettings:
     compile: str = "off"
     cuda_graphs: bool = False
     seed: int = 0
-    validate_every: int = 5
+    validate_every: int = _DEFAULTS["validate_every"]
     patience: int = 0
-    checkpoint_every: int = 0
-    resume_every_s: float = 60.0
+    checkpoint_frequency: int = 0
+    resume_every: float = _DEFAULTS["resume_every"]
     loss_every: int = 16
 
     def __post_init__(self) -> None:
-        problems = [
-            *(_choice("loss", self.loss, LOSSES)),
-            *(_choice("optimizer", self.optimizer, OPTIMIZERS)),
-            *(_choice("schedule", self.schedule, SCHEDULES)),
-            *(_choice("precision", self.precision, PRECISIONS)),
-            *(_choice("compile", self.compile, COMPILE_MODES)),
-        ]
-        for name in ("epochs", "batch_size", "loss_every"):
-            problems += _at_least(name, getattr(self, name), 1)
-        if self.entity_chunk is not None:
-            problems += _at_least("entity_chunk", self.entity_chunk, 1)
-        for name in ("validate_every", "patience", "checkpoint_every", "warmup_epochs", "schedule_patience"):
-            problems += _at_least(name, getattr(self, name), 0)
-        for name in ("weight_decay", "lowest_learning_rate", "resume_every_s"):
-            problems += _at_least(name, getattr(self, name), 0)
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            problems.append(f"learning_rate: {self.learning_rate} must be a number above 0")
-        if not 0 <= self.label_smoothing < 1:
-            problems.append(f"label_smoothing: {self.label_smoothing} must be at least 0 and below 1")
-        if not 0 < self.schedule_factor < 1:
-            problems.append(f"schedule_factor: {self.schedule_factor} must lie between 0 and 1")
+        problems = problems_of(TRAIN_OPTIONS, asdict(self))
+        problems += [] if self.loss_every >= 1 else [f"loss_every: {self.loss_every} must be at least 1"]
+        if not self.lowest_learning_rate >= 0:
+            problems.append(f"lowest_learning_rate: {self.lowest_learning_rate} must be at least 0")
         if problems:
             raise BadJob("the training settings", problems)
 
@@ -84,18 +69,8 @@ class TrainSettings:
     def chunk_for(self, device: torch.device, processes: int = 1) -> int:
         """Entities scored at once, with the batch spread over ranks: a chunk of scores about as large as the cache of
         a CPU, or 64 MiB on a GPU."""
-        if self.entity_chunk is not None:
-            return self.entity_chunk
-        scores = 1 << 24 if device.type == "cuda" else 1 << 19
-        return max(256, scores // -(-self.batch_size // processes))
+        rows = -(-self.batch_size // processes)
+        return loss_chunk(self.entity_chunk, rows, "cuda" if device.type == "cuda" else "cpu")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def _choice(name: str, value: str, known: tuple[str, ...]) -> list[str]:
-    return [] if value in known else [f"{name}: '{value}' is unknown; choose one of {', '.join(known)}"]
-
-
-def _at_least(name: str, value: float, least: int) -> list[str]:
-    return [] if value >= least else [f"{name}: {value} must be at least {least}"]

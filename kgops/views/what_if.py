@@ -56,7 +56,6 @@ from kgops.planning.graph_counts import counts_of
 counts_of(json.load(sys.stdin), Path(sys.argv[1]), most_bytes=int(sys.argv[2]))
 """
 _MAKES_FLIGHTS = "`kgops data flights --make DIR` writes small ones"
-_DEFAULTS = {"precision": "fp32", "gram_precision": "fp32", "tests_at_once": "auto", "memory_cleanup": True}
 
 
 class Trouble(NamedTuple):
@@ -302,7 +301,7 @@ def _options(draft: Draft, planned: Planned) -> list[DraftOption]:
     for name in DRAFT_OPTIONS[draft.workload]:
         choice, worker_value = chosen.get(name), _worker_value(name, sizes)
         values = _values(optimizations[name], planned.target)
-        default = worker_value if worker_value is not None else _DEFAULTS.get(name, values[0])
+        default = worker_value if worker_value is not None else optimizations[name].default
         applied = planned.job.options.get(name, default)
         number = (
             worker_value if isinstance(worker_value, int) and not isinstance(worker_value, bool) else None

@@ -37,7 +37,6 @@ from kgops.workers.report import Reporter, report_applied
 
 __all__ = ["find_model", "train"]
 
-BATCH_SIZE = 256
 _LOSSES = {"kvsall-bce": "bcewithlogits", "kvsall-ce": "crossentropy"}
 _NEED_INVERSES = ("ConvE", "CompGCN", "NodePiece")
 _MRR = "both.realistic.inverse_harmonic_mean_rank"
@@ -222,7 +221,7 @@ def _training(job: Job, checkpoints: Path, callbacks: list[TrainingCallback]) ->
         extra["num_workers"] = job.options["num_workers"]
     return {
         "num_epochs": settings["num_epochs"],
-        "batch_size": job.options.get("batch_size", BATCH_SIZE),
+        "batch_size": job.values()["batch_size"],
         "callbacks": callbacks,
         "checkpoint_directory": checkpoints,
         "checkpoint_name": _CHECKPOINT,

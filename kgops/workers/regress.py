@@ -6,13 +6,13 @@ import dataclasses
 import os
 import statistics
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kgops.errors import Usage
-from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import regression_options, skips_compile
@@ -28,14 +28,6 @@ from kgops.workers.outputs import applied_options, make_output_folder, publish_r
 from kgops.workers.report import Reporter, report_applied
 from kgops.workers.threads import choose_threads
 from kgops.workers.train import find_device
-
-# Settings with one name in the job and in RegressionSettings.
-_COPIED = (
-    *("epochs", "loo_epochs", "loss_alpha", "huber_delta", "gamma", "under_weight", "optimizer", "scheduler"),
-    *("learning_rate", "weight_decay", "warmup_steps", "augment", "flat_field_correction", "seed"),
-    *("zscore_normalize", "pretrain", "pretrain_flight", "final", "loo", "validation_flight"),
-    *("overweight_flight", "overweight_factor"),
-)
 
 
 def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
@@ -78,7 +70,7 @@ def load_flights(job: Job, report: Reporter) -> list[Flight]:
         raise Usage("no folder of flights is given.", hint="--data-directory DIR")
     for left_out in job.settings["left_out"]:
         report.note(f"left out of the configuration: {left_out}.")
-    flights = read_flights(Path(where), job.options.get("temporal_frames", REGRESS_FRAMES))
+    flights = read_flights(Path(where), job.values()["temporal_frames"])
     size, requested = flights[0].image_size, image_size(job.settings)
     if requested is not None and requested != size:
         shown = " and ".join("x".join(map(str, one)) for one in (requested, size))
@@ -96,19 +88,10 @@ def load_flights(job: Job, report: Reporter) -> list[Flight]:
 
 
 def regression_settings(job: Job) -> RegressionSettings:
-    settings, options = job.settings, job.options
-    microbatch = options.get("microbatch", "auto")
+    values = job.values()
+    known = {field.name: values[field.name] for field in fields(RegressionSettings)}
     return RegressionSettings(
-        batch_size=options.get("batch_size", REGRESS_BATCH),
-        microbatch=None if microbatch == "auto" else microbatch,
-        precision=options.get("precision", "fp32"),
-        gradient_checkpointing=options.get("gradient_checkpointing", False),
-        compile=options.get("compile", "off"),
-        loss=settings["loss_type"],
-        patience=settings["early_stopping_patience"],
-        min_delta=settings["early_stopping_min_delta"],
-        resume_every_s=settings["resume_every"],
-        **{name: settings[name] for name in _COPIED},
+        **known | {"microbatch": None if known["microbatch"] == "auto" else known["microbatch"]}
     )
 
 

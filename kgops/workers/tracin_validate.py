@@ -51,7 +51,7 @@ def validate_influences(
         tests = tests[:MOST_TESTS]
     scores = AllScores(len(tests), len(graph.train), like=scoring.checkpoints[0].model.entities)
     scoring(graph.train, tests, scores, report, stop)
-    settings = replace(TrainSettings(**last.settings), epochs=last.epoch)
+    settings = replace(TrainSettings(**last.settings), num_epochs=last.epoch)
     model = last.checkpoint.model
     again = FitAgain(
         graph,

@@ -16,7 +16,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import skips_compile, training_options
 from kgops.jobs.train import spread_problems
 from kgops.models.conve import ConvE, ConvEConfig
-from kgops.options.train import FILES
+from kgops.options.train import DEFAULT_LOSS, FILES
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluation, Evaluator
@@ -33,9 +33,6 @@ from kgops.workers.outputs import make_output_folder, publish_results, write_con
 from kgops.workers.report import Reporter, report_applied
 from kgops.workers.threads import choose_threads
 from kgops.workers.train_parallel import train_in_processes
-
-BATCH_SIZE = 256
-LOSS = "kvsall-bce"
 
 
 def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
@@ -151,25 +148,13 @@ def model_config(settings: dict[str, Any], graph: Graph) -> ConvEConfig:
 
 
 def train_settings(job: Job) -> TrainSettings:
-    settings, options = job.settings, job.options
-    chunk = options.get("entity_chunk", "auto")
-    copied = (
-        *("label_smoothing", "optimizer", "learning_rate", "weight_decay", "schedule", "schedule_factor"),
-        *("schedule_patience", "warmup_epochs", "seed", "validate_every", "patience"),
-    )
-    return TrainSettings(
-        epochs=settings["num_epochs"],
-        batch_size=options.get("batch_size", BATCH_SIZE),
-        precision=options.get("precision", "fp32"),
-        entity_chunk=None if chunk == "auto" else chunk,
-        gradient_checkpointing=options.get("gradient_checkpointing", False),
-        compile=options.get("compile", "off"),
-        cuda_graphs=options.get("cuda_graphs", False),
-        checkpoint_every=settings["checkpoint_frequency"],
-        loss=settings["loss"] or LOSS,
-        resume_every_s=settings["resume_every"],
-        **{name: settings[name] for name in copied},
-    )
+    values = job.values()
+    known = {
+        field.name: values[field.name] for field in dataclasses.fields(TrainSettings) if field.name in values
+    }
+    chunk = values["entity_chunk"]
+    known |= {"loss": values["loss"] or DEFAULT_LOSS, "entity_chunk": None if chunk == "auto" else chunk}
+    return TrainSettings(**known)
 
 
 def report_options(

@@ -237,10 +237,10 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
     from kgops.tracin.blocks import Settings
     from kgops.training import evaluate, optimizers
     from kgops.training.settings import TrainSettings
-    from kgops.workers import tracin_agreement, tracin_validate, train
+    from kgops.workers import tracin_agreement, tracin_validate
 
     plain = Settings()
-    assert (train.BATCH_SIZE, train.LOSS) == (chunk_sizes.TRAIN_BATCH, chunk_sizes.TRAIN_LOSS)
+    assert TrainSettings().batch_size == chunk_sizes.TRAIN_BATCH
     assert (plain.block, plain.chunk) == (chunk_sizes.TRACIN_BLOCK, chunk_sizes.TRACIN_CHUNK)
     assert plain.test_mib << 20 == chunk_sizes.TRACIN_TEST_BYTES
     assert (attribution._MOST_TESTS, attribution._SCORES_BYTES) == (

@@ -17,7 +17,6 @@ from kgops.tracin.blocks import Settings
 from kgops.training.out_of_memory import is_out_of_memory
 from kgops.training.resume import MAY_DIFFER
 from kgops.training.settings import TrainSettings
-from kgops.workers import train as train_worker
 
 T4 = GpuFacts("Tesla T4", (7, 5))
 A100 = GpuFacts("A100", (8, 0))
@@ -147,7 +146,6 @@ def test_the_fallbacks_starts_from_what_workers_take_unasked(batch: int) -> None
         first = next((c for r in oom_fallbacks(job(batch_size=batch), gpu) for c in r.changes), None)
         before = first.before if first is not None and first.option == "entity_chunk" else None
         assert before == (taken if taken > SMALLEST_CHUNK else None)
-    assert chunk_sizes.TRAIN_BATCH == train_worker.BATCH_SIZE
     assert (Settings().block, Settings().chunk) == (chunk_sizes.TRACIN_BLOCK, chunk_sizes.TRACIN_CHUNK)
 
 
@@ -161,7 +159,7 @@ def test_a_checkpoint_may_differ_in_all_the_fallbacks_changes_of_a_training_and_
         for c in fallback.changes
     }
     assert options <= MAY_DIFFER
-    patience = {"epochs", "patience", "validate_every", "checkpoint_every", "resume_every_s", "loss_every"}
+    patience = {"epochs", "patience", "validate_every", "checkpoint_frequency", "resume_every", "loss_every"}
     assert options | patience == MAY_DIFFER
 
 

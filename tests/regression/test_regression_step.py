@@ -261,7 +261,7 @@ def test_on_a_gpu_every_format_trains_compiled_or_frame_by_frame_and_resumes(
     flights: list[Flight], tmp_path: Path, precision: str
 ) -> None:
     settings = replace(QUICK, pretrain=False, precision=precision, gradient_checkpointing=True, epochs=3)
-    settings = replace(settings, compile="reduce-overhead", resume_every_s=0.0)
+    settings = replace(settings, compile="reduce-overhead", resume_every=0.0)
     report = Recorder()
     torch.backends.cudnn.deterministic = True
     whole = train(flights, tmp_path / "whole", settings, device="cuda", report=report)

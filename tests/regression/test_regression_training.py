@@ -111,7 +111,7 @@ def test_a_heavier_flight_pulls_the_heights_towards_its_own(flights: list[Flight
             overweight_flight=name,
             overweight_factor=50.0,
             epochs=15,
-            loss="mse",
+            loss_type="mse",
             augment=False,
             weight_decay=0.0,
             warmup_steps=0,
@@ -145,7 +145,7 @@ def test_a_run_cut_short_anywhere_and_resumed_has_the_weights_of_one_never_cut(
     die: bool,
 ) -> None:
     folder, whole = never_stopped
-    settings = replace(QUICK, loo=True, resume_every_s=0.0 if die else 1e9)
+    settings = replace(QUICK, loo=True, resume_every=0.0 if die else 1e9)
     if die:
         with pytest.raises(Killed):
             train(flights, tmp_path, settings, stop=Stop(nth, die=True))
@@ -163,7 +163,9 @@ def test_a_run_cut_short_anywhere_and_resumed_has_the_weights_of_one_never_cut(
 
 
 def test_a_learning_rate_that_fell_stays_down_after_a_resume(flights: list[Flight], tmp_path: Path) -> None:
-    settings = replace(QUICK, epochs=13, pretrain=False, learning_rate=0.3, patience=0, resume_every_s=0.0)
+    settings = replace(
+        QUICK, epochs=13, pretrain=False, learning_rate=0.3, early_stopping_patience=0, resume_every=0.0
+    )
     whole = train(flights, tmp_path / "whole", settings)
     rates = [entry["learning_rate"] for entry in whole.history]
     assert rates[-1] < rates[1], "this test needs a plateau"
@@ -201,7 +203,7 @@ def test_a_checkpoint_of_another_training_or_other_flights_is_refused(
     brief = replace(QUICK, epochs=1, pretrain=False)
     train(flights, tmp_path, brief)
     with pytest.raises(BadInput, match="its loss, seed differ"):
-        train(flights, tmp_path, replace(brief, seed=9, loss="mae"), resume=True)
+        train(flights, tmp_path, replace(brief, seed=9, loss_type="mae"), resume=True)
     with pytest.raises(BadInput, match="its network differs"):
         train(flights, tmp_path, brief, config=replace(TINY, architecture="gnn"), resume=True)
     make_flights(tmp_path / "others", 3, Sky(frames=24, size=16), seed=5)
@@ -229,7 +231,7 @@ def test_smaller_batches_and_pieces_go_on_from_a_checkpoint_and_fewer_frames_sta
 def test_the_best_epochs_weights_are_kept_and_training_stops_without_a_gain(
     flights: list[Flight], tmp_path: Path
 ) -> None:
-    settings = replace(QUICK, epochs=60, pretrain=False, patience=2, learning_rate=0.05)
+    settings = replace(QUICK, epochs=60, pretrain=False, early_stopping_patience=2, learning_rate=0.05)
     found = train(flights, tmp_path, settings)
     losses = [entry["valid"]["loss"] for entry in found.history]
     best = min(range(len(losses)), key=losses.__getitem__)
@@ -243,7 +245,9 @@ def test_the_best_epochs_weights_are_kept_and_training_stops_without_a_gain(
 
 
 def test_a_gain_below_the_least_counts_as_none(flights: list[Flight], tmp_path: Path) -> None:
-    settings = replace(QUICK, epochs=10, pretrain=False, patience=1, min_delta=1e6)
+    settings = replace(
+        QUICK, epochs=10, pretrain=False, early_stopping_patience=1, early_stopping_min_delta=1e6
+    )
     found = train(flights, tmp_path, settings)
     assert len(found.history) == 2 and read_trained(tmp_path / "best_model.pt").epoch == 1
 
@@ -266,7 +270,7 @@ def test_a_warmup_longer_than_the_training_is_told(flights: list[Flight], tmp_pa
 
 
 def test_divergence_stops_the_run_and_says_what_to_try(flights: list[Flight], tmp_path: Path) -> None:
-    settings = replace(QUICK, epochs=20, optimizer="sgd", learning_rate=1e20, warmup_steps=0, loss="mse")
+    settings = replace(QUICK, epochs=20, optimizer="sgd", learning_rate=1e20, warmup_steps=0, loss_type="mse")
     with pytest.raises(Diverged, match="the loss of epoch") as caught:
         train(flights, tmp_path, settings)
     assert "a learning rate below 3.3e+19 or more warmup_steps" in (caught.value.hint or "")
@@ -274,10 +278,11 @@ def test_divergence_stops_the_run_and_says_what_to_try(flights: list[Flight], tm
 
 def test_all_faulty_settings_are_reported_at_once_and_names_are_those_of_the_job() -> None:
     with pytest.raises(BadJob) as caught:
-        RegressionSettings(loss="hinge", epochs=0, learning_rate=float("nan"), loss_alpha=2, patience=-1)
+        RegressionSettings(
+            loss_type="hinge", epochs=0, learning_rate=float("nan"), loss_alpha=2, early_stopping_patience=-1
+        )
     said = " ".join(caught.value.problems)
     for part in ("loss: 'hinge'", "epochs: 0", "learning_rate: nan", "loss_alpha: 2", "patience: -1"):
         assert part in said
     names = {option.name for option in REGRESS_OPTIONS}
-    renamed = {"loss", "patience", "min_delta", "resume_every_s"}
-    assert RegressionSettings().to_dict().keys() - renamed <= names
+    assert RegressionSettings().to_dict().keys() <= names

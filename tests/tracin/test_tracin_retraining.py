@@ -45,7 +45,7 @@ def planted(pairs: int = 16) -> tuple[Graph, int]:
 
 def test_deleting_the_one_triple_that_makes_the_test_likely_drops_it_more_than_chance(tmp_path: Path) -> None:
     graph, row = planted()
-    settings = TrainSettings(epochs=80, batch_size=128, learning_rate=0.02, label_smoothing=0.1, seed=2)
+    settings = TrainSettings(num_epochs=80, batch_size=128, learning_rate=0.02, label_smoothing=0.1, seed=2)
     retrain = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener())
     known = torch.zeros(1, len(graph.train))
     known[0, row] = 1.0
@@ -63,7 +63,9 @@ def test_deleting_the_one_triple_that_makes_the_test_likely_drops_it_more_than_c
 def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> None:
     graph = read_pykeen_dataset("kinships")
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16, output_channels=4)
-    settings = TrainSettings(epochs=2, learning_rate=0.003, seed=3, validate_every=1, checkpoint_every=1)
+    settings = TrainSettings(
+        num_epochs=2, learning_rate=0.003, seed=3, validate_every=1, checkpoint_frequency=1
+    )
     torch.manual_seed(settings.seed)
     model = ConvE(config)
     fit(model, graph, settings, tmp_path / "run", Listener())
@@ -100,7 +102,7 @@ def test_a_stop_within_a_retraining_ends_it_and_writes_nothing_down(tmp_path: Pa
         asked.append(None)
         return len(asked) > 20
 
-    settings = TrainSettings(epochs=50, batch_size=8, seed=1)
+    settings = TrainSettings(num_epochs=50, batch_size=8, seed=1)
     again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener(), stop_requested=stop)
     with pytest.raises(Interrupted):
         validate(graph, graph.test, torch.ones(1, len(graph.train)), 1, again, tmp_path / "j", seed=1)
@@ -119,7 +121,7 @@ def test_what_disappears_from_training_keeps_its_id(tmp_path: Path) -> None:
     graph, _ = planted()
     head = int(graph.test[0, 0])
     without = graph.train[(graph.train[:, [0, 2]] != head).all(1) & (graph.train[:, 1] != 0)]
-    settings = TrainSettings(epochs=1, batch_size=16)
+    settings = TrainSettings(num_epochs=1, batch_size=16)
     again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener())
     (outcome,) = again(without, 0, lambda share: None)
     assert 1 <= outcome.rank <= 32 and 0 < outcome.probability < 1

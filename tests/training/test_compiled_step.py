@@ -34,7 +34,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 NO_COMPILER = shutil.which(os.environ.get("CXX", "g++")) is None
 CPU, GPU = torch.device("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)
 # Batches of another size at the end of each epoch, and a validation that shares the model.
-SETTINGS = TrainSettings(epochs=3, batch_size=48, validate_every=1, seed=3, schedule="cosine", loss_every=4)
+SETTINGS = TrainSettings(
+    num_epochs=3, batch_size=48, validate_every=1, seed=3, schedule="cosine", loss_every=4
+)
 
 
 class Listener:
@@ -307,7 +309,7 @@ def test_replayed_training_learns_in_every_precision(
 ) -> None:
     settings = replace(
         SETTINGS,
-        epochs=12,
+        num_epochs=12,
         learning_rate=3e-3,
         precision=precision,
         cuda_graphs=True,

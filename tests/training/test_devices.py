@@ -16,7 +16,7 @@ from kgops.training.losses import EntityLoss, Positives, chunked_loss
 from kgops.training.settings import TrainSettings
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-SETTINGS = TrainSettings(epochs=4, batch_size=64, validate_every=2, seed=3, learning_rate=3e-3)
+SETTINGS = TrainSettings(num_epochs=4, batch_size=64, validate_every=2, seed=3, learning_rate=3e-3)
 
 
 class Silent:

@@ -222,7 +222,7 @@ def trained_on_gpu(folder: Path, cleanup: MemoryCleanup) -> dict[str, torch.Tens
     graph = read_pykeen_dataset("nations")
     shape = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16, output_channels=2)
     model = ConvE(shape).to("cuda")
-    settings = TrainSettings(epochs=12, batch_size=64, validate_every=1)
+    settings = TrainSettings(num_epochs=12, batch_size=64, validate_every=1)
     fit(model, graph, settings, folder, CachesAtEach(), cleanup=cleanup)
     return {name: one.cpu() for name, one in model.state_dict().items()}
 

@@ -30,7 +30,7 @@ from kgops.trials import train_step
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)
 
-QUICK = TrainSettings(epochs=3, batch_size=64, validate_every=1, seed=5, loss_every=4)
+QUICK = TrainSettings(num_epochs=3, batch_size=64, validate_every=1, seed=5, loss_every=4)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def weights(model: ConvE) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("loss", ["kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce"])
 def test_training_learns_nations(nations: Graph, tmp_path: Path, loss: str) -> None:
-    settings = replace(QUICK, epochs=12, loss=loss, learning_rate=0.003, validate_every=4)
+    settings = replace(QUICK, num_epochs=12, loss=loss, learning_rate=0.003, validate_every=4)
     model, report = small(nations), Recorder()
     known = torch.cat([nations.train, nations.valid, nations.test])
     before = Evaluator(known, nations.num_entities)(model, nations.test)
@@ -92,7 +92,7 @@ def test_a_step_is_the_step_of_autograd_and_adam(nations: Graph) -> None:
 def test_a_run_killed_anywhere_and_resumed_has_the_weights_of_one_never_killed(
     nations: Graph, tmp_path: Path, nth: int
 ) -> None:
-    settings = replace(QUICK, resume_every_s=0.0, optimizer="adam", schedule="plateau", schedule_patience=0)
+    settings = replace(QUICK, resume_every=0.0, optimizer="adam", schedule="plateau", schedule_patience=0)
     whole = small(nations)
     fit(whole, nations, settings, tmp_path / "whole", Recorder())
     with pytest.raises(Killed):
@@ -108,7 +108,7 @@ def test_a_run_killed_anywhere_and_resumed_has_the_weights_of_one_never_killed(
 def test_a_run_asked_to_stop_saves_and_resumes_bit_identically(
     nations: Graph, tmp_path: Path, nth: int
 ) -> None:
-    settings = replace(QUICK, resume_every_s=1e9)
+    settings = replace(QUICK, resume_every=1e9)
     whole, half = small(nations), small(nations)
     expected = fit(whole, nations, settings, tmp_path / "whole", Recorder())
     stopped = fit(half, nations, settings, tmp_path / "half", Recorder(), Stop(nth))
@@ -124,7 +124,7 @@ def test_a_run_asked_to_stop_saves_and_resumes_bit_identically(
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
     nations: Graph, tmp_path: Path
 ) -> None:
-    settings = replace(QUICK, resume_every_s=0.0)
+    settings = replace(QUICK, resume_every=0.0)
     whole = small(nations)
     fit(whole, nations, settings, tmp_path, Recorder())
     newest = sorted((tmp_path / "checkpoints").glob("resume_*.pt"))[-1]
@@ -136,7 +136,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
 
 
 def test_a_checkpoint_of_another_training_is_refused(nations: Graph, tmp_path: Path) -> None:
-    fit(small(nations), nations, replace(QUICK, epochs=1), tmp_path, Recorder())
+    fit(small(nations), nations, replace(QUICK, num_epochs=1), tmp_path, Recorder())
     with pytest.raises(BadInput, match="its seed differs"):
         fit(small(nations), nations, replace(QUICK, seed=6), tmp_path, Recorder(), resume=True)
     with pytest.raises(BadInput, match="its model, loss differ"):
@@ -146,7 +146,7 @@ def test_a_checkpoint_of_another_training_is_refused(nations: Graph, tmp_path: P
 
 def test_a_resumed_run_may_have_smaller_batches_and_more_epochs(nations: Graph, tmp_path: Path) -> None:
     fit(small(nations), nations, QUICK, tmp_path, Recorder(), Stop(10))
-    settings = replace(QUICK, batch_size=16, epochs=4)
+    settings = replace(QUICK, batch_size=16, num_epochs=4)
     result = fit(small(nations), nations, settings, tmp_path, Recorder(), resume=True)
     assert (result.stopped, result.epochs) == ("finished", 4)
 
@@ -154,7 +154,7 @@ def test_a_resumed_run_may_have_smaller_batches_and_more_epochs(nations: Graph, 
 def test_a_training_begun_anew_is_never_resumed_from_the_one_before_it(
     nations: Graph, tmp_path: Path
 ) -> None:
-    fit(small(nations), nations, replace(QUICK, checkpoint_every=2), tmp_path, Recorder())
+    fit(small(nations), nations, replace(QUICK, checkpoint_frequency=2), tmp_path, Recorder())
     report = Recorder()
     fit(small(nations), nations, QUICK, tmp_path, report, Stop(5))
     assert "earlier training" in report.notes[0]
@@ -166,7 +166,7 @@ def test_a_training_begun_anew_is_never_resumed_from_the_one_before_it(
 
 def test_resuming_where_nothing_is_starts_anew_and_says_so(nations: Graph, tmp_path: Path) -> None:
     report = Recorder()
-    fit(small(nations), nations, replace(QUICK, epochs=1), tmp_path, report, resume=True)
+    fit(small(nations), nations, replace(QUICK, num_epochs=1), tmp_path, report, resume=True)
     assert "no checkpoint to resume from" in report.notes[0]
 
 
@@ -174,7 +174,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(nations: G
     runs = []
     for name, seed in (("a", 5), ("b", 5), ("c", 6)):
         model = small(nations)
-        fit(model, nations, replace(QUICK, epochs=1, seed=seed), tmp_path / name, Recorder())
+        fit(model, nations, replace(QUICK, num_epochs=1, seed=seed), tmp_path / name, Recorder())
         runs.append(weights(model))
     assert_identical(runs[0], runs[1])
     assert not torch.equal(runs[0]["entities"], runs[2]["entities"])
@@ -202,7 +202,7 @@ def test_divergence_stops_the_run_and_says_what_to_try(nations: Graph, tmp_path:
 
 
 def test_early_stopping_keeps_the_best_model(nations: Graph, tmp_path: Path) -> None:
-    settings = replace(QUICK, epochs=200, learning_rate=0.02, patience=2)
+    settings = replace(QUICK, num_epochs=200, learning_rate=0.02, patience=2)
     model, report = small(nations), Recorder()
     result = fit(model, nations, settings, tmp_path, report)
     assert result.stopped == "early"
@@ -219,7 +219,7 @@ def test_early_stopping_keeps_the_best_model(nations: Graph, tmp_path: Path) -> 
 def test_checkpoints_for_tracin_are_kept_every_k_epochs_with_their_learning_rate(
     nations: Graph, tmp_path: Path
 ) -> None:
-    settings = replace(QUICK, epochs=5, checkpoint_every=2, schedule="cosine", validate_every=0)
+    settings = replace(QUICK, num_epochs=5, checkpoint_frequency=2, schedule="cosine", validate_every=0)
     report = Recorder()
     fit(small(nations), nations, settings, tmp_path, report)
     kept = [checkpoints.read_checkpoint(p) for p in checkpoints.kept_checkpoints(tmp_path / "checkpoints")]
@@ -233,7 +233,7 @@ def test_checkpoints_for_tracin_are_kept_every_k_epochs_with_their_learning_rate
 
 def test_every_option_is_reported_with_what_came_of_it(nations: Graph, tmp_path: Path) -> None:
     report = Recorder()
-    fit(small(nations), nations, replace(QUICK, epochs=1, precision="tf32"), tmp_path, report)
+    fit(small(nations), nations, replace(QUICK, num_epochs=1, precision="tf32"), tmp_path, report)
     assert report.options["precision"] == (
         "tf32",
         "fp32",
@@ -308,7 +308,7 @@ def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_is_counted(n
 
 def test_all_faulty_settings_are_reported_at_once() -> None:
     with pytest.raises(BadJob) as caught:
-        TrainSettings(loss="hinge", epochs=0, learning_rate=float("nan"), label_smoothing=1, patience=-1)
+        TrainSettings(loss="hinge", num_epochs=0, learning_rate=float("nan"), label_smoothing=1, patience=-1)
     said = " ".join(caught.value.problems)
     for part in ("loss: 'hinge'", "epochs: 0", "learning_rate: nan", "label_smoothing: 1", "patience: -1"):
         assert part in said
@@ -317,7 +317,7 @@ def test_all_faulty_settings_are_reported_at_once() -> None:
 def test_a_batch_of_one_is_refused_under_batch_norm_and_allowed_without(
     nations: Graph, tmp_path: Path
 ) -> None:
-    settings = replace(QUICK, batch_size=1, epochs=1, validate_every=0)
+    settings = replace(QUICK, batch_size=1, num_epochs=1, validate_every=0)
     with pytest.raises(BadJob, match="batch of one"):
         fit(small(nations), nations, settings, tmp_path, Recorder())
     few = replace(nations, train=nations.train[:5])
@@ -355,7 +355,7 @@ def test_schedules() -> None:
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])
 def test_every_optimizer_trains_and_resumes(nations: Graph, tmp_path: Path, name: str) -> None:
-    settings = replace(QUICK, optimizer=name, epochs=2, validate_every=0, resume_every_s=0.0)
+    settings = replace(QUICK, optimizer=name, num_epochs=2, validate_every=0, resume_every=0.0)
     whole, again = small(nations), small(nations)
     fit(whole, nations, settings, tmp_path / "a", Recorder())
     with pytest.raises(Killed):

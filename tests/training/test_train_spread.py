@@ -162,7 +162,7 @@ def never_shared(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
     job, triples = job_on(graph), together.graph_in(graph)
     torch.manual_seed(job.settings["seed"])
     model = ConvE(model_config(job.settings, triples))
-    settings = dataclasses.replace(train_settings(job), resume_every_s=60)
+    settings = dataclasses.replace(train_settings(job), resume_every=60)
     return fit(model, triples, settings, tmp_path_factory.mktemp("alone"), together.Recorder()).history
 
 
