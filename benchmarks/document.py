@@ -1,6 +1,6 @@
 """Runs the quick benchmarks and writes BENCHMARKS.md, each value with its command and machine.
 
-    python -m benchmarks.document [--data DIR] [--only claims] [--out BENCHMARKS.md] [--write-only]
+    python -m benchmarks.document [--data DIR] [--only claims] [--output BENCHMARKS.md] [--write-only]
 
 Values come from the database of the home. Sections that this home has not measured stay as they are, with their
 fingerprint. README's table has rows of this document.
@@ -113,9 +113,9 @@ def main(argv: list[str] | None = None) -> int:
         choices=["claims", *(one.command[0] for one in SECTIONS if one.command)],
         help="run only this benchmark",
     )
-    parser.add_argument("--out", type=Path, default=Path("BENCHMARKS.md"))
+    parser.add_argument("--output", type=Path, default=Path("BENCHMARKS.md"))
     parser.add_argument(
-        "--readme", type=Path, help="page with the headline table; default: README.md next to --out"
+        "--readme", type=Path, help="page with the headline table; default: README.md next to --output"
     )
     parser.add_argument("--write-only", action="store_true", help="measure nothing; write the stored values")
     args = parser.parse_args(argv)
@@ -124,11 +124,11 @@ def main(argv: list[str] | None = None) -> int:
     home = find_home()
     make_home(home)
     conn = open_writer(home.database)
-    before = args.out.read_text("utf-8") if args.out.exists() else ""
+    before = args.output.read_text("utf-8") if args.output.exists() else ""
     document = written(conn, before)
-    args.out.write_text(document, encoding="utf-8")
-    print(args.out)
-    readme = args.readme or args.out.parent / "README.md"
+    args.output.write_text(document, encoding="utf-8")
+    print(args.output)
+    readme = args.readme or args.output.parent / "README.md"
     if args.readme or readme.exists():
         readme.write_text(with_headlines(readme.read_text("utf-8"), document), encoding="utf-8")
         print(readme)

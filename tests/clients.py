@@ -161,7 +161,7 @@ class Clients:
 
     def export(self) -> str:
         for kind in ("csv", "parquet", "tensorboard"):
-            self._kgops("whole", "export", "1", "--to", kind, "--out", self.base / "exports" / kind)
+            self._kgops("whole", "export", "1", "--to", kind, "--output", self.base / "exports" / kind)
         return "csv, parquet, tensorboard"
 
     def read_tables(self) -> str:

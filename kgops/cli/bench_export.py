@@ -21,18 +21,18 @@ KINDS = ("md", "json", "csv", "parquet", "svg", "png")
 CHARTS = ("svg", "png")
 
 
-@click.command(epilog="\b\nExample:  kgops bench export 3 --to svg --out speed.svg")
+@click.command(epilog="\b\nExample:  kgops bench export 3 --to svg --output speed.svg")
 @click.argument("bench", required=False)
 @click.option(
     "--to", "kind", type=click.Choice(KINDS), required=True, help="Format; md, svg and png need BENCH."
 )
 @click.option(
-    "--out",
+    "--output",
     type=click.Path(path_type=Path),
     help="Output file; default: stdout, for charts bench-N-*.svg (.png) in this folder.",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def command(bench: str | None, kind: str, out: Path | None, force: bool) -> None:
+def command(bench: str | None, kind: str, output: Path | None, force: bool) -> None:
     """Export one benchmark, or without BENCH all measured values.
 
     \b
@@ -50,48 +50,48 @@ def command(bench: str | None, kind: str, out: Path | None, force: bool) -> None
         raise Usage(f"--to {kind} needs a benchmark", "give its number: `kgops bench show` lists them")
     if kind in CHARTS:
         assert benchmark is not None
-        _charts(export.charts(conn, benchmark), kind, benchmark.id, out, force)
+        _charts(export.charts(conn, benchmark), kind, benchmark.id, output, force)
         return
     if benchmark is not None and kind in ("md", "json"):
         table = (
             export.as_markdown(conn, benchmark) if kind == "md" else _json(export.as_table(conn, benchmark))
         )
-        _put(table, out, force)
+        _put(table, output, force)
         return
     values = measurements.page(
         conn, measurements.MeasurementFilter(bench=benchmark.id if benchmark else None), descending=False
     )
     if kind == "parquet":
-        if out is None or (out.exists() and not force):
+        if output is None or (output.exists() and not force):
             raise Usage(
-                f"{out} exists" if out else "--to parquet needs a file",
-                "give --out FILE; --force overwrites" if out else "give --out FILE",
+                f"{output} exists" if output else "--to parquet needs a file",
+                "give --output FILE; --force overwrites" if output else "give --output FILE",
             )
-        export.write_parquet(values, out)
-        say(str(out))
+        export.write_parquet(values, output)
+        say(str(output))
         return
-    _put(export.as_csv(values) if kind == "csv" else export.as_json(values), out, force)
+    _put(export.as_csv(values) if kind == "csv" else export.as_json(values), output, force)
 
 
-def _charts(pictures: dict[str, Picture], kind: str, number: int, out: Path | None, force: bool) -> None:
-    """Write the first chart to `out` if given, else each chart to its default file."""
+def _charts(pictures: dict[str, Picture], kind: str, number: int, output: Path | None, force: bool) -> None:
+    """Write the first chart to `output` if given, else each chart to its default file."""
     if not pictures:
         raise Usage(f"benchmark {number} has no chart", "it measured no memory and varied no number")
-    if out is not None:
+    if output is not None:
         pictures = {"": next(iter(pictures.values()))}
     for name, picture in pictures.items():
         safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
-        path = out or Path(f"bench-{number}-{safe}.{kind}")
+        path = output or Path(f"bench-{number}-{safe}.{kind}")
         write(path, as_svg(picture) if kind == "svg" else as_png(picture), force=force)
         say(str(path))
 
 
-def _put(text: str, out: Path | None, force: bool) -> None:
-    if out is None:
+def _put(text: str, output: Path | None, force: bool) -> None:
+    if output is None:
         say(text.rstrip("\n"))
         return
-    write(out, text, force=force)
-    say(str(out))
+    write(output, text, force=force)
+    say(str(output))
 
 
 def _json(table: object) -> str:

@@ -33,20 +33,20 @@ class _Export(click.Command):
             formatter.write_dl(list(FORMATS.items()))
 
 
-@click.command(cls=_Export, epilog="\b\nExample:  kgops export 12 17 --to json --out two-runs.json")
+@click.command(cls=_Export, epilog="\b\nExample:  kgops export 12 17 --to json --output two-runs.json")
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @click.option("--to", "wanted", required=True, type=click.Choice(list(FORMATS)), help="Format.")
 @click.option(
-    "--out",
+    "--output",
     type=click.Path(path_type=Path),
     help="Output file or folder; default: named after the runs' numbers.",
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-def command(names: tuple[str, ...], wanted: str, out: Path | None, force: bool) -> None:
+def command(names: tuple[str, ...], wanted: str, output: Path | None, force: bool) -> None:
     """Export runs for other programs, or for another kgops."""
     session = existing()
     chosen = [session.run(name) for name in dict.fromkeys(names)]
-    target = out or Path(_default(chosen, wanted))
+    target = output or Path(_default(chosen, wanted))
     try:
         _writer(wanted)(_rows(session, chosen), target, force=force)
     except OSError as error:

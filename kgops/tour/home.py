@@ -93,7 +93,7 @@ def remove(home: Home, *, own_too: bool) -> None:
                 listed = ", ".join(map(str, own[:5])) + (", …" if len(own) > 5 else "")
                 raise Usage(
                     f"in {home.path} there are runs of your own: {listed}",
-                    "keep them: kgops export RUN --to json --out FILE; or pass --yes to remove them, too",
+                    "keep them: kgops export RUN --to json --output FILE; or pass --yes to remove them, too",
                 )
             _stop_all(home, conn)
         finally:

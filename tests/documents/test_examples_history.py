@@ -111,7 +111,7 @@ WITH_A_HISTORY: dict[str, Check] = {
     "kgops runs workload:train --metric test_mrr --csv --all > runs.csv": has_a_table,
     "kgops compare 12 17 21": says(r"\b12\b.*\b17\b.*\b21\b"),
     "kgops report 42 --output run-42.html": has_a_page,
-    "kgops export 12 17 --to json --out two-runs.json": has_two_runs,
+    "kgops export 12 17 --to json --output two-runs.json": has_two_runs,
     "kgops influences last --test 1": says("^test 1 · ", "^ +SCORE +HEAD +RELATION +TAIL", r"^ +\+\d"),
     "kgops logs -f last --grep loss": says(r"\Aloss=0.125\n\Z"),
     "kgops tag 42 paper baseline --remove draft": has_changed_tags,
@@ -120,7 +120,7 @@ WITH_A_HISTORY: dict[str, Check] = {
     "kgops bench show --metrics tracin memory --sort value": says("tracin"),
     "kgops bench show claims --all": says("There are no benchmarks yet|claim"),
     "kgops bench compare 3 4": says(r"\b3\b.*\b4\b"),
-    "kgops bench export 3 --to svg --out speed.svg": has_charts,
+    "kgops bench export 3 --to svg --output speed.svg": has_charts,
     "kgops delete 41 42 --yes": has_forgotten_two,
 }
 
@@ -146,13 +146,13 @@ def test_what_was_exported_or_lies_in_a_folder_is_imported(history: Desk, tmp_pa
     there = {"KGOPS_HOME": str(desk.folder / "old/.kgops")}
     for label in ("first", "second"):
         assert desk.console("run", "exec", "--label", label, "--", "true", env=there).code == 0
-    assert desk.console("export", "1", "--to", "json", "--out", "run-12.json", env=there).code == 0
+    assert desk.console("export", "1", "--to", "json", "--output", "run-12.json", env=there).code == 0
     folder = desk.folder / "old/.kgops/runs"
     next(folder.glob("0002-*")).rename(folder / "0042-train-nations")
     output = desk.folder / "results/robokop"
     output.mkdir(parents=True)
     (output / "training_history.json").write_text('{"loss": [0.5, 0.25]}')
-    written_out = history.type(f"kgops bench export 3 --to json --out {desk.folder / 'bench-3.json'}")
+    written_out = history.type(f"kgops bench export 3 --to json --output {desk.folder / 'bench-3.json'}")
     assert written_out.code == 0, written_out.err
     of_runs, of_benches = (desk.type(line) for line in IMPORTS)
     assert (of_runs.code, of_benches.code) == (0, 0), of_runs.err + of_benches.err

@@ -87,7 +87,7 @@ def test_a_line_of_the_session_prints_what_is_shown_below_it(session: Session, t
     went = session.went(typed)
     assert went.code == 0, went.err
     assert unlike(typed.shown, went.err + went.out) is None, went.err + went.out
-    assert went.written == ({"runs.json"} if "--out runs.json" in typed.line else frozenset())
+    assert went.written == ({"runs.json"} if "--output runs.json" in typed.line else frozenset())
 
 
 def test_what_the_session_leaves_is_what_it_says(session: Session) -> None:

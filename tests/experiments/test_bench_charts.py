@@ -66,7 +66,7 @@ def test_charts_are_png_of_the_same_size_and_without_pillow_it_is_said_what_to_i
     image = pytest.importorskip("PIL.Image")
     done = run_cli("bench", "export", bench, "--to", "png", cwd=tmp_path)
     assert done.out.split() == ["bench-1-memory.png", "bench-1-size.png"], done.err
-    assert run_cli("bench", "export", bench, "--to", "svg", "--out", tmp_path / "same.svg").code == 0
+    assert run_cli("bench", "export", bench, "--to", "svg", "--output", tmp_path / "same.svg").code == 0
     drawn = ET.parse(tmp_path / "same.svg").getroot()
     size = tuple(ZOOM * int(drawn.get(side) or 0) for side in ("width", "height"))
     with image.open(tmp_path / "bench-1-memory.png") as found:

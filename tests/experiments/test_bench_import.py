@@ -57,10 +57,10 @@ def test_a_benchmark_goes_out_and_comes_in_elsewhere_as_it_was_and_once(
 ) -> None:
     held(conn)
     file, again = tmp_path / "one.json", tmp_path / "again.json"
-    assert run_cli("bench", "export", "1", "--to", "json", "--out", file).code == 0
+    assert run_cli("bench", "export", "1", "--to", "json", "--output", file).code == 0
     other = Console(tmp_path / "other", tmp_path)
     assert other("bench", "import", file).out == "benchmark 1: imported matrix j.toml\n"
-    assert other("bench", "export", "1", "--to", "json", "--out", again).code == 0
+    assert other("bench", "export", "1", "--to", "json", "--output", again).code == 0
     before, after = (json.loads(path.read_text()) for path in (file, again))
     assert without_numbers(after) == without_numbers(before)
     assert [pair["baseline_run"] for pair in after["pair"]] == [
@@ -85,7 +85,7 @@ def test_metrics_go_out_and_come_in_elsewhere_exactly_and_once(
     ]
     measurements.add_all(conn, kept)
     file = tmp_path / "metrics.json"
-    assert run_cli("bench", "export", "--to", "json", "--out", file).code == 0
+    assert run_cli("bench", "export", "--to", "json", "--output", file).code == 0
     assert import_file(elsewhere, file).metrics == 3
     assert measurements.page(elsewhere, MeasurementFilter(), descending=False) == kept
     assert import_file(elsewhere, file).known

@@ -112,14 +112,14 @@ def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
     assert float(rows[1]["value"]) == exact and rows[1]["subject"] == "'=1+1"
     assert json.loads(rows[1]["fingerprint"]) == HERE
     path = tmp_path / "metrics.parquet"
-    assert run_cli("bench", "export", "--to", "parquet", "--out", path).code == 0
+    assert run_cli("bench", "export", "--to", "parquet", "--output", path).code == 0
     pq = pytest.importorskip("pyarrow.parquet")
     read = pq.read_table(path).to_pylist()
     assert [(r["subject"], r["value"], r["high"]) for r in read] == [
         (m.subject, m.value, m.high) for m in kept
     ]
-    assert run_cli("bench", "export", "--to", "parquet", "--out", path).code == 2
-    assert run_cli("bench", "export", "--to", "parquet", "--out", path, "--force").code == 0
+    assert run_cli("bench", "export", "--to", "parquet", "--output", path).code == 2
+    assert run_cli("bench", "export", "--to", "parquet", "--output", path, "--force").code == 0
 
 
 @pytest.mark.slow

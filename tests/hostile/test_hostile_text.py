@@ -99,7 +99,7 @@ def test_text_from_outside_never_reaches_a_pipe_raw(run_cli: Console, tmp_path: 
         *(
             "compare 1 2 --all",
             "report 1 --output /dev/stdout --force",
-            "export 1 --to json --out /dev/stdout",
+            "export 1 --to json --output /dev/stdout",
         ),
         *("influences 1", "influences 1 --json", "stop 1", "delete 2 --yes"),
     )
@@ -108,7 +108,7 @@ def test_text_from_outside_never_reaches_a_pipe_raw(run_cli: Console, tmp_path: 
         done = run_cli(*words.split())
         assert "Traceback" not in done.err
         assert harmful(done.raw + done.err.encode()) == [], words
-    assert run_cli("export", "1", "--to", "csv", "--out", "tables").code == 0
+    assert run_cli("export", "1", "--to", "csv", "--output", "tables").code == 0
     assert [harmful(path.read_bytes()) for path in (tmp_path / "tables").iterdir()] == [[], [], []]
     for flags in ((), ("--grep", "bold"), ("-f",)):
         assert log.splitlines()[0] in run_cli("logs", "1", "--raw", *flags).raw

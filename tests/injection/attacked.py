@@ -104,7 +104,7 @@ class Templates:
         _must(call(room, *_launch("--label", "exported"), limit_s=PATIENCE_S))
         _until_ended(room)
         out = str(path / "export.json")
-        _must(call(room, "export", "1", "--to", "json", "--out", out, limit_s=PATIENCE_S))
+        _must(call(room, "export", "1", "--to", "json", "--output", out, limit_s=PATIENCE_S))
 
     def _make_import(self, path: Path) -> None:
         """A home with one run, beside it another's folder and an export of one more."""

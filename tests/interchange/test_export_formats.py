@@ -296,7 +296,7 @@ def test_what_is_there_is_written_over_with_force_alone(run_cli: Console, wanted
     again = run_cli("export", "1", "--to", wanted)
     assert again.code == 2 and "is there already" in again.err
     assert run_cli("export", "1", "--to", wanted, "--force").out == first.out
-    assert run_cli("export", "1", "--to", wanted, "--out", "/proc/none/x").code == 1
+    assert run_cli("export", "1", "--to", wanted, "--output", "/proc/none/x").code == 1
     assert run_cli("export", "9", "--to", wanted).code == 2
 
 

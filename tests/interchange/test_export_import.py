@@ -190,7 +190,7 @@ def test_a_run_is_shown_elsewhere_as_it_is_here(
 
 def test_twice_imported_says_so_and_again_makes_one_more(run_cli: Console, tmp_path: Path) -> None:
     run_something(run_cli)
-    assert run_cli("export", "1", "--to", "json", "--out", tmp_path / "x.json").code == 0
+    assert run_cli("export", "1", "--to", "json", "--output", tmp_path / "x.json").code == 0
     done = run_cli("import", "x.json")
     assert (done.code, done.out) == (0, "")
     assert "already imported as run 1" in done.err and "--again" in done.err

@@ -119,7 +119,7 @@ def test_a_mutated_export_is_imported_whole_or_refused_by_name(
     mutate: Callable[[bytes, random.Random], bytes],
 ) -> None:
     assert run_cli("run", "--tag", "x", "exec", "--", "true").code == 0
-    assert run_cli("export", "1", "--to", "json", "--out", tmp_path / "x.json").code == 0
+    assert run_cli("export", "1", "--to", "json", "--output", tmp_path / "x.json").code == 0
     good = (tmp_path / "x.json").read_bytes()
     imported = 0
     for seed in range(40):

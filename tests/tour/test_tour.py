@@ -144,7 +144,7 @@ def test_no_sample_data_gets_into_another_record(run_cli: Console, tour: Home, t
     there = {"KGOPS_HOME": str(tour.path)}
     out, live = tmp_path / "some.json", tmp_path / "live.json"
     for number, file in (("1", out), ("last", live)):
-        assert run_cli("export", number, "--to", "json", "--out", file, env=there).code == 0
+        assert run_cli("export", number, "--to", "json", "--output", file, env=there).code == 0
     waiting = max(tour.runs.glob("00*"))
     for path in (out, live, next(tour.runs.glob("0003-*")), waiting):
         done = run_cli("import", path)
