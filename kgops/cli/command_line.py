@@ -41,10 +41,8 @@ def as_command(job: Job) -> list[str] | None:
             continue
         known = workload.optimizations.get(name)
         said = None if known is None else _words(known, value)
-        if said is None and by_profile.get(name, value) != value:
-            return None  # no flag can undo what the profile sets
-        if said is None and (known is None or not known.is_switch):
-            return None
+        if said is None and by_profile.get(name, known.default if known else None) != value:
+            return None  # without a flag the option would have another value
         words += said or []
     tables = ((NAMES, _names(job)), (GPU_OPTIONS, asdict(job.gpu)), (CLUSTER_OPTIONS, asdict(job.on)))
     for options, values in (*tables, (LIMITS, asdict(job.limits))):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from kgops.options.option import Effect, Option
-from kgops.options.reading import joined, unknown_names
 from kgops.options.regress import REGRESS_OPTIONS
 from kgops.options.tracin import TRACIN_OPTIONS
 from kgops.options.train import TRAIN_OPTIONS
@@ -24,6 +23,11 @@ OPTIONS: dict[str, Option] = {
 
 def option_problems(options: Mapping[Any, Any], *, path: str = "options") -> list[str]:
     """Problems of these option names and values, each with its key."""
+    from kgops.options.reading import (
+        joined,
+        unknown_names,
+    )  # imported here: supervisors need only the effects
+
     problems = [
         f"{joined(path, name)}: {problem}"
         for name, value in options.items()

@@ -48,7 +48,7 @@ def test_json_keys_are_the_columns_of_the_database(run_cli: Console, conn: sqlit
     assert shown["tag"] == ["t"]
     assert {(e["kind"], e["body"].get("text")) for e in shown["event"]} >= {("note", "hello")}
     option = shown["option"][0]
-    assert (option["requested"], option["applied"], option["kind"]) == ("fp16", "fp32", "rounding")
+    assert (option["requested"], option["applied"], option["effect"]) == ("fp16", "fp32", "rounding")
     page = run_cli("show", "1").out
     words = (
         "precision",

@@ -159,7 +159,7 @@ def test_flags_of_theirs_that_mean_nothing_here_are_accepted_and_told(kgops: Com
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ((), "--data_directory is missing"),
+        ((), "--data-directory is missing"),
         (("--config", "colab_optimised"), "did you mean 'colab_optimized'?"),
         (("--config", "theirs.yaml"), "batchsize: no such key; did you mean 'batch_size'?"),
         (("--data_directory", "nowhere"), "there is no folder"),
@@ -191,7 +191,7 @@ def test_a_plan_without_data_shows_memory_by_part_and_the_largest_batch(kgops: C
         assert f"\n{part} " in said.out
     assert "would fit" in next(line for line in said.out.splitlines() if line.startswith("batch_size"))
     assert (
-        said.out.rstrip().splitlines()[-1] == "kgops run regress --data_directory DIR --profile t4 --gpu t4"
+        said.out.rstrip().splitlines()[-1] == "kgops run regress --data-directory DIR --profile t4 --gpu t4"
     )
 
 
@@ -256,7 +256,7 @@ def test_flights_that_cannot_be_made_are_told_with_the_reason(run_cli: Console) 
     (run_cli.cwd / "file").write_text("")
     for args, says in (
         (("--make", "file/inside"), "cannot be made"),
-        ((), "no --make"),
+        ((), "--make DIR is missing"),
         (("--make", "x", "--size", "4"), "8<=x"),
     ):
         done = run_cli("data", "flights", *args)

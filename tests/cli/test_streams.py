@@ -163,8 +163,8 @@ def test_screens_that_crash_do_not_end_as_if_nothing_was(
     broken = (
         "import sys\n"
         "from screens.dashboard import Dashboard\n"
-        "def show_moment(self, moment): raise ValueError('a mistake of ours')\n"
-        "Dashboard.show_moment = show_moment\n"
+        "def show_state(self, state): raise ValueError('a mistake of ours')\n"
+        "Dashboard.show_state = show_state\n"
         "sys.argv = ['kgops', 'tui']\n"
         "from kgops.__main__ import main\n"
         "main()"

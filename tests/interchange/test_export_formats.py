@@ -50,7 +50,7 @@ def rows(conn: sqlite3.Connection) -> Rows:
     hanging["metric"] = [{"name": "test_mrr", "value": 0.1 + 0.2}, {"name": "loss", "value": -math.inf}]
     hanging["tag"] = [{"tag": "paper"}]
     hanging["note"] = [{"at": 1e9, "text": EVIL}]
-    kept = {"kind": "exact", "reason": None, "chosen_by": None, "attempt": 1}
+    kept = {"effect": "exact", "reason": None, "chosen_by": None, "attempt": 1}
     hanging["option"] = [{**kept, "name": "compile", "requested": "on", "applied": None}]
     spec = {
         "job": {"workload": "train", "train": {"a b/c": [1, None], "x": EVIL}},

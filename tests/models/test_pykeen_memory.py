@@ -153,7 +153,7 @@ def test_what_cannot_be_traced_is_noted_with_the_reason_and_stops_nothing(
     report_prediction(graph, CPU, report)
     report_prediction({**pieces, "model_kwargs": {"no_such_setting": 1}}, CPU, report)
     notes = [note["text"] for note in events(tmp_path, "note")]
-    assert "RGCN works on the graph itself" in notes[0]
+    assert "RGCN reads the graph's values" in notes[0]
     assert "TypeError" in notes[1] and "no_such_setting" in notes[1]
     assert events(tmp_path, "predicted") == []
 
@@ -200,7 +200,7 @@ def test_what_formulas_said_before_the_start_is_not_written_over(
     conn: sqlite3.Connection, said_before: float | None
 ) -> None:
     plan = {"forecast": said_before and {"predicted_mib": said_before}}
-    nothing: dict[str, Any] = dict.fromkeys(("profile", "gpu", "reserved_mib"))
+    nothing: dict[str, Any] = dict.fromkeys(("profile", "gpu_request", "reserved_mib"))
     runs.add(
         conn,
         number=1,
