@@ -48,7 +48,7 @@ class Option:
     flags: tuple[Flag, ...] = DEFAULT_FLAG  # the first one given counts
     group: str = "run"  # on the help page
     shown_default: str = ""  # on the help page, where it is not `default`
-    steps: tuple[int, ...] = ()  # numbers that New run offers
+    steps: tuple[float, ...] = ()  # numbers that New run offers
     in_form: bool = False  # New run offers the option
     off_because: str = ""  # accepted without effect, for this reason
 
