@@ -188,6 +188,8 @@ def training_options(
             yield Applied(name, 0, _NOTHING_TO_LOAD)
         elif name == "devices":
             yield Applied(name, processes, why)
+        elif name == "grad_clip":
+            yield Applied(name, requested[name])
         elif name not in TRAIN.optimizations:
             yield Applied(name, "off", "training has no such option")
 
@@ -236,7 +238,7 @@ def pykeen_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
     yield Applied("precision", "fp32", None if precision == "fp32" else "PyKEEN's pipeline trains in float32")
     yield _memory_cleanup(job, device)
     for name, value in {"gradient_checkpointing": False, **requested}.items():
-        if name == "num_workers":
+        if name in ("num_workers", "grad_clip"):
             yield Applied(name, value)
         elif name not in ("batch_size", "precision", "memory_cleanup"):
             is_off = value in (False, "off")

@@ -138,10 +138,16 @@ class _Run:
             group=group,
         )
         self.step = self.take.step
+        if settings.grad_clip:
+            self.step.optimizer.register_step_pre_hook(self._clip)
         self.keeper = Keeper(model, graph, settings, self.step, self.schedule, folder, report)
         self.evaluator: Evaluator | None = None
         self.state = TrainState()
         _report_options(report, settings, self.precision, chunk)
+
+    def _clip(self, *_: object) -> None:
+        """Scales the gradients of a step down to the largest norm allowed."""
+        torch.nn.utils.clip_grad_norm_(self.step.model.parameters(), self.settings.grad_clip)
 
     def begin(self, resume: bool) -> None:
         """Seeds a new run, or resumes from the newest valid checkpoint."""

@@ -31,6 +31,7 @@ class TrainSettings:
     optimizer: str = _DEFAULTS["optimizer"]
     learning_rate: float = _DEFAULTS["learning_rate"]
     weight_decay: float = _DEFAULTS["weight_decay"]
+    grad_clip: float = _DEFAULTS["grad_clip"]
     schedule: str = _DEFAULTS["schedule"]
     schedule_factor: float = _DEFAULTS["schedule_factor"]
     schedule_patience: int = _DEFAULTS["schedule_patience"]

@@ -217,6 +217,8 @@ def _training(job: Job, checkpoints: Path, callbacks: list[TrainingCallback]) ->
     extra: dict[str, Any] = {}
     if settings["loss"] is not None:
         extra["label_smoothing"] = settings["label_smoothing"]
+    if job.options.get("grad_clip"):
+        extra["gradient_clipping_max_norm"] = job.options["grad_clip"]
     if job.options.get("num_workers"):
         extra["num_workers"] = job.options["num_workers"]
     return {

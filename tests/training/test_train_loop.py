@@ -88,6 +88,21 @@ def test_a_step_is_the_step_of_autograd_and_adam(nations: Graph) -> None:
             torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8, msg=name)
 
 
+@pytest.mark.parametrize("largest", [1e-3, 1e3])
+def test_grad_clip_scales_larger_gradients_down(nations: Graph, tmp_path: Path, largest: float) -> None:
+    """The first update of plain SGD is as long as the learning rate times the norm of the gradients it used."""
+    settings = replace(QUICK, optimizer="sgd", learning_rate=1.0, num_epochs=1, batch_size=10**6)
+    lengths = []
+    for clip in (0.0, largest):
+        model = small(nations)
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        fit(model, nations, replace(settings, grad_clip=clip), tmp_path / str(clip), Recorder())
+        moved = [(a - b).flatten() for a, b in zip(model.parameters(), before, strict=True)]
+        lengths.append(float(torch.cat(moved).norm().detach()) / settings.learning_rate)
+    plain, clipped = lengths
+    assert clipped == pytest.approx(min(plain, largest), rel=1e-3)
+
+
 @pytest.mark.parametrize("nth", [1, 7, 23])
 def test_a_run_killed_anywhere_and_resumed_has_the_weights_of_one_never_killed(
     nations: Graph, tmp_path: Path, nth: int
