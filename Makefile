@@ -14,7 +14,7 @@ test: $(VENV)/.ready-dev lint
 
 # What takes a minute: no server, no long training. The rest is `make test`'s.
 check: $(VENV)/.ready-dev lint
-	$(BIN)/pytest -q -n 2 tests/jobs tests/gpus tests/graphs tests/models/test_conve.py tests/planning/test_rules.py \
+	$(BIN)/pytest -q -n 2 tests/jobs tests/options tests/gpus tests/graphs tests/models/test_conve.py tests/planning/test_rules.py \
 	  tests/planning/test_planner.py tests/planning/test_fallbacks.py tests/views tests/storage tests/tracin/test_tracin_factors.py
 
 lint: $(VENV)/.ready-dev

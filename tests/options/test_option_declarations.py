@@ -1,0 +1,125 @@
+"""One declaration per option: what is made from it agrees wherever it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+
+from kgops.cli import run_regress, run_tracin, run_train
+from kgops.cli.command_line import as_command
+from kgops.cli.launching import with_flags
+from kgops.jobs.job import Job, read_job
+from kgops.jobs.workloads import WORKLOADS
+from kgops.options.catalog import OPTIONS
+from kgops.options.option import Option
+from kgops.options.train import FILES
+
+MODULES: dict[str, ModuleType] = {"train": run_train, "tracin": run_tracin, "regress": run_regress}
+NEEDED: dict[str, dict[str, Any]] = {
+    "train": {"dataset": "nations"},
+    "tracin": {"run": 1},
+    "regress": {"data_directory": "/flights"},
+}
+EVERY = [
+    (name, option)
+    for name in MODULES
+    for option in WORKLOADS[name].options
+    if option.flags and option.name != "image_size"  # the data have a size; only plans without data need it
+]
+# Values that differ from the default, where a check wants a certain text.
+CHECKED = {
+    "device": "cpu",
+    "engine": "pykeen",
+    "image_size": "64x48",
+    "architecture": "gnn",
+    "angles_mode": "none",
+    "loss": {"train": "kvsall-ce", "tracin": "target"},
+    "loss_type": "mse",
+    "optimizer": "sgd",
+    "schedule": "cosine",
+    "scheduler": "cosine",
+}
+
+
+def other_value(workload: str, option: Option) -> Any:
+    """A valid value that is not the default."""
+    if option.name in CHECKED:
+        value = CHECKED[option.name]
+        return value[workload] if isinstance(value, dict) else value
+    if option.type == "choice":
+        values = [9 if value is int else value for value in option.choices]
+        return next(value for value in reversed(values) if value != option.default)
+    if option.type == "bool":
+        return not option.default
+    return {"str": "/x/y", "int": 9, "float": 0.25, "strings": ["one", "two"]}[option.type]
+
+
+def parsed(words: list[str]) -> Job:
+    """The job that a printed command makes."""
+    module = MODULES[words[2]]
+    with module.command.make_context(words[2], list(words[3:])) as ctx:
+        given = dict(ctx.params)
+        return with_flags(module.job_of(given), given)
+
+
+@pytest.mark.parametrize(("workload", "option"), EVERY, ids=[f"{w}-{o.name}" for w, o in EVERY])
+def test_a_printed_command_sets_every_option(workload: str, option: Option) -> None:
+    value = other_value(workload, option)
+    table: dict[str, Any] = {"workload": workload, workload: dict(NEEDED[workload]), "options": {}}
+    table[workload if option.effect is None else "options"][option.name] = value
+    if option.name in FILES and workload == "train":
+        table["train"] = {"train": "/data/train.txt", option.name: value}
+    if option.name == "model":
+        table["train"]["engine"] = "pykeen"
+    if option.name == "dataset" and workload == "tracin":
+        table[workload]["model_path"] = "/m.pt"
+        del table[workload]["run"]
+    if option.name == "strict_path_filtering":
+        table[workload]["path_filtering"] = True
+    job = read_job(table, "a test")
+    words = as_command(job)
+    if words is None:  # a flag sets one of two values, and this is the other one
+        assert all(flag.sets is not None for flag in option.flags)
+        return
+    again = parsed(words)
+    assert again.values()[option.name] == value
+    assert (again.settings, again.gpu, again.limits) == (job.settings, job.gpu, job.limits)
+
+
+def test_a_name_has_one_set_of_values_and_one_effect() -> None:
+    for workload in WORKLOADS.values():
+        for option in workload.optimizations.values():
+            known = OPTIONS[option.name]
+            assert (option.choices, option.effect, option.type) == (known.choices, known.effect, known.type)
+
+
+def test_new_run_offers_only_options_that_a_command_can_set() -> None:
+    for workload in WORKLOADS.values():
+        for option in workload.optimizations.values():
+            assert option.flags or not option.in_form
+            assert not option.off_because or not option.in_form
+
+
+@pytest.mark.parametrize("workload", MODULES)
+def test_defaults_pass_their_own_checks(workload: str) -> None:
+    for option in WORKLOADS[workload].options:
+        if option.default is not None:
+            assert option.problem(option.default) is None, option.name
+
+
+@pytest.mark.parametrize("workload", MODULES)
+def test_help_shows_each_flag_once_and_the_migration_page_the_hidden_ones(workload: str) -> None:
+    command = MODULES[workload].command
+    shown = command.get_help(click.Context(command, info_name=workload))
+    page = (Path(__file__).parents[2] / "docs" / "MIGRATING.md").read_text().replace("_", "-")
+    for option in WORKLOADS[workload].options:
+        for flag in option.flags:
+            name = option.flag_name(flag)
+            lines = [line for line in shown.splitlines() if line.strip().split(" ")[0] == name]
+            assert len(lines) == (0 if flag.hidden else 1), name
+            if flag.hidden:
+                assert name in page, f"{name} is accepted, and docs/MIGRATING.md does not list it"
