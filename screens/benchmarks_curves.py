@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["by_size", "over_time"]
 
 _LETTERS = "ABCDEFGH"
-_HEIGHT, _AXIS, _WIDEST = 8, 9, 90
+_HEIGHT, _AXIS, _WIDEST_CURVE = 8, 9, 90
 
 
 def by_size(name: str, curves: Sequence[Curve], width: int) -> list[Row]:
@@ -67,7 +67,7 @@ def _chart(
     scaled = [[_scaled_point(size, value, by_factors) for size, value in one] for one in curves]
     sizes = [size for one in curves for size, _ in one]
     values = [value for one in curves for _, value in one]
-    inner = max(min(width, _WIDEST) - _AXIS - 1, 10)
+    inner = max(min(width, _WIDEST_CURVE) - _AXIS - 1, 10)
     across = [size for one in scaled for size, _ in one]
     up = [value for one in scaled for _, value in one if value is not None]
     drawn = [on_axis(one, min(across), max(across), 2 * inner) for one in scaled]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import median
+from kgops.jobs.numbers import median
 from typing import Any
 
 from kgops.jobs import events

@@ -11,8 +11,8 @@ from kgops.planning.tracin_sizes import TracinShape
 
 __all__ = ["index_bytes", "mapped_bytes", "walk_building", "walk_query"]
 
-_ID = 8
-_ROW = 3 * _ID
+_ID_BYTES = 8
+_ROW = 3 * _ID_BYTES
 
 
 def walk_building(ledger: Ledger, s: TracinShape) -> None:
@@ -21,8 +21,8 @@ def walk_building(ledger: Ledger, s: TracinShape) -> None:
     ledger.phase = "blocks"
     n = s.counts.train
     # All blocks are cut before the first is computed.
-    blocks = [ledger.take("data", _ID * n)]
-    ledger.flash("data", *[_ID * n] * 4)
+    blocks = [ledger.take("data", _ID_BYTES * n)]
+    ledger.flash("data", *[_ID_BYTES * n] * 4)
     blocks.append(ledger.take("data", _ROW * n))
     known = s.counts.groups.blocks(s.block, n, both_directions=s.both_directions)
     scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
@@ -45,7 +45,7 @@ def _walk_made(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> 
     made = walk_factors(ledger, s, scratch, side, keep=not s.projection, against=against)
     if s.projection:
         made.held.append(ledger.take("factors", 4 * s.projection * side.groups))
-    copied = ledger.take("factors", 2 * _ID * side.groups + _ID * side.samples)
+    copied = ledger.take("factors", 2 * _ID_BYTES * side.groups + _ID_BYTES * side.samples)
     ledger.give(*made.passing)
     return [*made.held, copied]
 
@@ -61,7 +61,7 @@ def walk_query(ledger: Ledger, s: TracinShape) -> None:
     ledger.phase = "blocks"
     n = s.counts.train
     every = [] if s.ranks or s.on_gpu else [ledger.take("scores", 4 * tile * n)]
-    union = [] if s.ranks or s.on_gpu else [ledger.take("data", (_ID + _ROW) * n)]
+    union = [] if s.ranks or s.on_gpu else [ledger.take("data", (_ID_BYTES + _ROW) * n)]
     ranking = Ranking(ledger, s, test)
     earlier = ledger.take("scores", 24 * (tile - test.triples) * ranking.best if s.ranks else 0)
     last = 0
@@ -123,12 +123,12 @@ def _stored_bytes(s: TracinShape, side: Side) -> int:
     """Of the tensors in one file, in the order of `_to_file`."""
     c, vector = s.model, 4 * s.model.embedding_dim
     vectors = sum(name in s.names for name in _WITH_A_VECTOR) + 1
-    by_sample = 2 * _ID + 4 + vectors * vector + small_each(s)
-    by_group = 2 * _ID + vector + 4 * (s.projection or c.features)
-    size = _ID * side.triples + (_ID * side.rows if s.knows_all else 0)
+    by_sample = 2 * _ID_BYTES + 4 + vectors * vector + small_each(s)
+    by_group = 2 * _ID_BYTES + vector + 4 * (s.projection or c.features)
+    size = _ID_BYTES * side.triples + (_ID_BYTES * side.rows if s.knows_all else 0)
     if s.loss != "target":
         by_group += 4 * (s.projection or c.num_entities) + (8 if s.loss.endswith("-ce") else 0)
-        size += (2 * _ID + 4) * (side.group_answers or min(side.groups, side.rows))
+        size += (2 * _ID_BYTES + 4) * (side.group_answers or min(side.groups, side.rows))
     return size + by_sample * side.samples + by_group * side.groups
 
 
@@ -141,14 +141,14 @@ def _walk_read(ledger: Ledger, s: TracinShape, side: Side, test: Side) -> list[H
         return []
     part, c = "factors", s.model
     wanted = test.samples + test.groups
-    ids = [ledger.take(part, _ID * wanted)]
+    ids = [ledger.take(part, _ID_BYTES * wanted)]
     vectors = ledger.take(part, 4 * wanted * c.embedding_dim)
     ledger.flash(part, 4 * wanted)
     at = ledger.take(part, 4 * side.groups * wanted)
     ledger.give(vectors)
     many = side.group_answers or side.groups
-    positives = ledger.take(part, _ID * 2 * many)
-    ledger.flash(part, *[_ID * wanted] * 3)
+    positives = ledger.take(part, _ID_BYTES * 2 * many)
+    ledger.flash(part, *[_ID_BYTES * wanted] * 3)
     ledger.give(positives)
     held = [*ids, at]
     if s.projection:

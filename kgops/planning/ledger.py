@@ -12,7 +12,7 @@ from typing import NamedTuple
 __all__ = ["Held", "Ledger", "Peak", "Scratch", "ends"]
 
 
-_SMALL = 1 << 18  # bytes: many such fill segments of an allocator without holes
+_FILLS_HOLES = 1 << 18  # bytes: many such fill segments of an allocator without holes
 
 Held = tuple[str, int, int]
 """Part, bytes and number of one allocation."""
@@ -79,7 +79,7 @@ class Ledger:
         """What comes and goes together: of the small ones one allocation, each rounded for itself."""
         held, small = [], 0
         for size in sizes:
-            if size > _SMALL:
+            if size > _FILLS_HOLES:
                 held.append(self.take(part, size))
             else:
                 small += -(-size // self._granule) * self._granule

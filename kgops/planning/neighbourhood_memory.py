@@ -7,7 +7,7 @@ from kgops.planning.tracin_sizes import TracinShape
 
 __all__ = ["walk_graph", "walk_neighbourhood"]
 
-_ID = 8
+_ID_BYTES = 8
 
 
 def walk_neighbourhood(ledger: Ledger, s: TracinShape) -> list[Held]:
@@ -21,9 +21,9 @@ def walk_neighbourhood(ledger: Ledger, s: TracinShape) -> list[Held]:
         return []
     held = walk_graph(ledger, n, n, entities)
     part = "graph"
-    distances = [ledger.take(part, _ID * entities) for _ in (1, 2)]
-    rows = ledger.take(part, _ID * n)
-    ledger.flash(part, *[_ID * n] * 8)  # both ends of each row, smaller and larger, the distinct edges
+    distances = [ledger.take(part, _ID_BYTES * entities) for _ in (1, 2)]
+    rows = ledger.take(part, _ID_BYTES * n)
+    ledger.flash(part, *[_ID_BYTES * n] * 8)  # both ends of each row, smaller and larger, the distinct edges
     ledger.give(*distances, rows)
     return held
 
@@ -31,20 +31,20 @@ def walk_neighbourhood(ledger: Ledger, s: TracinShape) -> list[Held]:
 def walk_graph(ledger: Ledger, triples: int, edges: int, entities: int) -> list[Held]:
     """`Neighbourhood.__init__` with so many distinct edges; what it keeps."""
     ledger.phase, part = "neighbourhood", "graph"
-    ends = ledger.take(part, 2 * _ID * triples)
-    ordered = ledger.take(part, 2 * _ID * triples)
+    ends = ledger.take(part, 2 * _ID_BYTES * triples)
+    ordered = ledger.take(part, 2 * _ID_BYTES * triples)
     ledger.flash(
-        part, _ID * triples, triples, _ID * edges, _ID * edges
+        part, _ID_BYTES * triples, triples, _ID_BYTES * edges, _ID_BYTES * edges
     )  # as one number, which are no loops, sorted
-    distinct = ledger.take(part, _ID * edges)
-    both = ledger.take(part, 2 * _ID * edges)
-    arcs = ledger.take(part, 4 * _ID * edges)
-    order = ledger.take(part, 2 * _ID * edges)
-    counts = [ledger.take(part, _ID * entities), ledger.take(part, _ID * entities)]
-    ledger.flash(part, _ID * entities, _ID * entities)
-    neighbours = ledger.take(part, 2 * _ID * edges)
-    degree = ledger.take(part, _ID * entities)
-    ledger.flash(part, triples, _ID * entities, _ID * entities)
+    distinct = ledger.take(part, _ID_BYTES * edges)
+    both = ledger.take(part, 2 * _ID_BYTES * edges)
+    arcs = ledger.take(part, 4 * _ID_BYTES * edges)
+    order = ledger.take(part, 2 * _ID_BYTES * edges)
+    counts = [ledger.take(part, _ID_BYTES * entities), ledger.take(part, _ID_BYTES * entities)]
+    ledger.flash(part, _ID_BYTES * entities, _ID_BYTES * entities)
+    neighbours = ledger.take(part, 2 * _ID_BYTES * edges)
+    degree = ledger.take(part, _ID_BYTES * entities)
+    ledger.flash(part, triples, _ID_BYTES * entities, _ID_BYTES * entities)
     starts = counts.pop()
     ledger.give(ordered, distinct, both, arcs, order, *counts)
     return [ends, starts, neighbours, degree]
