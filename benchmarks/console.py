@@ -23,7 +23,7 @@ from kgops.supervisor import processes
 from kgops.supervisor.control import stop_run, wait_for_end
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import Planned
-from storage import intake, measurements, runs, series
+from storage import attempts, measurements, runs, series
 from storage.database import checkpoint_log, open_reader, open_writer, transaction
 
 COMMAND = "python -m benchmarks.console"
@@ -177,12 +177,12 @@ def _commit_for(database: str, number: int, seconds: float) -> list[float]:
     until = time.monotonic() + seconds
     n = 0
     while time.monotonic() < until:
-        batch = intake.Batch(
+        batch = attempts.Batch(
             points=[series.Point("loss", n + i, 0.5, time.time()) for i in range(POINTS_PER_S // 2)]
         )
         n += len(batch.points)
         begin = time.perf_counter()
-        intake.write_batch(conn, number, 1, batch, intake.Offsets(n, 0))
+        attempts.write_batch(conn, number, 1, batch, attempts.Offsets(n, 0))
         took.append((time.perf_counter() - begin) * 1000)
         time.sleep(0.5)
     return took

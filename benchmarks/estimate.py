@@ -25,7 +25,7 @@ import torch
 from benchmarks import estimate_regress
 from benchmarks.entry import run
 from benchmarks.estimate_settings import TracinSetting, TrainSetting, draw_other, draw_tracin, draw_train
-from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import GpuFacts
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.job import Job
@@ -37,7 +37,7 @@ from kgops.planning.tracin_sizes import tracin_shape
 from kgops.planning.train_sizes import train_shape
 from kgops.training.checkpoints import Checkpoint, write_checkpoint
 from kgops.training.settings import TrainSettings
-from kgops.trials.live_bytes import peak_live_bytes
+from kgops.trials.resident import peak_live_bytes
 from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
 from kgops.workers.tracin import run_on_graph

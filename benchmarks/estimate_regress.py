@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from kgops.errors import KgopsError
-from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import GpuFacts
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.regress import config_of
-from kgops.planning.flight_files import flights_in
 from kgops.planning.number_formats import applied_precision
-from kgops.planning.regress_sizes import RegressShape, regress_shape
+from kgops.planning.regress_sizes import RegressShape, flights_in, regress_shape
 from kgops.regression.flights import read_flights
 from kgops.regression.loop import regress
 from kgops.workers.regress import regression_settings, step_gflop

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import Job, read_job
+from kgops.jobs.train import ConvEConfig
 
 __all__ = ["TracinSetting", "TrainSetting", "draw_other", "draw_tracin", "draw_train"]
 

@@ -33,8 +33,7 @@ from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
 from kgops.training.optimizers import build_optimizer
-from kgops.training.precision import resolve_precision
-from kgops.training.settings import TrainSettings
+from kgops.training.settings import TrainSettings, resolve_precision
 from kgops.trials import peers
 from kgops.trials.train_step import Contender, measure, synthetic
 

@@ -20,8 +20,7 @@ import torch
 
 from benchmarks.entry import run
 from benchmarks.measure import Line, quietness, store, table
-from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
-from kgops.graphs.simple_paths import edges_on_short_paths
+from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter, edges_on_short_paths
 from kgops.graphs.triples import Graph, read_graph
 from kgops.jobs.numbers import finite_number
 

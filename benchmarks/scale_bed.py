@@ -22,7 +22,7 @@ from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.tracin.scan import Scanner, Settings, tests_that_fit
 from kgops.tracin.shards import Shards, Tile
 from kgops.tracin.test_triples import TestTriple, from_graph
-from kgops.workers.tracin_shared_input import publish_shared_input
+from kgops.workers.tracin_fork import publish_shared_input
 from kgops.workers.tracin_work import load_graph
 
 __all__ = ["Bed", "Quiet", "draw_graph", "on_cores", "waited"]

@@ -32,7 +32,7 @@ from kgops.jobs.numbers import finite_number
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
-from kgops.trials.live_bytes import peak_live_bytes
+from kgops.trials.resident import peak_live_bytes
 from kgops.trials.tracin_variants import (
     factored,
     model_of,

@@ -16,8 +16,7 @@ from screens.actions import ACTIONS, bindings, holding
 from screens.dashboard import Dashboard
 from screens.feed import Feed, FeedState
 from screens.run_screen import RunScreenBase
-from screens.symbols import PlainSigns, speaks_unicode
-from screens.themes import THEMES, Tones, tones_of
+from screens.symbols import THEMES, PlainSigns, Tones, speaks_unicode, tones_of
 from screens.wording import error_text
 from storage.errors import StorageError
 
@@ -84,7 +83,7 @@ class KgopsApp(App[None], inherit_bindings=False):
 
             return BlockingDriver
         if wanted.__name__ == "WebDriver":
-            from screens.web_driver import ExitingWebDriver
+            from screens.driver import ExitingWebDriver
 
             return ExitingWebDriver
         return wanted

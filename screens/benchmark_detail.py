@@ -6,16 +6,16 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgops.cli.claims_overview import advice_lines, count_lines, list_lines
+from kgops.cli.claims_page import advice_lines, count_lines, list_lines
 from kgops.cli.output import UNKNOWN, amount, fitted, padded, width_of
 from kgops.experiments.claim_register import titles
 from kgops.experiments.claims import Judged, quality
-from kgops.experiments.pairs import Spread
+from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, Verdict
 from kgops.jobs.text import one_line
-from screens.benchmarks_curves import by_size, over_time
+from screens.benchmarks_page import by_size, over_time
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
-from screens.widgets.ratio_bars import axis, ratio_bar, scale_of
+from screens.widgets.bar import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:
     from kgops.experiments.result_detail import Detail

@@ -14,7 +14,7 @@ from kgops.experiments.metric_query import MetricPage, MetricQuery, MetricReader
 from kgops.jobs.text import one_line
 from screens import benchmarks_page
 from screens.actions import Action, ScreenName
-from screens.background import begin
+from screens.driver import begin
 from screens.filtered_list import FilteredList
 from screens.rows import Row, text_row
 from screens.widgets.keys import Keys

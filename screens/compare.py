@@ -16,8 +16,8 @@ from kgops.settings import Home
 from kgops.views.comparison import Comparison, compare
 from screens import compare_page
 from screens.actions import ScreenName
-from screens.background import begin
 from screens.compare_page import Curves
+from screens.driver import begin
 from screens.feed import HISTORY, FeedState
 from screens.rows import Piece, Row, text_row
 from screens.run_screen import RunScreenBase

@@ -8,7 +8,7 @@ from kgops.cli.output import duration, width_of
 from kgops.jobs.text import one_line
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.bar import memory_bar
-from screens.widgets.curve import sparkline
+from screens.widgets.curve_panels import sparkline
 from screens.wording import metric_of, progress_of, sign_of, since, speed_of, state_of, took
 
 if TYPE_CHECKING:

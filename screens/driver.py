@@ -1,4 +1,4 @@
-"""Terminal driver that blocks until a key comes: Textual's own polls ten times a second."""
+"""Drivers of a terminal and of a browser, and work in the background."""
 
 from __future__ import annotations
 
@@ -8,12 +8,38 @@ import select
 import signal
 import time
 from codecs import getincrementaldecoder
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from textual._xterm_parser import XTermParser
+from textual.css.query import NoMatches
+from textual.dom import DOMNode
 from textual.drivers.linux_driver import LinuxDriver
+from textual.drivers.web_driver import WebDriver
 
-__all__ = ["BlockingDriver"]
+__all__ = [
+    "BlockingDriver",
+    "ExitingWebDriver",
+    "begin",
+]
+
+
+def begin(owner: DOMNode, work: Callable[[], Awaitable[None]], *, instead: str | None = None) -> None:
+    """Runs `work` until its owner closes, or until other work begins with the same `instead`.
+
+    Takes a function, not a coroutine: a coroutine would never be awaited if the owner closed at once.
+    """
+
+    async def until_it_leaves() -> None:
+        try:
+            await work()
+        except NoMatches:
+            if owner.display:
+                raise  # else the owner is closing and has lost its widgets already
+
+    begun: Callable[[], Awaitable[None]] = until_it_leaves
+    owner.run_worker(begun, exclusive=instead is not None, group=instead or "default")
+
 
 _LISTENS_S = 1.0  # polls this long after a key: an incomplete escape sequence ends by timeout
 _TICK_S = 0.05
@@ -66,3 +92,12 @@ class BlockingDriver(LinuxDriver):
         """Discards wake-ups from before the app was suspended."""
         while select.select([self._wake_read], [], [], 0)[0]:
             os.read(self._wake_read, 4096)
+
+
+class ExitingWebDriver(WebDriver):
+    """WebDriver stops reading at the end of its input but goes on drawing."""
+
+    def run_input_thread(self) -> None:
+        super().run_input_thread()
+        if not self.exit_event.is_set():
+            self._app.call_later(self._app.exit)

@@ -11,7 +11,7 @@ from kgops.errors import KgopsError
 from kgops.gpus.readings import NvmlProblem, Snapshot
 from kgops.gpus.sampler import GpuSampler
 from kgops.settings import Home, make_home
-from kgops.supervisor.unsettled import needs_settling
+from kgops.supervisor.settle import needs_settling
 from kgops.views.overview import GpuUsage, Overview, on_gpus, overview
 from kgops.views.run_detail import RunDetail, read_run_detail
 from storage.database import Connection, changed_since, explained, open_reader, open_writer

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from kgops.errors import KgopsError
-from screens.background import begin
+from screens.driver import begin
 from screens.feed import HISTORY, FeedState
 from screens.rows import text_row
 from screens.run_screen import RunScreenBase

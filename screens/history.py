@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 
 from screens import history_page
 from screens.actions import ScreenName
-from screens.background import begin
+from screens.driver import begin
 from screens.filtered_list import FilteredList
 from screens.history_marks import Marks
 from screens.history_query import HistoryReader, Page, Query

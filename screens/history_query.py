@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kgops.errors import Unavailable, Usage
 from kgops.settings import Home
 from kgops.views.listing import BLOCK, Listing, Sort, sort_by, unknown_metrics
-from storage import filters, reports, runs, scores
+from storage import filters, reports, runs, series
 from storage.database import Connection, explained, open_reader
 from storage.errors import DatabaseMissing
 from storage.filters import ParsedFilter
@@ -83,7 +83,7 @@ class HistoryReader:
     def metrics(self) -> list[str]:
         """Names of all metrics: sort keys beside the columns."""
         with self._one_at_a_time, explained(self._home.database):
-            return [] if self._conn is None else scores.names(self._conn)
+            return [] if self._conn is None else series.names(self._conn)
 
     def tags(self) -> list[str]:
         with self._one_at_a_time, explained(self._home.database):
@@ -131,7 +131,7 @@ class HistoryReader:
             first=first,
             runs={run.id: run for run in runs.of_numbers(conn, numbers_read)},
             tags=reports.tags_of_runs(conn, numbers_read),
-            values=scores.of_runs(conn, numbers_read, metric) if metric is not None else {},
+            values=series.of_runs(conn, numbers_read, metric) if metric is not None else {},
         )
 
 

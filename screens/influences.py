@@ -15,7 +15,7 @@ from kgops.views import influences as influence_views
 from kgops.views.influences import TRACES, Neighbours, RunInfluences, Step
 from screens import influences_page
 from screens.actions import ScreenName
-from screens.background import begin
+from screens.driver import begin
 from screens.influences_page import InfluenceFilter
 from screens.question import Prompt
 from screens.rows import Piece, Row, text_row

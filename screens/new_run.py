@@ -15,7 +15,7 @@ from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, completions, is_wha
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
 from screens import new_run_page, new_run_plan, run_calls
 from screens.actions import ScreenName
-from screens.background import begin
+from screens.driver import begin
 from screens.rows import Piece, Row
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase

@@ -11,11 +11,10 @@ from itertools import groupby
 from kgops.cli.command_line import as_command
 from kgops.cli.output import amount, duration, fitted, width_of
 from kgops.jobs.text import one_line
-from kgops.planning.fit import State
 from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.planner import Candidate, Suggestion
-from kgops.planning.targets import Target
+from kgops.planning.targets import State, Target
 from kgops.supervisor.plan_job import describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.drafts import DRAFT_OPTIONS, is_what_if

@@ -17,7 +17,7 @@ from kgops.cli.profiles import write_copy
 from kgops.errors import KgopsError
 from screens import profiles_page
 from screens.actions import ScreenName
-from screens.background import begin
+from screens.driver import begin
 from screens.profiles_page import ProfileDetail, ProfileList
 from screens.rows import Piece, Row
 from screens.run_screen import RunScreenBase

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from screens.background import begin
+from screens.driver import begin
 from screens.run_screen import RunScreenBase
 
 if TYPE_CHECKING:

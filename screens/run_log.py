@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from kgops.jobs.text import one_line
 from kgops.views.log_lines import Level, LineFilter
 from kgops.views.log_reader import ALL, LogReader, Page, PageRequest, Seek, SeekResult
-from screens.background import begin
+from screens.driver import begin
 from screens.question import Prompt
 from screens.rows import Piece, Row
 from screens.widgets.lines import Lines

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.screen import Screen
 
 from screens.actions import ACTIONS, Action, ScreenName, holding
-from screens.painting import ChangedColumnsCompositor, drop_style_caches
-from screens.rows import Row
+from screens.rows import ChangedColumnsCompositor, Row, drop_style_caches
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 

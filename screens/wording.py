@@ -6,8 +6,7 @@ import time
 
 from kgops.cli.output import UNKNOWN, amount, duration, fitted, width_of
 from kgops.errors import KgopsError
-from kgops.jobs.text import one_line
-from kgops.jobs.timestamps import clock
+from kgops.jobs.text import clock, one_line
 from screens.rows import Piece
 from storage.errors import StorageError
 from storage.runs import Run

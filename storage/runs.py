@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from storage import scores, search
+from storage import search, series
 from storage.database import explained, transaction
 
 WAITING = ("queued",)
@@ -265,8 +265,8 @@ class _Order(NamedTuple):
     @classmethod
     def by(cls, sort: str, metric: str | None, descending: bool) -> _Order:
         if metric is not None:
-            which, name = scores.split(metric)
-            values, bound = scores.values_of(name, which)
+            which, name = series.split(metric)
+            values, bound = series.values_of(name, which)
             join = f" LEFT JOIN ({values}) AS ranked ON ranked.run = run.id"
             return cls("ranked.value", join, tuple(bound), True, descending)
         if sort not in SORTABLE:
@@ -369,7 +369,7 @@ def end(
             (state, reason, exit_code, ended_at, number, *ENDED),
         ).rowcount
         if changed:
-            scores.settle(conn, number)
+            series.settle(conn, number)
     return changed == 1
 
 
@@ -382,7 +382,7 @@ def reopen(conn: sqlite3.Connection, number: int) -> bool:
             (number,),
         ).rowcount
         if changed:
-            scores.forget(conn, number)
+            series.forget(conn, number)
     return changed == 1
 
 
@@ -395,5 +395,5 @@ def delete(conn: sqlite3.Connection, number: int) -> bool:
         ).rowcount
         if changed:
             search.forget(conn, number)
-            scores.forget(conn, number)
+            series.forget(conn, number)
     return changed == 1

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from storage import measurements, scores, search, series
+from storage import measurements, search, series
 from storage.database import explained, transaction
 from storage.runs import ENDED, next_number
 
@@ -101,7 +101,7 @@ def insert_rows(conn: sqlite3.Connection, rows: Rows, *, folder: str, number: in
             series.append(conn, given, [series.Point(curve.name, *point) for point in points])
         _remember_gpus(conn, rows.spec["environment"].get("gpus"))
         search.index(conn, given)
-        scores.settle(conn, given)
+        series.settle(conn, given)
     return given
 
 

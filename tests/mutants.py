@@ -15,15 +15,15 @@ from pathlib import Path
 
 from kgops.supervisor import (
     attempt_end,
+    attempt_start,
     locks,
     outcome,
-    preallocated_record,
     process_tree,
     processes,
+    run_folder,
     settle,
-    spawn,
 )
-from storage import attempts, database, intake, reports, runs, series
+from storage import attempts, database, reports, runs, series
 
 # Names the file by which a launcher says that it waits to be killed, and the faults with which it does.
 BEFORE_THE_ROW = "KILL_BEFORE_THE_ROW"
@@ -69,7 +69,7 @@ def result_outside_the_transaction() -> None:
     def commit(
         conn: sqlite3.Connection,
         run: int,
-        ending: preallocated_record.Ending,
+        ending: run_folder.Ending,
         signal: int | None,
         result: object,
         *,
@@ -106,7 +106,7 @@ def offset_outside_the_transaction() -> None:
     """Points are committed first, how far the file was read some time later."""
 
     def write_batch(
-        conn: sqlite3.Connection, run: int, attempt: int, batch: intake.Batch, upto: intake.Offsets
+        conn: sqlite3.Connection, run: int, attempt: int, batch: attempts.Batch, upto: attempts.Offsets
     ) -> None:
         if conn.in_transaction:
             conn.execute("COMMIT")
@@ -118,7 +118,7 @@ def offset_outside_the_transaction() -> None:
             conn.execute("UPDATE intake SET events_offset = ? WHERE run = ?", (upto.events, run))
         conn.execute("BEGIN IMMEDIATE")
 
-    intake.write_batch = write_batch
+    attempts.write_batch = write_batch
 
 
 def tree_is_not_reaped() -> None:
@@ -179,7 +179,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
 def plant(name: str) -> None:
     MUTANTS[name]()
     here = str(Path(__file__).parent)
-    spawn.ENTRY = (
+    attempt_start.ENTRY = (
         f"sys.path.insert(0, {here!r}); import mutants; mutants.plant({name!r}); "
         "from kgops.supervisor.supervise import main; main()"
     )

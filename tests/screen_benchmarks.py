@@ -14,7 +14,7 @@ from kgops.jobs.text import one_line
 from screens.benchmarks import Benchmarks
 from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
-from storage import benches, claims, measurements
+from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import Connection, transaction
 from storage.measurements import Measurement
@@ -60,7 +60,7 @@ def add_claims(conn: Connection, machine: dict[str, Any] = HERE, at: float | Non
     plan = {"variants": [{"name": name} for name in ("baseline", *CLAIMS_B)], "rounds": 3, "together": True}
     name, command = "claims b (quick): TracIn, one test triple", "kgops bench claims --quick --only b"
     number = benches.begin(conn, name, plan, command, machine, began)
-    claims.keep(conn, [one.claim for one in shipped()])
+    measurements.keep(conn, [one.claim for one in shipped()])
     for i in range(3):
         base = ran(rng, 1.0, 12.75, {})
         for variant, told in CLAIMS_B.items():

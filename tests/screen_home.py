@@ -16,9 +16,9 @@ from records import add
 from kgops.supervisor import locks
 from kgops.supervisor.run_folder import RunFolder, folder_name
 from storage import attempts, influences, reports, runs
+from storage.attempts import Batch, Offsets, Progress, write_batch
 from storage.database import Connection, transaction
 from storage.influences import Influence, TestTriple
-from storage.intake import Batch, Offsets, Progress, write_batch
 from storage.reports import Artifact, Option
 from storage.series import Point
 

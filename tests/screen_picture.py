@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from screens.app import KgopsApp
-from screens.themes import tones_of
+from screens.symbols import tones_of
 
 __all__ = ["picture"]
 

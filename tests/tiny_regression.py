@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from recording import Recorder
 
-from kgops.jobs.regression_config import RegressionConfig
+from kgops.jobs.regress import RegressionConfig
 from kgops.regression.flights import Flight, read_flights
 from kgops.regression.loop import Regression, regress
 from kgops.regression.made_flights import Sky, make_flights

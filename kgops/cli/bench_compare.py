@@ -12,8 +12,8 @@ from kgops.cli.output import UNKNOWN, print_json, say, table
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.experiments.fingerprint import differences, machine_line
-from kgops.experiments.pairs import Spread
 from kgops.experiments.summary import Row, rows
+from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import NOTHING
 from storage import measurements
 

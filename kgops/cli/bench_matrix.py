@@ -7,9 +7,8 @@ import shlex
 import click
 
 from kgops.cli.bench_page import page
-from kgops.cli.jobs_by_name import job_by_name
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import for_writing
+from kgops.cli.session import for_writing, job_by_name
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.variants import combinations, read_axis, variants
 

@@ -7,8 +7,8 @@ import sys
 from kgops.cli.claims_page import verdicts
 from kgops.cli.output import UNKNOWN, amount, columns, local_time, table, wrapped
 from kgops.experiments.fingerprint import machine_line
-from kgops.experiments.pairs import Spread
 from kgops.experiments.summary import Row, rows
+from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, shown
 from storage import benches
 from storage.benches import Bench

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import click
 
 from kgops.cli.bench_page import page
-from kgops.cli.claims_overview import advice_lines, count_lines, list_lines, matching, whole_lines
+from kgops.cli.claims_page import advice_lines, count_lines, list_lines, matching, whole_lines
 from kgops.cli.output import amount, columns, local_time, print_json, say, table, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage

@@ -13,7 +13,7 @@ from kgops.cli.session import Session
 from kgops.jobs.text import from_bytes, one_line
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken
 from kgops.streams import tolerate_output_errors
-from kgops.supervisor import line_reader
+from kgops.supervisor import worker_reports
 from kgops.supervisor.control import stop_run
 from kgops.supervisor.settle import settle
 from storage import attempts, reports, runs
@@ -57,7 +57,7 @@ def _follow(
         try:
             run = _get(session, number)
             while not quiet:
-                lines, offset_now = line_reader.read_lines(log, offset, final=run.ended)
+                lines, offset_now = worker_reports.read_lines(log, offset, final=run.ended)
                 if offset_now == offset:
                     break
                 offset = offset_now

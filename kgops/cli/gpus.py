@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from kgops.cli.gpus_page import Process, View, command_of, dotted, page, plain, processes_of
-from kgops.cli.output import print_json, say, tell
-from kgops.cli.redraw import redrawing
+from kgops.cli.output import print_json, redrawing, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError
 from kgops.gpus.known import known_by_name
@@ -21,7 +20,7 @@ from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import GpuReading, Snapshot
 from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.text import one_line
-from kgops.planning.fit import fit_of_run
+from kgops.planning.targets import fit_of_run
 from kgops.supervisor.on_gpus import Owners, RunOnGpu
 from storage import runs
 from storage.errors import DatabaseMissing, StorageError

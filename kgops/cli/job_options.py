@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from kgops.cli.finite import FiniteRange
 from kgops.jobs.workload import Workload
 from kgops.options.option import Flag, Option
 
 __all__ = [
+    "FiniteRange",
     "GroupOption",
     "GroupedHelp",
     "add_options",
@@ -21,6 +22,25 @@ __all__ = [
     "given_values",
     "job_table",
 ]
+
+
+class FiniteRange(click.FloatRange):
+    """A finite float, at least `least` if that is given."""
+
+    def __init__(self, least: float | None = None) -> None:
+        super().__init__(least)
+        if least is None:
+            self.name = "float"
+
+    def _describe_range(self) -> str:
+        return super()._describe_range() if self.min is not None else ""  # click would print `x<=None`
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = click.FLOAT.convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r:.60} is not a finite number.", param, ctx)
+        return float(super().convert(number, param, ctx))
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 

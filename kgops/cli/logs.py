@@ -17,8 +17,8 @@ from kgops.cli.session import Session, existing
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.files import NotAFile, open_regular
 from kgops.jobs.text import from_bytes, one_line
-from kgops.supervisor import line_reader
-from kgops.supervisor.log_trim import first_kept
+from kgops.supervisor import worker_reports
+from kgops.supervisor.log_patterns import first_kept
 from kgops.views.log_lines import LEVELS, Level, level_of
 from storage.runs import Run
 
@@ -93,7 +93,7 @@ def _print_from(
         if raw and matches is None:
             offset = _copy(log, offset, out)
         while True:
-            lines, next_offset = line_reader.read_lines(log, offset, final=ended)
+            lines, next_offset = worker_reports.read_lines(log, offset, final=ended)
             if next_offset == offset:
                 break
             offset = next_offset

@@ -10,7 +10,7 @@ import click
 from kgops.cli.output import say
 from kgops.cli.session import existing
 from kgops.errors import Unavailable
-from kgops.jobs.destination import must_be_free, written
+from kgops.jobs.cluster import must_be_free, written
 from kgops.supervisor.run_json import IMPORTED
 from kgops.views.influences import TRACES, of_run
 from kgops.views.report_page import page

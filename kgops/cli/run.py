@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from kgops.cli.by_workload import ByWorkload
-from kgops.cli.jobs_by_name import job_of_run
 from kgops.cli.launching import common_options, merged, start
 from kgops.cli.output import tell
-from kgops.cli.session import existing
+from kgops.cli.session import existing, job_of_run
 from kgops.errors import Usage
 from kgops.jobs.job import read_job, read_job_file
 

@@ -12,7 +12,7 @@ import click
 from kgops.cli.output import amount, duration, local_time, print_json, say, table, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
-from storage import runs, scores
+from storage import runs, series
 from storage.errors import DatabaseMissing
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _print(session: Session, page: list[runs.Run], metrics: tuple[str, ...]) -> 
         tell("No run matches.")
         return
     now = time.time()
-    values = {name: scores.of_runs(session.conn, [run.id for run in page], name) for name in metrics}
+    values = {name: series.of_runs(session.conn, [run.id for run in page], name) for name in metrics}
     rows = [
         (
             str(run.id),

@@ -13,8 +13,8 @@ from kgops.cli.disk import disk_of_run
 from kgops.cli.output import UNKNOWN, amount, duration, local_time, off_by, print_json, say, table
 from kgops.cli.session import Session, existing
 from kgops.jobs.text import lines, one_line
-from kgops.planning.fit import fit_of_run
 from kgops.planning.oom_fallbacks import skipped_lines
+from kgops.planning.targets import fit_of_run
 from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, option_rows, worker_messages, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.runs import Run

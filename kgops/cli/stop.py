@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kgops.cli.finite import FiniteRange
+from kgops.cli.job_options import FiniteRange
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_changing
 from kgops.supervisor.control import stop_run, wait_for_end

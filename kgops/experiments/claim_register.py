@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from storage.claims import Claim
+from storage.measurements import Claim
 
 __all__ = ["DOCUMENTS", "REASONS", "Documented", "Sense", "register", "titles"]
 

@@ -1,22 +1,151 @@
-"""Verdicts on all claims of the register, from stored measurements, calculations, predictions and documentation."""
+"""Verdicts on claims: each claimed range beside what was measured."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from pathlib import Path
+from typing import Literal, NamedTuple, cast
 
-from kgops.experiments.calculated_claims import CALCULATIONS, Calculation
+from kgops.errors import KgopsError
+from kgops.experiments.calculated_claims import CALCULATIONS, PREDICTED, Calculation
 from kgops.experiments.claim_register import Documented, register
 from kgops.experiments.claims import TABLES, Judged, judge
-from kgops.experiments.predicted_claims import PREDICTED
+from kgops.experiments.comparison import PairedComparison
+from kgops.experiments.fingerprint import fingerprint
 from kgops.experiments.verdicts import Verdict, inside, of_gain, within
+from kgops.jobs.job import read_job
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.database import Connection
 from storage.measurements import Measurement
 
-__all__ = ["CHECKED", "Basis", "Ruling", "chosen", "on_value", "rulings"]
+__all__ = [
+    "CHECKED",
+    "CHECKS",
+    "Basis",
+    "Ruling",
+    "check",
+    "chosen",
+    "comparisons",
+    "on_value",
+    "rulings",
+]
+
+CHECKS = "e"  # name of the checks in `--only`
+
+
+def check(conn: Connection, command: str, *, quick: bool) -> None:
+    words = [sys.executable, "-P", "-m", "kgops.trials.checks", *(["--quick"] if quick else [])]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise KgopsError(
+            f"the claim checks failed with exit code {done.returncode}: {last}",
+            f"`{' '.join(words[1:])}` with this Python shows all of its output",
+        )
+    machine, at = fingerprint(), time.time()
+    values = [
+        Measurement(
+            name=CHECKED + one["name"],
+            subject=one["subject"],
+            against=None,
+            value=one["value"],
+            low=one["low"],
+            high=one["high"],
+            n=one["n"],
+            unit=one["unit"],
+            command=command,
+            fingerprint=machine,
+            at=at,
+        )
+        for one in json.loads(done.stdout)
+    ]
+    measurements.add_all(conn, values)
+
+
+_TRAINING = (
+    *("fp32", "fp32 again", "+ fp16", "+ bf16", "+ checkpointing", "+ fp16 + checkpointing", "+ compile"),
+    "kgops",
+)
+_TRACIN = (
+    *("baseline", "baseline again", "+ fp16", "+ bf16", "+ checkpointing", "+ last layers"),
+    *("+ test caching", "+ vmap", "+ compile", "+ filtering", "all that is exact", "kgops"),
+)
+_REGRESSION = (
+    *("original", "original again", "+ checkpointing", "+ compile", "+ checkpointing + compile"),
+    "small model",
+)
+_LOSS = ("dense labels", "dense labels again", "their efficient loss", "kgops")
+
+
+class _Repeats(NamedTuple):
+    """Runs of the command, trials of each variant in a run, timings in a trial: as many pairs as their product."""
+
+    runs: int
+    trials: int
+    parts: int
+
+
+# Quick: all tables take less than three minutes. In full tables one timing takes seconds, not hundredths.
+_QUICK, _WHOLE = _Repeats(2, 2, 5), _Repeats(3, 2, 4)
+
+
+def comparisons(table: str, *, quick: bool, data: Path | None) -> list[PairedComparison]:
+    """The paired comparisons of a claim table."""
+    repeats = _QUICK if quick else _WHOLE
+    given = [] if data is None else ["--data", str(data.absolute())]
+    label = " (quick)" if quick else ""
+    on = "" if data is None else f" on {data.absolute().name}"
+    if table == "a":
+        small = ["--entities", "3000", "--dim", "64", "--steps", "2"]
+        words = [*given, *(small if quick else ["--compile"])]
+        return [
+            _comparison(
+                f"claims a{label}: training ConvE{on}, batch {batch}",
+                "training",
+                [*words, "--batch-size", str(batch)],
+                _TRAINING,
+                repeats,
+            )
+            for batch in ((256,) if quick else (256, 1024))
+        ]
+    if table == "b":
+        small = ["--entities", "6400", "--dim", "32", "--triples", "128", "--training", "30"]
+        words = [*given, *(small if quick else ["--compile"])]
+        name = f"claims b{label}: TracIn{on}, one test triple"
+        return [_comparison(name, "tracin", words, _TRACIN, repeats)]
+    if table == "c":
+        sizes = [(256, 10_000)] if quick else [(256, 10_000), (1024, 10_000), (256, 50_000), (1024, 50_000)]
+        return [_loss(label, batch, entities, repeats) for batch, entities in sizes]
+    words = ["--size", "32", "--batch-size", "4"] if quick else ["--compile"]
+    name = f"claims d{label}: the regression network, windows of 5 frames"
+    return [_comparison(name, "regression", words, _REGRESSION, repeats)]
+
+
+def _loss(label: str, batch: int, entities: int, repeats: _Repeats) -> PairedComparison:
+    words = ["--entities", str(entities), "--batch-size", str(batch)]
+    name = f"claims c{label}: batch {batch} × {entities:,} entities"
+    return _comparison(name, "loss", words, _LOSS, repeats)
+
+
+def _comparison(
+    name: str, module: str, words: Sequence[str], variants: Sequence[str], repeats: _Repeats
+) -> PairedComparison:
+    """Several trials in each run, since loading libraries takes longer than a trial, and several timings in each trial,
+    since the quartiles of a few pairs are unstable."""
+    command = [sys.executable, "-P", "-m", f"kgops.trials.{module}", *words]
+    command += ["--trials", str(repeats.trials), "--repetitions", str(repeats.parts), "--round", "{round}"]
+    job = read_job({"workload": "exec", "exec": {"command": command}}, name)
+    pairs = repeats.trials * repeats.parts
+    return PairedComparison(
+        name, dict.fromkeys(variants, job), repeats.runs * pairs, together=True, trials=pairs
+    )
+
 
 Basis = Literal[
     "measured", "arithmetic", "data sheet", "package", "prediction", "documentation", "pending", "none"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kgops.experiments.claim_register import Documented, register
-from kgops.experiments.pairs import Quantity, Spread, ratios, spread_of, troubles
+from kgops.experiments.trial_result import Quantity, Spread, ratios, spread_of, troubles
 from kgops.experiments.verdicts import (
     FEWEST,
     Noise,

@@ -19,14 +19,12 @@ from typing import Any
 
 from kgops.errors import KgopsError, Usage, WontFit
 from kgops.experiments.fingerprint import fingerprint
-from kgops.experiments.pairs import troubles
 from kgops.experiments.summary import as_measurements
-from kgops.experiments.trial_result import read_run
+from kgops.experiments.trial_result import read_run, troubles
 from kgops.jobs.job import Job
-from kgops.jobs.placeholders import fill_in
 from kgops.jobs.temporary_environment import temporary_variables
-from kgops.jobs.text import one_line
-from kgops.jobs.trials import read_trials, trial_of
+from kgops.jobs.text import fill_in, one_line
+from kgops.jobs.workloads import read_trials, trial_of
 from kgops.options.run import LONGEST_LABEL
 from kgops.planning.resolve import for_worker, resolve
 from kgops.settings import Home

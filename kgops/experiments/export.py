@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable, Usage
-from kgops.experiments.charts import cost_against_size, speed_against_memory
+from kgops.experiments.charts import cost_against_size, curves_by_size, speed_against_memory
 from kgops.experiments.fingerprint import machine_line
-from kgops.experiments.pairs import Spread
-from kgops.experiments.size_curves import curves_by_size
+from kgops.experiments.pictures import Picture
 from kgops.experiments.summary import Row, rows
-from kgops.experiments.svg import Picture
+from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, shown
 from kgops.jobs.text import one_line
 from storage import benches, measurements

@@ -12,9 +12,8 @@ from typing import Any
 
 from kgops.errors import BadInput
 from kgops.experiments.summary import as_measurements
-from kgops.jobs.foreign_json import read_any
-from kgops.jobs.json_checks import ANY, Maybe, schema_error
-from kgops.jobs.timestamps import is_timestamp
+from kgops.jobs.json_checks import ANY, Maybe, read_any, schema_error
+from kgops.jobs.text import is_timestamp
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import Connection

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kgops.experiments import benchmark_list, fingerprint
 from kgops.experiments.benchmark_list import Entry
 from kgops.settings import Home
-from storage import matching, metric_query
+from storage import conditions, metric_query
 from storage.database import Connection, explained, open_reader
 from storage.errors import DatabaseMissing
 from storage.metric_query import Known, Metric
@@ -101,7 +101,7 @@ class MetricReader:
             if conn is None:
                 return MetricPage(query)
             begin = time.perf_counter()
-            with matching.read_snapshot(conn):
+            with conditions.read_snapshot(conn):
                 self._take_note_of_changes(conn, query)
                 page = self._single(conn, query) if query.single else self._entries(conn, query)
             self._before = page._replace(took_s=time.perf_counter() - begin)
@@ -140,7 +140,7 @@ class MetricReader:
         """Rereads the database only for a new `look`: a filter does not change its contents."""
         if self._version is not None and query.look == self._look:
             return
-        self._look, version = query.look, matching.version(conn)
+        self._look, version = query.look, conditions.version(conn)
         if version == self._version:
             return
         self._version, self._machine = version, metric_query.newest_machine(conn, platform.node())

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kgops.experiments.benchmark_list import CLAIMS, OVERVIEW, Entry
+from kgops.experiments.charts import Curve, curves_by_size
 from kgops.experiments.claims import Judged, judge, shipped
 from kgops.experiments.claims_overview import Overview, overview
 from kgops.experiments.fingerprint import differences, machine_line
-from kgops.experiments.size_curves import Curve, curves_by_size
 from kgops.experiments.summary import Row, rows
 from storage import benches, measurements, metric_query
-from storage.claims import Claim
 from storage.database import Connection
+from storage.measurements import Claim
 from storage.metric_query import Metric
 
 __all__ = ["Detail", "entry_detail", "metric_detail"]

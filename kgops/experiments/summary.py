@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kgops.experiments.pairs import Spread, ratios, spread_of, troubles
+from kgops.experiments.trial_result import Spread, ratios, spread_of, troubles
 from kgops.experiments.verdicts import Noise, Verdict, is_control, noises, of_both, steadiness
 from kgops.jobs.numbers import median
 from storage import benches, measurements

@@ -11,7 +11,7 @@ from typing import Any
 from kgops.errors import BadJob, Usage
 from kgops.jobs import toml
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.placeholders import FIELD, fill_in
+from kgops.jobs.text import FIELD, fill_in
 from kgops.jobs.workloads import WORKLOADS
 from kgops.options.catalog import OPTIONS
 from kgops.options.reading import joined, nearest, unreadable, unwritable

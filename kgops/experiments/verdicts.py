@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Literal, get_args
 
-from kgops.experiments.pairs import Quantity, Spread, ratios, spread_of
+from kgops.experiments.trial_result import Quantity, Spread, ratios, spread_of
 from storage.benches import Pair
 
 __all__ = [

@@ -12,8 +12,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kgops.gpus.problems import GONE, LIBRARY, library_problem, problem_of
-from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading, SliceReading, silent_gpu
+from kgops.gpus.readings import (
+    GONE,
+    LIBRARY,
+    GpuReading,
+    NvmlProblem,
+    ProcessReading,
+    SliceReading,
+    library_problem,
+    problem_of,
+    silent_gpu,
+)
 
 __all__ = ["Nvml", "ReadingAbandoned", "open_nvml"]
 

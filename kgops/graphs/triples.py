@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 
 from kgops.errors import BadInput
-from kgops.graphs.text import is_id, read_lines, shown
-from kgops.graphs.vocabulary import Vocabulary, read_vocabulary
+from kgops.graphs.vocabulary import Vocabulary, is_id, read_lines, read_vocabulary, shown
 
 __all__ = ["BUNDLED", "Graph", "read_graph", "read_pykeen_dataset"]
 

@@ -1,16 +1,155 @@
-"""Vocabularies: labels and their ids, read from entity_to_id and relation_to_id files."""
+"""Vocabularies of entities and relations, their readable names, and the text files that hold them."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
-from collections.abc import Iterable
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kgops.errors import BadInput
-from kgops.graphs.text import is_id, read_lines, shown
 
-__all__ = ["Vocabulary", "read_vocabulary"]
+__all__ = [
+    "Vocabulary",
+    "is_id",
+    "read_edge_map",
+    "read_lines",
+    "read_node_names",
+    "read_vocabulary",
+    "shown",
+]
+
+_LONGEST = 64 << 20  # bytes per line: a gzipped file may expand a thousandfold
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 text file without their line ends; `.gz` is recognised by content."""
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            with gzip.open(raw) if packed else raw as file:
+                # Splits bytes at line feeds only: labels may contain characters at which text mode splits lines.
+                lines = iter(lambda: file.readline(_LONGEST + 1), b"") if packed else file
+                for number, line in enumerate(lines, 1):
+                    if len(line) > _LONGEST:
+                        raise BadInput(
+                            f"{path}, line {number}: longer than {_LONGEST >> 20} MiB.",
+                            hint="give a text file with one triple or label per line.",
+                        )
+                    yield _decoded(path, number, line)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(
+            f"{path} is a damaged gzip file: {error}.",
+            hint=f"copy it again and check it with `gzip -t {path.name}`.",
+        ) from error
+    except OSError as error:
+        raise BadInput(
+            f"{path} cannot be read: {error.strerror}.", hint="check the path and its permissions."
+        ) from error
+
+
+def _decoded(path: Path, number: int, line: bytes) -> str:
+    try:
+        # A byte order mark can only stand at the very start.
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{path}, line {number}: byte 0x{line[error.start]:02x} is not UTF-8.",
+            hint=f"convert it: `iconv -f LATIN1 -t UTF-8 {path.name}`.",
+        ) from error
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def is_id(text: str) -> bool:
+    """Whether the text is an integer from 0 that fits into 64 bits."""
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def shown(label: str, most: int = 60) -> str:
+    """A label for an error message: escaped and shortened."""
+    quoted = ascii(label) if not label.isprintable() else f"'{label}'"
+    return quoted if len(quoted) <= most else quoted[: most - 2] + "…'"
+
+
+_LARGEST = 16 << 20
+
+
+def read_node_names(path: Path) -> dict[str, str]:
+    """Label → name, from two tab-separated columns; further columns and repeated labels are ignored."""
+    names: dict[str, str] = {}
+    for n, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        parts = line.split("\t")
+        if len(parts) < 2:
+            raise BadInput(
+                f"{path}, line {n}: expected a label and its name, found {shown(line)}.",
+                hint="separate label and name by a tab.",
+            )
+        names.setdefault(parts[0], parts[1].strip())
+    return names
+
+
+def read_edge_map(path: Path) -> dict[str, str]:
+    """Relation → name, from a JSON object.
+
+    ROBOKOP's maps are reversed: the key describes the edge, as JSON with a `predicate` and its qualifiers, and
+    the value is the relation's label.
+    """
+    try:
+        body = json.loads(_whole(path))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{path} is not JSON: {error}.", hint="give the edge_map.json of the graph."
+        ) from error
+    if not isinstance(body, dict) or not all(isinstance(value, str) for value in body.values()):
+        raise BadInput(
+            f"{path} is not a JSON object of strings.", hint="give the edge_map.json of the graph."
+        )
+    names: dict[str, str] = {}
+    for key, value in body.items():
+        described = _described(key)
+        label, name = (key, value) if described is None else (value, described)
+        # Half a surrogate pair is valid JSON but cannot be written to a file.
+        names[label] = name.encode("utf-8", "replace").decode()
+    return names
+
+
+def _whole(path: Path) -> str:
+    lines: list[str] = []
+    size = 0
+    for line in read_lines(path):
+        lines.append(line)
+        size += len(line) + 1
+        if size > _LARGEST:
+            raise BadInput(
+                f"{path} is larger than {_LARGEST >> 20} MiB.", hint="give the edge_map.json of the graph."
+            )
+    return "\n".join(lines)
+
+
+def _described(key: str) -> str | None:
+    """`treats (activity increased)` for a key that is an edge's description; else None."""
+    try:
+        edge: Any = json.loads(key)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(edge, Mapping) or not isinstance(edge.get("predicate"), str):
+        return None
+    qualifiers = [str(value) for name, value in edge.items() if name != "predicate" and value]
+    predicate = _bare(edge["predicate"])
+    return f"{predicate} ({' '.join(map(_bare, qualifiers))})" if qualifiers else predicate
+
+
+def _bare(word: str) -> str:
+    """Removes the prefix `biolink:`."""
+    return word.removeprefix("biolink:")
+
 
 _HEADER_WORDS = {"id", "label", "entity", "relation", "index", "name", "entity_id", "relation_id", "node"}
 

@@ -1,29 +1,123 @@
-"""Import a run's folder from another home or machine: copy its files and rebuild its database rows from them.
-
-Curves measured by the supervisor (memory over time) are only in the database, and so only in an export.
-"""
+"""Import of a folder that other programs wrote: its files by kind."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kgops.errors import BadInput, Unavailable, Usage
-from kgops.interchange.import_files import copy_files, files_below
 from kgops.jobs import manifest
-from kgops.jobs.files import NotAFile, read_json, write_json
+from kgops.jobs.files import NotAFile, open_regular, read_json, write_json
 from kgops.settings import Home
-from kgops.supervisor import locks, preallocated_record, rebuild
+from kgops.supervisor import locks, rebuild, run_folder
 from kgops.supervisor.import_record import NOT_ENDED, enter, host_of, origin, staging
-from kgops.supervisor.plan_file import Plan, as_table, read_plan
-from kgops.supervisor.record_checks import misfit
+from kgops.supervisor.plan_file import Plan, as_table, misfit, read_plan
 from kgops.supervisor.run_folder import RunFolder
 from storage import transfer
 from storage.database import Connection
 
-__all__ = ["describe", "import_folder", "must_be_still"]
+__all__ = [
+    "copy_files",
+    "describe",
+    "files_below",
+    "import_folder",
+    "must_be_files",
+    "must_be_still",
+    "no_file",
+    "not_as_ours",
+]
+
+_BLOCK = 1 << 20
+_HINT = "give an unchanged folder of kgops or of the scripts, or an export (`kgops export --to json`)"
+
+
+def no_file(error: NotAFile) -> BadInput:
+    """The error message for a path that is not a regular file."""
+    return BadInput(f"{error.filename}: {error.strerror}", _HINT)
+
+
+def must_be_files(paths: Iterable[Path]) -> None:
+    """Refuses paths that exist and are not regular files, before anything is imported."""
+    for path in paths:
+        try:
+            mode = path.lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not stat.S_ISREG(mode):
+            raise no_file(NotAFile(path, mode))
+
+
+def not_as_ours(folder: RunFolder) -> None:
+    """Refuses a run's folder in which a name that kgops uses is not a regular file or folder."""
+    for path in (folder.path / "attempts", folder.path / "results"):
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise BadInput(f"{path}: it is not a folder", _HINT)
+    must_be_files(
+        (
+            *(folder.plan, folder.environment, folder.job, folder.origins, folder.record),
+            *(folder.outcome, folder.stop, folder.supervisor_lock, folder.worker_lock),
+            *(folder.events, folder.log, folder.manifest),
+        )
+    )
+    for number in range(1, folder.last_attempt() + 1):
+        attempt = folder.attempt(number)
+        if attempt.path.is_symlink() or (attempt.path.exists() and not attempt.path.is_dir()):
+            raise BadInput(f"{attempt.path}: it is not a folder", _HINT)
+        must_be_files((attempt.identity, attempt.closed, attempt.exit, attempt.begun, attempt.asked_to_stop))
+
+
+def files_below(folder: Path, others: list[Path]) -> Iterator[Path]:
+    """Regular files; links and special files are added to `others`."""
+    for root, folders, names in os.walk(folder, onerror=_raise):
+        folders.sort()
+        links = [name for name in folders if Path(root, name).is_symlink()]
+        for name in sorted([*names, *links]):
+            path = Path(root, name)
+            if stat.S_ISREG(path.lstat().st_mode):
+                yield path
+            else:
+                others.append(path)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def copy_files(source: Path, files: Iterable[Path], target: Path) -> None:
+    """Copies `files` to `target` with their paths relative to `source`. Refused if the disk has too little space."""
+    paths = list(files)
+    need, free = sum(path.lstat().st_size for path in paths), shutil.disk_usage(target).free
+    if need > free:
+        raise Unavailable(
+            f"{source} takes {need / (1 << 30):,.2f} GiB; {free / (1 << 30):,.2f} GiB are free in the home",
+            "free some space, or import an export of the run, which has no files",
+        )
+    for path in paths:
+        copy = target / path.relative_to(source)
+        try:
+            copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _copy(path, copy)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot copy {path}: {error.strerror or error}", "nothing was imported"
+            ) from error
+
+
+def _copy(path: Path, target: Path) -> None:
+    """Copies one file with its modification time, readable by its owner only."""
+    with os.fdopen(open_regular(path), "rb") as original:
+        status = os.fstat(original.fileno())
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as copy:
+            shutil.copyfileobj(original, copy, _BLOCK)
+            copy.flush()
+            os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+
 
 _LEFT_BEHIND = ("private.json", "supervisor.lock", "worker.lock", "stop.slot", "supervisor.log")
 
@@ -49,7 +143,7 @@ def describe(folder: RunFolder) -> tuple[Plan, str]:
         or not _is_timestamp(plan.submitted_at)
     ):
         raise BadInput(f"{folder.plan}: its workload, label or submission time is invalid")
-    ending = preallocated_record.read_ending(folder.outcome)
+    ending = run_folder.read_ending(folder.outcome)
     return plan, f"{plan.workload} run {plan.number}, {ending.state if ending else 'not ended'}: {plan.label}"
 
 
@@ -60,8 +154,8 @@ def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -
         others: list[Path] = []
         copy_files(source.path, _files_of(source.path, others), staged.path)
         troubles += _left_out_message(others, source.path)
-        if preallocated_record.read_ending(staged.outcome) is None:
-            preallocated_record.write_ending(staged.outcome, _unended(staged))
+        if run_folder.read_ending(staged.outcome) is None:
+            run_folder.write_ending(staged.outcome, _unended(staged))
         _, trouble = manifest.read(staged.manifest)
         if trouble is not None:
             troubles.append(f"{trouble}: metrics and files of the manifest are not imported")
@@ -98,13 +192,11 @@ def _is_timestamp(at: object) -> bool:
     return isinstance(at, (int, float)) and not isinstance(at, bool)
 
 
-def _unended(folder: RunFolder) -> preallocated_record.Ending:
+def _unended(folder: RunFolder) -> run_folder.Ending:
     """An `interrupted` ending, for a run whose ending was never written."""
     written = [path.stat().st_mtime for path in (folder.events, folder.log) if path.exists()]
     last = max(written, default=folder.plan.stat().st_mtime)
-    return preallocated_record.Ending(
-        "interrupted", NOT_ENDED.format("imported"), None, folder.last_attempt(), last
-    )
+    return run_folder.Ending("interrupted", NOT_ENDED.format("imported"), None, folder.last_attempt(), last)
 
 
 def _files_of(folder: Path, others: list[Path]) -> Iterator[Path]:

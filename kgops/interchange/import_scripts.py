@@ -16,12 +16,11 @@ from typing import Any
 
 from kgops.errors import BadInput, Usage
 from kgops.interchange.import_curves import history_in, metrics_in
-from kgops.interchange.import_files import must_be_files
-from kgops.interchange.import_influences import traces, trouble_of
-from kgops.interchange.import_scores import Scores, is_scores
+from kgops.interchange.import_folder import must_be_files
+from kgops.interchange.import_scores import Scores, is_scores, traces, trouble_of
 from kgops.jobs import manifest
 from kgops.jobs.files import NotAFile
-from kgops.jobs.foreign_json import read_any, read_table
+from kgops.jobs.json_checks import read_any, read_table
 from kgops.jobs.option_lines import DOCUMENTED
 from kgops.jobs.text import one_line
 from kgops.options.catalog import effect_of

@@ -1,28 +1,70 @@
-"""`kgops import`: imports runs from an export, a run's folder or an output folder of scripts, each run once."""
+"""Import of exported runs, real or sample data."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kgops.errors import BadInput, Unavailable, Usage
-from kgops.interchange.import_files import copy_files, no_file, not_as_ours
-from kgops.interchange.import_folder import describe, import_folder, must_be_still
+from kgops.interchange.import_folder import (
+    copy_files,
+    describe,
+    import_folder,
+    must_be_still,
+    no_file,
+    not_as_ours,
+)
 from kgops.interchange.import_scripts import is_output, read_output
-from kgops.interchange.sample_data import refuse_sample, refuse_sample_folder
-from kgops.jobs.files import NotAFile, read_regular
+from kgops.jobs.files import NotAFile, read_json, read_regular
+from kgops.jobs.text import one_line
 from kgops.settings import Home
 from kgops.supervisor import rebuild
 from kgops.supervisor.import_record import host_of, origin, put_record
-from kgops.supervisor.record_checks import misfit
+from kgops.supervisor.plan_file import misfit
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.run_json import IMPORTED, read_runs
 from storage import transfer
 from storage.database import Connection
 from storage.transfer import Rows
 
-__all__ = ["Imported", "import_from"]
+__all__ = [
+    "TOUR",
+    "Imported",
+    "import_from",
+    "refuse_sample",
+    "refuse_sample_folder",
+]
+
+TOUR = "tour"  # kind of a sample run's origin
+
+
+def refuse_sample(rows: Rows, source: str) -> None:
+    """Raises Usage for an exported sample run."""
+    bodies = (event["body"] for event in rows.tables["event"] if event["kind"] == IMPORTED)
+    _refuse(bodies, f"{source}: {one_line(rows.run['label'], 60)!r}")
+
+
+def refuse_sample_folder(folder: RunFolder) -> None:
+    """Raises Usage for the folder of a sample run."""
+    origins = read_json(folder.origins)
+    bodies = (
+        [origin.get("body") for origin in origins if isinstance(origin, dict)]
+        if isinstance(origins, list)
+        else []
+    )
+    _refuse(bodies, str(folder.path))
+
+
+def _refuse(bodies: Iterable[Any], subject: str) -> None:
+    if any(isinstance(body, dict) and body.get("kind") == TOUR for body in bodies):
+        raise Usage(
+            f"{subject} is sample data of a tour",
+            "only real runs can be imported; `kgops demo --tour` creates another tour",
+        )
+
 
 _LARGEST_EXPORT = 4 << 30
 

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kgops.interchange.steps import whole_steps
-from kgops.jobs.destination import must_be_free, plain_name
+from kgops.interchange.tensorboard import whole_steps
+from kgops.jobs.cluster import must_be_free, plain_name
 from kgops.jobs.files import NotAFile, read_regular
 from kgops.jobs.numbers import finite_json
-from kgops.jobs.text import one_line
-from kgops.jobs.timestamps import is_timestamp
+from kgops.jobs.text import is_timestamp, one_line
 from kgops.supervisor.run_json import write_runs
 from storage.transfer import Rows
 

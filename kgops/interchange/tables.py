@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 from kgops.errors import Unavailable
 from kgops.interchange.export import cell, csv_line
-from kgops.jobs.destination import must_be_free, written
+from kgops.jobs.cluster import must_be_free, written
 from storage.runs import Run
 from storage.transfer import Rows
 

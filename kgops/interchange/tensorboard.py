@@ -1,22 +1,31 @@
-"""Export runs as TensorBoard event files, without TensorBoard: records with checksums, each a protocol buffer.
-
-TensorBoard stores values in 32 bits and integer steps; the other formats keep all digits.
-"""
+"""Export to TensorBoard's event files."""
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kgops.interchange.steps import whole_steps
 from kgops.jobs import toml
-from kgops.jobs.destination import must_be_free, written
+from kgops.jobs.cluster import must_be_free, written
 from kgops.jobs.text import one_line
-from storage.transfer import Rows
+from storage.transfer import Curve, Rows
 
-__all__ = ["write_tensorboard"]
+__all__ = [
+    "whole_steps",
+    "write_tensorboard",
+]
+
+_LARGEST = 1 << 53
+
+
+def whole_steps(curve: Curve) -> Sequence[int]:
+    """The curve's steps where all are integers; else (memory over time) the points counted from 0."""
+    if all(abs(step) < _LARGEST and step == int(step) for step in curve.steps):
+        return [int(step) for step in curve.steps]
+    return range(len(curve.steps))
+
 
 _DOUBLE, _BYTES, _FLOAT = 1, 2, 5  # wire types; 0 is a varint
 _DT_STRING = 7

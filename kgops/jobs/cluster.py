@@ -1,14 +1,29 @@
-"""Cluster request of a job: this machine, Slurm or Ray, and its settings."""
+"""Where a job runs: the GPUs it asks for, a cluster, and the folder of its run."""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
+from kgops.errors import Usage
 from kgops.options.option import defaults_of
 from kgops.options.run import CLUSTER_OPTIONS
 
-__all__ = ["THIS_MACHINE", "ClusterRequest", "problems_of"]
+__all__ = [
+    "THIS_MACHINE",
+    "ClusterRequest",
+    "WantedGpus",
+    "gpus_for_devices",
+    "must_be_free",
+    "plain_name",
+    "problems_of",
+    "written",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +68,81 @@ def problems_of(table: dict[str, Any], workload: str) -> list[str]:
         if not option.startswith("--"):
             problems.append(f"on.options: each begins with --, as sbatch takes it; found {option!r:.40}")
     return problems
+
+
+_LONGEST_NAME = 120
+
+
+def must_be_free(path: Path, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise Usage(f"{path} is there already", "--force writes over it")
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name once it is whole, also where the name is a link's. What is no file, as a pipe or
+    /dev/stdout, has to stay what it is."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()
+    half = path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
+    try:
+        with half.open("xb") as file:  # in a shared folder a link may have this name
+            yield file
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def plain_name(name: str, taken: set[str]) -> str:
+    """`name` as a file's name that means nothing to a shell or a path, and is not in `taken` yet."""
+    cleaned = re.sub(r"[^A-Za-z0-9_. -]", "_", name)[:_LONGEST_NAME].strip(". ") or "_"
+    free_name, n = cleaned, 1
+    while free_name in taken:
+        n += 1
+        free_name = f"{cleaned}_{n}"
+    taken.add(free_name)
+    return free_name
+
+
+_NUMBERED = re.compile(r"(\d+|(GPU|MIG)-[^,]*)(,(\d+|(GPU|MIG)-[^,]*))*")  # indexes and UUIDs
+
+
+@dataclass(frozen=True, slots=True)
+class WantedGpus:
+    """`named` None is any GPU, `count` None every one of them; with `model` any one of that model."""
+
+    named: frozenset[str] | None
+    count: int | None
+    model: str | None = None
+
+    @classmethod
+    def read(cls, text: str | None) -> WantedGpus:
+        """No request, like `auto`, is any one GPU."""
+        kind, _, count = (text or "auto").partition(":")
+        if kind == "auto":
+            return cls(None, int(count) if count.isdecimal() else 1)
+        if kind == "all":
+            return cls(None, None)
+        if not _NUMBERED.fullmatch(kind):
+            return cls(None, 1, _plain(kind))
+        return cls(frozenset(kind.split(",")), None)
+
+    def includes(self, *names: str | None, model: str | None = None) -> bool:
+        """Whether the request includes a GPU with these names and this model."""
+        if self.model is not None:
+            return model is not None and _plain(model) == self.model
+        return self.named is None or not self.named.isdisjoint(names)
+
+
+def _plain(model: str) -> str:
+    return re.sub(r"[\s_-]", "", model.lower())
+
+
+def gpus_for_devices(gpu_request: str | None, devices: Any) -> str:
+    """The GPU request of a run with this `devices` option. Named GPUs take precedence."""
+    if gpu_request not in (None, "auto") or devices == 1:
+        return gpu_request or "auto"
+    return f"auto:{devices}" if isinstance(devices, int) else str(devices)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
-from kgops.jobs.named_file import read_named
+from kgops.jobs.files import read_named
 from kgops.jobs.regress import REGRESS
 from kgops.options.catalog import option_problems
 from kgops.options.option import describe

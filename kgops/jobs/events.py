@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from kgops.jobs.timestamps import is_timestamp
+from kgops.jobs.text import is_timestamp
 
 STARTED = "started"
 OPTION = "option"

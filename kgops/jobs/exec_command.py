@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgops.jobs.placeholders import FIELD
 from kgops.jobs.secrets import masked_arguments
+from kgops.jobs.text import FIELD
 from kgops.jobs.workload import Workload
 from kgops.options.checks import regular_expression
 from kgops.options.option import Option

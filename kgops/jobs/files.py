@@ -1,8 +1,4 @@
-"""Durable writes and safe reads of files in folders that other programs can write to.
-
-Workers can write to their run's folder, and a person may import any folder. A path may therefore be a link, a
-directory, a pipe or a device: kgops never follows it, never waits for it, and at most that one run fails.
-"""
+"""Files of runs and of people: read within limits, and written atomically."""
 
 from __future__ import annotations
 
@@ -13,6 +9,32 @@ import stat
 import time
 from pathlib import Path
 from typing import Any
+
+from kgops.errors import BadJob, Usage
+
+__all__ = [
+    "read_named",
+]
+
+
+def read_named(path: Path, what: str, largest: int) -> str:
+    """The text in the file at `path`, which may be a link; refused by its name, unread where it is no file."""
+    try:
+        content = read_regular(path, at_most=largest + 1, follow=True)
+    except NotAFile as error:
+        raise Usage(
+            f"cannot read the {what} {path}: {error.strerror}", f"write the {what} to a file, and name that"
+        ) from error
+    except OSError as error:
+        raise Usage(f"cannot read the {what} {path}: {os.strerror(error.errno or 0)}") from error
+    if len(content) > largest:
+        size = f"{largest >> 20} MiB" if largest >> 20 else f"{largest >> 10} KiB"
+        raise BadJob(str(path), [f"larger than {size}: this is no {what}"])
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BadJob(str(path), [f"not UTF-8 at byte {error.start}"]) from error
+
 
 _KINDS = (
     (stat.S_ISDIR, "a directory"),

@@ -10,7 +10,7 @@ from typing import Any
 from kgops.errors import BadJob
 from kgops.jobs import cluster, toml
 from kgops.jobs.cluster import THIS_MACHINE, ClusterRequest
-from kgops.jobs.named_file import read_named
+from kgops.jobs.files import read_named
 from kgops.jobs.secrets import masked_arguments, masked_text, secret_in
 from kgops.jobs.workloads import WORKLOADS
 from kgops.options.catalog import option_problems

@@ -1,17 +1,62 @@
-"""Checks imported JSON against a schema.
-
-A schema is a type, a list with the schema of its members, or a table: of keys, where one with `?` may be missing, or
-`{str: x}` for any keys.
-"""
+"""JSON that others wrote: read within limits, and checked against a schema."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from kgops.errors import BadInput
 from kgops.jobs.events import is_metric
+from kgops.jobs.files import NotAFile, read_regular
 
-__all__ = ["ANY", "Maybe", "schema_error"]
+__all__ = [
+    "ANY",
+    "Maybe",
+    "read_any",
+    "read_table",
+    "schema_error",
+]
+
+_LARGEST = 1 << 30
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    body = read_any(path)
+    if not isinstance(body, dict):
+        raise BadInput(f"{path}: expected a table, found {type(body).__name__}")
+    return body
+
+
+def read_any(path: Path) -> Any:
+    """NaN and infinity, which Python writes and JSON has not, are no values."""
+    try:
+        text = read_regular(path, at_most=_LARGEST + 1, follow=True)
+    except NotAFile as error:
+        raise BadInput(f"{path}: {error.strerror}", "give the file itself") from error
+    if len(text) > _LARGEST:
+        raise BadInput(f"{path}: larger than {_LARGEST >> 30} GiB")
+    try:
+        body = json.loads(text.decode("utf-8"), parse_constant=lambda _: None, parse_float=_finite)
+        json.dumps(body, ensure_ascii=False).encode("utf-8")
+        return body
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 at byte {error.start}") from error
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{path}: holds half a character: no text") from error
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}: not JSON at line {error.lineno}: {error.msg}") from error
+    except RecursionError as error:
+        raise BadInput(f"{path}: nested too deeply") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 class Maybe(NamedTuple):

@@ -1,6 +1,17 @@
-"""Text from outside made safe to show: no terminal escape, no direction trick, no broken encoding."""
+"""Text of logs and commands: lines without control characters, timestamps, placeholders."""
 
 from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+__all__ = [
+    "LAST",
+    "OUT_OF_RANGE",
+    "clock",
+    "is_timestamp",
+]
 
 # Controls (C0, DEL, C1), direction overrides and isolates, line and paragraph separators, and the
 # surrogates that stand for bytes which were not UTF-8. All reach a terminal raw through rich and Textual.
@@ -27,3 +38,33 @@ def lines(text: str) -> str:
 
 def from_bytes(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
+
+
+LAST = 253402300799.0  # of the year 9999
+OUT_OF_RANGE = "out of range"
+
+
+def is_timestamp(at: float) -> bool:
+    return 0 <= at <= LAST
+
+
+def clock(at: float, pattern: str) -> str:
+    """Local time, as strftime writes it."""
+    return time.strftime(pattern, time.localtime(at)) if is_timestamp(at) else OUT_OF_RANGE
+
+
+FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def fill_in(command: list[str], values: dict[str, Any]) -> list[str]:
+    """`{name}` replaced where `values` has the name; every other brace stays as it is."""
+    return [
+        FIELD.sub(lambda match: str(values[match[1]]) if match[1] in values else match[0], part)
+        for part in command
+    ]
+
+
+def attempt_settings(on_oom: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Settings for the first attempt and for each that follows an out-of-memory."""
+    steps = max((len(values) for values in on_oom.values()), default=0)
+    return [{name: values[min(i, len(values) - 1)] for name, values in on_oom.items()} for i in range(steps)]

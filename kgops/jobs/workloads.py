@@ -1,14 +1,47 @@
-"""All workloads by name."""
+"""All workloads by name, and the options of a benchmark's trial."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 from kgops.jobs.exec_command import EXEC
+from kgops.jobs.files import read_json
 from kgops.jobs.pipeline import PIPELINE
 from kgops.jobs.regress import REGRESS
 from kgops.jobs.tracin import TRACIN
 from kgops.jobs.train import TRAIN
 from kgops.jobs.workload import Workload
 
+__all__ = [
+    "Trials",
+    "read_trials",
+    "trial_of",
+    "write_trials",
+]
+
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for workload in (TRAIN, TRACIN, PIPELINE, REGRESS, EXEC)
 }
+
+
+Trials = Mapping[str, Sequence[Mapping[str, Any]]]  # by variant name
+_FILE = "ways.json"  # among the results of the command's run
+
+
+def write_trials(results: Path, trials: Trials) -> None:
+    (results / _FILE).write_text(json.dumps(trials, indent=1))
+
+
+def read_trials(results: Path) -> Trials | None:
+    """None where the command wrote nothing."""
+    trials: Trials | None = read_json(results / _FILE)
+    return trials
+
+
+def trial_of(trials: Trials, name: str, number: int) -> dict[str, Any]:
+    """The record of one trial of a variant; the last record where the variant stopped early."""
+    records = trials.get(name)
+    return dict(records[min(number, len(records) - 1)]) if records else {"trouble": "the command did not say"}

@@ -1,21 +1,51 @@
-"""ConvE (Dettmers et al. 2018): 2-D convolution over head and relation, then a product with every tail.
-
-It has PyKEEN's layers, so that weights convert both ways (`pykeen_bridge`). `encoder` computes its training step
-with fewer passes over memory.
-"""
+"""ConvE as a torch module, and batch norm over a whole batch that processes share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kgops.jobs.conve_config import ConvEConfig
-from kgops.models.whole_batch import SINGLE_PROCESS, WholeBatch
+from kgops.jobs.train import ConvEConfig
 
-__all__ = ["ConvE", "ConvEConfig"]
+__all__ = [
+    "SINGLE_PROCESS",
+    "ConvE",
+    "ConvEConfig",
+    "WholeBatch",
+]
+
+
+class WholeBatch:
+    """One process holds all rows of the batch."""
+
+    def count(self, local: int) -> int:
+        """Rows of the whole batch; this rank has `local` of them."""
+        return local
+
+    def total(self, local: torch.Tensor) -> torch.Tensor:
+        """Sum over all ranks; may be written into `local`."""
+        return local
+
+    def largest(self, local: torch.Tensor) -> torch.Tensor:
+        return local
+
+    def draw_rows(self, draw: Callable[[int], torch.Tensor], local: int) -> torch.Tensor:
+        """Draws for the whole batch and returns the `local` rows of this rank."""
+        return draw(local)
+
+    def dropout(self, x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+        return F.dropout(x, p, training)
+
+    def norm(self, module: nn.BatchNorm1d | nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
+        normed: torch.Tensor = module(x)
+        return normed
+
+
+SINGLE_PROCESS = WholeBatch()
 
 
 class ConvE(nn.Module):

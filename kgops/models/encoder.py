@@ -19,9 +19,8 @@ from typing import Any
 
 import torch
 
-from kgops.jobs.conve_config import ConvEConfig
-from kgops.models.conve import ConvE
-from kgops.models.whole_batch import SINGLE_PROCESS, WholeBatch
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import SINGLE_PROCESS, ConvE, WholeBatch
 
 __all__ = ["Buffers", "FusedEncoder", "grad_of"]
 

@@ -1,4 +1,4 @@
-"""Memory corrections: a factor on predictions, learned from measured runs, and how accurate predictions were."""
+"""Corrections of predictions by what runs measured: memory and time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-__all__ = ["Accuracy", "Correction", "Pair", "accuracy", "learn"]
+__all__ = [
+    "Accuracy",
+    "Correction",
+    "Measured",
+    "Pair",
+    "TimeCorrection",
+    "accuracy",
+    "learn",
+    "learn_time",
+]
 
 _LEAST = 3  # runs needed to learn a factor
 _FURTHEST = 3.0  # a larger factor is a wrong measurement, or another run on the GPU
@@ -71,3 +80,32 @@ def _ratios(pairs: Iterable[Pair], furthest: float = _FURTHEST) -> Iterable[floa
     for predicted, measured in pairs:
         if predicted > 0 and measured > 0 and 1 / furthest <= measured / predicted <= furthest:
             yield measured / predicted
+
+
+class Measured(NamedTuple):
+    """Modelled and measured time of an epoch or a TracIn run."""
+
+    modelled_s: float
+    measured_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimeCorrection:
+    """Measured over modelled seconds: median, lowest and highest of `samples` runs."""
+
+    factor: float
+    lowest: float
+    highest: float
+    samples: int
+
+    def expected_s(self, modelled_s: float) -> tuple[float, float, float]:
+        """Median, lowest and highest expected seconds."""
+        return modelled_s * self.factor, modelled_s * self.lowest, modelled_s * self.highest
+
+
+def learn_time(runs: Iterable[Measured]) -> TimeCorrection | None:
+    """The correction from these runs; None without a measured run."""
+    ratios = [run.measured_s / run.modelled_s for run in runs if run.modelled_s > 0 and run.measured_s > 0]
+    if not ratios:
+        return None
+    return TimeCorrection(median(ratios), min(ratios), max(ratios), len(ratios))

@@ -14,8 +14,8 @@ from kgops.planning.conve_weights import buffer_bytes, weight_bytes
 from kgops.planning.graph_counts import Counts
 from kgops.planning.index_memory import index_bytes
 from kgops.planning.job_size import tests_of
+from kgops.planning.regress_memory import MOMENTS
 from kgops.planning.regress_sizes import RegressShape
-from kgops.planning.regress_weight_memory import MOMENTS
 from kgops.planning.text_sizes import TextSize, names_of, size_of, size_of_file
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape

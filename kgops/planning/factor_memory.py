@@ -9,8 +9,7 @@ from kgops.jobs import chunk_sizes
 from kgops.planning.block_counts import Block
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import walk_product
-from kgops.planning.tracin_layers import CONVOLUTION
-from kgops.planning.tracin_sizes import TracinShape
+from kgops.planning.tracin_sizes import CONVOLUTION, TracinShape
 
 __all__ = ["Factors", "Side", "small_each", "walk_engine", "walk_factors"]
 

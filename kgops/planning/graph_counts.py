@@ -30,7 +30,7 @@ _SPLITS = ("train", "valid", "test")
 _HEADERS = ((b"head", b"relation", b"tail"), (b"subject", b"predicate", b"object"), (b"h", b"r", b"t"))
 _VOCABULARY_HEADERS = {b"id", b"label", b"entity", b"relation", b"index", b"name"}
 _REMEMBERED = 64  # data sets in the cache; the oldest is dropped first
-_LONGEST = 64 << 20  # bytes of a line, as `kgops.graphs.text` reads them
+_LONGEST = 64 << 20  # bytes of a line, as `kgops.graphs.vocabulary` reads them
 _FORMAT = 2  # of the cache
 
 

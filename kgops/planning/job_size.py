@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kgops.gpus.facts import GpuFacts
-from kgops.jobs.conve_config import ConvEConfig
+from kgops.gpus.known import GpuFacts
 from kgops.jobs.files import open_regular, read_json
 from kgops.jobs.job import Job
 from kgops.jobs.pipeline import TRACIN_OPTIONS, tracin_settings, train_settings
-from kgops.planning.conve_models import model_of_config, model_of_settings
-from kgops.planning.flight_files import Flights, flights_of
+from kgops.jobs.train import ConvEConfig
+from kgops.planning.conve_weights import model_of_config, model_of_settings
 from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.number_formats import applied_precision
-from kgops.planning.regress_sizes import regress_shape
+from kgops.planning.regress_sizes import Flights, flights_of, regress_shape
 from kgops.planning.stage_sizes import Shape
 from kgops.planning.tracin_sizes import tracin_shape
 from kgops.planning.train_sizes import train_shape

@@ -13,11 +13,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kgops.gpus.facts import GpuFacts
-from kgops.planning.allocator import GRANULE, reserved_bytes
+from kgops.gpus.known import GpuFacts
 from kgops.planning.corrections import Correction
 from kgops.planning.index_memory import mapped_bytes
-from kgops.planning.ledger import Ledger
+from kgops.planning.ledger import GRANULE, Ledger, reserved_bytes
 from kgops.planning.process_memory import Process, ProcessModel
 from kgops.planning.regress_memory import walk_regression
 from kgops.planning.regress_sizes import RegressShape

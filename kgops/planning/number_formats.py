@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import GpuFacts
 from kgops.jobs.on_device import WorkerDevice, training_precision
 from kgops.jobs.on_device import product_precision as products
 
@@ -15,7 +15,7 @@ _HAVE_BF16 = {
     "avx512_bf16",
     "amx_bf16",
     "svebf16",
-}  # as the kernel names what `kgops.training.precision` asks torch for
+}  # as the kernel names what `kgops.training.settings` asks torch for
 
 
 def device_for(gpu: GpuFacts | None) -> WorkerDevice | None:

@@ -1,5 +1,5 @@
 """Scores of all pairs of two blocks and their ranking as the allocator sees them, after
-`kgops.tracin.products`, `kgops.tracin.tangents` and `kgops.tracin.ranking`."""
+`kgops.tracin.products`, `kgops.tracin.tangents` and `kgops.tracin.results`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from kgops.jobs import chunk_sizes
 from kgops.planning.factor_memory import Side
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import walk_product
-from kgops.planning.tracin_layers import CONVOLUTION
-from kgops.planning.tracin_sizes import TracinShape
+from kgops.planning.tracin_sizes import CONVOLUTION, TracinShape
 
 __all__ = ["walk_all_scores", "walk_pairs", "walk_ranking", "walk_samples"]
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
-from kgops.gpus.facts import GpuFacts
-from kgops.gpus.known import known_by_short_name, short_names
+from kgops.gpus.known import GpuFacts, known_by_short_name, short_names
 from kgops.jobs import toml
+from kgops.jobs.files import read_named
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
-from kgops.jobs.named_file import read_named
 from kgops.jobs.on_device import AUTO
 from kgops.jobs.regress import REGRESS
 from kgops.options.catalog import option_problems

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil, expm1, sqrt
 
 from kgops.jobs import chunk_sizes
-from kgops.jobs.conve_config import ConvEConfig
+from kgops.jobs.train import ConvEConfig
 from kgops.planning.evaluation_counts import EvaluationBlocks, QueryBlock
 from kgops.planning.graph_counts import Answers
 from kgops.planning.ledger import Held, Ledger, Scratch

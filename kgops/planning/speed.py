@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kgops.gpus.known import KnownGpu
-from kgops.jobs.conve_config import ConvEConfig
+from kgops.jobs.train import ConvEConfig
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import Target

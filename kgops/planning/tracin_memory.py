@@ -10,9 +10,8 @@ from dataclasses import replace
 from kgops.jobs import chunk_sizes
 from kgops.planning.conve_weights import buffer_bytes, weight_bytes, weight_sizes
 from kgops.planning.factor_memory import Side, walk_factors
-from kgops.planning.index_memory import walk_building, walk_query
+from kgops.planning.index_memory import walk_building, walk_neighbourhood, walk_query
 from kgops.planning.ledger import Held, Ledger, Scratch, ends
-from kgops.planning.neighbourhood_memory import walk_neighbourhood
 from kgops.planning.pair_memory import walk_samples
 from kgops.planning.scan_memory import walk_engines, walk_scan
 from kgops.planning.tracin_sizes import TracinShape, compared_ways

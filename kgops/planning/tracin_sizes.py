@@ -1,27 +1,52 @@
-"""The numbers that a TracIn run's memory depends on.
-
-Every default is the one that workers use (`kgops.jobs.chunk_sizes`, `kgops.jobs.conve_config`).
-"""
+"""Sizes of a TracIn run that its memory depends on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import GpuFacts
 from kgops.jobs import chunk_sizes
-from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import Job
 from kgops.jobs.tracin import top_k_of
+from kgops.jobs.train import ConvEConfig
 from kgops.planning.block_counts import Groups
 from kgops.planning.graph_counts import Counts
 from kgops.planning.number_formats import product_precision
 from kgops.planning.product_memory import EXACT, Format
-from kgops.planning.tracin_layers import parameters_of
 from kgops.planning.train_sizes import TrainShape, shape_of_training
 
-__all__ = ["TracinShape", "compared_ways", "tracin_shape"]
+__all__ = [
+    "CONVOLUTION",
+    "TracinShape",
+    "compared_ways",
+    "parameters_of",
+    "tracin_shape",
+]
+
+# From input to output; what has a weight and a bias of its own is a layer.
+_VECTORS = ("entities", "biases", "relations")
+_ORDER = (*_VECTORS, "input_norm", "conv", "feature_norm", "project", "output_norm")
+
+CONVOLUTION = frozenset(
+    f"{layer}.{kind}" for layer in ("conv", "feature_norm", "input_norm") for kind in ("weight", "bias")
+)
+
+
+def parameters_of(c: ConvEConfig, wanted: Sequence[str] | None, last_layers: int) -> frozenset[str]:
+    """Those `wanted` by name or layer, else those of the last layers; 0 of them: all."""
+    layers = [layer for layer in _ORDER if c.batch_norm or not layer.endswith("_norm")]
+    names = {layer: _names(layer) for layer in layers}
+    if wanted:
+        every = [name for layer in layers for name in names[layer]]
+        return frozenset(n for n in every if any(n == want or n.startswith(f"{want}.") for want in wanted))
+    return frozenset(name for layer in layers[-last_layers:] for name in names[layer])
+
+
+def _names(layer: str) -> tuple[str, ...]:
+    return (layer,) if layer in _VECTORS else (f"{layer}.weight", f"{layer}.bias")
+
 
 Does = Literal["trace", "self", "index", "filter"]
 

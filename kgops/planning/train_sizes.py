@@ -1,6 +1,6 @@
 """The numbers that a training's memory depends on.
 
-Every default is the one that workers use (`kgops.jobs.chunk_sizes`, `kgops.jobs.conve_config`).
+Every default is the one that workers use (`kgops.jobs.chunk_sizes`, `kgops.jobs.train`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import GpuFacts
 from kgops.jobs import chunk_sizes
-from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import Job
-from kgops.planning.conve_models import model_of_settings
+from kgops.jobs.train import ConvEConfig
+from kgops.planning.conve_weights import model_of_settings
 from kgops.planning.evaluation_counts import EvaluationBlocks
 from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.number_formats import applied_precision

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput
-from kgops.jobs.regression_config import RegressionConfig
+from kgops.jobs.regress import RegressionConfig
 from kgops.regression.batches import Scaling
 from kgops.regression.network import RegressionModel, load_weights, plain_names
 from kgops.regression.settings import MAY_DIFFER, RegressionSettings

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
-from kgops.jobs.regression_config import RegressionConfig
+from kgops.jobs.regress import RegressionConfig
 from kgops.regression.batches import Stream, Training
 from kgops.regression.flights import Flight
-from kgops.regression.metrics import HeightReport, Heights
+from kgops.regression.metrics import HeightReport, Heights, judge_stage, predict
 from kgops.regression.network import load_weights
-from kgops.regression.predict import judge_stage, predict
 from kgops.regression.session import Session
 from kgops.regression.settings import RegressionSettings
 from kgops.regression.stages import Stage

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kgops.jobs.regression_config import Mixer, RegressionConfig
+from kgops.jobs.regress import Mixer, RegressionConfig
 
 __all__ = ["Attention", "Messages", "Scan", "build_mixer"]
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from kgops.errors import BadInput
-from kgops.jobs.regression_config import RegressionConfig
+from kgops.jobs.regress import RegressionConfig
 from kgops.regression.mixers import build_mixer
 
 __all__ = ["RegressionConfig", "RegressionModel", "load_weights", "plain_names"]

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from kgops.jobs.on_device import compile_mode
-from kgops.jobs.regression_config import RegressionConfig
+from kgops.jobs.regress import RegressionConfig
 from kgops.regression.metrics import HeightLoss
 from kgops.regression.network import RegressionModel
 from kgops.regression.settings import RegressionSettings
 from kgops.training.compiling import prepare_inductor
 from kgops.training.out_of_memory import is_out_of_memory
-from kgops.training.precision import Precision, place_of
 from kgops.training.reporter import Report
+from kgops.training.settings import Precision, place_of
 
 __all__ = ["RegressionStep", "memory_mib", "report_options", "resolve_compile"]
 

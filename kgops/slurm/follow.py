@@ -21,7 +21,7 @@ from kgops.jobs.job import Job, read_job_file
 from kgops.slurm import commands
 from kgops.slurm.script import script
 from kgops.slurm.submission import Submission, submissions
-from kgops.supervisor import line_reader
+from kgops.supervisor import worker_reports
 from kgops.supervisor.run_folder import RunFolder
 
 __all__ = ["main"]
@@ -81,12 +81,12 @@ class _Log:
         except FileNotFoundError:
             return b""
         try:
-            text = os.pread(fd, line_reader.CHUNK, self.at)
+            text = os.pread(fd, worker_reports.CHUNK, self.at)
         finally:
             os.close(fd)
         # Progress bars write carriage returns alone, for hours.
         whole = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
-        if whole == 0 and (final or len(text) == line_reader.CHUNK):
+        if whole == 0 and (final or len(text) == worker_reports.CHUNK):
             whole = len(text)
         self.at += whole
         return text[:whole]
@@ -102,7 +102,7 @@ class _Events:
 
     def new(self, *, final: bool) -> list[bytes] | None:
         """About a chunk of lines, each with its line feed; None where there is no more yet."""
-        lines, offset = line_reader.read_lines(self.path, self.at, final=final)
+        lines, offset = worker_reports.read_lines(self.path, self.at, final=final)
         if offset == self.at:
             return None
         self.at = offset

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kgops.jobs import events, manifest
 from kgops.jobs.files import read_table, write_json
-from kgops.supervisor import gate, line_reader, oom_detection, preallocated_record, processes
+from kgops.supervisor import gate, outcome, processes, run_folder, worker_reports
 from kgops.supervisor.intake import Intake
 from kgops.supervisor.log_patterns import LogPatterns
 from kgops.supervisor.outcome import Facts, Verdict, decide
@@ -52,7 +52,7 @@ def conclude(
     exit_record = gate.read_exit(folder.attempt(number))
     facts, result = _gather_facts(conn, folder, plan, number, exit_record, observed)
     verdict = decide(facts)
-    ending = preallocated_record.Ending(
+    ending = run_folder.Ending(
         state=verdict.outcome,
         reason=verdict.reason,
         exit_code=exit_record.code if exit_record else None,
@@ -80,7 +80,7 @@ def conclude(
 
 
 def commit_decided(
-    conn: Connection, folder: RunFolder, plan: Plan, ending: preallocated_record.Ending, intake: Intake
+    conn: Connection, folder: RunFolder, plan: Plan, ending: run_folder.Ending, intake: Intake
 ) -> None:
     """Commits an end that the slot holds but the database does not: its writer died, or the disk was full."""
     if ending.attempt:
@@ -93,23 +93,21 @@ def commit_decided(
 
 def end_without_attempt(conn: Connection, folder: RunFolder, number: int, state: str, reason: str) -> None:
     """Ends a run that has no running attempt."""
-    ending = preallocated_record.Ending(state, reason, None, 0, time.time())
+    ending = run_folder.Ending(state, reason, None, 0, time.time())
     write_end(folder, ending)
     _commit(conn, number, ending, None, None, is_end=True)
 
 
-def write_end(folder: RunFolder, ending: preallocated_record.Ending) -> None:
+def write_end(folder: RunFolder, ending: run_folder.Ending) -> None:
     """Writes the end to the folder before the database, whose disk may be full. If the folder cannot be written, the
     database has the end and `kgops doctor` repairs the folder."""
-    _retry_write(lambda: preallocated_record.write_ending(folder.outcome, ending))
+    _retry_write(lambda: run_folder.write_ending(folder.outcome, ending))
     _forget_private(folder)
 
 
-def ending_of(run: runs.Run, last_attempt: int) -> preallocated_record.Ending:
+def ending_of(run: runs.Run, last_attempt: int) -> run_folder.Ending:
     """The end as recorded in the run's row, for its folder."""
-    return preallocated_record.Ending(
-        run.state, run.reason, run.exit_code, last_attempt, run.ended_at or time.time()
-    )
+    return run_folder.Ending(run.state, run.reason, run.exit_code, last_attempt, run.ended_at or time.time())
 
 
 def _forget_private(folder: RunFolder) -> None:
@@ -137,7 +135,7 @@ def sweep(folder: RunFolder) -> None:
 def _commit(
     conn: Connection,
     run: int,
-    ending: preallocated_record.Ending,
+    ending: run_folder.Ending,
     signal: int | None,
     result: manifest.Manifest | None,
     *,
@@ -220,11 +218,13 @@ def _gather_facts(
     identity_file = read_table(attempt.identity)
     # Attempts share the log: skip lines of earlier ones.
     log_from = identity_file.get("log_from", 0)
-    tail = line_reader.last_bytes(folder.log, _TAIL_BYTES, since=log_from if isinstance(log_from, int) else 0)
+    tail = worker_reports.last_bytes(
+        folder.log, _TAIL_BYTES, since=log_from if isinstance(log_from, int) else 0
+    )
     number_of_signal = exit_record.signal if exit_record else observed.gate_signal
     oom_sign, failure = _reported_causes(conn, plan.number, number)
     if oom_sign is None and code != 0 and exit_record is not None:
-        oom_sign = oom_detection.sign_of_out_of_memory(tail)
+        oom_sign = outcome.sign_of_out_of_memory(tail)
     if oom_sign is None and observed.kernel_oom_kill and _was_killed(exit_record, observed, tail):
         oom_sign = "the kernel killed the worker: host memory ran out"
     # No fallback helps a worker that lacks memory for its libraries.
@@ -244,7 +244,7 @@ def _gather_facts(
         stop_sent=was_asked_to_stop,
         out_of_memory=oom_sign,
         failure=failure or (exit_record.could_not_start if exit_record else None),
-        disk_full=code not in (0, None) and oom_detection.says_disk_full(tail),
+        disk_full=code not in (0, None) and outcome.says_disk_full(tail),
         rebooted=exit_record is None and identity is not None and identity.boot != processes.boot_id(),
         fallbacks_left=plan.fallbacks_left(oom_count) if plan.is_command or has_started else 0,
         last_resort=plan.last_resort if has_started else None,
@@ -281,5 +281,5 @@ def _was_killed(exit_record: gate.Exit | None, observed: Observations, tail: byt
         signal.SIGKILL in signals
         or (exit_record is not None and exit_record.code == 128 + signal.SIGKILL)  # as shells report it
         or observed.orphan_killed
-        or oom_detection.says_killed(tail)
+        or outcome.says_killed(tail)
     )

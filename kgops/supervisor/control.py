@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from kgops.errors import NoSuchRun, Unavailable
 from kgops.settings import Home
-from kgops.supervisor import preallocated_record, processes, queue
+from kgops.supervisor import processes, queue, run_folder
 from kgops.supervisor.attempt_end import end_without_attempt
 from kgops.supervisor.ownership import take_over, wake_supervisor
 from kgops.supervisor.plan_file import recorded_plan
@@ -84,7 +84,7 @@ def wait_for_end(
         except DatabaseBusy:
             pass  # the writer will be done soon
         except StorageError as error:
-            ending = preallocated_record.read_ending(folder.outcome)
+            ending = run_folder.read_ending(folder.outcome)
             if ending is not None:
                 say(f"run {number} has ended; only its folder says so, not the database: {error.message}")
                 return run._replace(state=ending.state, reason=ending.reason, ended_at=ending.ended_at)

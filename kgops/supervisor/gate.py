@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kgops.jobs.files import NotAFile, open_regular, set_aside
-from kgops.supervisor import preallocated_record
+from kgops.supervisor import run_folder
 from kgops.supervisor.processes import host_memory_mib, set_mark
 from kgops.supervisor.run_folder import AttemptFolder
 
@@ -44,7 +44,7 @@ class Exit:
 
 
 def read_exit(attempt: AttemptFolder) -> Exit | None:
-    table = preallocated_record.read(attempt.exit)
+    table = run_folder.read(attempt.exit)
     try:
         return Exit(**table) if table else None
     except TypeError:
@@ -142,7 +142,7 @@ def _write_exit(start: Start, *, code: int, peak_mib: float | None = None, why: 
     )
     while True:
         try:
-            preallocated_record.fill(start.attempt.exit, asdict(exit_record))
+            run_folder.fill(start.attempt.exit, asdict(exit_record))
             return
         except OSError as error:
             # Only the gate knows the exit: retry until the disk accepts writes.

@@ -18,7 +18,7 @@ from kgops.jobs import toml
 from kgops.jobs.files import NotAFile, sync_folder, write_durably, write_json
 from kgops.settings import Home
 from kgops.supervisor import locks, pending
-from kgops.supervisor.record_checks import misfit
+from kgops.supervisor.plan_file import misfit
 from kgops.supervisor.run_folder import RunFolder, folder_name
 from kgops.supervisor.run_json import IMPORTED, write_runs
 from storage import runs, transfer

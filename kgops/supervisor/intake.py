@@ -11,11 +11,11 @@ from kgops.jobs import events
 from kgops.jobs.files import read_table, size_of
 from kgops.jobs.text import from_bytes
 from kgops.options.catalog import effect_of
-from kgops.supervisor import line_reader
+from kgops.supervisor import worker_reports
 from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, cpu_limit
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.worker_reports import measured_from, test_triple_from
-from storage import intake as store
+from storage import attempts as store
 from storage import reports, series
 from storage.database import Connection
 from storage.measurements import Measurement
@@ -65,7 +65,7 @@ class Intake:
         points_by_curve = dict(self._points_by_curve)
         now = time.time()
         begin = self._start_offset(self._folder.events, self._offsets.events, batch, now)
-        lines, events_at = line_reader.read_lines(self._folder.events, begin, final=final)
+        lines, events_at = worker_reports.read_lines(self._folder.events, begin, final=final)
         for line in lines:
             self._read_event(batch, attempt, line, now)
         log_at = (
@@ -98,7 +98,7 @@ class Intake:
     ) -> int:
         """Matches the patterns; returns the offset reached."""
         begin = self._start_offset(self._folder.log, self._offsets.log, batch, now)
-        lines, upto = line_reader.read_lines(self._folder.log, begin, final=final)
+        lines, upto = worker_reports.read_lines(self._folder.log, begin, final=final)
         try:
             if not self._disable_patterns:
                 with cpu_limit():
@@ -128,7 +128,7 @@ class Intake:
         begun = time.process_time()
         while self.take(attempt, final=final):
             self._disable_patterns = self._disable_patterns or time.process_time() - begun > _LAST_CPU_LIMIT_S
-        if final and (trouble := line_reader.trouble(self._folder.events)) is not None:
+        if final and (trouble := worker_reports.trouble(self._folder.events)) is not None:
             text = f"events.jsonl cannot be read: {trouble}; the events in it are not recorded"
             if all(event.body.get("text") != text for event in self._notes()):
                 reports.add_event(self._conn, self._run, attempt, time.time(), events.NOTE, {"text": text})

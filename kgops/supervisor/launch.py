@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import KgopsError, NoSuchRun, Unavailable, Usage
-from kgops.gpus.facts import torch_build
+from kgops.gpus.known import torch_build
+from kgops.jobs.cluster import WantedGpus
 from kgops.jobs.files import sync_folder, write_durably, write_json
-from kgops.jobs.gpu_request import WantedGpus
 from kgops.jobs.job import Job
-from kgops.jobs.placeholders import attempt_settings, fill_in
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
+from kgops.jobs.text import attempt_settings, fill_in
 from kgops.jobs.workloads import WORKLOADS
 from kgops.planning.oom_fallbacks import Fallback, oom_advice, oom_fallbacks
-from kgops.planning.prune_fallbacks import Skipped, worth_an_attempt
+from kgops.planning.planner import Skipped, worth_an_attempt
 from kgops.planning.resolve import for_worker, requested_gpu
 from kgops.settings import Home, guard_files
-from kgops.supervisor import pending, preallocated_record, queue
+from kgops.supervisor import pending, queue, run_folder
 from kgops.supervisor.environment import describe_environment
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import Plan, Private, as_table, recorded_plan, write_plan
@@ -231,8 +231,8 @@ def _fill_folder(
     write_durably(making.job, job.as_toml().encode())
     write_json(making.environment, environment)
     write_plan(making, plan, private)
-    preallocated_record.reserve(making.outcome)
-    preallocated_record.reserve(making.stop)
+    run_folder.reserve(making.outcome)
+    run_folder.reserve(making.stop)
     making.events.touch(0o600)  # here, because the worker has the user's umask
     sync_folder(making.path)
 
@@ -409,8 +409,8 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
 def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
     """If we are killed in here, the marker makes settle.py tidy up."""
     write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files(), plan.cwd))
-    preallocated_record.reserve(folder.stop)  # empty: no stop request
-    preallocated_record.reserve(folder.outcome)  # empty: not ended
+    run_folder.reserve(folder.stop)  # empty: no stop request
+    run_folder.reserve(folder.outcome)  # empty: not ended
     if not runs.reopen(conn, plan.number):
         raise Usage(f"run {plan.number} was just resumed by another process")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable, WontFit
-from kgops.gpus.facts import torch_build
-from kgops.jobs.gpu_request import gpus_for_devices
+from kgops.gpus.known import torch_build
+from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
-from kgops.planning import corrections, time_corrections
+from kgops.planning import corrections
 from kgops.planning.applied_options import as_applied
 from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.job_size import job_size_of
@@ -210,11 +210,11 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrec
     forecasts = predictions.newest(conn, on=_name(target)) if conn is not None else []
     workload = job.workload
     times = [
-        time_corrections.Measured(forecast.modelled_s, forecast.measured_s)
+        corrections.Measured(forecast.modelled_s, forecast.measured_s)
         for forecast in forecasts
         if forecast.workload == workload and forecast.modelled_s and forecast.measured_s
     ]
-    known = MachineCorrections(time=time_corrections.learn_time(times))
+    known = MachineCorrections(time=corrections.learn_time(times))
     if target.on_gpu:
         pairs = ((forecast.predicted_mib, forecast.measured_mib) for forecast in forecasts)
         return replace(

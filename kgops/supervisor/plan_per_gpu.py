@@ -7,12 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.jobs.gpu_request import WantedGpus, gpus_for_devices
+from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
-from kgops.planning.fit import Fit, fit_of
 from kgops.planning.planner import Candidate, need_mib, suggest
 from kgops.planning.resolve import device_of, requested_gpu, resolve
-from kgops.planning.targets import Target, cpu_target, gpus_here, requested_gpus, torch_is_for_cpus
+from kgops.planning.targets import (
+    Fit,
+    Target,
+    cpu_target,
+    fit_of,
+    gpus_here,
+    requested_gpus,
+    torch_is_for_cpus,
+)
 from kgops.settings import Home
 from kgops.supervisor import queue
 from kgops.supervisor.plan_job import Planned, plan

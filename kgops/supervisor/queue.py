@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kgops.errors import Unavailable
-from kgops.jobs.gpu_request import WantedGpus
+from kgops.jobs.cluster import WantedGpus
 from kgops.settings import Home
+from kgops.supervisor.attempt_start import start_supervisor
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import needs_of, plans_by_gpu, take_plan
 from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.spawn import start_supervisor
 from storage import runs
 from storage.database import Connection, transaction
 from storage.runs import Run

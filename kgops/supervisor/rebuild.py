@@ -9,7 +9,7 @@ from kgops.errors import BadInput, KgopsError
 from kgops.jobs import toml
 from kgops.jobs.files import read_json, read_regular, read_table
 from kgops.settings import Home
-from kgops.supervisor import preallocated_record, processes
+from kgops.supervisor import processes, run_folder
 from kgops.supervisor.attempt_end import commit_decided, new_intake
 from kgops.supervisor.log_patterns import can_be_bounded
 from kgops.supervisor.plan_file import as_table, read_plan
@@ -58,7 +58,7 @@ def _restore_run(conn: Connection, folder: RunFolder, *, reads_log: bool) -> int
     if folder.record.exists():
         return _restore_imported(conn, folder)
     plan = read_plan(folder)
-    ending = preallocated_record.read_ending(folder.outcome)
+    ending = run_folder.read_ending(folder.outcome)
     last = folder.last_attempt()
     with transaction(conn):
         if runs.with_folder(conn, folder.path.name) is not None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from kgops import __version__
 from kgops.errors import BadInput
-from kgops.jobs.destination import must_be_free, written
+from kgops.jobs.cluster import must_be_free, written
 from kgops.jobs.numbers import finite_json
 from storage import old_words, transfer
 from storage.database import Connection

@@ -1,4 +1,4 @@
-"""Recovers all runs after a crash: each gets its true state. Idempotent, under the locks."""
+"""Settling runs whose processes are gone: their true state."""
 
 from __future__ import annotations
 
@@ -12,17 +12,35 @@ from dataclasses import dataclass, field
 
 from kgops.errors import KgopsError, Unavailable
 from kgops.settings import Home
-from kgops.supervisor import locks, pending, preallocated_record, processes, queue, rebuild
+from kgops.supervisor import locks, pending, processes, queue, rebuild, run_folder
 from kgops.supervisor.attempt_end import commit_decided, conclude, ending_of, new_intake, write_end
+from kgops.supervisor.attempt_start import start_supervisor
 from kgops.supervisor.deletion import finish_deletion
 from kgops.supervisor.ownership import must_be_orphaned, take_over
 from kgops.supervisor.plan_file import recorded_plan
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.spawn import start_supervisor
 from storage import runs
 from storage.database import Connection
 from storage.runs import Run
+
+
+def needs_settling(home: Home, conn: Connection) -> bool:
+    """Whether a run is half created, queued, or unfinished without a supervisor."""
+    if pending.is_anything(home):
+        return True
+    return any(
+        run.state in runs.WAITING or not _is_supervised(RunFolder(home.runs / run.folder))
+        for run in runs.in_states(conn, runs.UNFINISHED)
+    )
+
+
+def _is_supervised(folder: RunFolder) -> bool:
+    try:
+        return locks.is_held(folder.supervisor_lock)
+    except OSError:  # the recovery reports it
+        return False
+
 
 # Errors of this process: another one, or a retry, may recover the run.
 _TEMPORARY_ERRORS = frozenset(
@@ -107,13 +125,10 @@ def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
 
 def _commit_cancelled(home: Home, conn: Connection, run: Run, folder: RunFolder, done: Settled) -> None:
     """Commits the end of a run that was stopped while queued, when the database was full."""
-    if (
-        preallocated_record.read_ending(folder.outcome) is None
-        or (lock := take_over(home, run.id, folder)) is None
-    ):
+    if run_folder.read_ending(folder.outcome) is None or (lock := take_over(home, run.id, folder)) is None:
         return
     try:
-        ending, now = preallocated_record.read_ending(folder.outcome), runs.get(conn, run.id)
+        ending, now = run_folder.read_ending(folder.outcome), runs.get(conn, run.id)
         if ending is not None and now is not None and now.state in runs.WAITING:
             plan = recorded_plan(conn, folder, run.id)
             commit_decided(conn, folder, plan, ending, new_intake(conn, folder, plan, reads_log=False))
@@ -141,7 +156,7 @@ def _recover(home: Home, conn: Connection, number: int, folder: RunFolder, done:
         must_be_orphaned(home, number, folder, "supervisor.lock was replaced")
         last = folder.last_attempt()
         tree = Tree(folder, last)
-        ending = preallocated_record.read_ending(folder.outcome)
+        ending = run_folder.read_ending(folder.outcome)
         alive = last > 0 and tree.is_alive()
         dead = last > 0 and not alive and folder.attempt(last).begun.exists()
         plan = recorded_plan(conn, folder, number)

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
-from kgops.supervisor import preallocated_record
+from kgops.supervisor import run_folder
 from kgops.supervisor.run_folder import RunFolder
 
 
@@ -18,12 +18,12 @@ class Stop:
 
 def request_stop(folder: RunFolder, grace_s: float) -> None:
     """Requests a stop; the supervisor sees it within a tick. A second request changes the grace."""
-    preallocated_record.fill(folder.stop, {"grace_s": grace_s, "at": time.time()})
+    run_folder.fill(folder.stop, {"grace_s": grace_s, "at": time.time()})
 
 
 def read_stop(folder: RunFolder) -> Stop | None:
     """The stop request; None if there is none."""
-    table = preallocated_record.read(folder.stop)
+    table = run_folder.read(folder.stop)
     if table is None:
         return None
     try:

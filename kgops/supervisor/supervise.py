@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kgops.jobs.files import read_table
 from kgops.settings import Home
-from kgops.supervisor import gate, locks, preallocated_record
+from kgops.supervisor import gate, locks, run_folder
 from kgops.supervisor.attempt_end import (
     Observations,
     commit_decided,
@@ -23,7 +23,7 @@ from kgops.supervisor.attempt_end import (
     end_without_attempt,
 )
 from kgops.supervisor.attempt_start import Beginning, full_path_of_home
-from kgops.supervisor.durable_writes import Record, log
+from kgops.supervisor.disk_space import Record, log
 from kgops.supervisor.plan_file import Plan, read_private, recorded_plan, write_as_given
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
@@ -90,7 +90,7 @@ class Supervisor:
         self._record.retry_until_written(lambda conn: self._record.intake.reload_state())
 
     def run_to_end(self) -> None:
-        ending = preallocated_record.read_ending(self._folder.outcome)
+        ending = run_folder.read_ending(self._folder.outcome)
         if ending is not None:  # decided, but a supervisor died before the commit
             decided = ending
             self._record.retry_until_written(

@@ -8,14 +8,13 @@ import signal
 import time
 from pathlib import Path
 
-from kgops.supervisor import log_trim, processes
+from kgops.supervisor import log_patterns, processes
 from kgops.supervisor.attempt_end import Observations
-from kgops.supervisor.durable_writes import Record, log
+from kgops.supervisor.disk_space import Record, log
 from kgops.supervisor.plan_file import Plan
-from kgops.supervisor.process_tree import Tree
+from kgops.supervisor.process_tree import Sample, Sampler, Tree
 from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.samples import Sample, Sampler
 from kgops.supervisor.stop_request import read_stop
 from storage import attempts, reports
 from storage.database import explained, transaction
@@ -107,7 +106,7 @@ class Watch:
             if self._plan.on != "slurm":  # the local process only follows the Slurm job
                 self._samples.append(sampler.take())
             self._orphan_killed |= _reap_orphans(leave=sampler.gate_pid)
-            log_trim.keep_newest(self._folder.log, self._plan.log_mib)
+            log_patterns.keep_newest(self._folder.log, self._plan.log_mib)
         if now >= self._next_commit and (self._record.intake.has_news() or now >= self._next_write):
             self._next_commit, self._next_write = now + COMMIT_EVERY_S, now + SAMPLES_WRITTEN_EVERY_S
             if self._write_reports(self._samples):

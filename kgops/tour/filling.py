@@ -95,7 +95,7 @@ def _run_really(
 
 
 def _start_live(home: Home, conn: Connection) -> Iterator[int]:
-    words = [sys.executable, "-P", "-m", "kgops.tour.live"]
+    words = [sys.executable, "-P", "-m", "kgops.tour.home"]
     for label, minutes, alone in (
         ("a curve to watch", _LIVE_MINUTES, False),
         ("wants all cores", 2, True),

@@ -1,19 +1,53 @@
-"""The home of a tour: a separate folder with a marker file, so that no other folder is filled or removed."""
+"""The home of the tour, and the live run in it."""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
+import sys
+import time
 from typing import Any
 
 from kgops.errors import Unavailable, Usage
+from kgops.jobs import events
 from kgops.jobs.files import read_json, write_json
 from kgops.settings import Home, find_home
 from kgops.supervisor.control import stop_run, wait_for_end
+from kgops.tour import SAMPLE
 from storage import reports, runs
 from storage.database import Connection, open_writer
 
-__all__ = ["TAG", "begin", "default_home", "finish", "is_tour", "own_runs", "remove"]
+__all__ = [
+    "TAG",
+    "begin",
+    "default_home",
+    "finish",
+    "is_tour",
+    "own_runs",
+    "remove",
+]
+
+_EVERY_S = 2.0
+
+
+def main() -> None:
+    """`python -m kgops.tour.home MINUTES`; appends its events to the file named by KGOPS_EVENTS."""
+    points = max(int(float(sys.argv[1]) * 60 / _EVERY_S), 1)
+    print(f"({SAMPLE}): nothing is trained here", flush=True)
+    with open(os.environ["KGOPS_EVENTS"], "ab", buffering=0) as file:  # noqa: PTH123 - unbuffered, to append
+        for n in range(points):
+            now, value = time.time(), 0.41 + 1.89 * math.exp(-4 * n / points) * (1 + 0.04 * math.sin(7 * n))
+            file.write(events.write(events.METRIC, now, name="loss", value=value, step=n + 1))
+            progress = {"done": n + 1, "total": points, "unit": "step", "rate": 1 / _EVERY_S}
+            file.write(events.write(events.PROGRESS, now, phase=SAMPLE, **progress))
+            print(f"INFO step {n + 1} of {points}  loss {value:.4f}", flush=True)
+            time.sleep(_EVERY_S)
+
+
+if __name__ == "__main__":
+    main()
+
 
 TAG = "tour"  # of every run that the tour creates
 _MARKER = "tour.json"

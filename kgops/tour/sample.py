@@ -12,13 +12,13 @@ from typing import Any
 
 from kgops.experiments.claims import shipped
 from kgops.experiments.summary import as_measurements
-from kgops.interchange.sample_data import TOUR
+from kgops.interchange.importing import TOUR
 from kgops.settings import Home
 from kgops.supervisor.import_record import origin, put_record
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.run_json import read_runs
 from kgops.tour import SAMPLE
-from storage import benches, claims, measurements
+from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import Connection
 
@@ -47,7 +47,7 @@ def put_sample(home: Home, conn: Connection) -> list[int]:
 
 def put_benches(conn: Connection, numbers: Mapping[int, int]) -> None:
     """Writes the sample benchmarks; `numbers` maps run numbers of the sample to those in the database."""
-    claims.keep(conn, [held.claim for held in shipped()])
+    measurements.keep(conn, [held.claim for held in shipped()])
     for bench in _sample()["benches"]:
         _put_bench(conn, bench, numbers, time.time())
 

@@ -1,10 +1,8 @@
-"""Scores of all pairs of two blocks from their factors, by a few matrix products.
-
-Each layer adds a term: the inner product of two outer products is a product of inner products. The entity matrix is
-both output layer and head vectors, so its term has four parts.
-"""
+"""Products of gradient factors, exact or projected."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 
@@ -13,7 +11,29 @@ from kgops.tracin.factors import Factors
 from kgops.tracin.low_precision import product
 from kgops.tracin.tangents import add_by_tangents
 
-__all__ = ["pair_scores", "self_scores"]
+__all__ = [
+    "Sketch",
+    "pair_scores",
+    "self_scores",
+]
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """`maps` (features, dim) and `scores` (entities, dim): Gaussian, determined by the seed on every device."""
+
+    maps: torch.Tensor
+    scores: torch.Tensor
+
+    @classmethod
+    def draw(cls, features: int, entities: int, dim: int, seed: int, like: torch.Tensor) -> Sketch:
+        draw = torch.Generator().manual_seed(seed)  # on the CPU: a GPU would draw other numbers
+
+        def matrix(rows: int) -> torch.Tensor:
+            drawn = torch.randn(rows, dim, generator=draw, dtype=torch.float32).div_(dim**0.5)
+            return drawn.to(like.device, like.dtype)
+
+        return cls(matrix(features), matrix(entities))
 
 
 @torch.no_grad()

@@ -22,10 +22,10 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.jobs.files import read_json, sync_folder, write_json
-from kgops.tracin.ranking import TopK
+from kgops.tracin.results import TopK
 from kgops.tracin.scan import Share, Sink, TopTriples
 from kgops.tracin.test_triples import TestTriple
-from kgops.training.torch_files import read_saved
+from kgops.training.checkpoints import read_saved
 
 __all__ = ["MERGED_AT_ONCE", "Columns", "Shard", "Shards", "Tile", "merge_into", "shards_per_tile"]
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 
 from kgops.errors import BadInput
-from kgops.graphs.text import is_id, read_lines, shown
 from kgops.graphs.triples import Graph
-from kgops.graphs.vocabulary import Vocabulary
+from kgops.graphs.vocabulary import Vocabulary, is_id, read_lines, shown
 
 __all__ = ["TestTriple", "from_file", "from_graph", "from_text", "selected"]
 

@@ -13,9 +13,9 @@ from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
 from kgops.training.data_parallel import SingleProcess
 from kgops.training.losses import EntityLoss
-from kgops.training.precision import place_of
 from kgops.training.replay import ReplayedStep
 from kgops.training.reporter import Report
+from kgops.training.settings import place_of
 from kgops.training.step import TrainStep
 
 __all__ = ["AcceleratedStep", "Acceleration", "resolve_acceleration"]

@@ -1,15 +1,11 @@
-"""Checkpoints: written atomically, verified by SHA-256, loaded without running code.
-
-A run's folder holds two series. `checkpoint_epoch_0000002.pt` are kept for TracIn: weights, learning
-rate and loss. `resume_….pt` also hold optimizer, random states and position in the data; only the newest
-two stay, so that one is left if the other is damaged.
-"""
+"""Checkpoints: written atomically, verified by SHA-256, loaded without running code."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +18,6 @@ from kgops.jobs.files import sync_folder, write_durably
 from kgops.jobs.manifest import digest_of
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.out_of_memory import is_out_of_memory
-from kgops.training.torch_files import read_saved
 
 __all__ = [
     "BadCheckpoint",
@@ -31,6 +26,7 @@ __all__ = [
     "kept_checkpoints",
     "newest_resumable",
     "read_checkpoint",
+    "read_saved",
     "rng_states",
     "set_rng_states",
     "sweep",
@@ -38,6 +34,55 @@ __all__ = [
     "write_kept",
     "write_resumable",
 ]
+
+
+def read_saved(path: Path, device: torch.device | str = "cpu", *, mmap: bool = False) -> Any:
+    """The value in `path`; ValueError unless it is a complete file of `torch.save`.
+
+    OSError and out of memory pass through, since the file may be valid.
+    """
+    with path.open("rb") as file:
+        _must_be_stored(file)
+    try:
+        value = torch.load(path, map_location=device, weights_only=True, mmap=mmap)
+    except OSError:
+        raise
+    except Exception as error:  # the unpickler may raise any exception on invalid bytes
+        if is_out_of_memory(error):
+            raise
+        raise ValueError(f"torch cannot read it: {type(error).__name__}") from error
+    _must_hold_its_tensors(value)
+    return value
+
+
+def _must_be_stored(file: Any) -> None:
+    """Refuses compressed files, which torch never writes: they may expand a thousandfold."""
+    size = file.seek(0, 2)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+    except Exception as error:  # zipfile raises this too
+        raise ValueError("it is not a complete torch file") from error
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise ValueError("it is compressed, which torch never does")
+    if sum(member.file_size for member in members) > size:
+        raise ValueError("its stated size is larger than the file")
+
+
+def _must_hold_its_tensors(value: Any) -> None:
+    """Refuses views larger than their storage, which would expand when copied."""
+    waiting, seen = [value], set()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, torch.Tensor):
+            if one.layout != torch.strided or one.is_quantized:
+                raise ValueError("a tensor in it has an unsupported layout or type")
+            if one.nbytes > one.untyped_storage().nbytes():
+                raise ValueError("a tensor in it is larger than its data in the file")
+        elif isinstance(one, Mapping | list | tuple | set) and id(one) not in seen:
+            seen.add(id(one))
+            waiting += [*one.keys(), *one.values()] if isinstance(one, Mapping) else one
+
 
 FORMAT = "kgops checkpoint"
 VERSION = 1

@@ -1,31 +1,73 @@
-"""Data-parallel training: ranks that each take some rows of every batch, or a single process.
-
-Every rank has all weights. Gradients are summed before each step, batch norms see all rows, and every rank draws
-the dropout of the whole batch and keeps its rows. So results equal those of one process up to the rounding of sums,
-and random states are equal on all ranks: a run can resume with another number of processes.
-"""
+"""Training in several processes: rank assignment, rendezvous, sums of gradients."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from kgops.errors import KgopsError
-from kgops.models.conve import ConvE
+from kgops.models.conve import ConvE, WholeBatch
 from kgops.models.encoder import grad_of
-from kgops.models.whole_batch import WholeBatch
 from kgops.training.batches import Batch, RankRows, rows_of_rank
 from kgops.training.evaluate import Evaluation, Evaluator
-from kgops.training.rendezvous import agree_on_prefix
 from kgops.training.shared_norm import shared_norm
 
-__all__ = ["DistributedGroup", "PeerLost", "SingleProcess"]
+__all__ = [
+    "DistributedGroup",
+    "PeerLost",
+    "SingleProcess",
+    "Store",
+    "agree_on_prefix",
+]
+
+_LOOK_S = 0.02
+
+
+class Store(Protocol):
+    """The methods used of torch's stores."""
+
+    def set(self, key: str, value: str, /) -> None: ...
+
+    def get(self, key: str, /) -> bytes:
+        """Waits until the key is set."""
+        ...
+
+    def check(self, keys: Sequence[str], /) -> bool: ...
+
+
+def agree_on_prefix(store: Store, rank: int, world_size: int, *, patience_s: float) -> str:
+    """A key prefix that all `world_size` current ranks agree on and that no earlier rank knew."""
+    token = uuid.uuid4().hex
+    if rank > 0:
+        store.set(f"here/{rank}", token)
+        prefix = store.get(f"answer/{token}").decode()  # waits for it
+        store.set(f"heard/{prefix}/{rank}", "")
+        return prefix
+    deadline = time.monotonic() + patience_s
+    answered = set()
+    while missing := [peer for peer in range(1, world_size) if not store.check([f"heard/{token}/{peer}"])]:
+        for (
+            peer
+        ) in missing:  # an announcement may be of a rank that has ended; its successor announces itself anew
+            if not store.check([f"here/{peer}"]):
+                continue
+            greeting = store.get(f"here/{peer}").decode()
+            if greeting not in answered:
+                store.set(f"answer/{greeting}", token)
+                answered.add(greeting)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"rank {missing[0]} of {world_size} has not joined")
+        time.sleep(_LOOK_S)
+    return token
+
 
 _SMALL = 1 << 16  # elements; smaller gradients are summed in one all-reduce
 # A rank that dies breaks its connections at once; this limit is for slow ranks, such as during a validation.

@@ -21,11 +21,9 @@ from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluator
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore, set_rate
-from kgops.training.precision import Precision, resolve_precision
 from kgops.training.reporter import Progress, Report
-from kgops.training.resume import TrainState, refuse_foreign
-from kgops.training.saved_models import Keeper
-from kgops.training.settings import TrainSettings
+from kgops.training.saved_models import Keeper, TrainState, refuse_foreign
+from kgops.training.settings import Precision, TrainSettings, resolve_precision
 from kgops.training.step import TrainStep
 
 __all__ = ["Diverged", "FitResult", "fit"]

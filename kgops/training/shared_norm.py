@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kgops.models.whole_batch import WholeBatch
+from kgops.models.conve import WholeBatch
 
 __all__ = ["shared_norm"]
 

@@ -20,14 +20,14 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgops.jobs.numbers import median, quartiles
-from kgops.jobs.regression_config import RegressionConfig
+from kgops.jobs.regress import RegressionConfig
 from kgops.regression.network import RegressionModel
 from kgops.tracin.agreement import compare
 from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.loss import TARGET
 from kgops.trials import peers
 from kgops.trials.entry import run
-from kgops.trials.live_bytes import peak_live_bytes
+from kgops.trials.resident import peak_live_bytes
 from kgops.trials.tracin import Loop, Setting, in_double, local_graph, trained
 from kgops.trials.tracin_variants import one_by_one, vectorised
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kgops.jobs.trials import write_trials
+from kgops.jobs.workloads import write_trials
 from kgops.trials.variants import Trial, Untestable, Variant, live_memory_mib
 
 __all__ = ["run_trials"]

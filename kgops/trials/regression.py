@@ -11,12 +11,12 @@ import argparse
 
 import torch
 
-from kgops.jobs.regression_config import CHANNELS, SMALL_CHANNELS, RegressionConfig
+from kgops.jobs.regress import CHANNELS, SMALL_CHANNELS, RegressionConfig
 from kgops.regression.metrics import HeightLoss
 from kgops.regression.network import RegressionModel
 from kgops.regression.step import RegressionStep
 from kgops.training.optimizers import build_optimizer
-from kgops.training.precision import resolve_precision
+from kgops.training.settings import resolve_precision
 from kgops.trials.entry import run
 from kgops.trials.interleaved import run_trials
 from kgops.trials.variants import Trial, TrialResult, Untestable, Variant

@@ -31,8 +31,7 @@ from kgops.tracin.layers import last_layers
 from kgops.tracin.loss import TARGET
 from kgops.training.batches import Batches, query_rows
 from kgops.training.optimizers import build_optimizer
-from kgops.training.precision import cpu_has_bf16
-from kgops.training.settings import TrainSettings
+from kgops.training.settings import TrainSettings, cpu_has_bf16
 from kgops.training.step import TrainStep
 from kgops.trials import peers
 from kgops.trials.entry import run

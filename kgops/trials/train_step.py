@@ -28,7 +28,7 @@ from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
 from kgops.trials import peers
 from kgops.trials.entry import run
-from kgops.trials.live_bytes import peak_live_bytes
+from kgops.trials.resident import peak_live_bytes
 
 __all__ = ["Contender", "Row", "main", "measure"]
 

@@ -24,8 +24,7 @@ from kgops.graphs.triples import Graph, read_graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.batches import Batch, Batches
 from kgops.training.optimizers import build_optimizer
-from kgops.training.precision import cpu_has_bf16
-from kgops.training.settings import TrainSettings
+from kgops.training.settings import TrainSettings, cpu_has_bf16
 from kgops.training.step import TrainStep
 from kgops.trials import peers
 from kgops.trials.entry import run

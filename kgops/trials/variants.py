@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from kgops.trials.live_bytes import peak_live_bytes
-from kgops.trials.resident import peak_mib, reset_peak
+from kgops.trials.resident import peak_live_bytes, peak_mib, reset_peak
 
 __all__ = [
     "LIVE",

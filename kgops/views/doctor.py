@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from kgops.settings import Home
-from kgops.supervisor import locks, preallocated_record
+from kgops.supervisor import locks, run_folder
 from kgops.supervisor.attempt_end import ending_of, write_end
 from kgops.supervisor.run_folder import RunFolder, number_of
 from storage import runs
@@ -243,7 +243,7 @@ def _repair_end(folder: RunFolder, run: Run) -> bool:
     """Writes the end of a run that the disk refused when it ended, and removes its saved environment."""
     if not run.ended or folder.record.exists():
         return False
-    is_whole = not folder.private.exists() and preallocated_record.read_ending(folder.outcome) is not None
+    is_whole = not folder.private.exists() and run_folder.read_ending(folder.outcome) is not None
     if is_whole or (lock := locks.take(folder.supervisor_lock)) is None:
         return False
     try:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from kgops.errors import KgopsError, Usage
 from kgops.options.reading import nearest
 from kgops.settings import Home
-from kgops.views.masked_sequence import MaskedSequence
-from storage import conditions, filters, matching, runs, scores
+from kgops.views.log_lines import MaskedSequence
+from storage import conditions, filters, runs, series
 from storage.database import Connection
 from storage.filters import ParsedFilter, Term
 from storage.runs import Run
@@ -43,7 +43,7 @@ class Listing:
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
         self._version: tuple[int, int] | None = None
-        self._all_runs = matching.AllRuns(range(0), b"\x00")
+        self._all_runs = conditions.AllRuns(range(0), b"\x00")
         self._masks: dict[Term, int] = {}
         self._orders: dict[Sort, Sequence[int]] = {}
         self.terms: tuple[Term, ...] = ()
@@ -68,7 +68,7 @@ class Listing:
     def show(self, terms: Iterable[Term], sort: Sort | None = None) -> None:
         self.terms = tuple(terms)
         self.sort = sort or self.sort
-        with matching.read_snapshot(self._conn):
+        with conditions.read_snapshot(self._conn):
             if self._version is None:
                 self._read_all_runs()
             mask = self._mask() if self.terms else None
@@ -83,7 +83,7 @@ class Listing:
         return True
 
     def changed(self) -> bool:
-        return matching.version(self._conn) != self._version
+        return conditions.version(self._conn) != self._version
 
     def block(self, first: int, size: int = BLOCK) -> list[Run | None]:
         """Current rows from a position on; None for a run deleted since."""
@@ -93,7 +93,7 @@ class Listing:
 
     def metrics(self, first: int, name: str, size: int = BLOCK) -> dict[int, float]:
         """One metric of the runs of a block, by run number, where they have it."""
-        return scores.of_runs(self._conn, list(self.numbers[max(first, 0) : max(first, 0) + size]), name)
+        return series.of_runs(self._conn, list(self.numbers[max(first, 0) : max(first, 0) + size]), name)
 
     def position(self, number: int) -> int | None:
         """A run's position, so that the cursor stays on it under another filter or order."""
@@ -103,10 +103,10 @@ class Listing:
             return None
 
     def _read_all_runs(self) -> None:
-        self._version = matching.version(self._conn)
+        self._version = conditions.version(self._conn)
         self._masks.clear()
         self._orders.clear()
-        self._all_runs = matching.all_runs(self._conn)
+        self._all_runs = conditions.all_runs(self._conn)
 
     def _mask(self) -> bytes:
         """The intersection of the terms' masks: a byte for each run, 1 where it matches."""
@@ -118,7 +118,7 @@ class Listing:
     def _matches(self, term: Term) -> int:
         if term not in self._masks:
             condition = conditions.of_term(self._conn, term)
-            matches = int.from_bytes(matching.mask_of(self._conn, condition, self._all_runs), "little")
+            matches = int.from_bytes(conditions.mask_of(self._conn, condition, self._all_runs), "little")
             all_runs = int.from_bytes(self._all_runs.mask, "little")
             self._masks[term] = matches ^ all_runs if condition.negated else matches
             if len(self._masks) > _KEPT_MASKS:
@@ -166,8 +166,8 @@ def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
     """The sort by a column or metric of this name. Raises Usage where there is neither."""
     if name in runs.SORTABLE:
         return Sort(name, descending=descending)
-    metrics = scores.names(conn)
-    if scores.split(name)[1] not in metrics:
+    metrics = series.names(conn)
+    if series.split(name)[1] not in metrics:
         raise Usage(f"cannot sort by {name!r:.60}{nearest(name, dict.fromkeys((*runs.COLUMNS, *metrics)))}")
     return Sort(name, metric=True, descending=descending)
 
@@ -175,8 +175,8 @@ def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
 def unknown_metrics(conn: Connection, terms: Iterable[Term]) -> list[str]:
     """A message for each metric in a filter that no run has."""
     names = [term.key for term in terms if term.kind == "metric"]
-    known = dict.fromkeys(scores.names(conn)) if names else {}
-    plain_names = {name: scores.split(name)[1] for name in names}
+    known = dict.fromkeys(series.names(conn)) if names else {}
+    plain_names = {name: series.split(name)[1] for name in names}
     return [
         f"no run has a metric {name!r:.60}{nearest(plain_names[name], known)}"
         for name in names

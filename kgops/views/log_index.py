@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from kgops.jobs.files import open_regular
-from kgops.supervisor.log_trim import first_kept
+from kgops.supervisor.log_patterns import first_kept
 from kgops.views.log_lines import LONGEST, shown
 
 __all__ = ["Change", "LogIndex", "reading"]

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from kgops.views.log_hits import LogHits
 from kgops.views.log_index import LogIndex
 from kgops.views.log_lines import LEVELS, Level, LineFilter, level_of
-from kgops.views.log_search import LogSearch
+from kgops.views.log_search import LogHits, LogSearch
 
 __all__ = ["ALL", "Line", "LogReader", "Page", "PageRequest", "Seek", "SeekResult"]
 

@@ -11,11 +11,9 @@ from typing import Any
 from kgops import __version__
 from kgops.jobs import toml
 from kgops.jobs.numbers import share_between
-from kgops.jobs.text import lines, one_line
-from kgops.jobs.timestamps import clock
+from kgops.jobs.text import clock, lines, one_line
 from kgops.views.influences import RunInfluences
-from kgops.views.report_curves import Clock, draw, short
-from kgops.views.report_influences import traces
+from kgops.views.report_curves import Clock, draw, short, traces
 from kgops.views.run_detail import RunDetail
 from storage.reports import Event
 

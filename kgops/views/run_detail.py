@@ -12,7 +12,7 @@ from kgops.jobs.events import NOTE, PREDICTED
 from kgops.jobs.text import from_bytes, one_line
 from kgops.options.catalog import OPTIONS, effect_of
 from kgops.settings import Home
-from kgops.supervisor import line_reader
+from kgops.supervisor import worker_reports
 from kgops.supervisor.run_folder import RunFolder
 from storage import attempts, reports, runs, series
 from storage.attempts import Attempt
@@ -233,7 +233,7 @@ class LogTail:
             self._begin()
         new: list[str] = []
         while True:
-            lines, behind = line_reader.read_lines(self._log, self._offset or 0, final=final)
+            lines, behind = worker_reports.read_lines(self._log, self._offset or 0, final=final)
             if behind == self._offset:
                 break
             self._offset = behind
@@ -247,7 +247,7 @@ class LogTail:
         """Starts at a line near the end."""
         size = self._log.stat().st_size if self._log.exists() else 0
         start = max(size - _TAIL_BYTES, 0)
-        skipped = line_reader.last_bytes(self._log, _TAIL_BYTES).find(b"\n") + 1 if start else 0
+        skipped = worker_reports.last_bytes(self._log, _TAIL_BYTES).find(b"\n") + 1 if start else 0
         self._offset, self._lines = start + skipped, ()
 
     def _was_cut(self) -> bool:

@@ -1,12 +1,26 @@
-"""Devices for the processes of one run: the requested ones, as far as available."""
+"""The devices, threads and memory cleanup of a worker."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
+from kgops.jobs.job import Job
 from kgops.jobs.on_device import cpu_processes
+from kgops.training.memory_cleanup import OFF, CudaMemory, MemoryCleanup
+from kgops.training.threads import threads_for
+from kgops.workers.report import Reporter
 
-__all__ = ["devices_for"]
+__all__ = [
+    "choose_threads",
+    "cleanup_for",
+    "devices_for",
+    "keep_to_one_thread",
+    "memory_cleanup",
+]
 
 
 def devices_for(requested: int | str, device: torch.device) -> tuple[list[str], str | None]:
@@ -24,3 +38,61 @@ def devices_for(requested: int | str, device: torch.device) -> tuple[list[str], 
     wanted = requested if isinstance(requested, int) else requested.count(",") + 1
     devices = [f"cuda:{index}" for index in range(min(wanted, count))]
     return devices or single, None if len(devices) == wanted else f"this run was given {count}"
+
+
+_AT_MOST = torch.get_num_threads()  # torch's default
+
+
+def keep_to_one_thread() -> None:
+    """Until threads are chosen, so that this process can be forked: torch starts threads at its first large product."""
+    torch.set_num_threads(1)
+
+
+def choose_threads(
+    gflop: float, what: str, device: torch.device, report: Reporter, *, processes: int = 1
+) -> None:
+    """Chooses threads by the GFLOP of one step or block, unless OMP_NUM_THREADS is set; `processes` share the cores."""
+    if device.type != "cpu":
+        return
+    if "OMP_NUM_THREADS" in os.environ:
+        torch.set_num_threads(_AT_MOST)
+        report.note(f"{_AT_MOST} threads, as OMP_NUM_THREADS says.")
+        return
+    cores = max(1, min(_AT_MOST, len(os.sched_getaffinity(0))) // processes)
+    threads = threads_for(gflop, cores)
+    torch.set_num_threads(threads)
+    many = f"{threads} thread{'s' if threads > 1 else ''}"
+    report.note(f"{many} of {cores}: {what} is about {gflop:.2g} GFLOP. OMP_NUM_THREADS=N decides otherwise.")
+
+
+_NAME = "memory_cleanup"
+
+
+def cleanup_for(job: Job, device: torch.device) -> MemoryCleanup:
+    """For a process that does not report it. On unless disabled, as in the original scripts."""
+    if device.type != "cuda" or not job.options.get(_NAME, True):
+        return OFF
+    return MemoryCleanup(CudaMemory(device))
+
+
+@contextmanager
+def memory_cleanup(
+    job: Job, device: torch.device, report: Reporter, *, process: str | None = None
+) -> Iterator[MemoryCleanup]:
+    """Reports the option at entry and exit. `process`: which of several processes the counts are of."""
+    requested = job.options.get(_NAME, "auto")
+    if not requested or device.type != "cuda":
+        report.option(_NAME, requested, "off", "no CUDA device" if requested else None)
+        yield OFF
+        return
+    report.option(_NAME, requested, "on", None)
+
+    def report_on(summary: str) -> None:
+        report.option(_NAME, requested, "on", f"{summary} ({process})" if process else summary)
+
+    # Also reported at the first cleanup: a killed worker does not get to report at its end.
+    cleanup = MemoryCleanup(CudaMemory(device), on_first=report_on)
+    try:
+        yield cleanup
+    finally:
+        report_on(cleanup.summary)

@@ -26,13 +26,12 @@ from kgops.options.option import defaults_of
 from kgops.options.reading import nearest
 from kgops.training.loop import Diverged
 from kgops.training.memory_cleanup import MemoryCleanup
-from kgops.training.precision import place_of
 from kgops.training.reporter import Progress
-from kgops.workers.cleanup import memory_cleanup
+from kgops.training.settings import place_of
+from kgops.workers.devices import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest
 from kgops.workers.outputs import write_config
-from kgops.workers.pykeen_kept import KeepForTracin, recipe_of
-from kgops.workers.pykeen_memory import report_prediction
+from kgops.workers.pykeen_memory import KeepForTracin, recipe_of, report_prediction
 from kgops.workers.report import Reporter, report_applied
 
 __all__ = ["find_model", "train"]

@@ -1,10 +1,4 @@
-"""Predicts the memory of PyKEEN's training step by running it on the `meta` device before the first step.
-
-A second model without memory is stepped as PyKEEN's loop does; on a CPU triples are ranked too, which often takes
-more. On a GPU, PyKEEN ranks as many triples at a time as fit, so only a step is predicted. The prediction counts live
-tensors, with weights and optimizer state, but not the run's triples, a GPU's context or its allocator's rounding. See
-`meta_trace` for what a trace cannot see.
-"""
+"""PyKEEN's models: predicted memory, and what is kept of them for TracIn."""
 
 from __future__ import annotations
 
@@ -12,20 +6,68 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from pykeen.losses import loss_resolver
 from pykeen.optimizers import optimizer_resolver
 from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop
-from pykeen.triples import CoreTriplesFactory, KGInfo
+from pykeen.training.callbacks import TrainingCallback
+from pykeen.triples import CoreTriplesFactory, KGInfo, TriplesFactory
 from pykeen.utils import NoRandomSeedNecessary
 
 from kgops.errors import KgopsError
+from kgops.graphs.triples import Graph
+from kgops.models.pykeen_models import PykeenRecipe, write_kept_pykeen
 from kgops.training.meta_trace import Traced, trace_peak
 from kgops.workers.report import Reporter
 
-__all__ = ["Untraceable", "predict_ranking", "predict_step", "report_prediction"]
+__all__ = [
+    "KeepForTracin",
+    "Untraceable",
+    "predict_ranking",
+    "predict_step",
+    "recipe_of",
+    "report_prediction",
+]
+
+
+def recipe_of(
+    model: Any, model_kwargs: dict[str, Any], graph: Graph, training: TriplesFactory
+) -> PykeenRecipe:
+    sizes = (graph.num_entities, graph.num_relations, bool(training.create_inverse_triples))
+    return PykeenRecipe(model.__name__, model_kwargs, *sizes)
+
+
+class KeepForTracin(TrainingCallback):  # type: ignore[misc]
+    """Writes a checkpoint for TracIn every `checkpoint_frequency` epochs, with all that rebuilds the model."""
+
+    def __init__(
+        self, checkpoints: Path, settings: dict[str, Any], recipe: PykeenRecipe, graph: Graph
+    ) -> None:
+        super().__init__()
+        self._folder, self._every, self._recipe = checkpoints, settings["checkpoint_frequency"], recipe
+        smoothing = settings["label_smoothing"]
+        self._loss = settings["loss"] and {"name": settings["loss"], "label_smoothing": smoothing}
+        self._digests = {
+            "entities_digest": graph.entities.digest,
+            "relations_digest": graph.relations.digest,
+        }
+
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
+        if not self._every or epoch % self._every:
+            return
+        write_kept_pykeen(
+            self._folder / f"checkpoint_epoch_{epoch:07}.pt",
+            self.model,
+            self._recipe,
+            epoch=epoch,
+            learning_rate=self.optimizer.param_groups[0]["lr"],
+            loss=self._loss,
+            **self._digests,
+        )
+
 
 _LOOK_AT_GRAPH = ("CompGCN", "NodePiece", "RGCN")
 _NEGATIVES = 1  # per triple: PyKEEN's default

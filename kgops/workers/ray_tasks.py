@@ -19,11 +19,11 @@ from kgops.jobs.cluster import ClusterRequest
 from kgops.jobs.job import read_job_file
 from kgops.tracin.shards import Shards
 from kgops.training.out_of_memory import is_out_of_memory
-from kgops.workers.cleanup import cleanup_for
+from kgops.workers.devices import cleanup_for
 from kgops.workers.report import Reporter
+from kgops.workers.tracin_fork import job_file, publish_shared_input, read_shared_graph
 from kgops.workers.tracin_parallel import SpreadScorer
 from kgops.workers.tracin_shard_worker import ShardWorker
-from kgops.workers.tracin_shared_input import job_file, publish_shared_input, read_shared_graph
 from kgops.workers.tracin_work import Work
 from kgops.workers.train import find_device
 

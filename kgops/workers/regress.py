@@ -16,17 +16,15 @@ from kgops.errors import Usage
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import regression_options, skips_compile
-from kgops.jobs.regress import config_of, image_size
-from kgops.jobs.regression_config import RegressionConfig
+from kgops.jobs.regress import RegressionConfig, config_of, image_size
 from kgops.regression.flights import Flight, read_flights
 from kgops.regression.loop import Regression, regress
 from kgops.regression.settings import RegressionSettings
-from kgops.training.precision import place_of
-from kgops.workers.cleanup import memory_cleanup
+from kgops.training.settings import place_of
+from kgops.workers.devices import choose_threads, memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import applied_options, make_output_folder, publish_results
 from kgops.workers.report import Reporter, report_applied
-from kgops.workers.threads import choose_threads
 from kgops.workers.train import find_device
 
 

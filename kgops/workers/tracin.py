@@ -13,23 +13,22 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput, Interrupted
-from kgops.graphs.readable import read_edge_map, read_node_names
 from kgops.graphs.triples import Graph
+from kgops.graphs.vocabulary import read_edge_map, read_node_names
 from kgops.jobs.job import Job
 from kgops.jobs.tracin import formats_of
 from kgops.tracin.attribution import Scorer, Scoring, attribute_tests
 from kgops.tracin.checkpoint_set import LoadedCheckpoint
-from kgops.tracin.finished_tests import FinishedTests
 from kgops.tracin.influence_files import self_influence_csv, self_influence_json
+from kgops.tracin.journal import FinishedTests
 from kgops.tracin.results import Names, Table, as_object
 from kgops.tracin.scan import self_influence
 from kgops.tracin.test_triples import TestTriple
 from kgops.training.memory_cleanup import MemoryCleanup
-from kgops.workers.cleanup import memory_cleanup
+from kgops.workers.devices import keep_to_one_thread, memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import make_output_folder, publish_results
 from kgops.workers.report import Reporter
-from kgops.workers.threads import keep_to_one_thread
 from kgops.workers.tracin_agreement import report_agreement
 from kgops.workers.tracin_index import index_scorer, write_index
 from kgops.workers.tracin_options import (
@@ -41,7 +40,7 @@ from kgops.workers.tracin_options import (
 from kgops.workers.tracin_outputs import Outputs, Writing
 from kgops.workers.tracin_parallel import merging, spread
 from kgops.workers.tracin_shard_worker import MERGE
-from kgops.workers.tracin_sharding import plan_shards
+from kgops.workers.tracin_shards import plan_shards
 from kgops.workers.tracin_validate import validate_influences
 from kgops.workers.tracin_work import Work, load_graph, path_of
 from kgops.workers.train import find_device

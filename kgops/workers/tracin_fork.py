@@ -1,8 +1,4 @@
-"""Forks this process as a shard worker, which shares the loaded models and graph and starts at once.
-
-A fork has no threads of its parent and cannot use the parent's GPU; waiting for either would hang. So only a process
-with one thread is forked, for work on the CPU.
-"""
+"""Worker processes of TracIn on a CPU, and the input that they share."""
 
 from __future__ import annotations
 
@@ -10,20 +6,67 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from kgops.errors import BadInput
+from kgops.graphs.triples import Graph
+from kgops.graphs.vocabulary import Vocabulary
+from kgops.jobs.files import write_durably
+from kgops.jobs.job import Job
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.shards import Shards
+from kgops.training.checkpoints import read_saved
 from kgops.workers.entry import StopRequest, run_reporting_errors
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_shard_worker import ShardWorker
 from kgops.workers.tracin_work import Work
 
-__all__ = ["ForkedProcess", "Forking"]
+__all__ = [
+    "ForkedProcess",
+    "Forking",
+    "job_file",
+    "publish_shared_input",
+    "read_shared_graph",
+]
+
+_GRAPH = "graph.torch"
+
+
+def job_file(folder: Path) -> Path:
+    return folder / "job.toml"
+
+
+def publish_shared_input(folder: Path, job: Job, graph: Graph) -> None:
+    """Replaces the shared input of an earlier attempt, which may be truncated or outdated."""
+    write_durably(job_file(folder), job.as_toml().encode())
+    draft = folder / f".{_GRAPH}.{uuid.uuid4().hex}"
+    try:
+        torch.save(
+            {
+                "triples": [graph.train, graph.valid, graph.test],
+                "entities": list(graph.entities.labels),
+                "relations": list(graph.relations.labels),
+            },
+            draft,
+        )
+        os.replace(draft, folder / _GRAPH)  # noqa: PTH105 - atomic
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_shared_graph(folder: Path) -> Graph:
+    path = folder / _GRAPH
+    try:
+        saved = read_saved(path, mmap=True)
+        train, valid, test = saved["triples"]
+        return Graph(train, valid, test, Vocabulary.of(saved["entities"]), Vocabulary.of(saved["relations"]))
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path} is no shared graph of a TracIn run.") from error
 
 
 class ForkedProcess:

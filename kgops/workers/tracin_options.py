@@ -11,7 +11,7 @@ from kgops.jobs.on_device import product_precision, single_device_reason, tracin
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.layers import chosen_parameters, last_layers
-from kgops.training.precision import place_of
+from kgops.training.settings import place_of
 from kgops.workers.devices import devices_for
 from kgops.workers.report import Reporter, report_applied
 

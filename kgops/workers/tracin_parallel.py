@@ -20,16 +20,15 @@ import torch
 from kgops.errors import Interrupted, KgopsError
 from kgops.jobs import events
 from kgops.tracin.attribution import Scoring
-from kgops.tracin.finished_tests import FinishedTests
+from kgops.tracin.journal import FinishedTests
 from kgops.tracin.scan import Sink
 from kgops.tracin.shards import MERGED_AT_ONCE, Shards, Tile, merge_into
 from kgops.tracin.test_triples import TestTriple
 from kgops.training.reporter import Progress, Report
 from kgops.workers import tracin_shard_worker
-from kgops.workers.tracin_fork import ForkedProcess, Forking
+from kgops.workers.tracin_fork import ForkedProcess, Forking, job_file, publish_shared_input
 from kgops.workers.tracin_shard_worker import ShardWorker
-from kgops.workers.tracin_sharding import plan_shards
-from kgops.workers.tracin_shared_input import job_file, publish_shared_input
+from kgops.workers.tracin_shards import plan_shards
 from kgops.workers.tracin_work import Work
 
 __all__ = ["LocalProcesses", "ShardProcesses", "SpreadScorer", "merging", "spread"]

@@ -1,26 +1,53 @@
-"""`python -m kgops.workers.tracin_shards job.toml`: scores shards of a TracIn run, all that are left or given ones.
-
-Its events go to a separate file, which the coordinating process reads.
-"""
+"""Shards of a TracIn run, and the processes that compute them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from kgops.errors import Interrupted
 from kgops.jobs.job import Job
-from kgops.tracin.shards import Shards
-from kgops.workers.cleanup import cleanup_for
+from kgops.tracin.attribution import tiles
+from kgops.tracin.journal import FinishedTests
+from kgops.tracin.shards import Shards, Tile, shards_per_tile
+from kgops.tracin.test_triples import TestTriple
+from kgops.workers.devices import cleanup_for
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.report import Reporter
+from kgops.workers.tracin_fork import read_shared_graph
+from kgops.workers.tracin_options import filters, tests_at_once
 from kgops.workers.tracin_shard_worker import DEVICE, FOLDER, TASKS, ShardWorker
-from kgops.workers.tracin_sharding import plan_shards
-from kgops.workers.tracin_shared_input import read_shared_graph
 from kgops.workers.tracin_work import Work, load_graph
 from kgops.workers.train import find_device
+
+__all__ = [
+    "plan_shards",
+]
+
+
+def plan_shards(work: Work, tests: Sequence[TestTriple], finished: FinishedTests) -> Shards:
+    """Shards for the tests that `finished` lacks, in a folder named by a digest of the plan."""
+    trains = len(work.graph.train)
+    top_k = None if filters(work.job) else work.top_k()
+    missing = [
+        Tile.of(index, tile)
+        for index, tile in enumerate(tiles(tests, finished, trains, top_k, tests_at_once(work.job)))
+        if any(test.ids is not None for test in tile)
+    ]
+    shares = shards_per_tile(trains, max((len(tile.numbers) for tile in missing), default=1))
+    meaning = json.dumps([[tile.digest for tile in missing], shares, top_k, work.job.options], default=str)
+    folder = work.folder / "pieces" / hashlib.sha256(meaning.encode()).hexdigest()[:16]
+    # Shards of another plan or of other options are useless.
+    for other in folder.parent.glob("*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+    return Shards.plan(folder, missing, shares, top_k)
 
 
 def do_shards(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:

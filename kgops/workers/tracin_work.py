@@ -21,16 +21,16 @@ from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint
 from kgops.tracin.engines import block_gflop
-from kgops.tracin.finished_tests import FinishedTests, open_finished_tests
+from kgops.tracin.journal import FinishedTests, open_finished_tests
+from kgops.tracin.layers import facts_of
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
-from kgops.tracin.models import facts_of
 from kgops.tracin.test_triples import TestTriple
 from kgops.training.batches import inverse_triples, query_rows
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
-from kgops.training.precision import place_of
+from kgops.training.settings import place_of
+from kgops.workers.devices import choose_threads
 from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
-from kgops.workers.threads import choose_threads
 from kgops.workers.tracin_options import chosen_names, filters, scoring_settings
 
 __all__ = ["Work", "load_graph", "path_of"]

@@ -22,17 +22,14 @@ from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluation, Evaluator
 from kgops.training.loop import FitResult, fit
 from kgops.training.out_of_memory import host_memory_mib
-from kgops.training.precision import place_of
 from kgops.training.reporter import Progress
-from kgops.training.settings import TrainSettings
+from kgops.training.settings import TrainSettings, place_of
 from kgops.training.threads import step_gflop
-from kgops.workers.cleanup import memory_cleanup
-from kgops.workers.devices import devices_for
+from kgops.workers.devices import choose_threads, devices_for, memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import make_output_folder, publish_results, write_config
 from kgops.workers.report import Reporter, report_applied
-from kgops.workers.threads import choose_threads
-from kgops.workers.train_parallel import train_in_processes
+from kgops.workers.train_ranks import train_in_processes
 
 
 def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:

@@ -1,11 +1,24 @@
-"""Bars of GPU memory (used, reserved by runs, total) and of progress."""
+"""Bars of shares and of ratios."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from itertools import groupby
+from typing import NamedTuple
+
+from kgops.experiments.trial_result import Spread
 from kgops.jobs.numbers import share_between
 from screens.rows import Piece
 
-__all__ = ["memory_bar", "share_bar"]
+__all__ = [
+    "Scale",
+    "axis",
+    "memory_bar",
+    "ratio_bar",
+    "scale_of",
+    "share_bar",
+]
 
 _TIGHT = 0.92  # share of GPU memory from which the bar warns
 
@@ -36,3 +49,70 @@ def share_bar(done: float, total: float, width: int) -> list[Piece]:
 
 def _columns(part: float, whole: float, width: int) -> int:
     return min(max(round(share_between(part, 0.0, whole) * width), 1 if part > 0 else 0), width)
+
+
+_ENDS = (1.5, 2.0, 4.0, 10.0)  # ratios beyond the last are cut; the number is beside the bar
+_NARROWEST = 3  # columns on a side
+_FURTHEST = 1e300  # an infinite ratio has no column
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_FULL, _HALF, _SHADE, _LINE, _ACROSS, _CLAIM = "█", "▐", "░", "│", "┃", "◆"
+_BEYOND = ("‹", "›")
+
+Cell = tuple[str, str]
+
+
+class Scale(NamedTuple):
+    """Columns left and right of ratio 1, and columns per factor of e."""
+
+    left: int
+    right: int
+    per_e: float
+
+    @property
+    def width(self) -> int:
+        return self.left + 1 + self.right
+
+
+def scale_of(ratios: Iterable[Spread | None], claims: Iterable[float | None], width: int) -> Scale:
+    """Common scale of all bars in a table."""
+    known = [value for one in ratios if one is not None for value in (one.low, one.high) if value > 0]
+    known += [value for value in claims if value is not None and value > 0]
+    most, least = max(known, default=1.0), min(known, default=1.0)
+    above = math.log(next((end for end in _ENDS if most <= end), _ENDS[-1]))
+    below = math.log(next((end for end in _ENDS if least * end >= 1), _ENDS[-1]))
+    inner = width - 1
+    right = min(max(round(inner * above / (above + below)), _NARROWEST), inner - _NARROWEST)
+    return Scale(inner - right, right, min((inner - right) / below, right / above))
+
+
+def axis(scale: Scale) -> Piece:
+    """Axis line above the bars, with the position of 1."""
+    return Piece(f"{'1×':>{scale.left + 2}}{'':{max(scale.right - 1, 0)}}", "dim")
+
+
+def ratio_bar(one: Spread | None, claim: float | None, scale: Scale, tone: str) -> list[Piece]:
+    """`scale.width` columns; without a ratio only the claim."""
+    cells: list[Cell] = [(" ", "dim")] * scale.width
+    cells[scale.left] = (_LINE, "dim")
+    if one is not None and one.low > 0:
+        cells[scale.left + 1 :] = _side(one.low, one.high, scale.right, scale.per_e, tone, rightwards=True)
+        left = _side(1 / one.high, 1 / one.low, scale.left, scale.per_e, tone, rightwards=False)
+        cells[: scale.left] = left[::-1]
+        if one.low <= 1 <= one.high:
+            cells[scale.left] = (_ACROSS, tone)
+    if claim is not None and claim > 0:
+        at = round(math.log(claim) * scale.per_e)
+        cells[min(max(scale.left + at, 0), scale.width - 1)] = (_CLAIM, "accent")
+    return [Piece("".join(char for char, _ in same), tone) for tone, same in groupby(cells, lambda c: c[1])]
+
+
+def _side(low: float, high: float, width: int, per_e: float, tone: str, *, rightwards: bool) -> list[Cell]:
+    """Cells from the line outwards: filled up to `low`, shaded up to `high`, if above 1."""
+    sure, most = (math.log(min(max(value, 1.0), _FURTHEST)) * per_e for value in (low, high))
+    full, eighths = divmod(round(min(sure, width) * 8), 8)
+    end = _EIGHTHS[eighths] if rightwards else _HALF if eighths >= 4 else " "
+    text = _FULL * full + (end if end != " " else "")
+    text += _SHADE * (min(math.ceil(most - 0.125), width) - len(text))
+    if most > width + 0.5:
+        text = text[: width - 1] + _BEYOND[rightwards]
+    return [(char, tone if char != " " else "dim") for char in f"{text:<{width}}"[:width]]

@@ -9,7 +9,7 @@ from operator import or_
 
 from kgops.jobs.numbers import line_between, share_between
 from screens.rows import Piece
-from screens.widgets.curve import Values, braille
+from screens.widgets.curve_panels import Values, braille
 
 __all__ = ["Point", "on_axis", "overlay"]
 

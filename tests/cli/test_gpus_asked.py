@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kgops.jobs.gpu_request import WantedGpus, gpus_for_devices
+from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 
 
 @pytest.mark.parametrize(

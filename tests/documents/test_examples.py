@@ -22,7 +22,7 @@ from test_examples_history import IMPORTS, WITH_A_HISTORY, says
 
 from kgops.cli import group
 from kgops.cli.demo import after_the_first, next_steps
-from kgops.planning.flight_files import Flights, flights_in
+from kgops.planning.regress_sizes import Flights, flights_in
 from kgops.regression.made_flights import Sky, make_flights
 from kgops.settings import Home
 from storage import runs

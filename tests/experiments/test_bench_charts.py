@@ -13,11 +13,9 @@ import pytest
 from driving import Console
 
 from kgops.experiments.axes import Axis
-from kgops.experiments.charts import DASHES, Dot, cost_against_size, front
-from kgops.experiments.pairs import Spread
-from kgops.experiments.png import ZOOM, as_png
-from kgops.experiments.size_curves import Curve
-from kgops.experiments.svg import Line, Picture, Shape, Text, as_svg, mark
+from kgops.experiments.charts import DASHES, Curve, Dot, cost_against_size, front
+from kgops.experiments.pictures import ZOOM, Line, Picture, Shape, Text, as_png, as_svg, mark
+from kgops.experiments.trial_result import Spread
 from storage import benches
 from storage.benches import Pair
 

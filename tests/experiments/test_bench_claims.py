@@ -17,14 +17,14 @@ from driving import patience
 from kgops.cli import claims_page
 from kgops.cli.bench_compare import agree
 from kgops.errors import KgopsError
-from kgops.experiments.claim_comparisons import comparisons
+from kgops.experiments.claim_verdicts import comparisons
 from kgops.experiments.claims import TABLES, judge, shipped
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.summary import rows
 from kgops.jobs.job import read_job
 from kgops.settings import Home
 from kgops.trials.variants import LIVE, SECONDS_OF
-from storage import benches, claims
+from storage import benches, measurements
 from storage.benches import Pair
 
 ROOT = Path(__file__).parents[2]
@@ -154,8 +154,8 @@ def test_a_page_of_claims_says_every_verdict_whole_however_narrow_the_terminal(
 
 def test_claims_are_kept_with_their_source_and_written_anew_not_twice(conn: sqlite3.Connection) -> None:
     for _ in range(2):
-        claims.keep(conn, [one.claim for one in shipped()])
-    assert sorted(claims.everything(conn), key=lambda c: c.name) == sorted(
+        measurements.keep(conn, [one.claim for one in shipped()])
+    assert sorted(measurements.everything(conn), key=lambda c: c.name) == sorted(
         (one.claim for one in shipped()), key=lambda c: c.name
     )
 

@@ -11,7 +11,7 @@ import pytest
 from driving import Console, patience, wait_for
 
 from kgops.errors import BadJob, Usage
-from kgops.experiments.pairs import ratios, spread_of
+from kgops.experiments.trial_result import ratios, spread_of
 from kgops.experiments.variants import read_axis, variants
 from kgops.jobs.job import read_job
 from storage import benches, measurements

@@ -12,8 +12,8 @@ from driving import Console
 from benchmarks.document import written
 from kgops.cli import bench_page
 from kgops.experiments.claims import judge
-from kgops.experiments.pairs import Spread, spread_of
 from kgops.experiments.summary import rows
+from kgops.experiments.trial_result import Spread, spread_of
 from kgops.experiments.verdicts import (
     RULE,
     WORDS,

@@ -12,17 +12,15 @@ import pytest
 from driving import Console
 
 from kgops.experiments.advice import advice
-from kgops.experiments.calculated_claims import CALCULATIONS
+from kgops.experiments.calculated_claims import CALCULATIONS, PREDICTED
 from kgops.experiments.claim_register import Documented, register
 from kgops.experiments.claim_verdicts import CHECKED, Ruling, on_value, rulings
 from kgops.experiments.claims import TABLES, Judged
 from kgops.experiments.claims_overview import as_tables, overview
-from kgops.experiments.pairs import Spread
-from kgops.experiments.predicted_claims import PREDICTED
+from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import WORDS
-from storage import claims, measurements
-from storage.claims import Claim
-from storage.measurements import Measurement
+from storage import measurements
+from storage.measurements import Claim, Measurement
 
 OF_EACH = {"tracin": 39, "train": 35, "analysis": 46, "loss": 31, "regress": 54}
 
@@ -108,9 +106,9 @@ def test_a_check_judges_the_claim_it_was_made_for(conn: sqlite3.Connection) -> N
 
 def test_claims_kept_under_older_names_can_still_be_read(conn: sqlite3.Connection) -> None:
     older = Claim("b.fp16.speed", "TracIn guide", "issue 7", "FP16: 2x faster", 2.0, None, "×")
-    claims.keep(conn, [older])
-    claims.keep(conn, [one.claim for one in register().values()])
-    kept = {one.name: one for one in claims.everything(conn)}
+    measurements.keep(conn, [older])
+    measurements.keep(conn, [one.claim for one in register().values()])
+    kept = {one.name: one for one in measurements.everything(conn)}
     assert kept["b.fp16.speed"] == older and len(kept) == 206
 
 

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgops.graphs.families import representatives
-from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
-from kgops.graphs.simple_paths import edges_on_short_paths
+from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter, edges_on_short_paths
 
 Edge = tuple[int, int]
 LIMITS = range(1, 8)

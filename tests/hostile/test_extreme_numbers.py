@@ -18,17 +18,16 @@ from records import add
 from screen_driving import Seen, look
 
 from kgops.cli.output import amount, duration, local_time, off_by, print_json
-from kgops.experiments.pairs import spread_of
+from kgops.experiments.trial_result import spread_of
 from kgops.jobs.numbers import line_between, mean, median, middle, quartiles, quotient, share_between
-from kgops.jobs.timestamps import clock
+from kgops.jobs.text import clock
 from kgops.views.overview import eta_s
 from kgops.views.report_curves import Clock, draw, short
 from kgops.views.run_detail import Curve
 from screens.compare_page import _ratio
-from screens.widgets.bar import share_bar
-from screens.widgets.curve import braille, sparkline
+from screens.widgets.bar import ratio_bar, scale_of, share_bar
+from screens.widgets.curve_panels import braille, sparkline
 from screens.widgets.overlay import on_axis
-from screens.widgets.ratio_bars import ratio_bar, scale_of
 from screens.wording import metric_of, progress_of, short_amount, speed_of
 from storage import series
 from storage.database import Connection, transaction

@@ -15,7 +15,7 @@ import mutants
 from kgops.errors import Unavailable
 from kgops.jobs import files
 from kgops.settings import Home
-from kgops.supervisor import attempt_end, launch, locks, preallocated_record, queue, settle, spawn, supervise
+from kgops.supervisor import attempt_end, attempt_start, launch, locks, queue, run_folder, settle, supervise
 from kgops.supervisor.plan_job import Planned
 from kgops.supervisor.run_folder import RunFolder
 from storage.database import Connection, open_writer
@@ -52,7 +52,7 @@ def full_disk_is_taken_as_written() -> None:
 
     careless = with_trouble_passed_over(files.write_durably)
     files.write_durably = careless
-    preallocated_record.reserve = with_trouble_passed_over(preallocated_record.reserve)
+    run_folder.reserve = with_trouble_passed_over(run_folder.reserve)
 
 
 def worker_that_cannot_start_has_succeeded() -> None:
@@ -83,7 +83,7 @@ def lock_error_is_free() -> None:
 
 def supervisor_that_cannot_start_is_an_end() -> None:
     """A machine that has no process left for a moment fails the run for good."""
-    real = spawn.start_supervisor
+    real = attempt_start.start_supervisor
 
     def start(home: Home, number: int, folder: RunFolder, lock: int) -> None:
         try:

@@ -14,7 +14,7 @@ from chaos_actors import supervisors
 from consoles import Answer, Room, call, processes_of
 from interposing import KILL
 
-from kgops.supervisor import gate, preallocated_record
+from kgops.supervisor import gate, run_folder
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
 from storage import attempts, runs, series
@@ -240,7 +240,7 @@ class Judge:
         folder = self.room.folder_of(row["folder"])
         if row["state"] not in runs.ENDED or not folder.path.is_dir():
             return
-        ending = preallocated_record.read_ending(folder.outcome)
+        ending = run_folder.read_ending(folder.outcome)
         is_whole = not folder.record.exists() and not (number == 2 and self._is_said_to_lack())
         if is_whole and (ending.state if ending else None) != row["state"]:
             told = ending.state if ending else "nothing"

@@ -22,7 +22,7 @@ from kgops.errors import KgopsError
 from kgops.interchange.importing import import_from
 from kgops.settings import Home
 from kgops.supervisor.run_json import IMPORTED, write_runs
-from storage import runs, scores, transfer
+from storage import runs, series, transfer
 from storage.database import open_writer
 from storage.transfer import Curve, Rows
 
@@ -132,7 +132,7 @@ def test_any_run_is_the_same_after_export_and_import(
     after = transfer.read_rows(conn, one.number)
     assert after is not None and told(after) == told(before)
     assert as_text(after) == as_text(before)  # -0.0 and 1.0 stay what they are
-    assert scores.of_runs(conn, [number], "x").get(number) == scores.of_runs(conn, [one.number], "x").get(
+    assert series.of_runs(conn, [number], "x").get(number) == series.of_runs(conn, [one.number], "x").get(
         one.number
     )
 

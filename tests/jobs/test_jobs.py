@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from kgops.errors import BadJob, Usage
 from kgops.jobs import secrets, toml
 from kgops.jobs.job import LARGEST_JOB_FILE, GpuRequest, Job, Limits, read_job, read_job_file
-from kgops.jobs.placeholders import attempt_settings, fill_in
-from kgops.jobs.text import lines, one_line
+from kgops.jobs.text import attempt_settings, fill_in, lines, one_line
 from kgops.options.catalog import OPTIONS, effect_of
 
 TEXT = st.text(st.characters(codec="utf-8"))

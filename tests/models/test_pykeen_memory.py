@@ -18,11 +18,11 @@ from pykeen.pipeline import pipeline
 from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
 
-from kgops.trials.live_bytes import peak_live_bytes
+from kgops.trials.resident import peak_live_bytes
 from kgops.workers.pykeen import find_model
 from kgops.workers.pykeen_memory import Untraceable, predict_ranking, predict_step, report_prediction
 from kgops.workers.report import Reporter
-from storage import intake, runs
+from storage import attempts, runs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyKEEN's own affairs
 
@@ -214,6 +214,6 @@ def test_what_formulas_said_before_the_start_is_not_written_over(
         spec=runs.RunSpec({}, plan, {}),
         **nothing,
     )
-    intake.write_batch(conn, 1, 1, intake.Batch(predicted_mib=90.0), intake.Offsets())
+    attempts.write_batch(conn, 1, 1, attempts.Batch(predicted_mib=90.0), attempts.Offsets())
     found = runs.get(conn, 1)
     assert found is not None and found.predicted_mib == (said_before or 90.0)

@@ -13,18 +13,16 @@ from counting import calls_of
 
 from benchmarks.estimate import Outcome, compare_tracin, compare_train
 from benchmarks.estimate_settings import draw_other, draw_tracin, draw_train
-from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import GpuFacts
 from kgops.jobs import chunk_sizes
-from kgops.jobs.conve_config import ConvEConfig
 from kgops.jobs.job import read_job
-from kgops.planning.allocator import reserved_bytes
-from kgops.planning.conve_models import model_of_config
-from kgops.planning.conve_weights import buffer_bytes, weight_sizes
+from kgops.jobs.train import ConvEConfig
+from kgops.planning.conve_weights import buffer_bytes, model_of_config, weight_sizes
 from kgops.planning.corrections import Pair, accuracy, learn
 from kgops.planning.graph_counts import Answers, Counts
-from kgops.planning.ledger import Ledger
+from kgops.planning.index_memory import walk_graph
+from kgops.planning.ledger import Ledger, reserved_bytes
 from kgops.planning.memory_estimate import peak_live, predict
-from kgops.planning.neighbourhood_memory import walk_graph
 from kgops.planning.train_sizes import TrainShape, train_shape
 
 H200 = GpuFacts("NVIDIA H200", (9, 0))
@@ -130,7 +128,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
 
 def test_layers_are_chosen_without_torch_as_tracin_chooses_them() -> None:
     from kgops.models.conve import ConvE
-    from kgops.planning.tracin_layers import parameters_of
+    from kgops.planning.tracin_sizes import parameters_of
     from kgops.tracin.layers import all_parameters, chosen_parameters, last_layers
 
     for batch_norm in (False, True):
@@ -233,7 +231,7 @@ def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
 def test_sizes_are_those_the_workers_cut_by() -> None:
     import torch
 
-    from kgops.tracin import attribution, index, ranking, scan
+    from kgops.tracin import attribution, index, results, scan
     from kgops.tracin.blocks import Settings
     from kgops.training import evaluate, optimizers
     from kgops.training.settings import TrainSettings
@@ -248,7 +246,7 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
         chunk_sizes.LARGEST_ALL_SCORES,
     )
     assert scan.TopTriples(1)._columns == chunk_sizes.TRACIN_MERGED_COLUMNS
-    assert ranking._TIED_AT_ONCE == chunk_sizes.TRACIN_TIES_AT_ONCE
+    assert results._TIED_AT_ONCE == chunk_sizes.TRACIN_TIES_AT_ONCE
     assert index.BLOCK == chunk_sizes.TRACIN_INDEX_BLOCK
     assert tracin_validate.MOST_TESTS == chunk_sizes.TRACIN_VALIDATED_TESTS
     agreement = (tracin_agreement.MOST_TESTS, tracin_agreement.MOST_TRAINS)

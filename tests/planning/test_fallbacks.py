@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job, read_job
 from kgops.options.catalog import OPTIONS, effect_of
@@ -15,7 +15,7 @@ from kgops.planning.fallback_options import SMALLEST_CHUNK
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken, oom_fallbacks
 from kgops.tracin.blocks import Settings
 from kgops.training.out_of_memory import is_out_of_memory
-from kgops.training.resume import MAY_DIFFER
+from kgops.training.saved_models import MAY_DIFFER
 from kgops.training.settings import TrainSettings
 
 T4 = GpuFacts("Tesla T4", (7, 5))

@@ -17,13 +17,12 @@ from benchmarks.speed_order import kendall_tau
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job, read_job
 from kgops.planning import profiles
-from kgops.planning.corrections import Correction
+from kgops.planning.corrections import Correction, Measured, TimeCorrection, learn_time
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict
 from kgops.planning.planner import MARGIN, MachineCorrections, Suggestion, need_mib, suggest
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import Target, cpu_target, find_targets
-from kgops.planning.time_corrections import Measured, TimeCorrection, learn_time
 from kgops.planning.train_sizes import TrainShape
 
 NOTHING = MachineCorrections()

@@ -15,20 +15,18 @@ from counting import calls_of
 
 from benchmarks.estimate import Outcome, compare_regress
 from benchmarks.estimate_regress import draw_regress
-from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import read_job
 from kgops.options.regress import OPTIMIZERS
 from kgops.planning import number_formats
-from kgops.planning.flight_files import Flights
 from kgops.planning.job_size import job_size_of
 from kgops.planning.ledger import Ledger
 from kgops.planning.memory_estimate import peak_live, predict
 from kgops.planning.number_formats import applied_precision
 from kgops.planning.planner import suggest
-from kgops.planning.regress_memory import walk_step
-from kgops.planning.regress_sizes import RegressShape, regress_shape
-from kgops.planning.regress_weight_memory import MOMENTS
+from kgops.planning.regress_memory import MOMENTS, walk_step
+from kgops.planning.regress_sizes import Flights, RegressShape, regress_shape
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import find_targets
 

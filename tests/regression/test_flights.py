@@ -15,7 +15,7 @@ import torch
 from kgops.errors import BadInput, Unavailable
 from kgops.regression.flights import DATASETS, read_flights
 from kgops.regression.made_flights import Sky, main, make_flights
-from kgops.regression.splits import hold_out, leave_one_out
+from kgops.regression.stages import hold_out, leave_one_out
 from kgops.regression.windows import Windows, ahead
 
 torch.set_num_threads(1)

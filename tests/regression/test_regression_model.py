@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from kgops.errors import BadInput
-from kgops.jobs.regression_config import RegressionConfig
+from kgops.jobs.regress import RegressionConfig
 from kgops.options.regress import ANGLES_MODES, ARCHITECTURES
 from kgops.regression.mixers import Attention, Messages, Scan
 from kgops.regression.network import RegressionModel, load_weights, plain_names

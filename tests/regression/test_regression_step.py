@@ -20,7 +20,7 @@ from kgops.regression.network import RegressionModel
 from kgops.regression.step import RegressionStep, resolve_compile
 from kgops.regression.windows import Windows
 from kgops.training.optimizers import build_optimizer
-from kgops.training.precision import resolve_precision
+from kgops.training.settings import resolve_precision
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from recording import Killed, Recorder, Stop, assert_identical
 from tiny_regression import QUICK, TINY, made_flights, train, weights
 
 from kgops.errors import BadInput, BadJob
-from kgops.jobs.regression_config import RegressionConfig
+from kgops.jobs.regress import RegressionConfig
 from kgops.options.regress import REGRESS_OPTIONS
 from kgops.regression.batches import Stream, Training
 from kgops.regression.checkpoints import read_trained

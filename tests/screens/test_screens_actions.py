@@ -14,17 +14,17 @@ from textual.binding import Binding
 
 from screens.actions import ACTIONS, EVERYWHERE, holding
 from screens.app import FeedChanged, KgopsApp
-from screens.background import begin
 from screens.benchmarks import Benchmarks
 from screens.compare import Compare
 from screens.dashboard import Dashboard
+from screens.driver import begin
 from screens.feed import FeedState
 from screens.history import History
 from screens.influences import Influences
 from screens.new_run import NewRun
 from screens.profiles import Profiles
 from screens.run import RunScreen
-from screens.themes import THEMES
+from screens.symbols import THEMES
 from screens.widgets.choices import Choices
 
 SCREENS = (Dashboard, RunScreen, NewRun, Influences, Profiles, History, Compare, Benchmarks)

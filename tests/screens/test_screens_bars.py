@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgops.experiments.pairs import Spread
-from screens.widgets.ratio_bars import ratio_bar, scale_of
+from kgops.experiments.trial_result import Spread
+from screens.widgets.bar import ratio_bar, scale_of
 
 
 def drawn(one: Spread | None, claim: float | None, width: int, among: Sequence[Spread] = ()) -> str:

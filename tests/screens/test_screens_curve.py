@@ -10,7 +10,7 @@ from textual.color import Color
 
 from screens.symbols import PlainSigns
 from screens.widgets.bar import memory_bar
-from screens.widgets.curve import braille, sparkline, spread_over
+from screens.widgets.curve_panels import braille, sparkline, spread_over
 
 SHAPES = [(w, h, n) for w in (1, 7, 40) for h in (1, 3, 6) for n in (1, 2, 13, 300)]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from records import FIXTURES, ODD, add, everything
 
-from storage import attempts, influences, intake, measurements, reports, runs, series
+from storage import attempts, influences, measurements, reports, runs, series
 from storage.database import (
     changed_since,
     integrity_problems,
@@ -56,10 +56,10 @@ def test_what_a_run_reports_comes_back_as_it_was_given(conn: sqlite3.Connection)
         (2.5, "log", {"deep": [{}]}),
     ]
     points = [series.Point(ODD, 1.0, None, 3.5), series.Point(ODD, 0.5, -1e308, 3.6)]
-    progress = intake.Progress("train", 1.0, 2.0, "epoch", 0.25, 9.0)
-    batch = intake.Batch(points, events, [option], [artifact], progress, ("loss", 0.5))
-    intake.write_batch(conn, 1, 1, batch, intake.Offsets(10, 20))
-    assert intake.offsets(conn, 1) == intake.Offsets(10, 20)
+    progress = attempts.Progress("train", 1.0, 2.0, "epoch", 0.25, 9.0)
+    batch = attempts.Batch(points, events, [option], [artifact], progress, ("loss", 0.5))
+    attempts.write_batch(conn, 1, 1, batch, attempts.Offsets(10, 20))
+    assert attempts.offsets(conn, 1) == attempts.Offsets(10, 20)
     assert series.points(conn, 1, ODD) == points
     assert series.of_run(conn, 1) == [series.Series(ODD, 2, 0.5, -1e308, 3.6)]
     assert reports.events(conn, 1) == [reports.Event(1, at, kind, body) for at, kind, body in events]
@@ -83,7 +83,9 @@ def test_newest_word_on_a_option_an_artifact_or_an_influence_replaces_the_older(
     for word in ("old", "new"):
         option = reports.Option(1, "precision", "rounding", word, word, None, None)
         artifact = reports.Artifact("results/a", word, None, None, 1.0)
-        intake.write_batch(conn, 1, 1, intake.Batch(options=[option], artifacts=[artifact]), intake.Offsets())
+        attempts.write_batch(
+            conn, 1, 1, attempts.Batch(options=[option], artifacts=[artifact]), attempts.Offsets()
+        )
         found = (influences.Influence(0, 1, "a", word, "b", 0.5),)
         influences.add(conn, 1, [influences.TestTriple(0, "a", word, "c", found=found, names={"a": word})])
         reports.record_result(conn, 1, [], {"mrr": 0.25 if word == "old" else 0.5})
@@ -144,18 +146,18 @@ def test_measurements_notes_and_tags_come_back_as_they_were_given(conn: sqlite3.
 
 def test_rows_and_offset_commit_together_or_not_at_all(conn: sqlite3.Connection) -> None:
     add(conn, 1)
-    good = intake.Batch(
+    good = attempts.Batch(
         points=[series.Point("loss", 1.0, 0.5, 1.0)], events=[(1.0, "note", {})], metric=("loss", 0.5)
     )
-    intake.write_batch(conn, 1, 1, good, intake.Offsets(10, 20))
+    attempts.write_batch(conn, 1, 1, good, attempts.Offsets(10, 20))
     before = everything(conn)
     nonsense = reports.Option(1, "x", "neither exact nor numeric", None, None, None, None)
     with pytest.raises(sqlite3.IntegrityError):
-        intake.write_batch(
-            conn, 1, 1, intake.Batch(good.points, good.events, [nonsense]), intake.Offsets(99, 99)
+        attempts.write_batch(
+            conn, 1, 1, attempts.Batch(good.points, good.events, [nonsense]), attempts.Offsets(99, 99)
         )
     with pytest.raises(RuntimeError, match="killed"), transaction(conn):
-        intake.write_batch(conn, 1, 1, good, intake.Offsets(99, 99))
+        attempts.write_batch(conn, 1, 1, good, attempts.Offsets(99, 99))
         raise RuntimeError("killed between rows and commit")
     assert not conn.in_transaction
     assert everything(conn) == before
@@ -168,9 +170,9 @@ def test_process_killed_in_a_transaction_leaves_nothing_of_it(home: Path, conn: 
         "import os, signal\nfrom pathlib import Path\nfrom storage import intake, series\n"
         "from storage.database import open_writer, transaction\n"
         f"conn = open_writer(Path({str(home / 'kgops.db')!r}))\n"
-        "batch = intake.Batch(points=[series.Point('loss', float(i), 0.5, 0.0) for i in range(20_000)])\n"
+        "batch = attempts.Batch(points=[series.Point('loss', float(i), 0.5, 0.0) for i in range(20_000)])\n"
         "with transaction(conn):\n"
-        "    intake.write_batch(conn, 1, 1, batch, intake.Offsets(9, 9))\n"
+        "    attempts.write_batch(conn, 1, 1, batch, attempts.Offsets(9, 9))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=FIXTURES.parent.parent).returncode == -9
@@ -252,8 +254,8 @@ def test_deleted_run_leaves_no_row_and_its_number_is_never_given_again(conn: sql
         reports.Artifact("a", "b", None, None, 1.0),
     )
     points = [series.Point("loss", float(i), 1.0, 1.0) for i in range(100)]
-    intake.write_batch(
-        conn, 2, 1, intake.Batch(points, [(1.0, "note", {})], [option], [artifact]), intake.Offsets(1, 1)
+    attempts.write_batch(
+        conn, 2, 1, attempts.Batch(points, [(1.0, "note", {})], [option], [artifact]), attempts.Offsets(1, 1)
     )
     reports.record_result(conn, 2, [], {"mrr": 0.5})
     reports.change_tags(conn, 2, add=["t"], remove=[])

@@ -17,7 +17,7 @@ from kgops.jobs.files import write_json
 from kgops.jobs.job import read_job
 from kgops.supervisor.plan_file import Plan, as_table, read_plan
 from kgops.supervisor.run_folder import RunFolder
-from storage import attempts, benches, influences, intake, measurements, reports, runs, series
+from storage import attempts, benches, influences, measurements, reports, runs, series
 from storage.database import (
     SCHEMA_VERSION,
     integrity_problems,
@@ -63,7 +63,7 @@ def test_database_of_the_first_release_opens_migrates_and_reads(of_schema_001: P
     assert [e.kind for e in reports.events(conn, 1)] == ["note", "log", "step_down"]
     assert len(influences.of_test(conn, 1, 0)) == 2
     assert measurements.named(conn, "train_step")[0].fingerprint == {"cpu": "x"}
-    assert intake.offsets(conn, 1) == intake.Offsets(1234, 567)
+    assert attempts.offsets(conn, 1) == attempts.Offsets(1234, 567)
     assert runs.spec(conn, 2).job["exec"] == {"command": ["echo", "2"]}
     assert runs.next_number(conn) == 7  # run 6 was deleted
     add(conn, runs.next_number(conn))

@@ -15,12 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kgops.jobs import events
-from kgops.jobs.timestamps import LAST
+from kgops.jobs.text import LAST
 from kgops.supervisor.intake import Intake
 from kgops.supervisor.log_patterns import LogPatterns
 from kgops.supervisor.run_folder import RunFolder
+from storage import attempts as store
 from storage import influences, measurements, reports, runs, series
-from storage import intake as store
 
 NOW = 1000.0
 SCALARS = (

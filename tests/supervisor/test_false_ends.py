@@ -12,7 +12,7 @@ import pytest
 from driving import Console
 
 from kgops.jobs import manifest
-from kgops.supervisor import oom_detection
+from kgops.supervisor import outcome
 from kgops.supervisor.attempt_end import Observations, _was_killed
 from kgops.supervisor.gate import Exit
 from kgops.supervisor.run_folder import RunFolder
@@ -109,7 +109,7 @@ def test_only_a_sigkill_within_the_tree_can_be_the_kernels(
 
 
 def test_words_about_killing_are_no_sign_of_memory() -> None:
-    assert oom_detection.sign_of_out_of_memory(b"Killed") is None
+    assert outcome.sign_of_out_of_memory(b"Killed") is None
 
 
 def test_failing_command_is_no_out_of_memory_beside_a_kill_of_another(

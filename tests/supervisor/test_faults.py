@@ -17,7 +17,7 @@ from disks import Disk, small_disk
 from driving import QUICK, Console, all_of, end_all_of, files_of_runs, is_clear, patience, wait_for
 
 from kgops.supervisor import processes
-from storage import intake, reports, runs, series
+from storage import attempts, reports, runs, series
 from storage.database import open_reader, open_writer
 from storage.errors import DatabaseFull
 
@@ -104,9 +104,9 @@ def test_full_disk_in_the_middle_of_a_large_batch_is_told_as_such(disk: Disk) ->
     add_run(conn)
     points = [series.Point("loss", float(i), 0.5, 0.0) for i in range(400_000)]
     with pytest.raises(DatabaseFull):
-        intake.write_batch(conn, 1, 1, intake.Batch(points=points), intake.Offsets(9, 9))
+        attempts.write_batch(conn, 1, 1, attempts.Batch(points=points), attempts.Offsets(9, 9))
     assert not conn.in_transaction
-    assert intake.offsets(conn, 1) == intake.Offsets(0, 0)
+    assert attempts.offsets(conn, 1) == attempts.Offsets(0, 0)
     assert series.of_run(conn, 1) == []
     conn.close()
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgops.supervisor import line_reader
+from kgops.supervisor import worker_reports
 
 
 def _all_lines(path: Path, *, final: bool = True) -> list[bytes | None]:
     found: list[bytes | None] = []
     offset = 0
     while True:
-        lines, behind = line_reader.read_lines(path, offset, final=final)
+        lines, behind = worker_reports.read_lines(path, offset, final=final)
         if behind == offset:
             return found
         found += lines
@@ -30,8 +30,8 @@ def test_each_end_of_line_ends_one_line(fuzz_folder: Path, written: list[tuple[b
 
 def test_end_of_line_that_a_chunk_cuts_in_two_is_one(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_bytes(b"x" * (line_reader.CHUNK - 1) + b"\r\nnext\r\n")
-    assert _all_lines(path) == [b"x" * (line_reader.CHUNK - 1), b"next"]
+    path.write_bytes(b"x" * (worker_reports.CHUNK - 1) + b"\r\nnext\r\n")
+    assert _all_lines(path) == [b"x" * (worker_reports.CHUNK - 1), b"next"]
 
 
 def test_last_line_without_an_end_counts_once_nobody_writes(tmp_path: Path) -> None:

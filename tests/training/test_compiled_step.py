@@ -18,12 +18,11 @@ from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.jobs.on_device import WorkerDevice, compile_mode
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.acceleration import resolve_acceleration
-from kgops.training.adagrad import GpuAdagrad
 from kgops.training.batches import Batch, Batches
 from kgops.training.compiling import Compiler
 from kgops.training.loop import FitResult, fit
 from kgops.training.losses import EntityLoss, Positives
-from kgops.training.optimizers import build_optimizer, rate_of, restore, set_rate
+from kgops.training.optimizers import GpuAdagrad, build_optimizer, rate_of, restore, set_rate
 from kgops.training.replay import ReplayedStep, StaticBatch
 from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kgops.training.meta_trace import trace_peak
-from kgops.trials.live_bytes import peak_live_bytes
+from kgops.trials.resident import peak_live_bytes
 
 
 @pytest.fixture(autouse=True)

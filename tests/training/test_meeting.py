@@ -14,8 +14,7 @@ import pytest
 import torch
 import torch.distributed
 
-from kgops.training.data_parallel import DistributedGroup
-from kgops.training.rendezvous import agree_on_prefix
+from kgops.training.data_parallel import DistributedGroup, agree_on_prefix
 
 dist: Any = torch.distributed
 

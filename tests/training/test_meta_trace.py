@@ -24,7 +24,7 @@ from kgops.training.meta_trace import trace_peak, trace_step
 from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
-from kgops.trials.live_bytes import peak_live_bytes
+from kgops.trials.resident import peak_live_bytes
 
 Make = Callable[[], nn.Module]
 LossOf = Callable[[nn.Module], torch.Tensor]

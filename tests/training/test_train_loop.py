@@ -22,8 +22,7 @@ from kgops.training.evaluate import Evaluator
 from kgops.training.loop import Diverged, FitResult, fit
 from kgops.training.losses import EntityLoss
 from kgops.training.optimizers import Schedule, build_optimizer
-from kgops.training.precision import resolve_precision
-from kgops.training.settings import TrainSettings
+from kgops.training.settings import TrainSettings, resolve_precision
 from kgops.training.step import TrainStep
 from kgops.trials import train_step
 

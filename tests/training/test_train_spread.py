@@ -28,8 +28,7 @@ from kgops.training.out_of_memory import describe, is_out_of_memory
 from kgops.workers.entry import Stopped
 from kgops.workers.report import Reporter
 from kgops.workers.train import model_config, train_settings
-from kgops.workers.train_parallel import lost_process, train_in_processes
-from kgops.workers.train_ranks import trouble_file
+from kgops.workers.train_ranks import lost_process, train_in_processes, trouble_file
 
 torch.set_num_threads(1)
 

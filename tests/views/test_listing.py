@@ -23,7 +23,7 @@ from known_runs import (
 from kgops.interchange import export
 from kgops.settings import Home
 from kgops.views.listing import Listing, Sort, delete_marked, strictly
-from storage import conditions, filters, runs, scores, search, series
+from storage import conditions, filters, runs, search, series
 from storage.database import open_reader
 
 
@@ -55,7 +55,7 @@ def test_runs_sort_by_a_metric_with_those_that_lack_it_last(history: History) ->
 
 def test_names_of_metrics_are_those_some_run_has(history: History) -> None:
     conn, known = history
-    names = scores.names(conn)
+    names = series.names(conn)
     assert {"mrr", "test_mrr", "valid_mrr", "loss", "hits@10"} <= set(names)
     for name in names:
         assert any(k.metric(name) is not None for k in known)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgops.jobs.text import from_bytes, one_line
-from kgops.supervisor.log_trim import keep_newest
+from kgops.supervisor.log_patterns import keep_newest
 from kgops.views.log_index import LogIndex
 from kgops.views.log_lines import LONGEST, Level, LineFilter, level_of, shown
 from kgops.views.log_search import LogSearch, SearchResult

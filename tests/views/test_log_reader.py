@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.views.log_hits import LogHits
 from kgops.views.log_index import LogIndex
 from kgops.views.log_lines import Level, LineFilter, level_of
 from kgops.views.log_reader import ALL, LogReader, Page, PageRequest, Seek
+from kgops.views.log_search import LogHits
 
 BAD: frozenset[Level] = frozenset({"error", "warning"})
 WORDS = ["epoch 3 loss 0.25", "ERROR: no", "UserWarning: slow", "", "x" * 50, "0 errors", "日本 error"]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kgops.views.masked_sequence import MaskedSequence
+from kgops.views.log_lines import MaskedSequence
 
 
 @pytest.mark.parametrize("descending", [True, False])
