@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +24,8 @@ from kgops.training.reporter import Report
 from kgops.training.settings import TrainSettings
 
 __all__ = ["FitAgain", "Outcome", "Retrain"]
+
+_NEVER_S = 1e12  # a training that is short is not saved on the way
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class FitAgain:
         torch.manual_seed(seed)
         model = ConvE(self.config).to(self.device)
         reduced = replace(self.graph, train=train, valid=self.graph.valid[:0])
-        settings = replace(self.settings, seed=seed, resume_every=math.inf)
+        settings = replace(self.settings, seed=seed, resume_every=_NEVER_S)
         scratch = self.folder / "retraining"
         shutil.rmtree(scratch, ignore_errors=True)  # left by a killed attempt
         scratch.mkdir(parents=True)

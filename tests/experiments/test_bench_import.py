@@ -66,7 +66,7 @@ def test_a_benchmark_goes_out_and_comes_in_elsewhere_as_it_was_and_once(
     assert [pair["baseline_run"] for pair in after["pair"]] == [
         None
     ] * 3  # no run of that home is one of this
-    assert "benchmark 1 is this already" in other("bench", "import", file).err
+    assert "already imported as benchmark 1" in other("bench", "import", file).err
     metrics = [run_cli_of("bench", "show", "--metrics", "--json").json() for run_cli_of in (run_cli, other)]
     assert {f["name"] for f in metrics[1]} == {
         "matrix j.toml: speed",

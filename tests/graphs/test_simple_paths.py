@@ -49,7 +49,7 @@ SHAPES: dict[str, Callable[[int], Any]] = {
     "stars": lambda seed: nx.compose(nx.star_graph(9), nx.gnm_random_graph(10, 4, seed=seed)),
     "long cycle": lambda seed: nx.compose(nx.cycle_graph(10), nx.gnm_random_graph(10, 2, seed=seed)),
     "hubs": lambda seed: nx.barabasi_albert_graph(12, 2, seed=seed),
-    "fallbacks": lambda seed: nx.compose(nx.fallbacks_graph(6), nx.gnm_random_graph(12, 1, seed=seed)),
+    "ladder": lambda seed: nx.compose(nx.ladder_graph(6), nx.gnm_random_graph(12, 1, seed=seed)),
 }
 
 

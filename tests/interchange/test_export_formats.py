@@ -294,7 +294,7 @@ def test_what_is_there_is_written_over_with_force_alone(run_cli: Console, wanted
     first = run_cli("export", "1", "--to", wanted)
     assert first.code == 0, first.err
     again = run_cli("export", "1", "--to", wanted)
-    assert again.code == 2 and "is there already" in again.err
+    assert again.code == 2 and "already exists" in again.err
     assert run_cli("export", "1", "--to", wanted, "--force").out == first.out
     assert run_cli("export", "1", "--to", wanted, "--output", "/proc/none/x").code == 1
     assert run_cli("export", "9", "--to", wanted).code == 2

@@ -202,7 +202,7 @@ def test_a_checkpoint_of_another_training_or_other_flights_is_refused(
 ) -> None:
     brief = replace(QUICK, epochs=1, pretrain=False)
     train(flights, tmp_path, brief)
-    with pytest.raises(BadInput, match="its loss, seed differ"):
+    with pytest.raises(BadInput, match="its loss_type, seed differ"):
         train(flights, tmp_path, replace(brief, seed=9, loss_type="mae"), resume=True)
     with pytest.raises(BadInput, match="its network differs"):
         train(flights, tmp_path, brief, config=replace(TINY, architecture="gnn"), resume=True)

@@ -72,7 +72,7 @@ def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None
         await seen.press("escape")
         await seen.until_gone("KEYS HERE")
         await seen.press("ctrl+p")
-        await seen.until_shows("Go on with a run that did not succeed. (r)")
+        await seen.until_shows("Resume a run that did not succeed. (r)")
         assert "Stop the run" not in seen.text
 
     look(run_cli.home, story, (100, 50))
@@ -88,7 +88,7 @@ def test_a_key_does_nothing_on_screens_where_it_is_not_offered(run_cli: Console)
         await seen.press("n", "h", "i", "t", "a", "r", "L", "slash")
         await seen.wait(0.5)
         assert seen.lines()[0].startswith("profiles")
-        assert "tags for run" not in seen.text
+        assert "tags of run" not in seen.text
         await seen.press("escape")
         await seen.until_shows("1 run in all")  # and none was started
 

@@ -136,7 +136,7 @@ def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, co
         assert "machine busy: other processes used 30% of the CPUs" in told
         assert "[b]no bf16" in told and "\x1b" not in told
         await seen.press("tab", "end")
-        await seen.until_shows("it cannot be tested here.")
+        await seen.until_shows("cannot be tested here with fewer")
 
     look(home, story, (80, 24))
 
@@ -191,7 +191,9 @@ def test_b_opens_it_from_other_screens_and_comes_back_to_the_one_below(home: Pat
         await seen.press("b")
         assert len(seen.app.screen_stack) == depth
         await seen.press("question_mark")
-        await seen.until_shows("KEYS HERE", "Other machines and versions, too.", "Every value one by one")
+        await seen.until_shows(
+            "KEYS HERE", "Include other machines and versions.", "Switch between benchmarks"
+        )
         await seen.press("escape", "escape")
         await seen.until_shows("profiles  your own options override")
 

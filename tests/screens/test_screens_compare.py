@@ -157,7 +157,7 @@ def test_what_the_metrics_do_not_say_is_said(home: Path, conn: Connection) -> No
 
     async def story(seen: Seen) -> None:
         await compared(seen, 2)
-        await seen.until_shows("ratios of time say nothing", "not all of them succeeded", "ENVIRONMENT")
+        await seen.until_shows("time ratios do not show the effect", "not all runs succeeded", "ENVIRONMENT")
         assert seen.row_of("host").split() == ["host", "there", "here"]
 
     look(home, story, (120, 70))
@@ -270,7 +270,7 @@ def test_runs_that_are_gone_meanwhile_are_said_to_be(home: Path, conn: Connectio
         await seen.press("p", "space", "space")
         runs.delete(conn, 1)
         await seen.press("equals_sign")
-        await seen.until_shows("no longer in the record")
+        await seen.until_shows("still in the record")
 
     look(home, story, (80, 24))
 

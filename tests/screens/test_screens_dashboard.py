@@ -213,7 +213,7 @@ def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_p
     run_cli("run", "exec", "--label", "there", "--", "true")
     standin = StandIn(tmp_path)
     standin.show(Machine((t4(), t4("GPU-b")), delay_ms=200))
-    lines = standin.ask(shown_at, str(run_cli.home), (80, 24), "there", "asking the driver")
+    lines = standin.ask(shown_at, str(run_cli.home), (80, 24), "there", "reading GPUs")
     assert any("RECENT" in line for line in lines)
 
 

@@ -28,7 +28,7 @@ from storage.database import Connection, transaction
 def test_before_the_first_run_it_says_what_to_do_first(kgops_home: Path) -> None:
     async def story(seen: Seen) -> None:
         await seen.press("h")
-        await seen.until_shows("No runs yet.", "chooses what to run", "kgops run")
+        await seen.until_shows("No runs yet.", "choose a job", "kgops run")
         await seen.press("slash", "a", "escape", "space", "d", "w", "equals_sign", "greater_than_sign")
         assert not kgops_home.exists()  # looking makes nothing
         await seen.press("escape")

@@ -147,7 +147,7 @@ def test_what_is_shown_or_marked_is_written_to_a_new_file(
         await seen.press("w")
         await seen.until_shows("shown runs to which")
         await fill_in(seen, str(path))
-        await seen.until_shows("is there already")
+        await seen.until_shows("already exists")
         path.unlink()
         await seen.press("space", "space", "w")
         await seen.until_shows("write the 2 marked runs")

@@ -116,7 +116,7 @@ def test_training_triples_that_are_gone_are_said_to_be(home: Path, conn: Connect
 
     async def story(seen: Seen) -> None:
         await opened(seen)
-        await seen.until_shows("the triples of nosuchgraph are not")
+        await seen.until_shows("PyKEEN does not bundle the triples of nosuchgraph")
 
     look(home, story)
 
@@ -166,5 +166,5 @@ def test_what_is_shown_is_written_in_the_form_that_the_ending_names(
     assert [float(row["score"]) for row in rows] == [0.75, 0.25]
     assert rows[0]["head_name"] == "Myanmar"
     assert rows[1]["head_name"] == ODD
-    with pytest.raises(Usage, match="there already"):
+    with pytest.raises(Usage, match="already exists"):
         write(str(path), [])

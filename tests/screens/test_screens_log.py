@@ -207,9 +207,9 @@ def test_escape_leaves_a_search_as_it_is_and_nothing_ends_it(run_cli: Console) -
         await search(seen, "needle")
         await seen.until_shows("n next  N previous")
         await seen.press("slash")
-        await seen.until_shows("nothing ends it")
+        await seen.until_shows("empty ends the search")
         await seen.press("escape")
-        await seen.until_gone("nothing ends it")
+        await seen.until_gone("empty ends the search")
         assert "n next  N previous" in seen.text
         await search(seen, "")
         await seen.until_gone("n next  N previous")

@@ -87,7 +87,7 @@ def test_a_regression_is_chosen_planned_and_started(run_cli: Console, flights: P
         await seen.until_shows("PLAN", "kgops run train")
         await turn(seen, "workload", "regress")
         await turn(seen, "config", "colab_optimized")
-        await seen.until_shows("50", "--data_directory DIR", "to spare")
+        await seen.until_shows("50", "--data-directory DIR", "to spare")
         await go_to(seen, "data_directory")
         await seen.press("x")
         await seen.until_shows("the folder of flights is missing")

@@ -153,7 +153,7 @@ def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tmp_path
         await opened(seen)
         await go_to(seen, "data")
         await seen.press("enter")
-        await seen.until_shows("tab completes")
+        await seen.until_shows("tab complete")
         await seen.press("ctrl+u")
         for char in f"{tmp_path}/graphs/r":
             await seen.press({"/": "slash", "-": "minus", "_": "underscore"}.get(char, char))
@@ -188,7 +188,7 @@ def test_data_of_earlier_runs_come_first_and_runs_can_be_traced(run_cli: Console
     async def story(seen: Seen) -> None:
         await opened(seen)
         assert str(folder) in seen.row_of("data")
-        await seen.until_shows("expected: ", "from one run here")
+        await seen.until_shows("expected: ", "from 1 run here")
         await turn(seen, "workload", "tracin")
         await seen.until_shows("kgops run tracin --run 1")
 

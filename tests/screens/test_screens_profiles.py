@@ -55,7 +55,7 @@ def test_a_copy_is_written_once_and_is_in_the_list(
         (tmp_path / "my-a10.toml").write_text("# mine\n")
         await go_to(seen, "a10")
         await seen.press("e")
-        await seen.until_shows("is there already")
+        await seen.until_shows("already exists")
         assert (tmp_path / "my-a10.toml").read_text() == "# mine\n"
 
     look(home, story)

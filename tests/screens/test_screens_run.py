@@ -27,7 +27,9 @@ async def open_newest(seen: Seen) -> None:
 
 
 def test_options_are_shown_as_asked_and_as_applied_with_the_reason(run_cli: Console) -> None:
-    option = '{"event":"option","name":"precision","requested":"bf16","effective":"fp32","reason":"no CUDA device"}'
+    option = (
+        '{"event":"option","name":"precision","requested":"bf16","applied":"fp32","reason":"no CUDA device"}'
+    )
     same = '{"event":"option","name":"batch_size","requested":64,"applied":64}'
     run_cli("run", "exec", "--", "sh", "-c", emit(option) + emit(same))
 
@@ -97,7 +99,7 @@ def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Pa
         await open_newest(seen)
         heading = next(line for line in seen.lines() if line.startswith("loss"))
         assert heading.split()[:2] == ["loss", "0.0020"]
-        assert "GPU memory MiB ─ predicted 600" in heading
+        assert "gpu memory MiB ─ predicted 600" in heading
         assert "predicted 600 MiB on the GPU" in seen.text
         assert heading.endswith("309.9")
         start = seen.lines().index(heading)
@@ -119,7 +121,7 @@ def test_without_a_prediction_there_is_no_line(home: Path, conn: Connection) -> 
 
     async def story(seen: Seen) -> None:
         await open_newest(seen)
-        assert "GPU memory MiB" in seen.text
+        assert "gpu memory MiB" in seen.text
         assert "─" not in seen.text
 
     look(home, story)
@@ -197,7 +199,7 @@ def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Conso
     async def story(seen: Seen) -> None:
         await open_newest(seen)
         await seen.press("t")
-        await seen.until_shows("tags for run 1")
+        await seen.until_shows("tags of run 1")
         await seen.type("paper -draft")
         await seen.press("enter")
         await seen.until_shows("tags of run 1: paper")
@@ -207,9 +209,9 @@ def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Conso
         await seen.press("enter")
         await seen.until_shows("NOTE of", "best so far")
         await seen.press("t")
-        await seen.until_shows("tags for run 1")
+        await seen.until_shows("tags of run 1")
         await seen.press("escape")
-        await seen.until_gone("tags for run 1")
+        await seen.until_gone("tags of run 1")
 
     look(run_cli.home, story)
     conn = open_reader(run_cli.home / "kgops.db")
@@ -224,7 +226,7 @@ def test_a_refusal_says_why_in_the_words_of_the_command(run_cli: Console) -> Non
     async def story(seen: Seen) -> None:
         await open_newest(seen)
         await seen.press("t")
-        await seen.until_shows("tags for run 1")
+        await seen.until_shows("tags of run 1")
         seen.app.screen.query_one(Input).value = "x" * 101
         await seen.press("enter")
         await seen.until_shows("is not a valid tag")
@@ -255,7 +257,7 @@ def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -
         assert run_cli("delete", "1", "--yes").code == 0
         await seen.until_shows("run 1 is no longer in the record")
         await seen.press("t")
-        await seen.until_shows("tags for run 1")
+        await seen.until_shows("tags of run 1")
         await seen.type("late")
         await seen.press("enter")
         await seen.until_shows("run 1 is no longer in the record")

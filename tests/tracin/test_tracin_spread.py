@@ -244,9 +244,9 @@ def test_a_piece_is_published_once_and_the_first_stays(pieces: Shards) -> None:
 def test_a_claimed_piece_is_not_claimed_again_until_its_holder_is_gone(pieces: Shards) -> None:
     piece = next(iter(pieces))
     claim = (
-        "import sys, time; from pathlib import Path; from kgops.tracin.shards import Pieces\n"
-        "pieces = Pieces.open(Path(sys.argv[1]))\n"
-        "with pieces.claimed(next(iter(pieces))) as ours: print(ours, flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from kgops.tracin.shards import Shards\n"
+        "shards = Shards.open(Path(sys.argv[1]))\n"
+        "with shards.claimed(next(iter(shards))) as ours: print(ours, flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", claim, str(pieces.folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:

@@ -172,7 +172,7 @@ def test_a_training_begun_anew_is_never_resumed_from_the_one_before_it(
     report = Recorder()
     fit(small(nations), nations, QUICK, tmp_path, report, Stop(5))
     assert "earlier training" in report.notes[0]
-    assert "1 kept checkpoints" in report.notes[1]
+    assert "1 TracIn checkpoints of an earlier training" in report.notes[1]
     found, _ = checkpoints.newest_resumable(tmp_path / "checkpoints")
     assert found is not None
     assert found.epoch == 0
@@ -323,9 +323,8 @@ def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_is_counted(n
 def test_all_faulty_settings_are_reported_at_once() -> None:
     with pytest.raises(BadJob) as caught:
         TrainSettings(loss="hinge", num_epochs=0, learning_rate=float("nan"), label_smoothing=1, patience=-1)
-    said = " ".join(caught.value.problems)
-    for part in ("loss: 'hinge'", "epochs: 0", "learning_rate: nan", "label_smoothing: 1", "patience: -1"):
-        assert part in said
+    wrong = {problem.partition(":")[0] for problem in caught.value.problems}
+    assert wrong == {"loss", "num_epochs", "learning_rate", "label_smoothing", "patience"}
 
 
 def test_a_batch_of_one_is_refused_under_batch_norm_and_allowed_without(

@@ -168,7 +168,7 @@ def test_insisting_on_a_gpu_that_is_not_there_fails_and_says_so(run_cli: Console
     done = run_cli("run", "train", *files(), "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
     assert done.code == 1
     assert run_cli.show(1)["state"] == "failed"
-    assert "device cuda was asked for" in done.out.splitlines()[-1]
+    assert "device cuda was requested" in done.out.splitlines()[-1]
     assert "Traceback" not in done.err + done.out
 
 
@@ -275,7 +275,7 @@ def test_a_workers_threads_wait_without_spinning_unless_somebody_says_otherwise(
     [
         (b"a\tr\tb\nb\tr\n", [], "line 2: expected 3 columns, found 2", "separated by single tabs"),
         (b"", [], "has no triples", "head, relation, tail"),
-        (b"a\tr\tb\nb\tr\tzz\n", ["ents"], "line 2: entity 'zz' is not in", "--entity-to-id away"),
+        (b"a\tr\tb\nb\tr\tzz\n", ["ents"], "line 2: entity 'zz' is not in", "or omit --entity-to-id"),
         (b"0\t0\t1\n1\t0\t9\n", ["ents", "rels"], "line 2: entity id 9 is out of range", "--entity-to-id"),
         (b"\x1f\x8bnot really", [], "is a damaged gzip file", "gzip -t"),
     ],
