@@ -17,7 +17,6 @@ from pathlib import Path
 from benchmarks.entry import run
 from benchmarks.history_screen import history_screen
 from benchmarks.measure import PYTHON, Line, quietness, run_process, store, table
-from benchmarks.metrics_screen import metrics_screen
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import Home, make_home
 from kgops.views.listing import BLOCK, Listing, Sort
@@ -61,7 +60,6 @@ def main() -> None:
         if not home.database.exists():
             fill(home, RUNS // share)
         lines = [*listing(home), *history_screen(home, TYPED), *command(home)]
-        lines += metrics_screen(Home(Path(base) / "metrics"), RUNS // share)
         lines += log(Path(base) / "worker.log", LINES // share)
     print("\n".join(table(lines)))
     if arguments.store:

@@ -76,16 +76,14 @@ ACTIONS: tuple[Action, ...] = (
         HISTORY,
         in_footer=False,
     ),
-    Action(
-        "greater_than_sign", ">", "sort", "Sort by the next column.", "screen.sort_next", HISTORY | BENCHMARKS
-    ),
+    Action("greater_than_sign", ">", "sort", "Sort by the next column.", "screen.sort_next", HISTORY),
     Action(
         "less_than_sign",
         "<",
         "sort",
         "Sort by the previous column.",
         "screen.sort_before",
-        HISTORY | BENCHMARKS,
+        HISTORY,
         in_footer=False,
     ),
     Action(
@@ -94,7 +92,7 @@ ACTIONS: tuple[Action, ...] = (
         "reverse",
         "Reverse the order.",
         "screen.reverse",
-        HISTORY | BENCHMARKS,
+        HISTORY,
         in_footer=False,
     ),
     Action("z", "z", "sort by", "Sort by any column or metric.", "screen.sort_by", HISTORY, in_footer=False),
@@ -119,7 +117,6 @@ ACTIONS: tuple[Action, ...] = (
     Action("y", "y", "copy", "Copy the equivalent command.", "screen.copy", NEW_RUN | BENCHMARKS),
     Action("escape", "esc", "back", "Back to the previous screen.", "app.back", EVERYWHERE - DASHBOARD),
     Action("o", "o", "side", "Show proponents, opponents, or both.", "screen.side", INFLUENCES),
-    Action("F", "F", "metrics", "Switch between benchmarks and single values.", "screen.metrics", BENCHMARKS),
     Action("M", "M", "machines", "Include other machines and versions.", "screen.machines", BENCHMARKS),
     Action(
         "v",

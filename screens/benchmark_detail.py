@@ -13,7 +13,7 @@ from kgops.experiments.claims import Judged, quality
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, Verdict
 from kgops.jobs.text import one_line
-from screens.benchmarks_page import by_size, over_time
+from screens.benchmarks_page import by_size
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.bar import axis, ratio_bar, scale_of
 
@@ -73,7 +73,6 @@ def detail_rows(detail: Detail, width: int) -> list[Row]:
         _unmeasured(detail, width),
         _metrics(detail, width),
         *(by_size(axis_name, curves, width) for axis_name, curves in detail.curves),
-        over_time(detail, width),
         _conditions(detail, width),
     ]
     out: list[Row] = []

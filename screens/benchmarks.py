@@ -1,4 +1,4 @@
-"""Benchmarks screen: claims and measurements, and every recorded value."""
+"""Benchmarks screen: claims, and what was measured."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from kgops.errors import KgopsError
-from kgops.experiments.metric_query import MetricPage, MetricQuery, MetricReader
+from kgops.experiments.benchmark_list import BenchmarkPage, BenchmarkQuery, BenchmarkReader, Entry
 from kgops.jobs.text import one_line
 from screens import benchmarks_page
-from screens.actions import Action, ScreenName
+from screens.actions import ScreenName
 from screens.driver import begin
 from screens.filtered_list import FilteredList
 from screens.rows import Row, text_row
@@ -23,26 +23,22 @@ from screens.widgets.row_window import RowWindow
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from kgops.experiments.benchmark_list import Entry
     from kgops.experiments.result_detail import Detail
     from screens.app import KgopsApp
-    from storage.metric_query import Metric
     from storage.runs import Run
 
 __all__ = ["Benchmarks"]
 
-_SORTING = ("screen.sort_next", "screen.sort_before", "screen.reverse")
 _WIDE = 150  # columns from which details are beside the list
 
 
-class Benchmarks(FilteredList[MetricQuery, MetricPage]):
+class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
     screen_name: ClassVar[ScreenName] = "benchmarks"
     input_above = "#halves"
-    largest_first = benchmarks_page.FIRST
 
     def __init__(self, app: KgopsApp) -> None:
-        reader = MetricReader(app.home)
-        super().__init__(reader, MetricQuery())
+        reader = BenchmarkReader(app.home)
+        super().__init__(reader, BenchmarkQuery())
         self._reader = reader
         self._detail: Detail | None = None
         self._detail_key: object = None  # key of its row
@@ -60,12 +56,9 @@ class Benchmarks(FilteredList[MetricQuery, MetricPage]):
 
     # --- reading, in a thread ---
 
-    def _show_page(self, page: MetricPage) -> None:
+    def _show_page(self, page: BenchmarkPage) -> None:
         super()._show_page(page)
         self.call_after_refresh(self._load_detail)  # the list is painted first
-        if not page.complete:
-            # Read the rest once the first rows are painted: it takes longer.
-            self.call_after_refresh(self.request, cursor=self.body.key)
 
     def _show_error(self, error: KgopsError | StorageError) -> None:
         if self._page is None:
@@ -81,7 +74,7 @@ class Benchmarks(FilteredList[MetricQuery, MetricPage]):
             self._detail = self._detail_key = None
             self._draw_detail()
 
-    async def _read(self, key: object, one: Entry | Metric) -> None:
+    async def _read(self, key: object, one: Entry) -> None:
         try:
             detail = await asyncio.to_thread(self._reader.detail, one)
         except (KgopsError, StorageError) as error:
@@ -100,12 +93,7 @@ class Benchmarks(FilteredList[MetricQuery, MetricPage]):
         return None
 
     @property
-    def offered(self) -> list[Action]:
-        """Sorting applies to single values only: benchmarks are in order of time."""
-        return [one for one in super().offered if self._query.single or one.does not in _SORTING]
-
-    @property
-    def _selected(self) -> Entry | Metric | None:
+    def _selected(self) -> Entry | None:
         """The entry under the cursor."""
         return self._page.rows.get(self.body.key) if self._page is not None else None
 
@@ -113,11 +101,11 @@ class Benchmarks(FilteredList[MetricQuery, MetricPage]):
         if self.body.key != self._detail_key:
             self._load_detail()
 
-    def rows_read(self, page: MetricPage) -> tuple[range, int]:
-        return range(page.first, page.first + len(page.rows)), len(page.keys)
+    def rows_read(self, page: BenchmarkPage) -> tuple[range, int]:
+        return range(len(page.rows)), len(page.rows)
 
     def title_row(self, width: int) -> Row:
-        return benchmarks_page.title_row(self._query, self._page, self.kgops.feed.paused, width)
+        return benchmarks_page.title_row(self._page, self.kgops.feed.paused, width)
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _WIDE, "wide")
@@ -133,11 +121,11 @@ class Benchmarks(FilteredList[MetricQuery, MetricPage]):
         if page is None:
             return
         body, width = self.body, self._left
-        shown = bool(page.keys)
+        shown = bool(page.rows)
         self.set_class(not shown, "alone")
         self.query_one("#columns", Lines).show([benchmarks_page.heading(page.query, width)] if shown else [])
         if shown:
-            body.put(benchmarks_page.BenchmarkRows(page, width), body.at if cursor is None else cursor)
+            body.put(benchmarks_page.entry_rows(page, width), body.at if cursor is None else cursor)
         else:
             body.put(benchmarks_page.empty_rows(page, self.size.width), 0)
         self._draw_detail()
@@ -159,10 +147,6 @@ class Benchmarks(FilteredList[MetricQuery, MetricPage]):
 
     # --- key actions ---
 
-    def action_metrics(self) -> None:
-        """Switches between benchmarks and single values."""
-        self.request(single=not self._query.single, cursor=None, around=0)
-
     def action_machines(self) -> None:
         """Includes or excludes other machines, GPUs, versions and commits."""
         self.request(all_machines=not self._query.all_machines, cursor=self.body.key)
@@ -175,11 +159,3 @@ class Benchmarks(FilteredList[MetricQuery, MetricPage]):
             return
         self.app.copy_to_clipboard(one.command)
         self.say(f"copied: {one_line(one.command)}", "strong")
-
-    def action_sort(self, by: str) -> None:
-        """Sorts single values; benchmarks are in order of time."""
-        if self._query.single:
-            super().action_sort(by)
-
-    def sorts(self) -> list[str]:
-        return benchmarks_page.sorts(self._left)

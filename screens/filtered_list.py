@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from kgops.errors import KgopsError
@@ -33,10 +32,6 @@ class ListQuery(Protocol):
 
     @property
     def text(self) -> str: ...
-    @property
-    def sort(self) -> str: ...
-    @property
-    def descending(self) -> bool: ...
     @property
     def look(self) -> int: ...
     @property
@@ -69,7 +64,6 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
     """Subclasses draw `_page`, read for `_query`. New runs are not shown while a person types."""
 
     input_above: ClassVar[str]  # selector of the widget below the filter input
-    largest_first: ClassVar[Mapping[str, bool]]  # by column: whether the first sort is descending
 
     def __init__(self, reader: ListReader[Query, Page], query: Query) -> None:
         super().__init__()
@@ -85,10 +79,6 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
 
     def rows_read(self, page: Page) -> tuple[range, int]:
         """Range of rows that the page holds, and the count of all rows."""
-        raise NotImplementedError
-
-    def sorts(self) -> list[str]:
-        """Sort keys of the visible columns, from the left."""
         raise NotImplementedError
 
     @property
@@ -141,9 +131,7 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
         if self._page is None:
             self.body.put([text_row(message, self.size.width, "bad")], 0)
             return
-        self.say(message, "bad")  # and the sort that failed is not tried again
-        shown = self._page_query
-        self._query = cast("Any", self._query)._replace(sort=shown.sort, descending=shown.descending)
+        self.say(message, "bad")
 
     def draw(self, cursor: int | None = None) -> None:
         """Redraws the screen; the cursor goes to row `cursor`, or stays."""
@@ -228,26 +216,3 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
 
     def action_page(self, by: int) -> None:
         self.body.action_page(by)
-
-    # --- the order ---
-
-    def action_sort(self, by: str) -> None:
-        """Sorts by that column; by the current column, reverses the order."""
-        again = by == self._query.sort
-        descending = not self._query.descending if again else self.largest_first.get(by, True)
-        self.request(sort=by, descending=descending, cursor=None)
-        self.draw()
-
-    def action_sort_next(self) -> None:
-        self._sort_by_step(1)
-
-    def action_sort_before(self) -> None:
-        self._sort_by_step(-1)
-
-    def _sort_by_step(self, by: int) -> None:
-        keys = self.sorts()
-        now = keys.index(self._query.sort) if self._query.sort in keys else -1 if by > 0 else 0
-        self.action_sort(keys[(now + by) % len(keys)])
-
-    def action_reverse(self) -> None:
-        self.action_sort(self._query.sort)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
 
+from kgops.errors import KgopsError
 from screens import history_page
 from screens.actions import ScreenName
 from screens.driver import begin
@@ -19,6 +20,7 @@ from screens.run_actions import ChangesRuns
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
+from storage.errors import StorageError
 from storage.runs import SORTABLE
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ __all__ = ["History"]
 class History(FilteredList[Query, Page], ChangesRuns):
     screen_name: ClassVar[ScreenName] = "history"
     input_above = "#columns"
-    largest_first = history_page.FIRST
 
     def __init__(self, app: KgopsApp) -> None:
         reader = HistoryReader(app.home)
@@ -75,6 +76,11 @@ class History(FilteredList[Query, Page], ChangesRuns):
         between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
         between += [Piece(f"{len(self.marks):,} marked", "accent")] if self.marks else []
         return title("history", right, width, *between)
+
+    def _show_error(self, error: KgopsError | StorageError) -> None:
+        super()._show_error(error)
+        shown = self._page_query  # a sort that failed is not tried again
+        self._query = self._query._replace(sort=shown.sort, descending=shown.descending)
 
     def draw(self, cursor: int | None = None) -> None:
         width, page = self.size.width, self._page
@@ -122,8 +128,26 @@ class History(FilteredList[Query, Page], ChangesRuns):
 
     # --- the order ---
 
-    def sorts(self) -> list[str]:
-        return history_page.sorts(self.size.width)
+    def action_sort(self, by: str) -> None:
+        """Sorts by that column; by the current column, reverses the order."""
+        again = by == self._query.sort
+        descending = not self._query.descending if again else history_page.FIRST.get(by, True)
+        self.request(sort=by, descending=descending, cursor=None)
+        self.draw()
+
+    def action_sort_next(self) -> None:
+        self._sort_by_step(1)
+
+    def action_sort_before(self) -> None:
+        self._sort_by_step(-1)
+
+    def _sort_by_step(self, by: int) -> None:
+        keys = history_page.sorts(self.size.width)
+        now = keys.index(self._query.sort) if self._query.sort in keys else -1 if by > 0 else 0
+        self.action_sort(keys[(now + by) % len(keys)])
+
+    def action_reverse(self) -> None:
+        self.action_sort(self._query.sort)
 
     def action_sort_by(self) -> None:
         """Asks for a column or metric; Tab completes it."""

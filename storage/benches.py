@@ -7,10 +7,52 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from storage import measurements
 from storage.database import explained, transaction
+
+
+class Metric(NamedTuple):
+    """A measurement with its fingerprint's key instead of the body."""
+
+    number: int
+    name: str
+    subject: str
+    against: str | None
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    unit: str
+    command: str
+    machine: str  # the key of its fingerprint
+    at: float
+    bench: int | None
+
+
+class Heading(NamedTuple):
+    """A benchmark without its plan."""
+
+    number: int
+    name: str
+    command: str
+    machine: str
+    begun_at: float
+    ended_at: float | None
+    metrics: int
+
+
+class Batch(NamedTuple):
+    """The values that one command measured on one machine, outside of benchmarks."""
+
+    command: str
+    machine: str
+    last_at: float
+    metrics: int
+
+
+_METRIC = "id, name, subject, against, value, low, high, n, unit, command, fingerprint, at, bench"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +193,56 @@ def _bench(row: Sequence[Any]) -> Bench:
 
 def _digest(name: str, plan: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps([name, plan], sort_keys=True).encode()).hexdigest()
+
+
+def headings(conn: sqlite3.Connection) -> list[Heading]:
+    """All benchmarks, newest first."""
+    counted = "SELECT bench, count(*) AS metrics FROM measurement WHERE bench IS NOT NULL GROUP BY bench"
+    with explained(None):
+        rows = conn.execute(
+            "SELECT bench.id, name, command, fingerprint, begun_at, ended_at, coalesce(metrics, 0) FROM bench"
+            f" LEFT JOIN ({counted}) AS counted ON counted.bench = bench.id ORDER BY bench.id DESC"
+        )
+        return [Heading(*row) for row in rows]
+
+
+def batches(conn: sqlite3.Connection) -> list[Batch]:
+    """What single commands measured, newest first."""
+    with explained(None):
+        rows = conn.execute(
+            "SELECT command, fingerprint, max(at) AS last_at, count(*) FROM measurement WHERE bench IS NULL"
+            " GROUP BY command, fingerprint ORDER BY last_at DESC"
+        )
+        return [Batch(*row) for row in rows]
+
+
+def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int = 500) -> list[Metric]:
+    """The newest measurement of each value by this command on this machine, in order of arrival."""
+    return _metrics(
+        conn,
+        "WHERE id IN (SELECT max(id) FROM measurement WHERE command = ? AND fingerprint = ? AND bench IS NULL"
+        " GROUP BY name, subject) ORDER BY id LIMIT ?",
+        (command, machine, limit),
+    )
+
+
+def newest_machine(conn: sqlite3.Connection, host: str) -> str | None:
+    """The fingerprint key of the newest measurement on that host; without one, of the newest on any host."""
+    on_host = "WHERE fingerprint IN (SELECT key FROM fingerprint WHERE body ->> '$.machine.host' = ?)"
+    return _newest(conn, on_host, (host,)) or _newest(conn, "", ())
+
+
+def _newest(conn: sqlite3.Connection, where: str, bound: tuple[str, ...]) -> str | None:
+    with explained(None):
+        newest_rows = [
+            conn.execute(
+                f"SELECT {at}, fingerprint FROM {table} {where} ORDER BY id DESC LIMIT 1", bound
+            ).fetchone()
+            for table, at in (("measurement", "at"), ("bench", "begun_at"))
+        ]
+    return max((row for row in newest_rows if row is not None), default=(0.0, None))[1]
+
+
+def _metrics(conn: sqlite3.Connection, rest: str, bound: tuple[object, ...]) -> list[Metric]:
+    with explained(None):
+        return [Metric(*row) for row in conn.execute(f"SELECT {_METRIC} FROM measurement {rest}", bound)]

@@ -24,7 +24,7 @@ class Claim:
     unit: str
 
 
-def keep(conn: sqlite3.Connection, claims: Iterable[Claim]) -> None:
+def keep_claims(conn: sqlite3.Connection, claims: Iterable[Claim]) -> None:
     """Adds or updates claims; claims that are not given stay."""
     with transaction(conn):
         conn.executemany(
@@ -35,7 +35,7 @@ def keep(conn: sqlite3.Connection, claims: Iterable[Claim]) -> None:
         )
 
 
-def everything(conn: sqlite3.Connection) -> list[Claim]:
+def all_claims(conn: sqlite3.Connection) -> list[Claim]:
     rows = conn.execute("SELECT name, said_by, source, text, low, high, unit FROM claim ORDER BY name")
     return [Claim(*row) for row in rows]
 

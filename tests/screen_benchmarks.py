@@ -60,7 +60,7 @@ def add_claims(conn: Connection, machine: dict[str, Any] = HERE, at: float | Non
     plan = {"variants": [{"name": name} for name in ("baseline", *CLAIMS_B)], "rounds": 3, "together": True}
     name, command = "claims b (quick): TracIn, one test triple", "kgops bench claims --quick --only b"
     number = benches.begin(conn, name, plan, command, machine, began)
-    measurements.keep(conn, [one.claim for one in shipped()])
+    measurements.keep_claims(conn, [one.claim for one in shipped()])
     for i in range(3):
         base = ran(rng, 1.0, 12.75, {})
         for variant, told in CLAIMS_B.items():

@@ -50,7 +50,7 @@ def command(quick: bool, wanted: str | None, data: Path | None, afresh: bool, as
     # Part of the fingerprint: variants are compared on one thread.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     session = for_writing()
-    record.keep(session.conn, [one.claim for one in shipped()])
+    record.keep_claims(session.conn, [one.claim for one in shipped()])
     context = Context(session.home, session.conn, tell)
     benchmarks: list[Bench] = []
     for name in [wanted] if wanted else [*TABLES, CHECKS]:

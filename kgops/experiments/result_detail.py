@@ -1,4 +1,4 @@
-"""Details of one benchmark, of one command's values or of one value, for the benchmarks screen."""
+"""Details of one benchmark, or of one command's values, for the benchmarks screen."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kgops.experiments.claims import Judged, judge, shipped
 from kgops.experiments.claims_overview import Overview, overview
 from kgops.experiments.fingerprint import differences, machine_line
 from kgops.experiments.summary import Row, rows
-from storage import benches, measurements, metric_query
+from storage import benches, measurements
+from storage.benches import Metric
 from storage.database import Connection
 from storage.measurements import Claim
-from storage.metric_query import Metric
 
-__all__ = ["Detail", "entry_detail", "metric_detail"]
+__all__ = ["Detail", "entry_detail"]
 
 
 class Detail(NamedTuple):
@@ -33,7 +33,6 @@ class Detail(NamedTuple):
     metrics: tuple[Metric, ...] = ()
     curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by varied option
     overview: Overview | None = None  # recommendations and all claims
-    over_time: tuple[tuple[float, float], ...] = ()  # time and value of each measurement of a single value
 
 
 def entry_detail(conn: Connection, entry: Entry, looked_at: str | None) -> Detail:
@@ -46,7 +45,7 @@ def entry_detail(conn: Connection, entry: Entry, looked_at: str | None) -> Detai
         return Detail(entry.name, entry.command, state=nothing, claims=claims)
     detail = Detail(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
     if not isinstance(entry.key, int):
-        return detail._replace(metrics=tuple(metric_query.newest_of(conn, entry.command, entry.machine)))
+        return detail._replace(metrics=tuple(benches.newest_of(conn, entry.command, entry.machine)))
     bench = benches.get(conn, entry.key)
     if bench is None:
         return detail._replace(state="it is no longer in the record")
@@ -59,17 +58,6 @@ def entry_detail(conn: Connection, entry: Entry, looked_at: str | None) -> Detai
         judged=tuple(judge(conn, bench, shipped())) if by_claim else (),
         rows=() if by_claim else tuple(table[1:]),
         curves=tuple((axis, tuple(each)) for axis, each in curves_by_size(table, bench.plan).items() if each),
-    )
-
-
-def metric_detail(conn: Connection, metric: Metric, looked_at: str | None) -> Detail:
-    """Detail of one value, with its history on that machine."""
-    return Detail(
-        metric.name,
-        metric.command,
-        *_machine(conn, metric.machine, looked_at),
-        metrics=(metric,),
-        over_time=tuple(metric_query.over_time(conn, metric)),
     )
 
 

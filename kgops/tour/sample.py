@@ -47,7 +47,7 @@ def put_sample(home: Home, conn: Connection) -> list[int]:
 
 def put_benches(conn: Connection, numbers: Mapping[int, int]) -> None:
     """Writes the sample benchmarks; `numbers` maps run numbers of the sample to those in the database."""
-    measurements.keep(conn, [held.claim for held in shipped()])
+    measurements.keep_claims(conn, [held.claim for held in shipped()])
     for bench in _sample()["benches"]:
         _put_bench(conn, bench, numbers, time.time())
 

@@ -154,8 +154,8 @@ def test_a_page_of_claims_says_every_verdict_whole_however_narrow_the_terminal(
 
 def test_claims_are_kept_with_their_source_and_written_anew_not_twice(conn: sqlite3.Connection) -> None:
     for _ in range(2):
-        measurements.keep(conn, [one.claim for one in shipped()])
-    assert sorted(measurements.everything(conn), key=lambda c: c.name) == sorted(
+        measurements.keep_claims(conn, [one.claim for one in shipped()])
+    assert sorted(measurements.all_claims(conn), key=lambda c: c.name) == sorted(
         (one.claim for one in shipped()), key=lambda c: c.name
     )
 

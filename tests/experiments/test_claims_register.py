@@ -106,9 +106,9 @@ def test_a_check_judges_the_claim_it_was_made_for(conn: sqlite3.Connection) -> N
 
 def test_claims_kept_under_older_names_can_still_be_read(conn: sqlite3.Connection) -> None:
     older = Claim("b.fp16.speed", "TracIn guide", "issue 7", "FP16: 2x faster", 2.0, None, "×")
-    measurements.keep(conn, [older])
-    measurements.keep(conn, [one.claim for one in register().values()])
-    kept = {one.name: one for one in measurements.everything(conn)}
+    measurements.keep_claims(conn, [older])
+    measurements.keep_claims(conn, [one.claim for one in register().values()])
+    kept = {one.name: one for one in measurements.all_claims(conn)}
     assert kept["b.fp16.speed"] == older and len(kept) == 206
 
 
