@@ -25,7 +25,7 @@ import torch
 from benchmarks import estimate_regress
 from benchmarks.entry import run
 from benchmarks.estimate_settings import TracinSetting, TrainSetting, draw_other, draw_tracin, draw_train
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.job import Job

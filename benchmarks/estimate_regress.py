@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from kgops.errors import KgopsError
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.regress import config_of
 from kgops.planning.number_formats import applied_precision

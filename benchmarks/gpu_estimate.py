@@ -29,7 +29,7 @@ from benchmarks.estimate import (
 )
 from benchmarks.estimate_settings import TracinSetting, TrainSetting, draw_tracin, draw_train
 from benchmarks.measure import Line
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvEConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 from kgops.cli.profiles import conflicts_of, fits_here, gpus_here, in_order, suits, what_it_sets
 from kgops.cli.suggest_page import accuracy_page
 from kgops.errors import BadJob, KgopsError
-from kgops.gpus.known import facts_of_reading
+from kgops.gpus.facts import facts_of_reading
 from kgops.gpus.readings import GpuReading
 from kgops.jobs.files import read_regular
 from kgops.jobs.job import LARGEST_JOB_FILE

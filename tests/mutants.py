@@ -15,13 +15,13 @@ from pathlib import Path
 
 from kgops.supervisor import (
     attempt_end,
-    attempt_start,
     locks,
     outcome,
     process_tree,
     processes,
     run_folder,
     settle,
+    spawn,
 )
 from storage import attempts, database, reports, runs, series
 
@@ -179,7 +179,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
 def plant(name: str) -> None:
     MUTANTS[name]()
     here = str(Path(__file__).parent)
-    attempt_start.ENTRY = (
+    spawn.ENTRY = (
         f"sys.path.insert(0, {here!r}); import mutants; mutants.plant({name!r}); "
         "from kgops.supervisor.supervise import main; main()"
     )

@@ -10,7 +10,8 @@ import click
 
 from kgops.cli.output import UNKNOWN, print_json, say, table, tell
 from kgops.errors import BadJob, Unavailable, Usage
-from kgops.gpus.known import GpuFacts, facts_of_known, known_by_name, known_by_short_name
+from kgops.gpus.facts import GpuFacts, facts_of_known
+from kgops.gpus.known import known_by_name, known_by_short_name
 from kgops.gpus.readings import GpuReading
 from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.files import read_named

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kgops.gpus.known import KnownGpu, facts_of_known, known_by_short_name
+from kgops.gpus.facts import facts_of_known
+from kgops.gpus.known import KnownGpu, known_by_short_name
 from kgops.jobs.job import read_job
 from kgops.jobs.regress import CHANNELS, SMALL_CHANNELS, RegressionConfig
 from kgops.planning.graph_counts import Answers, Counts

@@ -11,8 +11,7 @@ from typing import Any, Literal
 from kgops.errors import Usage
 from kgops.jobs.workload import Workload
 from kgops.options.checks import at_least
-from kgops.options.option import Option
-from kgops.options.reading import problems_of
+from kgops.options.option import Option, problems_of
 from kgops.options.regress import REGRESS_OPTIONS
 
 __all__ = [

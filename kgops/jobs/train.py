@@ -11,8 +11,7 @@ from typing import Any
 from kgops.errors import Usage
 from kgops.jobs.workload import Workload
 from kgops.options.checks import at_least
-from kgops.options.option import Option, defaults_of
-from kgops.options.reading import problems_of
+from kgops.options.option import Option, defaults_of, problems_of
 from kgops.options.train import FILES, TRAIN_OPTIONS
 
 __all__ = [

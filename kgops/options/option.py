@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-__all__ = ["DEFAULT_FLAG", "HIDDEN", "Check", "Effect", "Flag", "Option", "defaults_of", "describe"]
+__all__ = [
+    "DEFAULT_FLAG",
+    "HIDDEN",
+    "Check",
+    "Effect",
+    "Flag",
+    "Option",
+    "defaults_of",
+    "describe",
+    "problems_of",
+]
 
 Check = Callable[[Any], str | None]
 Effect = Literal["exact", "rounding", "changes results"]
@@ -119,6 +129,15 @@ _EXPECTED = {
 
 def defaults_of(options: tuple[Option, ...]) -> dict[str, Any]:
     return {option.name: option.default for option in options}
+
+
+def problems_of(options: Iterable[Option], values: Mapping[str, Any]) -> list[str]:
+    """Problems of values that are already Python's; None is unset."""
+    return [
+        f"{option.name}: {problem}"
+        for option in options
+        if values.get(option.name) is not None and (problem := option.problem(values[option.name]))
+    ]
 
 
 def describe(value: object) -> str:

@@ -36,15 +36,6 @@ def read_table(path: str, table: object, options: tuple[Option, ...], problems: 
     return values
 
 
-def problems_of(options: Iterable[Option], values: Mapping[str, Any]) -> list[str]:
-    """Problems of values that are already Python's; None is unset."""
-    return [
-        f"{option.name}: {problem}"
-        for option in options
-        if values.get(option.name) is not None and (problem := option.problem(values[option.name]))
-    ]
-
-
 def unknown_names(path: str, names: Iterable[object], known: Mapping[str, object], what: str) -> list[str]:
     """Problems of names that are not known."""
     unknown = [str(name) for name in names if name not in known]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import on_device
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs.files import open_regular, read_json
 from kgops.jobs.job import Job
 from kgops.jobs.pipeline import TRACIN_OPTIONS, tracin_settings, train_settings

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.planning.corrections import Correction
 from kgops.planning.index_memory import mapped_bytes
 from kgops.planning.ledger import GRANULE, Ledger, reserved_bytes

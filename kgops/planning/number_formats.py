@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs.on_device import WorkerDevice, training_precision
 from kgops.jobs.on_device import product_precision as products
 

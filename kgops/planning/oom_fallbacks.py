@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
 from typing import Any
 
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.options.catalog import effect_of
 from kgops.options.option import Effect

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
-from kgops.gpus.known import GpuFacts, known_by_short_name, short_names
+from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
 from kgops.jobs.files import read_named
 from kgops.jobs.job import LARGEST_JOB_FILE, Job

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.jobs.files import open_regular
 from kgops.jobs.job import Job

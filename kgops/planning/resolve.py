@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.gpus.known import GpuFacts, facts_here, torch_build
+from kgops.gpus.facts import GpuFacts, facts_here, torch_build
 from kgops.jobs.job import Job
 from kgops.planning import profiles, rules
 from kgops.planning.rules import Correction, Work, shown

@@ -9,16 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kgops.errors import Usage
-from kgops.gpus.known import (
-    GpuFacts,
-    KnownGpu,
-    facts_of_known,
-    facts_of_reading,
-    known_by_name,
-    known_by_short_name,
-    short_names,
-    torch_build,
-)
+from kgops.gpus.facts import GpuFacts, facts_of_known, facts_of_reading, torch_build
+from kgops.gpus.known import KnownGpu, known_by_name, known_by_short_name, short_names
 from kgops.gpus.nvml import Nvml, open_nvml
 from kgops.gpus.readings import GpuReading
 from kgops.jobs.cluster import WantedGpus

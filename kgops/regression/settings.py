@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kgops.errors import BadJob
-from kgops.options.option import defaults_of
-from kgops.options.reading import problems_of
+from kgops.options.option import defaults_of, problems_of
 from kgops.options.regress import REGRESS_OPTIONS
 
 __all__ = ["MAY_DIFFER", "RegressionSettings"]

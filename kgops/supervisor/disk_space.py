@@ -1,18 +1,16 @@
-"""Disk space that runs need, and writes that survive a power cut."""
+"""Predicts a job's disk use and compares it with the free space on each disk it writes to."""
 
 from __future__ import annotations
 
 import math
 import os
 import platform
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 from kgops.jobs.job import Job
 from kgops.planning.disk_use import (
@@ -28,22 +26,10 @@ from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
-from kgops.supervisor.attempt_end import new_intake
-from kgops.supervisor.intake import Intake
-from kgops.supervisor.plan_file import Plan
-from kgops.supervisor.run_folder import RunFolder
 from storage import predictions
-from storage.database import Connection, explained, open_writer
-from storage.errors import DatabaseBusy, DatabaseFull, StorageError
+from storage.database import Connection
 
-__all__ = [
-    "MARGIN",
-    "DiskPlan",
-    "TargetDisk",
-    "WriteSpeed",
-    "disk_plan",
-    "in_bytes",
-]
+__all__ = ["MARGIN", "DiskPlan", "TargetDisk", "WriteSpeed", "disk_plan", "in_bytes"]
 
 MARGIN = 0.10  # kept free beside a prediction
 _BLOCK = 4096  # of a disk: a file ends within one
@@ -244,73 +230,3 @@ def _free_bytes(path: Path) -> tuple[int, int | None]:
 def _write_speed(conn: Connection) -> WriteSpeed | None:
     rates = predictions.writing_rates(conn, platform.node(), least_mib=_MIN_MIB_FOR_SPEED)
     return WriteSpeed(median(rates), len(rates)) if rates else None
-
-
-T = TypeVar("T")
-
-
-class Record:
-    """A database connection that reopens after errors, and the intake of one run.
-
-    No database error ends a supervisor: the worker does not wait, and its reports are on disk.
-    """
-
-    def __init__(self, database: Path) -> None:
-        self._database = database
-        self._conn: Connection | None = None
-        self._intake: Intake | None = None
-        self._last_message = ""
-
-    @property
-    def conn(self) -> Connection:
-        """Raises StorageError if the database cannot be opened."""
-        if self._conn is None:
-            conn = open_writer(self._database, busy_timeout_s=5.0)
-            if self._intake is not None:
-                self._intake.use(conn)
-            self._conn = conn
-        return self._conn
-
-    @property
-    def intake(self) -> Intake:
-        assert self._intake is not None  # fill_from comes first
-        return self._intake
-
-    def fill_from(self, folder: RunFolder, plan: Plan) -> None:
-        self._intake = self.retry_until_written(lambda conn: new_intake(conn, folder, plan, reads_log=True))
-
-    def retry_until_written(self, write: Callable[[Connection], T]) -> T:
-        """Repeats `write` until it succeeds: the database may be busy, full, moved or out of reach."""
-        while True:
-            try:
-                with explained(None):
-                    return write(self.conn)
-            except StorageError as error:
-                self.note_failure(error)
-                if _home_is_gone():
-                    log("the home was removed: the supervisor exits")
-                    sys.exit(1)
-                time.sleep(1.0)
-
-    def note_failure(self, error: StorageError) -> None:
-        """Reconnects after errors other than a busy database or a full disk: SQLite may keep a connection read-only
-        after the home was moved or a file beside the database could not be created."""
-        if error.message != self._last_message:
-            self._last_message = error.message
-            log(f"will try again: {error.message}")
-        if not isinstance(error, (DatabaseBusy, DatabaseFull)) and self._conn is not None:
-            self._conn.close()
-            self._conn = None
-
-
-def _home_is_gone() -> bool:
-    """Whether the home, the working folder, was removed (not moved)."""
-    return Path().stat().st_nlink == 0
-
-
-def log(text: str) -> None:
-    """Writes a line to the supervisor's log."""
-    try:
-        os.write(2, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode("utf-8", "replace"))
-    except OSError:
-        pass  # its disk may be full

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import KgopsError, NoSuchRun, Unavailable, Usage
-from kgops.gpus.known import torch_build
+from kgops.gpus.facts import torch_build
 from kgops.jobs.cluster import WantedGpus
 from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.jobs.job import Job

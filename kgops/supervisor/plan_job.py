@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable, WontFit
-from kgops.gpus.known import torch_build
+from kgops.gpus.facts import torch_build
 from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from kgops.errors import Unavailable
 from kgops.jobs.cluster import WantedGpus
 from kgops.settings import Home
-from kgops.supervisor.attempt_start import start_supervisor
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import needs_of, plans_by_gpu, take_plan
 from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.spawn import start_supervisor
 from storage import runs
 from storage.database import Connection, transaction
 from storage.runs import Run
@@ -168,7 +168,7 @@ def includes(request: WantedGpus, gpu: GpuReading) -> bool:
     """Whether the request includes the GPU."""
     if request.model is None:
         return request.includes(str(gpu.index), gpu.uuid)
-    from kgops.gpus.known import known_by_name  # seldom asked, and supervisors should be small
+    from kgops.gpus.known import known_by_name
 
     known = known_by_name(gpu.name) if gpu.name else None
     return request.includes(model=known.short_name if known else None)

@@ -14,12 +14,12 @@ from kgops.errors import KgopsError, Unavailable
 from kgops.settings import Home
 from kgops.supervisor import locks, pending, processes, queue, rebuild, run_folder
 from kgops.supervisor.attempt_end import commit_decided, conclude, ending_of, new_intake, write_end
-from kgops.supervisor.attempt_start import start_supervisor
 from kgops.supervisor.deletion import finish_deletion
 from kgops.supervisor.ownership import must_be_orphaned, take_over
 from kgops.supervisor.plan_file import recorded_plan
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.spawn import start_supervisor
 from storage import runs
 from storage.database import Connection
 from storage.runs import Run

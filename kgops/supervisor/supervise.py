@@ -23,7 +23,7 @@ from kgops.supervisor.attempt_end import (
     end_without_attempt,
 )
 from kgops.supervisor.attempt_start import Beginning, full_path_of_home
-from kgops.supervisor.disk_space import Record, log
+from kgops.supervisor.durable_writes import Record, log
 from kgops.supervisor.plan_file import Plan, read_private, recorded_plan, write_as_given
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kgops.supervisor import log_patterns, processes
 from kgops.supervisor.attempt_end import Observations
-from kgops.supervisor.disk_space import Record, log
+from kgops.supervisor.durable_writes import Record, log
 from kgops.supervisor.plan_file import Plan
 from kgops.supervisor.process_tree import Sample, Sampler, Tree
 from kgops.supervisor.processes import Identity

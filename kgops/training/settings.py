@@ -10,8 +10,7 @@ import torch
 from kgops.errors import BadJob, Usage
 from kgops.jobs.chunk_sizes import loss_chunk
 from kgops.jobs.on_device import WorkerDevice, training_precision
-from kgops.options.option import defaults_of
-from kgops.options.reading import problems_of
+from kgops.options.option import defaults_of, problems_of
 from kgops.options.shared import PRECISION
 from kgops.options.train import DEFAULT_LOSS, TRAIN_OPTIONS
 from kgops.training.losses import EntityLoss

@@ -16,7 +16,8 @@ from nvml_standin import Machine, StandIn, compiler, t4
 
 from kgops.cli import run_tracin, run_train
 from kgops.cli.command_line import as_command
-from kgops.gpus.known import facts_of_known, known_by_short_name
+from kgops.gpus.facts import facts_of_known
+from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job, read_job
 from kgops.planning import profiles
 from kgops.planning.resolve import resolve

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, ask_child, h200, t4
 
-from kgops.gpus.known import GpuFacts, TorchBuild, facts_here, torch_build
+from kgops.gpus.facts import GpuFacts, TorchBuild, facts_here, torch_build
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from interposing import Arming
 import kgops
 import kgops.cli
 from kgops.settings import Home
-from kgops.supervisor import attempt_start, locks, processes
+from kgops.supervisor import locks, processes, spawn
 from kgops.supervisor.run_folder import RunFolder
 
 __all__ = ["Answer", "Room", "call", "fresh_room", "import_everything", "plant", "processes_of"]
@@ -89,7 +89,7 @@ def import_everything() -> None:
         if not is_left_out and not found.name.endswith("__main__"):
             importlib.import_module(found.name)
     importlib.import_module("storage.migrations")
-    attempt_start.ENTRY = _ENTRY + "supervise.main()"
+    spawn.ENTRY = _ENTRY + "supervise.main()"
 
 
 def plant(fault: str) -> None:
@@ -100,7 +100,7 @@ def plant(fault: str) -> None:
         f"sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]; "
         f"import injected_mutants; injected_mutants.MUTANTS[{fault!r}].plant(); "
     )
-    attempt_start.ENTRY = _planted + _ENTRY + "supervise.main()"
+    spawn.ENTRY = _planted + _ENTRY + "supervise.main()"
 
 
 def fresh_room(path: Path, template: Path | None = None) -> Room:
@@ -181,7 +181,7 @@ def _become_console(
             look = (
                 f"import os, sys; os.access({arming.path('supervisor')!r}, 0) or sys.exit('not preloaded'); "
             )
-            attempt_start.ENTRY = look + _planted + _ENTRY + "supervise.main()"
+            spawn.ENTRY = look + _planted + _ENTRY + "supervise.main()"
             assert os.access(arming.path("console"), 0), "the library is not preloaded"
         code = kgops.cli.main(list(arguments))
     except BaseException:

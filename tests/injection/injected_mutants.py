@@ -15,7 +15,7 @@ import mutants
 from kgops.errors import Unavailable
 from kgops.jobs import files
 from kgops.settings import Home
-from kgops.supervisor import attempt_end, attempt_start, launch, locks, queue, run_folder, settle, supervise
+from kgops.supervisor import attempt_end, launch, locks, queue, run_folder, settle, spawn, supervise
 from kgops.supervisor.plan_job import Planned
 from kgops.supervisor.run_folder import RunFolder
 from storage.database import Connection, open_writer
@@ -83,7 +83,7 @@ def lock_error_is_free() -> None:
 
 def supervisor_that_cannot_start_is_an_end() -> None:
     """A machine that has no process left for a moment fails the run for good."""
-    real = attempt_start.start_supervisor
+    real = spawn.start_supervisor
 
     def start(home: Home, number: int, folder: RunFolder, lock: int) -> None:
         try:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kgops.errors import BadJob, Usage
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import configurations
 from kgops.jobs.configurations import LEFT_OUT, job_table, read
 from kgops.jobs.job import Job, read_job

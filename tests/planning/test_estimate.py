@@ -13,7 +13,7 @@ from counting import calls_of
 
 from benchmarks.estimate import Outcome, compare_tracin, compare_train
 from benchmarks.estimate_settings import draw_other, draw_tracin, draw_train
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import read_job
 from kgops.jobs.train import ConvEConfig

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job, read_job
 from kgops.options.catalog import OPTIONS, effect_of

@@ -15,7 +15,7 @@ from counting import calls_of
 
 from benchmarks.estimate import Outcome, compare_regress
 from benchmarks.estimate_regress import draw_regress
-from kgops.gpus.known import GpuFacts
+from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import read_job
 from kgops.options.regress import OPTIMIZERS

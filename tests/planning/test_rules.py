@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgops.errors import Usage
-from kgops.gpus.known import GpuFacts, TorchBuild, facts_of_known, known_by_short_name, short_names
+from kgops.gpus.facts import GpuFacts, TorchBuild, facts_of_known
+from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job, read_job
 from kgops.options.catalog import OPTIONS
 from kgops.planning import resolve, rules
