@@ -17,9 +17,9 @@ from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors, OtherSide, factors_of
-from kgops.tracin.layers import check_ready, facts_of
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.low_precision import product
+from kgops.tracin.models import check_ready, facts_of
 from kgops.tracin.products import Sketch, pair_scores, self_scores
 from kgops.training.batches import inverse_triples, query_rows
 

@@ -14,7 +14,7 @@ from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import KEPT_FORMAT, load_pykeen
 from kgops.tracin.blocks import TracinCheckpoint
-from kgops.tracin.layers import facts_of
+from kgops.tracin.models import facts_of
 from kgops.training.checkpoints import BadCheckpoint, kept_checkpoints, read_checkpoint
 
 __all__ = ["LoadedCheckpoint", "find_checkpoints", "load_checkpoint"]

@@ -11,8 +11,8 @@ import torch
 from kgops.errors import BadInput
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
-from kgops.tracin.layers import check_ready, facts_of
 from kgops.tracin.loss import TracinLoss
+from kgops.tracin.models import check_ready, facts_of
 from kgops.training.threads import step_gflop
 
 __all__ = ["AnyEngine", "block_gflop", "engine_for", "engines_for"]

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.embeddings import plain
-from kgops.tracin.layers import facts_of
 from kgops.tracin.loss import TracinLoss
+from kgops.tracin.models import facts_of
 from kgops.tracin.pairwise import PairwiseEngine, add_equal, labels_of, losses_of, products_where_equal
 
 __all__ = [

@@ -24,8 +24,8 @@ from kgops.tracin.encoder import Encoded
 from kgops.tracin.engines import engines_for
 from kgops.tracin.entity_pass import OutputPass, Places, Positives, gradient_at
 from kgops.tracin.factors import Factors, OtherSide
-from kgops.tracin.layers import facts_of
 from kgops.tracin.loss import TracinLoss
+from kgops.tracin.models import facts_of
 from kgops.tracin.scan import Sink, check_ids, ordered_blocks, tests_that_fit
 from kgops.training.checkpoints import read_saved
 from kgops.training.memory_cleanup import OFF, MemoryCleanup

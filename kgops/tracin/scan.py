@@ -11,8 +11,8 @@ import torch
 from kgops.errors import BadInput, Interrupted
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.engines import AnyEngine, engines_for
-from kgops.tracin.layers import Facts, architecture_of, facts_of
 from kgops.tracin.loss import TracinLoss
+from kgops.tracin.models import Facts, architecture_of, facts_of
 from kgops.tracin.results import TopK
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.reporter import Progress, Report

@@ -56,7 +56,7 @@ class Reporter:
         self, name: str, requested: Any, applied: Any, reason: str | None, chosen_by: str | None = None
     ) -> None:
         if name in self.requested_before_fallbacks:
-            requested, chosen_by = self.requested_before_fallbacks[name], "fallbacks"
+            requested, chosen_by = self.requested_before_fallbacks[name], "OOM fallback"
             reason = "; ".join(filter(None, ["an earlier attempt ran out of memory", reason]))
         self._log(name, option_line(name, requested, applied, reason))
         if name in self.earlier:

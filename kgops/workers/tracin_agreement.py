@@ -10,7 +10,7 @@ import torch
 from kgops.jobs import events
 from kgops.tracin.agreement import Agreement, compare
 from kgops.tracin.attribution import Scoring
-from kgops.tracin.layers import facts_of
+from kgops.tracin.models import facts_of
 from kgops.tracin.scan import AllScores
 from kgops.workers.report import Reporter
 

@@ -33,7 +33,7 @@ def test_settings_are_run_told_against_their_targets_and_kept(
 ) -> None:
     code = plans.main(["--only", "regress", "--settings", "2", "--store"])
     told = capfd.readouterr()
-    assert "regression: counted tensors, prediction off by" in told.out and "≤ 1 %" in told.out
+    assert "regression: counted tensors, prediction error" in told.out and "≤ 1 %" in told.out
     assert "planning" not in told.out and "2 of 2: regress" in told.err
     assert code == ("MISSED" in told.out)
     (kept,) = measurements.named(conn, "plans_regress_error")

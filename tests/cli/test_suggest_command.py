@@ -184,7 +184,7 @@ def test_two_trainings_share_a_gpu_by_prediction_and_a_third_starts_by_itself(
     )
     numbers = [int(word) for word in done.stdout.split()]
     states = [run_cli.show(number) for number in numbers]
-    assert [run["gpu"] for run in states] == ["auto"] * 3
+    assert [run["gpu_request"] for run in states] == ["auto"] * 3
     for run in states:
         assert run["reserved_mib"] == pytest.approx(run["predicted_mib"] * 1.1, abs=1)
     assert 5000 < states[0]["reserved_mib"] < 7454  # of 14,909 MiB: two fit, three do not

@@ -163,7 +163,7 @@ AT_ONCE: dict[str, Check] = {
     "kgops gpus --json": says(r"^[\[{]"),
     "kgops data flights --make flights": has_flights(4, 32),
     "kgops data flights --make flights --flights 6 --size 64": has_flights(6, 64),
-    "kgops run regress --config colab_optimized --data_directory flights --epochs 20": succeeds(
+    "kgops run regress --config colab_optimized --data-directory flights --epochs 20": succeeds(
         workload="regress"
     ),
     "kgops run sweep kinships --vary batch_size=256,512 --vary learning_rate=0.001,0.003": has_started_all,
@@ -209,7 +209,7 @@ def test_example_does_what_it_says_to_a_run(tmp_path: Path, line: str) -> None:
 def put_run(desk: Desk, number: int, state: str) -> None:
     """A run of this number that goes on, or has failed."""
     conn = open_writer(desk.home / "kgops.db")
-    columns = dict.fromkeys(("profile", "gpu", "reserved_mib", "predicted_mib"))
+    columns = dict.fromkeys(("profile", "gpu_request", "reserved_mib", "predicted_mib"))
     runs.add(
         conn,
         number=number - 1,

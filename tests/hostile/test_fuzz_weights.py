@@ -210,7 +210,7 @@ def test_a_file_of_torch_that_is_compressed_is_refused_before_it_is_unpacked(tmp
 
 def test_a_model_that_only_says_that_it_is_large_takes_no_room(tmp_path: Path) -> None:
     large = replace(CHECKPOINT, config=dict(CHECKPOINT.config) | {"num_entities": 1 << 40})
-    with memory_within(100), pytest.raises(BadCheckpoint, match="another model"):
+    with memory_within(100), pytest.raises(BadCheckpoint, match="do not fit its configuration"):
         large.build_model()
 
 

@@ -33,7 +33,7 @@ OF_KIND: dict[str, Any] = {
     "contains": WORDS | WORDS.map(lambda word: f'"{word} {word}"'),
     "gpu": WORDS,
     "number": NUMBERS | st.tuples(NUMBERS, NUMBERS).map("..".join),
-    "moment": st.sampled_from(["7d", "30m", "999999999w", "2026-01-31", "today"]),
+    "time": st.sampled_from(["7d", "30m", "999999999w", "2026-01-31", "today"]),
 }
 
 

@@ -160,14 +160,14 @@ def test_names_never_become_a_shell_command_or_a_path(run_cli: Console, tmp_path
 
 def test_job_file_of_wrong_types_exits_2_with_all_its_problems(run_cli: Console, tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(
-        'workload = "exec"\nlabel = 3\nlevels = 1\n[exec]\ncommand = "echo hi"\nprogress_regex = "("\n'
+        'workload = "exec"\nlabel = 3\noptoins = 1\n[exec]\ncommand = "echo hi"\nprogress_regex = "("\n'
         '[gpu]\nexclusive = "yes"\n[limits]\nattempts = 1.5\ngrace_s = "long"\n[options]\nprecison = "fp16"\n'
     )
     done = run_cli("run", "job.toml")
     assert (done.code, done.out) == (2, "")
     for problem in (
         "label: expected text, found the number 3",
-        "levels: no such key; did you mean 'options'?",
+        "optoins: no such key; did you mean 'options'?",
         "exec.command: expected a list of texts, found the text 'echo hi'",
         "exec.progress_regex: not a regular expression",
         "gpu.exclusive: expected true or false",

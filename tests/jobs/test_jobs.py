@@ -83,7 +83,7 @@ JOBS = st.builds(
     st.fixed_dictionaries(
         {},
         optional={
-            name: st.sampled_from([1 if value is int else value for value in option.choices])
+            name: st.sampled_from([1 if value is int else value for value in option.choices or (0.5,)])
             for name, option in OPTIONS.items()
         },
     ),

@@ -244,7 +244,7 @@ OPTION_TABLES = st.fixed_dictionaries(
     {},
     optional={
         **{
-            name: st.sampled_from([8 if value is int else value for value in option.choices])
+            name: st.sampled_from([8 if value is int else value for value in option.choices or (0.5,)])
             for name, option in OPTIONS.items()
         },
         "memory_cleanup": st.sampled_from([True, False, 8]),

@@ -104,7 +104,7 @@ def test_a_training_that_does_not_fit_steps_down_finishes_and_says_what_it_chang
     assert [fallback["changes"][0]["after"] for fallback in run["plan"]["fallbacks"]][:3] == [8192, 2048, 512]
     page = run_cli("show", "1").out
     assert re.search(
-        r"entity_chunk +60000 +8192 +exact +OOM fallbacks +an earlier attempt ran out of memory", page
+        r"entity_chunk +60000 +8192 +exact +OOM fallback +an earlier attempt ran out of memory", page
     )
     assert re.search(r"2 +succeeded .* entity_chunk=8192", page)
 
