@@ -110,6 +110,7 @@ _TRAINING = _grouped(
 )
 _SPEED = _grouped(
     "memory and speed",
+    PRECISION.adapted(flags=(Flag(""),)),
     BATCH_SIZE.adapted(
         default=16, help="Windows per optimizer step.", steps=tuple(1 << n for n in range(10))
     ),
@@ -145,7 +146,6 @@ _SPEED = _grouped(
         help="Smaller network with half the channels; changes results.",
         in_form=True,
     ),
-    PRECISION.adapted(flags=(Flag(""),)),
     GRADIENT_CHECKPOINTING.adapted(flags=(Flag(""),)),
     COMPILE,
     MEMORY_CLEANUP.adapted(flags=(Flag(""),)),
