@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.gpus_page import Process, View, command_of, dotted, page, plain, processes_of
+from kgops.cli.gpus_page import Process, View, dotted, page, plain, processes_of, user_and_command
 from kgops.cli.output import print_json, redrawing, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError
@@ -122,7 +122,7 @@ def _view(snapshot: Snapshot, session: Session | None) -> View:
                 process.pid,
                 process.used_mib,
                 owners.run_of(process.pid) if owners is not None else None,
-                command_of(process.pid),
+                *user_and_command(process.pid),
             )
             for device, process in processes_of(gpu)
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -61,9 +62,9 @@ def test_a_gpu_is_shown_with_memory_load_and_processes(
         "30/70",
         "W",
     ]
-    assert processes.split() == ["GPU", "PID", "USED", "RUN", "COMMAND"]
-    assert ours.split()[:4] == ["0", str(os.getpid()), "1,900", "-"]
-    assert hidden.split() == ["0", "999999999", "hidden", "-", "n/a"]
+    assert processes.split() == ["GPU", "PID", "USED", "RUN", "USER", "COMMAND"]
+    assert ours.split()[:5] == ["0", str(os.getpid()), "1,900", "-", pwd.getpwuid(os.getuid()).pw_name]
+    assert hidden.split() == ["0", "999999999", "hidden", "-", "n/a", "n/a"]
 
 
 def test_json_has_every_metric_under_its_units_name(show_gpus: Callable[..., Done], standin: StandIn) -> None:
