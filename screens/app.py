@@ -13,6 +13,7 @@ from textual.message import Message
 from kgops.errors import KgopsError
 from kgops.settings import Home, find_home
 from screens.actions import ACTIONS, bindings, holding
+from screens.console import Console
 from screens.dashboard import Dashboard
 from screens.feed import Feed, FeedState
 from screens.run_screen import RunScreenBase
@@ -46,7 +47,7 @@ class FeedChanged(Message):
         return isinstance(message, FeedChanged)
 
 
-class KgopsApp(App[None], inherit_bindings=False):
+class KgopsApp(Console, inherit_bindings=False):
     CSS_PATH = "kgops.tcss"
     BINDINGS: ClassVar = bindings()
     TITLE = "kgops"
@@ -123,7 +124,6 @@ class KgopsApp(App[None], inherit_bindings=False):
 
     @property
     def tones(self) -> tuple[Tones, Tones]:
-        """Styles of the theme by tone: plain, and under the cursor."""
         if self._tones is None or self._tones[0] != self.theme:
             self._tones = (self.theme, tones_of(self.theme))
         return self._tones[1]
@@ -221,7 +221,6 @@ class KgopsApp(App[None], inherit_bindings=False):
             self.push_screen(HelpScreen(self.here.screen_name, self.here.subject))
 
     async def carry_out(self, change: Callable[[Session], T]) -> T | None:
-        """Runs `change` in a thread, one at a time. On an error, shows it and returns None."""
         from screens import run_calls
 
         done = None

@@ -10,7 +10,8 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from kgops.errors import KgopsError
-from kgops.experiments.benchmark_list import BenchmarkPage, BenchmarkQuery, BenchmarkReader, Entry
+from kgops.experiments.benchmark_list import Entry
+from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery, BenchmarkReader
 from kgops.jobs.text import one_line
 from screens import benchmarks_page
 from screens.actions import ScreenName
@@ -24,7 +25,7 @@ from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kgops.experiments.result_detail import Detail
-    from screens.app import KgopsApp
+    from screens.console import Console
     from storage.runs import Run
 
 __all__ = ["Benchmarks"]
@@ -36,7 +37,7 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
     screen_name: ClassVar[ScreenName] = "benchmarks"
     input_above = "#halves"
 
-    def __init__(self, app: KgopsApp) -> None:
+    def __init__(self, app: Console) -> None:
         reader = BenchmarkReader(app.home)
         super().__init__(reader, BenchmarkQuery())
         self._reader = reader

@@ -26,7 +26,7 @@ from storage.runs import SORTABLE
 if TYPE_CHECKING:
     from textual.widgets import Input
 
-    from screens.app import KgopsApp
+    from screens.console import Console
     from storage.runs import Run
 
 __all__ = ["History"]
@@ -36,7 +36,7 @@ class History(FilteredList[Query, Page], ChangesRuns):
     screen_name: ClassVar[ScreenName] = "history"
     input_above = "#columns"
 
-    def __init__(self, app: KgopsApp) -> None:
+    def __init__(self, app: Console) -> None:
         reader = HistoryReader(app.home)
         super().__init__(reader, Query())
         self._reader = reader

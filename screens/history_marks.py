@@ -13,7 +13,7 @@ from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kgops.views.listing import Deleted
-    from screens.app import KgopsApp
+    from screens.console import Console
 
 __all__ = ["Marks"]
 
@@ -23,7 +23,7 @@ _AT_ONCE = 50  # runs per transaction: other changes may run between, and progre
 class Marks:
     """Numbers of the marked runs, in the order of marking. Work goes on when the screen is closed."""
 
-    def __init__(self, app: KgopsApp) -> None:
+    def __init__(self, app: Console) -> None:
         self._app = app
         self._numbers: dict[int, None] = {}
 

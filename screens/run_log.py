@@ -21,7 +21,7 @@ from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines
 
 if TYPE_CHECKING:
-    from screens.app import KgopsApp
+    from screens.console import Console
 
 __all__ = ["RunLog"]
 
@@ -61,8 +61,8 @@ class RunLog(Vertical):
         return self.query_one("#lines", LogLines)
 
     @property
-    def kgops(self) -> KgopsApp:
-        return cast("KgopsApp", self.app)
+    def kgops(self) -> Console:
+        return cast("Console", self.app)
 
     def grows(self, going: bool) -> None:
         """Sets whether the log may still grow. The last lines are read in any case."""

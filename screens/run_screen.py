@@ -12,7 +12,7 @@ from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
-    from screens.app import KgopsApp
+    from screens.console import Console
     from screens.feed import FeedState, Wanted
     from storage.runs import Run
 
@@ -33,8 +33,8 @@ class RunScreenBase(Screen[None]):
         self._compositor = ChangedColumnsCompositor()
 
     @property
-    def kgops(self) -> KgopsApp:
-        return cast("KgopsApp", self.app)
+    def kgops(self) -> Console:
+        return cast("Console", self.app)
 
     @property
     def wanted(self) -> Wanted:

@@ -20,7 +20,7 @@ from screens.rows import BLANK, Piece, Row
 if TYPE_CHECKING:
     from textual import events
 
-    from screens.app import KgopsApp
+    from screens.console import Console
 
 __all__ = ["Lines"]
 
@@ -57,8 +57,8 @@ class Lines(ScrollView):
         self.follows = False
 
     @property
-    def kgops(self) -> KgopsApp:
-        return cast("KgopsApp", self.app)
+    def kgops(self) -> Console:
+        return cast("Console", self.app)
 
     def show(self, rows: Sequence[Row]) -> None:
         """Repaints the pieces that changed."""

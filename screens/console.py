@@ -1,0 +1,40 @@
+"""The application as its screens know it. `screens.app` is the whole, and opens them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from textual.app import App
+
+if TYPE_CHECKING:
+    from kgops.cli.session import Session
+    from kgops.settings import Home
+    from screens.feed import Feed
+    from screens.symbols import Tones
+
+__all__ = ["Console"]
+
+T = TypeVar("T")
+
+
+class Console(App[None], inherit_bindings=False):
+    home: Home
+    feed: Feed
+
+    @property
+    def tones(self) -> tuple[Tones, Tones]:
+        """Styles of the theme by tone: plain, and under the cursor."""
+        raise NotImplementedError
+
+    def say(self, text: str, tone: str = "strong") -> None:
+        """Shows a message on the active screen."""
+        raise NotImplementedError
+
+    def action_open(self) -> None:
+        """Opens the run that the active screen is about."""
+        raise NotImplementedError
+
+    async def carry_out(self, change: Callable[[Session], T]) -> T | None:
+        """Runs `change` in a thread, one at a time. On an error, shows it and returns None."""
+        raise NotImplementedError
