@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -43,6 +44,9 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
 def job_of(given: dict[str, Any]) -> Job:
     """Remove the job's flags from `given` and return the job."""
+    named = given["test_triple"]
+    if named is not None and given["test_triples"] is None and Path(named).is_file():
+        given |= {"test_triple": None, "test_triples": named}
     table = job_table(TRACIN, given, (*FILES, *FOLDERS, *WRITTEN))
     settings, options = table["tracin"], table["options"]
     if any(name in settings for name in (*FILTERS, "test_triples")):

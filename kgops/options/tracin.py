@@ -60,9 +60,15 @@ _DATA = (
     *data_files(
         train="Training triples: a file.",
         valid="Validation triples of the training, where they add entities.",
-        test="Test triples: all are attributed unless test_triple or test_triples is given.",
-        test_triple="One test triple: head, relation, tail; separated by tabs, commas or spaces.",
-        test_triples="File of test triples, each filtered to its neighbourhood.",
+        test="Test triples: all are attributed unless --test-triple is given.",
+        test_triple="One test triple: head, relation, tail, separated by tabs, commas or spaces; or a file of test "
+        "triples, each filtered to its neighbourhood.",
+    ),
+    Option(
+        "test_triples",
+        help="File of test triples, each filtered to its neighbourhood.",
+        flags=(Flag("", hidden=True),),  # in commands, --test-triple takes the file
+        group="data",
     ),
     Option(
         "start_index",
@@ -231,7 +237,7 @@ _SPEED = (
         choices=(True, False),
         effect="changes results",
         summary="score the test triple's neighbourhood",
-        help="Score all training triples, also with --test-triples.",
+        help="Score all training triples, also for a file of test triples.",
         flags=(Flag("--skip-filtering", False),),
         group="filter",
         in_form=True,

@@ -147,7 +147,7 @@ class Work:
         if not chosen:
             raise BadInput(
                 f"no test triple is left: {len(tests):,} in all, --start-index {settings['start_index']}.",
-                hint="give some with --test-triple, --test-triples or --test.",
+                hint="give some with --test-triple or --test.",
             )
         return chosen
 
