@@ -96,7 +96,7 @@ def write_copy(profile: Profile, path: Path | None = None) -> Path:
         with target.open("x") as file:
             file.write(f"# kgops run --profile {target}\n{rest}")
     except FileExistsError as error:
-        raise Usage(f"{target} exists already", "give another path") from error
+        raise Usage(f"{target} already exists", "give another path") from error
     except OSError as error:
         raise Unavailable(f"cannot write {target}: {error.strerror}") from error
     return target

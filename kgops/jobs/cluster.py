@@ -75,7 +75,7 @@ _LONGEST_NAME = 120
 
 def must_be_free(path: Path, *, force: bool) -> None:
     if path.exists() and not force:
-        raise Usage(f"{path} is there already", "--force writes over it")
+        raise Usage(f"{path} already exists", "--force overwrites it")
 
 
 @contextmanager

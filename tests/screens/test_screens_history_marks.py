@@ -97,7 +97,7 @@ def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: Connect
         await seen.press("enter")
         await seen.until_shows("6 of 30 runs")
         await seen.press("asterisk", "t")
-        await seen.until_shows("tags for the 6 marked runs")
+        await seen.until_shows("tags of the 6 marked runs")
         await keys(seen, "paper old")
         await seen.press("enter")
         await seen.until_shows("changed the tags of 6 runs")
@@ -109,7 +109,7 @@ def test_marked_runs_are_tagged_together_or_not_at_all(home: Path, conn: Connect
         assert tagged == [5, 10, 15, 20, 25, 30]
         assert {tag for number in tagged for tag in reports.tags(conn, number)} == {"paper"}
         await seen.press("t")
-        await seen.until_shows("tags for the 6 marked runs")
+        await seen.until_shows("tags of the 6 marked runs")
         await fill_in(seen, "fine " + "x" * 999)
         await seen.until_shows("is not a valid tag")
         assert reports.tags(conn, 5) == ["paper"]
