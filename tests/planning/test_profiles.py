@@ -171,7 +171,7 @@ def test_a_new_profile_is_a_sound_copy_with_its_own_launch_command_and_overwrite
     assert run_cli("profiles", "check", "my-t4.toml").out == "my-t4.toml: sound\n"
     again = run_cli("profiles", "new", "--from", "t4")
     assert again.code == 2
-    assert "exists already" in again.err
+    assert "already exists" in again.err
     assert run_cli("profiles", "new", "--from", "t4", "elsewhere/x.toml").code == 1
     assert run_cli("profiles", "new", "--from", "t4", "x.txt").code == 2
 
