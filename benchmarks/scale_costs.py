@@ -27,8 +27,8 @@ from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
 from kgops.tracin.attribution import attribute_tests
 from kgops.tracin.engines import engines_for
+from kgops.tracin.finished_tests import FinishedTest, FinishedTests
 from kgops.tracin.influence_files import csv_file, json_file
-from kgops.tracin.journal import FinishedTest, FinishedTests
 from kgops.tracin.results import Names, Table
 from kgops.tracin.scan import Scanner, Share, Sink, TopTriples
 from kgops.tracin.shards import MERGED_AT_ONCE, Shard, Shards, merge_into

@@ -24,7 +24,7 @@ from benchmarks.scale_costs import measure
 from benchmarks.simulation import Case, Costs, Cut, Fleet, Outcome, simulate
 from kgops.jobs.numbers import finite_number
 from kgops.tracin.attribution import attribute_tests
-from kgops.tracin.journal import FinishedTests
+from kgops.tracin.finished_tests import FinishedTests
 from kgops.tracin.scan import Settings
 from kgops.tracin.shards import shards_per_tile
 from kgops.workers.tracin_parallel import LocalProcesses, SpreadScorer

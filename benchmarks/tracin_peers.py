@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from kgops.models.conve import ConvE
-from kgops.tracin import generic
+from kgops.tracin import sequential
 from kgops.tracin.loss import TracinLoss
 from kgops.training.batches import query_rows
 
@@ -44,7 +44,7 @@ def captum_scores(model: ConvE, loss: TracinLoss, tests: torch.Tensor, batch: in
     from captum.influence import TracInCP
 
     def of_rows(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return torch.stack([generic.row_loss(s, row, loss) for s, row in zip(scores, rows, strict=True)])
+        return torch.stack([sequential.row_loss(s, row, loss) for s, row in zip(scores, rows, strict=True)])
 
     of_rows.reduction = "none"  # type: ignore[attr-defined]  # captum reads it from the function
     wrapped, test_rows = _RowScores(model), query_rows(tests, model.config.inverse)

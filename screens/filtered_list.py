@@ -124,7 +124,7 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
         if page.cursor_row is not None:
             self._reload_at = time.monotonic() + _SHARE * page.took_s
         self.draw(page.cursor_row)
-        self.on_window_scrolled()  # rows may be visible that were not read yet
+        self.on_row_window_scrolled()  # rows may be visible that were not read yet
 
     def _show_error(self, error: KgopsError | StorageError) -> None:
         message = error_text(error)
@@ -151,7 +151,7 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
             middle = self.body.top + self.body.size.height // 2
             self.request(look=self._query.look + 1, cursor=self.body.key, around=middle)
 
-    def on_window_scrolled(self) -> None:
+    def on_row_window_scrolled(self) -> None:
         """Reads the rows above and below before they are scrolled into view."""
         if self._page is None:
             return

@@ -63,7 +63,7 @@ def _state(detail: RunDetail, width: int) -> list[Row]:
         out.append(Row(tuple(_progress(run, _BAR if width >= _WIDE else _SHORT_BAR))))
     memory = [
         f"{what} peak {amount(mib, 'MiB')}"
-        for what, mib in (("gpu", run.peak_gpu_mib), ("host", run.peak_host_mib))
+        for what, mib in (("GPU", run.peak_gpu_mib), ("host", run.peak_host_mib))
         if mib is not None
     ]
     if detail.above_start_mib is not None:

@@ -10,7 +10,7 @@ import torch
 
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.tracin.blocks import Settings, TracinCheckpoint
-from kgops.tracin.journal import FinishedTest, FinishedTests
+from kgops.tracin.finished_tests import FinishedTest, FinishedTests
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.scan import AllScores, Sink, TopTriples, scan
 from kgops.tracin.test_triples import TestTriple

@@ -1,11 +1,16 @@
-"""Linear datamodeling score of influences, with its spread."""
+"""Linear datamodeling score (Park et al. 2023, TRAK): do summed influences predict a retrained model's outputs?
+
+Models are trained on random subsets of the training triples. For each test triple, the sum of its influences over
+a subset predicts the output of that subset's model. The score is the rank correlation of predicted and measured
+outputs over the subsets: 1 is a perfect order, 0 none.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,47 +20,11 @@ import torch
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
 from kgops.tracin.journal import Journal, Retraining
+from kgops.tracin.mean_and_iqr import Spread
 from kgops.tracin.retraining import Retrain
 from kgops.training.reporter import Report
 
-__all__ = [
-    "OUTPUTS",
-    "Datamodeling",
-    "Spread",
-    "linear_datamodeling_score",
-    "spearman",
-]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean, quartiles and count of the finite values; None where there are none."""
-
-    mean: float | None
-    low: float | None
-    median: float | None
-    high: float | None
-    n: int
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Spread:
-        finite = torch.tensor([v for v in values if math.isfinite(v)], dtype=torch.float64)
-        if not len(finite):
-            return cls(None, None, None, None, 0)
-        at = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-        low, median, high = finite.quantile(at).tolist()
-        return cls(float(finite.mean()), low, median, high, len(finite))
-
-    def measurement(self, name: str, subject: str, against: str | None, unit: str) -> list[dict[str, Any]]:
-        """One measurement, with the quartiles as its range; empty without values."""
-        if self.mean is None:
-            return []
-        what = {"name": name, "subject": subject, "against": against, "unit": unit}
-        return [{**what, "value": self.mean, "low": self.low, "high": self.high, "n": self.n}]
-
-    def to_dict(self) -> dict[str, float | int | None]:
-        return asdict(self)
-
+__all__ = ["OUTPUTS", "Datamodeling", "linear_datamodeling_score", "spearman"]
 
 # Measured outputs, and the sign of the change that more influence should cause.
 OUTPUTS = {"margin": 1.0, "logit": 1.0, "loss": -1.0}

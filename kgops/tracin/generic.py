@@ -1,90 +1,27 @@
-"""TracIn for any model: gradients by autograd, triple by triple or in batches."""
+"""TracIn engine for any PyKEEN model: per-triple gradients, sparse where a triple reads rows of an embedding matrix.
+
+The model's own scoring is called with each embedding matrix replaced by the rows that a triple reads, so the gradient
+holds those rows and never the matrix. Under `target` the score is the triple's (`score_hrt`), otherwise those of all
+tails (`score_t`), where the gradient of the entity vectors is dense.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
-from torch.nn import functional as F
 
-from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.embeddings import plain
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import facts_of
 from kgops.tracin.pairwise import PairwiseEngine, add_equal, labels_of, losses_of, products_where_equal
 
-__all__ = [
-    "GenericEngine",
-    "Gradients",
-    "influence",
-    "loss_gradient",
-    "row_loss",
-    "self_influence",
-]
-
-
-def row_loss(scores: torch.Tensor, row: torch.Tensor, loss: TracinLoss) -> torch.Tensor:
-    """The loss of one (head, relation row, tail), given its scores of all entities."""
-    if loss.kind == "target":
-        return F.softplus(-scores[row[2]])
-    n, s = len(scores), loss.smoothing
-    positives = row[2:] if loss.known is None else loss.known.positives(row[None])[1]
-    labels = torch.zeros_like(scores)
-    if loss.kind == "bce":
-        labels += s / max(n - 1, 1)
-        labels[positives] = 1 - s
-        return F.binary_cross_entropy_with_logits(scores, labels)
-    labels += s / n
-    labels[positives] += (1 - s) / len(positives)
-    return F.cross_entropy(scores, labels)
-
-
-def loss_gradient(
-    model: ConvE, loss: TracinLoss, row: torch.Tensor, names: Collection[str] | None = None
-) -> tuple[torch.Tensor, ...]:
-    """Gradient at one row, of all or the named parameters. The model must be in evaluation mode."""
-    chosen = [p for name, p in model.named_parameters() if names is None or name in names]
-    scores = model(row[:1], row[1:2])[0]
-    grads = torch.autograd.grad(row_loss(scores, row, loss), chosen, allow_unused=True)
-    return tuple(torch.zeros_like(p) if g is None else g for p, g in zip(chosen, grads, strict=True))
-
-
-def influence(
-    checkpoints: Sequence[tuple[ConvE, float]],
-    loss: TracinLoss,
-    train_rows: torch.Tensor,
-    test_rows: torch.Tensor,
-    names: Collection[str] | None = None,
-) -> torch.Tensor:
-    """(tests, trains) over pairs (model, learning rate); the gradients of the tests are kept."""
-    total = checkpoints[0][0].entities.new_zeros(len(test_rows), len(train_rows))
-    for model, learning_rate in checkpoints:
-        kept = [loss_gradient(model, loss, row, names) for row in test_rows]
-        for j, row in enumerate(train_rows):
-            own = loss_gradient(model, loss, row, names)
-            for i, other in enumerate(kept):
-                total[i, j] += learning_rate * _inner(own, other)
-    return total
-
-
-def self_influence(
-    checkpoints: Sequence[tuple[ConvE, float]],
-    loss: TracinLoss,
-    rows: torch.Tensor,
-    names: Collection[str] | None = None,
-) -> torch.Tensor:
-    """influence(z, z) of each row."""
-    return torch.stack([influence(checkpoints, loss, row[None], row[None], names)[0, 0] for row in rows])
-
-
-def _inner(own: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.stack([torch.sum(a * b) for a, b in zip(own, other, strict=True)]).sum()
-
+__all__ = ["GenericEngine", "Gradients"]
 
 _CHUNK_MIB = 64
 Parameters = dict[str, torch.Tensor]

@@ -14,7 +14,7 @@ import torch
 
 from kgops.errors import Usage
 from kgops.jobs.files import sync_folder
-from kgops.tracin.journal import FinishedTest
+from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.results import Table, as_object, csv_line, encoded
 from kgops.tracin.test_triples import TestTriple
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kgops.graphs.triples import Graph
-from kgops.tracin.journal import FinishedTest
+from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.test_triples import TestTriple
 
 __all__ = [

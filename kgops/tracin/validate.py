@@ -17,9 +17,9 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
-from kgops.tracin.datamodeling import Spread
 from kgops.tracin.deletions import BY_INFLUENCE, CONTROLS, Influences, deletions
 from kgops.tracin.journal import Journal, Retraining
+from kgops.tracin.mean_and_iqr import Spread
 from kgops.tracin.retraining import Outcome, Retrain
 from kgops.training.reporter import Report
 

@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, vmap
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import to_pykeen_state
-from kgops.tracin import generic
+from kgops.tracin import sequential
 from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.loss import TracinLoss
 from kgops.training.batches import query_rows
@@ -69,7 +69,7 @@ def one_by_one(
     """One backward pass per triple; the gradients of the test triples are kept."""
 
     def gradient(row: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        value = generic.row_loss(scores_of(row), row, loss)
+        value = sequential.row_loss(scores_of(row), row, loss)
         grads = torch.autograd.grad(value, parameters, allow_unused=True)
         return tuple(g for g in grads if g is not None)
 

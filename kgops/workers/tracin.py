@@ -19,8 +19,8 @@ from kgops.jobs.job import Job
 from kgops.jobs.tracin import formats_of
 from kgops.tracin.attribution import Scorer, Scoring, attribute_tests
 from kgops.tracin.checkpoint_set import LoadedCheckpoint
+from kgops.tracin.finished_tests import FinishedTests
 from kgops.tracin.influence_files import self_influence_csv, self_influence_json
-from kgops.tracin.journal import FinishedTests
 from kgops.tracin.results import Names, Table, as_object
 from kgops.tracin.scan import self_influence
 from kgops.tracin.test_triples import TestTriple

@@ -20,7 +20,7 @@ import torch
 from kgops.errors import Interrupted, KgopsError
 from kgops.jobs import events
 from kgops.tracin.attribution import Scoring
-from kgops.tracin.journal import FinishedTests
+from kgops.tracin.finished_tests import FinishedTests
 from kgops.tracin.scan import Sink
 from kgops.tracin.shards import MERGED_AT_ONCE, Shards, Tile, merge_into
 from kgops.tracin.test_triples import TestTriple

@@ -14,7 +14,7 @@ import torch
 from kgops.errors import Interrupted
 from kgops.jobs.job import Job
 from kgops.tracin.attribution import tiles
-from kgops.tracin.journal import FinishedTests
+from kgops.tracin.finished_tests import FinishedTests
 from kgops.tracin.shards import Shards, Tile, shards_per_tile
 from kgops.tracin.test_triples import TestTriple
 from kgops.workers.devices import cleanup_for

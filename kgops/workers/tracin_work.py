@@ -21,7 +21,7 @@ from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint
 from kgops.tracin.engines import block_gflop
-from kgops.tracin.journal import FinishedTests, open_finished_tests
+from kgops.tracin.finished_tests import FinishedTests, open_finished_tests
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.models import facts_of
 from kgops.tracin.test_triples import TestTriple

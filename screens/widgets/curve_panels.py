@@ -197,8 +197,12 @@ def _heading(curve: Curve, estimate: float | None, width: int) -> list[Piece]:
 def _display_name(name: str) -> str:
     for ending, unit in (("_mib", " MiB"), ("_per_s", "/s")):
         if name.endswith(ending):
-            return one_line(name.removesuffix(ending)).replace("_", " ") + unit
-    return one_line(name).replace("_", " ")
+            return _words(name.removesuffix(ending)) + unit
+    return _words(name)
+
+
+def _words(name: str) -> str:
+    return " ".join("GPU" if word == "gpu" else word for word in one_line(name).split("_"))
 
 
 def _with_estimate(line: str) -> list[Piece]:

@@ -23,7 +23,7 @@ from kgops.errors import BadInput
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import load_pykeen, to_pykeen_state
 from kgops.planning.conve_weights import model_of_config
-from kgops.tracin.journal import FinishedTests
+from kgops.tracin.finished_tests import FinishedTests
 from kgops.tracin.shards import Shards, Tile
 from kgops.training.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
 

@@ -136,7 +136,7 @@ def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, co
         assert "machine busy: other processes used 30% of the CPUs" in told
         assert "[b]no bf16" in told and "\x1b" not in told
         await seen.press("tab", "end")
-        await seen.until_shows("cannot be tested here with fewer")
+        await seen.until_shows("unsteady.")
 
     look(home, story, (80, 24))
 

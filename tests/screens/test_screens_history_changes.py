@@ -107,7 +107,7 @@ def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Conso
         await seen.press("s")
         await seen.until_shows("■")
         await seen.press("down", "t")
-        await seen.until_shows("tags of run 1")
+        await seen.until_shows("tags of run 1: word")
         await keys(seen, "paper")
         await seen.press("enter")
         await seen.until(lambda: "paper" in "".join(seen.lines()[4:]), "the tag")

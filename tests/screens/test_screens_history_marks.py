@@ -62,26 +62,24 @@ def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> None:
         await seen.press("space", "space", "space")
         await seen.until_shows("3 marked")
         await seen.press("d")
-        await seen.until_shows(
-            "delete 2 runs with their folders, and leave 1 that has not ended? It cannot be"
-        )
+        await seen.until_shows("delete 2 runs and their folders (1 unfinished is kept)? This cannot be")
         await seen.press("enter")
         await seen.until_shows("4 runs", "spc mark")
         assert all(folder.exists() for folder in folders.values())
         await seen.press("d")
-        await seen.until_shows("It cannot be undone")
+        await seen.until_shows("This cannot be undone")
         await seen.press("y")
         await seen.until_shows("2 runs deleted")
         await seen.until_shows("1 marked", "2 runs")
         assert [folder.exists() for folder in folders.values()] == [True, False, False]
         assert shown(seen) == [4, 1]
         await seen.press("asterisk", "asterisk", "G", "d")
-        await seen.until_shows("delete run 1? It cannot be undone")
+        await seen.until_shows("delete run 1 and its folder? This cannot be undone")
         await seen.press("y")
         await seen.until(lambda: 1 not in shown(seen), "run 1 to go")
         assert shown(seen) == [4]
         await seen.press("d")
-        await seen.until_shows("stop it first")
+        await seen.until_shows("stop unfinished runs first")
 
     look(run_cli.home, story)
     assert run_cli.running(going)

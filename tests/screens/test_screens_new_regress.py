@@ -95,7 +95,7 @@ def test_a_regression_is_chosen_planned_and_started(run_cli: Console, flights: P
         await seen.press("right", "right")  # the first, then the next
         await seen.until_shows("--architecture gnn")
         await write(seen, "data_directory", str(flights))
-        await seen.until_shows(f"--data_directory {flights}", "to spare")
+        await seen.until_shows(f"--data-directory {flights}", "to spare")
         await seen.press("x")
         await seen.until(lambda: not isinstance(seen.app.screen, NewRun), "the run's screen")
         await seen.until_shows("1 regress", "JOB")

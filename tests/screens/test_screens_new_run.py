@@ -85,7 +85,7 @@ def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_sta
     async def story(seen: Seen) -> None:
         await opened(seen)
         await turn(seen, "gpu", "t4")
-        await seen.until_shows("on Tesla T4", "a what-if")
+        await seen.until_shows("on Tesla T4", "what-if")
         await turn(seen, "compile", "reduce-overhead")
         await turn(seen, "gradient_checkpointing", "on")
         await seen.until_shows("reduce-overhead replays CUDA graphs, and gradient checkpointing")

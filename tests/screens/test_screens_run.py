@@ -99,7 +99,7 @@ def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Pa
         await open_newest(seen)
         heading = next(line for line in seen.lines() if line.startswith("loss"))
         assert heading.split()[:2] == ["loss", "0.0020"]
-        assert "gpu memory MiB ─ predicted 600" in heading
+        assert "GPU memory MiB ─ predicted 600" in heading
         assert "predicted 600 MiB on the GPU" in seen.text
         assert heading.endswith("309.9")
         start = seen.lines().index(heading)
@@ -121,7 +121,7 @@ def test_without_a_prediction_there_is_no_line(home: Path, conn: Connection) -> 
 
     async def story(seen: Seen) -> None:
         await open_newest(seen)
-        assert "gpu memory MiB" in seen.text
+        assert "GPU memory MiB" in seen.text
         assert "─" not in seen.text
 
     look(home, story)
@@ -199,19 +199,19 @@ def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Conso
     async def story(seen: Seen) -> None:
         await open_newest(seen)
         await seen.press("t")
-        await seen.until_shows("tags of run 1")
+        await seen.until_shows("tags of run 1: word")
         await seen.type("paper -draft")
         await seen.press("enter")
         await seen.until_shows("tags of run 1: paper")
         await seen.press("m")
-        await seen.until_shows("a note on run 1")
+        await seen.until_shows("note on run 1")
         await seen.type("best so far")
         await seen.press("enter")
         await seen.until_shows("NOTE of", "best so far")
         await seen.press("t")
-        await seen.until_shows("tags of run 1")
+        await seen.until_shows("tags of run 1: word")
         await seen.press("escape")
-        await seen.until_gone("tags of run 1")
+        await seen.until_gone("tags of run 1: word")
 
     look(run_cli.home, story)
     conn = open_reader(run_cli.home / "kgops.db")
@@ -226,7 +226,7 @@ def test_a_refusal_says_why_in_the_words_of_the_command(run_cli: Console) -> Non
     async def story(seen: Seen) -> None:
         await open_newest(seen)
         await seen.press("t")
-        await seen.until_shows("tags of run 1")
+        await seen.until_shows("tags of run 1: word")
         seen.app.screen.query_one(Input).value = "x" * 101
         await seen.press("enter")
         await seen.until_shows("is not a valid tag")
@@ -257,7 +257,7 @@ def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -
         assert run_cli("delete", "1", "--yes").code == 0
         await seen.until_shows("run 1 is no longer in the record")
         await seen.press("t")
-        await seen.until_shows("tags of run 1")
+        await seen.until_shows("tags of run 1: word")
         await seen.type("late")
         await seen.press("enter")
         await seen.until_shows("run 1 is no longer in the record")

@@ -167,7 +167,7 @@ def test_process_killed_in_a_transaction_leaves_nothing_of_it(home: Path, conn: 
     add(conn, 1)
     before = everything(conn)
     code = (
-        "import os, signal\nfrom pathlib import Path\nfrom storage import intake, series\n"
+        "import os, signal\nfrom pathlib import Path\nfrom storage import attempts, series\n"
         "from storage.database import open_writer, transaction\n"
         f"conn = open_writer(Path({str(home / 'kgops.db')!r}))\n"
         "batch = attempts.Batch(points=[series.Point('loss', float(i), 0.5, 0.0) for i in range(20_000)])\n"

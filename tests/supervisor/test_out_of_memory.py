@@ -18,7 +18,7 @@ import torch
 from driving import Console, Done, wait_for
 from test_host_memory import small_group as small_group
 
-from kgops.tracin.journal import FinishedTest, open_finished_tests
+from kgops.tracin.finished_tests import FinishedTest, open_finished_tests
 
 ENTITIES = 60_000  # times a batch of 1024, the scores of all at once take 234 MiB
 ALL_AT_ONCE = ("--entity-chunk", str(ENTITIES))

@@ -12,8 +12,8 @@ import torch
 
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
+from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.influence_files import CSV_HEADER, csv_file, json_file
-from kgops.tracin.journal import FinishedTest
 from kgops.tracin.results import Names, Table
 from kgops.tracin.test_triples import TestTriple
 
