@@ -46,8 +46,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _TYPES: dict[str, Any] = {"str": str, "int": int, "float": FiniteRange(), "strings": str}
 _GROUPS = (
-    "data",
     "model",
+    "data",
     "training",
     "attribution",
     "filter",

@@ -83,13 +83,20 @@ _TRAINING = _grouped(
     _switch("final", True, "Train on all flights but the validation flight, then evaluate."),
     _switch("loo", False, "Leave-one-out: hold out each flight in turn."),
     Option("loo_epochs", "int", 30, check=at_least(1), help="Most epochs for each held-out flight."),
-    Option("loss_type", default="huber", check=one_of(*LOSSES), help="Training loss."),
+    Option("loss_type", default="huber", check=one_of(*LOSSES), help=f"Training loss: {', '.join(LOSSES)}."),
     _number("loss_alpha", 0.5, share, "Share of the first term of a mixed loss."),
     _number("huber_delta", 1.0, above(0), "Error above which the Huber loss is linear."),
     _number("gamma", 1.5, above(0), "Exponent of the error in a mixed Huber loss."),
     _number("under_weight", 1.0, above(0), "Weight of heights predicted too low."),
-    Option("optimizer", default="adamw", check=one_of(*OPTIMIZERS), help="Optimizer."),
-    Option("scheduler", default="plateau", check=one_of(*SCHEDULES), help="Learning rate schedule."),
+    Option(
+        "optimizer", default="adamw", check=one_of(*OPTIMIZERS), help=f"Optimizer: {', '.join(OPTIMIZERS)}."
+    ),
+    Option(
+        "scheduler",
+        default="plateau",
+        check=one_of(*SCHEDULES),
+        help=f"Learning rate schedule: {', '.join(SCHEDULES)}.",
+    ),
     LEARNING_RATE.adapted(check=above(0)),
     _number("weight_decay", 0.04, at_least(0), "Weight decay of the optimizer."),
     Option("warmup_steps", "int", 0, check=at_least(0), help="Steps of linear learning rate warmup."),

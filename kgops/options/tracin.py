@@ -37,7 +37,7 @@ _MODEL = (
         "run",
         "int",
         check=at_least(1),
-        help="Training run whose checkpoints, learning rates and data are used.",
+        help="Number of the training run whose checkpoints, learning rates and data are used; nothing else is needed.",
         group="model",
     ),
     Option("model_path", help="One model file: a kgops checkpoint or PyKEEN weights.", group="model"),
@@ -61,8 +61,8 @@ _DATA = (
         train="Training triples: a file.",
         valid="Validation triples of the training, where they add entities.",
         test="Test triples: all are attributed unless --test-triple is given.",
-        test_triple="One test triple: head, relation, tail, separated by tabs, commas or spaces; or a file of test "
-        "triples, each filtered to its neighbourhood.",
+        test_triple="A triple, known or predicted: head, relation, tail, separated by tabs, commas or spaces; or a file "
+        "of triples, each of them scored against its neighbourhood alone.",
     ),
     Option(
         "test_triples",
@@ -107,7 +107,7 @@ _ATTRIBUTION = tuple(
         Option(
             "loss",
             check=one_of(*LOSSES),
-            help="Loss whose gradients are compared; default: target, with --run train.",
+            help=f"Loss whose gradients are compared: {', '.join(LOSSES)}; default: train with --run, else target.",
         ),
         Option(
             "both_directions",
@@ -227,7 +227,7 @@ _SPEED = (
                 help="Use gradients of the last layers only; changes results.",
             ),
         ),
-        group="memory and speed",
+        group="attribution",
         steps=(1, 2, 3),
         in_form=True,
     ),

@@ -95,7 +95,7 @@ _TRAINING = (
     Option(
         "loss",
         check=one_of(*LOSSES),
-        help="Training loss; default: kvsall-bce, or with PyKEEN the model's own.",
+        help=f"Training loss: {', '.join(LOSSES)}; default: {DEFAULT_LOSS}, or with PyKEEN the model's own.",
         group="training",
     ),
     Option(
@@ -106,7 +106,13 @@ _TRAINING = (
         help="Label smoothing: share of each label spread over all entities.",
         group="training",
     ),
-    Option("optimizer", default="adam", check=one_of(*OPTIMIZERS), help="Optimizer.", group="training"),
+    Option(
+        "optimizer",
+        default="adam",
+        check=one_of(*OPTIMIZERS),
+        help=f"Optimizer: {', '.join(OPTIMIZERS)}.",
+        group="training",
+    ),
     LEARNING_RATE.adapted(check=above(0)),
     Option(
         "weight_decay",
@@ -120,7 +126,7 @@ _TRAINING = (
         "schedule",
         default="constant",
         check=one_of(*SCHEDULES),
-        help="Learning rate schedule.",
+        help=f"Learning rate schedule: {', '.join(SCHEDULES)}.",
         group="training",
     ),
     Option(
