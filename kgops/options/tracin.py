@@ -61,8 +61,8 @@ _DATA = (
         train="Training triples: a file.",
         valid="Validation triples of the training, where they add entities.",
         test="Test triples: all are attributed unless --test-triple is given.",
-        test_triple="A triple, known or predicted: head, relation, tail, separated by tabs, commas or spaces; or a file "
-        "of triples, each of them scored against its neighbourhood alone.",
+        test_triple="A triple, known or predicted: head, relation, tail, separated by tabs, commas or spaces; "
+        "or a file of triples, each of them scored against its neighbourhood alone.",
     ),
     Option(
         "test_triples",
