@@ -44,9 +44,9 @@ WAYS = {
     "float32 and Adam": Way(1e-5),
     "without batch norm": Way(1e-5, model={"batch_norm": False}, settings={"loss": "kvsall-ce"}),
     "fewer rows than processes": Way(
-        1e-10, torch.float64, {"batch_norm": False}, {"batch_size": 1, "epochs": 1, "optimizer": "sgd"}, 20
+        1e-10, torch.float64, {"batch_norm": False}, {"batch_size": 1, "num_epochs": 1, "optimizer": "sgd"}, 20
     ),
-    "fp16 products": Way(1e-3, settings={"precision": "fp16", "epochs": 1}),
+    "fp16 products": Way(1e-3, settings={"precision": "fp16", "num_epochs": 1}),
 }
 
 
@@ -110,7 +110,7 @@ def train(
     config = ConvEConfig(graph.num_entities, graph.num_relations, **{**SMALL, **way.model})
     model = ConvE(config).to(way.dtype)
     model.entities.data[0, 0] += shift
-    plain = {"epochs": 3, "batch_size": 128, "validate_every": 1, "seed": 5, "loss_every": 2}
+    plain = {"num_epochs": 3, "batch_size": 128, "validate_every": 1, "seed": 5, "loss_every": 2}
     settings = TrainSettings(**{**plain, "label_smoothing": 0.1, **way.settings})
     told = Recorder()
     done = fit(model, graph, settings, folder, told, stop, resume=resume, group=group)

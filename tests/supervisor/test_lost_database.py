@@ -27,7 +27,7 @@ def test_launch_beside_a_folder_without_a_row_leaves_it_alone(run_cli: Console, 
     assert (launched.code, launched.json()["id"]) == (0, 2)
     assert "doctor --rebuild" in launched.err
     assert model.read_text() == "weights\n"
-    assert "1 runs taken in: 1" in run_cli("doctor", "--rebuild").out
+    assert "1 runs restored: 1" in run_cli("doctor", "--rebuild").out
     assert {run["id"] for run in run_cli("runs", "--json").json()} == {1, 2}
     assert "doctor --rebuild" not in run_cli("run", "exec", "--", "true").err
 
@@ -86,7 +86,7 @@ def test_doctor_removes_what_a_failing_disk_kept_of_an_ended_run(run_cli: Consol
     folder = run_cli.folder(1)
     (folder / "private.json").write_text("{}")
     (folder / "outcome.slot").write_bytes(bytes(4096))
-    assert "mended" in run_cli("doctor").out
+    assert "repaired" in run_cli("doctor").out
     assert not (folder / "private.json").exists()
     assert b'"failed"' in (folder / "outcome.slot").read_bytes()
-    assert "mended" not in run_cli("doctor").out
+    assert "repaired" not in run_cli("doctor").out

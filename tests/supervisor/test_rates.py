@@ -98,7 +98,7 @@ def test_the_page_of_a_run_draws_its_rate_and_only_tells_what_never_changed(run_
     assert run_cli("run", "exec", "--", "sh", "-c", script).code == 0
 
     async def story(seen: Seen) -> None:
-        await seen.until(lambda: "LATELY" in seen.text, "runs")
+        await seen.until(lambda: "RECENT" in seen.text, "runs")
         await seen.press("enter")
         await seen.until_shows("CURVES")
         assert re.search(r"\bit/s +24\b", seen.text)  # a panel of its own, with its last value
@@ -134,7 +134,7 @@ def test_without_a_gpu_memory_above_libraries_stands_beside_what_was_predicted_o
     look(home, story)
 
     async def narrow(seen: Seen) -> None:
-        await seen.until_shows("LATELY")
+        await seen.until_shows("RECENT")
         assert "550 MiB host" in seen.row_of("1 train")
 
     look(home, narrow, (80, 24))

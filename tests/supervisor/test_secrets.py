@@ -87,7 +87,7 @@ def test_the_value_of_a_secret_variable_stays_in_nothing_a_person_types(
         ("--dataset", "nations", "--on", "slurm", f"--sbatch=--a={secret}"),
     ):
         done = run_cli("run", "train", *settings, env=SECRETS)
-        assert done.code == 2 and "which the database would store" in done.err and "hunter" not in done.err
+        assert done.code == 2 and "which the record would keep" in done.err and "hunter" not in done.err
     for path in run_cli.home.rglob("*"):
         assert "hunter" not in path.name
         assert not path.is_file() or b"hunter" not in path.read_bytes(), path
