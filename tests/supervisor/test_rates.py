@@ -102,7 +102,7 @@ def test_the_page_of_a_run_draws_its_rate_and_only_tells_what_never_changed(run_
         await seen.press("enter")
         await seen.until_shows("CURVES")
         assert re.search(r"\bit/s +24\b", seen.text)  # a panel of its own, with its last value
-        unchanged = seen.row_of("unchanged: ")
+        unchanged = seen.row_of("constant: ")
         assert "libraries MiB 512" in unchanged
         assert "learning rate 0.125" in unchanged
 
