@@ -44,7 +44,11 @@ WAYS = {
     "float32 and Adam": Way(1e-5),
     "without batch norm": Way(1e-5, model={"batch_norm": False}, settings={"loss": "kvsall-ce"}),
     "fewer rows than processes": Way(
-        1e-10, torch.float64, {"batch_norm": False}, {"batch_size": 1, "num_epochs": 1, "optimizer": "sgd"}, 20
+        1e-10,
+        torch.float64,
+        {"batch_norm": False},
+        {"batch_size": 1, "num_epochs": 1, "optimizer": "sgd"},
+        20,
     ),
     "fp16 products": Way(1e-3, settings={"precision": "fp16", "num_epochs": 1}),
 }

@@ -159,7 +159,14 @@ def test_a_checkpoint_may_differ_in_all_the_fallbacks_changes_of_a_training_and_
         for c in fallback.changes
     }
     assert options <= MAY_DIFFER
-    patience = {"num_epochs", "patience", "validate_every", "checkpoint_frequency", "resume_every", "loss_every"}
+    patience = {
+        "num_epochs",
+        "patience",
+        "validate_every",
+        "checkpoint_frequency",
+        "resume_every",
+        "loss_every",
+    }
     assert options | patience == MAY_DIFFER
 
 
