@@ -3,7 +3,7 @@
     python -m benchmarks.gpu [--data DIR] [--seconds 280] [--store]
 
 DIR has the train.txt of FB15k-237; the default is a random graph of its size, on which a step takes as long.
-Variants are interleaved in one process. Without PyKEEN its values are n/a; without a GPU nothing is measured.
+Variants are interleaved in one process. Without PyKEEN its values are n/a; without a GPU it fails.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from benchmarks.gpu_estimate import predictions, small_gpu
 from benchmarks.measure import Line, store, table
 from benchmarks.quality import Silent
 from kgops.experiments.fingerprint import fingerprint
+from kgops.gpus.facts import cuda_problem
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.numbers import finite_number
 from kgops.models.conve import ConvE, ConvEConfig
+from kgops.planning.known_graphs import counted_table
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
 from kgops.training.optimizers import build_optimizer
@@ -62,8 +64,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():
-        print(f"no GPU to measure: torch {torch.__version__} sees no CUDA device")
-        return 0
+        print(f"no GPU to measure: torch {torch.__version__} sees no CUDA device{_why_no_gpu()}")
+        return 1
     begun = time.monotonic()
     graph = read_graph(args.data / "train.txt") if args.data else shaped_like_fb15k_237()
     machine = fingerprint()
@@ -79,6 +81,9 @@ def main(argv: list[str] | None = None) -> int:
         started = time.monotonic()
         try:
             measured = section()
+        except KeyboardInterrupt:  # by Ctrl-C, or because its time was over: show what was measured
+            troubles.append(f"{name}: interrupted after {time.monotonic() - started:.0f} s")
+            break
         except Exception as error:  # one failure must not stop the other benchmarks
             troubles.append(f"{name}: {type(error).__name__}: {next(iter(str(error).splitlines()), ''):.200}")
             continue
@@ -97,6 +102,11 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if failed or any(line.reached is False for line in lines) else 0
 
 
+def _why_no_gpu() -> str:
+    problem = cuda_problem()
+    return f"; {problem.reason}: {problem.hint}" if problem is not None else ""
+
+
 def sections(graph: Graph, rounds: int) -> Iterator[tuple[str, Callable[[], list[Line]]]]:
     yield "epoch", lambda: epoch(graph, rounds)
     yield "steps of 1024", lambda: steps(graph, "FB15k-237", 1024, rounds, shipped=False)
@@ -109,14 +119,33 @@ def sections(graph: Graph, rounds: int) -> Iterator[tuple[str, Callable[[], list
 
 
 def shaped_like_fb15k_237() -> Graph:
-    """A random graph with the size of FB15k-237 and a skewed degree distribution."""
+    """A random graph with the sizes of FB15k-237: as many entities, triples, and distinct queries of each kind, so
+    that an epoch has as many steps. Entities and relations are of skewed frequency."""
     g = torch.Generator().manual_seed(0)
-    entities, relations, triples = 14_541, 237, 272_115
-    skewed = (entities * torch.rand(2, triples, generator=g) ** 3).long()
-    relation = (relations * torch.rand(triples, generator=g) ** 2).long()
-    rows = torch.stack([skewed[0], relation, skewed[1]], dim=1)
+    known = counted_table("FB15k-237")
+    assert known is not None
+    entities, relations, triples = 14_541, known["relations"], known["train"]
+    by_head, by_tail = known["tails"]["queries"], known["heads"]["queries"]
+    frequency = torch.arange(1, entities + 1, dtype=torch.float64) ** -0.5
+    sizes = torch.bincount((relations * torch.rand(triples, generator=g) ** 2).long(), minlength=relations)
+    parts = []
+    for relation, (size, *queries) in enumerate(
+        zip(sizes.tolist(), _split(by_head, sizes), _split(by_tail, sizes), strict=True)
+    ):
+        ends = []
+        for count in queries:  # each of its heads, or tails, at least once
+            chosen = torch.multinomial(frequency, count, generator=g)
+            ends.append(chosen[torch.randperm(size, generator=g) % count])
+        parts.append(torch.stack([ends[0], torch.full((size,), relation), ends[1]], dim=1))
+    rows = torch.cat(parts)
     names = [Vocabulary.of(map(str, range(n))) for n in (entities, relations)]
     return Graph(rows, rows[:0], rows[:0], names[0], names[1])
+
+
+def _split(total: int, sizes: torch.Tensor) -> list[int]:
+    """`total` in proportion to the sizes, in whole numbers."""
+    ends = (sizes.cumsum(0) * total).div(sizes.sum(), rounding_mode="floor")
+    return torch.diff(ends, prepend=ends.new_zeros(1)).tolist()
 
 
 class OurStep:
@@ -146,21 +175,24 @@ class OurStep:
             checkpointing=False,
             report=self.report,
         )
-        self.take.prepare(next(self.batches.epoch(0)))
+        with self.take.stream():
+            self.take.prepare(next(self.batches.epoch(0)))
         self._source = peers.forever(self.batches.epoch)
 
     def steps(self, count: int = STEPS) -> None:
         self.precision.apply()  # a global setting of torch, which other variants have changed
-        for number, batch in enumerate(itertools.islice(self._source, count)):
-            self.take(batch, want_value=number % self.every == 0)
+        with self.take.stream():
+            for number, batch in enumerate(itertools.islice(self._source, count)):
+                self.take(batch, want_value=number % self.every == 0)
         torch.cuda.synchronize()
 
     def epoch_ms(self, number: int) -> float:
         self.precision.apply()
         torch.cuda.synchronize()
         begun = time.perf_counter()
-        for index, batch in enumerate(self.batches.epoch(number)):
-            self.take(batch, want_value=index % self.every == 0)
+        with self.take.stream():
+            for index, batch in enumerate(self.batches.epoch(number)):
+                self.take(batch, want_value=index % self.every == 0)
         torch.cuda.synchronize()
         return 1e3 * (time.perf_counter() - begun)
 

@@ -26,7 +26,7 @@ __all__ = ["Gpus", "Screen", "screens"]
 
 COLUMNS, LINES = 120, 40
 _CURSOR = b"48;5;236"  # the colour that only the row under the cursor has behind it
-_TESTS = Path(__file__).resolve().parents[2] / "tests"
+_TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 class Screen:
@@ -123,7 +123,7 @@ def screens(home: Home, gpus: Gpus | None = None) -> Iterator[Screen]:
 
 
 class Gpus:
-    """Two GPUs of the tests' stand-in for NVIDIA's library."""
+    """Four GPUs of the tests' stand-in for NVIDIA's library."""
 
     def __init__(self, module: Any, folder: Path) -> None:
         self._module, self._state = module, folder / "nvml-state"
@@ -143,12 +143,12 @@ class Gpus:
         made = self._module
         gpus = tuple(
             replace(
-                made.t4(f"GPU-{i}", used_mib=4000 * (i + 1) + tick % 5),
+                made.t4(f"GPU-{i}", used_mib=3000 * (i + 1) + tick * 37 % 500),
                 utilization=90 + (tick + i) % 9,
                 temperature=60 + (tick // 3 + i) % 4,
                 power_mw=(55 + (tick * 3 + i) % 13) * 1000,
             )
-            for i in range(2)
+            for i in range(4)
         )
         fresh = self._state.with_suffix(".new")
         fresh.write_text(made.state_text(made.Machine(gpus, delay_ms=delay_ms)))

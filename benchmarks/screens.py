@@ -95,7 +95,7 @@ def at_rest(home: Home, seconds: float) -> list[Line]:
         screen.read_for(2)
         paused, _ = screen.share_for(seconds)
     return [
-        Line("screens_rss", "dashboard: memory", "MB", (rss,), 45),
+        Line("screens_rss", "dashboard: memory", "MB", (rss,), 48),
         Line("screens_idle_cpu", "nothing changes, 1 Hz: CPU", "%", (idle,), 0.8),
         Line("screens_idle_bytes", "nothing changes, 1 Hz: sent", "B/s", (sent,), 0),
         Line("screens_paused_cpu", "paused: CPU", "%", (paused,), 0.1),
@@ -109,9 +109,9 @@ def moving(home: Home, seconds: float, gpus: Gpus) -> list[Line]:
         busy, sent = screen.share_for(seconds)
         rss = screen.rss_mb
     return [
-        Line("screens_moving_bytes", "two GPUs and three runs moving, 120x40: sent", "B/s", (sent,), 1500),
+        Line("screens_moving_bytes", "four GPUs and three runs moving, 120x40: sent", "B/s", (sent,), 2000),
         Line("screens_moving_cpu", "the same: CPU", "%", (busy,)),
-        Line("screens_moving_rss", "the same: memory", "MB", (rss,), 45),
+        Line("screens_moving_rss", "the same: memory", "MB", (rss,), 48),
     ]
 
 

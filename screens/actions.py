@@ -13,12 +13,13 @@ from storage.runs import Run
 __all__ = ["ACTIONS", "Action", "bindings", "holding"]
 
 ScreenName = Literal[
-    "dashboard", "run", "new run", "influences", "profiles", "history", "compare", "benchmarks"
+    "dashboard", "gpu", "run", "new run", "influences", "profiles", "history", "compare", "benchmarks"
 ]
-Needs = Literal["nothing", "run", "unfinished run", "ended run", "resumable run"]
+Needs = Literal["nothing", "row", "run", "unfinished run", "ended run", "resumable run"]
 
 EVERYWHERE: frozenset[ScreenName] = frozenset(get_args(ScreenName))
 DASHBOARD: frozenset[ScreenName] = frozenset({"dashboard"})
+GPU: frozenset[ScreenName] = frozenset({"gpu"})
 RUN: frozenset[ScreenName] = frozenset({"run"})
 NEW_RUN: frozenset[ScreenName] = frozenset({"new run"})
 INFLUENCES: frozenset[ScreenName] = frozenset({"influences"})
@@ -52,11 +53,22 @@ ACTIONS: tuple[Action, ...] = (
         "enter",
         "⏎",
         "open",
-        "Open the run under the cursor.",
+        "Open what is under the cursor: a run, a GPU, an alert.",
         "app.open",
-        DASHBOARD | HISTORY | COMPARE,
-        "run",
+        DASHBOARD | GPU | HISTORY | COMPARE,
+        "row",
     ),
+    Action(
+        "0,1,2,3,4,5,6,7,8,9",
+        "0-9",
+        "GPU",
+        "Open the GPU of that number.",
+        "screen.gpu",
+        DASHBOARD | GPU,
+        in_footer=False,
+    ),
+    Action("T", "T", "end", "End your process under the cursor (SIGTERM).", "screen.end", GPU),
+    Action("K", "K", "kill", "Kill your process under the cursor (SIGKILL).", "screen.kill", GPU),
     Action("n", "n", "new run", "Choose a job and see its plan.", "app.new", DASHBOARD | HISTORY),
     Action(
         "slash",
@@ -168,6 +180,14 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "f", "f", "profiles", "Named sets of option values.", "app.profiles", DASHBOARD | RUN, in_footer=False
     ),
+    Action(
+        "A",
+        "A",
+        "acknowledge",
+        "Acknowledge the alert under the cursor; on other rows all, after a question.",
+        "screen.acknowledge",
+        DASHBOARD,
+    ),
     Action("t", "t", "tag", "Add or remove tags.", "screen.tag", RUNS, needs="run"),
     Action("m", "m", "note", "Add a note to the run.", "screen.note", RUNS, needs="run"),
     Action("p", "p", "pause", "Pause or resume updates.", "app.pause", in_footer=False),
@@ -190,9 +210,15 @@ ACTIONS: tuple[Action, ...] = (
 
 def bindings() -> list[BindingType]:
     return [
-        Binding(action.key, action.does, action.name, show=False, priority=action.key == "ctrl+p")
+        Binding(key, _called(action.does, key), action.name, show=False, priority=key == "ctrl+p")
         for action in ACTIONS
+        for key in action.key.split(",")
     ]
+
+
+def _called(does: str, key: str) -> str:
+    """A digit says which: `screen.gpu(1)`."""
+    return f"{does}({key})" if key.isdigit() else does
 
 
 def holding(screen: ScreenName, run: Run | None) -> Iterator[Action]:
@@ -201,8 +227,8 @@ def holding(screen: ScreenName, run: Run | None) -> Iterator[Action]:
 
 
 def _applies_to(needs: Needs, run: Run | None) -> bool:
-    if needs == "nothing" or run is None:
-        return needs == "nothing"
+    if needs in ("nothing", "row") or run is None:
+        return needs in ("nothing", "row")  # a screen knows its rows: see `RunScreenBase.opens`
     if needs == "unfinished run":
         return not run.ended
     if needs == "resumable run":

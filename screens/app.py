@@ -15,10 +15,12 @@ from kgops.settings import Home, find_home
 from screens.actions import ACTIONS, bindings, holding
 from screens.console import Console
 from screens.dashboard import Dashboard
-from screens.feed import Feed, FeedState
+from screens.feed import DASHBOARD, Feed, FeedState
 from screens.run_screen import RunScreenBase
 from screens.symbols import THEMES, PlainSigns, Tones, speaks_unicode, tones_of
-from screens.wording import error_text
+from screens.wording import error_text, notification
+from storage import alerts
+from storage.database import open_writer
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["KgopsApp", "open_screens"]
 
 THEME_VARIABLE = "KGOPS_THEME"
+NOTIFY_VARIABLE = "KGOPS_NOTIFY"  # bell or osc9
 T = TypeVar("T")
 
 
@@ -70,6 +73,7 @@ class KgopsApp(Console, inherit_bindings=False):
         self._tones: tuple[str, tuple[Tones, Tones]] | None = None
         self._plain = PlainSigns() if not (speaks_unicode() if unicode is None else unicode) else None
         self._one_change_at_a_time = asyncio.Lock()
+        self._notified: set[str] | None = None  # alerts that were shown already
 
     # --- Textual overrides ---
 
@@ -114,6 +118,7 @@ class KgopsApp(Console, inherit_bindings=False):
 
     def on_unmount(self) -> None:
         self.feed.stop()
+        _remember_leaving(self.home)
 
     def on_feed_changed(self, message: FeedChanged) -> None:
         if not self.is_running:  # exiting: screens lose their widgets before they are removed
@@ -121,6 +126,21 @@ class KgopsApp(Console, inherit_bindings=False):
         for screen in self.screen_stack:
             if isinstance(screen, RunScreenBase):
                 screen.show_state(message.state)
+        if message.state.wanted == DASHBOARD:
+            self._notify_of_new(message.state)
+
+    def _notify_of_new(self, state: FeedState) -> None:
+        """Bell or desktop notification, if asked for, of alerts that came while the console was open."""
+        names = {alert.name: alert for alert in state.alerts}
+        before, self._notified = self._notified, set(names)
+        wanted = os.environ.get(NOTIFY_VARIABLE)
+        new = [names[name] for name in names if before is not None and name not in before]
+        if not new or wanted not in ("bell", "osc9"):
+            return
+        if wanted == "bell":
+            self.bell()
+        elif self._driver is not None:
+            self._driver.write(notification(new[0]))
 
     @property
     def tones(self) -> tuple[Tones, Tones]:
@@ -152,10 +172,8 @@ class KgopsApp(Console, inherit_bindings=False):
             self.here.say(text, tone)
 
     def action_open(self) -> None:
-        if self.here is not None and self.here.subject is not None:
-            from screens.run import RunScreen
-
-            self.push_screen(RunScreen(self.here.subject))
+        if self.here is not None:
+            self.here.open_chosen()
 
     async def action_back(self) -> None:
         if len(self.screen_stack) > 1:
@@ -231,6 +249,20 @@ class KgopsApp(Console, inherit_bindings=False):
                 self.say(error_text(error), "bad")
         self.feed.read_now()
         return done
+
+
+def _remember_leaving(home: Home) -> None:
+    """So that the next console counts what ended meanwhile. Without a database there is nothing to count."""
+    if not home.database.exists():
+        return
+    try:
+        conn = open_writer(home.database, busy_timeout_s=0.5)
+        try:
+            alerts.leave(conn)
+        finally:
+            conn.close()
+    except StorageError:
+        return  # a home that cannot be written, or is busy: what ended is then counted from an earlier time
 
 
 def open_screens(in_browser: tuple[int, int] | None = None) -> int:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.cli.claims_page import advice_lines, count_lines, list_lines
-from kgops.cli.output import UNKNOWN, amount, fitted, padded, width_of
 from kgops.experiments.claim_register import titles
 from kgops.experiments.claims import Judged, quality
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, Verdict
 from kgops.jobs.text import one_line
+from kgops.views.formats import UNKNOWN, amount, fitted, padded, width_of
 from screens.benchmarks_page import by_size
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.bar import axis, ratio_bar, scale_of

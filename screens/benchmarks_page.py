@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kgops.cli.output import amount, fitted, padded
 from kgops.experiments.benchmark_list import OVERVIEW, Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery
 from kgops.jobs.text import OUT_OF_RANGE, is_timestamp, one_line
+from kgops.views.formats import amount, fitted, padded
 from screens.rows import Column, Columns, Piece, Row, text_row, title
 from screens.widgets.curve_panels import braille
 from screens.widgets.overlay import Point, on_axis, overlay

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgops.cli.output import UNKNOWN, amount, fitted, padded, width_of
 from kgops.jobs.text import one_line
+from kgops.views.formats import UNKNOWN, amount, fitted, padded, width_of
 from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.overlay import Point, on_axis, overlay
 from screens.wording import short_amount, sign_of, state_of, took

@@ -18,6 +18,7 @@ from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
+    from kgops.views.alerts import Alert
     from kgops.views.overview import Overview
     from screens.feed import Wanted
     from storage.runs import Run
@@ -31,6 +32,7 @@ class Dashboard(ChangesRuns):
     def __init__(self) -> None:
         super().__init__()
         self._state = FeedState()
+        self._has_pointed = False
         self._host = one_line(socket.gethostname(), 40)
 
     def compose(self) -> ComposeResult:
@@ -45,6 +47,8 @@ class Dashboard(ChangesRuns):
     @property
     def subject(self) -> Run | None:
         key, overview = self.query_one("#body", Lines).key, self._state.overview
+        if self._alert is not None:
+            return self._alert.run
         if overview is None:
             return None
         shown = (
@@ -66,7 +70,58 @@ class Dashboard(ChangesRuns):
         self.query_one(Keys).offer(self.offered)
 
     def on_lines_chosen(self) -> None:
-        self.kgops.action_open()
+        self.open_chosen()
+
+    @property
+    def opens(self) -> bool:
+        return self.query_one("#body", Lines).key is not None
+
+    def open_chosen(self) -> None:
+        key = self.query_one("#body", Lines).key
+        if isinstance(key, tuple) and key[0] == "gpu":
+            self.action_gpu(key[1])
+        elif self._alert is not None and self._alert.gpu is not None:
+            self.action_gpu(self._alert.gpu)
+        else:
+            super().open_chosen()
+
+    @property
+    def _alert(self) -> Alert | None:
+        """The alert or note under the cursor."""
+        key = self.query_one("#body", Lines).key
+        notes = self._state.overview.notes if self._state.overview is not None else ()
+        return next((one for one in (*self._state.alerts, *notes) if ("alert", one.name) == key), None)
+
+    def action_acknowledge(self) -> None:
+        """Acknowledges the alert under the cursor; on other rows, asks to acknowledge all."""
+        from screens.widgets.confirm import Confirmation
+
+        if self._alert is not None:
+            self._acknowledge([self._alert.name])
+            return
+        names = [alert.name for alert in self._state.alerts]
+        if not names:
+            self.kgops.say("there are no alerts")
+            return
+
+        def answered(sure: bool | None) -> None:
+            if sure:
+                self._acknowledge(names)
+
+        self.app.push_screen(Confirmation(f"acknowledge all {len(names)} alerts?"), answered)
+
+    def _acknowledge(self, names: list[str]) -> None:
+        from screens import run_calls
+
+        self._start(lambda session: run_calls.acknowledge(session, names))
+
+    def action_gpu(self, number: int = 0) -> None:
+        if all(usage.reading.index != number for usage in self._state.gpus or ()):
+            self.kgops.say(f"there is no GPU {number}", "warn")
+            return
+        from screens.gpu import GpuScreen
+
+        self.app.push_screen(GpuScreen(number, self._state))
 
     def title_row(self, width: int) -> Row:
         overview = self._state.overview
@@ -74,9 +129,20 @@ class Dashboard(ChangesRuns):
         between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
         return title(f"kgops · {self._host}", right, width, *between)
 
+    def _point_at_first(self, body: Lines) -> None:
+        """The cursor opens on an alert, a GPU or an ended run, and on what runs only if there is nothing else."""
+        if self._has_pointed or self._state.wanted is None:
+            return
+        keys = [row.key for row in body.rows if row.key is not None]
+        active = {one.run.id for one in self._state.overview.running} if self._state.overview else set()
+        alerts = [key for key in keys if isinstance(key, tuple) and key[0] == "alert"]
+        body.point_at(next((key for key in (*alerts, *keys) if key not in active), keys[0] if keys else None))
+        self._has_pointed = self._state.overview is not None or self._state.error_text is not None
+
     def draw(self) -> None:
         body = self.query_one("#body", Lines)
-        body.show(dashboard_page.rows(self._state, self.size.width))
+        body.show(dashboard_page.rows(self._state, self.size.width, body.size.height))
+        self._point_at_first(body)
         self.show_title()
 
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgops.cli.output import duration, width_of
-from kgops.jobs.text import one_line
+from kgops.gpus.history import BUCKET_S
+from kgops.jobs.text import clock, one_line
+from kgops.views.alerts import HOT_C
+from kgops.views.formats import duration, fitted, width_of
+from kgops.views.gpus import expected_start
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
-from screens.widgets.bar import memory_bar
 from screens.widgets.curve_panels import sparkline
+from screens.widgets.gpu_bar import LEGEND, SHORT_LEGEND, gpu_bar, small_curve
 from screens.wording import metric_of, progress_of, sign_of, since, speed_of, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.views.overview import Alert, EndedRun, GpuUsage, Overview, RunningRun
+    from kgops.views.alerts import Alert
+    from kgops.views.gpus import ExpectedStart, GpuUsage
+    from kgops.views.overview import EndedRun, Overview, RunningRun
     from screens.feed import FeedState
     from storage.runs import Run
 
-__all__ = ["rows"]
+__all__ = ["expected_start_of", "load_pieces", "rows", "waiting_mib_of", "whole"]
 
-_MOST_ALERTS = 4
-_WIDEST = 140  # columns; longer bars are hard to follow
+_MOST_ALERTS, _FEW_ALERTS, _MOST_NOTES = 6, 3, 2
+_TALL, _LEAST_RECENT = 30, 8  # lines
 _NO_RUNS = (
     "No runs yet. Press n to choose a job and see its plan, or use a shell:",
     "",
@@ -33,22 +38,34 @@ _PEAK = "peak or reason"
 _WIDE = 110  # columns from which metrics are shown in full
 _SPARK, _WIDE_SPARK = 8, 15  # columns, two points each
 _METRIC, _WIDE_METRIC = 15, 16
-_GPU = 16
+_MEMORY, _WHO, _MEMORY_CURVE, _UTIL_CURVE = "MiB", "who", "MiB, 2 min", "util, 2 min"
+TWO_MINUTES = 120
+_SOMEBODYS_MIB = 64  # less is the driver's
 _NUMBER, _LONGEST_NUMBER = 12, 16  # columns of run number and workload
 _LABEL = 48  # at most
 
 
-def rows(state: FeedState, width: int) -> list[Row]:
+def rows(state: FeedState, width: int, height: int) -> list[Row]:
+    """Runs that ended fill what the other sections leave of `height`; at least a few are there, to scroll to."""
     if state.wanted is None:
         return [text_row("GPUS", width, "head"), text_row("reading GPUs …", width, "dim")]
     overview = state.overview
-    sections = [_gpus(state, width)]
+    host = _host(state, width)
+    gpus = _gpus(state, width)
+    if not gpus and host:
+        host = [*host, text_row("no GPU: runs use the CPU", width, "dim")]
+    sections = [[*gpus, *host]]
     if state.error_text is not None:
         sections.insert(0, [text_row(state.error_text, width, "bad")])
+    sections.append(_alerts(state, width, _MOST_ALERTS if height >= _TALL else _FEW_ALERTS))
     if overview is not None and overview.count:
         first = _first_columns(overview, width)
-        sections += [_alerts(overview.alerts, width), _running(overview.running, first, width)]
-        sections += [_waiting(overview.waiting, first, width), _recent(overview.recent, first, width)]
+        sections += [_running(overview.running, first, width)]
+        start = expected_start_of(state)
+        sections.append(_waiting(overview.waiting, first, width, start))
+        taken = sum(len(section) + 1 for section in sections if section) + 1
+        recent = overview.recent[: max(height - taken, _LEAST_RECENT)]
+        sections.append(_recent(recent, first, width))
     elif state.error_text is None:
         sections.append([text_row(line, width, "text") for line in _NO_RUNS])
     out: list[Row] = []
@@ -67,10 +84,7 @@ def _gpus(state: FeedState, width: int) -> list[Row]:
     if state.gpu_problem is not None:
         problem = state.gpu_problem
         if problem.kind == "no-library":
-            return [
-                text_row("GPUS", width, "head"),
-                text_row("none: runs use the CPU", width, "dim"),
-            ]
+            return []  # the host takes their place
         return [
             text_row("GPUS", width, "head"),
             text_row(problem.message, width, "bad"),
@@ -78,71 +92,187 @@ def _gpus(state: FeedState, width: int) -> list[Row]:
         ]
     if not state.gpus:
         return [text_row("GPUS", width, "head"), text_row("the driver reports no GPU", width, "dim")]
-    width = min(width, _WIDEST)
-    columns = Columns(
+    columns = gpu_columns(width)
+    start = expected_start_of(state)
+    rows = [columns.heading()]
+    for usage in state.gpus:
+        rows.append(_gpu(usage, columns, state, start))
+        rows += [_gpu(part, columns, state, start) for part in usage.slices]
+    return rows
+
+
+def gpu_columns(width: int) -> Columns:
+    """Columns of GPUs; those of the last two minutes need 120 columns."""
+    wide = width >= 120
+    roomy = width >= 160
+    return Columns(
         (
-            Column("GPUS", _GPU),
-            Column("used ▏reserved", 14, grows=True),
-            Column("MiB", 7, right=True),
-            Column("of", 7, right=True),
-            Column("util %", 6, right=True),
+            Column("GPUS", 24 if roomy else 15),
+            Column(LEGEND if wide else SHORT_LEGEND, 12, grows=True),
+            Column(_MEMORY, 15, right=True),
+            Column("util", 4, right=True),
             Column("°C", 3, right=True),
-            Column("W", 4, right=True),
-            Column("runs", 8),
+            Column("W of cap", 8, right=True),
+            Column(_WHO, 28 if roomy else 12 if wide else 10),
+            Column(_MEMORY_CURVE, 20 if roomy else 13),
+            Column(_UTIL_CURVE, 20 if roomy else 11),
         ),
         width,
     )
-    return [columns.heading(), *(_gpu(gpu, columns) for gpu in state.gpus)]
 
 
-def _gpu(gpu: GpuUsage, columns: Columns) -> Row:
-    reading = gpu.reading
+def _gpu(usage: GpuUsage, columns: Columns, state: FeedState, start: ExpectedStart | None) -> Row:
+    reading = usage.reading
     name = (reading.name or "n/a").removeprefix("NVIDIA ").removeprefix("GeForce ")
-    named = Piece(f"{reading.index} {name}")
+    if usage.is_slice:
+        name = "MIG " + name.partition("MIG ")[2]
+    key = gpu_key(usage)
     if reading.problem is not None:
         return Row(
             (
-                Piece(f"{one_line(named.text, _GPU):<{_GPU}}  "),
+                Piece(f"{one_line(f'{usage.label} {name}', 15):<15}  "),
                 Piece(one_line(reading.problem.message), "bad"),
-            )
+            ),
+            key,
         )
-    usable = (
-        None
-        if reading.memory_total_mib is None
-        else reading.memory_total_mib - (reading.memory_reserved_mib or 0)
-    )
-    bar = memory_bar(reading.memory_used_mib, gpu.reserved_mib, usable, columns.width_of("used ▏reserved"))
+    waiting_mib = waiting_mib_of(usage, start)
     return columns.row(
         (
-            named,
-            bar,
-            Piece(_whole(reading.memory_used_mib)),
-            Piece(_whole(usable), "dim"),
-            Piece(_whole(reading.utilization_percent)),
-            Piece(_whole(reading.temperature_c), "warn" if (reading.temperature_c or 0) >= 85 else "text"),
-            Piece(_whole(reading.power_w)),
-            Piece(" ".join(map(str, gpu.runs)), "accent"),
-        )
+            Piece(f"{usage.label} {name}" if not usage.is_slice else f" {usage.label} {name}"),
+            gpu_bar(usage, waiting_mib, columns.width_of(LEGEND) or columns.width_of(SHORT_LEGEND)),
+            Piece(f"{whole(reading.memory_used_mib)}/{whole(usage.usable_mib)}"),
+            *load_pieces(usage),
+            users_of(usage, columns.width_of(_WHO)),
+            *_curves(usage, columns, state),
+        ),
+        key,
     )
 
 
-def _whole(value: float | None) -> str:
+def gpu_key(usage: GpuUsage) -> tuple[str, int, str]:
+    """Of the row of a GPU or slice; Enter opens the GPU."""
+    return "gpu", usage.reading.index, usage.label
+
+
+def waiting_mib_of(usage: GpuUsage, start: ExpectedStart | None) -> int:
+    """What the first waiting run is predicted to need of this GPU."""
+    return start.need_mib if start is not None and start.gpu == usage.label else 0
+
+
+def load_pieces(usage: GpuUsage) -> list[Piece]:
+    """Utilization, heat and power; NVML has them of whole GPUs alone."""
+    if usage.is_slice:
+        return [Piece("")] * 3
+    reading = usage.reading
+    cap = f"/{reading.power_limit_w:.0f}" if reading.power_limit_w is not None else ""
+    return [
+        Piece("n/a" if reading.utilization_percent is None else f"{reading.utilization_percent}%"),
+        Piece(whole(reading.temperature_c), "warn" if (reading.temperature_c or 0) >= HOT_C else "text"),
+        Piece(f"{whole(reading.power_w)}{cap}"),
+    ]
+
+
+def _curves(usage: GpuUsage, columns: Columns, state: FeedState) -> list[Piece]:
+    curve = None if usage.is_slice else state.curves.get(usage.reading.index)
+    if curve is None:
+        return [Piece(""), Piece("")]
+    newest = TWO_MINUTES // BUCKET_S
+    memory, util = columns.width_of(_MEMORY_CURVE), columns.width_of(_UTIL_CURVE)
+    return [
+        Piece(small_curve(curve.memory_mib[-newest:], memory, usage.usable_mib), "accent"),
+        Piece(small_curve(curve.utilization[-newest:], util, 100.0), "dim"),
+    ]
+
+
+def users_of(usage: GpuUsage, width: int) -> list[Piece]:
+    """Runs, then other users; n/a where somebody holds memory and nobody is listed."""
+    runs = " ".join(str(run.run) for run in usage.runs)
+    others = usage.others
+    names = " ".join(one_line(one.name or "n/a", 16) for one in others)
+    used, mine = usage.reading.memory_used_mib, usage.used_by_runs_mib
+    if not others and usage.processes is None:
+        names = "" if runs else "n/a"
+    elif not others and mine is not None and (used or 0) - mine > _SOMEBODYS_MIB:
+        names = "n/a"
+    runs = fitted(runs, width)
+    names = fitted(names, max(width - len(runs) - 1, 0)) if width - len(runs) > 4 else ""
+    gap = " " if runs and names else ""
+    rest = width - width_of(runs) - width_of(names) - len(gap)
+    return [Piece(runs, "accent"), Piece(gap), Piece(names, "other"), Piece(" " * max(rest, 0))]
+
+
+def expected_start_of(state: FeedState) -> ExpectedStart | None:
+    if state.overview is None or not state.overview.waiting or not state.gpus:
+        return None
+    ends = {
+        one.run.id: one.run.reported_at + one.eta_s
+        for one in state.overview.running
+        if one.eta_s is not None and one.run.reported_at is not None
+    }
+    return expected_start(state.overview.waiting, state.gpus, ends)
+
+
+def whole(value: float | None) -> str:
     return "n/a" if value is None else f"{value:,.0f}"
+
+
+# --- the host ---
+
+
+def _host(state: FeedState, width: int) -> list[Row]:
+    host = state.host
+    if host is None:
+        return []
+    cpus = "" if host.cpus is None else f" of {host.cpus}"
+    memory = (
+        f"{_gib(host.memory_used_mib)} of {_gib(host.memory_total_mib)} GiB"
+        if host.memory_total_mib is not None
+        else "n/a"
+    )
+    short = host.disk_free_mib is not None and host.disk_free_mib < 1024
+    return [
+        Row(
+            (
+                Piece("HOST", "head"),
+                Piece("  CPU "),
+                Piece("n/a" if host.cpu_percent is None else f"{host.cpu_percent:.0f}%"),
+                Piece(f"{cpus}  memory {memory}  disk "),
+                Piece(f"{_gib(host.disk_free_mib)} GiB left", "bad" if short else "text"),
+                Piece(f" of {_gib(host.disk_total_mib)}"),
+            )
+        )
+    ]
+
+
+def _gib(mib: float | None) -> str:
+    return "n/a" if mib is None else f"{mib / 1024:,.{0 if mib >= 10240 else 1}f}"
 
 
 # --- runs ---
 
 
-def _alerts(alerts: tuple[Alert, ...], width: int) -> list[Row]:
-    if not alerts:
+def _alerts(state: FeedState, width: int, most: int) -> list[Row]:
+    """Alerts, and notes about options where alerts leave room."""
+    notes = state.overview.notes if state.overview is not None else ()
+    shown = state.alerts[:most]
+    more = len(state.alerts) - len(shown)
+    notes = notes[: max(most - len(shown), 0) if shown else _MOST_NOTES]
+    if not shown and not notes and state.away is None:
         return []
-    rows = [text_row("ALERTS", width, "head")]
-    for alert in alerts[:_MOST_ALERTS]:
-        tone = "bad" if alert.kind in ("out of memory", "disk") else "warn"
-        about = "" if alert.run is None else f"run {alert.run}  "
-        rows.append(Row((Piece("! ", tone), *text_row(f"{about}{alert.text}", width - 2).pieces)))
-    more = len(alerts) - _MOST_ALERTS
-    return [*rows, text_row(f"  and {more} more", width, "dim")] if more > 0 else rows
+    hint = "A acknowledges the one under the cursor" if shown and width >= 60 else ""
+    beside = "  ".join(text for text in (state.away, hint) if text)
+    rows = [Row((Piece("ALERTS", "head"), *text_row(f"  {beside}", width - 6, "dim").pieces))]
+    rows += [_alert(alert, "!", width) for alert in shown]
+    if more > 0:
+        rows.append(text_row(f"  and {more} more", width, "dim"))
+    return rows + [_alert(note, "·", width) for note in notes]
+
+
+def _alert(alert: Alert, sign: str, width: int) -> Row:
+    tone = "bad" if alert.kind in ("failed", "out of memory", "disk") else "warn"
+    about = "" if alert.run is None else f"run {alert.run.id}  "
+    text = text_row(f"{about}{alert.text}", width - 2, "text" if sign == "!" else "dim")
+    return Row((Piece(f"{sign} ", tone if sign == "!" else "dim"), *text.pieces), ("alert", alert.name))
 
 
 def _first_columns(overview: Overview, width: int) -> tuple[int, int]:
@@ -192,7 +322,7 @@ def _running_row(one: RunningRun, columns: Columns, spark: int) -> Row:
             if run.done is not None
             else Piece(since(run) or state_of(run), "dim"),
             Piece(left),
-            Piece(metric_of(run, columns.width_of("metric")), "warn" if one.alerts else "text"),
+            Piece(metric_of(run, columns.width_of("metric")), "warn" if one.diverged else "text"),
             Piece(sparkline(one.curve, spark), "accent"),
             Piece(speed_of(run)),
         ),
@@ -200,7 +330,9 @@ def _running_row(one: RunningRun, columns: Columns, spark: int) -> Row:
     )
 
 
-def _waiting(waiting: tuple[Run, ...], first: tuple[int, int], width: int) -> list[Row]:
+def _waiting(
+    waiting: tuple[Run, ...], first: tuple[int, int], width: int, start: ExpectedStart | None
+) -> list[Row]:
     if not waiting:
         return []
     columns = Columns(
@@ -211,13 +343,19 @@ def _waiting(waiting: tuple[Run, ...], first: tuple[int, int], width: int) -> li
             (
                 Piece(_who(run), "accent"),
                 Piece(run.label),
-                Piece(run.reason or "its place in the queue", "dim"),
+                Piece(_start_text(run, start) + (run.reason or "its place in the queue"), "dim"),
             ),
             run.id,
         )
         for run in waiting
     ]
     return [columns.heading(), *rows]
+
+
+def _start_text(run: Run, start: ExpectedStart | None) -> str:
+    if start is None or start.run != run.id or start.at is None:
+        return ""
+    return f"starts about {clock(start.at, '%H:%M')}: "
 
 
 def _recent(recent: tuple[EndedRun, ...], first: tuple[int, int], width: int) -> list[Row]:
@@ -239,7 +377,7 @@ def _recent(recent: tuple[EndedRun, ...], first: tuple[int, int], width: int) ->
 
 def _ended(one: EndedRun, columns: Columns) -> Row:
     run = one.run
-    sign = sign_of(run, with_fallback=one.steps is not None)
+    sign = sign_of(run)
     return columns.row(
         (
             Piece(_who(run), "dim"),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from kgops.errors import KgopsError
-from kgops.gpus.readings import NvmlProblem, Snapshot
+from kgops.gpus.history import GpuCurve, GpuHistory
+from kgops.gpus.processes import sees_host_pids
+from kgops.gpus.readings import NvmlProblem
 from kgops.gpus.sampler import GpuSampler
 from kgops.settings import Home, make_home
 from kgops.supervisor.settle import needs_settling
-from kgops.views.overview import GpuUsage, Overview, on_gpus, overview
+from kgops.views.alerts import Alert, ended_while_away, live_alerts
+from kgops.views.gpus import GpuUsage, GpuUsageReader
+from kgops.views.host import HostReader, HostUse
+from kgops.views.overview import Overview, overview
 from kgops.views.run_detail import RunDetail, read_run_detail
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
@@ -41,6 +46,11 @@ class FeedState:
     overview: Overview | None = None  # None before the first run, or if not wanted
     gpus: tuple[GpuUsage, ...] | None = None  # None: not read yet
     gpu_problem: NvmlProblem | None = None
+    curves: Mapping[int, GpuCurve] = field(default_factory=dict)  # by GPU index
+    host: HostUse | None = None
+    alerts: tuple[Alert, ...] = ()  # unacknowledged, of the record and of this moment
+    away: str | None = None  # what ended since a console was left
+    own_pids: bool = True  # whether the driver's PIDs are valid here; not in most containers
     detail: RunDetail | None = None
     error_text: str | None = None
     version: int | None = None  # database version, for screens that read the database themselves
@@ -68,7 +78,12 @@ class Feed:
         self._seen_version: int | None = None
         self._latest = FeedState()
         self._posted: FeedState | None = None
-        self._owners: tuple[object, tuple[GpuUsage, ...]] | None = None
+        self._usages = GpuUsageReader(home)
+        self._usage: tuple[int, tuple[GpuUsage, ...]] = (0, ())  # of the reading of that number
+        self._history = GpuHistory()
+        self._host = HostReader(home)
+        self._away: str | None = None
+        self._own_pids = sees_host_pids()
         self._settle_at = 0.0
 
     # --- called by screens ---
@@ -125,7 +140,7 @@ class Feed:
             with explained(self._home.database):
                 state = self._read_state(wanted)
         except DatabaseMissing:
-            state = FeedState(DASHBOARD, *self._gpus()) if wanted == DASHBOARD else FeedState(wanted)
+            state = self._dashboard(None) if wanted == DASHBOARD else FeedState(wanted)
         except (KgopsError, StorageError) as error:
             self._close()
             state = FeedState(
@@ -139,6 +154,7 @@ class Feed:
         if self._conn is None:
             self._conn = open_reader(self._home.database, busy_timeout_s=1.0)
             self._seen_version = None
+            self._away = self._away or ended_while_away(self._conn)
         self._settle(self._conn)
         changed, version = changed_since(self._conn, self._seen_version)
         self._seen_version = version
@@ -153,9 +169,8 @@ class Feed:
             return self._latest
         known_overview = self._latest.overview
         if changed or known_overview is None:
-            known_overview = overview(self._home, self._conn, known_overview)
-        _, gpus, problem = self._gpus(known_overview)
-        self._latest = FeedState(wanted, known_overview, gpus, problem)
+            known_overview = overview(self._conn, known_overview)
+        self._latest = self._dashboard(known_overview)
         return self._latest
 
     def _settle(self, conn: Connection) -> None:
@@ -174,37 +189,45 @@ class Feed:
         finally:
             writer.close()
 
-    def _gpus(
-        self, known_overview: Overview | None = None
-    ) -> tuple[Overview | None, tuple[GpuUsage, ...] | None, NvmlProblem | None]:
+    def _dashboard(self, known_overview: Overview | None) -> FeedState:
+        gpus, problem = self._gpus()
+        curves, host = self._history.curves, self._host.read()
+        return FeedState(
+            DASHBOARD,
+            known_overview,
+            gpus,
+            problem,
+            curves,
+            host,
+            self._alerts(known_overview, gpus or ()),
+            self._away,
+            self._own_pids,
+        )
+
+    def _alerts(self, known_overview: Overview | None, gpus: tuple[GpuUsage, ...]) -> tuple[Alert, ...]:
+        running = [one.run for one in known_overview.running] if known_overview is not None else []
+        live = live_alerts(self._home, running, gpus, time.time())
+        if known_overview is None:
+            return live
+        seen = known_overview.acknowledged
+        return (*(one for one in live if one.name not in seen), *known_overview.alerts)
+
+    def _gpus(self) -> tuple[tuple[GpuUsage, ...] | None, NvmlProblem | None]:
         if self._sampler is None:
-            self._sampler = GpuSampler(self._every_s)
+            self._sampler = GpuSampler(self._every_s, for_people=True)
             self._sampler.start()
+            self._usage = 0, ()
             snapshot = self._sampler.first(_DRIVER_PATIENCE_S)
         else:
             snapshot = self._sampler.newest()
         if snapshot is None:
-            return known_overview, self._latest.gpus, self._latest.gpu_problem
+            return self._latest.gpus, self._latest.gpu_problem
         if snapshot.problem is not None:
-            return known_overview, (), snapshot.problem
-        return known_overview, self._with_owners(snapshot, known_overview), None
-
-    def _with_owners(self, snapshot: Snapshot, known_overview: Overview | None) -> tuple[GpuUsage, ...]:
-        """Adds the runs on each GPU; looked up again only when processes or runs change."""
-        running = [one.run for one in known_overview.running] if known_overview is not None else []
-        processes_and_runs = (
-            tuple(
-                (gpu.uuid, _pids(gpu.processes), _pids(*(s.processes for s in gpu.slices)))
-                for gpu in snapshot.gpus
-            ),
-            tuple((run.id, run.gpu) for run in running),
-        )
-        if self._owners is None or self._owners[0] != processes_and_runs:
-            self._owners = (processes_and_runs, on_gpus(self._home, self._conn, snapshot.gpus, running))
-        return tuple(
-            GpuUsage(gpu, usage.runs, usage.reserved_mib)
-            for gpu, usage in zip(snapshot.gpus, self._owners[1], strict=True)
-        )
+            return (), snapshot.problem
+        if self._usage[0] != snapshot.number:
+            self._usage = snapshot.number, self._usages.read(snapshot.gpus, self._conn)
+            self._history.add(snapshot.taken_at, snapshot.gpus)
+        return self._usage[1], None
 
     def _stop_sampler(self) -> None:
         if self._sampler is not None:
@@ -215,7 +238,3 @@ class Feed:
         if self._conn is not None:
             self._conn.close()
             self._conn = None
-
-
-def _pids(*listed: object) -> tuple[int, ...]:
-    return tuple(process.pid for processes in listed if isinstance(processes, tuple) for process in processes)

@@ -26,10 +26,12 @@ _IN_THE_LOG = (
 )
 _SIGNS = (
     ("✓", "good", "succeeded"),
-    ("▼", "warn", "succeeded with reduced options or after an OOM fallback"),
+    ("▼", "warn", "succeeded after an OOM fallback"),
     ("■", "dim", "stopped"),
     ("✗", "bad", "failed, out of memory, interrupted"),
-    ("!", "warn", "needs attention"),
+    ("!", "warn", "an alert: it needs a person, and stays until it is acknowledged"),
+    ("▇ ▓ ▒", "text", "GPU memory that runs use, that others use, that is used by nobody knows whom"),
+    ("░ ┄", "accent", "GPU memory that runs reserve besides, that the next waiting run is predicted to need"),
 )
 
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
-from kgops.cli.output import duration, padded
 from kgops.jobs.text import one_line
+from kgops.views.formats import duration, padded
 from screens.rows import Column, Columns, Piece, Row, text_row
 from screens.wording import metric_of, short_amount, sign_of
 from storage.filters import FIELDS, GROUPS

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from kgops.cli.output import fitted
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
+from kgops.views.formats import fitted
 from kgops.views.influences import RunInfluences, Step
 from screens.rows import Column, Columns, Piece, Row, text_row
 from storage.influences import Influence, TestTriple

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgops.cli.output import width_of
 from kgops.jobs.on_device import AUTO
 from kgops.jobs.text import one_line
 from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, is_what_if
+from kgops.views.formats import width_of
 from kgops.views.what_if import Answer, DraftOption, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row
 

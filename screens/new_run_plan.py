@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import groupby
 
 from kgops.cli.command_line import as_command
-from kgops.cli.output import amount, duration, fitted, width_of
 from kgops.jobs.text import one_line
 from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
@@ -18,7 +17,8 @@ from kgops.planning.targets import State, Target
 from kgops.supervisor.plan_job import describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.drafts import DRAFT_OPTIONS, is_what_if
-from kgops.views.what_if import Answer, Need
+from kgops.views.formats import amount, duration, fitted, width_of
+from kgops.views.what_if import Answer, Need, predicted_time
 from screens.new_run_page import label_of, value_of
 from screens.rows import BLANK, Piece, Row, row, text_row
 
@@ -50,7 +50,7 @@ def plan_rows(
             BLANK,
             head,
             text_row(waits, width, "warn"),
-            BLANK,
+            text_row(_unused_gpus(answer.placed), width, "warn"),
             _row_note(answer, needs, key, width),
             BLANK,
             *_command(answer, width),
@@ -87,9 +87,10 @@ def _plan(*pieces: Piece, width: int) -> Row:
     """Row headed PLAN, with all pieces cut to the width."""
     out, left = [Piece("PLAN  ", "head")], width - 6
     for piece in pieces:
-        text = fitted(one_line(piece.text), left) if left > 0 else ""
+        whole = one_line(piece.text)
+        text = fitted(whole, left) if left > 0 else ""
         out.append(piece._replace(text=text))
-        left -= width_of(text)
+        left = left - width_of(text) if text == whole else 0  # nothing after an ellipsis
     return Row(tuple(out))
 
 
@@ -215,7 +216,11 @@ def _hint_or_time(answer: Answer, suggestion: Suggestion, width: int) -> Row:
         return text_row(_starts_now(placed.nearest_now), width)
     if placed is not None and placed.differences:
         return text_row(placed.differences[0], width, "dim")
+    if placed is not None and (unused := _unused_gpus(placed)):
+        return text_row(unused, width, "warn")
     step_time = suggestion.corrections.time
+    if predicted := predicted_time(suggestion):
+        return text_row(f"time: {predicted}", width, "dim")
     if step_time is None and answer.draft.workload == "regress":
         return BLANK  # no time estimate for this workload yet
     if step_time is None:
@@ -230,6 +235,13 @@ def _hint_or_time(answer: Answer, suggestion: Suggestion, width: int) -> Row:
         return text_row(f"expected: {amount(middle)} s ({runs})", width)
     whole = duration(middle * (answer.draft.number("num_epochs") or 0))
     return text_row(f"expected: {whole} for all epochs, {amount(middle)} s each ({runs})", width)
+
+
+def _unused_gpus(placed: Placement) -> str:
+    """Why the installed torch cannot use this machine's GPUs, or nothing."""
+    facts = placed.planned.target.facts
+    problem = facts.cuda_problem if facts is not None else None
+    return placed.unused or (f"{problem.reason}; {problem.hint}" if problem is not None else "")
 
 
 def _starts_now(near: Candidate | None) -> str:

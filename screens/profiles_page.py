@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kgops.cli.profiles import conflicts_of, fits_here, gpus_here, in_order, suits, what_it_sets
-from kgops.cli.suggest_page import accuracy_page
 from kgops.errors import BadJob, KgopsError
 from kgops.gpus.facts import facts_of_reading
 from kgops.gpus.readings import GpuReading
@@ -19,6 +18,7 @@ from kgops.planning import profiles
 from kgops.planning.profiles import Profile
 from kgops.planning.resolve import conflicts
 from kgops.settings import Home
+from kgops.views.accuracy import accuracy_page
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from storage import predictions
 from storage.database import open_reader

@@ -10,8 +10,8 @@ from rich.control import Control
 from textual._compositor import ChopsUpdate, Compositor
 from textual._styles_cache import StylesCache
 
-from kgops.cli.output import fitted, padded, width_of
 from kgops.jobs.text import one_line
+from kgops.views.formats import fitted, padded, width_of
 
 __all__ = [
     "BLANK",

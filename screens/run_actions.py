@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kgops.jobs.text import one_line
 from screens.driver import begin
 from screens.run_screen import RunScreenBase
 
@@ -24,17 +25,17 @@ class ChangesRuns(RunScreenBase):
     def action_stop(self) -> None:
         from screens import run_calls
 
-        self._change(run_calls.stop)
+        self._change_if_sure("stop {}?", run_calls.stop)
 
     def action_resume(self) -> None:
         from screens import run_calls
 
-        self._change(run_calls.resume)
+        self._change_if_sure("resume {}?", run_calls.resume)
 
     def action_again(self) -> None:
         from screens import run_calls
 
-        self._change(run_calls.again)
+        self._change_if_sure("start the job of {} again?", run_calls.again)
 
     def action_tag(self) -> None:
         from screens import run_calls
@@ -59,10 +60,20 @@ class ChangesRuns(RunScreenBase):
 
         self.app.push_screen(Prompt(question.format(run.id)), answered)
 
-    def _change(self, change: Callable[[Session, Run], str]) -> None:
+    def _change_if_sure(self, question: str, change: Callable[[Session, Run], str]) -> None:
+        """Asks in one line; any key but `y` is no."""
+        from screens.widgets.confirm import Confirmation
+
         run = self.subject
-        if run is not None:
-            self._start(lambda session: change(session, run))
+        if run is None:
+            return
+
+        def answered(sure: bool | None) -> None:
+            if sure:
+                self._start(lambda session: change(session, run))
+
+        named = f"run {run.id} ({one_line(run.label, 30)})"
+        self.app.push_screen(Confirmation(question.format(named)), answered)
 
     def _start(self, change: Callable[[Session], str]) -> None:
         """In a thread: starting a run waits for disks and drivers."""

@@ -14,6 +14,7 @@ from kgops.jobs.secrets import masked_text
 from kgops.jobs.text import one_line
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import stop_run
+from storage import alerts as stored_alerts
 from storage import reports, runs
 from storage.database import open_writer, transaction
 from storage.runs import Run
@@ -22,7 +23,18 @@ if TYPE_CHECKING:
     from kgops.views.drafts import Draft
     from kgops.views.listing import Deleted
 
-__all__ = ["again", "delete", "note", "resume", "start", "stop", "tag", "tag_all", "with_session"]
+__all__ = [
+    "acknowledge",
+    "again",
+    "delete",
+    "note",
+    "resume",
+    "start",
+    "stop",
+    "tag",
+    "tag_all",
+    "with_session",
+]
 
 T = TypeVar("T")
 
@@ -35,6 +47,11 @@ def with_session(home: Home, change: Callable[[Session], T]) -> T:
         return change(Session(home, conn))
     finally:
         conn.close()
+
+
+def acknowledge(session: Session, alerts: list[str]) -> str:
+    stored_alerts.acknowledge(session.conn, alerts)
+    return f"acknowledged {len(alerts)} alert{'' if len(alerts) == 1 else 's'}"
 
 
 def stop(session: Session, run: Run) -> str:

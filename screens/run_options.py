@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kgops.cli.output import UNKNOWN, duration
 from kgops.jobs.text import one_line
+from kgops.views.formats import UNKNOWN, duration
 from screens.rows import Column, Columns, Piece, Row
 
 if TYPE_CHECKING:

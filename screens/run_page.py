@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kgops.cli.output import UNKNOWN, amount, duration, fitted, local_time, off_by, width_of
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.planning.targets import fit_of_run
+from kgops.views.formats import UNKNOWN, amount, duration, fitted, local_time, off_by, width_of
 from kgops.views.overview import eta_s
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.run_options import attempt_table, option_table

@@ -57,10 +57,24 @@ class RunScreenBase(Screen[None]):
 
     def allows(self, does: str) -> bool:
         """Whether an action applies now; actions outside the table always do."""
-        action_entry = next((action for action in ACTIONS if action.does == does), None)
-        return action_entry is None or action_entry.holds(
-            self.screen_name, None if action_entry.needs == "nothing" else self.subject
-        )
+        entry = next((action for action in ACTIONS if action.does == does), None)
+        if entry is None:
+            return True
+        if entry.needs == "row":
+            return self.screen_name in entry.where and self.opens
+        return entry.holds(self.screen_name, None if entry.needs == "nothing" else self.subject)
+
+    @property
+    def opens(self) -> bool:
+        """Whether Enter opens something."""
+        return self.subject is not None
+
+    def open_chosen(self) -> None:
+        """Opens what is under the cursor."""
+        if self.subject is not None:
+            from screens.run import RunScreen
+
+            self.app.push_screen(RunScreen(self.subject))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Ignores keys whose action does not apply here."""
@@ -69,7 +83,11 @@ class RunScreenBase(Screen[None]):
     @property
     def offered(self) -> list[Action]:
         """Actions that apply now."""
-        return list(holding(self.screen_name, self.subject))
+        return [
+            action
+            for action in holding(self.screen_name, self.subject)
+            if action.needs != "row" or self.opens
+        ]
 
     def show_title(self) -> None:
         self.query_one("#title", Lines).show([self.title_row(self.size.width)])

@@ -31,6 +31,7 @@ _DARK = {
     "good": "#87d787",
     "warn": "#ffaf5f",
     "bad": "#ff5f5f",
+    "other": "#d787d7",
     "back": "#121212",
     "cursor": "#303030",
 }
@@ -42,11 +43,19 @@ _LIGHT = {
     "good": "#008700",
     "warn": "#af5f00",
     "bad": "#d70000",
+    "other": "#870087",
     "back": "#ffffff",
     "cursor": "#dadada",
 }
 # Blue, yellow and vermilion are distinct in every kind of colour blindness.
-_SAFE = {**_DARK, "accent": "#d7afff", "good": "#5fafff", "warn": "#ffd75f", "bad": "#ff8700"}
+_SAFE = {
+    **_DARK,
+    "accent": "#d7afff",
+    "good": "#5fafff",
+    "warn": "#ffd75f",
+    "bad": "#ff8700",
+    "other": "#af8787",
+}
 
 _COLOURS = {"kgops-dark": _DARK, "kgops-light": _LIGHT, "kgops-safe": _SAFE}
 
@@ -89,6 +98,9 @@ _TWINS = str.maketrans(
     {
         "▇": "#",
         "░": ":",
+        "▓": "%",
+        "▒": "?",
+        "┄": "~",
         "▏": "|",
         "█": "#",
         "▉": "#",

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import time
+from typing import TYPE_CHECKING
 
-from kgops.cli.output import UNKNOWN, amount, duration, fitted, width_of
 from kgops.errors import KgopsError
 from kgops.jobs.text import clock, one_line
+from kgops.views.formats import UNKNOWN, amount, duration, fitted, width_of
 from screens.rows import Piece
 from storage.errors import StorageError
 from storage.runs import Run
 
+if TYPE_CHECKING:
+    from kgops.views.alerts import Alert
+
 __all__ = [
     "error_text",
     "metric_of",
+    "notification",
     "progress_of",
     "short_amount",
     "sign_of",
@@ -44,9 +50,17 @@ def error_text(error: KgopsError | StorageError) -> str:
     return f"{error.message} — {error.hint}" if error.hint else error.message
 
 
-def sign_of(run: Run, *, with_fallback: bool = False) -> Piece:
-    """Sign and colour of a run's state; the sign is for colour-blind people."""
-    if run.state == "succeeded" and with_fallback:
+def notification(alert: Alert) -> str:
+    """OSC 9, which many terminals show on the desktop; tmux hands on what is wrapped."""
+    about = "" if alert.run is None else f"run {alert.run.id}: "
+    text = one_line(f"kgops: {about}{alert.text}", 200)
+    sequence = f"\x1b]9;{text}\x07"
+    return f"\x1bPtmux;\x1b{sequence}\x1b\\" if os.environ.get("TMUX") else sequence
+
+
+def sign_of(run: Run) -> Piece:
+    """Sign and colour of a run's state, one on all screens; the sign is for colour-blind people."""
+    if run.state == "succeeded" and run.oom_attempts:
         return Piece("▼", "warn")
     return Piece(*_SIGNS.get(run.state, ("?", "dim")))
 

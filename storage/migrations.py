@@ -109,6 +109,18 @@ def _rename_machines(conn: sqlite3.Connection) -> None:
             conn.execute("DELETE FROM fingerprint WHERE key = ?", (old,))
 
 
+@migrations(name="006_alerts")
+def alerts_that_were_acknowledged(db: Database) -> None:
+    db.conn.execute(
+        "CREATE TABLE acknowledged (alert TEXT PRIMARY KEY, at REAL NOT NULL) STRICT, WITHOUT ROWID"
+    )
+    # Failures of the years before are known: they raise no alert.
+    db.conn.execute(
+        "INSERT INTO acknowledged (alert, at)"
+        " SELECT 'quiet before', max(ended_at) FROM run HAVING max(ended_at) IS NOT NULL"
+    )
+
+
 _WORDS = (
     "DROP VIEW run_summary",
     "ALTER TABLE run RENAME COLUMN gpu TO gpu_request",

@@ -22,7 +22,9 @@ _QUERY = """
         run.predicted_mib, json_extract(run_spec.plan, '$.process'),
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'process_peak_mib'),
         (SELECT json_extract(body, '$.mib') FROM event WHERE event.run = run.id AND event.kind = 'predicted'
-            ORDER BY event.id DESC LIMIT 1)
+            ORDER BY event.id DESC LIMIT 1),
+        (SELECT last_value FROM series WHERE series.run = run.id AND series.name = 'context_mib'),
+        json_extract(run_spec.environment, '$.driver')
     FROM run JOIN run_spec ON run_spec.run = run.id
     WHERE run.predicted_mib IS NOT NULL AND run.state = 'succeeded' AND run.attempts = 1
     ORDER BY run.id DESC LIMIT ?
@@ -61,6 +63,8 @@ class Forecast(NamedTuple):
     counted_mib: float | None = None  # predicted tensors
     process: dict[str, Any] | None = None  # on a CPU: the plan's model of the worker process
     process_peak_mib: float | None = None  # of the worker process, by the kernel
+    context_mib: float | None = None  # of CUDA, with this driver
+    driver: str | None = None
 
     @property
     def peak_mib(self) -> float | None:
@@ -103,6 +107,8 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
         process_json,
         peak,
         counted,
+        context,
+        driver,
     ) in rows:
         process = json.loads(process_json) if process_json else None
         table = json.loads(forecast_json) if forecast_json else _forecast_by_worker(process)
@@ -115,6 +121,7 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
             predicted = None if process is None else predicted_total - process["start_mib"]
         memory = (predicted, table["modelled_s"], gpu, host, libraries)
         one = Forecast(run, workload, label, table["on"], table["on_gpu"], *memory, seconds)
+        one = one._replace(context_mib=context, driver=driver)
         predictions.append(one._replace(counted_mib=counted, process=process, process_peak_mib=peak))
     return predictions
 

@@ -47,6 +47,7 @@ class Run(NamedTuple):
     reported_at: float | None
     metric: str | None
     metric_value: float | None
+    oom_attempts: int = 0  # attempts that ran out of memory; counted, not a column
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -64,12 +65,12 @@ class RunSpec(NamedTuple):
     environment: dict[str, Any]
 
 
-COLUMNS = Run._fields
+COLUMNS = Run._fields[:-1]
 
 
 def as_table(run: Run) -> dict[str, Any]:
     """The run's columns by name."""
-    return run._asdict()
+    return dict(zip(COLUMNS, run, strict=False))
 
 
 # Computed columns to sort and filter by.
@@ -78,7 +79,10 @@ COMPUTED = {
     "peak": "coalesce(run.peak_gpu_mib, run.peak_host_mib)",
 }
 SORTABLE = frozenset((*COLUMNS, *COMPUTED))
-_SELECT = "SELECT " + ", ".join(f"run.{name}" for name in COLUMNS) + " FROM run"
+_OOM_ATTEMPTS = (
+    "(SELECT count(*) FROM attempt WHERE attempt.run = run.id AND attempt.outcome = 'out_of_memory')"
+)
+_SELECT = "SELECT " + ", ".join([*(f"run.{name}" for name in COLUMNS), _OOM_ATTEMPTS]) + " FROM run"
 
 
 def add(

@@ -6,12 +6,15 @@ import os
 import shutil
 import signal
 import sqlite3
+import warnings
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from driving import Console, Terminal, end_all_of
 from fuzzing import memory_within
+from hypothesis import HealthCheck, settings
 from tracing import train_on_files
 
 from storage.database import open_writer
@@ -28,16 +31,30 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
+# On a busy machine one drawn value may take a second, and neither it nor the test is at fault.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
 # The compiler's helpers would be started with the home of one test, and ended with it under the next one's feet.
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if Path("/dev/nvidiactl").exists():
+    """Skips what needs a GPU where torch, which knows, has none: `make gpu-check` then fails."""
+    for_gpus = [item for item in items if item.get_closest_marker("gpu")]
+    if not for_gpus:
         return
-    for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: `make gpu-check`"))
+    import torch  # as their modules have: most sessions collect none of them
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an old driver is torch's warning
+        there = torch.cuda.is_available()
+    for item in for_gpus:
+        if not there:
+            reason = f"requires a GPU, and torch {torch.__version__} sees none: `make gpu-check`"
+            item.add_marker(pytest.mark.skip(reason=reason))
+        elif item.get_closest_marker("triton") and find_spec("triton") is None:
+            item.add_marker(pytest.mark.skip(reason="requires Triton, which compiles for GPUs"))
 
 
 @pytest.fixture(autouse=True)

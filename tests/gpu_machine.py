@@ -38,8 +38,8 @@ class GpuMachine:
         """None: the build for CPUs."""
         (self._packages / "torch" / "version.py").write_text(f"cuda = {cuda!r}\n")
 
-    def show(self, *gpus: Gpu) -> None:
-        self._standin.show(Machine(gpus))
+    def show(self, *gpus: Gpu, driver: str = "570.86.15", cuda: int = 12080) -> None:
+        self._standin.show(Machine(gpus, driver=driver, cuda=cuda))
 
     @property
     def environment(self) -> dict[str, str]:

@@ -66,10 +66,17 @@ class Gpu:
     power_mw: int | None = 30_000
     limit_mw: int | None = 70_000
     processes: Processes = ()
+    clients: Processes = ()  # of an MPS server
+    drawing: Processes = ()
+    busy: tuple[
+        tuple[int, int], ...
+    ] = ()  # PID and SM %; empty: the driver does not count; ((0, 0),): all idle
     lost: int = 0
     fails: dict[str, int] = field(default_factory=dict)
     mig: bool | None = None
     slices: tuple[Slice, ...] = ()
+    multiprocessors: int | None = None  # what the stand-in for CUDA says besides
+    context_mib: int | None = None
 
 
 @dataclass(frozen=True)
@@ -112,8 +119,12 @@ def state_text(machine: Machine, log: Path | None = None) -> str:
             ("power", gpu.power_mw),
             ("limit", gpu.limit_mw),
             ("mig", None if gpu.mig is None else int(gpu.mig)),
+            ("multiprocessors", gpu.multiprocessors),
+            ("context", None if gpu.context_mib is None else gpu.context_mib * MIB),
         )
-        lines += _processes(gpu.processes) + _failures(gpu.fails)
+        lines += _processes(gpu.processes) + _processes(gpu.clients, "client")
+        lines += _processes(gpu.drawing, "drawing") + [f"busy {pid} {percent}" for pid, percent in gpu.busy]
+        lines += _failures(gpu.fails)
         for part in gpu.slices:
             lines += [f"slice {part.place}", f"name {part.name}", f"uuid {part.uuid}"]
             lines += [_memory(part.total_mib, 0, part.used_mib), *_processes(part.processes)]
@@ -133,8 +144,8 @@ def _memory(total_mib: int, reserved_mib: int, used_mib: int) -> str:
     return f"memory {total_mib * MIB} {reserved_mib * MIB} {used_mib * MIB} {free_mib * MIB}"
 
 
-def _processes(processes: Processes) -> list[str]:
-    return [f"process {pid} {'hidden' if mib is None else mib * MIB}" for pid, mib in processes]
+def _processes(processes: Processes, kind: str = "process") -> list[str]:
+    return [f"{kind} {pid} {'hidden' if mib is None else mib * MIB}" for pid, mib in processes]
 
 
 def compiler() -> str | None:
@@ -237,8 +248,8 @@ def _bench_child(rounds: int) -> tuple[float, float, int]:
         for _ in range(rounds):
             nvml.gpus()
         whole_s = time.process_time() - started
-        # Memory, utilization, temperature, two of power, and processes twice (how many, then which).
-        calls = 7 * nvml.count
+        # Memory, utilization, temperature, two of power, processes twice (how many, then which), clients of MPS.
+        calls = 8 * nvml.count
         handle = pynvml.nvmlDeviceGetHandleByIndex(nvml.count - 1)
         call = pynvml.nvmlLib.nvmlDeviceIsMigDeviceHandle
         flag = pynvml.byref(pynvml.c_uint())

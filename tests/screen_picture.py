@@ -21,6 +21,7 @@ _LETTERS = {
     "good": "g",
     "warn": "w",
     "bad": "b",
+    "other": "o",
 }
 _LEGEND = " ".join(f"{letter}={tone}" for tone, letter in _LETTERS.items())
 _BETWEEN = f"~~~ {_LEGEND}; capitals and _ under the cursor, ? of no theme"

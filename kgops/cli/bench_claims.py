@@ -11,13 +11,14 @@ from pathlib import Path
 import click
 
 from kgops.cli.claims_page import advice_lines, count_lines, page
-from kgops.cli.output import columns, duration, print_json, say, tell, wrapped
+from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_writing
 from kgops.experiments.claim_verdicts import CHECKS, check, comparisons
 from kgops.experiments.claims import TABLES, judge, shipped
 from kgops.experiments.claims_overview import as_tables, overview
 from kgops.experiments.comparison import Context, run_comparison
 from kgops.experiments.verdicts import RULE
+from kgops.views.formats import columns, duration, wrapped
 from storage import measurements as record
 from storage.benches import Bench
 

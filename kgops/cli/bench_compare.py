@@ -8,13 +8,14 @@ import click
 
 from kgops.cli.bench_page import quartiles, ratio
 from kgops.cli.bench_show import find
-from kgops.cli.output import UNKNOWN, print_json, say, table
+from kgops.cli.output import print_json, say
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.experiments.fingerprint import differences, machine_line
 from kgops.experiments.summary import Row, rows
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import NOTHING
+from kgops.views.formats import UNKNOWN, table
 from storage import measurements
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from kgops.cli.claims_page import verdicts
-from kgops.cli.output import UNKNOWN, amount, columns, local_time, table, wrapped
 from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.summary import Row, rows
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, shown
+from kgops.views.formats import UNKNOWN, amount, columns, local_time, table, wrapped
 from storage import benches
 from storage.benches import Bench
 from storage.database import Connection

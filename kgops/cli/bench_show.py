@@ -10,11 +10,12 @@ import click
 
 from kgops.cli.bench_page import page
 from kgops.cli.claims_page import advice_lines, count_lines, list_lines, matching, whole_lines
-from kgops.cli.output import amount, columns, local_time, print_json, say, table, tell
+from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from kgops.experiments.claims_overview import as_tables, overview
 from kgops.jobs.text import one_line
+from kgops.views.formats import amount, columns, local_time, table
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.errors import DatabaseMissing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kgops.cli.output import UNKNOWN, amount, columns, fitted, padded, width_of, wrapped
 from kgops.experiments.advice import HEADS, Advice, by_category
 from kgops.experiments.claim_register import DOCUMENTS, register, titles
 from kgops.experiments.claim_verdicts import Ruling
@@ -12,6 +11,7 @@ from kgops.experiments.claims import TABLES, Judged, judge, less_memory, quality
 from kgops.experiments.claims_overview import Overview
 from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.summary import rows
+from kgops.views.formats import UNKNOWN, amount, columns, fitted, padded, width_of, wrapped
 from storage.benches import Bench
 from storage.database import Connection
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kgops.cli.output import amount, off_by
 from kgops.jobs.text import one_line
 from kgops.planning.disk_use import DiskUse
 from kgops.supervisor.disk_space import in_bytes
 from kgops.supervisor.plan_job import Planned
+from kgops.views.formats import amount, off_by
 
 __all__ = ["DISK", "disk_line", "disk_of_run"]
 

@@ -8,7 +8,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from kgops.cli.output import amount, duration, say, tell
+from kgops.cli.output import say, tell
 from kgops.cli.session import Session
 from kgops.jobs.text import from_bytes, one_line
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken
@@ -16,6 +16,7 @@ from kgops.streams import tolerate_output_errors
 from kgops.supervisor import worker_reports
 from kgops.supervisor.control import stop_run
 from kgops.supervisor.settle import settle
+from kgops.views.formats import amount, duration, fitted
 from storage import attempts, reports, runs
 from storage.runs import Run
 
@@ -96,7 +97,7 @@ def summary(session: Session, run: Run) -> str:
     took = duration(run.ended_at - run.started_at) if run.started_at and run.ended_at else UNSTARTED
     parts = [f"run {run.id} {run.state}", took]
     if run.reason:
-        parts.append(one_line(run.reason, 320))
+        parts.append(fitted(one_line(run.reason), 640))
     if run.metric:
         parts.append(f"{one_line(run.metric, 40)} {amount(run.metric_value)}")
     if run.peak_host_mib is not None:
@@ -141,7 +142,7 @@ def _step(body: dict[str, object]) -> str:
 def _describe(run: Run) -> str:
     parts = [f"run {run.id}", run.state]
     if run.state == "queued" and run.reason:
-        parts.append(f"waits for {one_line(run.reason, 60)}")
+        parts.append(f"waits for {fitted(one_line(run.reason), 60)}")
     if run.phase:
         parts.append(one_line(run.phase, 30))
     elif run.state == "running" and run.workload != "exec":

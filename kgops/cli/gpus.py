@@ -11,23 +11,25 @@ from typing import Any
 
 import click
 
-from kgops.cli.gpus_page import Process, View, dotted, page, plain, processes_of, user_and_command
+from kgops.cli.gpus_page import View, dotted, page, plain
 from kgops.cli.output import print_json, redrawing, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError
 from kgops.gpus.known import known_by_name
 from kgops.gpus.processes import sees_host_pids
-from kgops.gpus.readings import GpuReading, Snapshot
+from kgops.gpus.readings import Snapshot
 from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.text import one_line
 from kgops.planning.targets import fit_of_run
-from kgops.supervisor.on_gpus import Owners, RunOnGpu
+from kgops.settings import find_home
+from kgops.views.gpus import GpuUsage, GpuUsageReader
 from storage import runs
 from storage.errors import DatabaseMissing, StorageError
 
 _INTERVAL_S = 1.0
 _TIMEOUT_S = 2.0
 _POLL_S = 0.1
+_CPU_S = 0.2  # between two readings of the processes, for their share of a CPU
 
 
 @click.command(epilog="\b\nExample:  kgops gpus --json")
@@ -40,11 +42,16 @@ def command(ctx: click.Context, as_json: bool, watch: bool) -> None:
     The exit code is 0 on a machine without an NVIDIA driver.
     """
     session = _session()
-    with GpuSampler(_INTERVAL_S) as sampler:
+    reader = GpuUsageReader(find_home() if session is None else session.home)
+    with GpuSampler(_INTERVAL_S, for_people=True) as sampler:
         if watch:
-            _watch(sampler, session, as_json)
+            _watch(sampler, reader, session, as_json)
             return
-        view = _view(_first(sampler), session)
+        snapshot = _first(sampler)
+        view = _view(snapshot, reader, session)
+        if any(process.started_at is not None for gpu in view.gpus for process in gpu.processes or ()):
+            time.sleep(_CPU_S)
+            view = _view(snapshot, reader, session)
     if as_json:
         print_json(_as_table(view))
     else:
@@ -74,17 +81,18 @@ def _first(sampler: GpuSampler) -> Snapshot:
     return snapshot
 
 
-def _watch(sampler: GpuSampler, session: Session | None, as_json: bool) -> None:
+def _watch(sampler: GpuSampler, reader: GpuUsageReader, session: Session | None, as_json: bool) -> None:
     """Print readings until Ctrl-C."""
     try:
         if as_json or not sys.stdout.isatty():
             for snapshot in _rounds(sampler):
-                view = _view(snapshot, session)
+                view = _view(snapshot, reader, session)
                 _print_lines(view, as_json)
             return
         with redrawing() as drawing:
             for snapshot in _rounds(sampler):
-                drawing.show(page(_view(snapshot, session), shutil.get_terminal_size().columns - 1))
+                view = _view(snapshot, reader, session)
+                drawing.show(page(view, shutil.get_terminal_size().columns - 1))
     except KeyboardInterrupt:
         pass
 
@@ -110,23 +118,9 @@ def _print_lines(view: View, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _view(snapshot: Snapshot, session: Session | None) -> View:
-    owners = Owners(session.home, session.conn) if session is not None and snapshot.gpus else None
-    processes: dict[int, list[Process]] = {}
-    gpu_runs: dict[int, list[RunOnGpu]] = {}
-    for gpu in snapshot.gpus:
-        gpu_runs[gpu.index] = owners.on_gpu(gpu) if owners is not None else []
-        processes[gpu.index] = [
-            Process(
-                device,
-                process.pid,
-                process.used_mib,
-                owners.run_of(process.pid) if owners is not None else None,
-                *user_and_command(process.pid),
-            )
-            for device, process in processes_of(gpu)
-        ]
-    return View(snapshot, processes, gpu_runs, _waiting(session), sees_host_pids())
+def _view(snapshot: Snapshot, reader: GpuUsageReader, session: Session | None) -> View:
+    usages = reader.read(snapshot.gpus, session.conn if session is not None else None)
+    return View(snapshot, usages, _waiting(session), sees_host_pids())
 
 
 def _waiting(session: Session | None) -> tuple[str, ...]:
@@ -156,11 +150,12 @@ def _as_table(view: View) -> dict[str, Any]:
         "own_pids": view.own_pids,
         "problem": None if snapshot.problem is None else asdict(snapshot.problem),
         "waiting": list(view.waiting),
-        "gpu": [_gpu_table(gpu, view) for gpu in snapshot.gpus],
+        "gpu": [_gpu_table(gpu) for gpu in view.gpus],
     }
 
 
-def _gpu_table(gpu: GpuReading, view: View) -> dict[str, Any]:
+def _gpu_table(usage: GpuUsage) -> dict[str, Any]:
+    gpu = usage.reading
     known = known_by_name(gpu.name) if gpu.name else None
     table = asdict(gpu)
     slices = table.pop("slices")
@@ -171,6 +166,6 @@ def _gpu_table(gpu: GpuReading, view: View) -> dict[str, Any]:
         "compute_capability": dotted(gpu.compute_capability),
         "known_as": known.short_name if known else None,
         "slice": slices,
-        "process": [asdict(process) for process in view.processes[gpu.index]],
-        "run": [asdict(run) for run in view.runs[gpu.index]],
+        "process": [process._asdict() for process in usage.processes or ()],
+        "run": [asdict(run) for run in usage.runs],
     }

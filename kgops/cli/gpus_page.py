@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kgops.cli.output import UNKNOWN, amount, fitted, padded, width_of
-from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading, SliceReading, Snapshot
-from kgops.jobs.secrets import masked_arguments
-from kgops.jobs.text import from_bytes, one_line
-from kgops.supervisor.on_gpus import RunOnGpu
+from kgops.gpus.processes import all_processes, is_mps_server
+from kgops.gpus.readings import GpuReading, NvmlProblem, Snapshot
+from kgops.jobs.text import one_line
+from kgops.views.formats import UNKNOWN, age, amount, fitted, padded, percent, width_of
+from kgops.views.gpus import GpuUsage
 
 _HEADS = ("GPU", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
-_LEFT = ("NAME", "COMMAND", "RUN")
+_LEFT = ("NAME", "COMMAND", "USER")
 _NARROWEST_NAME = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A process on a GPU or MIG slice, and the run it belongs to."""
-
-    gpu: str
-    pid: int
-    used_mib: int | None
-    run: int | None
-    user: str | None
-    command: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +23,7 @@ class View:
     """One snapshot of the GPUs with the runs on them."""
 
     snapshot: Snapshot
-    processes: dict[int, list[Process]]  # by GPU index
-    runs: dict[int, list[RunOnGpu]]
+    gpus: tuple[GpuUsage, ...]
     waiting: tuple[str, ...]  # a sentence for each run that waits for a GPU
     own_pids: bool  # whether the driver's PIDs are valid here; not in most containers
 
@@ -51,7 +37,7 @@ def page(view: View, columns: int) -> list[str]:
         return [f"The driver ({_driver(snapshot)}) finds no GPU."]
     lines = [
         f"{_driver(snapshot)}; memory in MiB, CC is compute capability",
-        *_gpus(snapshot.gpus, columns),
+        *_gpus(view.gpus, columns),
     ]
     for gpu in snapshot.gpus:
         if gpu.problem is not None:
@@ -66,14 +52,15 @@ def plain(view: View) -> list[str]:
     if snapshot.problem is not None:
         return [f"{at}  {one_line(snapshot.problem.message)}"]
     out = []
-    for gpu in snapshot.gpus:
+    for usage in view.gpus:
+        gpu = usage.reading
         if gpu.problem is not None:
             out.append(f"{at}  {gpu.index}  {one_line(gpu.problem.message)}")
             continue
         cells = [
             f"{_mib(gpu.memory_used_mib)}/{_mib(gpu.memory_total_mib)} MiB",
             *(_util(gpu), _degrees(gpu), _power(gpu)),
-            *(f"run {run.run}: {amount(run.used_mib, 'MiB')}" for run in view.runs[gpu.index]),
+            *(f"run {run.run}: {amount(run.used_mib, 'MiB')}" for run in usage.runs),
         ]
         out.append(f"{at}  {gpu.index}  {one_line(gpu.name or UNKNOWN)}  {'  '.join(cells)}")
     return out
@@ -87,20 +74,6 @@ def problem_lines(problem: NvmlProblem, columns: int) -> list[str]:
     )
 
 
-def user_and_command(pid: int) -> tuple[str | None, str | None]:
-    """Return whose process this is and its command line; None for what cannot be read."""
-    import psutil  # type: ignore[import-untyped]  # takes 15 ms, and only processes need it
-
-    try:
-        process = psutil.Process(pid)
-        with process.oneshot():
-            user, words = process.username(), process.cmdline()
-    except psutil.Error:
-        return None, None
-    words = masked_arguments([clean for word in words if (clean := from_bytes(os.fsencode(word)))])
-    return user, " ".join([os.path.basename(words[0]), *words[1:]]) if words else None  # noqa: PTH119
-
-
 def _driver(snapshot: Snapshot) -> str:
     cuda = snapshot.cuda_version
     return f"driver {snapshot.driver_version or UNKNOWN}, CUDA up to " + (
@@ -108,16 +81,17 @@ def _driver(snapshot: Snapshot) -> str:
     )
 
 
-def _gpus(gpus: tuple[GpuReading, ...], columns: int) -> list[str]:
+def _gpus(gpus: tuple[GpuUsage, ...], columns: int) -> list[str]:
     rows: list[tuple[str, ...]] = []
-    for gpu in gpus:
+    for usage in gpus:
+        gpu = usage.reading
         name = "does not answer" if gpu.problem is not None else _name(gpu.name)
         rest = (_util(gpu), _degrees(gpu), _power(gpu))
         capability = dotted(gpu.compute_capability) or UNKNOWN
-        rows.append((str(gpu.index), name, capability, *_memory(gpu), *rest))
+        rows.append((usage.label, name, capability, *_memory(gpu), *rest))
         rows += [
-            (f"{gpu.index}:{mig.index}", _slice_name(mig.name), "", *_memory(mig), "", "", "")
-            for mig in gpu.slices
+            (part.label, _slice_name(part.reading.name), "", *_memory(part.reading), "", "", "")
+            for part in usage.slices
         ]
     return _table(_HEADS, rows, columns, shrink=1)
 
@@ -126,7 +100,7 @@ def dotted(version: tuple[int, int] | None) -> str | None:
     return None if version is None else f"{version[0]}.{version[1]}"
 
 
-def _memory(of: GpuReading | SliceReading) -> tuple[str, str, str, str]:
+def _memory(of: GpuReading) -> tuple[str, str, str, str]:
     return (
         _mib(of.memory_used_mib),
         _mib(of.memory_free_mib),
@@ -135,30 +109,33 @@ def _memory(of: GpuReading | SliceReading) -> tuple[str, str, str, str]:
     )
 
 
+_PROCESS_HEADS = ("GPU", "PID", "USER", "MIB", "SM", "CPU", "AGE", "RUN", "COMMAND")
+
+
 def _processes(view: View, columns: int) -> list[str]:
     rows = [
         (
             process.gpu,
             str(process.pid),
-            "hidden" if process.used_mib is None else _mib(process.used_mib),
-            "-" if process.run is None else str(process.run),
             one_line(process.user or UNKNOWN, 16),
+            _mib(process.used_mib),
+            percent(process.sm_percent),
+            percent(process.cpu_percent),
+            age(process.started_at, view.snapshot.taken_at),
+            "-" if process.run is None else str(process.run),
             process.command or UNKNOWN,
         )
-        for processes in view.processes.values()
-        for process in processes
+        for usage in view.gpus
+        for process in usage.processes or ()
     ]
-    return (
-        ["", *_table(("GPU", "PID", "USED", "RUN", "USER", "COMMAND"), rows, columns, shrink=5)]
-        if rows
-        else []
-    )
+    return ["", *_table(_PROCESS_HEADS, rows, columns, shrink=len(_PROCESS_HEADS) - 1)] if rows else []
 
 
 def _notes(view: View, columns: int) -> list[str]:
     notes = list(view.waiting)
-    for gpu in view.snapshot.gpus:
-        for run in view.runs[gpu.index]:
+    for usage in view.gpus:
+        gpu = usage.reading
+        for run in usage.runs:
             label = one_line(run.label, 40)
             if run.by == "memory change":
                 notes.append(
@@ -167,14 +144,27 @@ def _notes(view: View, columns: int) -> list[str]:
                 )
             elif run.by is None:
                 notes.append(f"Run {run.run} ({label}) has GPU {gpu.index}; its GPU memory cannot be read.")
-        if gpu.problem is None and gpu.processes is None and not gpu.slices:
+        if gpu.problem is None and usage.processes is None:
             notes.append(f"GPU {gpu.index}: the driver does not list its processes.")
+        notes += _mps(gpu)
         if gpu.memory_accounting == "v1":
             notes.append(f"GPU {gpu.index}: this driver counts reserved memory as used.")
-    if not view.own_pids and any(view.processes.values()):
+    if not view.own_pids and any(usage.processes for usage in view.gpus):
         notes.append("In this container the driver's PIDs may be those of the host.")
     wrapped = [line for note in notes for line in textwrap.wrap(note, columns, subsequent_indent="  ")]
     return ["", *wrapped] if wrapped else []
+
+
+def _mps(gpu: GpuReading) -> list[str]:
+    """Say which processes share the GPU through an MPS server."""
+    listed = all_processes(gpu) or ()
+    clients = [str(process.pid) for process in listed if process.is_mps_client]
+    servers = [str(process.pid) for process in listed if is_mps_server(process.pid)]
+    if not clients and not servers:
+        return []
+    server = f"nvidia-cuda-mps-server ({', '.join(servers)})" if servers else "an MPS server"
+    whose = f"its clients (M+C) are {', '.join(clients)}" if clients else "it holds what its clients use"
+    return [f"GPU {gpu.index} is shared through {server}; {whose}."]
 
 
 def _table(
@@ -220,10 +210,3 @@ def _power(gpu: GpuReading) -> str:
         return UNKNOWN
     limit = "" if gpu.power_limit_w is None else f"/{gpu.power_limit_w:.0f}"
     return f"{gpu.power_w:.0f}{limit} W"
-
-
-def processes_of(gpu: GpuReading) -> list[tuple[str, ProcessReading]]:
-    """Return the processes of a GPU, each with `GPU` or `GPU:slice`."""
-    slices = [(f"{gpu.index}:{mig.index}", mig.processes) for mig in gpu.slices]
-    devices = [(str(gpu.index), gpu.processes)] if not gpu.slices else slices
-    return [(device, process) for device, processes in devices for process in processes or ()]

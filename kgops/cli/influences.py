@@ -6,10 +6,11 @@ from dataclasses import asdict
 
 import click
 
-from kgops.cli.output import UNKNOWN, amount, print_json, say, table, tell
+from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
+from kgops.views.formats import UNKNOWN, amount, table
 from kgops.views.influences import rest_of
 from storage import influences, reports
 from storage.influences import Influence, TestTriple

@@ -47,6 +47,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _TYPES: dict[str, Any] = {"str": str, "int": int, "float": FiniteRange(), "strings": str}
 _GROUPS = (
     "model",
+    "questions",
     "data",
     "training",
     "attribution",

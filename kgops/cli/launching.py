@@ -25,7 +25,8 @@ from kgops.planning.resolve import Choice
 from kgops.settings import find_home
 from kgops.slurm.submission import sbatch_lines
 from kgops.streams import tolerate_output_errors
-from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch, must_be_possible
+from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch
+from kgops.supervisor.launch_checks import must_be_possible
 from kgops.supervisor.pending import folders_past_the_record
 from kgops.supervisor.plan_job import Planned, describe_changes, refuse_what_cannot_fit
 from kgops.supervisor.plan_per_gpu import Placement, plan_here
@@ -101,7 +102,10 @@ def start(job: Job, given: dict[str, Any]) -> int:
     code = follow(session, number, quiet=bool(given["as_json"]))
     if given["as_json"]:
         _print_run(session, number)
-    elif job.workload in ("tracin", "pipeline"):
+        return code
+    if job.workload in ("predict", "pipeline"):
+        _print_predictions(session, number)
+    if job.workload in ("tracin", "pipeline"):
         _print_influences(session, number)
     return code
 
@@ -123,6 +127,8 @@ def with_the_run(job: Job) -> Job:
 def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
     placed = plan_here(job, session.home, session.conn)
     planned = placed.planned
+    if placed.unused is not None:
+        tell(f"Warning: {one_line(placed.unused)}.")
     for line in how_it_fits(placed) if planned.target.on_gpu else ():
         tell(f"Note: {line}")
     for choice in _changed_options(planned):
@@ -166,6 +172,7 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
         )
         return
     comments = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
+    comments += [one_line(placed.unused)] if placed.unused is not None else []
     comments += [*how_it_fits(placed), disk_line(planned)]
     comments += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
     comments += [f"after an out-of-memory: {fallback}" for fallback in tried]
@@ -250,6 +257,15 @@ def _print_influences(session: Session, number: int) -> None:
     run = runs.get(session.conn, number)
     if run is not None and run.state == "succeeded":
         for line in summary(session, run):
+            say(line)
+
+
+def _print_predictions(session: Session, number: int) -> None:
+    from kgops.cli.predictions_page import summary
+
+    run = runs.get(session.conn, number)
+    if run is not None and run.state == "succeeded":
+        for line in summary(session.folder(run).results):
             say(line)
 
 

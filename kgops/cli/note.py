@@ -7,11 +7,12 @@ from dataclasses import asdict
 
 import click
 
-from kgops.cli.output import local_time, print_json, say
+from kgops.cli.output import print_json, say
 from kgops.cli.session import existing, for_writing
 from kgops.errors import Usage
 from kgops.jobs.secrets import masked_text
 from kgops.jobs.text import lines
+from kgops.views.formats import local_time
 from storage import reports
 
 _LONGEST = 100_000

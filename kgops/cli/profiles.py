@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.output import UNKNOWN, print_json, say, table, tell
+from kgops.cli.output import print_json, say, tell
 from kgops.errors import BadJob, Unavailable, Usage
 from kgops.gpus.facts import GpuFacts, facts_of_known
 from kgops.gpus.known import known_by_name, known_by_short_name
@@ -20,6 +20,7 @@ from kgops.jobs.text import lines
 from kgops.planning import profiles
 from kgops.planning.profiles import Profile
 from kgops.planning.resolve import conflicts, expands_segments
+from kgops.views.formats import UNKNOWN, table
 
 __all__ = [
     "command",

@@ -18,6 +18,7 @@ from kgops.jobs.job import read_job, read_job_file
 # Workload → summary; `kgops run --help` imports no workload.
 KINDS: dict[str, str] = {
     "train": "Train ConvE, or any PyKEEN model.",
+    "predict": "Answer questions with a trained model: which tails, which heads, which pairs?",
     "tracin": "Find the training triples behind predictions (TracIn).",
     "regress": "Train a network that predicts cloud heights from image sequences.",
     "exec": "Run any command under supervision.",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from kgops.cli.output import amount, duration, local_time, print_json, say, table, tell
+from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
+from kgops.views.formats import amount, duration, local_time, table
 from storage import runs, series
 from storage.errors import DatabaseMissing
 

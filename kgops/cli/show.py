@@ -9,16 +9,22 @@ from typing import Any
 
 import click
 
+from kgops.cli import predictions_page
 from kgops.cli.disk import disk_of_run
-from kgops.cli.output import UNKNOWN, amount, duration, local_time, off_by, print_json, say, table
+from kgops.cli.output import print_json, say
 from kgops.cli.session import Session, existing
+from kgops.jobs.events import STARTED
 from kgops.jobs.text import lines, one_line
 from kgops.planning.oom_fallbacks import skipped_lines
 from kgops.planning.targets import fit_of_run
+from kgops.views.formats import UNKNOWN, amount, duration, local_time, off_by, table
+from kgops.views.quality import HEADS, NUMBERS, quality_rows
 from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, option_rows, worker_messages, worker_prediction
 from storage import attempts, reports, runs, series
+from storage.database import Connection
 from storage.runs import Run
 
+_RELATIONS = 10  # shown of those that quality is known of
 _ALLOCATED = "peak_allocated_mib"  # curve of torch's peak allocated GPU memory
 
 
@@ -68,7 +74,7 @@ def _page(session: Session, run: Run) -> list[str]:
         f"  took       {duration(until - run.started_at if run.started_at else None)}",
         f"  exit code  {UNKNOWN if run.exit_code is None else run.exit_code}",
         f"  profile    {one_line(run.profile or 'none')}",
-        f"  GPU        {one_line(run.gpu or 'none')}",
+        f"  GPU        {one_line(run.gpu or 'none')}{_device(conn, run)}",
         f"  memory     host peak {amount(run.peak_host_mib, 'MiB')} · GPU peak {amount(run.peak_gpu_mib, 'MiB')}"
         f" · predicted {_predicted(session, run)}",
         *(
@@ -86,12 +92,23 @@ def _page(session: Session, run: Run) -> list[str]:
     if tags:
         out.append("  tags       " + " ".join(one_line(tag) for tag in tags))
     out += _attempts(session, run) + _options(session, run) + _metrics(session, run)
+    quality = quality_rows(session.folder(run).results, relations=_RELATIONS)
+    if quality:
+        out += ["", *table(HEADS, quality, right=frozenset(HEADS[i] for i in NUMBERS))]
+    answers = predictions_page.summary(session.folder(run).results)
+    out += ["", *answers] if answers else []
     messages = worker_messages(conn, run.id)
     if messages:
         out += ["", *table(("TIME", "WORKER MESSAGE"), [(local_time(at), text) for at, text in messages])]
     for note in reports.notes(conn, run.id):
         out += ["", f"note of {local_time(note.at)}", *("  " + line for line in lines(note.text).split("\n"))]
     return out
+
+
+def _device(conn: Connection, run: Run) -> str:
+    """Return the device that the newest worker really used."""
+    devices = [event.body.get("device") for event in reports.events(conn, run.id, kinds=(STARTED,))]
+    return f" · the worker used {one_line(str(devices[-1]))}" if devices and devices[-1] else ""
 
 
 def _predicted(session: Session, run: Run) -> str:
@@ -162,6 +179,11 @@ def _attempts(session: Session, run: Run) -> list[str]:
     ]
     heads = ("ATTEMPT", "OUTCOME", "TIME", "HOST PEAK", "ADOPTED", "SETTINGS", "WHY")
     out = ["", *table(heads, rows, right=frozenset({"ATTEMPT", "TIME", "HOST PEAK", "ADOPTED"}))]
+    # The table is cut to the terminal's width; the run's own reason stands whole beside its state.
+    cut = [
+        a for a in made if a.reason and a.reason != run.reason and one_line(a.reason) not in "\n".join(out)
+    ]
+    out += [f"attempt {a.number}: {one_line(a.reason or '')}" for a in cut]
     if any(a.outcome == "out_of_memory" for a in made):
         left = runs.spec(session.conn, run.id).plan.get("skipped") or []
         out += [f"not tried: {one_line(fallback)}" for fallback in skipped_lines(left)]

@@ -15,7 +15,7 @@ from kgops.cli.job_options import add_options
 from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import for_reading
-from kgops.cli.suggest_page import accuracy_page, accuracy_table, as_table, page
+from kgops.cli.suggest_page import as_table, page
 from kgops.errors import KgopsError
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job, read_job_file
@@ -24,16 +24,19 @@ from kgops.planning.targets import Target, find_targets, selected_gpus
 from kgops.settings import find_home
 from kgops.supervisor.filtering_preview import preview_filtering
 from kgops.supervisor.plan_per_gpu import Placement, plan_for, plan_here
+from kgops.views.accuracy import accuracy_page, accuracy_table
 from storage import predictions
 from storage.errors import DatabaseMissing
 
 WORKLOADS: dict[str, str] = {
     "train": "Plan a training run; takes the flags of `kgops run train`.",
+    "predict": "Plan a predict run; takes the flags of `kgops run predict`.",
     "tracin": "Plan a TracIn run; takes the flags of `kgops run tracin`.",
     "regress": "Plan a regression run; takes the flags of `kgops run regress`.",
 }
 _EXAMPLES = {
     "train": "--dataset umls --gpu t4",
+    "predict": "--run 1 --head usa --relation embassy --gpu t4",
     "tracin": "--run 1 --gpu t4",
     "regress": "--config colab_optimized_full --gpu t4",
 }

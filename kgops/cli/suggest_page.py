@@ -1,24 +1,19 @@
-"""Format a plan and the accuracy of past predictions as text or as a table for JSON."""
+"""Format a plan as text or as a table for JSON."""
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
 from kgops.cli.command_line import as_command
 from kgops.cli.disk import disk_line
-from kgops.cli.output import UNKNOWN, table
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import on_or_off
 from kgops.jobs.text import one_line
 from kgops.options.catalog import OPTIONS
 from kgops.planning.applied_options import BY_DEFAULT
-from kgops.planning.corrections import Accuracy, Pair, accuracy
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import Choice
 from kgops.supervisor.disk_space import in_bytes
@@ -26,7 +21,8 @@ from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.supervisor.launch import as_recorded
 from kgops.supervisor.plan_job import Planned, describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
-from storage.predictions import Forecast
+from kgops.views.formats import UNKNOWN, table
+from kgops.views.what_if import predicted_time
 
 _MIB = 1 << 20
 _WORTH_A_LINE = 16 << 20  # bytes: less is written quickly
@@ -90,8 +86,7 @@ def _machine(placed: Placement) -> list[str]:
     """Return differences on other candidate GPUs, and a note if the installed torch cannot use the GPUs here."""
     lines = [f"        {one_line(line)}" for line in placed.differences]
     if placed.unused:
-        names = " and ".join(dict.fromkeys(gpu.title for gpu in placed.unused))
-        lines.append(one_line(f"the installed torch is a CPU build: runs do not use the {names}"))
+        lines.append(one_line(placed.unused))
     return ["", *lines] if lines else []
 
 
@@ -174,59 +169,13 @@ def as_table(
         "margin": MARGIN,
         "modelled_s": suggestion.best.seconds,
         "expected_s": _expected(suggestion),
+        "predicted_step": None if suggestion.predicted_step is None else asdict(suggestion.predicted_step),
         "others": [_option(one, suggestion) for one in suggestion.others],
         "nearest": _option(suggestion.nearest, suggestion) if suggestion.nearest else None,
         "nearest_now": _option(near, suggestion) if near else None,
         "largest_batch": largest,
         "command": as_command(_job_to_run(requested, suggestion)),
     }
-
-
-def accuracy_page(forecasts: Iterable[Forecast]) -> list[str]:
-    rows = []
-    for on, on_gpu, pairs, errors in _accuracies(forecasts):
-        cells = (
-            (f"{errors.median_error:.1%}", f"{errors.worst_under:+.1%}", f"{errors.worst_over:+.1%}")
-            if errors
-            else (UNKNOWN, UNKNOWN, UNKNOWN)
-        )
-        rows.append((one_line(on), str(len(pairs)), *cells, _compared(on_gpu)))
-    if not rows:
-        return ["No run has a predicted and a measured peak yet: start one with `kgops run`."]
-    heads = ("ON", "RUNS", "MEDIAN ERROR", "WORST UNDER", "WORST OVER", "COMPARED")
-    return table(heads, rows, right=frozenset(heads[1:5]))
-
-
-def accuracy_table(forecasts: Iterable[Forecast]) -> list[dict[str, Any]]:
-    return [
-        {
-            "on": on,
-            "compared": _compared(on_gpu),
-            "runs": len(pairs),
-            "median_error": errors.median_error if errors else None,
-            "worst_under": errors.worst_under if errors else None,
-            "worst_over": errors.worst_over if errors else None,
-        }
-        for on, on_gpu, pairs, errors in _accuracies(forecasts)
-    ]
-
-
-def _accuracies(forecasts: Iterable[Forecast]) -> list[tuple[str, bool, list[Pair], Accuracy | None]]:
-    by: dict[tuple[str, bool], list[Pair]] = defaultdict(list)
-    for one in forecasts:
-        if one.measured_mib is not None and one.predicted_mib is not None:
-            by[one.on, one.on_gpu].append(Pair(one.predicted_mib, one.measured_mib))
-    # The memory of a process is its own: no other process causes an error, so none is dropped.
-    return [
-        (on, on_gpu, pairs, accuracy(pairs) if on_gpu else accuracy(pairs, furthest=math.inf))
-        for (on, on_gpu), pairs in sorted(by.items())
-    ]
-
-
-def _compared(on_gpu: bool) -> str:
-    if on_gpu:
-        return "GPU memory: all that the run held"
-    return "process memory: the peak of the worker process above its start"
 
 
 def _where(planned: Planned) -> str:
@@ -326,6 +275,9 @@ def _graph_line(suggestion: Suggestion) -> list[str]:
 def _time_line(planned: Planned, suggestion: Suggestion) -> str:
     what = "per epoch" if planned.job.workload in ("train", "regress") else "in total"
     expected = _expected(suggestion)
+    predicted = predicted_time(suggestion)
+    if predicted is not None:
+        return f"time    {predicted}"
     if expected is None:
         return f"time    unknown: no run was measured on {one_line(suggestion.target.title)} yet; only ratios are known"
     middle, low, high, runs = expected["s"], expected["low_s"], expected["high_s"], expected["runs"]

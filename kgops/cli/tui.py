@@ -33,6 +33,7 @@ def command() -> None:
     """Open the dashboard: GPUs, runs, their curves and logs. Runs go on when you close it.
 
     KGOPS_THEME sets the theme: dark, light or safe (for the colour-blind). NO_COLOR turns colours off.
+    KGOPS_NOTIFY tells of new alerts: bell rings, osc9 asks the terminal for a notification.
     """
     open_screens()
 

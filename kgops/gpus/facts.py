@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from kgops.gpus.devices import is_wsl2
 from kgops.gpus.known import KnownGpu, known_by_name
 from kgops.gpus.nvml import Nvml, open_nvml
-from kgops.gpus.readings import GpuReading
+from kgops.gpus.readings import GpuReading, usable
 from kgops.jobs.cluster import WantedGpus
 
-__all__ = ["GpuFacts", "TorchBuild", "facts_here", "facts_of_known", "facts_of_reading", "torch_build"]
+__all__ = [
+    "CudaProblem",
+    "GpuFacts",
+    "TorchBuild",
+    "cuda_problem",
+    "driver_here",
+    "facts_here",
+    "facts_of_known",
+    "facts_of_reading",
+    "torch_build",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,14 @@ class TorchBuild:
     version: tuple[int, int]
     cuda: tuple[int, int] | None  # None: a CPU build
     is_wheel: bool = True  # as PyTorch publishes it; another build may have kernels for any GPU
+
+
+@dataclass(frozen=True, slots=True)
+class CudaProblem:
+    """Why the installed torch can use no GPU of this machine, and what to do about it."""
+
+    reason: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +52,7 @@ class GpuFacts:
     is_wsl: bool = False
     torch: TorchBuild | None = None
     model: str | None = None  # its short name, where it is a known one
+    cuda_problem: CudaProblem | None = None
 
 
 def facts_of_known(gpu: KnownGpu) -> GpuFacts:
@@ -41,15 +60,18 @@ def facts_of_known(gpu: KnownGpu) -> GpuFacts:
     return GpuFacts(gpu.title, gpu.compute_capability, model=gpu.short_name)
 
 
-def facts_of_reading(gpu: GpuReading) -> GpuFacts:
+def facts_of_reading(gpu: GpuReading, nvml: Nvml | None = None) -> GpuFacts:
+    """`nvml`: the driver to compare the installed torch with."""
     known = known_by_name(gpu.name) if gpu.name else None
+    build = torch_build()
     return GpuFacts(
         gpu.name or f"GPU {gpu.index}",
         gpu.compute_capability,
         is_slice=bool(gpu.mig_enabled),
-        is_wsl="microsoft" in os.uname().release.lower(),
-        torch=torch_build(),
+        is_wsl=is_wsl2(),
+        torch=build,
         model=known.short_name if known else None,
+        cuda_problem=_cuda_problem_with(nvml, build) if nvml is not None else None,
     )
 
 
@@ -60,14 +82,57 @@ def facts_here(gpu_request: str | None) -> GpuFacts | None:
     if not isinstance(opened, Nvml):
         return None
     with opened:
-        gpus = [gpu for gpu in opened.gpus() if gpu.problem is None]
-    wanted = WantedGpus.read(gpu_request)
-    candidates = [gpu for gpu in gpus if wanted.includes(str(gpu.index), gpu.uuid)]
-    known = [gpu for gpu in candidates if gpu.compute_capability is not None]
-    chosen = min(
-        known, key=lambda gpu: gpu.compute_capability or (0, 0), default=candidates[0] if candidates else None
+        gpus = [gpu for gpu in usable(opened.gpus()) if gpu.problem is None]
+        wanted = WantedGpus.read(gpu_request)
+        candidates = [gpu for gpu in gpus if wanted.includes(*gpu.names)]
+        known = [gpu for gpu in candidates if gpu.compute_capability is not None]
+        chosen = min(
+            known,
+            key=lambda gpu: gpu.compute_capability or (0, 0),
+            default=candidates[0] if candidates else None,
+        )
+        return None if chosen is None else facts_of_reading(chosen, opened)
+
+
+def cuda_problem() -> CudaProblem | None:
+    """What keeps the installed torch from GPUs; None: nothing, or nothing is known."""
+    build = torch_build()
+    if build is not None and build.cuda is None:
+        return _CPU_BUILD
+    opened = open_nvml()
+    if not isinstance(opened, Nvml):
+        return None
+    with opened:
+        return _cuda_problem_with(opened, build)
+
+
+def _cuda_problem_with(nvml: Nvml, build: TorchBuild | None) -> CudaProblem | None:
+    """What keeps this build of torch from GPUs of this driver."""
+    if build is None:
+        return None
+    if build.cuda is None:
+        return _CPU_BUILD
+    newest, driver = nvml.cuda_version(), nvml.driver_version()
+    # A driver runs every minor version of its major one: CUDA 12.8's programs need a driver for 12.0, none for 12.8.
+    if newest is None or newest[0] >= build.cuda[0]:
+        return None
+    oldest = _OLDEST_DRIVERS.get(build.cuda[0])
+    update = f"update the driver to {oldest} or newer" if oldest else "update the driver"
+    return CudaProblem(
+        f"driver {driver or 'n/a'} runs CUDA up to {_dotted(newest)}, "
+        f"and torch {_dotted(build.version)} is built for CUDA {_dotted(build.cuda)}",
+        f"{update}, or install a build of torch for CUDA {newest[0]}",
     )
-    return None if chosen is None else facts_of_reading(chosen)
+
+
+_CPU_BUILD = CudaProblem("the installed torch is a CPU build", "install a CUDA build of torch")
+
+# NVIDIA, "CUDA Compatibility", minor version compatibility: the first driver of each major version of CUDA.
+_OLDEST_DRIVERS = {11: 450, 12: 525, 13: 580}
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
 
 
 def torch_build() -> TorchBuild | None:
@@ -89,3 +154,12 @@ def torch_build() -> TorchBuild | None:
 def _numbers(version: str) -> tuple[int, int] | None:
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def driver_here() -> str | None:
+    """Version of this machine's driver."""
+    opened = open_nvml()
+    if not isinstance(opened, Nvml):
+        return None
+    with opened:
+        return opened.driver_version()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-__all__ = ["KnownGpu", "known_by_name", "known_by_short_name", "short_names"]
+__all__ = ["KnownGpu", "cublas_workspace", "known_by_name", "known_by_short_name", "short_names"]
 
 # Sources. Compute capability: NVIDIA's list "CUDA GPU Compute Capability". Bandwidth and rates: NVIDIA's data
 # sheets and architecture white papers of each GPU, dense (a "with sparsity" number halved), at boost
@@ -67,6 +67,11 @@ def _gpu(
         half_tflops=half,
         tensor_core_dtypes=_tensor_core_dtypes(capability),
     )
+
+
+def cublas_workspace(capability: tuple[int, int] | None) -> int:
+    """Bytes that torch gives cuBLAS for each thread and stream; the larger of both where the GPU is unknown."""
+    return 8320 << 10 if capability and capability[0] not in (9, 10, 12) else 32 << 20
 
 
 def _tensor_core_dtypes(capability: tuple[int, int]) -> tuple[str, ...]:

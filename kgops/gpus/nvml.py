@@ -8,10 +8,12 @@ CUDA_VISIBLE_DEVICES hides GPUs from CUDA only, so name a GPU to a child by its 
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kgops.gpus.devices import is_wsl2
 from kgops.gpus.readings import (
     GONE,
     LIBRARY,
@@ -31,8 +33,9 @@ class ReadingAbandoned(Exception):
     """A reading was left half-way because another thread called `Nvml.abandon()`."""
 
 
-def open_nvml() -> Nvml | NvmlProblem:
-    """NVML ready to be read, or what is in the way. Takes as long as the driver does: seconds, at worst."""
+def open_nvml(root: str = "/") -> Nvml | NvmlProblem:
+    """NVML ready to be read, or what is in the way. Takes as long as the driver does: seconds, at worst. `root`: of
+    the file system that says whether this is WSL2."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -54,7 +57,7 @@ def open_nvml() -> Nvml | NvmlProblem:
     except pynvml.NVMLError as error:
         pynvml.nvmlShutdown()
         return problem_of(pynvml, error)
-    return Nvml(pynvml, count)
+    return Nvml(pynvml, count, lists_all=not is_wsl2(root))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,10 @@ class _GpuGone(Exception):
 class Nvml:
     """The opened driver. Made by `open_nvml()`; close it, or use it in a `with`."""
 
-    def __init__(self, pynvml: Any, count: int) -> None:
+    def __init__(self, pynvml: Any, count: int, *, lists_all: bool = True) -> None:
+        """`lists_all`: whether processes that the driver does not list are not there."""
         self._pynvml = pynvml
+        self._lists_all = lists_all
         self._count = count
         self._identities: dict[int, _Identity] = {}
         self._uuids: dict[int, str] = {}
@@ -128,14 +133,18 @@ class Nvml:
         version = self._ask_system(self._pynvml.nvmlSystemGetCudaDriverVersion)
         return None if version is None else (version // 1000, version % 1000 // 10)
 
-    def gpus(self) -> tuple[GpuReading, ...]:
-        """Every GPU, read now. A lost GPU is one reading with a `problem`; the others stay whole."""
-        return tuple(self._gpu(index) for index in range(self._count))
+    def gpus(self, *, for_people: bool = False) -> tuple[GpuReading, ...]:
+        """Every GPU, read now. A lost GPU is one reading with a `problem`; the others stay whole.
 
-    def _gpu(self, index: int) -> GpuReading:
+        `for_people`: also the processes that draw, and how busy each process keeps the GPU. A supervisor reads
+        every second and needs neither.
+        """
+        return tuple(self._gpu(index, for_people) for index in range(self._count))
+
+    def _gpu(self, index: int, for_people: bool) -> GpuReading:
         try:
             identity = self._identities.get(index) or self._identify(index)
-            return self._read(index, identity)
+            return self._read(index, identity, for_people)
         except _GpuGone as gone:
             # A GPU that comes back may have another handle: meet it anew.
             self._identities.pop(index, None)
@@ -158,7 +167,7 @@ class Nvml:
         self._identities[index] = identity
         return identity
 
-    def _read(self, index: int, identity: _Identity) -> GpuReading:
+    def _read(self, index: int, identity: _Identity, for_people: bool) -> GpuReading:
         pynvml, handle = self._pynvml, identity.handle
         memory = self._memory(handle)
         rates = self._ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
@@ -180,13 +189,13 @@ class Nvml:
             temperature_c=self._temperature(handle),
             power_w=None if power_mw is None else power_mw / 1000,
             power_limit_w=None if limit_mw is None else limit_mw / 1000,
-            processes=self._processes(handle),
+            processes=self._processes(handle, for_people),
             mig_enabled=mig_enabled,
-            slices=tuple(self._slices(handle)) if mig_enabled else (),
+            slices=tuple(self._slices(handle, for_people)) if mig_enabled else (),
             problem=None,
         )
 
-    def _slices(self, gpu: Any) -> Iterator[SliceReading]:
+    def _slices(self, gpu: Any, for_people: bool) -> Iterator[SliceReading]:
         pynvml = self._pynvml
         slots = self._ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
         for slot in range(slots):
@@ -203,7 +212,7 @@ class Nvml:
                 memory_free_mib=memory.free_mib,
                 memory_reserved_mib=memory.reserved_mib,
                 memory_accounting=memory.accounting,
-                processes=self._processes(handle),
+                processes=self._processes(handle, for_people),
             )
 
     def _uuid(self, handle: Any) -> str | None:
@@ -235,14 +244,40 @@ class Nvml:
                 return int(degrees)
         return None
 
-    def _processes(self, handle: Any) -> tuple[ProcessReading, ...] | None:
+    def _processes(self, handle: Any, for_people: bool) -> tuple[ProcessReading, ...] | None:
         listed = self._ask(self._pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
-        if listed is None:
+        if listed is None or (not listed and not self._lists_all):
             return None
-        return tuple(
-            ProcessReading(entry.pid, None if entry.usedGpuMemory is None else entry.usedGpuMemory >> 20)
-            for entry in listed
-        )
+        # nvidia-smi's type M+C: clients of an MPS server, which is itself among the processes above.
+        clients = self._ask(self._pynvml.nvmlDeviceGetMPSComputeRunningProcesses, handle) or []
+        known = {entry.pid for entry in clients}
+        found = [_process(entry) for entry in listed if entry.pid not in known]
+        found += [_process(entry, is_mps_client=True) for entry in clients]
+        if not for_people:
+            return tuple(found)
+        known |= {entry.pid for entry in listed}
+        drawing = self._ask(self._pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
+        found += [_process(entry) for entry in drawing if entry.pid not in known]
+        busy = self._sm_percents(handle) if found else None
+        if busy is None:
+            return tuple(found)
+        return tuple(one._replace(sm_percent=busy.get(one.pid, 0)) for one in found)
+
+    def _sm_percents(self, handle: Any) -> dict[int, int] | None:
+        """By PID, the newest sample of the last second; a process without one was idle. None: not counted."""
+        pynvml = self._pynvml
+        since_us = time.time_ns() // 1000 - 1_000_000
+        self._check()
+        try:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(handle, since_us)
+        except pynvml.NVMLError as error:
+            # nvidia-ml-py raises "success", too, where the driver has no sample at all.
+            if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
+                return {}
+            if error.value in GONE:
+                raise _GpuGone(problem_of(pynvml, error)) from None
+            return None
+        return {sample.pid: int(sample.smUtil) for sample in sorted(samples, key=lambda one: one.timeStamp)}
 
     def _check(self) -> None:
         if not self._open:
@@ -267,3 +302,8 @@ class Nvml:
             return None
         except self._pynvml.NVMLLibraryMismatchError:
             return None  # pynvml's word for a call that this driver is too old to have
+
+
+def _process(entry: Any, *, is_mps_client: bool = False) -> ProcessReading:
+    used_mib = None if entry.usedGpuMemory is None else entry.usedGpuMemory >> 20
+    return ProcessReading(entry.pid, used_mib, is_mps_client)

@@ -7,9 +7,17 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from kgops.gpus.readings import GpuReading, ProcessReading, Snapshot
+from kgops.gpus.readings import GpuReading, ProcessReading, Snapshot, usable
 
-__all__ = ["HeldMemory", "MemorySource", "TreeMemory", "all_processes", "sees_host_pids", "tree_memory_mib"]
+__all__ = [
+    "HeldMemory",
+    "MemorySource",
+    "TreeMemory",
+    "all_processes",
+    "is_mps_server",
+    "sees_host_pids",
+    "tree_memory_mib",
+]
 
 
 def sees_host_pids() -> bool:
@@ -27,7 +35,8 @@ def tree_memory_mib(
     """Memory that the processes `pids` hold on each GPU, by the GPU's uuid; None where it is hidden.
 
     A tree that no GPU lists holds 0, except in a container: there the driver speaks of other PIDs or of
-    none, an unlisted tree says nothing, and the answer is None. The slices of a GPU count for the GPU.
+    none, an unlisted tree says nothing, and the answer is None. It is None beside an MPS server, too: before
+    Volta the driver lists the server alone, with the memory of its clients. The slices of a GPU count for the GPU.
     """
     same_pids = sees_host_pids() if host_pids is None else host_pids
     held: dict[str, int | None] = {}
@@ -56,13 +65,23 @@ def _tree_on_gpu(
         return None
     held = [process.used_mib for process in processes if process.pid in pids]
     if not held:
-        return 0 if same_pids else None
+        hidden = any(is_mps_server(process.pid) for process in processes)
+        return 0 if same_pids and not hidden else None
     total = 0
     for used_mib in held:
         if used_mib is None:
             return None
         total += used_mib
     return total
+
+
+def is_mps_server(pid: int) -> bool:
+    """Whether the process is `nvidia-cuda-mps-server`; the kernel keeps 15 characters of a name."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as name:  # noqa: PTH123
+            return name.read().strip() == "nvidia-cuda-mps-server"[:15]
+    except OSError:
+        return False
 
 
 MemorySource = Literal["processes", "memory change"]
@@ -109,10 +128,10 @@ class TreeMemory:
         """The GPUs as they were before the tree's first CUDA call."""
         if self._born_at is None or snapshot.taken_at > self._born_at + _FIRST_CUDA_CALL_S:
             return {}
-        return {gpu.uuid: gpu for gpu in snapshot.gpus if gpu.uuid and gpu.uuid in self._own_gpus}
+        return {gpu.uuid: gpu for gpu in usable(snapshot.gpus) if gpu.uuid and gpu.uuid in self._own_gpus}
 
     def _change(self, snapshot: Snapshot) -> int | None:
-        now = [gpu for gpu in snapshot.gpus if gpu.uuid in self._before]
+        now = [gpu for gpu in usable(snapshot.gpus) if gpu.uuid in self._before]
         changes = [_change_of(self._before[gpu.uuid], gpu) for gpu in now if gpu.uuid]
         known = [mib for mib in changes if mib is not None]
         return max(known) if known and len(known) == len(self._own_gpus) else None

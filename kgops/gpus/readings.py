@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 __all__ = [
     "GONE",
     "LIBRARY",
     "library_problem",
     "problem_of",
+    "usable",
 ]
 
 ProblemKind = Literal[
@@ -34,10 +36,13 @@ class NvmlProblem:
     hint: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessReading:
+class ProcessReading(NamedTuple):  # made anew for every process every second
     pid: int
     used_mib: int | None  # None: the driver lists the process and hides its memory
+    is_mps_client: bool = False  # it shares the GPU through an MPS server
+    sm_percent: int | None = (
+        None  # share of the time its kernels ran; None: not read, or the driver has no count
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,40 @@ class GpuReading:
     mig_enabled: bool | None
     slices: tuple[SliceReading, ...]
     problem: NvmlProblem | None
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """What a request may call it: a MIG slice has its UUID alone, since the index is that of its GPU."""
+        return (self.uuid,) if self.mig_enabled else (str(self.index), self.uuid)
+
+    @property
+    def uuids(self) -> frozenset[str]:
+        """Its own and its slices'."""
+        return frozenset(uuid for uuid in (self.uuid, *(one.uuid for one in self.slices)) if uuid)
+
+
+def usable(gpus: Iterable[GpuReading]) -> tuple[GpuReading, ...]:
+    """What a run can be given: of a GPU that MIG divides, CUDA sees the slices alone. Each reads like a GPU."""
+    found: list[GpuReading] = []
+    for gpu in gpus:
+        if not gpu.mig_enabled:
+            found.append(gpu)
+        found += [
+            replace(
+                gpu,
+                uuid=part.uuid,
+                name=part.name or gpu.name,
+                memory_total_mib=part.memory_total_mib,
+                memory_used_mib=part.memory_used_mib,
+                memory_free_mib=part.memory_free_mib,
+                memory_reserved_mib=part.memory_reserved_mib,
+                memory_accounting=part.memory_accounting,
+                processes=part.processes,
+                slices=(),
+            )
+            for part in gpu.slices
+        ]
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

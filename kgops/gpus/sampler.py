@@ -23,8 +23,14 @@ class GpuSampler:
     retry_s = 10.0
 
     def __init__(
-        self, interval_s: float = 1.0, *, opener: Callable[[], Nvml | NvmlProblem] = open_nvml
+        self,
+        interval_s: float = 1.0,
+        *,
+        for_people: bool = False,
+        opener: Callable[[], Nvml | NvmlProblem] = open_nvml,
     ) -> None:
+        """`for_people`: reads what `Nvml.gpus` reads for people."""
+        self._for_people = for_people
         self._interval_s = interval_s
         self._opener = opener
         self._newest: Snapshot | None = None
@@ -86,7 +92,7 @@ class GpuSampler:
             driver = cuda = None
             while not self._stopping.is_set():
                 started = time.monotonic()
-                gpus = nvml.gpus()
+                gpus = nvml.gpus(for_people=self._for_people)
                 if driver is None:
                     driver, cuda = nvml.driver_version(), nvml.cuda_version()
                 took_s = time.monotonic() - started

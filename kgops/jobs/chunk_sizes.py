@@ -5,15 +5,24 @@
 
 from __future__ import annotations
 
-from kgops.options import regress, tracin, train
+from kgops.options import predict, regress, tracin, train
 from kgops.options.option import defaults_of
 
 __all__ = [
+    "COLUMN_FOLDS",
     "EVALUATION_CHUNK",
     "EVALUATION_ENCODED",
     "EVALUATION_QUERIES",
+    "GRAPH_WARM_UP",
     "LARGEST_ALL_SCORES",
+    "LOSS_EVERY",
     "LOSS_SCORES",
+    "PREDICT_CHUNK",
+    "PREDICT_ENCODED",
+    "PREDICT_PAIRS_AGAIN",
+    "PREDICT_SCORES",
+    "PREDICT_SPARE",
+    "PREDICT_WAITING",
     "REGRESS_BATCH",
     "REGRESS_FRAMES",
     "REGRESS_IMAGES",
@@ -41,11 +50,15 @@ __all__ = [
 
 _TRAIN, _TRACIN = defaults_of(train.TRAIN_OPTIONS), defaults_of(tracin.TRACIN_OPTIONS)
 _REGRESS = defaults_of(regress.REGRESS_OPTIONS)
+_PREDICT = defaults_of(predict.PREDICT_OPTIONS)
 
 TRAIN_BATCH: int = _TRAIN["batch_size"]
 TRAIN_LOSS = train.DEFAULT_LOSS
+LOSS_EVERY = 16  # steps; its value takes a pass over all scores that the gradient does not
+GRAPH_WARM_UP = 3  # steps before one is captured as a CUDA graph
 TRAIN_ROWS_AT_ONCE = 256  # of feature maps on their way back
 LOSS_SCORES = {"cuda": 1 << 24, "cpu": 1 << 19}  # of one chunk of entities
+COLUMN_FOLDS = 64  # rows that a GPU reduces together, with few enough for torch not to share a column
 EVALUATION_CHUNK = {"cuda": 1 << 15, "cpu": 1024}  # entities
 EVALUATION_QUERIES = 512
 EVALUATION_ENCODED = 256
@@ -65,6 +78,12 @@ TRACIN_INFLUENCES_IN_RECORD = 50  # proponents, and opponents, of each of these
 TRACIN_VALIDATED_TESTS = 50  # whose influences --validate deletes together
 TRACIN_AGREEMENT_TESTS = 16  # sample on which options that change scores are checked
 TRACIN_AGREEMENT_TRAINS = 20_000
+PREDICT_CHUNK: int = _PREDICT["entity_chunk"]  # entities
+PREDICT_ENCODED = 256  # heads or questions encoded at once
+PREDICT_SCORES = 1 << 23  # of all entities, for the questions of a block
+PREDICT_SPARE = 16  # candidates beyond the last answer that are scored again
+PREDICT_WAITING = 1 << 16  # pairs that are ranked together
+PREDICT_PAIRS_AGAIN = 1 << 15  # scored again at once
 REGRESS_BATCH: int = _REGRESS["batch_size"]  # windows
 REGRESS_FRAMES: int = _REGRESS["temporal_frames"]  # of a window
 REGRESS_IMAGES = "224x224"  # of frames, in a plan without data; the project it comes from names no size

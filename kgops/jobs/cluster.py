@@ -15,6 +15,7 @@ from kgops.options.option import defaults_of
 from kgops.options.run import CLUSTER_OPTIONS
 
 __all__ = [
+    "GPU",
     "THIS_MACHINE",
     "ClusterRequest",
     "WantedGpus",
@@ -24,6 +25,9 @@ __all__ = [
     "problems_of",
     "written",
 ]
+
+
+GPU = "KGOPS_GPU"  # in a worker's environment: the GPUs its run was given, by UUID
 
 
 @dataclass(frozen=True, slots=True)

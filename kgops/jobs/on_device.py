@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
+from kgops.jobs.predict import PREDICT
 from kgops.jobs.regress import REGRESS
 from kgops.jobs.tracin import TRACIN
 from kgops.jobs.train import TRAIN
@@ -21,7 +22,9 @@ __all__ = [
     "combined_option",
     "compile_mode",
     "cpu_processes",
+    "gram_precision",
     "on_or_off",
+    "predict_options",
     "product_precision",
     "pykeen_options",
     "regression_options",
@@ -107,6 +110,13 @@ def product_precision(requested: str, device: WorkerDevice) -> tuple[str, str | 
         return "fp16", "bf16 needs compute capability 8.0"
     if requested == "tf32" and not has_bf16:
         return "fp32", "TF32 needs compute capability 8.0"
+    return requested, None
+
+
+def gram_precision(requested: str, device: WorkerDevice) -> tuple[str, str | None]:
+    """Number format of TracIn's two largest products, and why it differs from the request."""
+    if requested == "bf16" and device.capability is not None and device.capability < _BF16:
+        return "fp32", "bf16 needs compute capability 8.0, and fp16 lacks its range"
     return requested, None
 
 
@@ -278,6 +288,17 @@ def regression_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
             yield Applied(name, "off", "regression has no such option")
 
 
+def predict_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
+    """Applied options of a predict run."""
+    chunk = job.options.get("entity_chunk", "auto")
+    yield Applied("entity_chunk", chunk_sizes.PREDICT_CHUNK if chunk == "auto" else chunk)
+    yield _memory_cleanup(job, device)
+    for name, value in job.options.items():
+        if name not in PREDICT.optimizations:
+            is_off = value in (False, "off")
+            yield Applied(name, "off", None if is_off else "predicting has no such option")
+
+
 def tracin_options(
     job: Job,
     device: WorkerDevice,
@@ -289,10 +310,10 @@ def tracin_options(
     """Applied options of a TracIn run. `factored`: the model is kgops' ConvE (None: unknown); others stay in fp32."""
     requested = job.options
     precision = product_precision(requested.get("precision", "fp32"), device)
-    gram: ValueAndReason = (requested.get("gram_precision", "fp32"), None)
+    gram = gram_precision(requested.get("gram_precision", "fp32"), device)
     if not factored:
         precision = _unfactored_precision(requested.get("precision", "fp32"), precision[0], factored)
-        gram = _unfactored_precision(gram[0], gram[0], factored)
+        gram = _unfactored_precision(requested.get("gram_precision", "fp32"), gram[0], factored)
     yield Applied("precision", *precision)
     yield Applied("filtering", on_or_off(requested.get("filtering", bool(job.settings["test_triples"]))))
     yield Applied("last_layers", on_or_off(requested.get("last_layers", False)))

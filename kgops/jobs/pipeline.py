@@ -1,19 +1,25 @@
-"""The workload `pipeline`: train a model, then run TracIn on it."""
+"""The workload `pipeline`: train a model, answer questions with it if there are any, then run TracIn on it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
+from kgops.jobs.predict import NEW_TRIPLES, PREDICT, TRIPLES
 from kgops.jobs.tracin import TRACIN
 from kgops.jobs.train import TRAIN
 from kgops.jobs.workload import Workload
 from kgops.options.option import Option
 from kgops.options.reading import read_table
 from kgops.options.tracin import FOLDERS
+from kgops.options.train import FILES as TRIPLES_AND_IDS
 
 _STAGES = (
     Option("train", "table", required=True, help="The settings of `train`."),
+    Option(
+        "predict", "table", help="The settings of `predict`; its answers are then the test triples of TracIn."
+    ),
     Option("tracin", "table", help="The settings of `tracin`; model and data are those of the training."),
 )
 # Options of the TracIn stage; the others apply to training only. So does `precision`: fewer bits change influences.
@@ -48,23 +54,48 @@ def train_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return read_table("pipeline.train", settings["train"], TRAIN.settings, [])
 
 
+def predict_settings(settings: Mapping[str, Any], checkpoints: str, best_model: str) -> dict[str, Any] | None:
+    """All settings of the predict stage, on the results of the training stage; None without that stage."""
+    if settings.get("predict") is None:
+        return None
+    requested = read_table("pipeline.predict", settings["predict"], PREDICT.settings, [])
+    trained = train_settings(dict(settings))
+    data = {name: trained[name] for name in ("dataset", *TRIPLES_AND_IDS, "device")}
+    return {**requested, **data, "checkpoint_dir": checkpoints, "model_path": best_model}
+
+
+def traces_predictions(settings: Mapping[str, Any]) -> bool:
+    """Whether the answers of the predict stage are the test triples of TracIn."""
+    table = settings.get("tracin") or {}
+    own = any(table.get(name) for name in ("test", "test_triple", "test_triples", "self_influence"))
+    return settings.get("predict") is not None and not own
+
+
+def tracin_options(settings: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the TracIn stage. Predictions are scored against all training triples unless the job asks for less."""
+    own = {name: value for name, value in options.items() if name in TRACIN_OPTIONS}
+    return {"filtering": False, **own} if traces_predictions(settings) else own
+
+
 def tracin_settings(settings: dict[str, Any], checkpoints: str, best_model: str) -> dict[str, Any]:
-    """All settings of the TracIn stage, on the results of the training stage."""
+    """All settings of the TracIn stage, on the results of the stages before."""
     requested = read_table("pipeline.tracin", settings["tracin"] or {}, TRACIN.settings, [])
     trained = train_settings(settings)
-    data = {
-        name: trained[name]
-        for name in ("dataset", "train", "valid", "test", "entity_to_id", "relation_to_id")
-    }
+    data = {name: trained[name] for name in ("dataset", *TRIPLES_AND_IDS)}
     if requested["test"]:
         data["test"] = requested["test"]
+    if traces_predictions(settings):
+        triples = NEW_TRIPLES if requested["new"] else TRIPLES
+        data |= {"test_triples": str(PurePath(checkpoints).parent / triples), "new": False}
     loss = requested["loss"] or "train"
     return {**requested, **data, "loss": loss, "checkpoint_dir": checkpoints, "model_path": best_model}
 
 
 def stage_settings(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Settings of both stages by workload name, with defaults."""
+    """Settings of all stages by workload name, with defaults."""
     settings_of = {"train": TRAIN.settings, "tracin": TRACIN.settings}
+    if settings.get("predict") is not None:
+        settings_of["predict"] = PREDICT.settings
     return {
         name: read_table(f"pipeline.{name}", settings.get(name) or {}, settings_of[name], [])
         for name in settings_of
@@ -75,16 +106,26 @@ def _check(settings: dict[str, Any]) -> list[str]:
     problems: list[str] = []
     train = read_table("pipeline.train", settings["train"], TRAIN.settings, problems)
     tracin = read_table("pipeline.tracin", settings["tracin"] or {}, TRACIN.settings, problems)
+    predict = read_table("pipeline.predict", settings["predict"] or {}, PREDICT.settings, problems)
     if problems:
         return problems
     problems += [f"pipeline.{line}" for line in TRAIN.check(train)]
     problems += [
         f"pipeline.tracin.{name}: set by the training stage; leave it out"
-        for name in (*_FROM_TRAINING, *FOLDERS)
+        for name in (*_FROM_TRAINING, *FOLDERS, "from_predictions")
         if tracin[name] is not None
+    ]
+    problems += [
+        f"pipeline.predict.{name}: set by the training stage; leave it out"
+        for name in (*_FROM_TRAINING, "test")
+        if predict[name] is not None
     ]
     if problems:
         return problems
+    if tracin["new"] and not traces_predictions(settings):
+        return ["pipeline.tracin.new: only predictions can be new; give the table predict"]
+    asked = predict_settings(settings, "results/checkpoints", "results/best_model.pt")
+    problems += [] if asked is None else [f"pipeline.{line}" for line in PREDICT.check(asked)]
     whole = tracin_settings(settings, "results/checkpoints", "results/best_model.pt")
     if train["engine"] != "kgops":
         problems.append(
@@ -99,7 +140,7 @@ def _label(settings: dict[str, Any]) -> str:
 
 PIPELINE = Workload(
     name="pipeline",
-    summary="train, then tracin on what it trained",
+    summary="train, then predict if asked, and tracin on what it trained",
     options=_STAGES,
     label=_label,
     check=_check,
@@ -107,6 +148,10 @@ PIPELINE = Workload(
     module="kgops.workers.pipeline",
     inputs=(
         *(f"train.{name}" for name in TRAIN.inputs),
+        *(
+            f"predict.{name}"
+            for name in ("queries", "candidates", "node_types", "edge_map", "node_name_dict")
+        ),
         *(f"tracin.{name}" for name in ("test", "test_triples", "edge_map", "node_name_dict")),
     ),
 )

@@ -31,6 +31,18 @@ def one_line(text: str, at_most: int | None = None) -> str:
     return text.replace("\r\n", " ").replace("\n", " ").translate(_UNSAFE)
 
 
+def out_of_memory_reason(message: str) -> str:
+    """What an out-of-memory error says of memory, cut at a word where it is very long. Torch's ends with advice about
+    its allocator, which profiles follow already; kgops adds its own."""
+    says = message.partition(" If reserved but unallocated")[0].strip()
+    if len(says) <= _LONGEST_REASON:
+        return says
+    return says[:_LONGEST_REASON].rpartition(" ")[0] + "…"
+
+
+_LONGEST_REASON = 1000
+
+
 def lines(text: str) -> str:
     """`text` of several harmless lines; line feeds stay."""
     return "\n".join(one_line(line) for line in text.replace("\r\n", "\n").split("\n"))

@@ -45,15 +45,20 @@ def top_k_of(settings: dict[str, Any]) -> int | None:
 
 def _check(settings: dict[str, Any]) -> list[str]:
     problems = []
-    if not (settings["model_path"] or settings["checkpoint_dir"]) and settings["run"] is None:
+    names_run = settings["run"] is not None or settings["from_predictions"] is not None
+    if not (settings["model_path"] or settings["checkpoint_dir"] or names_run):
         problems.append("tracin: no model is named; give run, checkpoint_dir or model_path")
-    if settings["run"] is None:
+    if not names_run:
         problems += check_data(settings)
+    if settings["from_predictions"] is not None and settings["test_triple"]:
+        problems.append("tracin.test_triple: given together with from_predictions; choose one")
+    if settings["new"] and settings["from_predictions"] is None:
+        problems.append("tracin.new: only predictions can be new; give from_predictions")
     targets = [name for name in ("test", "test_triple", "test_triples") if settings[name]]
     if settings["test_triple"] and settings["test_triples"]:
         problems.append("tracin.test_triples: given together with test_triple; choose one")
     other_modes = [name for name in ("self_influence", "build_index") if settings[name]]
-    if not targets and not other_modes and not settings["dataset"] and settings["run"] is None:
+    if not targets and not other_modes and not settings["dataset"] and not names_run:
         problems.append("tracin: no test triples; give test_triple, test_triples, test or self_influence")
     if settings["strict_path_filtering"] and not settings["path_filtering"]:
         problems.append("tracin.strict_path_filtering: needs path_filtering")
@@ -81,6 +86,8 @@ def check_data(settings: dict[str, Any]) -> list[str]:
 
 
 def _label(settings: dict[str, Any]) -> str:
+    if settings["from_predictions"] is not None:
+        return f"predictions of run {settings['from_predictions']}"
     if settings["run"] is not None:
         return f"run {settings['run']}"
     path = PurePath(settings["checkpoint_dir"] or settings["model_path"] or "")

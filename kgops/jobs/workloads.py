@@ -10,6 +10,7 @@ from typing import Any
 from kgops.jobs.exec_command import EXEC
 from kgops.jobs.files import read_json
 from kgops.jobs.pipeline import PIPELINE
+from kgops.jobs.predict import PREDICT
 from kgops.jobs.regress import REGRESS
 from kgops.jobs.tracin import TRACIN
 from kgops.jobs.train import TRAIN
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (TRAIN, TRACIN, PIPELINE, REGRESS, EXEC)
+    workload.name: workload for workload in (TRAIN, PREDICT, TRACIN, PIPELINE, REGRESS, EXEC)
 }
 
 

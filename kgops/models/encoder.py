@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from kgops.jobs.train import ConvEConfig
+from kgops.models.columns import column_sums
 from kgops.models.conve import SINGLE_PROCESS, ConvE, WholeBatch
 
 __all__ = ["Buffers", "FusedEncoder", "grad_of"]
@@ -118,7 +119,7 @@ class FusedEncoder:
         moments, mask, patches, kernels, maps, weight = self._saved
         self._saved = None
         c, batch, project = self.model.config, len(grad), self.model.project
-        torch.sum(grad, 0, out=grad_of(project.bias))
+        grad_of(project.bias).copy_(column_sums(grad))
         unit = _unit(self.whole.largest(grad.abs().amax())) if self.dtype == torch.float16 else None
         low = (grad if unit is None else grad / unit).to(self.dtype)
         d_weight = grad_of(project.weight)
@@ -263,12 +264,14 @@ def _sum_of_taps(d_patches: torch.Tensor, dtype: torch.dtype, c: ConvEConfig) ->
 
 
 def _unit(largest: torch.Tensor) -> torch.Tensor:
-    """The power of two next to the largest entry: the scale of fp16 gradients.
+    """The largest power of two up to the largest entry: the scale of fp16 gradients.
 
     A usual loss scale is one number for all steps, raised until something overflows. A scale per step keeps
     small gradients as exact as large ones and never overflows.
     """
-    return largest.clamp_min(torch.finfo(largest.dtype).tiny).log2().floor().exp2()
+    largest = largest.clamp_min(torch.finfo(largest.dtype).tiny)
+    # Not exp2 of the logarithm: on a GPU its first call compiles a kernel.
+    return largest / (2 * torch.frexp(largest).mantissa)
 
 
 def grad_of(parameter: torch.Tensor) -> torch.Tensor:

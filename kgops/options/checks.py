@@ -6,7 +6,17 @@ import re
 
 from kgops.options.option import Check
 
-__all__ = ["above", "at_least", "below_one", "device_name", "one_of", "regular_expression", "share", "size"]
+__all__ = [
+    "above",
+    "at_least",
+    "below_one",
+    "between_0_and_1",
+    "device_name",
+    "one_of",
+    "regular_expression",
+    "share",
+    "size",
+]
 
 
 def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
@@ -22,6 +32,10 @@ def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
 
 def above(lowest: float) -> Check:
     return lambda value: None if value > lowest else f"must be above {lowest:g}, found {value}"
+
+
+def between_0_and_1(value: float) -> str | None:
+    return None if 0 < value < 1 else f"must be above 0 and below 1, found {value}"
 
 
 def below_one(value: float) -> str | None:

@@ -7,20 +7,26 @@ from kgops.options.option import HIDDEN, Flag, Option
 
 __all__ = [
     "BATCH_SIZE",
+    "CHECKPOINT_DIR",
     "COMPILE",
     "CUDA_GRAPHS",
     "DEVICE",
     "DEVICES",
+    "EDGE_MAP",
     "ENTITY_CHUNK",
     "GRADIENT_CHECKPOINTING",
     "LEARNING_RATE",
     "MEMORY_CLEANUP",
+    "MODEL_PATH",
+    "NODE_NAME_DICT",
     "NUM_WORKERS",
     "OPTIMIZER_KERNEL",
     "PRECISION",
     "RESUME_EVERY",
+    "RUN",
     "SCALE_GRADIENTS",
     "SEED",
+    "TRUST_PICKLE",
     "data_files",
 ]
 
@@ -167,6 +173,28 @@ DEVICE = Option(
     help="Device: auto, cpu, cuda or cuda:N; cuda fails without a GPU.",
     group=_SPEED,
 )
+
+# A trained model, and readable names of its graph.
+RUN = Option(
+    "run",
+    "int",
+    check=at_least(1),
+    help="Number of the training run whose checkpoints, learning rates and data are used; nothing else is needed.",
+    group="model",
+)
+MODEL_PATH = Option("model_path", help="One model file: a kgops checkpoint or PyKEEN weights.", group="model")
+CHECKPOINT_DIR = Option(
+    "checkpoint_dir", help="Folder of checkpoints; scores are summed over all of them.", group="model"
+)
+TRUST_PICKLE = Option(
+    "trust_pickle",
+    "bool",
+    False,
+    help="Load pickled files too; loading runs code that they contain.",
+    group="model",
+)
+EDGE_MAP = Option("edge_map", help="JSON file with names of relations.", group="data")
+NODE_NAME_DICT = Option("node_name_dict", help="TSV file with names of entities.", group="data")
 
 
 def data_files(**helps: str) -> tuple[Option, ...]:

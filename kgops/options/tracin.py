@@ -7,15 +7,21 @@ from dataclasses import replace
 from kgops.options.checks import above, at_least, one_of
 from kgops.options.option import HIDDEN, Flag, Option
 from kgops.options.shared import (
+    CHECKPOINT_DIR,
     COMPILE,
     DEVICE,
     DEVICES,
+    EDGE_MAP,
     ENTITY_CHUNK,
     GRADIENT_CHECKPOINTING,
     LEARNING_RATE,
     MEMORY_CLEANUP,
+    MODEL_PATH,
+    NODE_NAME_DICT,
     PRECISION,
+    RUN,
     SEED,
+    TRUST_PICKLE,
     data_files,
 )
 
@@ -33,27 +39,13 @@ FILTERS = (
 _LAST_LAYERS = 2  # of --use-last-layers-only alone
 
 _MODEL = (
-    Option(
-        "run",
-        "int",
-        check=at_least(1),
-        help="Number of the training run whose checkpoints, learning rates and data are used; nothing else is needed.",
-        group="model",
-    ),
-    Option("model_path", help="One model file: a kgops checkpoint or PyKEEN weights.", group="model"),
-    Option(
-        "checkpoint_dir", help="Folder of checkpoints; scores are summed over all of them.", group="model"
-    ),
+    RUN,
+    MODEL_PATH,
+    CHECKPOINT_DIR,
     Option(
         "last_checkpoints", "int", check=at_least(1), help="Use only the last N checkpoints.", group="model"
     ),
-    Option(
-        "trust_pickle",
-        "bool",
-        False,
-        help="Load pickled files too; loading runs code that they contain.",
-        group="model",
-    ),
+    TRUST_PICKLE,
 )
 _DATA = (
     Option("dataset", help="Training triples: a PyKEEN dataset by name.", group="data"),
@@ -78,13 +70,34 @@ _DATA = (
         help="Skip the first N test triples of the file.",
         group="data",
     ),
-    Option("max_triples", "int", check=at_least(1), help="Attribute at most N test triples.", group="data"),
+    Option(
+        "max_triples",
+        "int",
+        check=at_least(1),
+        help="Attribute at most N test triples.",
+        flags=(Flag(""), Flag("--top", help="Alias of --max-triples.")),
+        group="data",
+    ),
+    Option(
+        "from_predictions",
+        "int",
+        check=at_least(1),
+        help="Number of the predict run whose answers are attributed, best ranks first; nothing else is needed.",
+        group="data",
+    ),
+    Option(
+        "new",
+        "bool",
+        False,
+        help="With --from-predictions, attribute only answers that are in none of the files.",
+        group="data",
+    ),
     *data_files(
         entity_to_id="Entity vocabulary: label and id, in either order.",
         relation_to_id="Relation vocabulary: label and id, in either order.",
-        edge_map="JSON file with names of relations.",
-        node_name_dict="TSV file with names of entities.",
     ),
+    EDGE_MAP,
+    NODE_NAME_DICT,
 )
 _RESULTS = tuple(
     replace(option, group="results")

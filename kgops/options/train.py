@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kgops.options.checks import above, at_least, below_one, one_of
+from kgops.options.checks import above, at_least, below_one, between_0_and_1, one_of
 from kgops.options.option import Flag, Option
 from kgops.options.shared import (
     BATCH_SIZE,
@@ -133,7 +133,7 @@ _TRAINING = (
         "schedule_factor",
         "float",
         0.95,
-        check=below_one,
+        check=between_0_and_1,
         help="Factor on the learning rate at each plateau.",
         group="training",
     ),
@@ -159,7 +159,7 @@ _SPEED = (
         0.0,
         check=at_least(0),
         effect="changes results",
-        summary="largest norm of the gradients of a step",
+        summary="largest norm of the gradients of a step; 0: no limit",
         help="Largest norm of the gradients of a step: larger ones are scaled down to it; 0: no limit.",
         group="training",
         steps=(0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0),

@@ -10,7 +10,7 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs import on_device
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
-from kgops.jobs.pipeline import TRACIN_OPTIONS, tracin_settings, train_options, train_settings
+from kgops.jobs.pipeline import tracin_options, tracin_settings, train_options, train_settings
 from kgops.options.catalog import OPTIONS
 from kgops.planning.job_size import is_kgops_conve
 from kgops.planning.number_formats import device_for
@@ -51,6 +51,8 @@ def _applied_options(
         yield from on_device.regression_options(job, device)
     elif job.workload == "pipeline":
         yield from _pipeline_options(job, device, processes)
+    elif job.workload == "predict":
+        yield from on_device.predict_options(job, device)
     elif job.workload == "tracin":
         yield from _tracin_options(job, device, processes)
     elif job.settings["engine"] == "kgops":
@@ -75,7 +77,7 @@ def _pipeline_options(
     training_only = train_options(job.options)
     training = replace(job, workload="train", settings=train_settings(job.settings), options=training_only)
     settings = tracin_settings(job.settings, "results/checkpoints", "results/best_model.pt")
-    options = {name: value for name, value in job.options.items() if name in TRACIN_OPTIONS}
+    options = tracin_options(job.settings, job.options)
     tracin = replace(job, workload="tracin", settings=settings, options=options)
     applied = {option.option: option for option in on_device.training_options(training, device, *processes)}
     why = on_device.single_device_reason(settings)

@@ -15,6 +15,7 @@ __all__ = [
     "buffer_bytes",
     "model_of_config",
     "model_of_settings",
+    "moved_sizes",
     "weight_bytes",
     "weight_sizes",
 ]
@@ -58,6 +59,13 @@ def weight_sizes(c: ConvEConfig) -> tuple[int, ...]:
     if c.batch_norm:
         numbers += [width for width in _widths(c) for _ in ("weight", "bias")]
     return tuple(4 * n for n in numbers)
+
+
+def moved_sizes(c: ConvEConfig) -> tuple[int, ...]:
+    """Of all that `Module.to` moves to a GPU, in its order: layers first, then the module's own; running statistics,
+    all small, last."""
+    own, layers = weight_sizes(c)[:3], weight_sizes(c)[3:]
+    return (*layers, *own, buffer_bytes(c))
 
 
 def weight_bytes(c: ConvEConfig) -> int:

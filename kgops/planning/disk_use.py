@@ -9,18 +9,27 @@ from typing import Any
 
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
+from kgops.jobs.predict import formats_of as formats_of_predict
 from kgops.jobs.tracin import Formats, formats_of, top_k_of
 from kgops.planning.conve_weights import buffer_bytes, weight_bytes
 from kgops.planning.graph_counts import Counts
 from kgops.planning.index_memory import index_bytes
 from kgops.planning.job_size import tests_of
+from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.regress_memory import MOMENTS
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.text_sizes import TextSize, names_of, size_of, size_of_file
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["DiskUse", "TracinDiskUse", "regression_disk_use", "tracin_disk_use", "training_disk_use"]
+__all__ = [
+    "DiskUse",
+    "TracinDiskUse",
+    "predict_disk_use",
+    "regression_disk_use",
+    "tracin_disk_use",
+    "training_disk_use",
+]
 
 _RECORD = 16 << 10  # plan, environment, slots, log and the first events of a run
 _SCORE = 14.5  # bytes of a score as text: every second has a sign
@@ -36,6 +45,8 @@ _CHECKPOINT = 8 << 10  # of a file beside its tensors: names, places, settings
 _MOMENTS = {"adam": 2, "adamw": 2, "adagrad": 1, "sgd": 0}
 _RESUME_CHECKPOINT = 24 << 10  # of a checkpoint to resume from: moments and random states
 _EPOCH_IN_RECORD = 1 << 10  # in the record
+_ANSWER_IN_CSV = 50  # of an answer beside its labels and names: rank, score, probability, whether it is known
+_ANSWER_IN_JSON = 60
 _TEST_IN_SUMMARY = 260  # of a test triple in the summary of a batch
 
 
@@ -229,6 +240,26 @@ def training_disk_use(job: Job, shape: TrainShape, seconds: float) -> DiskUse:
     outside = {settings["output_dir"]: copied} if settings["output_dir"] else {}
     # The next is whole before the one that it replaces goes.
     return DiskUse(parts, outside, (3 - resume_checkpoints) * resume_checkpoint, 2 * (tracin_checkpoints + 4))
+
+
+def predict_disk_use(job: Job, shape: PredictShape, files: Mapping[str, Path]) -> DiskUse | None:
+    """Of a job `predict`; `files` are its triples. None where their text cannot be read."""
+    settings = job.settings
+    text = size_of_file(files["train"], names_of(settings["node_name_dict"], settings["edge_map"]))
+    if text is None:
+        return None
+    answers = shape.questions * shape.listed
+    csv = round((text.csv + _ANSWER_IN_CSV) * answers)
+    other = {".json": round((text.json + _ANSWER_IN_JSON) * answers), ".parquet": round(text.csv * answers)}
+    formats = formats_of_predict(settings)
+    results = {"CSV": csv, "triples": round(2 * (text.labels + 3) * answers)}
+    results |= {form[1:].upper(): other[form] for form in formats if form in other}
+    outside = {settings["output"]: other.get(formats[-1], csv)} if settings["output"] else {}
+    if settings["output_dir"]:
+        outside[settings["output_dir"]] = sum(results.values())
+    written = sum(results.values()) + sum(outside.values())
+    # Among few candidates, or where few are new, a question has fewer answers.
+    return DiskUse({**results, "record": _RECORD}, outside, 0, len(results) + 2, True, written)
 
 
 def regression_disk_use(job: Job, shape: RegressShape, flights: int) -> DiskUse:

@@ -166,6 +166,7 @@ def _encode(
             walk_product(ledger, part, s.low, numbers, weight, groups * c.embedding_dim, rounded=True)
         )
     else:
+        ledger.use_cublas()
         passing.append(ledger.take(part, vectors))
     return passing, [*held, ledger.take(part, vectors)]
 
@@ -244,9 +245,9 @@ def _pull(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> list[
     before = side.samples - last
     pieces: list[Held] = []
     if before:
-        pieces.append(ledger.take(part, (before - at_once) * (small + 2 * vector)))
+        pieces += _pieces(ledger, s, at_once, before // at_once - 1)
         _pull_some(ledger, s, scratch, side, at_once)
-        pieces.append(ledger.take(part, at_once * (small + 2 * vector)))
+        pieces += _pieces(ledger, s, at_once, 1)
     _pull_some(ledger, s, scratch, side, last)
     kept = [
         size
@@ -255,13 +256,20 @@ def _pull(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> list[
     ]
     if not before:
         return [ledger.take(part, side.samples * size) for size in kept]
-    pieces.append(ledger.take(part, last * (small + 2 * vector)))
+    pieces += _pieces(ledger, s, last, 1)
     joined = [ledger.take(part, side.samples * size) for size in (small, vector, vector)]
     ledger.give(*pieces)
     if len(kept) < len(joined):
         ledger.give(*joined)
         joined = [ledger.take(part, side.samples * size) for size in kept]
     return joined
+
+
+def _pieces(ledger: Ledger, s: TracinShape, rows: int, times: int) -> list[Held]:
+    """Gradients of as many samples: those of small parameters, of heads and of relations."""
+    vector = 4 * rows * s.model.embedding_dim
+    sizes = (rows * small_each(s), vector, vector)
+    return [held for size in sizes for held in ledger.take_equal("factors", size, times)]
 
 
 def _pull_some(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, rows: int) -> None:

@@ -40,6 +40,8 @@ def stages_of(job: Job, gpu: GpuFacts | None) -> Iterator[Stage]:
             yield kind(job, settings, used)
         elif name == "regress":
             yield _Regress(job, settings, used)
+        elif name == "predict":
+            yield _Predict(job, settings, used)
         elif name == "tracin" and not settings["skip_tracin"]:
             yield _Tracin(job, settings, used)
 
@@ -148,6 +150,17 @@ class _Regress(Stage):
             for frames in range(now["temporal_frames"] - 1, FEWEST_FRAMES - 1, -1):
                 yield {"temporal_frames": frames}, "fewer frames per window"
             yield {"memory_optimized": True}, "half the channels"
+
+
+class _Predict(Stage):
+    """Questions are scored a block at a time; chunks bound the memory of all pairs, and of PyKEEN's models."""
+
+    def start(self, entities: int | None) -> dict[str, Any]:
+        return {"entity_chunk": _chunk(self.job.options, chunk_sizes.PREDICT_CHUNK, entities)}
+
+    def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
+        if effect == "exact":
+            yield from _smaller_chunks(now)
 
 
 class _Tracin(Stage):

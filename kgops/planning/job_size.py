@@ -11,11 +11,18 @@ from typing import Any
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.files import open_regular, read_json
 from kgops.jobs.job import Job
-from kgops.jobs.pipeline import TRACIN_OPTIONS, tracin_settings, train_settings
+from kgops.jobs.pipeline import (
+    predict_settings,
+    traces_predictions,
+    tracin_options,
+    tracin_settings,
+    train_settings,
+)
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.conve_weights import model_of_config, model_of_settings
 from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.number_formats import applied_precision
+from kgops.planning.predict_sizes import predict_shape, questions_of
 from kgops.planning.regress_sizes import Flights, flights_of, regress_shape
 from kgops.planning.stage_sizes import Shape
 from kgops.planning.tracin_sizes import tracin_shape
@@ -38,8 +45,8 @@ class TracinInputs:
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """Sizes of a job. `train` and `tracin` are its stages as jobs; a pipeline has both. A regression has
-    `flights` and no counts."""
+    """Sizes of a job. `train`, `predict` and `tracin` are its stages as jobs; a pipeline has several. A regression
+    has `flights` and no counts."""
 
     job: Job
     counts: Counts
@@ -47,6 +54,8 @@ class JobSize:
     tracin: Job | None
     tracin_inputs: TracinInputs | None
     flights: Flights | None = None
+    predict: Job | None = None
+    predict_model: ConvEConfig | None = None
 
     @property
     def trains(self) -> bool:
@@ -62,11 +71,17 @@ class JobSize:
         if self.train is not None:
             training = train_shape(_with(self.train, options), self.counts, gpu)
             shapes += [training] if training else []
+        if self.predict is not None and self.predict_model is not None:
+            job = _with(self.predict, options if self.train is None else {})
+            shapes.append(predict_shape(job, self.counts, self.predict_model, on_gpu=gpu is not None))
         if self.tracin is not None and self.tracin_inputs is not None:
             inputs = self.tracin_inputs
             shapes.append(
                 tracin_shape(
-                    _with(self.tracin, options if self.train is None else _only_tracin_options(options)),
+                    _with(
+                        self.tracin,
+                        options if self.train is None else tracin_options(self.job.settings, options),
+                    ),
                     self.counts,
                     gpu,
                     inputs.model,
@@ -91,6 +106,8 @@ def job_size_of(job: Job, remembered: Path | None = None, *, most_bytes: int | N
         return _training(job, count)
     if job.workload == "tracin":
         return _tracin(job, count)
+    if job.workload == "predict":
+        return _predicting(job, count)
     if job.workload == "regress":
         return _regression(job)
     return _pipeline(job, count)
@@ -102,10 +119,6 @@ def is_kgops_conve(job: Job) -> bool | None:
         return True  # without a model: only neighbourhoods are filtered
     config = _config_beside(job.settings)
     return None if config is None else model_of_config(config) is not None
-
-
-def _only_tracin_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in TRACIN_OPTIONS}
 
 
 def _with(job: Job, options: Mapping[str, Any]) -> Job:
@@ -124,12 +137,23 @@ def _regression(job: Job) -> JobSize | str:
     return flights if isinstance(flights, str) else JobSize(job, Counts(0, 0, 0), None, None, None, flights)
 
 
+def _predicting(job: Job, count: Count) -> JobSize | str:
+    config = _config_beside(job.settings)
+    model = model_of_config(config) if config is not None else None
+    if model is None:
+        return _UNKNOWN_MODEL
+    counts = count(job.settings)
+    if counts is None:
+        return _unknown_data(job.settings)
+    return JobSize(job, counts, None, None, None, predict=job, predict_model=model)
+
+
 def _tracin(job: Job, count: Count) -> JobSize | str:
     settings = job.settings
     config = _config_beside(settings)
     model = model_of_config(config) if config is not None else None
     if config is None or model is None:
-        return "there is no config.json beside the model, and only torch could read the model's size from its weights"
+        return _UNKNOWN_MODEL
     counts = count(settings)
     if counts is None:
         return _unknown_data(settings)
@@ -150,13 +174,25 @@ def _pipeline(job: Job, count: Count) -> JobSize | str:
     checkpoints = max(1, min(kept, trace["last_checkpoints"] or kept))
     trained = {**settings, **job.options}
     model = model_of_settings(settings, counts)
+    asked = predict_settings(job.settings, "results/checkpoints", "results/best_model.pt")
+    tests = tests_of(trace, counts)
+    if asked is not None and traces_predictions(job.settings):
+        answers = asked["best"] or questions_of(asked) * asked["top_k"]
+        tests = min(answers, trace["max_triples"] or answers)
     return JobSize(
         job,
         counts,
         replace(job, workload="train", settings=settings),
         replace(job, workload="tracin", settings=trace),
-        TracinInputs(model, trained, checkpoints, tests_of(trace, counts)),
+        TracinInputs(model, trained, checkpoints, tests),
+        predict=None if asked is None else replace(job, workload="predict", settings=asked),
+        predict_model=model,
     )
+
+
+_UNKNOWN_MODEL = (
+    "there is no config.json beside the model, and only torch could read the model's size from its weights"
+)
 
 
 def _unknown_data(settings: Mapping[str, Any]) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 __all__ = [
+    "EMPTY_CACHE",
     "GRANULE",
+    "RELEASE_GRAPHS",
     "Held",
     "Ledger",
     "Peak",
@@ -17,6 +20,11 @@ __all__ = [
 ]
 
 GRANULE = 512
+# A number of an allocation, modulo 3, says who alone can use its segment again.
+_DEFAULT_STREAM, _OWN_STREAM, _GRAPHS = range(3)
+_OWNERS = 3
+# Events: segments without a used block go back to the GPU; the second, those of graphs too.
+EMPTY_CACHE, RELEASE_GRAPHS = (0, 0), (0, 1)
 _MIB = 1 << 20
 _SMALL, _LARGE = _MIB, 10 * _MIB  # the largest of the small, and the least that has a segment of its own
 _SMALL_SEGMENT, _MIDDLE_SEGMENT, _STEP = 2 * _MIB, 20 * _MIB, 2 * _MIB
@@ -56,9 +64,15 @@ class _Pool:
         block.free = False
         return block
 
+    def empty(self) -> int:
+        """Gives back whole segments; their bytes."""
+        whole = [entry for entry in self._blocks if entry[2].before is None and entry[2].after is None]
+        self._blocks = [entry for entry in self._blocks if entry not in whole]
+        return sum(size for size, _, _ in whole)
+
 
 def reserved_bytes(events: Sequence[tuple[int, int]], *, expandable: bool = False) -> int:
-    """For allocations (number, bytes) and frees (number, 0) in their order; nothing is given back to the GPU.
+    """At most, for the events of a `Ledger`.
 
     `expandable`: segments grow where they are, so free memory is never in pieces too small.
     """
@@ -67,26 +81,33 @@ def reserved_bytes(events: Sequence[tuple[int, int]], *, expandable: bool = Fals
     end = len(events)
     while end and not events[end - 1][1]:
         end -= 1  # trailing frees change nothing
-    pools = (_Pool(), _Pool())
-    used: dict[int, tuple[_Block, int]] = {}
-    reserved = 0
+    small, large = 0, 1
+    pools = [(_Pool(), _Pool()) for _ in range(_OWNERS)]
+    used: dict[int, tuple[_Block, _Pool]] = {}
+    reserved = most = address = 0
     for number, size in events[:end]:
-        if not size:
-            block, kind = used.pop(number)
-            _release(block, pools[kind])
+        if not number:
+            emptied = pools if (number, size) == RELEASE_GRAPHS else pools[:_GRAPHS]
+            reserved -= sum(pool.empty() for both in emptied for pool in both)
             continue
-        kind = int(size > _SMALL)
-        pool = pools[kind]
+        if not size:
+            block, pool = used.pop(number)
+            _release(block, pool)
+            continue
+        kind = large if size > _SMALL else small
+        pool = pools[number % _OWNERS][kind]
         fit = pool.pop(size)
         # Blocks of any size are split, as torch does without a max_split_size.
         if fit is None:
-            fit = _Block(_segment(size), reserved)
+            fit = _Block(_segment(size), address)
+            address += fit.size
             reserved += fit.size
+            most = max(most, reserved)
         left = fit.size - size
-        if left >= GRANULE if kind == 0 else left > _SMALL:
+        if left >= GRANULE if kind == small else left > _SMALL:
             pool.add(_cut(fit, size))
-        used[number] = fit, kind
-    return reserved
+        used[number] = fit, pool
+    return most
 
 
 def _segment(size: int) -> int:
@@ -119,16 +140,19 @@ def _release(block: _Block, pool: _Pool) -> None:
 
 
 def _high_water(events: Sequence[tuple[int, int]]) -> int:
-    live, most = [0, 0], [0, 0]
+    live: dict[tuple[int, bool], int] = {}
+    most: dict[tuple[int, bool], int] = {}
     sizes: dict[int, int] = {}
     for number, size in events:
+        if not number:
+            continue
         if size:
             sizes[number] = size
-        delta = size or -sizes[number]
-        kind = int(sizes[number] > _SMALL)
-        live[kind] += delta
-        most[kind] = max(most[kind], live[kind])
-    return sum(-(-high // step) * step for high, step in zip(most, (_STEP, _MIDDLE_SEGMENT), strict=True))
+        kind = number % _OWNERS, sizes[number] > _SMALL
+        live[kind] = live.get(kind, 0) + (size or -sizes[number])
+        most[kind] = max(most.get(kind, 0), live[kind])
+    steps = {False: _STEP, True: _MIDDLE_SEGMENT}
+    return sum(-(-high // steps[is_large]) * steps[is_large] for (_, is_large), high in most.items())
 
 
 _FILLS_HOLES = 1 << 18  # bytes: many such fill segments of an allocator without holes
@@ -146,15 +170,26 @@ class Peak(NamedTuple):
 
 
 class Ledger:
-    """`granule` is what the allocator rounds each tensor up to; 1 where it does not.
+    """`granule` is what the allocator rounds each tensor up to; 1 where it does not. `workspace` is what cuBLAS keeps
+    for each thread and stream that it works for; 0 where it does not.
 
     `events` are all allocations in their order, (number, bytes), and all frees, (number, 0), if recorded.
     Parts that it is `without` take nothing.
     """
 
-    def __init__(self, granule: int = 1, *, record: bool = False, without: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        granule: int = 1,
+        *,
+        record: bool = False,
+        workspace: int = 0,
+        without: Collection[str] = (),
+    ) -> None:
         self._without = frozenset(without)
         self._granule = granule
+        self._workspace = workspace
+        self._workspaces: dict[tuple[str, bool], Held] = {}
+        self._owner = _DEFAULT_STREAM
         self._parts: dict[str, int] = {}
         self._at_peak: dict[str, int] = {}
         self._is_peak = False  # as long as nothing is given back, the parts of the peak go on growing
@@ -163,6 +198,44 @@ class Ledger:
         self._phases: dict[str, int] = {}
         self._here = 0  # the peak of this phase so far
         self.events: list[tuple[int, int]] | None = [] if record else None
+
+    @contextmanager
+    def own_stream(self) -> Iterator[None]:
+        """What is taken here is taken on another stream than before."""
+        with self._owned_by(_OWN_STREAM):
+            yield
+
+    @contextmanager
+    def capture(self) -> Iterator[None]:
+        """What is taken here is memory of CUDA graphs, until they are released."""
+        self.empty_cache()
+        with self._owned_by(_GRAPHS):
+            yield
+
+    def release_graphs(self) -> None:
+        """And with them, as torch does, all workspaces; then the cache is emptied."""
+        self.give(*self._workspaces.values())
+        self._workspaces.clear()
+        self._mark(RELEASE_GRAPHS)
+
+    def empty_cache(self) -> None:
+        self._mark(EMPTY_CACHE)
+
+    @contextmanager
+    def _owned_by(self, owner: int) -> Iterator[None]:
+        before, self._owner = self._owner, owner
+        yield
+        self._owner = before
+
+    def _mark(self, event: tuple[int, int]) -> None:
+        if self.events is not None:
+            self.events.append(event)
+
+    def use_cublas(self, thread: str = "main") -> None:
+        """A product of matrices; backward passes have a thread of their own, "autograd"."""
+        where = thread, self._owner == _DEFAULT_STREAM
+        if self._workspace and where not in self._workspaces:
+            self._workspaces[where] = self.take("workspace", self._workspace)
 
     @property
     def phase(self) -> str:
@@ -189,10 +262,17 @@ class Ledger:
         if self._granule > 1:
             size = -(-size // self._granule) * self._granule
         self._number += 1
+        number = _OWNERS * self._number + self._owner
         self._add(part, size)
         if self.events is not None and size:
-            self.events.append((self._number, size))
-        return part, size, self._number
+            self.events.append((number, size))
+        return part, size, number
+
+    def take_equal(self, part: str, size: int, times: int) -> list[Held]:
+        """So many of one size, which come and go together: one allocation where only the peak counts."""
+        if self.events is None:
+            return [self.take(part, size * times)]
+        return [self.take(part, size) for _ in range(times)]
 
     def take_together(self, part: str, sizes: Iterable[int]) -> list[Held]:
         """What comes and goes together: of the small ones one allocation, each rounded for itself."""

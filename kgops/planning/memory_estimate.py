@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import cublas_workspace
 from kgops.planning.corrections import Correction
 from kgops.planning.index_memory import mapped_bytes
 from kgops.planning.ledger import GRANULE, Ledger, reserved_bytes
+from kgops.planning.predict_memory import walk_predict
+from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.process_memory import Process, ProcessModel
 from kgops.planning.regress_memory import walk_regression
 from kgops.planning.regress_sizes import RegressShape
@@ -45,11 +48,8 @@ _PARTS = {
     "checkpoint": "a checkpoint being read",
     "workspace": "copies and workspace of libraries",
 }
-# cuBLAS keeps one for each thread and stream: two of the sizes that torch gives by compute capability.
-_WORKSPACE = 8_519_680
-_WORKSPACE_HOPPER = 32 * MIB
-_BIG_WORKSPACE = (9, 10, 12)
-# CUDA context, kernels and libraries: 256 to 400 MiB were reported; the driver tells only by a measurement.
+# CUDA context, kernels and libraries: 256 to 400 MiB were reported. Each GPU and driver has its own, which the first
+# run there tells.
 _CONTEXT = 400 * MIB
 
 
@@ -80,6 +80,7 @@ class MemoryEstimate:
     on_gpu: bool
     correction: Correction | None = None
     process: Process | None = None
+    knows_context: bool = False  # measured here, not assumed
 
     @property
     def allocator(self) -> int:
@@ -103,7 +104,9 @@ class MemoryEstimate:
         rows = [Row(name, size, _PARTS[name], not self.on_gpu) for name, size in parts if size]
         if self.on_gpu:
             rows.append(Row("allocator", self.allocator, "segments of the cache that are not full", False))
-            rows.append(Row("context", self.context, "CUDA context, kernels and libraries", False))
+            where = "measured on this GPU with this driver" if self.knows_context else "assumed"
+            what = f"CUDA context, kernels and libraries: {where}"
+            rows.append(Row("context", self.context, what, self.knows_context))
         if self.correction is not None:
             extra = self.total - self.reserved - self.context
             rows.append(Row("correction", extra, self.correction.description, True))
@@ -153,8 +156,8 @@ def predict(
     bytes where it was measured for this GPU and driver.
     """
     on_gpu = shape.on_gpu
-    ledger = Ledger(GRANULE if on_gpu else 1, record=on_gpu)
-    _walk(ledger, shape, gpu, resumed)
+    ledger = Ledger(GRANULE if on_gpu else 1, record=on_gpu, workspace=_workspace(shape, gpu))
+    _walk(ledger, shape, resumed)
     peak = ledger.peak
     reserved = peak.live if ledger.events is None else reserved_bytes(ledger.events, expandable=expandable)
     return MemoryEstimate(
@@ -167,6 +170,7 @@ def predict(
         on_gpu,
         correction,
         process.beside(reserved, data, _mapped(shape)) if process is not None and not on_gpu else None,
+        knows_context=context is not None,
     )
 
 
@@ -178,23 +182,21 @@ def peak_live(
     shape: Shape, gpu: GpuFacts | None = None, *, resumed: bool = False, without: Collection[str] = ()
 ) -> int:
     """`predict`'s `live` but for rounding, several times as fast on a GPU: to search with. `without` these parts."""
-    ledger = Ledger(without=without)
-    _walk(ledger, shape, gpu, resumed)
+    ledger = Ledger(workspace=_workspace(shape, gpu), without=without)
+    _walk(ledger, shape, resumed)
     return ledger.peak.live
 
 
-def _walk(ledger: Ledger, shape: Shape, gpu: GpuFacts | None, resumed: bool) -> None:
-    if shape.on_gpu:
-        ledger.phase = "loading"
-        ledger.take("workspace", _workspace(gpu))
+def _walk(ledger: Ledger, shape: Shape, resumed: bool) -> None:
     if isinstance(shape, TrainShape):
         walk_training(ledger, shape, resumed=resumed)
     elif isinstance(shape, RegressShape):
         walk_regression(ledger, shape, resumed=resumed)
+    elif isinstance(shape, PredictShape):
+        walk_predict(ledger, shape)
     else:
         walk_tracin(ledger, shape)
 
 
-def _workspace(gpu: GpuFacts | None) -> int:
-    capability = gpu.compute_capability if gpu is not None else None
-    return _WORKSPACE if capability and capability[0] not in _BIG_WORKSPACE else _WORKSPACE_HOPPER
+def _workspace(shape: Shape, gpu: GpuFacts | None) -> int:
+    return cublas_workspace(gpu.compute_capability if gpu else None) if shape.on_gpu else 0

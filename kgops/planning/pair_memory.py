@@ -42,13 +42,13 @@ def walk_samples(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, 
     if names & {"project.weight", "project.bias"}:
         maps = [_map_products(ledger, s, train, test)]
     if "entities" in names:
-        _add_heads(ledger, both, 4 * train.groups * test.samples)
+        _add_heads(ledger, s, both, 4 * train.groups * test.samples, half)
     if train.moves_forward:
         if names & (CONVOLUTION | {"entities", "relations"}):
             _tangents(ledger, s, scratch, train.groups, test.samples)
     else:
         if "entities" in names:
-            _add_heads(ledger, both, half)
+            _add_heads(ledger, s, both, half, groups, half)
         if names & {"entities", "relations"}:
             _add_equal(ledger, s, train, test)
     if s.knows_all:  # samples back to the rows they stand for
@@ -63,10 +63,12 @@ def walk_samples(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, 
 def _delta_products(ledger: Ledger, s: TracinShape, both: int, half: int) -> None:
     part = "scores"
     same, inner = ledger.take(part, both // 4), ledger.take(part, both)
-    ledger.flash(part, both)
+    ledger.flash(part, 0 if s.on_gpu else both)  # a CPU widens what is equal before it multiplies
     if s.loss != "target":
+        ledger.flash(part, half, both)
+        chosen = ledger.take(part, both if s.knows_all else half)
         theirs = ledger.take(part, both)
-        ledger.flash(part, both if s.knows_all else half)
+        ledger.give(chosen)
         ledger.flash(part, both)
         ledger.give(theirs)
     ledger.give(same, inner)
@@ -85,13 +87,18 @@ def _map_products(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> He
     return maps
 
 
-def _add_heads(ledger: Ledger, both: int, spread: int) -> None:
-    """Where a head vector also plays a tail's part; that some do is taken for granted."""
+def _add_heads(ledger: Ledger, s: TracinShape, both: int, spread: int, *shared: int) -> None:
+    """Where a head vector also plays a tail's part; that some do is taken for granted. `shared`: what the shared
+    gradient at the heads is spread out from."""
     part = "scores"
+    product = ledger.take(part, spread)
     across = ledger.take(part, both)
-    ledger.flash(part, spread, both)
-    ledger.flash(part, both, both // 4, both, both)
-    ledger.give(across)
+    ledger.give(product)
+    before = [ledger.take(part, size) for size in shared] if s.loss != "target" else []
+    weight = ledger.take(part, both)
+    ledger.give(*before)
+    ledger.flash(part, both // 4, both, both)
+    ledger.give(across, weight)
 
 
 def _add_equal(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> None:
@@ -121,25 +128,36 @@ def walk_all_scores(ledger: Ledger, s: TracinShape, tests: int) -> list[Held]:
     return [] if s.on_gpu else [ledger.take("scores", 4 * tests * s.counts.train)]
 
 
-def walk_ranking(ledger: Ledger, tests: int, columns: int, k: int, *, again: bool, shared: bool) -> None:
-    """`TopTriples.finish`: the highest, then the lowest; `again` beside those found in other columns, `shared`
-    where triples share their gradient."""
+def walk_ranking(
+    ledger: Ledger, tests: int, columns: int, k: int, waiting: list[Held], *, again: bool, shared: bool
+) -> None:
+    """`TopTriples.finish` of scores that were `waiting`: the highest, then the lowest; `again` beside those found in
+    other columns, `shared` where triples share their gradient."""
     ledger.phase, part, best = "ranking", "scores", 12 * tests * min(k, columns)
-    pieces = ledger.take(part, 4 * tests * columns)
     ids = ledger.take(part, _ID * columns)
     joined = ledger.take(part, 4 * tests * columns)
-    ledger.give(pieces)
+    ledger.give(*waiting)
+    both = tests * (columns + k if again else columns)
+    _walk_highest(ledger, tests, both, k, [], shared=shared)
     highest = ledger.take(part, best)  # of this merge, while the lowest are looked for
     negated = ledger.take(part, 4 * tests * columns)
-    both = tests * (columns + k if again else columns)
-    candidates = [ledger.take(part, 4 * both), ledger.take(part, _ID * both)]
-    ledger.give(negated)
-    if both > tests * k:
+    _walk_highest(ledger, tests, both, k, [negated], shared=shared)
+    ledger.give(joined, highest, ids)
+
+
+def _walk_highest(
+    ledger: Ledger, tests: int, numbers: int, k: int, copied: list[Held], *, shared: bool
+) -> None:
+    """`Ranking.add` of so many scores, some of which were `copied` for it."""
+    part, best = "scores", 12 * tests * min(k, numbers // max(tests, 1))
+    candidates = [ledger.take(part, 4 * numbers), ledger.take(part, _ID * numbers)]
+    ledger.give(*copied)
+    if numbers > tests * k:
         chosen = ledger.take(part, best)
-        ledger.flash(part, both, _ID * both)  # which tie with the last, and how many
+        ledger.flash(part, numbers, _ID * numbers)  # which tie with the last, and how many
         # Some at a time: ids decide where they tie. Triples that share a gradient do; of others one test may.
-        torn = both // tests * (min(tests, chunk_sizes.TRACIN_TIES_AT_ONCE) if shared else 1)
+        torn = numbers // tests * (min(tests, chunk_sizes.TRACIN_TIES_AT_ONCE) if shared else 1)
         ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
         candidates.append(chosen)
-    ledger.flash(part, *[_ID * tests * min(k, columns)] * 3)
-    ledger.give(*candidates, joined, highest, ids)
+    ledger.flash(part, *[_ID * tests * min(k, numbers // max(tests, 1))] * 3)
+    ledger.give(*candidates)

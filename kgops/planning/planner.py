@@ -18,7 +18,7 @@ from kgops.planning.oom_fallbacks import Change, Fallback, oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import expands_segments, work_of
-from kgops.planning.speed import Rates, rates_of, seconds
+from kgops.planning.speed import Rates, StepTime, rates_of, seconds, step_time
 from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import Target
 from kgops.planning.train_sizes import TrainShape
@@ -39,6 +39,7 @@ MARGIN = 0.10
 _OTHERS = 3
 _ALIKE = 3  # further candidates looked at, since some are nearly equal
 _LARGEST_BATCH = 1 << 20
+_MIB = 1 << 20
 _ORDER: tuple[Effect, ...] = ("exact", "rounding", "changes results")
 _TRAIN_CHUNKS = (512, 2048, 8192, 32768)
 _TRACIN_CHUNKS = (512, 1024, 8192, 32768)
@@ -52,17 +53,19 @@ class MachineCorrections:
     correction: Correction | None = None
     time: TimeCorrection | None = None
     process: ProcessModel | None = None  # of the worker on a CPU; None: only tensors are predicted
+    context_mib: float | None = None  # of CUDA, on this GPU with this driver
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """`changes` are the options that differ from the request, `effect` their strongest effect. `seconds` is modelled:
-    of an epoch, or of the whole TracIn run."""
+    of an epoch, or of the whole TracIn run; `step` is one step or block of training triples, None in a pipeline."""
 
     changes: dict[str, Any]
     effect: Effect
     estimate: MemoryEstimate
     seconds: float
+    step: StepTime | None = None
 
     @property
     def need_mib(self) -> float:
@@ -87,6 +90,13 @@ class Suggestion:
     @property
     def fits(self) -> bool:
         return self.chosen is not None
+
+    @property
+    def predicted_step(self) -> StepTime | None:
+        """By data sheets alone: on a known GPU on which no such run was measured."""
+        is_unmeasured = self.target.on_gpu and self.target.known is not None and self.corrections.time is None
+        counted = self.job_size.predict is None  # no kernel of an answer was counted
+        return self.best.step if is_unmeasured and counted else None
 
     @property
     def best(self) -> Candidate:
@@ -155,7 +165,9 @@ class _Search:
         estimate = max((self._estimate(shape) for shape in shapes), key=lambda one: one.total)
         effects: list[Effect] = ["exact", *(effect_of(name) for name in changes)]
         effect = max(effects, key=_ORDER.index)
-        return Candidate(dict(changes), effect, estimate, sum(seconds(shape, self.rates) for shape in shapes))
+        whole = sum(seconds(shape, self.rates) for shape in shapes)
+        step = step_time(shapes[0], self.rates) if len(shapes) == 1 else None
+        return Candidate(dict(changes), effect, estimate, whole, step)
 
     def fastest_first(self, choices: Iterable[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
         """Modelled seconds and changes that rules allow, the fastest first; of equally fast ones the fewest changes."""
@@ -207,7 +219,7 @@ class _Search:
             for precision in formats:
                 if precision != self.options.get("precision", "fp32"):
                     yield {"precision": precision}
-        elif self.options.get("gram_precision", "fp32") == "fp32":
+        elif self.job_size.tracin is not None and self.options.get("gram_precision", "fp32") == "fp32":
             yield {"gram_precision": "bf16"}
 
     def nearest(self) -> Candidate | None:
@@ -257,12 +269,17 @@ class _Search:
             process=self.corrections.process,
             data=self.data,
             expandable=self.expandable,
+            context=_bytes(self.corrections.context_mib),
         )
         self._predicted.append((shape, estimate))
         return estimate
 
     def _is_open(self, option: str) -> bool:
         return str(self.options.get(option, "auto")) == "auto"
+
+
+def _bytes(mib: float | None) -> int | None:
+    return None if mib is None else round(mib * _MIB)
 
 
 def _distinct(candidates: Iterable[Candidate], best: Candidate) -> tuple[Candidate, ...]:
@@ -349,9 +366,11 @@ class _Predicted:
         for corrections, mib in self._known:
             if corrections == shape:
                 return mib
-        gpu, correction = self._suggestion.target.facts, self._suggestion.corrections.correction
+        gpu, learned = self._suggestion.target.facts, self._suggestion.corrections
         # Tensors only: fallbacks do not change the rest of the process.
-        self._known.append((shape, predict(shape, gpu, correction=correction).total_mib))
+        context = _bytes(learned.context_mib)
+        estimate = predict(shape, gpu, correction=learned.correction, context=context)
+        self._known.append((shape, estimate.total_mib))
         return self._known[-1][1]
 
     def _shapes(self, settings: Mapping[str, Any]) -> list[Shape]:

@@ -43,7 +43,9 @@ def walk_product(
 ) -> Held:
     """`product`: of factors of `a` and `b` numbers; `rounded` where the second is low already. The result."""
     if not f.is_low:
-        return ledger.take(part, 4 * out)
+        result = ledger.take(part, 4 * out)
+        ledger.use_cublas()  # whose workspace is made after the result
+        return result
     own = 0 if rounded else f.size * b
     if f.widened:
         first = _widened(ledger, part, f.size * a, a)
@@ -54,9 +56,11 @@ def walk_product(
     factors = ledger.take(part, f.size * a), ledger.take(part, own)
     if f.on_gpu and not batched:  # sums stay in float32
         result = ledger.take(part, 4 * out)
+        ledger.use_cublas()
         ledger.give(*factors)
         return result
     small = ledger.take(part, f.size * out)
+    ledger.use_cublas()
     ledger.give(*factors)
     result = ledger.take(part, 4 * out)
     ledger.give(small)

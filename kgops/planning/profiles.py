@@ -15,6 +15,7 @@ from kgops.jobs import toml
 from kgops.jobs.files import read_named
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
 from kgops.jobs.on_device import AUTO
+from kgops.jobs.predict import PREDICT
 from kgops.jobs.regress import REGRESS
 from kgops.options.catalog import option_problems
 from kgops.options.option import Option
@@ -72,9 +73,10 @@ def apply(job: Job) -> Job:
     if job.workload == "tracin":
         # Fewer bits change influences: only a person may request that, with --precision.
         options = {name: value for name, value in options.items() if name != "precision"}
-    if job.workload == "regress":
-        # Options about entities do not apply here; the worker reports those that a person requests.
-        options = {name: value for name, value in options.items() if name in REGRESS.optimizations}
+    if job.workload in (REGRESS.name, PREDICT.name):
+        # Options of other workloads do not apply here; the worker reports those that a person requests.
+        own = (REGRESS if job.workload == REGRESS.name else PREDICT).optimizations
+        options = {name: value for name, value in options.items() if name in own}
     return replace(job, options={**options, **job.options})
 
 

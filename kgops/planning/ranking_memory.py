@@ -10,6 +10,7 @@ from kgops.jobs.train import ConvEConfig
 from kgops.planning.evaluation_counts import EvaluationBlocks, QueryBlock
 from kgops.planning.graph_counts import Answers
 from kgops.planning.ledger import Held, Ledger, Scratch
+from kgops.planning.step_memory import flash_folded_columns
 from kgops.planning.train_sizes import TrainShape
 
 __all__ = ["encoded_rows", "walk_evaluation", "walk_evaluator"]
@@ -128,15 +129,15 @@ def _encode(ledger: Ledger, s: TrainShape, queries: int, distinct: int) -> Held:
     part, vector = "evaluation", 4 * s.model.embedding_dim
     pairs = [ledger.take(part, size) for size in (2 * _ID * queries, queries, 2 * _ID * distinct)]
     piece = min(chunk_sizes.EVALUATION_ENCODED, distinct)
-    done_bytes = vector * (distinct - (distinct % piece or piece))
-    done = ledger.take(part, done_bytes)
+    before = (distinct - 1) // piece
+    done = ledger.take_equal(part, vector * piece, before)
     encoded_rows(ledger, part, s.model, piece, s.on_gpu)
-    last = ledger.take(part, vector * distinct - done_bytes)
+    done.append(ledger.take(part, vector * (distinct - before * piece)))
     joined = ledger.take(part, vector * distinct)
     ledger.flash(part, _ID * queries, _ID * queries)
     places = ledger.take(part, _ID * queries)
     vectors = ledger.take(part, vector * queries)
-    ledger.give(places, joined, done, last, *pairs)
+    ledger.give(places, joined, *done, *pairs)
     return vectors
 
 
@@ -152,6 +153,7 @@ def encoded_rows(ledger: Ledger, part: str, c: ConvEConfig, rows: int, on_gpu: b
     ledger.flash(part, maps)
     ledger.give(copied)
     ledger.give(held.pop())
+    ledger.use_cublas()
     ledger.flash(part, maps, maps)
     ledger.give(*held)
 
@@ -163,7 +165,7 @@ def _ranks(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, known: i
     ledger.flash(part, vectors, vectors, vectors)
     ledger.flash(part, 4 * c.num_entities)
     # The true score, its margin, what is above and below it, what was counted there, and a range.
-    by_query = ledger.take(part, (6 * 4 + _ID) * batch)
+    by_query = ledger.take(part, (4 * 4 + 2 * 8 + _ID) * batch)
     rows = ledger.take(part, _ID * known)
     ledger.flash(part, *[_ID * known] * 3)
     answers = [rows, ledger.take(part, _ID * known)]
@@ -175,6 +177,8 @@ def _ranks(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, known: i
     scratch.take(part, "plane", 4 * plane)
     ledger.flash(part, ids, ids)
     scratch.take(part, "marks", 4 * plane)
+    if s.on_gpu:
+        flash_folded_columns(ledger, part, chunk, batch)
     near = ledger.take(part, plane)
     ledger.flash(part, plane, plane)
     if c.num_entities > chunk:  # the next chunk's, while the last one's is there

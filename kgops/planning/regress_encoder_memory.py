@@ -105,6 +105,7 @@ class Maps:
         if not keeps:
             self._ledger.give(convolved, *(entered if casts else ()))
         if self._c.angle_features:
+            self._ledger.use_cublas()
             modulated = self._take(size)
             self._ledger.give(*(() if keeps else (normed,)))
         rectified = self._take(size)

@@ -225,6 +225,7 @@ class _Mixing:
         c = self._s.model
         vectors = _FULL * self._windows * c.temporal_frames * c.features
         copies = _COPIES[c.mixer] if keeps else min(_COPIES[c.mixer], 4)
+        self._ledger.use_cublas()
         self._kept = [self._ledger.take("activations", vectors) for _ in range(copies)]
         if c.mixer == "scan":
             self._kept.append(
@@ -232,6 +233,7 @@ class _Mixing:
             )
 
     def backward(self, weights: Weights) -> None:
+        self._ledger.use_cublas("autograd")
         for prefix in ("head", "mixer"):
             weights.arrives(prefix)
         self._ledger.give(*self._kept)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.gpus.facts import GpuFacts, facts_here, torch_build
+from kgops.gpus.facts import GpuFacts, facts_here
 from kgops.jobs.job import Job
 from kgops.planning import profiles, rules
 from kgops.planning.rules import Correction, Work, shown
@@ -22,6 +22,7 @@ __all__ = [
     "for_worker",
     "on_the_cpu",
     "requested_gpu",
+    "requires_gpu",
     "resolve",
     "usable_here",
     "work_of",
@@ -75,10 +76,8 @@ class Resolved:
 
 def usable_here(gpu_request: str | None) -> GpuFacts | None:
     """The GPU that a job gets: a requested one, or any that the installed torch can use."""
-    build = torch_build()
-    return (
-        None if gpu_request is None and build is not None and build.cuda is None else facts_here(gpu_request)
-    )
+    facts = facts_here(gpu_request)
+    return None if gpu_request is None and facts is not None and facts.cuda_problem is not None else facts
 
 
 def resolve(job: Job, find_gpu: FindGpu = usable_here) -> Resolved:
@@ -114,7 +113,7 @@ def work_of(job: Job) -> Work:
     traces = job.workload in ("tracin", "pipeline")
     return Work(
         job.workload,
-        trains=job.workload != "tracin",
+        trains=job.workload not in ("tracin", "predict"),
         moves_parameters=traces,
         varies_shapes=traces and bool(job.settings.get("test_triples")),
         shares_steps=job.workload in ("train", "pipeline"),
@@ -134,6 +133,11 @@ def _gpu_of(job: Job, find_gpu: FindGpu) -> GpuFacts | None:
 def requested_gpu(job: Job) -> str | None:
     """The GPU that the job requires; a memory reservation requires any GPU."""
     return job.gpu.wanted or ("auto" if job.gpu.memory_mib is not None else None)
+
+
+def requires_gpu(job: Job) -> bool:
+    """Whether the job is refused where it cannot have a GPU."""
+    return requested_gpu(job) is not None or device_of(job).startswith("cuda")
 
 
 def device_of(job: Job) -> str:

@@ -19,6 +19,7 @@ __all__ = ["Ranking", "tests_at_once", "walk_engines", "walk_kept", "walk_result
 
 _ID = 8
 _ROW = 3 * _ID
+_LARGE = 1 << 20  # bytes: smaller ones find room in what is there
 
 
 def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None:
@@ -58,10 +59,11 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
 
 def walk_engines(ledger: Ledger, s: TracinShape) -> list[Held]:
     """One for each checkpoint, whose weights are looked at first, beside the engines before it: are all finite?"""
-    weights = max(weight_sizes(s.model)) // 4
     engines: list[Held] = []
     for _ in range(s.checkpoints):
-        ledger.flash("checkpoint", 4 * weights, weights, weights, weights)
+        for size in weight_sizes(s.model):
+            if size > _LARGE:
+                ledger.flash("checkpoint", size, size // 4, size // 4, size // 4)
         engines += walk_engine(ledger, s)
     return engines
 
@@ -127,16 +129,22 @@ class Ranking:
     def wait(self, columns: int) -> None:
         """So many more scores of blocks that are not walked through."""
         if self._s.ranks and columns:
-            self._waiting.append(self._ledger.take("scores", 4 * self._test.triples * columns))
+            self._waiting += self.pieces(columns)
             self.columns += columns
+
+    def pieces(self, columns: int) -> list[Held]:
+        """Scores of as many blocks."""
+        block, each = self._s.block, 4 * self._test.triples
+        whole = self._ledger.take_equal("scores", each * block, columns // block)
+        return [*whole, self._ledger.take("scores", each * (columns % block))]
 
     def finish(self) -> None:
         if not self.columns:
             return
-        self._ledger.give(*self._waiting)
         tests, columns, best = self._test.triples, self.columns, self.best
         again = bool(self.found)
-        walk_ranking(self._ledger, tests, columns, best, again=again, shared=self._s.knows_all)
+        shared = self._s.knows_all
+        walk_ranking(self._ledger, tests, columns, best, self._waiting, again=again, shared=shared)
         if not again:
             self.found = [self._ledger.take("scores", 12 * tests * best) for _ in (1, 2)]
         self._waiting, self.columns = [], 0
@@ -196,14 +204,9 @@ class _Blocks:
         yield from largest(pulled) if pulled else ()
 
     def _walk_alone(self, side: Side, columns: int) -> None:
-        waiting = (
-            self._ledger.take("scores", 4 * self._test.triples * max(0, columns - self._s.block))
-            if self._s.ranks
-            else None
-        )
+        waiting = self._ranking.pieces(max(0, columns - self._s.block)) if self._s.ranks else []
         self._ledger.give(self._summed(side))
-        if waiting is not None:
-            self._ledger.give(waiting)
+        self._ledger.give(*waiting)
 
     def _walk(self, side: Side) -> None:
         self._ranking.add(self._summed(side), side.triples)

@@ -1,7 +1,7 @@
 """Roofline model of run time: the larger of operations over peak rate and bytes over bandwidth, plus kernel launches.
 
-It ranks options. Its seconds are off by a factor, which `time_corrections` learns from measured runs; without them
-kgops shows ratios only.
+It ranks options. Its seconds are off by a factor, which `corrections.learn_time` learns from measured runs; without
+them its seconds on a GPU are what a step takes at least, and said to be predicted.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from dataclasses import dataclass
 
 from kgops.gpus.known import KnownGpu
 from kgops.jobs.train import ConvEConfig
+from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import Target
+from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["Rates", "rates_of", "seconds"]
+__all__ = ["Rates", "StepTime", "rates_of", "seconds", "step_time"]
 
 # One core of a CPU with AVX-512: what products reached here, and a core's share of the memory's bandwidth.
 # They order chunk sizes on a CPU and claim nothing of yours.
 _CORE_FLOPS = {"fp32": 9e10, "bf16": 3e11}
 _CORE_BANDWIDTH = 1.2e10
 _CORE_CACHE = 2 << 20  # scores of a chunk that stay in it cost no bandwidth
-_CORE_LAUNCH = 4e-6
-_CORE_STEP = 4e-3  # what a step took there however small its model: dozens of small operations and Python
+_CORE_LAUNCH = 2e-6
+_CORE_STEP = 3.9e-3  # what a step took there however small its model: dozens of small operations and Python
 # Between two kernels of an eager step; what the driver needs, whatever the GPU.
 _GPU_LAUNCH = 5e-6
 # A GPU of which nothing is known but its driver's answers: ratios between formats as on most.
@@ -34,8 +36,18 @@ _UNKNOWN_BANDWIDTH = 6e11
 
 # Passes over the scores of a chunk: written by a product, turned into the gradient, read by two products.
 _SCORE_PASSES = 4
-_KERNELS_A_CHUNK = 8
-_KERNELS_A_STEP = 70  # encoder forward and backward, and the optimizer
+# Kernels of a step and of a block of TracIn, counted with torch's CUDA build over emulated GPUs and held by
+# tests/cuda/test_launches.py; how many a library makes of one product is not known there: each counts once.
+_STEP_KERNELS = 84  # a batch, the encoder forward and backward, the optimizer
+_BATCH_NORM_KERNELS = 119
+_PRECISION_KERNELS = {"fp16": 35, "bf16": 13}  # copies of weights, and fp16's scaling of gradients
+_SOFTMAX_KERNELS = 10
+_CHUNK_KERNELS = {"sigmoid": 16, "softmax": 29}
+_HALF_CHUNK_KERNELS = 5
+_REPLAYED_STEP_KERNELS = 23  # a batch, and one launch of the step's graph
+_BLOCK_KERNELS = {"target": 118, "entities": 129}
+_BLOCK_CHUNK_KERNELS = 11
+_ANSWER_KERNELS = 8  # of a chunk of answers; not counted yet
 # The image network: passes over a map of a stage, written and read, there and back; and kernels of one pass through it.
 _MAP_PASSES = 24
 _IMAGE_KERNELS = 200
@@ -58,6 +70,15 @@ class Rates:
         return self.flops.get(precision, self.flops["fp32"])
 
 
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Modelled time of one optimizer step, and of a block of training triples for TracIn."""
+
+    seconds: float
+    launches: int
+    limit: str  # what takes the longest: "launches", or of the GPU's work "operations" or "bytes"
+
+
 def rates_of(target: Target) -> Rates:
     if not target.on_gpu:
         return Rates(_CORE_FLOPS, _CORE_BANDWIDTH, _CORE_LAUNCH, _CORE_STEP, _CORE_CACHE, overlaps=False)
@@ -67,33 +88,70 @@ def rates_of(target: Target) -> Rates:
 
 
 def seconds(shape: Shape, rates: Rates) -> float:
-    """Modelled seconds of a training epoch, or of a TracIn run over all tests and checkpoints."""
+    """Modelled seconds of a training epoch, of all answers, or of a TracIn run over all tests and checkpoints."""
+    return step_time(shape, rates).seconds * _steps(shape)
+
+
+def _steps(shape: Shape) -> int:
+    """Optimizer steps of an epoch, blocks of questions, or blocks of training triples of a TracIn run."""
     if isinstance(shape, TrainShape):
-        return _training_step(shape, rates) * max(1, math.ceil(shape.queries.queries / shape.batch_size))
+        return max(1, math.ceil(shape.queries.queries / shape.batch_size))
     if isinstance(shape, RegressShape):
-        return _regression_step(shape, rates) * shape.steps
-    model, block = shape.model, max(shape.block, 1)
-    blocks = math.ceil(shape.counts.train / block)
+        return shape.steps
+    if isinstance(shape, PredictShape):
+        return math.ceil(_asked(shape) / shape.at_once)
+    tests = shape.tests if shape.does == "trace" else 1  # self-influence, or building an index
+    tiles = math.ceil(tests / max(_tests_of_a_block(shape), 1))
+    blocks = math.ceil(shape.counts.train / max(shape.block, 1))
+    return shape.checkpoints * tiles * blocks * shape.rows_each
+
+
+def step_time(shape: Shape, rates: Rates) -> StepTime:
+    if isinstance(shape, TrainShape):
+        return _training_step(shape, rates)
+    if isinstance(shape, RegressShape):
+        return _regression_step(shape, rates)
+    if isinstance(shape, PredictShape):
+        return _questions(shape, rates)
+    return _block(shape, rates)
+
+
+def _block(shape: TracinShape, rates: Rates) -> StepTime:
+    model = shape.model
     # Encoder forward and backward for each distinct query, scores over entities where the loss has them.
     encoder = 6 * shape.groups * (model.features * (_kernel(model) + model.embedding_dim))
     over_entities = shape.loss != "target"
     scored = model.num_entities if over_entities else 0
     scores = 6 * shape.groups * scored * model.embedding_dim
-    chunks = math.ceil(scored / shape.chunk) if over_entities else 0
-    tests_in_all = shape.tests if shape.does == "trace" else 1  # self-influence, or building an index
-    tests = min(tests_in_all, shape.tests_of_a_tile)
-    tiles = math.ceil(tests_in_all / max(tests, 1))
-    gram = 4 * block * tests * (model.features + model.embedding_dim)
+    chunks = math.ceil(scored / shape.chunk)
+    gram = 4 * max(shape.block, 1) * _tests_of_a_block(shape) * (model.features + model.embedding_dim)
     traffic = _SCORE_PASSES * 4 * _spilled(shape.groups * min(shape.chunk, max(scored, 1)), rates) * chunks
-    rate = rates.of("fp32")
-    gram_rate = rates.of("fp32" if shape.gram == 4 else "bf16")
-    busy = (encoder + scores) / rate + gram / gram_rate + traffic / rates.bandwidth
-    launches = (_KERNELS_A_STEP + _KERNELS_A_CHUNK * chunks) * rates.launch
-    directions = 2 if shape.both_directions else 1
-    return shape.checkpoints * tiles * blocks * directions * _together(busy, launches, rates)
+    operations = (encoder + scores) / rates.of("fp32")
+    operations += gram / rates.of("fp32" if shape.gram == 4 else "bf16")
+    kernels = _BLOCK_KERNELS["entities" if over_entities else "target"] + _BLOCK_CHUNK_KERNELS * chunks
+    return _timed(operations, traffic / rates.bandwidth, kernels, rates)
 
 
-def _training_step(shape: TrainShape, rates: Rates) -> float:
+def _tests_of_a_block(shape: TracinShape) -> int:
+    return min(shape.tests if shape.does == "trace" else 1, shape.tests_of_a_tile)
+
+
+def _questions(shape: PredictShape, rates: Rates) -> StepTime:
+    """Encoder forward for each question, or for each head of all pairs, and its scores of all entities."""
+    model, asked = shape.model, min(_asked(shape), shape.at_once)
+    encoder = 2 * asked * model.features * (_kernel(model) + model.embedding_dim)
+    scores = 2 * asked * model.num_entities * model.embedding_dim
+    chunks = math.ceil(model.num_entities / shape.chunk) if shape.pairs else 1
+    traffic = 2 * 4 * asked * model.num_entities / rates.bandwidth
+    return _timed((encoder + scores) / rates.of("fp32"), traffic, _ANSWER_KERNELS * chunks, rates)
+
+
+def _asked(shape: PredictShape) -> int:
+    """Questions, or heads of all pairs."""
+    return max(1, shape.model.num_entities if shape.pairs else shape.questions)
+
+
+def _training_step(shape: TrainShape, rates: Rates) -> StepTime:
     model, batch = shape.model, shape.batch
     encoder: float = 6 * batch * model.features * (_kernel(model) + model.embedding_dim)
     if shape.checkpointing:
@@ -106,13 +164,21 @@ def _training_step(shape: TrainShape, rates: Rates) -> float:
     parameters = (model.num_entities + 2 * model.num_relations) * model.embedding_dim
     parameters += model.features * model.embedding_dim
     weights = 4 * parameters * _OPTIMIZER_PASSES.get(shape.optimizer, 7)
-    rate = rates.of(shape.precision)
-    busy = (encoder + products) / rate + (scores + weights) / rates.bandwidth
-    launches = (_KERNELS_A_STEP + _KERNELS_A_CHUNK * chunks) * rates.launch
-    return _together(busy, launches, rates)
+    operations = (encoder + products) / rates.of(shape.precision)
+    return _timed(operations, (scores + weights) / rates.bandwidth, _training_kernels(shape, chunks), rates)
 
 
-def _regression_step(shape: RegressShape, rates: Rates) -> float:
+def _training_kernels(shape: TrainShape, chunks: int) -> int:
+    if shape.graphs:
+        return _REPLAYED_STEP_KERNELS
+    kind = "softmax" if shape.loss.endswith("-ce") else "sigmoid"
+    kernels = _STEP_KERNELS + _PRECISION_KERNELS.get(shape.precision, 0)
+    kernels += _BATCH_NORM_KERNELS if shape.model.batch_norm else 0
+    kernels += _SOFTMAX_KERNELS if kind == "softmax" else 0
+    return kernels + chunks * (_CHUNK_KERNELS[kind] + (_HALF_CHUNK_KERNELS if shape.low == 2 else 0))
+
+
+def _regression_step(shape: RegressShape, rates: Rates) -> StepTime:
     """Convolutions in the low type; every map written, read and read again, there and back."""
     c, images = shape.model, shape.batch * shape.model.temporal_frames
     entering = (1, *c.channels)
@@ -125,16 +191,20 @@ def _regression_step(shape: RegressShape, rates: Rates) -> float:
         c.temporal_frames if shape.checkpointing else 1
     )
     wide = 4 if shape.on_gpu and shape.compile == "off" else shape.low
-    busy = recomputing * (
-        6 * images * products / rates.of(shape.precision) + passes * wide * maps / rates.bandwidth
-    )
-    busy += 4 * c.parameters * _OPTIMIZER_PASSES.get(shape.optimizer, 7) / rates.bandwidth
+    operations = recomputing * 6 * images * products / rates.of(shape.precision)
+    moved = recomputing * passes * wide * maps
+    moved += 4 * c.parameters * _OPTIMIZER_PASSES.get(shape.optimizer, 7)
     kernels = _IMAGE_KERNELS if shape.compile == "off" else _IMAGE_KERNELS / _FUSED
-    return _together(busy, recomputing * passes_a_step * kernels * rates.launch, rates)
+    return _timed(operations, moved / rates.bandwidth, round(recomputing * passes_a_step * kernels), rates)
 
 
-def _together(busy: float, launches: float, rates: Rates) -> float:
-    return rates.step + (max(busy, launches) if rates.overlaps else busy + launches)
+def _timed(operations: float, traffic: float, kernels: int, rates: Rates) -> StepTime:
+    """`operations` and `traffic`: the seconds that the arithmetic and the memory would take alone."""
+    launching = kernels * rates.launch
+    busy = operations + traffic
+    together = rates.step + (max(busy, launching) if rates.overlaps else busy + launching)
+    limit = "launches" if launching > busy else "operations" if operations > traffic else "bytes"
+    return StepTime(together, kernels, limit)
 
 
 def _spilled(scores: int, rates: Rates) -> int:

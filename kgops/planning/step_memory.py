@@ -8,7 +8,7 @@ from kgops.planning.conve_weights import buffer_bytes, weight_sizes
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["take_step", "walk_step"]
+__all__ = ["capture_steps", "flash_folded_columns", "take_step", "walk_step"]
 
 _ID = 8
 
@@ -26,13 +26,42 @@ def walk_step(ledger: Ledger, s: TrainShape) -> None:
     ledger.give(*held)
 
 
-def take_step(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, before: list[Held]) -> list[Held]:
-    """The next batch, built while the one `before` is alive, and `TrainStep.gradients` for it."""
+def take_step(
+    ledger: Ledger,
+    s: TrainShape,
+    scratch: Scratch,
+    batch: int,
+    before: list[Held],
+    *,
+    with_value: bool = True,
+) -> list[Held]:
+    """The next batch, built while the one `before` is alive, and `TrainStep` for it."""
     positives = s.positives * batch // max(s.batch, 1)
     taken = [ledger.take("data", 2 * _ID * batch), ledger.take("data", _ID * positives)]
     ledger.flash("data", _ID * batch, *[_ID * positives] * 3)
     taken.append(ledger.take("data", _ID * positives))
     ledger.give(*before)
+    _update(ledger, s, scratch, batch, positives, with_value=with_value)
+    return taken
+
+
+def capture_steps(ledger: Ledger, s: TrainShape, scratch: Scratch) -> list[Held]:
+    """`ReplayedStep`: the batch that graphs read, with room for more positives, and the steps that are captured, in the
+    same memory."""
+    if not s.captured:
+        return []
+    room = s.positives if s.loss.startswith("1vsall") else 3 * s.positives // 2
+    static = [ledger.take("data", _ID * size) for size in (s.batch, s.batch, room, room)]
+    for with_value in s.captured:
+        with ledger.capture():
+            _update(ledger, s, scratch, s.batch, room, with_value=with_value)
+    return static
+
+
+def _update(
+    ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, positives: int, *, with_value: bool = True
+) -> None:
+    """`TrainStep.gradients`, and the optimizer's step."""
     c = s.model
     vectors = 4 * batch * c.embedding_dim
     rows = [ledger.take("activations", vectors), ledger.take("activations", vectors)]
@@ -42,18 +71,28 @@ def take_step(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, befor
     if s.low != 4:
         ledger.flash("activations", vectors)
     finish, queries = _finish(ledger, s, batch)
-    d_queries = _loss(ledger, s, scratch, batch, positives)
+    d_queries = _loss(ledger, s, scratch, batch, positives, with_value)
     d_projected = _back_through_finish(ledger, s, vectors, finish)
     d_image = _backward(ledger, s, scratch, batch, saved)
     given = _back_through_front(ledger, s, 2 * vectors, front)
-    ledger.flash("activations", vectors, vectors)
     ledger.give(*given)
     if s.on_gpu:
         _accumulate_rows(ledger, batch, c.embedding_dim)
     ledger.give(*rows, image, projected, queries, d_queries, d_projected, d_image)
     if s.optimizer == "adagrad" and s.on_gpu:
-        ledger.flash("optimizer", *[size for size in weight_sizes(c) for _ in range(2 + s.weight_decay)])
-    return taken
+        _update_adagrad(ledger, s)
+
+
+def _update_adagrad(ledger: Ledger, s: TrainShape) -> None:
+    """`GpuAdagrad`: decayed gradients, then finite ones in their place; roots and steps beside those."""
+    gradients: list[Held] = []
+    for is_made in (s.weight_decay, s.precision == "fp16"):
+        if is_made:
+            made = [ledger.take("optimizer", size) for size in weight_sizes(s.model)]
+            ledger.give(*gradients)
+            gradients = made
+    ledger.flash("optimizer", *[size for _ in ("roots", "steps") for size in weight_sizes(s.model)])
+    ledger.give(*gradients)
 
 
 def _back_through_finish(ledger: Ledger, s: TrainShape, size: int, saved: list[Held]) -> Held:
@@ -78,7 +117,10 @@ def _back_through_front(ledger: Ledger, s: TrainShape, size: int, saved: list[He
         ledger.give(saved.pop())
     if s.model.batch_norm:
         grad = [_back_through_norm(ledger, size, *grad)]
-    ledger.give(*saved)
+    relation_mask = saved[:1] if s.model.relation_dropout else []
+    ledger.give(*saved[len(relation_mask) :])
+    ledger.flash("activations", size // 2, size // 2)  # the heads' and the relations'
+    ledger.give(*relation_mask)
     return grad
 
 
@@ -139,6 +181,7 @@ def _forward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int) -> Hel
     mask = ledger.take("activations", 4 * batch * c.output_channels)
     ledger.flash("activations", 4 * batch * c.output_channels)
     scratch.take("activations", "patches", s.low * batch * side * places)
+    ledger.use_cublas()
     if c.batch_norm:
         if s.low != 4:
             scratch.take("activations", "wide", 4 * at_once * side * places)
@@ -172,6 +215,8 @@ def _backward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, mask:
     scratch.take("activations", "d_maps", s.low * at_once * c.features)
     scratch.take("activations", "d_kernels", s.low * batch * c.output_channels * (taps + 1))
     scratch.take("activations", "d_patches", s.low * batch * taps * places)
+    if c.batch_norm:
+        ledger.use_cublas("autograd")  # the way back through statistics of products
     if s.low != 4:
         ledger.flash("activations", 4 * batch * c.output_channels * (taps + 1))
     image = ledger.take("activations", 8 * numbers)
@@ -181,8 +226,10 @@ def _backward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, mask:
     return image
 
 
-def _loss(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, positives: int) -> Held:
-    """`EntityLoss` with its value, on the first chunk; later ones are no larger. Returns d_queries."""
+def _loss(
+    ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, positives: int, with_value: bool
+) -> Held:
+    """`EntityLoss` on the first chunk; later ones are no larger. Returns d_queries."""
     c = s.model
     chunk, is_low = min(s.chunk, c.num_entities), s.low != 4
     plane = chunk * batch
@@ -199,12 +246,16 @@ def _loss(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, positives
         _low_product(ledger, s, scratch, chunk, batch)
         _widened(ledger, s, plane)
         _packed(ledger, s, chunk, c.embedding_dim)
+    if softmax and s.on_gpu:
+        flash_folded_columns(ledger, "loss", chunk, batch)
     ledger.flash("loss", ids, *[positives] * 3)
     place = [ledger.take("loss", ids), ledger.take("loss", positives)]
-    if not softmax:
-        ledger.flash("loss", 4 * plane, 8 * plane)  # softplus, and again for a sum in float64
-    if s.smoothing:
-        ledger.flash("loss", 8 * plane)
+    if not softmax and with_value:
+        ledger.flash(
+            "loss", 4 * plane, 4 * chunk, 8 * chunk
+        )  # softplus, and its rows' sums, again in float64
+    if s.smoothing and with_value:
+        ledger.flash("loss", 4 * chunk, 8 * chunk)
     ledger.flash("loss", 4 * positives, 4 * positives, ids)
     if is_low:
         scratch.take("loss", "low_scores", s.low * plane)
@@ -215,6 +266,11 @@ def _loss(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, positives
         _widened(ledger, s, batch * c.embedding_dim)
     ledger.give(flat, *small, *share, *place)
     return d_queries
+
+
+def flash_folded_columns(ledger: Ledger, part: str, rows: int, columns: int) -> None:
+    """`kgops.models.columns` on a GPU: the folded rows, and their sum or maximum."""
+    ledger.flash(part, 4 * (rows // chunk_sizes.COLUMN_FOLDS) * columns, 4 * columns)
 
 
 def _low_product(ledger: Ledger, s: TrainShape, scratch: Scratch, rows: int, columns: int) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kgops.errors import Usage
-from kgops.gpus.facts import GpuFacts, facts_of_known, facts_of_reading, torch_build
+from kgops.gpus.facts import GpuFacts, facts_of_known, facts_of_reading
 from kgops.gpus.known import KnownGpu, known_by_name, known_by_short_name, short_names
 from kgops.gpus.nvml import Nvml, open_nvml
-from kgops.gpus.readings import GpuReading
+from kgops.gpus.readings import GpuReading, usable
 from kgops.jobs.cluster import WantedGpus
 from kgops.options.reading import nearest
 
@@ -28,7 +28,6 @@ __all__ = [
     "requested_gpus",
     "selected_gpus",
     "target_of_job",
-    "torch_is_for_cpus",
 ]
 
 if TYPE_CHECKING:
@@ -153,18 +152,13 @@ def target_of_job(gpu_request: str | None, device: str) -> Target:
 
 def requested_gpus(gpu_request: str | None) -> list[Target]:
     """GPUs here that a run with this `--gpu` may get; without a request only if torch can use GPUs."""
-    return [] if gpu_request is None and torch_is_for_cpus() else selected_gpus(gpu_request)
+    gpus = selected_gpus(gpu_request)
+    return [gpu for gpu in gpus if gpu_request is not None or (gpu.facts and gpu.facts.cuda_problem) is None]
 
 
 def selected_gpus(gpu_request: str | None) -> list[Target]:
     """GPUs that `--gpu` selects, whether torch can use them or not."""
     return _selected(gpus_here(), gpu_request)
-
-
-def torch_is_for_cpus() -> bool:
-    """Whether the torch that is installed can use no GPU."""
-    build = torch_build()
-    return build is not None and build.cuda is None
 
 
 def _selected(here: list[Target], gpu_request: str | None) -> list[Target]:
@@ -184,7 +178,7 @@ def gpus_here() -> list[Target]:
     if not isinstance(opened, Nvml):
         return []
     with opened:
-        return [_here(gpu) for gpu in opened.gpus() if gpu.problem is None]
+        return [_here(gpu, opened) for gpu in usable(opened.gpus()) if gpu.problem is None]
 
 
 def cpu_target() -> Target:
@@ -203,12 +197,12 @@ def _known(gpu: KnownGpu) -> Target:
     return Target(gpu.title, facts_of_known(gpu), gpu, usable, None)
 
 
-def _here(gpu: GpuReading) -> Target:
+def _here(gpu: GpuReading, nvml: Nvml) -> Target:
     total = gpu.memory_total_mib
     usable = None if total is None else total - (gpu.memory_reserved_mib or 0)
     known = known_by_name(gpu.name) if gpu.name else None
-    facts = facts_of_reading(gpu)
-    return Target(facts.name, facts, known, usable, gpu.memory_free_mib, str(gpu.index), gpu.uuid)
+    facts = facts_of_reading(gpu, nvml)
+    return Target(facts.name, facts, known, usable, gpu.memory_free_mib, gpu.names[0], gpu.uuid)
 
 
 def _weakest(targets: list[Target]) -> Target:

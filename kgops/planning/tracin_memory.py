@@ -8,16 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kgops.jobs import chunk_sizes
-from kgops.planning.conve_weights import buffer_bytes, weight_bytes, weight_sizes
+from kgops.jobs.train import ConvEConfig
+from kgops.planning.conve_weights import buffer_bytes, moved_sizes, weight_sizes
 from kgops.planning.factor_memory import Side, walk_factors
 from kgops.planning.index_memory import walk_building, walk_neighbourhood, walk_query
 from kgops.planning.ledger import Held, Ledger, Scratch, ends
 from kgops.planning.pair_memory import walk_samples
 from kgops.planning.scan_memory import walk_engines, walk_scan
+from kgops.planning.step_memory import flash_folded_columns
 from kgops.planning.tracin_sizes import TracinShape, compared_ways
 from kgops.planning.train_memory import walk_retraining
 
-__all__ = ["walk_tracin"]
+__all__ = ["walk_loaded_model", "walk_tracin"]
 
 _ID = 8
 _ROW = 3 * _ID
@@ -33,7 +35,7 @@ def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
         walk_neighbourhood(ledger, s)
         ledger.give(*triples)
         return
-    models = [_load(ledger, s) for _ in range(s.checkpoints)]
+    models = [walk_loaded_model(ledger, s.model) for _ in range(s.checkpoints)]
     known = _known_tails(ledger, s) if s.knows_all else []
     if s.does == "self":
         _walk_itself(ledger, s)
@@ -107,8 +109,10 @@ def _walk_self_scores(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Si
     c, part = s.model, "factors"
     kept = walk_factors(ledger, s, scratch, side, keep=True)
     if s.loss != "target":
-        ledger.flash(part, 4 * c.num_entities * side.groups)  # squares
-        ledger.flash(part, 4 * c.num_entities * side.groups)
+        squares = ledger.take(part, 4 * c.num_entities * side.groups)
+        if s.on_gpu:
+            flash_folded_columns(ledger, part, c.num_entities, side.groups)
+        ledger.give(squares)
     small = 4 * side.samples * c.output_channels * (c.channels * c.kernel_height * c.kernel_width + 3)
     ledger.flash(part, max(small, 8 * side.samples * c.embedding_dim, 4 * side.groups * c.features))
     if s.both_directions:
@@ -123,11 +127,12 @@ def _walk_self_scores(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Si
     ledger.give(*kept.all())
 
 
-def _load(ledger: Ledger, s: TracinShape) -> list[Held]:
+def walk_loaded_model(ledger: Ledger, c: ConvEConfig) -> list[Held]:
     """`load_point`: what was read lives until it has been copied into the model."""
-    saved = ledger.take("checkpoint", weight_bytes(s.model) + buffer_bytes(s.model))
-    model = ledger.take_together("weights", [*weight_sizes(s.model), buffer_bytes(s.model)])
-    ledger.give(saved)
+    sizes = [*weight_sizes(c), buffer_bytes(c)]
+    saved = ledger.take_together("checkpoint", sizes)
+    model = ledger.take_together("weights", moved_sizes(c))
+    ledger.give(*saved)
     return model
 
 

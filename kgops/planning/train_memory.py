@@ -7,11 +7,14 @@ are in bytes; triples, ids and counts are int64.
 
 from __future__ import annotations
 
-from kgops.planning.conve_weights import buffer_bytes, weight_sizes
+from contextlib import nullcontext
+
+from kgops.jobs import chunk_sizes
+from kgops.planning.conve_weights import moved_sizes, weight_sizes
 from kgops.planning.evaluation_counts import EvaluationBlocks
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.ranking_memory import walk_evaluation, walk_evaluator
-from kgops.planning.step_memory import take_step
+from kgops.planning.step_memory import capture_steps, take_step
 from kgops.planning.train_sizes import TrainShape
 
 __all__ = ["walk_retraining", "walk_training"]
@@ -25,40 +28,20 @@ def walk_training(ledger: Ledger, s: TrainShape, *, resumed: bool = False) -> No
     ledger.phase = "loading"
     on_host = not s.on_gpu
     graph = [ledger.take("data", _ROW * n) for n in (s.train, s.valid, s.test) if on_host]
-    weights = [ledger.take("weights", size) for size in weight_sizes(s.model)]
-    weights.append(ledger.take("weights", buffer_bytes(s.model)))
+    weights = [ledger.take("weights", size) for size in moved_sizes(s.model)]
     data = _batches(ledger, s)
     optimizer = _early_optimizer(ledger, s)
     gradients = [ledger.take("gradients", size) for size in weight_sizes(s.model)]
-    if resumed:
-        _resume(ledger, s)
-    scratch = Scratch(ledger)
-    ledger.phase = "step"
-    order = _begin_epoch(ledger, s)
-    before = take_step(ledger, s, scratch, s.batch, [])
-    if s.optimizer in ("adam", "adamw"):
-        optimizer = [ledger.take("optimizer", size) for size in weight_sizes(s.model) for _ in (1, 2)]
-    before = take_step(ledger, s, scratch, s.batch, before)
-    if s.largest_batch > s.batch:
-        before = take_step(ledger, s, scratch, s.largest_batch, before)
-    ledger.give(*before, *order)
-    if s.validates:
-        ledger.phase = "validation"
-        known = ledger.take("evaluation", _ROW * (s.train + s.valid))
-        evaluator = walk_evaluator(ledger, s, s.train + s.valid)
-        planes = Scratch(ledger)
-        walk_evaluation(ledger, s, planes, s.ranked[0], s.valid, s.train + s.valid)
-        ledger.give(known)
-        # The evaluator stays for the next validation, beside the steps before it.
-        ledger.phase = "step"
-        order = _begin_epoch(ledger, s)
-        ledger.give(*take_step(ledger, s, scratch, s.largest_batch, []), *order)
-        ledger.phase = "validation"
-        walk_evaluation(ledger, s, planes, s.ranked[0], s.valid, s.train + s.valid)
-        planes.close()
-        ledger.give(*evaluator)
+    scratch, planes = Scratch(ledger), Scratch(ledger)
+    with ledger.own_stream() if s.graphs else nullcontext():
+        made = _fit(ledger, s, scratch, planes, resumed)
+    if s.captured:
+        ledger.release_graphs()
+    elif s.graphs:
+        ledger.empty_cache()
     scratch.close()
-    ledger.give(*data, *optimizer)
+    planes.close()
+    ledger.give(*data, *optimizer, *made)
     if s.test:
         ledger.phase = "test"
         if s.validates:
@@ -70,6 +53,50 @@ def walk_training(ledger: Ledger, s: TrainShape, *, resumed: bool = False) -> No
         planes.close()
         ledger.give(known, *evaluator)
     ledger.give(*graph, *weights, *gradients)
+
+
+def _fit(ledger: Ledger, s: TrainShape, scratch: Scratch, planes: Scratch, resumed: bool) -> list[Held]:
+    """`kgops.training.loop.fit`: two epochs, as all others are like the second. What lives as long as it does."""
+    optimizer: list[Held] = []
+    evaluator: list[Held] = []
+    if resumed:
+        _resume(ledger, s)
+    ledger.phase = "step"
+    order = _begin_epoch(ledger, s)
+    before = take_step(ledger, s, scratch, s.batch, [])
+    if s.optimizer in ("adam", "adamw"):
+        optimizer = [ledger.take("optimizer", size) for size in weight_sizes(s.model) for _ in (1, 2)]
+    ends_usual = s.last_batch == s.batch  # the last step of an epoch has the loss value, too
+    if s.usual_batches > 1:
+        is_last = ends_usual and s.usual_batches == 2
+        before = take_step(ledger, s, scratch, s.batch, before, with_value=is_last)
+    is_captured = s.usual_batches > chunk_sizes.GRAPH_WARM_UP
+    graphs = capture_steps(ledger, s, scratch) if is_captured else []
+    if not graphs and s.usual_batches > (2 if ends_usual else chunk_sizes.LOSS_EVERY):
+        before = take_step(ledger, s, scratch, s.batch, before)
+    if s.last_batch != s.batch:
+        before = take_step(ledger, s, scratch, s.last_batch, before)
+    ledger.give(*before, *order)
+    if s.validates:
+        ledger.phase = "validation"
+        known = ledger.take("evaluation", _ROW * (s.train + s.valid))
+        evaluator = walk_evaluator(ledger, s, s.train + s.valid)
+        walk_evaluation(ledger, s, planes, s.ranked[0], s.valid, s.train + s.valid)
+        ledger.give(known)
+    if s.epochs > 1:  # beside the evaluator, which stays for the next validation
+        ledger.phase = "step"
+        order, before = _begin_epoch(ledger, s), []
+        if not graphs:
+            before = take_step(ledger, s, scratch, s.batch, before)
+            graphs = capture_steps(ledger, s, scratch)
+        if s.last_batch != s.batch:
+            before = take_step(ledger, s, scratch, s.last_batch, before)
+        ledger.give(*before, *order)
+    if s.validates:
+        ledger.phase = "validation"
+        walk_evaluation(ledger, s, planes, s.ranked[0], s.valid, s.train + s.valid)
+    ledger.give(*graphs)
+    return [*optimizer, *evaluator]
 
 
 def walk_retraining(ledger: Ledger, s: TrainShape, tests: int) -> None:
@@ -93,8 +120,7 @@ def _walk_one_of_many(ledger: Ledger, s: TrainShape, planes: Scratch, tests: int
     """A training on part of the triples, and what its model says of the tests."""
     ledger.phase = "retraining"
     graph = [ledger.take("data", _ROW * s.train), ledger.take("data", s.train)]
-    weights = [ledger.take("weights", size) for size in weight_sizes(s.model)]
-    weights.append(ledger.take("weights", buffer_bytes(s.model)))
+    weights = [ledger.take("weights", size) for size in moved_sizes(s.model)]
     data = _batches(ledger, s)
     optimizer = _early_optimizer(ledger, s)
     gradients = [ledger.take("gradients", size) for size in weight_sizes(s.model)]

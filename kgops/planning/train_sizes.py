@@ -13,6 +13,7 @@ from typing import Any
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import CUDA_GRAPH_MODES
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.conve_weights import model_of_settings
 from kgops.planning.evaluation_counts import EvaluationBlocks
@@ -45,6 +46,8 @@ class TrainShape:
     weight_decay: bool
     checkpointing: bool
     validates: bool
+    epochs: int = 1
+    graphs: bool = False  # CUDA graphs of whole steps
 
     @property
     def batch(self) -> int:
@@ -55,6 +58,36 @@ class TrainShape:
     def examples(self) -> int:
         """Of an epoch."""
         return self.queries.queries
+
+    @property
+    def last_batch(self) -> int:
+        """Queries of an epoch's last batch."""
+        if self.largest_batch > self.batch:
+            return self.largest_batch
+        return self.queries.queries % self.batch_size or self.batch
+
+    @property
+    def captured(self) -> list[bool]:
+        """The steps that are captured as CUDA graphs, in their order: whether with the loss value."""
+        if not self.graphs:
+            return []
+        usual = self.usual_batches
+        ends_so = self.last_batch == self.batch
+        found: list[bool] = []
+        first = chunk_sizes.GRAPH_WARM_UP
+        for step in range(first, min(usual * self.epochs, first + usual + chunk_sizes.LOSS_EVERY)):
+            in_epoch = step % usual
+            with_value = in_epoch % chunk_sizes.LOSS_EVERY == 0 or (ends_so and in_epoch + 1 == usual)
+            if with_value not in found:
+                found.append(with_value)
+            if len(found) == 2:
+                break
+        return found
+
+    @property
+    def usual_batches(self) -> int:
+        """Of an epoch, those of the usual size."""
+        return max(1, self.queries.queries // max(self.batch, 1) - (self.largest_batch > self.batch))
 
     @property
     def largest_batch(self) -> int:
@@ -114,7 +147,17 @@ def shape_of_training(
         bool(settings["weight_decay"]),
         bool(options.get("gradient_checkpointing", False)),
         settings["validate_every"] > 0 and counts.valid > 0,
+        settings["num_epochs"],
+        gpu is not None and _replays(options),
     )
+
+
+def _replays(options: Mapping[str, Any]) -> bool:
+    """Whether steps are captured as CUDA graphs; of ranks that share a step none is."""
+    if options.get("devices", 1) != 1:
+        return False
+    mode, checkpointing = options.get("compile", "off"), options.get("gradient_checkpointing", False)
+    return bool(options.get("cuda_graphs", False)) or (mode in CUDA_GRAPH_MODES and not checkpointing)
 
 
 def _queries(counts: Counts, one_positive: bool, inverse: bool) -> Answers:

@@ -58,7 +58,7 @@ class Scaling:
     def images(self, images: torch.Tensor) -> torch.Tensor:
         seen = images.float()
         if self.mean_frame is not None:
-            seen = seen - self.mean_frame.to(images.device)
+            seen = seen - self.mean_frame.to(images.device, non_blocking=True)
         return (seen - self.image_mean) / self.image_std
 
     def standardised(self, heights: torch.Tensor) -> torch.Tensor:
@@ -156,8 +156,11 @@ def augmented(
     """Randomly mirrors each window along both axes and changes its brightness and contrast. Rows run from north to
     south, so mirrored images have a mirrored azimuth."""
     batch = len(images)
-    upside, sideways = torch.randint(0, 2, (2, batch), generator=generator).bool().to(images.device)
-    contrast, light = (_BRIGHTER * (2 * torch.rand(2, batch, generator=generator) - 1)).to(images.device)
+    mirrored = torch.randint(0, 2, (2, batch), generator=generator).bool()
+    changed = _BRIGHTER * (2 * torch.rand(2, batch, generator=generator) - 1)
+    # Blocking copies would wait for the step before.
+    upside, sideways = mirrored.to(images.device, non_blocking=True)
+    contrast, light = changed.to(images.device, non_blocking=True)
     images = torch.where(upside[:, None, None, None], images.flip(2), images)
     images = torch.where(sideways[:, None, None, None], images.flip(3), images)
     azimuth = torch.where(upside[:, None], 180 - angles[..., 1], angles[..., 1])

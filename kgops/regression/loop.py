@@ -143,9 +143,8 @@ class _Run(Session):
         if s.batch == 0 or s.step <= warmup:
             rising = min(1.0, (s.step + 1) / warmup) if warmup else 1.0
             set_rate(self.step.optimizer, rising * self.schedule.rate(s.epoch + 1))
-        failure, overflows = self.step.compile_failure, self.step.overflows
+        failure = self.step.compile_failure
         value = self.step(*self.data.inputs(batch, f"{self.key()} {s.batch}"))
-        s.overflows += self.step.overflows - overflows
         if self.step.compile_failure != failure:
             self._report_compile()
         return value
@@ -239,9 +238,10 @@ class _Run(Session):
         return True
 
     def _take_losses(self, losses: list[torch.Tensor]) -> None:
-        """Adds up losses from the device and raises if training has diverged."""
+        """Adds up losses and counts overflows from the device; raises if training has diverged."""
         values = torch.stack(losses).double().tolist() if losses else []
         losses.clear()
+        self.state.overflows = self.step.overflows
         trouble = self.state.add_losses(values)
         if trouble is not None:
             raise self._diverged(trouble)

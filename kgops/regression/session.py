@@ -187,6 +187,7 @@ class Session:
         load_weights(self.model, checkpoint.model)
         restore(self.step.optimizer, dict(training["optimizer"]))
         self.schedule.load_state_dict(dict(training["schedule"]))
+        self.step.overflows = self.state.overflows
         if training["scaler"] and self.precision.scaled:
             self.step.scaler.load_state_dict(dict(training["scaler"]))
         before = int(checkpoint.settings["batch_size"])

@@ -40,7 +40,7 @@ class RegressionStep:
         self.model, self.loss = model, loss
         self.precision, self.at_once = precision, at_once
         self.device = model.head.height.weight.device
-        self.overflows = 0
+        self._overflows = torch.zeros((), dtype=torch.long, device=self.device)
         self.begin(optimizer)
         self.compile = compile
         self.compile_failure: str | None = None
@@ -50,17 +50,29 @@ class RegressionStep:
         """Sets a new optimizer and resets the gradient scale."""
         self.optimizer = optimizer
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision.scaled)
+        if self.precision.scaled:
+            optimizer.register_step_pre_hook(self._count_overflow)
+
+    def _count_overflow(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        # Where the scale falls afterwards, too, but reading it would make the host wait for the device.
+        self._overflows += optimizer.found_inf.long()  # type: ignore[attr-defined]  # GradScaler sets it
+
+    @property
+    def overflows(self) -> int:
+        """Waits for the device."""
+        return int(self._overflows)
+
+    @overflows.setter
+    def overflows(self, count: int) -> None:
+        self._overflows.fill_(count)
 
     def __call__(
         self, images: torch.Tensor, angles: torch.Tensor, heights: torch.Tensor, weights: torch.Tensor
     ) -> torch.Tensor:
         """Updates the weights; the weighted mean loss, a tensor on the device. `heights` are standardised."""
         value = self.gradients(images, angles, heights, weights)
-        before = self.scaler.get_scale() if self.precision.scaled else 1.0
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        if self.precision.scaled and self.scaler.get_scale() < before:
-            self.overflows += 1
         return value
 
     def gradients(

@@ -16,12 +16,14 @@ from kgops.jobs.job import Job
 from kgops.planning.disk_use import (
     DiskUse,
     TracinDiskUse,
+    predict_disk_use,
     regression_disk_use,
     tracin_disk_use,
     training_disk_use,
 )
 from kgops.planning.graph_counts import counts_of, files_of
 from kgops.planning.planner import Suggestion
+from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.tracin_sizes import TracinShape
@@ -137,13 +139,14 @@ class _Stages:
     training: tuple[Job, TrainShape, float] | None = None
     tracin: TracinDiskUse | None = None
     regression: DiskUse | None = None
+    predicting: DiskUse | None = None
 
     @classmethod
     def of(cls, job: Job, suggestion: Suggestion | None) -> _Stages:
         if suggestion is None:
             return cls()
         subject, target = suggestion.job_size, suggestion.target
-        training = tracin = regression = None
+        training = tracin = regression = predicting = None
         for shape in subject.shapes(job.options, target.facts):
             if isinstance(shape, TrainShape) and subject.train is not None:
                 training = subject.train, shape, _seconds(subject.train, shape, suggestion)
@@ -151,14 +154,17 @@ class _Stages:
                 files = files_of(subject.tracin.settings)
                 stage = replace(subject.tracin, options=job.options)
                 tracin = None if files is None else tracin_disk_use(stage, subject.counts, files, shape)
+            elif isinstance(shape, PredictShape) and subject.predict is not None:
+                files = files_of(subject.predict.settings)
+                predicting = None if files is None else predict_disk_use(subject.predict, shape, files)
             elif isinstance(shape, RegressShape) and subject.flights is not None:
                 regression = regression_disk_use(job, shape, len(subject.flights.frames))
-        return cls(training, tracin, regression)
+        return cls(training, tracin, regression, predicting)
 
     def use(self) -> DiskUse | None:
         uses = [] if self.training is None else [training_disk_use(*self.training)]
         uses += [] if self.tracin is None else [self.tracin.use()]
-        uses += [] if self.regression is None else [self.regression]
+        uses += [one for one in (self.regression, self.predicting) if one is not None]
         return reduce(DiskUse.and_then, uses) if uses else None
 
     def smaller(self, job: Job) -> Iterator[tuple[str, DiskUse]]:

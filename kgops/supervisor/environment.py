@@ -38,12 +38,15 @@ def describe_environment(more: Mapping[str, str] | None = None) -> dict[str, Any
 def _gpus() -> dict[str, Any]:
     """Driver and GPUs from NVML; None without a driver."""
     from kgops.gpus import nvml
+    from kgops.gpus.readings import usable
 
     opened = nvml.open_nvml()
     if not isinstance(opened, nvml.Nvml):
         return {"driver": None, "gpus": None}
     try:
-        gpus = [{"name": gpu.name, "uuid": gpu.uuid, "mib": gpu.memory_total_mib} for gpu in opened.gpus()]
+        gpus = [
+            {"name": gpu.name, "uuid": gpu.uuid, "mib": gpu.memory_total_mib} for gpu in usable(opened.gpus())
+        ]
         return {"driver": opened.driver_version(), "gpus": gpus}
     finally:
         opened.close()

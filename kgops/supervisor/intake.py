@@ -27,6 +27,7 @@ _LONGEST_UNIT = 40
 _PER_S = "_per_s"  # suffix of a rate curve's name, after its unit
 _FINGERPRINT = ("python", "packages", "machine", "driver", "gpus", "git")
 _DISABLED = "gave_up"  # key in a note's body: what was disabled
+_TORCH_RESERVED = ("reserved_mib", "peak_reserved_mib")  # curves of a worker on a GPU
 _LAST_CPU_LIMIT_S = 30.0  # of CPU time for the rest of an ended run's log
 
 
@@ -40,6 +41,8 @@ class Intake:
         self._patterns = patterns
         self._offsets = store.Offsets()
         self._disable_patterns = False  # with the next commit
+        self.reserved: Point | None = None  # last change of the memory that the worker's torch reserves
+        self.most_reserved_mib: float | None = None
         # Points of every curve: the next step for metrics whose lines name none, also after an adoption.
         self._points_by_curve: dict[str, int] = {}
         self._use_patterns = bool(patterns) and not _patterns_disabled(conn, run)
@@ -155,6 +158,11 @@ class Intake:
                 for name, mib in fields["mib"].items()
                 if events.is_metric(mib)
             ]
+            self.reserved = next(
+                (point for point in reversed(batch.points) if point.name == "reserved_mib"), self.reserved
+            )
+            torchs = [p.value for p in batch.points if p.name in _TORCH_RESERVED and p.value is not None]
+            self.most_reserved_mib = max([*torchs, self.most_reserved_mib or 0.0]) or None
         elif event.kind == events.PROGRESS:
             batch.progress = store.Progress(
                 phase=fields.get("phase"),

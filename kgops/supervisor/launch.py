@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import KgopsError, NoSuchRun, Unavailable, Usage
-from kgops.gpus.facts import torch_build
-from kgops.jobs.cluster import WantedGpus
 from kgops.jobs.files import sync_folder, write_durably, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
@@ -23,10 +20,11 @@ from kgops.jobs.text import attempt_settings, fill_in
 from kgops.jobs.workloads import WORKLOADS
 from kgops.planning.oom_fallbacks import Fallback, oom_advice, oom_fallbacks
 from kgops.planning.planner import Skipped, worth_an_attempt
-from kgops.planning.resolve import for_worker, requested_gpu
+from kgops.planning.resolve import for_worker
 from kgops.settings import Home, guard_files
 from kgops.supervisor import pending, queue, run_folder
 from kgops.supervisor.environment import describe_environment
+from kgops.supervisor.launch_checks import commands_of, must_be_possible
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import Plan, Private, as_table, recorded_plan, write_plan
 from kgops.supervisor.plan_job import Planned
@@ -71,7 +69,7 @@ def _dispatch_queue(
 
 def child_command(job: Job) -> list[str]:
     """Command of the job's first worker, secrets masked."""
-    _, shown = _commands(job)
+    _, shown = commands_of(job)
     first = attempt_settings(job.settings.get("on_oom") or {})[:1]
     return fill_in(shown, first[0]) if first else shown
 
@@ -87,22 +85,9 @@ def fallbacks_below(planned: Planned) -> tuple[list[Fallback], list[Skipped]]:
     return worth_an_attempt(fallbacks, planned.job, planned.suggestion)
 
 
-def must_be_possible(job: Job) -> Path:
-    """The job's working folder. Raises Usage if the job cannot start on this machine."""
-    cwd = _working_folder(job)
-    if WORKLOADS[job.workload].module is None:
-        _must_be_startable(_commands(job)[0][0], cwd)
-    _must_have_inputs(job, cwd)
-    _must_have_cluster(job)
-    _must_have_gpu(job)
-    _must_have_cuda_torch(job)
-    _must_not_limit_a_gpu(job)
-    return cwd
-
-
 def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Planned]) -> int:
     job = planned.job
-    command, masked_command = _commands(job)
+    command, masked_command = commands_of(job)
     cwd = must_be_possible(job)
     masked_job = _masked(job, masked_command, cwd)
     environment = describe_environment(for_worker(planned.environment, os.environ))
@@ -250,21 +235,6 @@ def _no_folder(home: Home, error: OSError) -> Unavailable:
     )
 
 
-def _commands(job: Job) -> tuple[list[str], list[str]]:
-    """The command, and the command with secrets masked."""
-    workload = WORKLOADS[job.workload]
-    if workload.module is not None:
-        command = [sys.executable, "-P", "-m", workload.module]
-        return command, command
-    command = list(job.settings["command"])
-    if is_masked(command):
-        raise Usage(
-            "this job's arguments contained a secret, which was not recorded: the job cannot be repeated as it is",
-            "give the command again, with the secret in the environment",
-        )
-    return command, masked_arguments(command)
-
-
 def as_recorded(job: Job) -> Job:
     """The job as it would be recorded if started from here."""
     if WORKLOADS[job.workload].module is not None:
@@ -278,91 +248,6 @@ def _masked(job: Job, shown: list[str], cwd: Path) -> Job:
     if "command" not in job.settings:
         return job
     return replace(job, settings={**job.settings, "command": shown, "cwd": masked_text(str(cwd))})
-
-
-def _working_folder(job: Job) -> Path:
-    cwd = Path(job.settings.get("cwd") or ".").absolute()
-    if not cwd.is_dir():
-        raise Usage(f"the working folder {cwd} does not exist")
-    return cwd
-
-
-def _must_be_startable(program: str, cwd: Path) -> None:
-    """Refuses a misspelt command before a run is created."""
-    path = shutil.which(cwd / program) if "/" in program else shutil.which(program)
-    if path is None:
-        raise Usage(f"program {program!r} not found", "check its name, or give its full path")
-
-
-def _must_have_inputs(job: Job, cwd: Path) -> None:
-    """Refuses a missing input before a run is created."""
-    workload = WORKLOADS[job.workload]
-    inputs = [(key, "file", Path.is_file) for key in workload.inputs]
-    inputs += [(key, "folder", Path.is_dir) for key in workload.folders]
-    for key, what, exists in inputs:
-        table, _, name = key.rpartition(".")
-        value = ((job.settings[table] or {}) if table else job.settings).get(name)
-        if value and not exists(cwd / value):
-            raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / value}", "check the path")
-
-
-def _must_have_cluster(job: Job) -> None:
-    """Refuses a job for a cluster that cannot be reached, before a run is created."""
-    if job.on.where is None:
-        return
-    if WORKLOADS[job.workload].module is None:
-        raise Usage(
-            "--on is for kgops workloads, not for your own commands", "write an sbatch script, or omit --on"
-        )
-    if job.on.where == "slurm":
-        if shutil.which("sbatch") is None:
-            raise Usage(
-                "sbatch not found on this machine", "start it on a login node of the cluster, or omit --on"
-            )
-        if job.gpu.wanted or job.gpu.memory_mib:
-            raise Usage("--gpu and --gpu-memory are for GPUs of this machine", "ask Slurm: --gres gpu:1")
-
-
-def _must_have_gpu(job: Job) -> None:
-    """Refuses a requested GPU that is missing: the job never falls back to the CPU."""
-    requested = job.gpu.wanted
-    if requested is None and job.gpu.memory_mib is None:
-        return
-    request = WantedGpus.read(requested)
-    from kgops.gpus import nvml
-
-    opened = nvml.open_nvml()
-    if not isinstance(opened, nvml.Nvml):
-        raise Usage(f"a GPU was requested, but none can be used: {opened.message}", opened.hint)
-    try:
-        gpus = opened.gpus()
-    finally:
-        opened.close()
-    known = [name for gpu in gpus for name in (str(gpu.index), gpu.uuid)]
-    absent = (request.named or frozenset()).difference(known)
-    if not known or absent or not any(queue.includes(request, gpu) for gpu in gpus):
-        requested = ", ".join(sorted(absent)) or requested
-        raise Usage(f"this machine has no GPU {requested or 'at all'}", "`kgops doctor` lists its GPUs")
-
-
-def _must_have_cuda_torch(job: Job) -> None:
-    """Refuses a requested GPU if the installed torch is the CPU build."""
-    if WORKLOADS[job.workload].module is None or job.on.where is not None or requested_gpu(job) is None:
-        return
-    build = torch_build()
-    if build is not None and build.cuda is None:
-        raise Usage(
-            "a GPU was requested, but the installed torch is the CPU build",
-            "install a CUDA build of torch, or run without --gpu and --gpu-memory",
-        )
-
-
-def _must_not_limit_a_gpu(job: Job) -> None:
-    if job.limits.memory_mib is not None and (job.gpu.wanted or job.gpu.memory_mib):
-        raise Usage(
-            "--memory-limit is for runs on the CPU: a GPU driver maps more host memory than it uses",
-            "omit --memory-limit, or --gpu and --gpu-memory",
-        )
 
 
 def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from kgops.gpus.devices import has_driver
 
 if TYPE_CHECKING:
     from kgops.gpus.readings import GpuReading
@@ -68,7 +69,7 @@ class ThrottleCounter:
 
 def _warnings_of_gpus() -> Iterable[str]:
     """Warnings about GPUs: other processes, load and heat."""
-    if not os.path.exists("/dev/nvidiactl"):  # noqa: PTH110
+    if not has_driver():
         return
     from kgops.gpus import nvml
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,18 +50,21 @@ class Owners:
         run = self._run_of_ancestor(pid)
         return run if process.is_alive() else None
 
-    def on_gpu(self, gpu: GpuReading) -> list[RunOnGpu]:
-        """Active runs on this GPU, by their processes, else by their supervisors' last sample."""
+    def on_gpu(self, gpu: GpuReading, run_of: Callable[[int], int | None] | None = None) -> list[RunOnGpu]:
+        """Active runs on this GPU, by their processes, else by their supervisors' last sample.
+
+        `run_of`: the run of a PID, where it was found before.
+        """
         held: dict[int, list[int | None]] = {}
         for process in all_processes(gpu) or ():
-            number = self.run_of(process.pid)
+            number = (run_of or self.run_of)(process.pid)
             if number is not None:
                 held.setdefault(number, []).append(process.used_mib)
         runs_here = []
         for run in self.active:
             if run.id in held:
                 runs_here.append(_by_processes(run, held[run.id]))
-            elif gpu.uuid in run.gpus:
+            elif not gpu.uuids.isdisjoint(run.gpus):
                 runs_here.append(self._as_recorded(run))
         return runs_here
 

@@ -7,6 +7,8 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
+from kgops.jobs.text import out_of_memory_reason
+
 _OOM = re.compile(
     rb"CUDA out of memory"
     rb"|(?:torch\.(?:cuda\.)?)?OutOfMemoryError"
@@ -32,14 +34,14 @@ _DISK = re.compile(rb"No space left on device|ENOSPC")
 
 
 def sign_of_out_of_memory(log: bytes) -> str | None:
-    """The line of the out-of-memory error, shortened; None if there is none."""
+    """What the line of the out-of-memory error says; None if there is none."""
     match = _OOM.search(log)
     if match is None:
         return None
     start = log.rfind(b"\n", 0, match.start()) + 1
     end = log.find(b"\n", match.end())
-    line = log[start : end if end >= 0 else len(log)][:300]
-    return line.decode("utf-8", "replace").strip()
+    line = log[start : end if end >= 0 else len(log)]
+    return out_of_memory_reason(line.decode("utf-8", "replace"))
 
 
 def says_killed(log: bytes) -> bool:

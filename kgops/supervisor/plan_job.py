@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable, WontFit
-from kgops.gpus.facts import torch_build
+from kgops.gpus.facts import driver_here, torch_build
 from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
@@ -89,10 +89,14 @@ class Planned:
 
     @property
     def reserved_mib(self) -> int | None:
-        """MiB on each GPU; None: unknown, so the run gets its GPUs exclusively."""
+        """MiB on each GPU; None: unknown or more than the GPU has, so the run gets its GPUs exclusively."""
         if self.job.gpu.memory_mib is not None or self.gpu_request is None:
             return self.job.gpu.memory_mib
-        return math.ceil(need_mib(self.best.estimate)) if self.best else None
+        if self.best is None:
+            return None
+        need, usable = need_mib(self.best.estimate), self.target.usable_mib
+        # Only --force accepts more than the GPU has, and the queue could never give that.
+        return None if usable is not None and need > usable else math.ceil(need)
 
     def forecast(self) -> dict[str, Any] | None:
         """Uncorrected prediction, to be recorded."""
@@ -216,6 +220,9 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrec
     ]
     known = MachineCorrections(time=corrections.learn_time(times))
     if target.on_gpu:
+        driver = driver_here()
+        contexts = [one.context_mib for one in forecasts if one.driver == driver and one.context_mib]
+        known = replace(known, context_mib=contexts[0] if driver and contexts else None)
         pairs = ((forecast.predicted_mib, forecast.measured_mib) for forecast in forecasts)
         return replace(
             known, correction=corrections.learn(corrections.Pair(p, m) for p, m in pairs if p and m)

@@ -10,7 +10,7 @@ from kgops.errors import Usage
 from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.planning.planner import Candidate, need_mib, suggest
-from kgops.planning.resolve import device_of, requested_gpu, resolve
+from kgops.planning.resolve import device_of, requested_gpu, requires_gpu, resolve
 from kgops.planning.targets import (
     Fit,
     Target,
@@ -18,7 +18,6 @@ from kgops.planning.targets import (
     fit_of,
     gpus_here,
     requested_gpus,
-    torch_is_for_cpus,
 )
 from kgops.settings import Home
 from kgops.supervisor import queue
@@ -39,7 +38,7 @@ class Placement:
     nearest_now: Candidate | None = None
     others: tuple[Planned, ...] = ()
     mixed: bool = False  # whether this machine has GPUs of several kinds
-    unused: tuple[Target, ...] = ()  # GPUs of this machine, if the installed torch cannot use them
+    unused: str | None = None  # why the plan is for the CPU of a machine with GPUs
 
     @property
     def each(self) -> tuple[Planned, ...]:
@@ -58,8 +57,7 @@ def plan_here(job: Job, home: Home, conn: Connection | None, *, thorough: bool =
     if not kinds or _wants_several(job):
         gpus = [gpu for kind in kinds for gpu in kind]
         placement = _placement([_planned(job, _one_kind(gpus), home, conn, thorough)], conn)
-        unused = () if gpus or device_of(job) == "cpu" or not torch_is_for_cpus() else gpus_here()
-        return replace(placement, unused=tuple(unused))
+        return placement if gpus else replace(placement, unused=_unused_gpus(job))
     plans, refused = [], None
     for gpus in kinds:
         try:
@@ -86,8 +84,24 @@ def plan_for(
 
 
 def _candidates(job: Job) -> list[Target]:
-    is_here = job.workload != "exec" and job.on.where is None and device_of(job) in ("auto", "cuda")
-    return requested_gpus(requested_gpu(job)) if is_here else []
+    takes_any = _uses_torch_here(job) and device_of(job) in ("auto", "cuda")
+    return requested_gpus(requested_gpu(job)) if takes_any else []
+
+
+def _unused_gpus(job: Job) -> str | None:
+    """Why the installed torch cannot use this machine's GPUs; None: it can, there are none, or the job leaves no
+    choice: one that requires a GPU is refused."""
+    has_choice = _uses_torch_here(job) and device_of(job) != "cpu" and not requires_gpu(job)
+    gpus = gpus_here() if has_choice else []
+    problem = next((gpu.facts.cuda_problem for gpu in gpus if gpu.facts is not None), None)
+    if problem is None:
+        return None
+    names = " and ".join(dict.fromkeys(gpu.title for gpu in gpus))
+    return f"{problem.reason}: runs do not use the {names}; {problem.hint}"
+
+
+def _uses_torch_here(job: Job) -> bool:
+    return job.workload != "exec" and job.on.where is None
 
 
 def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:

@@ -7,8 +7,8 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
+from kgops.gpus.devices import has_driver
 from kgops.jobs.files import read_table
 from kgops.supervisor import locks, processes
 from kgops.supervisor.processes import Identity
@@ -120,8 +120,6 @@ if TYPE_CHECKING:
     from kgops.gpus.processes import HeldMemory
     from kgops.gpus.sampler import GpuSampler
 
-_DRIVER = Path("/dev/nvidiactl")
-
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -139,7 +137,7 @@ class Sampler:
         """`gpu`: as in the run's row. `exclusive`: no other run shares it."""
         self.gate_pid = gate_pid
         self._gpus = None
-        if gpu is not None or _DRIVER.exists():
+        if gpu is not None or has_driver():
             from kgops.gpus.processes import TreeMemory
 
             self._gpus = _start_gpus(interval_s)

@@ -167,7 +167,7 @@ def find_allocation(
 def includes(request: WantedGpus, gpu: GpuReading) -> bool:
     """Whether the request includes the GPU."""
     if request.model is None:
-        return request.includes(str(gpu.index), gpu.uuid)
+        return request.includes(*gpu.names)
     from kgops.gpus.known import known_by_name
 
     known = known_by_name(gpu.name) if gpu.name else None
@@ -198,12 +198,12 @@ def _room_on(
         return 0, f"{_run_names(exclusive)}, which {_have(exclusive)} it to {_itself(exclusive)}"
     if runs_there and (run.exclusive or need_mib is None):
         return 0, f"{_run_names(runs_there)}, to have it to itself"
-    if gpu.memory_total_mib is None:
+    usable = usable_mib(gpu)
+    if usable is None:
         return 0, "its memory, which cannot be read"
     reserved = sum(other.reserved_mib or 0 for other in runs_there)
     used = gpu.memory_used_mib or 0
     # Used memory includes our runs'; what they reserved but do not use yet must stay free.
-    usable = gpu.memory_total_mib - (gpu.memory_reserved_mib or 0)  # the driver keeps some for itself
     free = usable - max(reserved, used)
     need = need_mib or 0
     if need <= free:
@@ -218,6 +218,11 @@ def _room_on(
     if not holders:
         holders.append(f"{need:,} MiB, which it does not have")
     return 0, " and ".join(holders)
+
+
+def usable_mib(gpu: GpuReading) -> int | None:
+    """The most that runs can have of the GPU: the driver keeps some for itself."""
+    return None if gpu.memory_total_mib is None else gpu.memory_total_mib - (gpu.memory_reserved_mib or 0)
 
 
 def _run_names(others: list[Run]) -> str:
@@ -251,11 +256,12 @@ def _is_own(pid: int) -> bool:
 def read_gpus() -> tuple[GpuReading, ...] | str:
     """Current GPU readings, or a text if they cannot be read."""
     from kgops.gpus import nvml
+    from kgops.gpus.readings import usable
 
     opened = nvml.open_nvml()
     if not isinstance(opened, nvml.Nvml):
         return f"a GPU ({opened.message})"
     try:
-        return opened.gpus()
+        return usable(opened.gpus())
     finally:
         opened.close()

@@ -60,6 +60,12 @@ def main() -> None:
     from kgops.supervisor import queue  # imported late: an idle supervisor should be small
 
     record.retry_until_written(lambda conn: queue.dispatch(Home(full_path_of_home(home_as_given)), conn))
+    if run is not None and not run.ended:
+        from kgops.supervisor.end_hook import run_end_hook
+
+        ended = record.retry_until_written(lambda conn: runs.get(conn, number))
+        if ended is not None and ended.ended:
+            run_end_hook(str(full_path_of_home(home_as_given)), ended)
 
 
 def _run_to_end(supervisor: Supervisor) -> bool:

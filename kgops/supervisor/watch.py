@@ -16,7 +16,7 @@ from kgops.supervisor.process_tree import Sample, Sampler, Tree
 from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.stop_request import read_stop
-from storage import attempts, reports
+from storage import attempts, reports, series
 from storage.database import explained, transaction
 from storage.errors import StorageError
 from storage.series import Point
@@ -29,6 +29,7 @@ MAX_CHUNKS_PER_COMMIT = 16  # MiB per commit: a worker's many reports must not d
 MAX_INTAKE_S = 0.5  # plus one chunk: log patterns may be slow
 SAMPLE_EVERY_S = 2.0
 SAMPLES_WRITTEN_EVERY_S = 6.0
+SETTLED_S = 2 * SAMPLE_EVERY_S + 1  # after which a sample is of what torch reserved last
 LEFTOVERS_GRACE_S = 5.0  # for processes that outlive the worker
 
 
@@ -45,6 +46,7 @@ class Watch:
         self._grace_s: float | None = None
         self._orphan_killed = False
         self._gpu_method: str | None = None
+        self._context_mib = 0.0
         self._must_reload = False  # the intake's state, since a transaction failed
 
     def until_tree_ended(self, gate: Identity) -> Observations:
@@ -143,6 +145,8 @@ class Watch:
                         break
                     points = []
                 self._note_gpu_method(samples)
+                if (context := self._context(samples)) is not None:
+                    series.append(record.conn, self._plan.number, [context])
                 if samples:
                     attempts.note_peaks(
                         record.conn,
@@ -160,6 +164,8 @@ class Watch:
                 raise
             record.note_failure(error)
             return False
+        if context is not None and context.value is not None:
+            self._context_mib = context.value
         self._gpu_method = next((s.gpu_method for s in reversed(samples) if s.gpu_method), self._gpu_method)
         return True
 
@@ -177,6 +183,19 @@ class Watch:
                     reports.GPU_MEMORY_BY,
                     {"way": method},
                 )
+
+    def _context(self, samples: list[Sample]) -> Point | None:
+        """The CUDA context where a sample shows it larger than before: libraries load more and more of themselves."""
+        reserved = self._record.intake.reserved
+        if reserved is None or self._gpu is None or "," in self._gpu:
+            return None
+        found = [
+            Point("context_mib", sample.at, sample.gpu_mib - (reserved.value or 0.0), sample.at)
+            for sample in samples
+            if sample.gpu_method == "processes" and sample.gpu_mib and sample.at - reserved.at >= SETTLED_S
+        ]
+        largest = max(found, key=lambda point: point.value or 0.0, default=None)
+        return largest if largest is not None and (largest.value or 0.0) > self._context_mib else None
 
 
 class KernelKills:

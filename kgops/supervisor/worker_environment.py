@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from kgops.jobs import manifest
+from kgops.jobs.cluster import GPU
 from kgops.jobs.text import fill_in
 from kgops.settings import Home
 from kgops.supervisor import processes
@@ -19,7 +20,7 @@ _CLUSTER_FOLLOWERS = {"slurm": "kgops.slurm.follow"}
 RUN_VARIABLES = frozenset(
     {
         *("KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_EVENTS", "KGOPS_ATTEMPT", "KGOPS_SETTINGS"),
-        *(processes.TAG, processes.SUPERVISOR, manifest.OWNER),
+        *(processes.TAG, processes.SUPERVISOR, manifest.OWNER, GPU),
     }
 )
 
@@ -45,6 +46,7 @@ def worker_environment(
         "KGOPS_ATTEMPT": str(attempt),
         "KGOPS_SETTINGS": json.dumps(settings),
         processes.TAG: tag,
+        GPU: gpu or "",  # else a run started inside another would inherit that one's
     }
     if plan.key is not None:
         environment[manifest.OWNER] = manifest.owner(plan.key, attempt)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kgops.models.columns import column_sums
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors
 from kgops.tracin.low_precision import product
@@ -87,7 +88,7 @@ def self_scores(encoder: Encoder, block: Factors) -> torch.Tensor:
     at_heads = block.own * (block.tails == block.heads[group])
     if block.shared is not None and block.shared.delta is not None:
         delta = block.shared.delta
-        squared = squared + (delta**2).sum(0)[group] + 2 * block.own * delta[block.tails, group]
+        squared = squared + column_sums(delta**2)[group] + 2 * block.own * delta[block.tails, group]
         at_heads = at_heads + delta[block.heads[group], group]
     out = torch.zeros_like(block.own)
     if "entities" in names:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -81,6 +83,29 @@ class AcceleratedStep:
             group=group,
         )
         self._replayed = ReplayedStep(self.step, usual_size) if self.plan.replayed else None
+        self._stream = torch.cuda.Stream(device) if self.plan.replayed else None  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """Where steps are replayed, makes a stream current on which they can be captured.
+
+        The whole of a training belongs in it: memory freed on one stream is not reused on another, and autograd expects
+        a parameter on the stream on which it was first used.
+        """
+        if self._stream is None:
+            yield
+            return
+        before = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(before)
+        with torch.cuda.stream(self._stream):
+            yield
+        before.wait_stream(self._stream)
+
+    def release(self) -> None:
+        """Gives up captured graphs, and the free memory that only their stream could use."""
+        if self._replayed is not None:
+            self._replayed.release()
+            torch.cuda.empty_cache()
 
     def prepare(self, batch: Batch) -> None:
         """Compiles for the usual batch size, and reports the applied values of both options."""

@@ -113,7 +113,7 @@ class Checkpoint:
     training: Mapping[str, Any]
 
     def build_model(self) -> ConvE:
-        """The model with these weights, in evaluation mode."""
+        """The model with these weights, on their device, in evaluation mode."""
         try:
             config = ConvEConfig(**self.config)
             with torch.device(
@@ -122,10 +122,11 @@ class Checkpoint:
                 wanted = {name: own.shape for name, own in ConvE(config).state_dict().items()}
             if wanted != {name: own.shape for name, own in self.model.items()}:
                 raise ValueError("other names or shapes")
-            if not self.model["entities"].is_floating_point():
+            entities = self.model["entities"]
+            if not entities.is_floating_point():
                 raise ValueError("weights that are not floating point")
-            model = ConvE(config)
-            model.to(self.model["entities"].dtype).load_state_dict(dict(self.model))
+            model = ConvE(config).to(entities.device, entities.dtype)
+            model.load_state_dict(dict(self.model))
         except (KgopsError, RuntimeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             if is_out_of_memory(error):
                 raise

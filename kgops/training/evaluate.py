@@ -8,17 +8,17 @@ PyKEEN's arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from kgops.models.columns import column_sums
 from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
 from kgops.training.batches import inverse_triples, query_rows
+from kgops.training.tf32 import without_tf32
 
-__all__ = ["Evaluation", "Evaluator", "Metrics"]
+__all__ = ["Evaluation", "Evaluator", "HeadScores", "KnownAnswers", "Metrics", "TailScores", "split"]
 
 HITS_AT = (1, 3, 10)
 _QUERIES_AT_ONCE = 512
@@ -87,7 +87,7 @@ class Evaluator:
     ) -> None:
         self.device, self.num_entities = torch.device(device), num_entities
         self.chunk = chunk or (1 << 15 if self.device.type == "cuda" else 1024)
-        self._known = _Answers(known.to(self.device))
+        self._known = KnownAnswers(known.to(self.device))
         self._buffers = Buffers(self.device)
 
     @torch.no_grad()
@@ -103,7 +103,8 @@ class Evaluator:
         was_training = model.training
         model.eval()
         try:
-            with _full_float32():
+            # TF32's errors are a thousand times larger than the margin.
+            with without_tf32():
                 return self._evaluate(model, triples, stop_requested, progress)
         finally:
             model.train(was_training)
@@ -137,30 +138,30 @@ class Evaluator:
         """Blocks of tail queries; a head query is the tail query of the inverse relation."""
         # Sorted, so that queries with an equal (head, relation) are adjacent and encoded once.
         order = _by_pair(queries)
-        for rows in _split(order, _QUERIES_AT_ONCE):
+        for rows in split(order, _QUERIES_AT_ONCE):
             block = queries[rows]
             vectors = self._encode(model, block[:, 0], block[:, 1])
-            yield rows, self._ranks(_Tails(model, vectors), block, block[:, 1])
+            yield rows, self._ranks(TailScores(model, vectors), block, block[:, 1])
 
     def _by_relation(
         self, model: ConvE, tails: torch.Tensor, heads: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Without inverse relations every head is encoded: once per relation, not once per triple."""
-        for rows in _split(_by_pair(tails), _QUERIES_AT_ONCE):
+        for rows in split(_by_pair(tails), _QUERIES_AT_ONCE):
             block = tails[rows]
             vectors = self._encode(model, block[:, 0], block[:, 1] // 2)
-            yield rows, self._ranks(_Tails(model, vectors), block, block[:, 1])
+            yield rows, self._ranks(TailScores(model, vectors), block, block[:, 1])
         order = heads[:, 1].argsort(stable=True)
         for virtual in heads[:, 1].bincount().nonzero()[:, 0]:
             group = order[heads[order, 1] == virtual]
             relation = virtual // 2
             everything = torch.arange(self.num_entities, device=self.device)
             vectors = self._encode(model, everything, relation.expand(self.num_entities))
-            for rows in _split(group, _QUERIES_AT_ONCE):
+            for rows in split(group, _QUERIES_AT_ONCE):
                 block = heads[rows]
                 yield (
                     len(tails) + rows,
-                    self._ranks(_Heads(model, vectors, block[:, 0]), block, block[:, 1]),
+                    self._ranks(HeadScores(model, vectors, block[:, 0]), block, block[:, 1]),
                 )
 
     def _encode(self, model: ConvE, heads: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
@@ -168,10 +169,12 @@ class Evaluator:
         new = torch.ones(len(pairs), dtype=torch.bool, device=pairs.device)
         new[1:] = (pairs[1:] != pairs[:-1]).any(dim=1)
         distinct = pairs[new]
-        vectors = [model.encode(p[:, 0], p[:, 1]) for p in _split(distinct, _ENCODED_AT_ONCE)]
+        vectors = [model.encode(p[:, 0], p[:, 1]) for p in split(distinct, _ENCODED_AT_ONCE)]
         return torch.cat(vectors)[new.cumsum(0) - 1]
 
-    def _ranks(self, scorer: _Tails | _Heads, block: torch.Tensor, virtual: torch.Tensor) -> torch.Tensor:
+    def _ranks(
+        self, scorer: TailScores | HeadScores, block: torch.Tensor, virtual: torch.Tensor
+    ) -> torch.Tensor:
         """Realistic ranks of `block`'s last column among all entities."""
         batch, truth = len(block), block[:, 2]
         queries = torch.arange(batch, device=self.device)
@@ -181,8 +184,9 @@ class Evaluator:
         rows, others = self._known.of(block[:, 0], virtual)
         # Removes the true answer too: it is no candidate against itself.
         flat = torch.cat([others, truth]) * batch + torch.cat([rows, queries])
-        greater = torch.zeros_like(true_scores)
-        equal = torch.zeros_like(true_scores)
+        # float32 counts to 2^24; there are graphs of more entities.
+        greater = torch.zeros_like(true_scores, dtype=torch.float64)
+        equal = torch.zeros_like(greater)
         for start in range(0, self.num_entities, self.chunk):
             stop = min(start + self.chunk, self.num_entities)
             plane = self._buffers.take("plane", (stop - start, batch), true_scores.dtype)
@@ -191,9 +195,9 @@ class Evaluator:
             inside = (index >= 0) & (index < plane.numel())
             plane.view(-1)[index[inside]] = -torch.inf
             marks = self._buffers.take("marks", (stop - start, batch), true_scores.dtype)
-            surely = torch.gt(plane, above, out=marks).sum(0)
+            surely = column_sums(torch.gt(plane, above, out=marks))
             greater += surely
-            if bool((torch.ge(plane, below, out=marks).sum(0) > surely).any()):
+            if bool((column_sums(torch.ge(plane, below, out=marks)) > surely).any()):
                 near = (plane >= below) & (plane <= above)
                 self._settle(scorer, near, start, true_scores, greater, equal)
         # Comparisons with NaN are false, which would rank a diverged model best.
@@ -201,35 +205,21 @@ class Evaluator:
 
     def _settle(
         self,
-        scorer: _Tails | _Heads,
+        scorer: TailScores | HeadScores,
         near: torch.Tensor,
         start: int,
         true_scores: torch.Tensor,
         greater: torch.Tensor,
         equal: torch.Tensor,
     ) -> None:
-        for pairs in _split(near.nonzero(), _PAIRS_AT_ONCE):
+        for pairs in split(near.nonzero(), _PAIRS_AT_ONCE):
             queries = pairs[:, 1]
             scores, truth = scorer.exactly(queries, pairs[:, 0] + start), true_scores[queries]
             greater.index_add_(0, queries, (scores > truth).to(greater.dtype))
             equal.index_add_(0, queries, (scores == truth).to(equal.dtype))
 
 
-@contextmanager
-def _full_float32() -> Iterator[None]:
-    """Turns TF32 off: its errors are a thousand times larger than the margin."""
-    backends: Any = torch.backends
-    before = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        backends.cudnn.allow_tf32 = before[1]
-
-
-class _Tails:
+class TailScores:
     """Scores tails as candidates: one vector per query times all entities."""
 
     def __init__(self, model: ConvE, vectors: torch.Tensor) -> None:
@@ -247,7 +237,7 @@ class _Tails:
         return _margin(self.vectors.norm(dim=1), self.model.entities.norm(dim=1).max(), self.model)
 
 
-class _Heads:
+class HeadScores:
     """Scores heads as candidates under one relation: a vector for every entity, one tail per query."""
 
     def __init__(self, model: ConvE, vectors: torch.Tensor, tails: torch.Tensor) -> None:
@@ -271,7 +261,7 @@ def _margin(norms: torch.Tensor, largest: torch.Tensor, model: ConvE) -> torch.T
     return 2 * (dim + 2) * eps * (norms * largest + model.biases.abs().max())
 
 
-class _Answers:
+class KnownAnswers:
     """Known answers of queries (subject, 2r) and, for inverse relations, (object, 2r + 1)."""
 
     def __init__(self, known: torch.Tensor) -> None:
@@ -294,7 +284,7 @@ def _key(subjects: torch.Tensor, relations: torch.Tensor) -> torch.Tensor:
     return (subjects << 32) + relations
 
 
-def _split(tensor: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
+def split(tensor: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
     for start in range(0, len(tensor), size):
         yield tensor[start : start + size]
 

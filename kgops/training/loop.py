@@ -73,8 +73,11 @@ def fit(
     of a `group` call it with equal arguments, except the report, and get equal results.
     """
     run = _Run(model, graph, settings, folder, report, stop_requested, group or SingleProcess(), cleanup)
-    run.begin(resume)
-    return run.train()
+    with run.take.stream():
+        run.begin(resume)
+        result = run.train()
+    run.take.release()
+    return result
 
 
 class _Run:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from kgops.errors import Usage
+from kgops.models.columns import column_maxima, column_sums
 from kgops.models.encoder import Buffers
 
 __all__ = ["LOSSES", "EntityLoss", "LossResult", "Positives", "ScoreKernels", "chunked_loss"]
@@ -255,15 +256,20 @@ def _bce(
         flat = plane.view(-1)
         index, inside = walk.at_positives(start, plane)
         if want_value:
-            value += torch.nn.functional.softplus(plane).sum(dtype=torch.float64)
+            value += _total(torch.nn.functional.softplus(plane))
             value -= more * (flat[index] * inside).sum(dtype=torch.float64)
             if zero:
-                value -= zero * plane.sum(dtype=torch.float64)
+                value -= zero * _total(plane)
         walk.kernels.sigmoid_above(plane, zero)
         flat.index_add_(0, index, inside * torch.full((), -more, dtype=plane.dtype, device=plane.device))
         walk.add(start, plane, d_entities, d_biases, scale * per_score)
     walk.d_queries *= scale * per_score
     return LossResult((value * per_score).to(walk.queries.dtype) if want_value else None, walk.d_queries)
+
+
+def _total(plane: torch.Tensor) -> torch.Tensor:
+    """Sum in float64 over sums of rows, since torch would first copy the whole plane to float64."""
+    return plane.sum(1).sum(dtype=torch.float64)
 
 
 def _softmax(
@@ -307,9 +313,9 @@ def _sum_exp(
             index, inside = walk.at_positives(start, plane)
             value += (plane.view(-1)[index] * (share * inside)).sum(dtype=torch.float64)
             if smoothing:
-                value += smoothing / walk.total * plane.sum(dtype=torch.float64)
-        higher = torch.maximum(highest, plane.amax(0))
+                value += smoothing / walk.total * _total(plane)
+        higher = torch.maximum(highest, column_maxima(plane))
         total *= (highest - higher).exp_()
-        total += plane.sub_(higher).exp_().sum(0)
+        total += column_sums(plane.sub_(higher).exp_())
         highest = higher
     return highest, total, value

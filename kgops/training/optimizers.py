@@ -26,10 +26,11 @@ __all__ = [
 class GpuAdagrad(torch.optim.Adagrad):
     """torch's Adagrad up to rounding, with the learning rate as a tensor.
 
-    `found_inf`, where set, is 1 for a step that must change nothing.
+    `found_inf`, where set, is 1 for a step that must change nothing; `grad_scale`, what gradients are divided by.
     """
 
     found_inf: torch.Tensor | None = None
+    _step_supports_amp_scaling = True  # GradScaler sets both, instead of reading on the host whether to step
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
@@ -38,6 +39,9 @@ class GpuAdagrad(torch.optim.Adagrad):
             weights = [p for p in group["params"] if p.grad is not None]
             grads: list[torch.Tensor] = [p.grad for p in weights]
             sums = [self.state[p]["sum"] for p in weights]
+            grad_scale: torch.Tensor | None = getattr(self, "grad_scale", None)
+            if grad_scale is not None:
+                grads = list(torch._foreach_div(grads, grad_scale))
             if group["weight_decay"]:
                 grads = list(torch._foreach_add(grads, weights, alpha=group["weight_decay"]))
             if self.found_inf is not None:

@@ -7,6 +7,8 @@ import re
 import resource
 from pathlib import Path
 
+from kgops.jobs.text import out_of_memory_reason
+
 __all__ = [
     "describe",
     "host_memory_mib",
@@ -31,6 +33,7 @@ _ONLY_UNDER_A_LIMIT = ("can't start new thread",)  # no memory for its stack; el
 _HOST = "host memory ran out"
 _REQUESTED = re.compile(r"tried to allocate (\d+) bytes")
 _MIB = 1 << 20
+_LONGEST = 1000  # characters of a message from a GPU
 _MARGIN = 32 * _MIB  # loading libraries allocate about this much at a time
 
 
@@ -64,7 +67,7 @@ def describe(error: BaseException) -> str:
     if (
         "CUDA" in text or "HIP" in text or text.startswith(_HOST)
     ):  # the last from another process that ran out for this one
-        return text[:300]
+        return out_of_memory_reason(text)
     requested = _REQUESTED.search(text)
     details = [f"{int(requested[1]) / _MIB:,.0f} MiB more were requested"] if requested else []
     used = _in_use()

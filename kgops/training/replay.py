@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 
+from kgops.jobs.chunk_sizes import GRAPH_WARM_UP
 from kgops.training.batches import Batch
 from kgops.training.losses import Positives
 from kgops.training.step import TrainStep
 
 __all__ = ["ReplayedStep", "StaticBatch"]
-
-# Eager steps before the capture: they allocate the optimizer's moments and initialise libraries.
-_WARM_UP = 3
 
 
 class StaticBatch:
@@ -41,13 +39,15 @@ class StaticBatch:
 class ReplayedStep:
     """Replaces a `TrainStep`: batches of `size` are replayed, others run eagerly.
 
-    If a step cannot be captured, all run eagerly, and `failure` has the reason.
+    If a step cannot be captured, all run eagerly, and `failure` has the reason. Steps are captured on the current
+    stream, which must not be the default one; all calls, and the reading of what they return, are for one stream.
     """
 
     def __init__(self, step: TrainStep, size: int) -> None:
         self.step, self.size = step, size
         self.failure: str | None = None
-        self._to_warm = _WARM_UP
+        # Eager steps before the capture: they allocate the optimizer's moments and initialise libraries.
+        self._to_warm = GRAPH_WARM_UP
         self._static: StaticBatch | None = None
         self._graphs: dict[bool, tuple[torch.cuda.CUDAGraph, torch.Tensor | None]] = {}
         self._pool: Any = None  # torch has changed the type of memory pools
@@ -72,30 +72,65 @@ class ReplayedStep:
                 raise
             except RuntimeError as error:
                 self.failure = f"capture failed: {next(iter(str(error).splitlines()), ''):.200}"
+                self.release()
         if self.failure:
             return self.step(batch, want_value)
         graph, value = self._graphs[want_value]
         graph.replay()
         return None if value is None else value.clone()  # the next replay overwrites it
 
+    def release(self) -> None:
+        """Gives up all graphs with their memory."""
+        self._graphs.clear()
+        self._held.clear()
+        # Never used again: the optimizer may still hold a tensor of it, and torch takes back no such pool.
+        self._static = self._pool = None
+
     def _room_for(self, batch: Batch) -> StaticBatch:
         needed = len(batch.positives)
         if self._static is None or self._static.room < needed:
             # 50 % reserve: the number of positives varies, and a new capture takes time.
             room = needed if needed == self.size else 3 * needed // 2
-            self._graphs.clear()
+            self.release()
             model = self.step.model
             self._static = StaticBatch(self.size, room, model.config.num_entities, model.entities.device)
         return self._static
 
     def _capture(self, batch: Batch, want_value: bool) -> tuple[torch.cuda.CUDAGraph, torch.Tensor | None]:
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        graph = torch.cuda.CUDAGraph()
-        with _capturable(self.step.optimizer), torch.cuda.graph(graph, pool=self._pool):
+        with _capturable(self.step.optimizer), _captured(self._pool) as graph:
             value = self.step(batch, want_value)
         # A larger batch makes the step allocate new scratch memory; the graph still uses this one.
         self._held += self.step.buffers.tensors()
         return graph, value
+
+
+@contextmanager
+def _captured(pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
+    """The graph of what is done meanwhile on the current stream, with its memory from `pool`."""
+    # Not `torch.cuda.graph`: after a capture that fails it leaves the process on its own stream.
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()  # what eager steps left free is of no use to the pool
+    graph.capture_begin(pool=pool)
+    try:
+        yield graph
+    finally:
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            _close(pool)
+            raise
+
+
+def _close(pool: Any) -> None:
+    """Ends allocations from the pool of a capture that could not be ended: torch 2.12 leaves it open, and then an
+    allocator that is out of memory gives nothing back to the driver and tries again."""
+    device = torch.cuda.current_device()
+    with suppress(RuntimeError):  # torch 2.13 has ended them
+        torch._C._cuda_endAllocateToPool(device, pool)
+    with suppress(RuntimeError):
+        torch._C._cuda_releasePool(device, pool)
 
 
 @contextmanager

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from kgops.errors import BadJob, Usage
-from kgops.jobs.chunk_sizes import loss_chunk
+from kgops.jobs.chunk_sizes import LOSS_EVERY, loss_chunk
 from kgops.jobs.on_device import WorkerDevice, training_precision
 from kgops.options.option import defaults_of, problems_of
 from kgops.options.shared import PRECISION
 from kgops.options.train import DEFAULT_LOSS, TRAIN_OPTIONS
 from kgops.training.losses import EntityLoss
+from kgops.training.tf32 import allow_tf32
 
 __all__ = [
     "PRECISIONS",
@@ -46,9 +47,8 @@ class Precision:
 
     def apply(self) -> None:
         """Applies torch's global settings; call once, before the first product."""
-        torch.set_float32_matmul_precision("high" if self.applied == "tf32" else "highest")
+        allow_tf32(self.applied == "tf32")
         backends: Any = torch.backends
-        backends.cudnn.allow_tf32 = self.applied == "tf32"
         # Otherwise partial results of a long fp16 sum may be rounded to fp16.
         backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
@@ -105,7 +105,7 @@ class TrainSettings:
     patience: int = 0
     checkpoint_frequency: int = 0
     resume_every: float = _DEFAULTS["resume_every"]
-    loss_every: int = 16
+    loss_every: int = LOSS_EVERY
 
     def __post_init__(self) -> None:
         problems = problems_of(TRAIN_OPTIONS, asdict(self))

@@ -62,7 +62,7 @@ class Comparison:
     def is_of_one_workload(self, row: Difference) -> bool:
         """Whether only one workload has this setting, and all its runs agree on it."""
         section = row.name.partition(".")[0]
-        workloads = {section, "pipeline"} if section in ("train", "tracin") else {section}
+        workloads = {section, "pipeline"} if section in ("train", "predict", "tracin") else {section}
         values = [
             value for run, value in zip(self.runs, row.values, strict=True) if run.workload in workloads
         ]

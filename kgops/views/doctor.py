@@ -17,6 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from kgops.gpus.facts import torch_build
+from kgops.planning.targets import gpus_here
 from kgops.settings import Home
 from kgops.supervisor import locks, run_folder
 from kgops.supervisor.attempt_end import ending_of, write_end
@@ -125,20 +127,15 @@ def _torch() -> Finding:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
         return Finding("torch", "trouble", "not installed", "pip install 'torch>=2.10'")
-    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
-    spec = importlib.util.find_spec("torch")
-    cuda = None
-    if spec and spec.origin:
-        text = (Path(spec.origin).parent / "version.py").read_text()
-        line = next((line for line in text.splitlines() if line.startswith("cuda")), "cuda = None")
-        value = line.partition("=")[2].strip().strip("'\"")
-        cuda = None if value == "None" else value
-    build = f"{version}, {'built for CUDA ' + cuda if cuda else 'CPU build'}"
-    if numbers < _OLDEST_TORCH:
-        return Finding("torch", "trouble", build, "kgops needs torch 2.10 or newer: pip install -U torch")
-    if cuda is None and Path("/dev/nvidiactl").exists():
-        return Finding("torch", "trouble", build, "this machine has a GPU: install a CUDA build of torch")
-    return Finding("torch", "ok", build)
+    build = torch_build()
+    cuda = build.cuda if build is not None else None
+    found = f"{version}, {f'built for CUDA {cuda[0]}.{cuda[1]}' if cuda else 'CPU build'}"
+    if build is not None and build.version < _OLDEST_TORCH:
+        return Finding("torch", "trouble", found, "kgops needs torch 2.10 or newer: pip install -U torch")
+    problem = next((gpu.facts.cuda_problem for gpu in gpus_here() if gpu.facts is not None), None)
+    if problem is not None:
+        return Finding("torch", "trouble", found, f"no GPU is used: {problem.reason}; {problem.hint}")
+    return Finding("torch", "ok", found)
 
 
 def _nvml() -> Finding:
@@ -154,7 +151,9 @@ def _nvml() -> Finding:
         lost = [gpu for gpu in gpus if gpu.problem is not None]
         if lost and lost[0].problem is not None:
             return Finding("NVML", "trouble", lost[0].problem.message, lost[0].problem.hint)
-        return Finding("NVML", "ok", f"driver {opened.driver_version() or 'n/a'}: {names}")
+        newest = opened.cuda_version()
+        cuda = f", CUDA up to {newest[0]}.{newest[1]}" if newest is not None else ""
+        return Finding("NVML", "ok", f"driver {opened.driver_version() or 'n/a'}{cuda}: {names}")
     finally:
         opened.close()
 

@@ -13,6 +13,7 @@ from kgops.jobs import toml
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import clock, lines, one_line
 from kgops.views.influences import RunInfluences
+from kgops.views.quality import HEADS, NUMBERS, quality_rows
 from kgops.views.report_curves import Clock, draw, short, traces
 from kgops.views.run_detail import RunDetail
 from storage.reports import Event
@@ -59,6 +60,10 @@ def page(
         _section("Curves", _curves(detail)),
         _section(
             "Metrics", _table(("metric", "value"), [(n, short(v)) for n, v in detail.metrics], right=(1,))
+        ),
+        _section(
+            "Quality by direction, degree of the answer, and relation",
+            _table(HEADS, quality_rows(detail.path / "results", relations=200), right=NUMBERS),
         ),
         _section("Influences on test triples", traces(influences) if influences else ""),
         _section("Options", _options(detail)),

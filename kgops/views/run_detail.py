@@ -197,6 +197,8 @@ def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None,
     if option is None and choice is not None:
         if is_settled:
             applied = _shown(choice["applied"])
+        elif choice["requested"] is False or choice["requested"] == "off":
+            applied = "off"  # also where the worker ended before it reported: nothing turned it on
         elif run.ended:
             reasons.append("the worker did not report it")
     effect = option.effect if option else effect_of(name) if name in OPTIONS else ""

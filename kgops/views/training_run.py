@@ -1,33 +1,81 @@
-"""`tracin --run 42`: fills a TracIn job with the checkpoints and data of training run 42."""
+"""`--run 42` of `tracin` and `predict`: fills the job with the checkpoints and data of training run 42.
+
+`tracin --from-predictions 43`: fills it with the model, the data and the answers of predict run 43.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kgops.errors import NoSuchRun, Usage
 from kgops.jobs.job import Job
+from kgops.jobs.predict import NEW_TRIPLES, TRIPLES
 from kgops.options.tracin import DATA
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
 from storage import runs
 from storage.database import Connection
+from storage.runs import Run
+
+__all__ = ["names_a_run", "with_run"]
+
+_FROM_PREDICTIONS = ("run", "model_path", "checkpoint_dir", "dataset", *DATA, "edge_map", "node_name_dict")
 
 
 def names_a_run(job: Job) -> bool:
-    """Whether the job names a training run whose checkpoints are not filled in yet."""
-    settings = job.settings
-    return job.workload == "tracin" and settings["run"] is not None and not settings["checkpoint_dir"]
+    """Whether the job names a run whose checkpoints, or whose predictions, are not filled in yet."""
+    return _needs_predictions(job) or _needs_checkpoints(job)
 
 
 def with_run(home: Home, conn: Connection, job: Job) -> Job:
-    """The job with the training run's checkpoints and data, except those it names itself."""
+    """The job with what the run has that it names, except what the job names itself."""
+    if _needs_predictions(job):
+        job = _with_predictions(home, conn, job)
+    return _with_training(home, conn, job) if _needs_checkpoints(job) else job
+
+
+def _needs_checkpoints(job: Job) -> bool:
+    settings = job.settings
+    return (
+        job.workload in ("tracin", "predict")
+        and settings["run"] is not None
+        and not settings["checkpoint_dir"]
+    )
+
+
+def _needs_predictions(job: Job) -> bool:
+    settings = job.settings
+    return (
+        job.workload == "tracin" and settings["from_predictions"] is not None and not settings["test_triples"]
+    )
+
+
+def _with_predictions(home: Home, conn: Connection, job: Job) -> Job:
+    """The answers are test triples, each scored against all training triples unless the job asks for less."""
+    number = job.settings["from_predictions"]
+    run, spec = _found(conn, number)
+    results = RunFolder(home.runs / run.folder).results
+    triples = results / (NEW_TRIPLES if job.settings["new"] else TRIPLES)
+    predicted = spec.get("predict")
+    if predicted is None and (spec.get("pipeline") or {}).get("predict") is None:
+        raise Usage(f"run {number} is a {run.workload} run, not a predict run", "name a predict run")
+    if not triples.exists():
+        raise Usage(f"run {number} has no predictions ({run.state})", "let it finish, or ask again")
+    if not triples.stat().st_size:
+        what = "new answers" if job.settings["new"] else "answers"
+        raise Usage(f"run {number} has no {what}", "ask for more with --top-k, or leave out --new")
+    filled: dict[str, Any] = {"test_triples": str(triples)}
+    # The model of a pipeline is its own.
+    filled |= {name: predicted.get(name) for name in _FROM_PREDICTIONS} if predicted else {"run": number}
+    return _filled(replace(job, options={"filtering": False, **job.options}), filled)
+
+
+def _with_training(home: Home, conn: Connection, job: Job) -> Job:
     number = job.settings["run"]
-    run = runs.get(conn, number)
-    if run is None:
-        raise NoSuchRun(f"there is no run {number}", "`kgops runs` lists them")
-    spec = runs.spec(conn, number).job
+    run, spec = _found(conn, number)
     trained = spec.get("train") or (spec.get("pipeline") or {}).get("train")
     if run.workload not in ("train", "pipeline") or not trained:
         raise Usage(f"run {number} is a {run.workload} run, not a training run", "name a training run")
@@ -46,5 +94,17 @@ def with_run(home: Home, conn: Connection, job: Job) -> Job:
         is_absolute = all(path.is_absolute() for path in paths.values())
         cwd = Path("/") if is_absolute else Path(read_plan(folder).cwd)
         filled |= {name: str(cwd / path) for name, path in paths.items()}
+    return _filled(job, filled)
+
+
+def _found(conn: Connection, number: int) -> tuple[Run, dict[str, Any]]:
+    """The run and its job's table."""
+    run = runs.get(conn, number)
+    if run is None:
+        raise NoSuchRun(f"there is no run {number}", "`kgops runs` lists them")
+    return run, runs.spec(conn, number).job
+
+
+def _filled(job: Job, filled: dict[str, Any]) -> Job:
     own = {name: value for name, value in job.settings.items() if value is not None}
     return replace(job, settings={**job.settings, **filled, **own})

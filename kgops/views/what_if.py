@@ -13,12 +13,13 @@ from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.known import short_names
 from kgops.jobs import configurations
 from kgops.jobs.job import Job
+from kgops.jobs.text import one_line
 from kgops.jobs.workloads import WORKLOADS
 from kgops.options.option import Option
 from kgops.options.tracin import DATA
 from kgops.planning import profiles
 from kgops.planning.graph_counts import counts_of
-from kgops.planning.planner import suggest
+from kgops.planning.planner import Suggestion, suggest
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import resolve
 from kgops.planning.stage_sizes import Shape
@@ -39,11 +40,22 @@ from kgops.views.drafts import (
     recent_flights,
     trained_runs,
 )
+from kgops.views.formats import amount, small_duration
 from kgops.views.training_run import names_a_run, with_run
 from storage.database import Connection, open_reader
 from storage.errors import DatabaseMissing, StorageError
 
-__all__ = ["Answer", "DraftOption", "Need", "Offers", "Trouble", "WhatIf", "startable", "step"]
+__all__ = [
+    "Answer",
+    "DraftOption",
+    "Need",
+    "Offers",
+    "Trouble",
+    "WhatIf",
+    "predicted_time",
+    "startable",
+    "step",
+]
 
 _WITHOUT_TRIPLES = ("exec", "regress")  # workloads without triples
 
@@ -251,6 +263,22 @@ class WhatIf:
             return open_reader(self._home.database, busy_timeout_s=1.0)
         except DatabaseMissing:
             return None
+
+
+def predicted_time(suggestion: Suggestion) -> str | None:
+    """What a step takes at least on a known GPU where no such run was measured, and a whole epoch or TracIn run."""
+    step = suggestion.predicted_step
+    if step is None:
+        return None
+    is_tracin = suggestion.job_size.tracin is not None
+    whole = f"{amount(suggestion.best.seconds)} s {'in total' if is_tracin else 'per epoch'}"
+    unit = "block" if is_tracin else "step"
+    limit = {"launches": "", "operations": "operations, ", "bytes": "memory bandwidth, "}[step.limit]
+    limit += f"{step.launches:,} kernel launches"
+    return (
+        f"at least {small_duration(step.seconds)} per {unit} (limit: {limit}), {whole}:"
+        f" predicted, never measured on {one_line(suggestion.target.title)}"
+    )
 
 
 def startable(home: Home, conn: Connection, draft: Draft) -> Job:

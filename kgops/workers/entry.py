@@ -103,6 +103,10 @@ def run_reporting_errors(reporter: Reporter, work: Callable[[], None]) -> None:
         elif is_at_its_limit():  # a library that reports it in another way
             ran_out = describe(error)
         else:
+            # Nobody foresaw it: the log has where it came from, the reason what it said first.
+            reporter.failed(
+                f"{type(error).__name__}: {(str(error).strip() or 'without a word').splitlines()[0]}"
+            )
             raise
     if ran_out is not None:
         # Only here: inside the except block the traceback keeps every tensor alive, and reporting takes memory.

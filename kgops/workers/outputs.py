@@ -14,6 +14,7 @@ from kgops.jobs import manifest
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.option_lines import booleans
+from kgops.jobs.predict import ANSWERS
 from kgops.options.train import FILES
 from kgops.training.reporter import Progress
 from kgops.workers import fence
@@ -129,10 +130,10 @@ def _copy_folders(job: Job) -> list[Path]:
 
 
 def _stages(job: Job) -> list[dict[str, Any]]:
-    """The settings of the job, or of both stages of a pipeline."""
+    """The settings of the job, or of all stages of a pipeline."""
     if job.workload != "pipeline":
         return [job.settings]
-    return [job.settings[name] or {} for name in ("train", "tracin")]
+    return [job.settings.get(name) or {} for name in ("train", "predict", "tracin")]
 
 
 def _kind(path: Path) -> str:
@@ -162,11 +163,19 @@ def _copy_results(job: Job, results: Path, report: Reporter) -> int:
 
 
 def _requested_files(job: Job, results: Path) -> list[tuple[Path, Path]]:
-    """`--output` and `--csv-output` of a TracIn run, alone or after a training."""
-    settings = _stages(job)[-1]
+    """`--output` of a predict run; `--output` and `--csv-output` of a TracIn run, alone or after a training."""
+    *before, settings = _stages(job)
+    if job.workload == "predict":
+        return _requested_answers(settings, results)
+    answers = [pair for stage in before for pair in _requested_answers(stage, results)]
     wanted = [(settings.get("output"), ".json"), (settings.get("csv_output"), ".csv")]
     stem = "self_influence" if settings.get("self_influence") else "tracin"
-    return [(results / f"{stem}{ending}", Path(named)) for named, ending in wanted if named]
+    return answers + [(results / f"{stem}{ending}", Path(named)) for named, ending in wanted if named]
+
+
+def _requested_answers(settings: dict[str, Any], results: Path) -> list[tuple[Path, Path]]:
+    named = settings.get("output")
+    return [(results / f"{ANSWERS}{Path(named).suffix.lower()}", Path(named))] if named else []
 
 
 def _remove_earlier(results: Path, copy_folder: Path) -> int:

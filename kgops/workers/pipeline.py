@@ -1,4 +1,4 @@
-"""`python -m kgops.workers.pipeline job.toml`: trains a model, then runs TracIn on it, as one run."""
+"""`python -m kgops.workers.pipeline job.toml`: trains a model, answers questions with it, runs TracIn, as one run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,37 @@ from dataclasses import replace
 from pathlib import Path
 
 from kgops.jobs.job import Job
-from kgops.jobs.pipeline import TRACIN_OPTIONS, tracin_settings, train_options, train_settings
+from kgops.jobs.pipeline import (
+    predict_settings,
+    tracin_options,
+    tracin_settings,
+    train_options,
+    train_settings,
+)
 from kgops.workers.entry import StopRequest, run_worker
 from kgops.workers.outputs import publish_results
+from kgops.workers.predict import predict_stage
 from kgops.workers.report import Reporter
 from kgops.workers.tracin import run_tracin_job
 from kgops.workers.train import train_job
 
 
 def pipeline(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
-    """Trains, then attributes. A resumed run skips a finished training and finished test triples."""
+    """Trains, predicts if asked, attributes. A resumed run skips a finished training and finished test triples."""
     results = folder / "results"
     options = train_options(job.options)
     training = replace(job, workload="train", settings=train_settings(job.settings), options=options)
     metrics = train_job(training, folder, report, stop)
-    settings = tracin_settings(job.settings, str(results / "checkpoints"), str(results / "best_model.pt"))
+    trained = str(results / "checkpoints"), str(results / "best_model.pt")
+    asked = predict_settings(job.settings, *trained)
+    if asked is not None:
+        asked["model_path"] = trained[1] if Path(trained[1]).exists() else None  # only validation leaves one
+        metrics |= predict_stage(
+            replace(job, workload="predict", settings=asked, options={}), folder, report, stop
+        )
+    settings = tracin_settings(job.settings, *trained)
     report.next_stage()
-    options = {name: value for name, value in job.options.items() if name in TRACIN_OPTIONS}
+    options = tracin_options(job.settings, job.options)
     tracin_job = replace(job, workload="tracin", settings=settings, options=options)
     metrics |= run_tracin_job(tracin_job, folder, report, stop)
     publish_results(job, folder, results, metrics, report)

@@ -8,7 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ERModel, InductiveERModel, LiteralModel, model_resolver
 from pykeen.pipeline import pipeline
 from pykeen.trackers import ResultTracker
@@ -24,8 +26,10 @@ from kgops.jobs.on_device import pykeen_options
 from kgops.jobs.train import TRAIN
 from kgops.options.option import defaults_of
 from kgops.options.reading import nearest
+from kgops.training.evaluate import Evaluation
 from kgops.training.loop import Diverged
 from kgops.training.memory_cleanup import MemoryCleanup
+from kgops.training.quality import quality_table
 from kgops.training.reporter import Progress
 from kgops.training.settings import place_of
 from kgops.workers.devices import memory_cleanup
@@ -72,8 +76,10 @@ def train(
     checkpointing = KeepForTracin(checkpoints, settings, recipe, graph)
     with memory_cleanup(job, device, report) as cleanup:
         progress = _ReportEpochs(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop, cleanup)
+        evaluator = _KeepRanks()
         pipeline_kwargs = {
             **triples,
+            "evaluator": evaluator,
             "model": model,
             "model_kwargs": model_kwargs,
             **_optimizer(settings),
@@ -83,7 +89,8 @@ def train(
         }
         report_prediction(pipeline_kwargs, device, report)
         done = _run(pipeline_kwargs, settings, device, report)
-    test = {side: _metrics(done.metric_results, side) for side in ("both", "head", "tail")}
+    test: dict[str, Any] = {side: _metrics(done.metric_results, side) for side in ("both", "head", "tail")}
+    test |= quality_table(evaluator.newest(), graph)
     best = done.stopper.best_epoch if hasattr(done.stopper, "best_epoch") else None
     metrics = {
         "epochs": float(len(done.losses)),
@@ -297,6 +304,20 @@ class _ReportEpochs(TrainingCallback):  # type: ignore[misc]
         if self._checkpoint.exists():
             # PyKEEN overwrites it in place: a kill in the middle would leave a truncated file.
             self._checkpoint.rename(self._checkpoint.with_name(f"{_CHECKPOINT}.before"))
+
+
+class _KeepRanks(RankBasedEvaluator):  # type: ignore[misc]
+    """Keeps the ranks of the newest evaluation, in the order of its triples."""
+
+    def finalize(self) -> Any:
+        self._kept = {
+            side: np.concatenate(self.ranks[side, "realistic"]).astype(np.float64)
+            for side in ("head", "tail")
+        }
+        return super().finalize()
+
+    def newest(self) -> Evaluation:
+        return Evaluation(torch.from_numpy(self._kept["head"]), torch.from_numpy(self._kept["tail"]))
 
 
 class _Tracker(ResultTracker):  # type: ignore[misc]

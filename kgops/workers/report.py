@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kgops.jobs import events
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, combined_option
@@ -28,6 +30,7 @@ class Reporter:
         self.requested_options: Mapping[str, Any] | None = None  # the job's options before OOM fallbacks
         self.libraries_mib: float | None = None  # of host memory, before any data was read
         self._logged: dict[str, str] = {}  # by option, of this stage
+        self._reserved = 0  # bytes of the GPU, as last reported
         path = os.environ.get("KGOPS_EVENTS")
         self._fd = (
             os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -85,6 +88,11 @@ class Reporter:
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
         self.send(events.PROGRESS, phase=phase, done=done, total=total, unit=unit, rate=rate)
+        is_on_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if is_on_gpu and (reserved := torch.cuda.memory_reserved()) != self._reserved:
+            # What the process takes beside it is its CUDA context, which the supervisor learns.
+            self._reserved = reserved
+            self.memory(reserved=reserved / 2**20)
 
     def metric(self, name: str, value: float, step: int) -> None:
         self.send(events.METRIC, name=name, value=value, step=step)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import torch
 
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import product_precision, single_device_reason, tracin_options
+from kgops.jobs.on_device import gram_precision, product_precision, single_device_reason, tracin_options
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.layers import chosen_parameters, last_layers
@@ -31,7 +31,9 @@ def scoring_settings(
     factored = isinstance(model, ConvE)
     chunk = job.options.get("entity_chunk", "auto")
     plain = Settings()
-    precision = product_precision(job.options.get("precision", "fp32"), place_of(device))
+    place = place_of(device)
+    precision, _ = product_precision(job.options.get("precision", "fp32"), place)
+    gram, _ = gram_precision(job.options.get("gram_precision", "fp32"), place)
     return Settings(
         block=job.options.get("block", plain.block),
         chunk=plain.chunk if chunk == "auto" else chunk,
@@ -39,8 +41,8 @@ def scoring_settings(
         both_directions=both_directions,
         projection_dim=job.settings["projection_dim"],
         seed=job.settings["seed"],
-        gram_dtype=_FORMATS[job.options.get("gram_precision", "fp32")] if factored else None,
-        precision=_FORMATS[precision[0]] if factored else None,
+        gram_dtype=_FORMATS[gram] if factored else None,
+        precision=_FORMATS[precision] if factored else None,
     )
 
 

@@ -16,6 +16,7 @@ from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import product_precision
 from kgops.jobs.tracin import top_k_of
+from kgops.models.conve import ConvE
 from kgops.options.tracin import DATA, FILTERS
 from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring
@@ -27,7 +28,7 @@ from kgops.tracin.models import facts_of
 from kgops.tracin.test_triples import TestTriple
 from kgops.training.batches import inverse_triples, query_rows
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
-from kgops.training.settings import place_of
+from kgops.training.settings import Precision, place_of
 from kgops.workers.devices import choose_threads
 from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
@@ -88,8 +89,9 @@ class Work:
         checkpoints = [one.checkpoint for one in loaded]
         model = checkpoints[0].model
         requested = self.job.options.get("precision", "fp32")
-        low, _ = product_precision(requested, place_of(device))
-        torch.backends.cuda.matmul.allow_tf32 = low == "tf32"
+        applied, why = product_precision(requested, place_of(device))
+        # Only products of factors may be less than float32.
+        Precision(requested, applied if isinstance(model, ConvE) else "fp32", why).apply()
         names = chosen_names(self.job, model)
         many = f"{len(checkpoints)} checkpoints up to" if len(checkpoints) > 1 else "one checkpoint,"
         directions = ", both directions" if both else ""

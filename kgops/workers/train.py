@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from kgops.errors import BadJob, Usage
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.jobs.cluster import GPU
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import skips_compile, training_options
@@ -22,6 +24,7 @@ from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluation, Evaluator
 from kgops.training.loop import FitResult, fit
 from kgops.training.out_of_memory import host_memory_mib
+from kgops.training.quality import quality_table
 from kgops.training.reporter import Progress
 from kgops.training.settings import TrainSettings, place_of
 from kgops.training.threads import step_gflop
@@ -106,25 +109,38 @@ def train_conve(
     write_json(results / "training_history.json", done.history)
     report.artifact(results / "training_history.json", "history")
     if test is not None:
-        write_json(results / "test_results.json", test.to_dict())
+        write_json(results / "test_results.json", {**test.to_dict(), **quality_table(test, graph)})
         report.artifact(results / "test_results.json", "metrics")
     return metrics
 
 
 def find_device(wanted: str) -> torch.device:
-    """The device; refuses a requested GPU that is missing. `auto` takes a GPU if there is one."""
-    if wanted == "auto":
+    """The device; refuses a GPU that was requested, or given to this run, and is missing. `auto` takes a GPU if
+    there is one."""
+    given = os.environ.get(GPU)
+    if wanted == "auto" and not given:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if wanted.startswith("cuda"):
+    if wanted == "auto" or wanted.startswith("cuda"):
         if not torch.cuda.is_available():
+            # Planned for a GPU, a run on the CPU would take days instead of hours, and hold the GPU for nothing.
+            reason = f"this run was given {given}" if wanted == "auto" else f"device {wanted} was requested"
             raise Usage(
-                f"device {wanted} was requested, and torch {torch.__version__} sees no CUDA device.",
-                hint="`kgops doctor` says why; `--device auto` takes the CPU if there is no GPU",
+                f"{reason}, and torch {torch.__version__} sees no CUDA device: {_why_no_cuda().rstrip('.')}.",
+                hint="`kgops doctor` checks driver and torch; `--device cpu` takes the CPU",
             )
         index = int(wanted.partition(":")[2] or 0)
         if index >= torch.cuda.device_count():
             raise Usage(f"device {wanted} was requested; there are {torch.cuda.device_count()}.")
-    return torch.device(wanted)
+    return torch.device("cuda" if wanted == "auto" else wanted)
+
+
+def _why_no_cuda() -> str:
+    """What torch itself says, such as that the driver is too old."""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:  # the latter from a CPU build
+        return next(iter(str(error).splitlines()), type(error).__name__)
+    return "CUDA shows none to this process"
 
 
 def load_graph(settings: dict[str, Any]) -> Graph:

@@ -14,31 +14,10 @@ from screens.rows import Piece
 __all__ = [
     "Scale",
     "axis",
-    "memory_bar",
     "ratio_bar",
     "scale_of",
     "share_bar",
 ]
-
-_TIGHT = 0.92  # share of GPU memory from which the bar warns
-
-
-def memory_bar(used: float | None, reserved: float, total: float | None, width: int) -> list[Piece]:
-    """`width` columns: ▇ used, ░ reserved but unused, ▏ end of the reservation, │ end of the GPU."""
-    if used is None or not total or width < 1:
-        return [Piece(" " * width, "dim")]
-    full = _columns(used, total, width)
-    mark = _columns(reserved, total, width)
-    held = max(mark - full, 0)
-    tone = "warn" if max(used, reserved) > _TIGHT * total else "accent"
-    rest = width - full - held
-    mark_sign = "▏" if reserved and rest > 1 else ""
-    end = "│" if rest else ""
-    return [
-        Piece("▇" * full, tone),
-        Piece("░" * held + mark_sign, tone),
-        Piece(f"{end:>{rest - len(mark_sign)}}", "dim"),
-    ]
 
 
 def share_bar(done: float, total: float, width: int) -> list[Piece]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from kgops.cli.output import fitted
 from kgops.jobs.numbers import line_between, mean, share_between
 from kgops.jobs.text import one_line
+from kgops.views.formats import fitted
 from screens.rows import BLANK, Piece, Row, text_row
 from screens.wording import short_amount
 

@@ -41,10 +41,12 @@ def test_a_misspelt_command_is_named_with_the_nearest(run_cli: Console) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_its_benchmark_says_so_in_one_line_and_succeeds(run_cli: Console) -> None:
+def test_without_a_gpu_its_benchmark_says_so_in_one_line_and_fails(run_cli: Console) -> None:
     done = run_cli.benchmark("gpu", "--store")
-    assert (done.code, len(done.out.splitlines())) == (0, 1)
+    assert (done.code, len(done.out.splitlines())) == (1, 1)
     assert "no GPU to measure" in done.out
+    if torch.version.cuda is None:
+        assert "the installed torch is a CPU build: install a CUDA build" in done.out
 
 
 def test_stored_metrics_carry_command_versions_and_machine(conn: sqlite3.Connection) -> None:

@@ -20,7 +20,7 @@ import pytest
 from driving import Console, Done, Terminal, identity_in, patience, wait_for
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, h200, t4
 
-from kgops.cli.output import width_of
+from kgops.views.formats import width_of
 
 
 @pytest.fixture
@@ -62,9 +62,22 @@ def test_a_gpu_is_shown_with_memory_load_and_processes(
         "30/70",
         "W",
     ]
-    assert processes.split() == ["GPU", "PID", "USED", "RUN", "USER", "COMMAND"]
-    assert ours.split()[:5] == ["0", str(os.getpid()), "1,900", "-", pwd.getpwuid(os.getuid()).pw_name]
-    assert hidden.split() == ["0", "999999999", "hidden", "-", "n/a", "n/a"]
+    assert processes.split() == ["GPU", "PID", "USER", "MIB", "SM", "CPU", "AGE", "RUN", "COMMAND"]
+    assert ours.split()[:5] == ["0", str(os.getpid()), pwd.getpwuid(os.getuid()).pw_name, "1,900", "n/a"]
+    assert hidden.split() == ["0", "999999999", *["n/a"] * 5, "-", "n/a"]
+
+
+def test_processes_that_share_a_gpu_through_an_mps_server_are_named(
+    show_gpus: Callable[..., Done], standin: StandIn
+) -> None:
+    shared = replace(t4(used_mib=400, processes=((999_999_998, 30),)), clients=((os.getpid(), 250),))
+    standin.show(Machine((shared,)))
+    told = show_gpus()
+    rows = [line.split()[:4] for line in told.out.splitlines()]
+    assert ["0", str(os.getpid()), pwd.getpwuid(os.getuid()).pw_name, "250"] in rows
+    assert f"GPU 0 is shared through an MPS server; its clients (M+C) are {os.getpid()}." in told.out
+    (gpu,) = show_gpus("--json").json()["gpu"]
+    assert [process["is_mps_client"] for process in gpu["process"]] == [False, True]
 
 
 def test_json_has_every_metric_under_its_units_name(show_gpus: Callable[..., Done], standin: StandIn) -> None:

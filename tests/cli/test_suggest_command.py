@@ -163,6 +163,13 @@ def test_a_job_that_flags_cannot_say_wants_a_file() -> None:
     assert as_command(read_job({**table, "options": {"gradient_checkpointing": True}}, "x")) is not None
 
 
+def test_a_tracin_run_that_validates_has_a_plan(run_cli: Console) -> None:
+    run_cli("run", "train", "--dataset", "nations", "--num-epochs", "1", "--embedding-dim", "16")
+    planned = run_cli("suggest", "tracin", "--run", "1", "--validate", "5", "--json")
+    assert planned.code == 0, planned.err
+    assert planned.json()[0]["estimate"]
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
 def test_two_trainings_share_a_gpu_by_prediction_and_a_third_starts_by_itself(
     run_cli: Console, tmp_path: Path
@@ -210,7 +217,14 @@ def _on_gpu(home: Home, mib: int) -> Planned:
     known = known_by_short_name("t4")
     assert known is not None
     target = Target(known.title, facts_of_known(known), known, 14909, 14909, "0")
-    settings = {"dataset": "nations", "num_epochs": 1, "validate_every": 0, "embedding_dim": 32}
+    # A worker that was given a GPU it cannot use fails, unless its job says where it computes.
+    settings = {
+        "dataset": "nations",
+        "num_epochs": 1,
+        "validate_every": 0,
+        "embedding_dim": 32,
+        "device": "cpu",
+    }
     job = read_job({"workload": "train", "train": settings}, "a test's job")
     planned = plan(resolve(job, lambda _: None), home, None, target)
     assert planned.suggestion is not None

@@ -148,6 +148,8 @@ AT_ONCE: dict[str, Check] = {
     "kgops run train --dataset nations --num-epochs 20": succeeds(id=1, workload="train"),
     "kgops run tracin --run 1 --test-triple 'usa,embassy,china' --top-k 10": succeeds(workload="tracin"),
     "kgops suggest tracin --run 1 --gpu t4": plans("tracin .*"),
+    "kgops run predict --run 1 --head usa --relation embassy --top-k 5": succeeds(workload="predict"),
+    "kgops suggest predict --run 1 --head usa --relation embassy --gpu t4": plans("predict .*"),
     "kgops run exec -- python train.py": succeeds(workload="exec", attempts=1),
     "kgops run exec --label eval -- python eval.py": succeeds(label="eval"),
     'kgops run exec --on-oom batch_size=64,32,16 -- python train.py --batch-size "{batch_size}"': succeeds(

@@ -8,9 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gpu_machine import GpuMachine
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, ask_child, h200, t4
 
-from kgops.gpus.facts import GpuFacts, TorchBuild, facts_here, torch_build
+from kgops.gpus.facts import (
+    CudaProblem,
+    GpuFacts,
+    TorchBuild,
+    cuda_problem,
+    facts_here,
+    torch_build,
+)
 
 
 @pytest.fixture
@@ -85,3 +93,39 @@ def test_the_build_of_torch_is_read_from_its_files(
     (package / "version.py").write_text(f"__version__ = '{version}'\n{line}\nhip: Optional[str] = None\n")
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
     assert ask_child({**os.environ, "PYTHONPATH": str(tmp_path)}, torch_build) == build
+
+
+@pytest.mark.parametrize(
+    ("driver_cuda", "torch_cuda"),
+    [(13000, "13.0"), (13000, "13.2"), (13000, "12.6"), (12000, "12.8"), (12080, "12.6")],
+)
+def test_a_driver_runs_every_minor_version_of_its_major_one_and_all_older_ones(
+    tmp_path: Path, driver_cuda: int, torch_cuda: str
+) -> None:
+    assert problem_of(tmp_path, driver_cuda, torch_cuda) is None
+
+
+def test_an_older_driver_and_a_build_for_the_cpu_are_told_from_what_works(tmp_path: Path) -> None:
+    old = problem_of(tmp_path, 12040, "13.0")
+    assert old is not None
+    assert old.reason == "driver 550.54.15 runs CUDA up to 12.4, and torch 2.12 is built for CUDA 13.0"
+    assert old.hint == "update the driver to 580 or newer, or install a build of torch for CUDA 12"
+    (tmp_path / "second").mkdir()
+    cpu = problem_of(tmp_path / "second", 13000, None)
+    assert cpu is not None
+    assert cpu.reason == "the installed torch is a CPU build"
+
+
+def problem_of(folder: Path, driver_cuda: int, torch_cuda: str | None) -> CudaProblem | None:
+    machine = GpuMachine(folder, t4())
+    machine.use_torch(cuda=torch_cuda)
+    machine.show(t4(), driver="550.54.15", cuda=driver_cuda)
+    problem, of_the_gpu = machine.ask(both_problems)
+    assert problem == of_the_gpu
+    return problem
+
+
+def both_problems() -> tuple[CudaProblem | None, CudaProblem | None]:
+    facts = facts_here(None)
+    assert facts is not None
+    return cuda_problem(), facts.cuda_problem

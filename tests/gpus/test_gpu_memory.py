@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from driving import wait_for
 
-from kgops.gpus.processes import HeldMemory, MemorySource, TreeMemory
+from kgops.gpus.processes import HeldMemory, MemorySource, TreeMemory, is_mps_server, tree_memory_mib
 from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading, Snapshot, silent_gpu
 
 PIDS = {10, 11}
@@ -93,3 +97,15 @@ def test_of_several_gpus_the_fullest_says_whether_a_run_fits() -> None:
     now = at(5, gpu("GPU-a", 510), gpu("GPU-b", 900))
     assert hidden.of(now, PIDS, host_pids=False) == HeldMemory(600, BY_CHANGE)
     assert hidden.of(at(6, gpu("GPU-a", 510)), PIDS, host_pids=False) == UNKNOWN
+
+
+def test_a_tree_that_is_not_listed_beside_an_mps_server_is_unknown(tmp_path: Path) -> None:
+    """Before Volta the driver lists the server alone, with the memory of its clients."""
+    program = tmp_path / "nvidia-cuda-mps-server"
+    shutil.copy(shutil.which("sleep") or "", program)
+    with subprocess.Popen([program, "600"]) as server:
+        wait_for(lambda: is_mps_server(server.pid), "the server's name")
+        beside = gpu("GPU-a", 9000, (server.pid, 4000))
+        assert tree_memory_mib([beside], PIDS, host_pids=True) == {"GPU-a": None}
+        server.kill()
+    assert tree_memory_mib([beside], PIDS, host_pids=True) == {"GPU-a": 0}

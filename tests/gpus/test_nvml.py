@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from nvml_standin import STATE, Gpu, Machine, Slice, StandIn, a100, ask_child, h200, t4
 
+from kgops.gpus.devices import is_wsl2
 from kgops.gpus.nvml import Nvml, open_nvml
 from kgops.gpus.processes import tree_memory_mib
 from kgops.gpus.readings import GpuReading, NvmlProblem, ProcessReading
@@ -193,6 +194,46 @@ def test_a_tree_is_unknown_where_processes_are_not_listed(standin: StandIn) -> N
 def test_in_a_container_an_unlisted_tree_is_unknown_not_zero(standin: StandIn) -> None:
     standin.show(Machine((t4("GPU-a", processes=((31337, 900),)), t4("GPU-b", processes=((10, 5),)))))
     assert standin.ask(see, 10, host_pids=False).tree == {"GPU-a": None, "GPU-b": 5}
+
+
+def see_under(root: str) -> tuple[tuple[ProcessReading, ...] | None, bool]:
+    nvml = open_nvml(root)
+    assert isinstance(nvml, Nvml), nvml
+    with nvml:
+        return nvml.gpus()[0].processes, is_wsl2(root)
+
+
+@pytest.mark.parametrize("sign", ["dev/dxg", "proc/version"])
+def test_under_wsl2_an_empty_list_of_processes_is_unknown_and_others_stand(
+    standin: StandIn, tmp_path: Path, sign: str
+) -> None:
+    windows, linux = tmp_path / "windows", tmp_path / "linux"
+    for root, version in ((windows, "5.15.167.4-microsoft-standard-WSL2"), (linux, "6.8.0-45-generic")):
+        (root / "proc").mkdir(parents=True)
+        (root / "dev").mkdir()
+        (root / "proc" / "version").write_text(
+            f"Linux version {version if sign == 'proc/version' else 6} (gcc)"
+        )
+    if sign == "dev/dxg":
+        (windows / sign).touch()
+    standin.show(Machine((t4(used_mib=900),)))
+    assert standin.ask(see_under, str(windows)) == (None, True)
+    assert standin.ask(see_under, str(linux)) == ((), False)
+    standin.show(Machine((t4(used_mib=900, processes=((10, None),)),)))
+    assert standin.ask(see_under, str(windows)) == ((ProcessReading(10, None),), True)
+
+
+def test_clients_of_an_mps_server_are_listed_as_such_and_counted_once(standin: StandIn) -> None:
+    shared = replace(t4("GPU-a", processes=((50, 30), (10, 100))), clients=((10, 100), (11, 250)))
+    standin.show(Machine((shared,)))
+    seen = standin.ask(see, 10, 11)
+    server, *clients = seen.gpus[0].processes or ()
+    assert server == ProcessReading(50, 30)
+    assert clients == [
+        ProcessReading(10, 100, is_mps_client=True),
+        ProcessReading(11, 250, is_mps_client=True),
+    ]
+    assert seen.tree == {"GPU-a": 350}
 
 
 # ---- slices ----

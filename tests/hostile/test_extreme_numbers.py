@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from records import add
 from screen_driving import Seen, look
 
-from kgops.cli.output import amount, duration, local_time, off_by, print_json
+from kgops.cli.output import print_json
 from kgops.experiments.trial_result import spread_of
 from kgops.jobs.numbers import line_between, mean, median, middle, quartiles, quotient, share_between
 from kgops.jobs.text import clock
+from kgops.views.formats import amount, duration, local_time, off_by
 from kgops.views.overview import eta_s
 from kgops.views.report_curves import Clock, draw, short
 from kgops.views.run_detail import Curve

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from kgops.errors import Usage
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.encoder import Buffers, FusedEncoder
+from kgops.models.encoder import _unit as unit_of
 
 # Matrices this small only wait for each other on a second thread.
 torch.set_num_threads(1)
@@ -114,6 +115,15 @@ def test_fused_encoder_in_lower_precision_stays_near_float64(dtype: torch.dtype)
     tolerance = 1e-5 if dtype == torch.float32 else 3e-2
     assert (a - b).norm() < tolerance * a.norm()
     assert (c - d).norm() < tolerance * c.norm()
+
+
+def test_scale_of_fp16_gradients_is_the_power_of_two_up_to_the_largest() -> None:
+    powers = torch.arange(-126, 128).float().exp2()
+    for largest in (powers, powers * 1.7, torch.nextafter(2 * powers, torch.zeros(()))):
+        finite = largest.isfinite()
+        assert torch.equal(unit_of(largest)[finite], powers[finite])
+    assert unit_of(torch.zeros(())) > 0
+    assert not unit_of(torch.tensor([torch.inf, torch.nan])).isfinite().any()
 
 
 def test_relation_dropout_acts_in_training_only() -> None:

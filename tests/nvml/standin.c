@@ -22,36 +22,44 @@
  *   temperature 61
  *   power 70000                         milliwatts; also: limit
  *   process PID BYTES                   or: process PID hidden
+ *   drawing PID BYTES                   a process that draws
+ *   busy PID PERCENT                    its share of the multiprocessors' time, sampled now; without any such line for a
+ *                                       GPU the driver does not count it; PID 0: it counts, and all are idle
+ *   client PID BYTES                    of an MPS server
  *   fail nvmlDeviceGetPowerUsage 3      this call answers so for this GPU
  *   mig 1                               the GPU can be sliced; 1: it is
  *   slice PLACE                         begins a MIG device of the GPU
+ *
+ * `multiprocessors` and `context` are for the stand-in for CUDA (tests/cuda/standin.h), which shows torch the same GPUs; what
+ * processes hold there is added here to what the file says.
  *
  * A value that is not written answers NVML_ERROR_NOT_SUPPORTED (3). Compiled with -DOLD_DRIVER it lacks the
  * calls that old drivers lack, as missing symbols.
  */
 
 #define _GNU_SOURCE
+#include "layout.h"
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
-
-enum {
-    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, VERSION_MISMATCH_OF_ARGUMENT = 25,
-};
+#include <unistd.h>
 
 #define MAX_PLACES 8
 #define MAX_PROCESSES 64
 #define MAX_FAILURES 32
 #define HIDDEN 0xFFFFFFFFFFFFFFFFULL
 
-typedef unsigned long long u64;
 typedef const void *device_t;
 
 typedef struct { unsigned pid; u64 bytes; } process_t;
+typedef struct { unsigned pid; int percent; } busy_t;
 typedef struct { char call[64]; int code; } failure_t;
 
 /* A GPU, or a slice of one: each answers the same questions. */
@@ -64,8 +72,9 @@ typedef struct {
     int utilization, temperature; /* -1: not supported */
     long power, limit;
     int mig; /* -1: cannot be sliced */
-    int processes, failures;
-    process_t process[MAX_PROCESSES];
+    int processes, clients, drawings, busies, failures;
+    process_t process[MAX_PROCESSES], client[MAX_PROCESSES], drawing[MAX_PROCESSES];
+    busy_t busy[MAX_PROCESSES];
     failure_t failure[MAX_FAILURES];
 } part_t;
 
@@ -110,13 +119,19 @@ static void note_failure(failure_t *list, int *count, const char *words) {
         ++*count;
 }
 
-static void note_process(part_t *part, const char *words) {
+static void note_process(process_t *list, int *count, const char *words) {
     unsigned pid;
     char bytes[32];
-    if (part->processes == MAX_PROCESSES || sscanf(words, "%u %31s", &pid, bytes) != 2)
+    if (*count == MAX_PROCESSES || sscanf(words, "%u %31s", &pid, bytes) != 2)
         return;
-    part->process[part->processes].pid = pid;
-    part->process[part->processes++].bytes = strcmp(bytes, "hidden") ? strtoull(bytes, NULL, 10) : HIDDEN;
+    list[*count].pid = pid;
+    list[(*count)++].bytes = strcmp(bytes, "hidden") ? strtoull(bytes, NULL, 10) : HIDDEN;
+}
+
+static void note_busy(part_t *part, const char *words) {
+    busy_t *next = &part->busy[part->busies];
+    if (part->busies < MAX_PROCESSES && sscanf(words, "%u %d", &next->pid, &next->percent) == 2)
+        part->busies++;
 }
 
 /* Where in the file a line stands: before the first GPU, in the part that was asked for, or elsewhere. */
@@ -172,9 +187,46 @@ static where_t take_line(machine_t *machine, where_t where, const char *line) {
     else if (!strcmp(key, "power")) now->power = atol(value);
     else if (!strcmp(key, "limit")) now->limit = atol(value);
     else if (!strcmp(key, "mig")) now->mig = atoi(value);
-    else if (!strcmp(key, "process")) note_process(now, value);
+    else if (!strcmp(key, "process")) note_process(now->process, &now->processes, value);
+    else if (!strcmp(key, "client")) note_process(now->client, &now->clients, value);
+    else if (!strcmp(key, "drawing")) note_process(now->drawing, &now->drawings, value);
+    else if (!strcmp(key, "busy")) note_busy(now, value);
     else if (!strcmp(key, "fail")) note_failure(now->failure, &now->failures, value);
     return where;
+}
+
+/* What processes hold on the stand-in for CUDA: its gpus.c keeps these accounts beside the state file. */
+#define MAX_ACCOUNTS 256
+typedef struct { int pid; size_t held[16]; } account_t;
+
+static const account_t *accounts(void) {
+    static const account_t *mapped;
+    const char *state = getenv("KGOPS_NVML_STANDIN");
+    char path[4096];
+    struct stat about;
+    if (mapped || !state)
+        return mapped;
+    snprintf(path, sizeof path, "%s.accounts", state);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return NULL;
+    size_t size = MAX_ACCOUNTS * sizeof *mapped;
+    void *at = fstat(file, &about) || (size_t)about.st_size < size ? MAP_FAILED : mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    return mapped = at == MAP_FAILED ? NULL : at;
+}
+
+/* A slice's processes are those of its GPU: a process on the stand-in for CUDA sees the first slice alone. */
+static void add_accounts(part_t *part, int gpu) {
+    const account_t *all = accounts();
+    for (int i = 0; all && i < MAX_ACCOUNTS && part->processes < MAX_PROCESSES; i++) {
+        u64 held = all[i].held[gpu];
+        if (!all[i].pid || !held || kill(all[i].pid, 0) != 0)
+            continue;
+        part->process[part->processes++] = (process_t){(unsigned)all[i].pid, held};
+        part->used += held;
+        part->free -= held < part->free ? held : part->free;
+    }
 }
 
 static void read_machine(machine_t *machine, int gpu, int place) {
@@ -192,6 +244,9 @@ static void read_machine(machine_t *machine, int gpu, int place) {
     while (fgets(line, sizeof line, file))
         where = take_line(machine, where, line);
     fclose(file);
+    int first_slice = machine->made && place == __builtin_ctz((unsigned)machine->made);
+    if (gpu >= 0 && gpu < 16 && (place < 0 || first_slice))
+        add_accounts(&machine->part, gpu);
 }
 
 /* One call under way: the machine as it is now, and what was asked about. */
@@ -305,6 +360,8 @@ API int nvmlInitWithFlags(unsigned flags) {
     return end(call, answer);
 }
 
+API int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+
 API int nvmlShutdown(void) {
     call_t *call = begin(__func__, OPEN_OR_SHUT, NULL);
     pthread_mutex_lock(&lock);
@@ -334,6 +391,8 @@ API int nvmlSystemGetCudaDriverVersion(int *version) {
     *version = call->machine.cuda;
     return end(call, SUCCESS);
 }
+
+API int nvmlSystemGetCudaDriverVersion_v2(int *version) { return nvmlSystemGetCudaDriverVersion(version); }
 
 API int nvmlDeviceGetCount_v2(unsigned *count) {
     SYSTEM;
@@ -376,8 +435,6 @@ API int nvmlDeviceGetCudaComputeCapability(device_t handle, int *major, int *min
     return end(call, SUCCESS);
 }
 
-typedef struct { u64 total, free, used; } memory_v1_t;
-
 API int nvmlDeviceGetMemoryInfo(device_t handle, memory_v1_t *memory) {
     DEVICE;
     NEED(part->has_memory);
@@ -387,8 +444,6 @@ API int nvmlDeviceGetMemoryInfo(device_t handle, memory_v1_t *memory) {
 }
 
 #ifndef OLD_DRIVER
-typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2_t;
-
 API int nvmlDeviceGetMemoryInfo_v2(device_t handle, memory_v2_t *memory) {
     DEVICE;
     if (memory->version != (sizeof(memory_v2_t) | 2u << 24))
@@ -397,8 +452,6 @@ API int nvmlDeviceGetMemoryInfo_v2(device_t handle, memory_v2_t *memory) {
     *memory = (memory_v2_t){memory->version, part->total, part->reserved, part->free, part->used};
     return end(call, SUCCESS);
 }
-
-typedef struct { unsigned version, sensor; int celsius; } temperature_v1_t;
 
 API int nvmlDeviceGetTemperatureV(device_t handle, temperature_v1_t *temperature) {
     DEVICE;
@@ -416,8 +469,6 @@ API int nvmlDeviceGetTemperature(device_t handle, unsigned sensor, unsigned *cel
     *celsius = (unsigned)part->temperature;
     return end(call, SUCCESS);
 }
-
-typedef struct { unsigned gpu, memory; } utilization_t;
 
 API int nvmlDeviceGetUtilizationRates(device_t handle, utilization_t *rates) {
     DEVICE;
@@ -447,25 +498,61 @@ API int nvmlDeviceGetPowerManagementLimit(device_t handle, unsigned *into) {
     return milliwatts(call, part->limit, into);
 }
 
-typedef struct { unsigned pid; u64 bytes; unsigned gpu_instance, compute_instance; } process_v3_t;
-
 #ifndef OLD_DRIVER
+static int copy_processes(const process_t *from, int many, unsigned *count, process_v3_t *list) {
+    unsigned room = list ? *count : 0;
+    *count = (unsigned)many;
+    if (room < (unsigned)many)
+        return INSUFFICIENT_SIZE;
+    for (int i = 0; i < many; i++)
+        list[i] = (process_v3_t){from[i].pid, from[i].bytes, ~0u, ~0u};
+    return SUCCESS;
+}
+
 API int nvmlDeviceGetComputeRunningProcesses_v3(device_t handle, unsigned *count, process_v3_t *list) {
+    DEVICE;
+    return end(call, copy_processes(part->process, part->processes, count, list));
+}
+
+API int nvmlDeviceGetMPSComputeRunningProcesses_v3(device_t handle, unsigned *count, process_v3_t *list) {
+    DEVICE;
+    return end(call, copy_processes(part->client, part->clients, count, list));
+}
+
+API int nvmlDeviceGetGraphicsRunningProcesses_v3(device_t handle, unsigned *count, process_v3_t *list) {
+    DEVICE;
+    return end(call, copy_processes(part->drawing, part->drawings, count, list));
+}
+#endif
+
+/* The newest sample of each process, taken now; a real driver has several, and forgets them after seconds. */
+API int nvmlDeviceGetProcessUtilization(device_t handle, process_sample_t *list, unsigned *count, u64 since_us) {
+    DEVICE;
+    NEED(part->busies);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    u64 now_us = (u64)now.tv_sec * 1000000ULL + (u64)now.tv_nsec / 1000ULL;
+    int idle = part->busies == 1 && !part->busy[0].pid;
+    if (idle || now_us <= since_us)
+        return end(call, NOT_FOUND);
+    unsigned room = list ? *count : 0;
+    *count = (unsigned)part->busies;
+    if (room < *count)
+        return end(call, INSUFFICIENT_SIZE);
+    for (int i = 0; i < part->busies; i++)
+        list[i] = (process_sample_t){part->busy[i].pid, now_us, (unsigned)part->busy[i].percent, 0, 0, 0};
+    return end(call, SUCCESS);
+}
+
+/* As torch asks, to say who holds a GPU that is full. */
+API int nvmlDeviceGetComputeRunningProcesses(device_t handle, unsigned *count, process_v1_t *list) {
     DEVICE;
     unsigned room = list ? *count : 0;
     *count = (unsigned)part->processes;
     if (room < (unsigned)part->processes)
         return end(call, INSUFFICIENT_SIZE);
     for (int i = 0; i < part->processes; i++)
-        list[i] = (process_v3_t){part->process[i].pid, part->process[i].bytes, ~0u, ~0u};
-    return end(call, SUCCESS);
-}
-#endif
-
-API int nvmlDeviceGetGraphicsRunningProcesses_v3(device_t handle, unsigned *count, process_v3_t *list) {
-    DEVICE;
-    (void)part, (void)list;
-    *count = 0;
+        list[i] = (process_v1_t){part->process[i].pid, part->process[i].bytes};
     return end(call, SUCCESS);
 }
 
@@ -508,13 +595,7 @@ API int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device_t handle, device_t *
     return end(call, SUCCESS);
 }
 
-/* ---- what gpustat and nvitop ask besides; kgops does not ---- */
-
-typedef struct {
-    char legacy[16];
-    unsigned domain, bus, device, ids, subsystem;
-    char bus_id[32];
-} pci_t;
+/* ---- what gpustat, nvitop and torch ask besides; kgops does not ---- */
 
 API int nvmlDeviceGetPciInfo_v3(device_t handle, pci_t *pci) {
     DEVICE;
@@ -526,16 +607,30 @@ API int nvmlDeviceGetPciInfo_v3(device_t handle, pci_t *pci) {
     return end(call, SUCCESS);
 }
 
+API int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, device_t *into) {
+    unsigned domain, bus;
+    return sscanf(bus_id, "%x:%x", &domain, &bus) == 2 && bus ? nvmlDeviceGetHandleByIndex_v2(bus - 1, into) : NOT_FOUND;
+}
+
 #define UNSUPPORTED(name) API int name(device_t handle) { DEVICE; (void)part; return end(call, NOT_SUPPORTED); }
 UNSUPPORTED(nvmlDeviceGetPerformanceState)
 UNSUPPORTED(nvmlDeviceGetPersistenceMode)
 UNSUPPORTED(nvmlDeviceGetDisplayActive)
 UNSUPPORTED(nvmlDeviceGetComputeMode)
 UNSUPPORTED(nvmlDeviceGetTotalEccErrors)
-UNSUPPORTED(nvmlDeviceGetProcessUtilization)
 UNSUPPORTED(nvmlDeviceGetDriverModel_v2)
 UNSUPPORTED(nvmlDeviceGetEncoderUtilization)
 UNSUPPORTED(nvmlDeviceGetDecoderUtilization)
 UNSUPPORTED(nvmlDeviceGetFanSpeed)
 UNSUPPORTED(nvmlDeviceGetClockInfo)
 UNSUPPORTED(nvmlDeviceGetMaxClockInfo)
+UNSUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType)
+UNSUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
+
+/* torch's expandable segments ask whether other machines' GPUs are near, and stop where they get no answer. */
+API int nvmlDeviceGetGpuFabricInfoV(device_t handle, fabric_v2_t *fabric) {
+    DEVICE;
+    (void)part;
+    fabric->state = 0; /* there is none */
+    return end(call, SUCCESS);
+}

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from kgops.cli import run_regress, run_tracin, run_train
+from kgops.cli import run_predict, run_regress, run_tracin, run_train
 from kgops.cli.command_line import as_command
 from kgops.cli.launching import with_flags
 from kgops.jobs.job import Job, read_job
@@ -18,9 +18,15 @@ from kgops.options.catalog import OPTIONS
 from kgops.options.option import Option
 from kgops.options.train import FILES
 
-MODULES: dict[str, ModuleType] = {"train": run_train, "tracin": run_tracin, "regress": run_regress}
+MODULES: dict[str, ModuleType] = {
+    "train": run_train,
+    "predict": run_predict,
+    "tracin": run_tracin,
+    "regress": run_regress,
+}
 NEEDED: dict[str, dict[str, Any]] = {
     "train": {"dataset": "nations"},
+    "predict": {"run": 1, "relation": "r", "head": "h"},
     "tracin": {"run": 1},
     "regress": {"data_directory": "/flights"},
 }
@@ -39,10 +45,14 @@ CHECKED = {
     "angles_mode": "none",
     "loss": {"train": "kvsall-ce", "tracin": "target"},
     "loss_type": "mse",
+    "output": {"predict": "/x/y.json", "tracin": "/x/y.json"},
     "optimizer": "sgd",
     "schedule": "cosine",
     "scheduler": "cosine",
 }
+
+# What an option of `predict` needs beside it.
+_BESIDE: dict[str, dict[str, Any]] = {"candidate_type": {"node_types": "/x/types.tsv"}}
 
 
 def other_value(workload: str, option: Option) -> Any:
@@ -75,9 +85,17 @@ def test_a_printed_command_sets_every_option(workload: str, option: Option) -> N
         table["train"] = {"train": "/data/train.txt", option.name: value}
     if option.name == "model":
         table["train"]["engine"] = "pykeen"
-    if option.name == "dataset" and workload == "tracin":
+    if option.name == "dataset" and workload in ("tracin", "predict"):
         table[workload]["model_path"] = "/m.pt"
         del table[workload]["run"]
+    if workload == "predict":
+        table[workload] |= _BESIDE.get(option.name, {})
+        if option.name in ("queries", "best", "tail"):
+            del table[workload]["head"]
+    if option.name == "queries":
+        del table[workload]["relation"]
+    if option.name == "new" and workload == "tracin":
+        table[workload]["from_predictions"] = 2
     if option.name == "strict_path_filtering":
         table[workload]["path_filtering"] = True
     job = read_job(table, "a test")

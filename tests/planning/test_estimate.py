@@ -106,7 +106,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
 
     from kgops.planning.evaluation_counts import EvaluationBlocks
     from kgops.training.batches import inverse_triples, query_rows
-    from kgops.training.evaluate import _Answers, _by_pair, _split
+    from kgops.training.evaluate import KnownAnswers, _by_pair, split
 
     generator = torch.Generator().manual_seed(3)
     sides = (torch.tensor([40, 3, 40]), 2)
@@ -115,9 +115,9 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
         for n in (900, 1500)
     )
     as_tuples = [[(h, r, t) for h, r, t in part.tolist()] for part in (train, valid)]
-    answers = _Answers(torch.cat([train, valid]))
+    answers = KnownAnswers(torch.cat([train, valid]))
     queries = torch.cat([query_rows(valid, True), inverse_triples(valid)])
-    blocks = [queries[places] for places in _split(_by_pair(queries), chunk_sizes.EVALUATION_QUERIES)]
+    blocks = [queries[places] for places in split(_by_pair(queries), chunk_sizes.EVALUATION_QUERIES)]
     found = [
         (len(b), len(torch.unique(b[:, :2], dim=0)), len(answers.of(b[:, 0], b[:, 1])[0])) for b in blocks
     ]
@@ -263,19 +263,24 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
 MIB = 1 << 20
 
 
+def reserved(events: list[tuple[int, int]], *, expandable: bool = False) -> int:
+    """By one stream, whose allocations a ledger numbers by threes."""
+    return reserved_bytes([(3 * number, size) for number, size in events], expandable=expandable)
+
+
 def test_the_allocator_of_gpus_is_replayed() -> None:
-    assert reserved_bytes([(1, 512)]) == 2 * MIB
-    assert reserved_bytes([(1, 2 * MIB)]) == 20 * MIB
-    assert reserved_bytes([(1, 11 * MIB)]) == 12 * MIB
-    assert reserved_bytes([(1, 11 * MIB), (1, 0), (2, 11 * MIB)]) == 12 * MIB  # used again
-    assert reserved_bytes([(1, 4 * MIB), (2, 4 * MIB), (3, 4 * MIB)]) == 20 * MIB  # cut from one segment
+    assert reserved([(1, 512)]) == 2 * MIB
+    assert reserved([(1, 2 * MIB)]) == 20 * MIB
+    assert reserved([(1, 11 * MIB)]) == 12 * MIB
+    assert reserved([(1, 11 * MIB), (1, 0), (2, 11 * MIB)]) == 12 * MIB  # used again
+    assert reserved([(1, 4 * MIB), (2, 4 * MIB), (3, 4 * MIB)]) == 20 * MIB  # cut from one segment
     # Two halves that are free again are one block.
     halves = [(1, 10 * MIB - 512), (2, 10 * MIB - 512), (1, 0), (2, 0), (3, 19 * MIB)]
-    assert reserved_bytes(halves) == 20 * MIB
+    assert reserved(halves) == 20 * MIB
     # A hole too small is of no use, unless segments can grow.
     holes = [(1, 12 * MIB), (1, 0), (2, 14 * MIB)]
-    assert reserved_bytes(holes) == 26 * MIB
-    assert reserved_bytes(holes, expandable=True) == 20 * MIB
+    assert reserved(holes) == 26 * MIB
+    assert reserved(holes, expandable=True) == 20 * MIB
 
 
 def test_too_low_predictions_are_raised_and_high_ones_lowered_with_more_runs() -> None:

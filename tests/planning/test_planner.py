@@ -217,7 +217,7 @@ def wide_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("workload", "most"), [("train", 60_000), ("pipeline", 250_000)])
+@pytest.mark.parametrize(("workload", "most"), [("train", 70_000), ("pipeline", 250_000)])
 def test_a_plan_looks_at_few_settings(workload: str, most: int, wide_graph: Path) -> None:
     """A search that predicts every setting would call ten times as much; this is a matter of milliseconds."""
     files = {"train": str(wide_graph), "test": str(wide_graph)}

@@ -220,7 +220,8 @@ def test_the_record_keeps_who_chose_a_option_what_a_rule_made_of_it_and_why(
 def test_a_option_that_a_worker_is_silent_about_is_shown_as_such(run_cli: Console) -> None:
     assert run_cli("run", "exec", "--", "true").code == 0
     silent = {"option": "precision", "requested": "fp16", "applied": "fp16", "chosen_by": "profile t4"}
-    choices = json.dumps([{**silent, "reason": None, "source": None}])
+    off = {"option": "compile", "requested": "off", "applied": "off", "chosen_by": "person"}
+    choices = json.dumps([{**one, "reason": None, "source": None} for one in (silent, off)])
     with closing(sqlite3.connect(run_cli.home / "kgops.db")) as conn, conn:
         conn.execute("UPDATE run SET workload = 'train'")
         conn.execute("UPDATE run_spec SET plan = json_set(plan, '$.choices', json(?))", (choices,))
@@ -228,6 +229,8 @@ def test_a_option_that_a_worker_is_silent_about_is_shown_as_such(run_cli: Consol
     asked, applied, kind, by, why = re.split(r"\s{2,}", row)[1:]
     assert (asked, applied, kind, by) == ("fp16", "n/a", "rounding", "profile t4")
     assert why == "the worker did not report it"
+    (row,) = [line for line in run_cli("show", "1").out.splitlines() if line.startswith("compile")]
+    assert re.split(r"\s{2,}", row)[1:] == ["off", "off", "rounding", "person"]  # nothing turned it on
 
 
 def test_the_rules_look_at_the_gpu_that_the_run_will_get(run_cli: Console, tmp_path: Path) -> None:

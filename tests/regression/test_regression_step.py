@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +15,14 @@ from recording import Killed, Recorder, Stop, assert_identical
 from tiny_regression import QUICK, TINY, made_flights, train, weights
 
 from kgops.options import regress
-from kgops.regression.batches import Scaling, Stream, Training, augmented, generator_for
+from kgops.regression.batches import Prepared, Scaling, Stream, Training, augmented, generator_for
 from kgops.regression.flights import Flight
 from kgops.regression.metrics import HeightLoss, Heights, judge
 from kgops.regression.network import RegressionModel
+from kgops.regression.stages import plan_stages
 from kgops.regression.step import RegressionStep, resolve_compile
 from kgops.regression.windows import Windows
-from kgops.training.optimizers import build_optimizer
+from kgops.training.optimizers import OPTIMIZERS, GpuAdagrad, build_optimizer
 from kgops.training.settings import resolve_precision
 
 
@@ -92,12 +95,20 @@ def test_every_loss_is_what_its_name_says(
         assert value == pytest.approx(weight * plain, rel=1e-5, abs=1e-5)
 
 
-def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_is_counted(flights: list[Flight]) -> None:
+def adagrad_of_gpus(model: RegressionModel) -> torch.optim.Optimizer:
+    return GpuAdagrad(model.parameters(), lr=torch.tensor(0.01), weight_decay=0.1)
+
+
+@pytest.mark.parametrize("built", [*OPTIMIZERS, adagrad_of_gpus])
+def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_is_counted(
+    flights: list[Flight], built: str | Callable[[RegressionModel], torch.optim.Optimizer]
+) -> None:
     """With the scaler of a GPU, on numbers of a CPU: what is scaled is the loss, wherever it was computed."""
     torch.manual_seed(0)
     model = RegressionModel(replace(TINY, dropout=0.0))
     half = replace(resolve_precision("fp32", "cpu"), requested="fp16", applied="fp16")
-    step = RegressionStep(model, HeightLoss("mse"), build_optimizer("adamw", model, 0.01), half, 16)
+    optimizer = build_optimizer(built, model, 0.01) if isinstance(built, str) else built(model)
+    step = RegressionStep(model, HeightLoss("mse"), optimizer, half, 16)
     assert step.scaler.is_enabled()
     images, angles, heights, weight = (part.float() for part in batch_of(flights))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -255,6 +266,30 @@ def test_compiled_steps_give_the_same_numbers_and_their_checkpoints_load_anywher
     assert resumed.stopped == "finished"
 
 
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_on_a_gpu_the_host_never_waits_for_a_step(
+    flights: list[Flight], precision: str, optimizer: str
+) -> None:
+    device = torch.device("cuda")
+    model = RegressionModel(TINY).to(device)
+    applied = resolve_precision(precision, device)
+    step = RegressionStep(model, HeightLoss("mse"), build_optimizer(optimizer, model, 0.01), applied, 4)
+    settings = replace(QUICK, flat_field_correction=True)
+    data = Prepared(plan_stages(flights, settings)[0], TINY.temporal_frames, settings, device)
+    for number, batch in enumerate(itertools.islice(data.stream.epoch("key"), 3)):
+        if number == 2:
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            step(*data.inputs(batch, "key"))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert step.overflows >= 0
+
+
+@pytest.mark.triton
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
 def test_on_a_gpu_every_format_trains_compiled_or_frame_by_frame_and_resumes(

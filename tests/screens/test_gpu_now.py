@@ -6,12 +6,13 @@ import os
 import shlex
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from driving import Console, Done, wait_for
 from gpu_machine import GpuMachine
-from nvml_standin import a100, compiler, t4
+from nvml_standin import Slice, a100, compiler, t4
 from screen_driving import Seen, look
 
 from kgops.settings import Home
@@ -21,6 +22,7 @@ from storage import runs
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
 
 LARGE = ("train", "--dataset", "umls", "--embedding-dim", "800")  # 1,424 MiB on a T4
+TOO_LARGE = ("train", "--dataset", "umls", "--embedding-dim", "20000")
 OTHERS = ((999_999_999, 14_100),)  # a process that nobody here can see
 WAITS = "fits an empty Tesla T4; would wait now for 14,100 MiB that another user holds"
 SLEEP = ("exec", "--gpu", "0", "--gpu-memory", "14000", "--", "sleep", "60")
@@ -171,6 +173,42 @@ def test_new_run_says_it_too_and_names_the_profile(machine: GpuMachine, home: Pa
     assert "kgops run train --dataset nations --embedding-dim 800 --profile t4" in shown
 
 
+def test_a_driver_too_old_for_torch_is_told_on_every_page_and_no_gpu_run_is_started(
+    kgops: Callable[..., Done], machine: GpuMachine, home: Path
+) -> None:
+    machine.use_torch(cuda="13.0")
+    machine.show(t4(), driver="550.54.15", cuda=12040)
+    too_old = "driver 550.54.15 runs CUDA up to 12.4, and torch 2.12 is built for CUDA 13.0"
+    job = ("train", "--dataset", "nations")
+    assert (
+        f"✗  torch        2.12.1+cu128, built for CUDA 13.0\n{' ' * 16}→ no GPU is used: {too_old}"
+        in kgops("doctor").out
+    )
+    for told in (kgops("suggest", *job), kgops("run", *job, "--dry-run")):
+        assert f"{too_old}: runs do not use the Tesla T4; update the driver to 580" in told.out
+        assert "on the CPU" in told.out
+    for asked in (("--gpu", "0"), ("--gpu-memory", "500"), ("--device", "cuda")):
+        refused = kgops("run", *job, *asked)
+        assert refused.code == 2
+        assert f"a GPU was requested, but {too_old}" in refused.err
+    assert kgops("runs", "--json").json() == []
+    assert too_old in " ".join(machine.ask(new_run_opened, str(home)).split())
+    started = kgops("run", *job, "--detach")
+    assert f"Warning: {too_old}: runs do not use the Tesla T4" in started.err
+
+
+def new_run_opened(home: str) -> str:
+    found: list[str] = []
+
+    async def story(seen: Seen) -> None:
+        await seen.press("n")
+        await seen.until_shows("to spare")
+        found.append(seen.text)
+
+    look(Path(home), story, (120, 24))
+    return found[0]
+
+
 def new_run_shown(home: str) -> str:
     found: list[str] = []
 
@@ -222,10 +260,51 @@ def test_your_own_process_on_the_gpu_is_not_called_another_users(
 
 def test_what_fits_no_gpu_does_not_fit(kgops: Callable[..., Done], machine: GpuMachine) -> None:
     busy(machine)
-    told = kgops("suggest", "train", "--dataset", "umls", "--embedding-dim", "20000")
+    told = kgops("suggest", *TOO_LARGE)
     assert told.code == 3
     assert "does not fit: needs" in told.out.splitlines()[0]
     assert "of 14,909 MiB" in told.out.splitlines()[0]
+
+
+def test_a_forced_run_that_exceeds_the_gpu_starts_once_no_other_run_holds_it(
+    kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
+) -> None:
+    machine.show(t4(used_mib=5, processes=((999_999_999, 5),)))  # a desktop, which never leaves
+    small = int(kgops("run", "--detach", *SLEEP[:-4], "100", *SLEEP[-3:]).out)
+    run_cli.running(small)
+    forced = int(kgops("run", *TOO_LARGE, "--force", "--detach").out)
+    assert f"waits for run {small}, to have it to itself" in kgops("show", str(forced)).out
+    assert kgops("stop", str(small)).code == 0
+    ended = run_cli.ended(forced)  # its worker's torch is only to look at
+    assert (ended.gpu, ended.state) == ("GPU-t4", "failed")
+
+
+def test_a_reservation_that_no_gpu_has_is_refused_with_the_numbers(kgops: Callable[..., Done]) -> None:
+    told = kgops("run", "exec", "--gpu-memory", "20000", "--force", "--", "true")
+    assert told.code == 3
+    assert "reserves 20,000 MiB of a GPU; the largest here has 14,909 MiB" in told.err
+
+
+def test_a_gpu_that_mig_divides_gives_its_slices_to_runs_and_never_itself(
+    kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
+) -> None:
+    slices = tuple(Slice(n, "NVIDIA A100-SXM4-40GB MIG 1g.5gb", f"MIG-{n}", 4864) for n in (0, 1))
+    machine.show(replace(a100("GPU-whole"), mig=True, slices=slices))
+    plan = kgops("suggest", "train", "--dataset", "nations").out.splitlines()[0]
+    assert "MIG 1g.5gb (4,864 MiB" in plan
+    both = [
+        int(
+            kgops("run", "--detach", "exec", "--gpu", "auto", "--gpu-memory", "4000", "--", "sleep", "60").out
+        )
+        for _ in "12"
+    ]
+    assert {run_cli.running(number).gpu for number in both} == {"MIG-0", "MIG-1"}
+    refused = kgops("run", "exec", "--gpu", "0", "--", "true")
+    assert refused.code == 2 and "name a slice by its UUID" in refused.err
+    for number in both:
+        assert kgops("stop", str(number)).code == 0
+    named = int(kgops("run", "--detach", "exec", "--gpu", "MIG-1", "--", "sleep", "60").out)
+    assert run_cli.running(named).gpu == "MIG-1"
 
 
 @pytest.mark.parametrize("gpu", ["0", "t4"])

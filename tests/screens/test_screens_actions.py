@@ -19,6 +19,7 @@ from screens.compare import Compare
 from screens.dashboard import Dashboard
 from screens.driver import begin
 from screens.feed import FeedState
+from screens.gpu import GpuScreen
 from screens.history import History
 from screens.influences import Influences
 from screens.new_run import NewRun
@@ -27,7 +28,7 @@ from screens.run import RunScreen
 from screens.symbols import THEMES
 from screens.widgets.choices import Choices
 
-SCREENS = (Dashboard, RunScreen, NewRun, Influences, Profiles, History, Compare, Benchmarks)
+SCREENS = (Dashboard, GpuScreen, RunScreen, NewRun, Influences, Profiles, History, Compare, Benchmarks)
 
 
 def test_no_key_means_two_things() -> None:
@@ -130,7 +131,7 @@ def test_a_second_click_on_a_run_opens_it(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await seen.until_shows("2 runs in all")
         lines = seen.lines()
-        top = next(i for i, line in enumerate(lines) if line.startswith("GPUS"))
+        top = next(i for i, line in enumerate(lines) if line.startswith("HOST"))
         y = next(i for i, line in enumerate(lines) if line.startswith("1 exec")) - top
         await seen.pilot.click("#body", offset=(3, y))
         await seen.until(lambda: seen.cursor_is_on(1), "the cursor")
@@ -164,7 +165,7 @@ def test_the_palette_does_what_it_names(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT")
         await seen.press("ctrl+p")
-        await seen.until_shows("Open the run under the cursor")
+        await seen.until_shows("Open what is under the cursor")
         await seen.type("open")
         await seen.until_gone("Write a note")
         await seen.press("enter")

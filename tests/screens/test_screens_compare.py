@@ -14,7 +14,7 @@ from driving import Console
 from screen_driving import Seen, look
 from test_screens_curve import dots
 
-from kgops.cli.output import width_of
+from kgops.views.formats import width_of
 from screens.compare import Compare
 from screens.widgets.overlay import on_axis, overlay
 from storage import reports, runs, series

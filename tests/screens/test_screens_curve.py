@@ -9,7 +9,6 @@ from rich.segment import Segment
 from textual.color import Color
 
 from screens.symbols import PlainSigns
-from screens.widgets.bar import memory_bar
 from screens.widgets.curve_panels import braille, sparkline, spread_over
 
 SHAPES = [(w, h, n) for w in (1, 7, 40) for h in (1, 3, 6) for n in (1, 2, 13, 300)]
@@ -71,20 +70,3 @@ def test_every_sign_has_a_twin_of_the_same_width() -> None:
     made = PlainSigns().apply([Segment(text)], Color(0, 0, 0))[0]
     assert made.text.isascii()
     assert made.cell_length == Segment(text).cell_length
-
-
-@pytest.mark.parametrize("width", [1, 2, 9, 40])
-def test_a_memory_bar_is_as_wide_as_it_should_be(width: int) -> None:
-    rng = random.Random(width)
-    cases: list[tuple[float | None, float, float | None]] = [
-        (None, 0, 100),
-        (5, 0, None),
-        (0, 0, 100),
-        (100, 100, 100),
-    ]
-    cases += [(rng.uniform(0, 120), rng.uniform(0, 120), 100.0) for _ in range(200)]
-    for used, reserved, total in cases:
-        bar = "".join(piece.text for piece in memory_bar(used, reserved, total, width))
-        assert len(bar) == width, (used, reserved, total, bar)
-        if used and total:
-            assert abs(bar.count("▇") - min(used / total, 1) * width) <= 1

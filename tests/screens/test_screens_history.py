@@ -17,8 +17,8 @@ from screen_history import (
     window,
 )
 
-from kgops.cli.output import width_of
 from kgops.settings import Home
+from kgops.views.formats import width_of
 from screens.history import History
 from screens.history_query import HistoryReader, Query
 from storage import reports
@@ -32,7 +32,7 @@ def test_before_the_first_run_it_says_what_to_do_first(kgops_home: Path) -> None
         await seen.press("slash", "a", "escape", "space", "d", "w", "equals_sign", "greater_than_sign")
         assert not kgops_home.exists()  # looking makes nothing
         await seen.press("escape")
-        await seen.until_shows("GPUS")
+        await seen.until_shows("HOST")
 
     look(kgops_home, story, (80, 24))
 

@@ -105,6 +105,8 @@ def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Conso
         await opened(seen)
         await seen.until_shows("2 runs")
         await seen.press("s")
+        await seen.until_shows("y yes")
+        await seen.press("y")
         await seen.until_shows("■")
         await seen.press("down", "t")
         await seen.until_shows("tags of run 1: word")

@@ -169,10 +169,16 @@ def test_stop_and_resume_are_one_key_each(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await open_newest(seen)
         await seen.press("s")
+        await seen.until_shows("y yes")
+        await seen.press("y")
         await seen.until_shows("■ stopped")
         await seen.press("r")
+        await seen.until_shows("y yes")
+        await seen.press("y")
         await seen.until_shows("› running")
         await seen.press("s")
+        await seen.until_shows("y yes")
+        await seen.press("y")
         await seen.until_shows("■ stopped")
 
     look(run_cli.home, story, (80, 24))
@@ -185,6 +191,8 @@ def test_again_starts_the_same_job_as_a_new_run(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await open_newest(seen)
         await seen.press("a")
+        await seen.until_shows("y yes")
+        await seen.press("y")
         await seen.until_shows("started run 2 with the job of run 1")
         await seen.press("escape")
         await seen.until_shows("2 exec", "2 runs in all")

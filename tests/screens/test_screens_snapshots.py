@@ -24,7 +24,9 @@ from screen_home import ENVIRONMENT, GPUS, NOW, fill, hold
 from screen_picture import picture
 
 from kgops.settings import Home
+from kgops.views import host
 from screens.app import KgopsApp
+from screens.widgets.lines import Lines
 from storage.database import open_writer
 
 PICTURES = Path(__file__).parents[1] / "fixtures" / "screens"
@@ -47,8 +49,15 @@ async def empty(seen: Seen) -> None:
 
 async def run(seen: Seen) -> None:
     await dashboard(seen)
-    await seen.press("home", "enter")
+    seen.app.screen.query_one("#body", Lines).point_at(7)
+    await seen.press("enter")
     await seen.until_shows("7 train robokop-conve", "CURVES", "39 lines")
+
+
+async def gpu(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("0")
+    await seen.until_shows("GPU 0 · Tesla T4", "PROCESSES")
 
 
 async def run_ended(seen: Seen) -> None:
@@ -136,6 +145,7 @@ async def help_page(seen: Seen) -> None:
 STORIES: dict[str, Story] = {
     "dashboard": dashboard,
     "empty": empty,
+    "gpu": gpu,
     "run": run,
     "run-ended": run_ended,
     "run-steps": run_steps,
@@ -164,7 +174,12 @@ def draw(folder: Path, names: list[str], expected: dict[str, str]) -> dict[str, 
     socket.gethostname = platform.node = lambda: "gpu-7"
     roomy = os.statvfs_result((4096, 4096, 1 << 28, 1 << 27, 1 << 27, 1 << 24, 1 << 23, 1 << 23, 0, 255))
     os.statvfs = lambda path: roomy
+    os.cpu_count = lambda: 16
+    host._PROC = folder / "proc"
     held = hold(folder / "home")
+    host._PROC.mkdir(exist_ok=True)
+    (host._PROC / "stat").write_text("cpu 100 0 100 800 0 0 0 0 0 0\n")  # it never changes: no share is known
+    (host._PROC / "meminfo").write_text("MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\n")
     drawn = {name: asyncio.run(_draw(name, expected.get(name))) for name in names}
     for fd in held:
         os.close(fd)

@@ -91,6 +91,8 @@ def test_a_run_started_from_the_screens_outlives_them(run_cli: Console, open_ter
     terminal = open_terminal("tui")
     terminal.wait_for_text(b"RECENT")
     terminal.type(b"a")
+    terminal.wait_for_text(b"again?")
+    terminal.type(b"y")
     wait_for(lambda: (run := run_cli.run(2)) and run.state == "running", "the second run")
     terminal.hang_up()
     terminal.wait()

@@ -10,15 +10,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from driving import Console, Done, wait_for
+from driving import Console, Done, Terminal, wait_for
 from test_host_memory import small_group as small_group
 
 from kgops.tracin.finished_tests import FinishedTest, open_finished_tests
+from kgops.training.out_of_memory import describe
 
 ENTITIES = 60_000  # times a batch of 1024, the scores of all at once take 234 MiB
 ALL_AT_ONCE = ("--entity-chunk", str(ENTITIES))
@@ -289,3 +291,32 @@ def _numbers(value: Any) -> list[float]:
         own = [float(v) for k, v in value.items() if "score" in k and isinstance(v, (int, float))]
         return own + [n for v in value.values() for n in _numbers(v)]
     return [n for v in value for n in _numbers(v)] if isinstance(value, list) else []
+
+
+FACTS = (
+    "CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total capacity of 1.27 GiB of which 68.00 MiB is "
+    "free. Including non-PyTorch memory, this process has 1.20 GiB memory in use. Of the allocated memory 1.06 GiB is "
+    "allocated by PyTorch, and 23.02 MiB is reserved by PyTorch but unallocated."
+)
+MESSAGE = f"{FACTS} If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=…"
+
+
+def test_the_reason_of_a_gpu_without_memory_is_whole_in_show_and_ends_at_a_word_elsewhere(
+    run_cli: Console, open_terminal: Callable[..., Terminal]
+) -> None:
+    assert describe(torch.OutOfMemoryError(MESSAGE)) == FACTS
+    script = f"import sys; sys.exit('torch.OutOfMemoryError: {MESSAGE}' if int(sys.argv[1]) > 1 else 0)"
+    done = run_cli("run", "exec", "--on-oom", "batch=2,1", "--", sys.executable, "-c", script, "{batch}")
+    assert done.code == 0, done.err
+    assert f"attempt 1: torch.OutOfMemoryError: {FACTS}" in _on_a_terminal(open_terminal("show", "1"))
+    done = run_cli("run", "exec", "--on-oom", "batch=3,2", "--", sys.executable, "-c", script, "{batch}")
+    assert f"· torch.OutOfMemoryError: {FACTS} ·" in done.out
+    assert f"state      out_of_memory: torch.OutOfMemoryError: {FACTS}\n" in run_cli("show", "2").out
+    shown = _on_a_terminal(open_terminal("show", "2"))
+    (cut,) = re.findall(r"batch=3 +torch.OutOfMemoryError: (.*)…", shown)
+    assert FACTS.startswith((f"{cut} ", f"{cut}. "))
+
+
+def _on_a_terminal(terminal: Terminal) -> str:
+    assert terminal.wait() == 0
+    return terminal.seen.decode().replace("\r\n", "\n")

@@ -92,9 +92,9 @@ def test_a_run_without_a_gpu_waits_for_nobody_who_has_one(
 
 
 def test_a_worker_sees_the_gpu_it_was_given(run_cli: Console, start: Callable[..., int]) -> None:
-    number = start("--gpu", "0", command=("sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES"))
+    number = start("--gpu", "0", command=("sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES is $KGOPS_GPU"))
     run_cli.ended(number)
-    assert "GPU GPU-t4" in run_cli("logs", str(number)).out
+    assert "GPU GPU-t4 is GPU-t4" in run_cli("logs", str(number)).out
 
 
 def test_gpu_memory_of_the_whole_process_tree_is_recorded(

@@ -53,6 +53,13 @@ def test_a_checkpoint_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert sorted(p.name for p in path.parent.iterdir()) == ["c.pt", "c.pt.sha256"]
 
 
+def test_a_model_is_built_on_the_device_that_its_weights_were_read_to(tmp_path: Path) -> None:
+    """`meta` stands for a GPU: it is no CPU, and every machine has it."""
+    write_checkpoint(tmp_path / "c.pt", checkpoint())
+    model = read_checkpoint(tmp_path / "c.pt", "meta").build_model()
+    assert {value.device.type for value in model.state_dict().values()} == {"meta"}
+
+
 def test_a_model_is_built_without_the_second_that_loading_symbolic_mathematics_takes(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "c.pt", checkpoint())
     build = (

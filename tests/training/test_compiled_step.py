@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -319,6 +321,67 @@ def test_replayed_training_learns_in_every_precision(
     assert done.history[-1]["loss"] < 0.9 * done.history[0]["loss"]
 
 
+@contextmanager
+def on_a_stream_of_its_own() -> Iterator[None]:
+    """Steps cannot be captured on the default stream."""
+    own = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    own.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(own):
+        yield
+    torch.cuda.current_stream().wait_stream(own)
+
+
+@pytest.mark.parametrize("device", [GPU])
+@pytest.mark.parametrize("precision", [torch.float32, torch.float16])
+def test_batches_with_more_positives_than_there_is_room_are_captured_again(
+    nations: Graph, device: str, precision: torch.dtype
+) -> None:
+    def batch(positives: int) -> Batch:
+        heads, pairs = torch.arange(positives, positives + 16) % 14, torch.arange(positives)
+        true = Positives((pairs % 16).to(device), (pairs // 16).to(device))
+        return Batch(heads.to(device), 2 * heads.to(device), true)
+
+    still = {"feature_map_dropout": 0.0, "output_dropout": 0.0, "input_dropout": 0.0}
+    models = small(nations, device, **still), small(nations, device, **still)
+    steps = [TrainStep(m, EntityLoss(dtype=precision), build_optimizer("adam", m, 1e-3)) for m in models]
+    replayed = ReplayedStep(steps[0], 16)
+    with on_a_stream_of_its_own():
+        for count in (20, 20, 20, 20, 20, 40, 40, 100, 20):
+            ours, theirs = replayed(batch(count)), steps[1](batch(count))
+            assert replayed.failure is None
+            assert ours is not None and theirs is not None
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0)
+    assert replayed.captured
+
+
+@pytest.mark.parametrize("device", [GPU])
+def test_a_failed_capture_leaves_the_stream_and_the_memory_as_they_were(nations: Graph, device: str) -> None:
+    model = small(nations, device)
+    step = TrainStep(model, EntityLoss(), build_optimizer("adam", model, 1e-3))
+    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=1, device=device)
+    source = [batch for batch in batches.epoch(1) if len(batch) == 64]
+    replayed = ReplayedStep(step, 64)
+
+    def wait_for_the_device(*_: object) -> None:
+        torch.zeros(16 << 20, device=device)  # in the pool of the capture
+        float(model.biases.sum())
+
+    with on_a_stream_of_its_own():
+        before = torch.cuda.current_stream()
+        for batch in source[:3]:
+            replayed(batch)
+        torch.cuda.empty_cache()
+        reserved = torch.cuda.memory_reserved()
+        hook = step.optimizer.register_step_pre_hook(wait_for_the_device)
+        replayed(source[3])
+        hook.remove()
+        assert replayed.failure is not None and not replayed.captured
+        assert torch.cuda.current_stream() == before
+        torch.cuda.empty_cache()
+        assert torch.cuda.memory_reserved() <= reserved
+        assert replayed(source[4]) is not None
+
+
 @pytest.mark.parametrize("device", [GPU])
 def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted(
     nations: Graph, device: str
@@ -328,8 +391,9 @@ def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted
     step = TrainStep(model, EntityLoss(dtype=torch.float16), build_optimizer("adam", model, 1e-3))
     replayed = ReplayedStep(step, 64)
     source = [batch for batch in batches.epoch(1) if len(batch) == 64]
-    for batch in source[:6]:
-        replayed(batch, want_value=False)
+    with on_a_stream_of_its_own():
+        for batch in source[:6]:
+            replayed(batch, want_value=False)
     assert replayed.captured and replayed.failure is None and step.overflows == 0
     with torch.no_grad():
         model.conv.weight.mul_(1e30)
@@ -340,6 +404,7 @@ def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted
         assert torch.equal(parameter, before[name]), name
 
 
+@pytest.mark.triton
 @pytest.mark.parametrize("device", [GPU])
 @pytest.mark.parametrize(("mode", "precision"), [("default", "fp32"), ("reduce-overhead", "bf16")])
 def test_compiled_training_on_a_gpu_has_the_losses_and_weights_of_plain_training(

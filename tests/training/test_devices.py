@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
+from driving import patience
 
 from kgops.graphs.triples import read_pykeen_dataset
+from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
 from kgops.training.losses import EntityLoss, Positives, chunked_loss
-from kgops.training.settings import TrainSettings
+from kgops.training.settings import TrainSettings, resolve_precision
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SETTINGS = TrainSettings(num_epochs=4, batch_size=64, validate_every=2, seed=3, learning_rate=3e-3)
@@ -59,6 +64,26 @@ def test_training_learns_and_says_which_precision_took_effect(
     assert listener.options["precision"] in ("fp32", "tf32", "bf16", "fp16")
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_on_a_gpu_a_training_compiles_no_kernel(tmp_path: Path, precision: str) -> None:
+    """Some of torch's operators are compiled at their first call, for seconds. It keeps their kernels in a folder."""
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    table = {"dataset": "nations", "embedding_dim": 32, "num_epochs": 1, "device": "cuda"}
+    options = {"precision": precision, "compile": "off"}
+    job = read_job({"workload": "train", "train": table, "options": options}, "the test")
+    (tmp_path / "job.toml").write_text(job.as_toml())
+    subprocess.run(
+        [sys.executable, "-P", "-m", "kgops.workers.train", "job.toml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTORCH_KERNEL_CACHE_PATH": str(kernels)},
+        check=True,
+        timeout=patience(),
+    )
+    assert not list(kernels.iterdir())
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_same_seed_gives_the_same_curve_as_on_the_cpu_without_dropout(
     tmp_path: Path, device: str
@@ -89,10 +114,13 @@ def test_ranks_of_the_same_model_are_those_of_the_cpu(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", ["bce", "softmax"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_chunks_do_not_change_a_loss_or_its_gradients(
-    device: str, kind: Literal["bce", "softmax"], dtype: torch.dtype
+    device: str, kind: Literal["bce", "softmax"], precision: str
 ) -> None:
+    # On a GPU as a training there computes: bf16 is not for every one.
+    dtypes = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    dtype = dtypes[resolve_precision(precision, device).applied if device == "cuda" else precision]
     generator = torch.Generator().manual_seed(1)
     positives = Positives(torch.arange(6).to(device), torch.randint(40, (6,), generator=generator).to(device))
     shapes = ((6, 16), (40, 16), (40,))

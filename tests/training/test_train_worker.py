@@ -21,6 +21,8 @@ from kgops.options import train as job_names
 from kgops.training import losses, optimizers
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.threads import step_gflop, threads_for
+from kgops.workers.entry import run_reporting_errors
+from kgops.workers.report import Reporter
 
 SMALL = ("--embedding-dim", "32", "--output-channels", "4", "--batch-size", "128", "--device", "cpu")
 EPOCHS = 100  # long enough that a stop, seen within half a second, finds it in the middle
@@ -164,12 +166,43 @@ def test_a_profile_alone_asks_for_no_gpu_and_says_what_it_could_not_do(run_cli: 
     assert options["precision"]["requested"] == "fp16" and options["precision"]["applied"] == "fp32"
 
 
-def test_insisting_on_a_gpu_that_is_not_there_fails_and_says_so(run_cli: Console) -> None:
-    done = run_cli("run", "train", *files(), "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
-    assert done.code == 1
-    assert run_cli.show(1)["state"] == "failed"
-    assert "device cuda was requested" in done.out.splitlines()[-1]
-    assert "Traceback" not in done.err + done.out
+@pytest.mark.parametrize(
+    ("device", "given", "reason"),
+    [
+        ("cuda", "", "device cuda was requested"),
+        ("auto", "GPU-t4", "this run was given GPU-t4"),  # by its supervisor
+    ],
+)
+def test_a_gpu_that_was_requested_or_given_and_is_not_there_fails_the_worker_and_says_so(
+    run_cli: Console, tmp_path: Path, device: str, given: str, reason: str
+) -> None:
+    job = run_cli("run", "train", *files(), *SMALL[:-2], "--dry-run").out
+    (tmp_path / "job.toml").write_text(job.replace('device = "auto"', f'device = "{device}"'))
+    told = {"KGOPS_RUN_FOLDER": str(tmp_path), "KGOPS_EVENTS": str(tmp_path / "events.jsonl")}
+    worker = subprocess.run(
+        [sys.executable, "-m", "kgops.workers.train", str(tmp_path / "job.toml")],
+        env={**os.environ, **told, "CUDA_VISIBLE_DEVICES": "", "KGOPS_GPU": given},
+        capture_output=True,
+        text=True,
+    )
+    assert worker.returncode != 0
+    (failed,) = events(tmp_path, "failed")
+    assert f"{reason}, and torch {torch.__version__} sees no CUDA device: " in failed["reason"]
+    assert "Traceback" not in worker.stderr + worker.stdout
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="the installed torch is built for CUDA")
+def test_a_gpu_is_refused_before_the_start_where_torch_is_a_cpu_build(run_cli: Console) -> None:
+    done = run_cli("run", "train", *files(), "--device", "cuda")
+    assert done.code == 2
+    assert "a GPU was requested, but the installed torch is a CPU build" in done.err
+    assert run_cli("runs", "--json").json() == []
+
+
+def test_show_names_the_device_that_the_worker_used(run_cli: Console) -> None:
+    done = run_cli("run", "train", *files(), *SMALL, "--num-epochs", "1")
+    assert done.code == 0, done.err
+    assert "GPU        none · the worker used cpu\n" in run_cli("show", "1").out
 
 
 def test_gzipped_triples_train_too(run_cli: Console, tmp_path: Path) -> None:
@@ -350,3 +383,17 @@ def test_a_person_who_asks_for_compiling_without_a_compiler_is_told_and_the_run_
     options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
     assert options["compile"]["applied"] == "off"
     assert "no C++ compiler (no-such-compiler)" in options["compile"]["reason"]
+
+
+def test_an_end_that_nobody_foresaw_is_reported_in_its_first_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
+
+    def lose_the_gpu() -> None:
+        raise RuntimeError("CUDA error: unknown error\nSearch for `cudaErrorUnknown' in …")
+
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        run_reporting_errors(Reporter(tmp_path), lose_the_gpu)
+    (failed,) = events(tmp_path, "failed")
+    assert failed["reason"] == "RuntimeError: CUDA error: unknown error"

@@ -1,0 +1,23 @@
+"""What the kernel shows of a GPU driver. Standard library alone: every supervisor imports it."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["has_driver", "is_wsl2"]
+
+
+def has_driver(root: str = "/") -> bool:
+    """Whether a driver for NVIDIA GPUs is loaded; `root` is the file system's."""
+    return os.path.exists(f"{root}/dev/nvidiactl") or is_wsl2(root)  # noqa: PTH110
+
+
+def is_wsl2(root: str = "/") -> bool:
+    """Whether this Linux runs in Windows, whose driver lists no processes and has no /dev/nvidiactl."""
+    if os.path.exists(f"{root}/dev/dxg"):  # noqa: PTH110
+        return True
+    try:
+        with open(f"{root}/proc/version", encoding="utf-8", errors="replace") as version:  # noqa: PTH123
+            return "microsoft" in version.read().lower()
+    except OSError:
+        return False

@@ -1,0 +1,91 @@
+"""Options of the workload `predict`: ranked answers to questions, by a trained model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kgops.options.checks import at_least
+from kgops.options.option import Flag, Option
+from kgops.options.shared import (
+    CHECKPOINT_DIR,
+    DEVICE,
+    EDGE_MAP,
+    ENTITY_CHUNK,
+    MEMORY_CLEANUP,
+    MODEL_PATH,
+    NODE_NAME_DICT,
+    RUN,
+    TRUST_PICKLE,
+    data_files,
+)
+
+__all__ = ["FILES", "FOLDERS", "PREDICT_OPTIONS", "WRITTEN"]
+
+_TRIPLES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
+FILES = (*_TRIPLES, "model_path", "edge_map", "node_name_dict", "queries", "candidates", "node_types")
+FOLDERS = ("checkpoint_dir",)
+WRITTEN = ("output", "output_dir")
+
+_MODEL = (
+    RUN.adapted(
+        help="Number of the training run whose best model and data are used; nothing else is needed."
+    ),
+    MODEL_PATH,
+    CHECKPOINT_DIR.adapted(help="Folder of checkpoints; without a model file, the newest of them answers."),
+    TRUST_PICKLE,
+)
+_QUESTIONS = tuple(
+    replace(option, group="questions")
+    for option in (
+        Option("head", help="Head entity, by name or id; left out: heads are predicted."),
+        Option("relation", help="Relation, by name or id."),
+        Option("tail", help="Tail entity, by name or id; left out: tails are predicted."),
+        Option(
+            "queries",
+            help="File of questions: head, relation, tail, separated by tabs, with ? for what is asked.",
+        ),
+        Option("top_k", "int", 50, check=at_least(1), help="Answers to each question."),
+        Option(
+            "best",
+            "int",
+            check=at_least(1),
+            help="Score all pairs of entities for the relation, and keep the best N.",
+        ),
+        Option(
+            "new",
+            "bool",
+            help="List only triples that are in none of the files; default: on with --best, else off.",
+        ),
+        Option("candidates", help="File of entities, one a line: only these are answers."),
+        Option("candidate_type", help="Only entities of this type are answers; needs --node-types."),
+        Option(
+            "node_types",
+            help="TSV file with types of entities: the id, and a column type or category (else the second).",
+        ),
+    )
+)
+_DATA = (
+    Option("dataset", help="Triples of the training: a PyKEEN dataset by name.", group="data"),
+    *data_files(
+        train="Training triples: a file.",
+        valid="Validation triples: known answers.",
+        test="Test triples: known answers.",
+        entity_to_id="Entity vocabulary: label and id, in either order.",
+        relation_to_id="Relation vocabulary: label and id, in either order.",
+    ),
+    EDGE_MAP,
+    NODE_NAME_DICT,
+)
+_RESULTS = (
+    Option(
+        "output", help="File for a copy of the answers: .json, .csv or .parquet decides.", group="results"
+    ),
+    Option("output_dir", help="Folder for a copy of the results.", group="results"),
+)
+_SPEED = (
+    ENTITY_CHUNK.adapted(default=4096, flags=(Flag(""),)),
+    MEMORY_CLEANUP,
+    DEVICE,
+)
+
+PREDICT_OPTIONS = (*_MODEL, *_QUESTIONS, *_DATA, *_RESULTS, *_SPEED)

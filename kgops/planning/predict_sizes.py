@@ -1,0 +1,68 @@
+"""Sizes of a predict run that its memory, time and disk use depend on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs import chunk_sizes
+from kgops.jobs.files import open_regular
+from kgops.jobs.job import Job
+from kgops.jobs.train import ConvEConfig
+from kgops.planning.graph_counts import Counts
+
+__all__ = ["PredictShape", "predict_shape", "questions_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictShape:
+    """Questions to one ConvE, or with `pairs` all pairs of a relation. `kept` answers of each question are scored
+    again, at most; `listed` are written."""
+
+    model: ConvEConfig
+    on_gpu: bool
+    counts: Counts
+    questions: int
+    kept: int
+    listed: int
+    pairs: bool
+    chunk: int
+
+    @property
+    def at_once(self) -> int:
+        """Questions of a block."""
+        fitting = chunk_sizes.PREDICT_SCORES // max(self.model.num_entities, 1)
+        return max(1, min(chunk_sizes.PREDICT_ENCODED, fitting, self.questions))
+
+
+def predict_shape(job: Job, counts: Counts, model: ConvEConfig, *, on_gpu: bool) -> PredictShape:
+    settings = job.settings
+    chunk = job.options.get("entity_chunk", "auto")
+    entities = model.num_entities
+    pairs = settings["best"] is not None
+    listed: int = settings["best"] if pairs else min(settings["top_k"], entities)
+    kept = listed + chunk_sizes.PREDICT_SPARE
+    return PredictShape(
+        model,
+        on_gpu,
+        counts,
+        1 if pairs else questions_of(settings),
+        kept if pairs else min(kept, entities),
+        listed,
+        pairs,
+        min(chunk_sizes.PREDICT_CHUNK if chunk == "auto" else chunk, entities),
+    )
+
+
+def questions_of(settings: Mapping[str, Any]) -> int:
+    """The lines of a file of questions; 1 without one."""
+    if not settings["queries"]:
+        return 1
+    try:
+        with os.fdopen(open_regular(Path(settings["queries"]), follow=True), "rb") as file:
+            return max(1, sum(1 for line in file if line.strip()))
+    except OSError:
+        return 1  # the worker says what is wrong with the file

@@ -1,0 +1,148 @@
+"""What a job needs before it can start: its folder, program, inputs, cluster and GPU. Refused before a run is made."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from kgops.errors import Usage, WontFit
+from kgops.gpus.facts import cuda_problem
+from kgops.gpus.readings import GpuReading, usable
+from kgops.jobs.cluster import WantedGpus
+from kgops.jobs.job import Job
+from kgops.jobs.secrets import is_masked, masked_arguments
+from kgops.jobs.workloads import WORKLOADS
+from kgops.planning.resolve import requires_gpu
+from kgops.supervisor import queue
+
+__all__ = ["commands_of", "must_be_possible"]
+
+
+def must_be_possible(job: Job) -> Path:
+    """The job's working folder. Raises Usage or WontFit if the job cannot start on this machine."""
+    cwd = _working_folder(job)
+    if WORKLOADS[job.workload].module is None:
+        _must_be_startable(commands_of(job)[0][0], cwd)
+    _must_have_inputs(job, cwd)
+    _must_have_cluster(job)
+    _must_have_gpu(job)
+    _must_have_cuda_torch(job)
+    _must_not_limit_a_gpu(job)
+    return cwd
+
+
+def commands_of(job: Job) -> tuple[list[str], list[str]]:
+    """The command, and the command with secrets masked."""
+    workload = WORKLOADS[job.workload]
+    if workload.module is not None:
+        command = [sys.executable, "-P", "-m", workload.module]
+        return command, command
+    command = list(job.settings["command"])
+    if is_masked(command):
+        raise Usage(
+            "this job's arguments contained a secret, which was not recorded: the job cannot be repeated as it is",
+            "give the command again, with the secret in the environment",
+        )
+    return command, masked_arguments(command)
+
+
+def _working_folder(job: Job) -> Path:
+    cwd = Path(job.settings.get("cwd") or ".").absolute()
+    if not cwd.is_dir():
+        raise Usage(f"the working folder {cwd} does not exist")
+    return cwd
+
+
+def _must_be_startable(program: str, cwd: Path) -> None:
+    """Refuses a misspelt command before a run is created."""
+    path = shutil.which(cwd / program) if "/" in program else shutil.which(program)
+    if path is None:
+        raise Usage(f"program {program!r} not found", "check its name, or give its full path")
+
+
+def _must_have_inputs(job: Job, cwd: Path) -> None:
+    """Refuses a missing input before a run is created."""
+    workload = WORKLOADS[job.workload]
+    inputs = [(key, "file", Path.is_file) for key in workload.inputs]
+    inputs += [(key, "folder", Path.is_dir) for key in workload.folders]
+    for key, what, exists in inputs:
+        table, _, name = key.rpartition(".")
+        value = ((job.settings[table] or {}) if table else job.settings).get(name)
+        if value and not exists(cwd / value):
+            raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / value}", "check the path")
+
+
+def _must_have_cluster(job: Job) -> None:
+    """Refuses a job for a cluster that cannot be reached, before a run is created."""
+    if job.on.where is None:
+        return
+    if WORKLOADS[job.workload].module is None:
+        raise Usage(
+            "--on is for kgops workloads, not for your own commands", "write an sbatch script, or omit --on"
+        )
+    if job.on.where == "slurm":
+        if shutil.which("sbatch") is None:
+            raise Usage(
+                "sbatch not found on this machine", "start it on a login node of the cluster, or omit --on"
+            )
+        if job.gpu.wanted or job.gpu.memory_mib:
+            raise Usage("--gpu and --gpu-memory are for GPUs of this machine", "ask Slurm: --gres gpu:1")
+
+
+def _must_have_gpu(job: Job) -> None:
+    """Refuses a requested GPU that is missing: the job never falls back to the CPU."""
+    requested = job.gpu.wanted
+    if requested is None and job.gpu.memory_mib is None:
+        return
+    request = WantedGpus.read(requested)
+    from kgops.gpus import nvml
+
+    opened = nvml.open_nvml()
+    if not isinstance(opened, nvml.Nvml):
+        raise Usage(f"a GPU was requested, but none can be used: {opened.message}", opened.hint)
+    try:
+        gpus = usable(opened.gpus())
+    finally:
+        opened.close()
+    known = [name for gpu in gpus for name in gpu.names]
+    absent = (request.named or frozenset()).difference(known)
+    if not known or absent or not any(queue.includes(request, gpu) for gpu in gpus):
+        requested = ", ".join(sorted(absent)) or requested
+        raise Usage(
+            f"this machine has no GPU {requested or 'at all'}",
+            "`kgops gpus --json` lists them; a GPU that MIG divides runs nothing itself: name a slice by its UUID",
+        )
+    _must_have_memory(job, [gpu for gpu in gpus if queue.includes(request, gpu)])
+
+
+def _must_have_memory(job: Job, gpus: list[GpuReading]) -> None:
+    """Refuses a reservation that is larger than the requested GPUs: the run would wait for ever."""
+    needed = job.gpu.memory_mib
+    sizes = [size for gpu in gpus if (size := queue.usable_mib(gpu)) is not None]
+    if needed is not None and sizes and needed > max(sizes):
+        raise WontFit(
+            f"--gpu-memory {needed} reserves {needed:,} MiB of a GPU; the largest here has {max(sizes):,} MiB",
+            "reserve less; without --gpu-memory and with --exclusive a run has its GPU to itself",
+        )
+
+
+def _must_have_cuda_torch(job: Job) -> None:
+    """Refuses a requested GPU if the installed torch cannot use it."""
+    is_here = WORKLOADS[job.workload].module is not None and job.on.where is None
+    if not is_here or not requires_gpu(job):
+        return
+    problem = cuda_problem()
+    if problem is not None:
+        raise Usage(
+            f"a GPU was requested, but {problem.reason}",
+            f"{problem.hint}, or run without --gpu, --gpu-memory and --device",
+        )
+
+
+def _must_not_limit_a_gpu(job: Job) -> None:
+    if job.limits.memory_mib is not None and (job.gpu.wanted or job.gpu.memory_mib):
+        raise Usage(
+            "--memory-limit is for runs on the CPU: a GPU driver maps more host memory than it uses",
+            "omit --memory-limit, or --gpu and --gpu-memory",
+        )

@@ -1,0 +1,160 @@
+"""How numbers, times and tables are written, on screens and in the output of commands."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from kgops.jobs.text import clock, one_line
+
+__all__ = [
+    "UNKNOWN",
+    "age",
+    "amount",
+    "columns",
+    "duration",
+    "fitted",
+    "local_time",
+    "off_by",
+    "padded",
+    "percent",
+    "small_duration",
+    "table",
+    "width_of",
+    "wrapped",
+]
+
+UNKNOWN = "n/a"
+_LONGEST_DAYS = 9999
+_GROUPED = 1e15  # larger numbers are printed without thousands separators
+_MAX_RATIO = 1e4  # beyond it a percentage of the prediction is not printed
+
+
+def width_of(text: str) -> int:
+    """Return the number of terminal columns of the text."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
+
+
+def fitted(text: str, columns: int) -> str:
+    """Cut the text to at most `columns` columns, with an ellipsis: at a word, unless that is a very long one."""
+    if width_of(text) <= columns:
+        return text
+    kept = ""
+    for char in text:
+        if width_of(kept + char) > columns - 1:
+            break
+        kept += char
+    whole_words = kept if text[len(kept)] == " " else kept.rpartition(" ")[0]
+    return (whole_words if width_of(whole_words) > columns * 2 // 3 else kept).rstrip() + "…"
+
+
+def padded(text: str, columns: int, *, right: bool = False) -> str:
+    gap = " " * (columns - width_of(text))
+    return gap + text if right else text + gap
+
+
+def columns() -> int:
+    """Return the width of the terminal, or 120 for a file or a pipe."""
+    if not sys.stdout.isatty():
+        return 120
+    import shutil  # seldom needed
+
+    return shutil.get_terminal_size().columns
+
+
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Wrap the text into lines that start with `indent`."""
+    import textwrap
+
+    return textwrap.wrap(
+        one_line(text, 4000),
+        max(width, 20),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()
+) -> list[str]:
+    """Return aligned lines. The last column is cut to fit the terminal."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max([width_of(head), *(width_of(row[i]) for row in cells)]) for i, head in enumerate(heads)]
+    if sys.stdout.isatty():
+        before = sum(widths[:-1]) + 2 * (len(widths) - 1)
+        widths[-1] = max(min(widths[-1], columns() - before), 8)
+    out = []
+    for row in [list(heads), *cells]:
+        fields = [
+            padded(fitted(cell, w), w, right=head in right)
+            for cell, w, head in zip(row, widths, heads, strict=True)
+        ]
+        out.append("  ".join(fields).rstrip())
+    return out
+
+
+def duration(seconds: float | None) -> str:
+    """`0:41`, `1:02:09`, `3d 4:05:06`; `>9999d` for longer times."""
+    if seconds is None or math.isnan(seconds):
+        return UNKNOWN
+    if seconds >= (_LONGEST_DAYS + 1) * 86400:
+        return f">{_LONGEST_DAYS}d"
+    whole = int(max(seconds, 0))
+    minutes, second = divmod(whole, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour}:{minute:02d}:{second:02d}"
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+def age(since: float | None, now: float) -> str:
+    """`45 s`, `12 min`, `5 h`, `3 d`: one unit, so that a screen changes seldom."""
+    if since is None:
+        return UNKNOWN
+    seconds = max(now - since, 0)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:,.0f} {unit}"
+    return f"{seconds // 10 * 10:.0f} s"
+
+
+def percent(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0f}%"
+
+
+def local_time(at: float | None) -> str:
+    """Format a time in the local time zone; without the date if it is today."""
+    if at is None:
+        return UNKNOWN
+    day = "%Y-%m-%d"
+    return clock(at, "%H:%M:%S" if clock(at, day) == clock(time.time(), day) else f"{day} %H:%M")
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """Four significant digits, thousands grouped; `n/a` if unknown."""
+    if value is None:
+        return UNKNOWN
+    shown = f"{value:,.0f}" if 1000 <= abs(value) < _GROUPED else f"{value:.4g}"
+    return f"{shown} {unit}".rstrip()
+
+
+def small_duration(seconds: float) -> str:
+    """A step's: `3.1 ms`, `1.5 s`."""
+    return (
+        amount(float(f"{seconds:.2g}"), "s") if seconds >= 1 else amount(float(f"{seconds * 1e3:.2g}"), "ms")
+    )
+
+
+def off_by(measured: float, predicted: float) -> str | None:
+    """Return the relative error of a prediction, as in `+3.2%`; None if it is too large to be useful."""
+    times = measured / predicted if predicted else math.inf
+    return f"{times - 1:+.1%}" if abs(times) < _MAX_RATIO else None

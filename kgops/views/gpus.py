@@ -1,0 +1,247 @@
+"""GPUs as a person needs them: who holds what of each, by kgops' runs and by other users, and their processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from kgops.gpus.process_details import ProcessDetails, ProcessReader
+from kgops.gpus.processes import all_processes
+from kgops.gpus.readings import GpuReading, ProcessReading, usable
+from kgops.jobs.cluster import WantedGpus
+from kgops.settings import Home
+from kgops.supervisor import processes
+from kgops.supervisor.on_gpus import Owners, RunOnGpu
+from storage.database import Connection
+from storage.runs import Run
+
+__all__ = [
+    "ExpectedStart",
+    "GpuProcess",
+    "GpuUsage",
+    "GpuUsageReader",
+    "OtherUser",
+    "expected_start",
+    "signal_process",
+]
+
+
+class GpuProcess(NamedTuple):
+    """A process on a GPU or MIG slice. None: the driver, the kernel or a container hides it."""
+
+    gpu: str  # `1`, or `1:0` for a slice
+    pid: int
+    used_mib: int | None
+    sm_percent: int | None
+    run: int | None
+    user: str | None
+    is_own: bool
+    cpu_percent: float | None
+    started_at: float | None
+    start_ticks: int | None  # with the PID, which process it is
+    command: str | None
+    is_mps_client: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OtherUser:
+    """A user with processes on a GPU that belong to no run. `used_mib`: None if the driver hides one of them."""
+
+    name: str | None
+    used_mib: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUsage:
+    """A GPU, or a slice of one: kgops' runs on it, what they reserve, and all processes."""
+
+    reading: GpuReading
+    label: str  # `1`, or `1:0` for a slice
+    runs: tuple[RunOnGpu, ...] = ()
+    reserved_by: tuple[tuple[int, int], ...] = ()  # runs, and MiB of each
+    processes: tuple[GpuProcess, ...] | None = None  # None: the driver does not list them
+    slices: tuple[GpuUsage, ...] = ()
+
+    @property
+    def is_slice(self) -> bool:
+        return ":" in self.label
+
+    @property
+    def usable_mib(self) -> int | None:
+        """Memory that programs can have: the driver keeps some."""
+        total = self.reading.memory_total_mib
+        return None if total is None else total - (self.reading.memory_reserved_mib or 0)
+
+    @property
+    def reserved_mib(self) -> int:
+        return sum(mib for _, mib in self.reserved_by)
+
+    @property
+    def used_by_runs_mib(self) -> float | None:
+        """Memory of kgops' runs; None if that of one is unknown."""
+        held = [run.used_mib for run in self.runs]
+        known = [mib for mib in held if mib is not None]
+        return sum(known) if len(known) == len(held) else None
+
+    @property
+    def others(self) -> tuple[OtherUser, ...]:
+        """Users whose processes belong to no run, most memory first."""
+        held: dict[str | None, list[int | None]] = {}
+        for process in self.processes or ():
+            if process.run is None:
+                held.setdefault(process.user, []).append(process.used_mib)
+        others = [OtherUser(user, _sum(of)) for user, of in held.items()]
+        return tuple(sorted(others, key=lambda one: -(one.used_mib or 0)))
+
+
+class ExpectedStart(NamedTuple):
+    """Where the first waiting run would start, by what is predicted, and when; `at` None: unknown."""
+
+    run: int
+    gpu: str
+    need_mib: int
+    at: float | None
+
+
+def expected_start(
+    waiting: Sequence[Run], gpus: Iterable[GpuUsage], ends: Mapping[int, float | None]
+) -> ExpectedStart | None:
+    """For the first run in the queue that reserves memory of a GPU. `ends`: of the running runs, expected."""
+    run = next((run for run in waiting if run.gpu_request is not None and run.reserved_mib), None)
+    if run is None or run.reserved_mib is None:
+        return None
+    wanted = WantedGpus.read(run.gpu_request)
+    parts = [part for gpu in gpus for part in (gpu.slices or (gpu,)) if wanted.includes(*part.reading.names)]
+    found = [
+        ExpectedStart(run.id, part.label, run.reserved_mib, _room_at(part, run.reserved_mib, ends))
+        for part in parts
+        if part.usable_mib is not None and part.usable_mib >= run.reserved_mib
+    ]
+    return min(found, key=lambda one: (one.at is None, one.at), default=None)
+
+
+def _room_at(gpu: GpuUsage, need_mib: int, ends: Mapping[int, float | None]) -> float | None:
+    """When enough memory is predicted to be free, by the ends of runs there; other users are taken to stay."""
+    used, mine = gpu.reading.memory_used_mib, gpu.used_by_runs_mib
+    if used is None or mine is None or gpu.usable_mib is None:
+        return None
+    free = gpu.usable_mib - max(used - mine, 0) - gpu.reserved_mib
+    known = sorted((at, reserved) for run, reserved in gpu.reserved_by if (at := ends.get(run)) is not None)
+    for at, reserved in known:
+        free += reserved
+        if free >= need_mib:
+            return at
+    return None
+
+
+_Known = dict[int, tuple[int | None, ProcessDetails | None]]  # run and details by PID
+
+
+class GpuUsageReader:
+    """Joins readings with the kernel's processes and with runs, again and again.
+
+    What is known of a process is kept, so that a reading costs one file of each process.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._processes = ProcessReader()
+        self._runs: dict[tuple[int, int | None], int | None] = {}
+        self._active: tuple[int, ...] = ()
+
+    def read(self, gpus: Sequence[GpuReading], conn: Connection | None) -> tuple[GpuUsage, ...]:
+        """Without a database (`conn` None) no process belongs to a run."""
+        owners = Owners(self._home, conn) if conn is not None and gpus else None
+        active = tuple(run.id for run in owners.active) if owners is not None else ()
+        if active != self._active:
+            self._active, self._runs = active, {}
+        listed = {process.pid for gpu in gpus for process in all_processes(gpu) or ()}
+        details = self._processes.read(sorted(listed))
+        before, self._runs = self._runs, {}
+        known: dict[int, tuple[int | None, ProcessDetails | None]] = {}
+        for pid in listed:
+            one = details.get(pid)
+            key = (pid, None if one is None else one.start_ticks)
+            if key not in before and owners is not None and active:
+                before[key] = owners.run_of(pid)
+            self._runs[key] = before.get(key)
+            known[pid] = before.get(key), one
+        return tuple(self._usage(gpu, known, owners) for gpu in gpus)
+
+    def _usage(self, gpu: GpuReading, known: _Known, owners: Owners | None) -> GpuUsage:
+        label = str(gpu.index)
+        slices = (
+            tuple(
+                self._one(part, f"{label}:{of.index}", of.processes, known, owners)
+                for part, of in zip(usable((gpu,)), gpu.slices, strict=True)
+            )
+            if gpu.slices
+            else ()
+        )
+        if not slices:
+            return self._one(gpu, label, gpu.processes, known, owners)
+        whole = self._one(gpu, label, all_processes(gpu), known, owners)
+        listed = [process for part in slices for process in part.processes or ()]
+        hidden = any(part.processes is None for part in slices)
+        return replace(whole, slices=slices, processes=whole.processes if hidden else tuple(listed))
+
+    def _one(
+        self,
+        gpu: GpuReading,
+        label: str,
+        listed: Iterable[ProcessReading] | None,
+        known: _Known,
+        owners: Owners | None,
+    ) -> GpuUsage:
+        processes = None if listed is None else tuple(_process(label, one, *known[one.pid]) for one in listed)
+        active: Sequence[Run] = owners.active if owners is not None else ()
+        found = {process.pid: process.run for process in processes or ()}
+        return GpuUsage(
+            reading=gpu,
+            label=label,
+            runs=tuple(owners.on_gpu(gpu, found.get)) if owners is not None and active else (),
+            reserved_by=tuple(
+                (run.id, run.reserved_mib or 0) for run in active if not gpu.uuids.isdisjoint(run.gpus)
+            ),
+            processes=processes,
+        )
+
+
+def _process(
+    label: str, reading: ProcessReading, run: int | None, details: ProcessDetails | None
+) -> GpuProcess:
+    pid, used_mib, is_client, sm = (
+        reading.pid,
+        reading.used_mib,
+        reading.is_mps_client,
+        reading.sm_percent,
+    )
+    if details is None:
+        return GpuProcess(label, pid, used_mib, sm, run, None, False, None, None, None, None, is_client)
+    return GpuProcess(
+        label,
+        pid,
+        used_mib,
+        sm,
+        run,
+        details.user,
+        details.is_own,
+        None if details.cpu_percent is None else round(details.cpu_percent, 1),
+        details.started_at,
+        details.start_ticks,
+        details.command,
+        is_client,
+    )
+
+
+def signal_process(process: GpuProcess, number: int) -> bool:
+    """Signals exactly this process, or nothing; False: it has ended. Raises PermissionError for another user's."""
+    if process.start_ticks is None:
+        return False
+    return processes.send(processes.Identity(process.pid, process.start_ticks, processes.boot_id()), number)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -1,0 +1,185 @@
+"""Rows of the GPU screen: memory, load, MIG slices, processes and ten minutes of history."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from kgops.gpus.history import BUCKET_S, KEPT
+from kgops.jobs.text import one_line
+from kgops.views.alerts import HOT_C
+from kgops.views.formats import UNKNOWN, age, amount, percent
+from screens.dashboard_page import expected_start_of, load_pieces, waiting_mib_of, whole
+from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
+from screens.widgets.curve_panels import Values, braille
+from screens.widgets.gpu_bar import gpu_bar
+
+if TYPE_CHECKING:
+    from kgops.views.gpus import GpuProcess, GpuUsage
+    from screens.feed import FeedState
+
+__all__ = ["ProcessKey", "process_key", "rows"]
+
+ProcessKey = tuple[str, int, int | None]
+_AXIS = 8
+_HEIGHT = 6
+_SIDE_BY_SIDE = 110  # columns from which both curves stand in one line
+_MINUTES = BUCKET_S * KEPT // 60
+
+
+def rows(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
+    if usage.reading.problem is not None:
+        problem = usage.reading.problem
+        return [text_row(problem.message, width, "bad"), text_row(f"→ {problem.hint}", width)]
+    sections = [_memory(usage, state, width), _processes(usage, state, width), _history(usage, state, width)]
+    out: list[Row] = []
+    for section in sections:
+        out += [BLANK, *section] if out else section
+    return out
+
+
+def process_key(process: GpuProcess) -> ProcessKey:
+    return "process", process.pid, process.start_ticks
+
+
+# --- memory ---
+
+
+def _memory(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
+    reading = usage.reading
+    start = expected_start_of(state)
+    util, heat, power = (piece.text for piece in load_pieces(usage))
+    hot = "warn" if (reading.temperature_c or 0) >= HOT_C else "text"
+    rows = [
+        Row((Piece(f"{'MEMORY':<{_AXIS}}", "head"), *_bar(usage, waiting_mib_of(usage, start), width))),
+        Row((Piece(" " * _AXIS), *_legend(usage))),
+        Row(
+            (
+                Piece(f"{'LOAD':<{_AXIS}}", "head"),
+                Piece(f"utilization {util}   temperature "),
+                Piece(f"{heat} °C", hot),
+                Piece(f"   power {power} W"),
+            )
+        ),
+    ]
+    for part in usage.slices:
+        name = (part.reading.name or "").partition("MIG ")[2]
+        bar = _bar(part, waiting_mib_of(part, start), width)
+        rows.append(Row((Piece(f"{part.label:<{_AXIS}}", "head"), *bar, Piece(f"  {one_line(name, 10)}"))))
+    if start is not None and start.gpu == usage.label:
+        rows.append(
+            text_row(f"{'':<{_AXIS}}run {start.run} waits for {start.need_mib:,} MiB", width, "accent")
+        )
+    return rows
+
+
+def _bar(usage: GpuUsage, waiting_mib: float, width: int) -> tuple[Piece, ...]:
+    reading = usage.reading
+    of = f"{whole(reading.memory_used_mib)} of {whole(usage.usable_mib)} MiB"
+    room = max(min(width - _AXIS - len(of) - 18, 100), 10)
+    return (*gpu_bar(usage, waiting_mib, room), Piece(f"  {of}"))
+
+
+def _legend(usage: GpuUsage) -> list[Piece]:
+    used, mine = usage.reading.memory_used_mib, usage.used_by_runs_mib
+    others = None if used is None or mine is None else max(used - mine, 0)
+    pieces = [
+        Piece("▇", "accent"),
+        Piece(f" by runs {amount(mine, 'MiB')}   "),
+        Piece("▓", "other"),
+        Piece(f" by others {amount(others, 'MiB')}"),
+    ]
+    if usage.reserved_mib:
+        pieces += [Piece("   "), Piece("░", "accent"), Piece(f" reserved by runs {usage.reserved_mib:,} MiB")]
+    return pieces
+
+
+# --- processes ---
+
+
+def _processes(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
+    columns = Columns(
+        (
+            Column("PROCESSES", 9, right=True),
+            Column("user", 12),
+            Column("MiB", 7, right=True),
+            Column("SM %", 4, right=True),
+            Column("CPU %", 5, right=True),
+            Column("age", 6, right=True),
+            Column("run", 5, right=True),
+            *((Column("slice", 5),) if usage.slices else ()),
+            Column("command", 12, grows=True),
+        ),
+        width,
+    )
+    if usage.processes is None:
+        return [columns.heading(), text_row("n/a: the driver does not list its processes", width, "dim")]
+    if not usage.processes:
+        return [columns.heading(), text_row(_nobody(usage), width, "dim")]
+    now = time.time()
+    ordered = sorted(usage.processes, key=lambda one: (-(one.used_mib or 0), one.pid))
+    return [columns.heading(), *(_process(one, columns, now, bool(usage.slices)) for one in ordered)]
+
+
+def _nobody(usage: GpuUsage) -> str:
+    used = usage.reading.memory_used_mib or 0
+    return (
+        "n/a: memory is in use, and no process is visible from here"
+        if used > 64
+        else "no process uses this GPU"
+    )
+
+
+def _process(one: GpuProcess, columns: Columns, now: float, with_slice: bool) -> Row:
+    tone = "accent" if one.run is not None else "other"
+    return columns.row(
+        (
+            Piece(str(one.pid)),
+            Piece(one.user or UNKNOWN, tone),
+            Piece(whole(one.used_mib)),
+            Piece(percent(one.sm_percent).rstrip("%")),
+            Piece(percent(one.cpu_percent).rstrip("%")),
+            Piece(age(one.started_at, now)),
+            Piece("" if one.run is None else str(one.run), "accent"),
+            *((Piece(one.gpu),) if with_slice else ()),
+            Piece(one.command or UNKNOWN, "text" if one.is_own else "dim"),
+        ),
+        process_key(one),
+    )
+
+
+# --- history ---
+
+
+def _history(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
+    curve = state.curves.get(usage.reading.index)
+    if curve is None:
+        return []
+    total = float(usage.usable_mib or 0)
+    if width >= _SIDE_BY_SIDE:
+        half = (width - 4) // 2
+        left = _chart("MEMORY, MiB", curve.memory_mib, total, half)
+        right = _chart("UTILIZATION, %", curve.utilization, 100.0, half)
+        return [Row((*a.pieces, Piece("    "), *b.pieces)) for a, b in zip(left, right, strict=True)]
+    return [
+        *_chart("MEMORY, MiB", curve.memory_mib, total, width),
+        *_chart("UTILIZATION, %", curve.utilization, 100.0, width),
+    ]
+
+
+def _chart(title: str, values: Values, high: float, width: int) -> list[Row]:
+    """From zero to the most there can be, over ten minutes; each line `width` wide."""
+    room = width - _AXIS - 1
+    padding: list[float | None] = [None] * (KEPT - len(values))
+    lines = braille([*padding, *values], room, _HEIGHT, 0.0, high or 1.0)
+    labels = [f"{high:,.0f}", *[""] * (_HEIGHT - 2), "0"]
+    out = [Row((Piece(f"{title:<{width}}", "head"),))]
+    out += [
+        Row((Piece(f"{label:>{_AXIS}} ", "dim"), Piece(f"{line:<{room}}", "accent")))
+        for label, line in zip(labels, lines, strict=True)
+    ]
+    left, middle, right = f"-{_MINUTES} min", f"-{_MINUTES // 2} min", "now"
+    gap = room - len(left) - len(middle) - len(right)
+    axis = f"{left}{' ' * (gap // 2)}{middle}{' ' * (gap - gap // 2)}{right}"
+    out.append(Row((Piece(f"{'':<{_AXIS}} {axis}"[:width].ljust(width), "dim"),)))
+    return out

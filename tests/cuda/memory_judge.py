@@ -1,0 +1,240 @@
+"""Judges predictions of GPU memory by torch's own CUDA allocator: random settings of each workload, each run by the
+worker's code over the stand-in for CUDA.
+
+    python tests/cuda/memory_judge.py --machine h200 [--settings 60] [--seed 1] [--only train]
+
+The GPU is the one of the stand-in's state file; `--machine` only names it in what is printed. Results of large products
+are replaced by noise: memory does not depend on them, and they would take nearly all of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import multiprocessing
+import random
+import statistics
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a program, for `benchmarks`
+
+from benchmarks.estimate import (
+    Mapped,
+    Outcome,
+    TargetDevice,
+    Work,
+    compare_regress,
+    compare_tracin,
+    compare_train,
+)
+from benchmarks.estimate_regress import draw_regress
+from benchmarks.estimate_settings import TrainSetting, draw_other, draw_tracin, draw_train
+from kgops.gpus.facts import GpuFacts, facts_here
+
+__all__ = ["Judged", "judge", "judged"]
+
+WORKLOADS = ("train", "tracin", "regress")
+MIB = 1 << 20
+_FLOP = 5e10
+_GFLOP = 200.0
+_LARGE = 1 << 22  # numbers read and made by a product that is not computed
+_PRODUCTS = {
+    f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
+}
+_PRECISIONS = ("fp32", "fp16", "bf16")
+_STEPS_FOR_GRAPHS = 4  # epochs: three eager steps, a capture, replays
+
+
+@dataclass(frozen=True)
+class Judged:
+    """In MiB, as predicted and as torch counted it; errors are relative, negative where too little was predicted."""
+
+    workload: str
+    seed: int
+    setting: str
+    phase: str
+    predicted_live: float
+    live: float
+    predicted_reserved: float
+    reserved: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted_reserved / self.reserved - 1
+
+    @property
+    def live_error(self) -> float:
+        return self.predicted_live / self.live - 1
+
+    def __str__(self) -> str:
+        return (
+            f"{self.workload:7} {self.seed:6} reserved {self.predicted_reserved:8.0f} / {self.reserved:8.0f} MiB "
+            f"{100 * self.error:+6.1f} %  live {self.predicted_live:8.0f} / {self.live:8.0f} MiB "
+            f"{100 * self.live_error:+6.1f} %  {self.phase:10} {self.setting}"
+        )
+
+
+def judge(workload: str, seed: int) -> Judged:
+    """One random setting, in this process, which must hold nothing on the GPU."""
+    gpu = facts_here(None)
+    assert gpu is not None and torch.cuda.is_available(), "start it over the stand-in for CUDA"
+    rng = random.Random(f"{workload} {seed}")
+    target = TargetDevice(torch.device("cuda"), gpu, _measured)
+    one = {"train": _train, "tracin": _tracin, "regress": _regress}[workload](rng, seed, gpu, target)
+    sizes = (one.predicted, one.measured, one.predicted_reserved, one.reserved)
+    return Judged(workload, seed, one.setting, one.phase, *[size / MIB for size in sizes])
+
+
+class _NoisyProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Launches large products as they are, and leaves noise in place of their results."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.name not in _PRODUCTS:
+            return func(*args, **kwargs)
+        factors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if not all(x.is_cuda for x in factors) or sum(x.numel() for x in factors) < _LARGE:
+            return func(*args, **kwargs)
+        with _disable_current_modes():
+            made = func(*args, **kwargs)
+        for result in tree_leaves(made):
+            if isinstance(result, torch.Tensor):
+                result.uniform_(-0.1, 0.1)
+        return made
+
+
+def _measured(work: Work, mapped: Mapped) -> tuple[int, int]:
+    _forget()  # an index was built for a setting that reads one
+    torch.cuda.reset_peak_memory_stats()
+    with _NoisyProducts():  # type: ignore[no-untyped-call]
+        work()
+    return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+
+
+def _forget() -> None:
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+
+
+def _train(rng: random.Random, seed: int, gpu: GpuFacts, target: TargetDevice) -> Outcome:
+    setting: TrainSetting = draw_train(rng, least_entities=1000, most_entities=200_000, flop=_FLOP)
+    options = {
+        "precision": rng.choice(_precisions(gpu)),
+        "cuda_graphs": rng.random() < 0.5,
+        "compile": "off",
+    }
+    epochs = _STEPS_FOR_GRAPHS if options["cuda_graphs"] else 2
+    settings = {**setting.settings, "num_epochs": epochs}
+    return compare_train(replace(setting, settings=settings, options=setting.options | options), seed, target)
+
+
+def _tracin(rng: random.Random, seed: int, gpu: GpuFacts, target: TargetDevice) -> Outcome:
+    draw = rng.choice((draw_tracin, draw_other))
+    setting = draw(rng, most_entities=100_000 if draw is draw_tracin else 20_000, flop=_FLOP)
+    low = {
+        name: value if value in _precisions(gpu) else "fp16"
+        for name, value in setting.options.items()
+        if name in ("precision", "gram_precision")
+    }
+    return compare_tracin(replace(setting, options=setting.options | low), seed, target=target)
+
+
+def _regress(rng: random.Random, seed: int, gpu: GpuFacts, target: TargetDevice) -> Outcome:
+    setting = draw_regress(rng, gflop=_GFLOP)
+    options = {"precision": rng.choice(_precisions(gpu)), "compile": "off"}
+    return compare_regress(replace(setting, options=setting.options | options), seed, target)
+
+
+def _precisions(gpu: GpuFacts) -> Sequence[str]:
+    capability = gpu.compute_capability or (0, 0)
+    return _PRECISIONS if capability >= (8, 0) else _PRECISIONS[:2]
+
+
+def judged(workload: str, settings: int, seed: int) -> Iterator[Judged | str]:
+    """That many random settings; a traceback where one failed. A process takes the next one only where nothing of the
+    one before is left on the GPU."""
+    fresh = multiprocessing.get_context("spawn")
+    left = [1000 * seed + number for number in range(settings)]
+    while left:
+        ours, theirs = fresh.Pipe(duplex=False)
+        child = fresh.Process(target=_answer, args=(theirs, workload, left))
+        child.start()
+        theirs.close()
+        try:
+            while left:
+                yield ours.recv()
+                left = left[1:]
+        except EOFError:
+            child.join()
+            if child.exitcode:
+                yield f"{workload} {left[0]}: the process died with {child.exitcode}"
+                left = left[1:]
+        child.join()
+
+
+def _answer(answers: Any, workload: str, seeds: Sequence[int]) -> None:
+    torch.set_num_threads(1)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # the stand-in has no such attention
+    for seed in seeds:
+        try:
+            answers.send(judge(workload, seed))
+        except Exception:
+            answers.send(f"{workload} {seed}: {traceback.format_exc()}")
+        _forget()
+        if torch.cuda.memory_reserved():
+            return
+
+
+def summary(found: Sequence[Judged]) -> str:
+    errors = sorted(abs(one.error) for one in found)
+    p95 = errors[min(len(errors) - 1, int(0.95 * len(errors)))]
+    within = sum(error <= 0.10 for error in errors) / len(errors)
+    under = min(0.0, *(one.error for one in found))
+    return (
+        f"{len(found)} settings: reserved median {100 * statistics.median(errors):.1f} %, 95th percentile "
+        f"{100 * p95:.1f} %, within 10 % {100 * within:.0f} %, furthest under {100 * under:.1f} %; live median "
+        f"{100 * statistics.median(abs(one.live_error) for one in found):.1f} %, furthest under "
+        f"{100 * min(0.0, *(one.live_error for one in found)):.1f} %"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--machine", default="", help="name of the stand-in's state, to print")
+    parser.add_argument("--settings", type=int, default=60, help="of each workload")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=WORKLOADS)
+    parser.add_argument("--json", type=Path, help="append each there too, one a line")
+    asked = parser.parse_args()
+    found: list[Judged] = []
+    failed: list[str] = []
+    for workload in [asked.only] if asked.only else WORKLOADS:
+        for one in judged(workload, asked.settings, asked.seed):
+            print(one, flush=True)
+            if isinstance(one, str):
+                failed.append(one)
+                continue
+            found.append(one)
+            if asked.json:
+                with asked.json.open("a") as file:
+                    file.write(json.dumps(asdict(one)) + "\n")
+    for workload in WORKLOADS:
+        if some := [one for one in found if one.workload == workload]:
+            print(f"{asked.machine} {workload} seed {asked.seed}, {summary(some)}")
+    print(f"{len(failed)} settings could not be run")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

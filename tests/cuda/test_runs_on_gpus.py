@@ -1,0 +1,198 @@
+"""Whole runs on GPUs that nobody owns: every workload in every precision ends well there, and says what the CPU says.
+
+The device of a run is what its worker used: where the stand-in's GPU computed nothing, a test here fails. What is
+emulated and what is not: standin.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_machine import H200, T4, GpuConsole, consoles
+from driving import wait_for
+
+from kgops.regression.made_flights import Sky, make_flights
+from storage import influences, series
+from storage.database import open_reader
+
+On = Callable[[str], GpuConsole]
+STILL = ("--input-dropout", "0", "--feature-map-dropout", "0", "--output-dropout", "0")
+SMALL = ("--embedding-dim", "32", "--output-channels", "8", "--batch-size", "256", "--entity-chunk", "2048")
+TRAIN = ("run", "train", "--dataset", "nations", "--num-epochs", "2", "--validate-every", "1", *SMALL)
+
+
+@pytest.fixture
+def on(tmp_path: Path, kgops_home: Path) -> Iterator[On]:
+    """`on("t4")`: a console there. All consoles of a test have one home."""
+    with consoles(tmp_path, kgops_home) as open_on:
+        yield open_on
+
+
+def ended(console: GpuConsole, *command: str | Path, state: str = "succeeded") -> dict[str, Any]:
+    done = console(*command, "--json")
+    assert done.out, done.err
+    run: dict[str, Any] = done.json()
+    assert run["state"] == state, (run["reason"], done.err)
+    return run
+
+
+def on_gpu(run: dict[str, Any]) -> bool:
+    """As its worker said, and as the driver saw: some of its memory lay on a GPU."""
+    started = [event["body"] for event in run["event"] if event["kind"] == "started"]
+    return all(str(one["device"]).startswith("cuda") for one in started) and (run["peak_gpu_mib"] or 0) > 0
+
+
+def applied(run: dict[str, Any], name: str) -> str:
+    return next(str(one["applied"]) for one in run["option"] if one["name"] == name)
+
+
+def curve(console: GpuConsole, run: dict[str, Any], name: str) -> list[float]:
+    with open_reader(console.home / "kgops.db") as conn:
+        return [point.value for point in series.points(conn, run["id"], name) if point.value is not None]
+
+
+@pytest.mark.parametrize(
+    ("machine", "precision", "flags"),
+    [
+        ("t4", "fp32", ()),
+        ("t4", "fp16", ("--use-gradient-checkpointing",)),
+        ("a100", "tf32", ("--cuda-graphs",)),
+        ("a100", "bf16", ()),
+        ("h200", "bf16", ("--cuda-graphs",)),
+        ("h200", "fp16", ("--grad-clip", "1")),
+        ("mig", "fp16", ()),
+    ],
+)
+def test_training_learns_in_each_precision_on_the_gpu(
+    on: On, machine: str, precision: str, flags: tuple[str, ...]
+) -> None:
+    console = on(machine)
+    run = ended(console, *TRAIN, "--precision", precision, "--compile", "off", *flags)
+    assert on_gpu(run)
+    assert applied(run, "precision") == precision
+    if "--cuda-graphs" in flags:
+        assert applied(run, "cuda_graphs") == "on"
+    losses = curve(console, run, "loss")
+    assert losses[-1] < losses[0]
+
+
+def test_curves_scores_and_the_strongest_influences_are_those_of_the_cpu(on: On) -> None:
+    console = on("t4")
+    # Adam would turn the rounding of a bias before a batch normalization, whose gradient is 0, into steps of full size.
+    plain = ("--precision", "fp32", "--compile", "off", "--optimizer", "sgd", "--learning-rate", "0.1")
+    runs = [ended(console, *TRAIN, *STILL, *plain, "--device", device) for device in ("cuda", "cpu")]
+    assert on_gpu(runs[0])
+    here, there = (curve(console, run, "loss") for run in runs)
+    assert here == pytest.approx(there, rel=1e-6)
+    here, there = (curve(console, run, "valid_mrr") for run in runs)
+    assert here == pytest.approx(there, rel=1e-6)
+    traced = [
+        ended(console, "run", "tracin", "--run", str(runs[0]["id"]), "--max-triples", "5", "--device", device)
+        for device in ("cuda", "cpu")
+    ]
+    assert on_gpu(traced[0])
+    with open_reader(console.home / "kgops.db") as conn:
+        for test in influences.tests_of(conn, traced[0]["id"]):
+            mine, theirs = (influences.of_test(conn, run["id"], test.test) for run in traced)
+            assert [(one.head, one.relation, one.tail) for one in mine] == [
+                (one.head, one.relation, one.tail) for one in theirs
+            ]
+            assert [one.score for one in mine] == pytest.approx(
+                [one.score for one in theirs], rel=1e-6, abs=1e-9
+            )
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--gram-precision", "fp16", "--use-last-layers-only"),
+        ("--loss", "one-to-n", "--both-directions", "--projection-dim", "16"),
+        ("--self-influence",),
+    ],
+)
+def test_every_way_of_tracin_runs_on_the_gpu(on: On, flags: tuple[str, ...]) -> None:
+    console = on("h200")
+    trained = ended(console, *TRAIN, "--compile", "off")
+    run = ended(console, "run", "tracin", "--run", str(trained["id"]), "--max-triples", "3", *flags)
+    assert on_gpu(run)
+
+
+def test_two_gpus_train_and_trace_together(on: On) -> None:
+    console = on("two-t4")
+    run = ended(console, *TRAIN, "--precision", "fp32", "--compile", "off", "--devices", "all")
+    assert on_gpu(run)
+    traced = ended(
+        console, "run", "tracin", "--run", str(run["id"]), "--max-triples", "4", "--devices", "all"
+    )
+    assert on_gpu(traced)
+
+
+@pytest.mark.parametrize(("machine", "precision"), [("t4", "fp16"), ("a100", "bf16"), ("h200", "fp32")])
+def test_regression_runs_on_the_gpu(on: On, tmp_path: Path, machine: str, precision: str) -> None:
+    make_flights(tmp_path / "flights", 3, Sky(frames=24, size=16), seed=4)
+    flags = (
+        "--epochs",
+        "1",
+        "--no-pretrain",
+        "--no-loo",
+        "--batch-size",
+        "8",
+        "--microbatch",
+        "4",
+        "--temporal-frames",
+        "3",
+    )
+    run = ended(
+        on(machine),
+        "run",
+        "regress",
+        "--data-directory",
+        tmp_path / "flights",
+        "--precision",
+        precision,
+        *flags,
+    )
+    assert on_gpu(run)
+    assert applied(run, "precision") == precision
+
+
+def test_pykeens_engine_runs_on_the_gpu(on: On) -> None:
+    flags = ("--engine", "pykeen", "--model", "TransE", "--embedding-dim", "16", "--num-epochs", "2")
+    assert on_gpu(ended(on("t4"), "run", "train", "--dataset", "nations", *flags))
+
+
+def test_three_runs_share_one_gpu_and_another_users_process_holds_the_next_back(on: On) -> None:
+    console = on("t4")
+    started = [console.start(*TRAIN, "--compile", "off", "--label", f"run {n}") for n in range(3)]
+    for child in started:
+        child.communicate()
+    assert [console.ended(number).state for number in (1, 2, 3)] == ["succeeded"] * 3
+    assert console.machine is not None
+    # Somebody else takes nearly all of it: the next run waits, and starts when that has ended.
+    console.machine.show(replace(T4, used_mib=14_700))
+    number = int(console(*TRAIN, "--compile", "off", "--detach").out)
+    waiting = wait_for(
+        lambda: next(
+            (line for line in console("runs").out.splitlines() if "another user holds" in line), None
+        ),
+        "the reason",
+    )
+    assert "queued" in waiting
+    console.machine.show(T4)
+    console("runs")  # a queued run has no process of its own: whoever looks next starts it
+    assert console.ended(number).state == "succeeded"
+
+
+def test_a_gpu_lost_in_the_middle_ends_the_run_with_that_reason(on: On) -> None:
+    console = on("h200")
+    assert console.machine is not None
+    number = int(console(*TRAIN, "--num-epochs", "500", "--compile", "off", "--detach").out)
+    wait_for(lambda: console.show(number)["metric_value"] or console.show(number)["done"], "the first steps")
+    console.machine.show(replace(H200, lost=15))
+    run = console.ended(number)
+    assert run.state == "failed"
+    assert run.reason is not None and "CUDA" in run.reason

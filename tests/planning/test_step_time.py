@@ -1,0 +1,199 @@
+"""Step times that are predicted before a first run: by launches that were counted, and said to be predicted."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kgops.gpus.facts import facts_here
+from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.jobs.job import Job, read_job
+from kgops.models.conve import ConvE
+from kgops.planning.corrections import TimeCorrection
+from kgops.planning.graph_counts import counts_of
+from kgops.planning.job_size import JobSize, job_size_of
+from kgops.planning.planner import MachineCorrections, Suggestion, suggest
+from kgops.planning.speed import rates_of, seconds, step_time
+from kgops.planning.stage_sizes import Shape
+from kgops.planning.targets import cpu_target, find_targets
+from kgops.planning.tracin_sizes import tracin_shape
+from kgops.planning.train_sizes import TrainShape
+from kgops.tracin.blocks import Settings, TracinCheckpoint
+from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
+from kgops.tracin.scan import AllScores, scan
+from kgops.training.loop import fit
+from kgops.training.settings import TrainSettings
+from kgops.views.what_if import predicted_time
+
+NATIONS = {"dataset": "nations", "embedding_dim": 128, "output_channels": 8, "validate_every": 0}
+
+
+def training(**more: Any) -> Job:
+    settings = {name: value for name, value in more.items() if name in ("loss", "batch_norm")}
+    options = {name: value for name, value in more.items() if name not in settings}
+    table = {"workload": "train", "train": {**NATIONS, **settings}, "options": options}
+    return read_job(table, "a test's job")
+
+
+def shape_of(job: Job) -> Shape:
+    subject = job_size_of(job)
+    assert isinstance(subject, JobSize)
+    (shape,) = subject.shapes(dict(job.options), facts_here(None))
+    return shape
+
+
+def suggested(gpu: str | None, measured: TimeCorrection | None = None) -> Suggestion:
+    subject = job_size_of(training())
+    assert isinstance(subject, JobSize)
+    found = suggest(subject, find_targets(gpu)[0] if gpu else cpu_target(), MachineCorrections(time=measured))
+    assert found is not None
+    return found
+
+
+def test_a_step_on_a_known_gpu_is_predicted_and_says_so() -> None:
+    on_t4 = suggested("t4")
+    words = predicted_time(on_t4)
+    assert on_t4.predicted_step is not None and words is not None
+    assert f"{on_t4.predicted_step.launches} kernel launches" in words
+    assert words.startswith("at least ") and words.endswith("predicted, never measured on Tesla T4")
+
+
+def test_a_measured_run_takes_the_place_of_the_prediction() -> None:
+    measured = TimeCorrection(factor=2.0, lowest=2.0, highest=2.0, samples=1)
+    assert predicted_time(suggested("t4", measured)) is None
+
+
+def test_nothing_is_predicted_for_a_cpu() -> None:
+    assert predicted_time(suggested(None)) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "limit"),
+    [({}, "launches"), ({"batch": 1 << 14, "entities": 1 << 17}, "operations")],
+    ids=["small", "large"],
+)
+def test_what_limits_a_step_is_named(changed: dict[str, int], limit: str) -> None:
+    shape = shape_of(training())
+    assert isinstance(shape, TrainShape)
+    if changed:
+        queries = replace(shape.queries, queries=changed["batch"])
+        model = replace(shape.model, num_entities=changed["entities"])
+        shape = replace(shape, batch_size=changed["batch"], queries=queries, model=model)
+    assert step_time(shape, rates_of(find_targets("t4")[0])).limit == limit
+
+
+def test_an_epoch_takes_its_steps() -> None:
+    shape, rates = shape_of(training(batch_size=32)), rates_of(find_targets("t4")[0])
+    assert isinstance(shape, TrainShape)
+    steps = -(-shape.queries.queries // 32)
+    assert seconds(shape, rates) == pytest.approx(steps * step_time(shape, rates).seconds)
+
+
+# ---- launches, as the machine counts them ----
+
+
+class Nobody:
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: None
+
+
+def launched(work: Callable[[], object]) -> int:
+    """Kernels and graphs that `work` sends to the GPU."""
+    mapped = Path("/proc/self/maps").read_text().splitlines()
+    emulated = [line.split()[-1] for line in mapped if "libcudart" in line]
+    library = ctypes.CDLL(emulated[0]) if emulated else None
+    if library is not None and hasattr(library, "standin_counts"):
+        counts = (ctypes.c_ulonglong * 8)()
+
+        def now() -> int:
+            library.standin_counts(counts)
+            return int(counts[0])
+
+        before = now()
+        work()
+        return now() - before
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        work()
+        torch.cuda.synchronize()
+    calls = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")
+    return sum(event.count for event in profile.key_averages() if event.key.startswith(calls))
+
+
+@pytest.fixture(scope="module")
+def nations() -> Graph:
+    return read_pykeen_dataset("nations")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_norm": False},
+        {"precision": "fp16"},
+        {"entity_chunk": 4},
+        {"loss": "kvsall-ce", "entity_chunk": 7},
+        {"cuda_graphs": True},
+    ],
+    ids=str,
+)
+def test_a_training_step_launches_what_was_planned(
+    options: dict[str, Any], nations: Graph, tmp_path: Path
+) -> None:
+    job = training(batch_size=32, **{"precision": "fp32", **options})
+    shape = shape_of(job)
+    assert isinstance(shape, TrainShape)
+    chosen = {name: value for name, value in options.items() if name != "batch_norm"}
+    settings = TrainSettings(batch_size=32, validate_every=0, **{"precision": "fp32", **chosen})
+
+    def train(epochs: int) -> None:
+        with torch.device("cuda"):
+            model = ConvE(shape.model)
+        fit(model, nations, replace(settings, num_epochs=epochs), tmp_path / str(epochs), Nobody())
+
+    train(2)  # what a process does once, it has done
+    few, many = launched(partial(train, 3)), launched(partial(train, 7))
+    a_step = (many - few) / 4 / -(-shape.queries.queries // 32)
+    assert step_time(shape, rates_of(find_targets("t4")[0])).launches == pytest.approx(a_step, rel=0.15)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss", [TARGET, ONE_TO_N], ids=["target", "one-to-n"])
+def test_a_block_of_tracin_launches_what_was_planned(loss: TracinLoss, nations: Graph) -> None:
+    shape = shape_of(training())
+    assert isinstance(shape, TrainShape)
+    with torch.device("cuda"):
+        model = ConvE(shape.model).eval()
+
+    def trace(block: int) -> None:
+        points = [TracinCheckpoint(model, 0.1)]
+        scores = torch.zeros(8, len(nations.train), device="cuda")
+        sink = AllScores(8, len(nations.train), like=model.entities, out=scores)
+        scan(points, loss, nations.train, nations.test[:8], sink, settings=replace(Settings(), block=block))
+
+    trace(256)
+    few, many = launched(partial(trace, 256)), launched(partial(trace, 64))
+    triples = len(nations.train)
+    a_block = (many - few) / (-(-triples // 64) - -(-triples // 256))
+    kind = "target" if loss is TARGET else "one-to-n"
+    asked = {"run": 1, "loss": kind}
+    job = read_job({"workload": "tracin", "tracin": asked}, "a test's job")
+    counts = counts_of(training().settings, None)
+    assert counts is not None
+    planned = tracin_shape(
+        job,
+        counts,
+        facts_here(None),
+        shape.model,
+        trained={"loss": None, "label_smoothing": 0},
+        checkpoints=1,
+        tests=8,
+    )
+    assert step_time(planned, rates_of(find_targets("t4")[0])).launches == pytest.approx(a_block, rel=0.15)

@@ -1,0 +1,136 @@
+"""Alerts stay until somebody acknowledges them, open what they are about, and come before notes."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from driving import Console
+from nvml_standin import Machine, StandIn, t4
+from records import add
+from screen_driving import Seen, look, shown_at
+
+from kgops.views.alerts import Alert, ended_while_away, live_alerts, recorded_alerts
+from screens.wording import notification
+from storage import alerts, runs
+from storage.database import Connection
+
+HOUR = 3600.0
+
+
+def ended(conn: Connection, number: int, state: str = "succeeded", reason: str | None = None) -> None:
+    add(conn, number, folder=f"{number:04d}-exec", submitted_at=float(number))
+    runs.end(conn, number, state=state, reason=reason, exit_code=1, ended_at=float(number))
+
+
+def test_a_failed_run_is_an_alert_however_many_ended_since(conn: Connection, home: Path) -> None:
+    ended(conn, 1, "failed", "exit code 3")
+    for number in range(2, 30):
+        ended(conn, number)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("! run 1  failed: exit code 3")
+        assert seen.app.screen.query_one("#body").key == ("alert", "failed:run 1:0")  # type: ignore[attr-defined]
+        await seen.press("enter")  # one key says why
+        await seen.until_shows("1 exec", "✗ failed")
+        await seen.press("escape")
+        await seen.until_shows("ALERTS")
+        await seen.press("A")
+        await seen.until_gone("run 1  failed")
+
+    look(home, story)
+    assert recorded_alerts(conn) == ()
+
+
+def test_a_resumed_run_that_fails_again_is_a_new_alert(conn: Connection) -> None:
+    ended(conn, 1, "failed", "first")
+    (alert,) = recorded_alerts(conn)
+    alerts.acknowledge(conn, [alert.name])
+    assert recorded_alerts(conn) == ()
+    conn.execute("UPDATE run SET attempts = 2, reason = 'second' WHERE id = 1")
+    assert [one.text for one in recorded_alerts(conn)] == ["failed: second"]
+
+
+def test_runs_that_failed_before_there_were_alerts_raise_none(conn: Connection) -> None:
+    ended(conn, 1, "failed")
+    conn.execute("INSERT INTO acknowledged VALUES ('quiet before', 1.0)")
+    ended(conn, 2, "out_of_memory", "no memory left")
+    assert [one.run.id for one in recorded_alerts(conn) if one.run] == [2]
+
+
+def test_all_alerts_can_be_acknowledged_after_a_question(conn: Connection, home: Path) -> None:
+    ended(conn, 1, "failed")
+    ended(conn, 2, "out_of_memory")
+    ended(conn, 3)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("ALERTS", "RECENT")
+        await seen.press("end", "A")
+        await seen.until_shows("acknowledge all 2 alerts?")
+        await seen.press("n")
+        await seen.until_shows("ALERTS")
+        await seen.press("A", "y")
+        await seen.until_gone("ALERTS")
+
+    look(home, story)
+
+
+def test_what_ended_while_nobody_looked_is_told_on_opening(conn: Connection, home: Path) -> None:
+    ended(conn, 1)
+    assert ended_while_away(conn) is None
+    conn.execute("INSERT INTO acknowledged VALUES ('console left', 1.5)")
+    ended(conn, 2)
+    ended(conn, 3)
+    ended(conn, 4, "out_of_memory")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("2 finished, 1 out of memory")
+
+    look(home, story)
+    assert ended_while_away(conn) is None  # the console was left again
+
+
+def running(rate: float | None, reported_at: float) -> runs.Run:
+    run = runs.Run(*[None] * (len(runs.Run._fields) - 1))  # type: ignore[arg-type]
+    return run._replace(
+        id=7, state="running", rate=rate, reported_at=reported_at, done=3.0, total=10.0, label="x", attempts=1
+    )
+
+
+def test_no_progress_for_five_usual_steps_is_an_alert(tmp_path: Path) -> None:
+    from kgops.settings import Home
+
+    home, now = Home(tmp_path), time.time()
+    slow = running(1 / 100, now - 501)  # 100 s a step
+    assert [one.kind for one in live_alerts(home, [slow], (), now)] == ["no progress"]
+    assert live_alerts(home, [running(1 / 100, now - 499)], (), now) == ()
+    assert live_alerts(home, [running(50.0, now - 5)], (), now) == ()  # a fast run that writes a checkpoint
+    assert live_alerts(home, [running(None, now - HOUR)], (), now) == ()  # its usual step is unknown
+
+
+def test_a_gpu_that_others_fill_or_that_is_hot_is_an_alert_and_opens(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    standin = StandIn(tmp_path)
+    full = replace(t4("GPU-a", used_mib=14_800, processes=((os.getpid(), 14_700),)), temperature=88)
+    standin.show(Machine((t4("GPU-b"), full)))
+    lines = standin.ask(shown_at, str(run_cli.home), (120, 40), "ALERTS")
+    told = [line for line in lines if line.startswith("! ")]
+    assert any("GPU 1 is hot" in line for line in told)
+    assert any("GPU 1 is full by others" in line for line in told)
+    assert not any("GPU 0" in line for line in told)
+
+
+def test_a_notification_is_one_escape_sequence_whatever_the_run_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    alert = Alert("failed", "failed:run 7:1", "evil \x1b]0;x\x07 \n end", running(None, 0.0))
+    shown = notification(alert)
+    assert shown.startswith("\x1b]9;kgops: run 7: evil") and shown.endswith("\x07")
+    assert not any(char < " " for char in shown[2:-1])
+    monkeypatch.setenv("TMUX", "/tmp/tmux")
+    assert notification(alert).startswith("\x1bPtmux;\x1b\x1b]9;")

@@ -1,0 +1,92 @@
+"""The first run on a GPU tells how much memory a CUDA context takes there, beside what torch reserves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from driving import Console, wait_for
+from nvml_standin import Machine, StandIn, compiler, t4
+
+from kgops.supervisor.process_tree import Tree
+from kgops.supervisor.run_folder import RunFolder
+from storage import runs, series
+from storage.database import Connection, open_reader, transaction
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
+RESERVES = """echo '{"event": "memory", "mib": {"reserved": 1000}}' >> "$KGOPS_EVENTS"; exec sleep 60"""
+
+
+def machine_with_a_t4(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[StandIn, dict[str, str]]:
+    """And the environment of commands on it."""
+    driver = StandIn(folder)
+    driver.show(Machine((t4(),)))
+    for name, value in driver.environment().items():
+        if os.environ.get(name) != value:
+            monkeypatch.setenv(name, value)
+    return driver, {name: value for name, value in driver.environment().items() if "KGOPS" in name}
+
+
+def test_a_context_is_what_the_driver_counts_beyond_what_torch_has_reserved_for_a_while(
+    run_cli: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, environment = machine_with_a_t4(tmp_path, monkeypatch)
+    started = run_cli("run", "--detach", "exec", "--gpu", "0", "--", "sh", "-c", RESERVES, env=environment)
+    assert started.code == 0, started.err
+    number = int(started.out)
+    run_cli.running(number)
+    tree = Tree(RunFolder(run_cli.folder(number)), 1)
+    (worker,) = wait_for(tree.members, "the worker")
+    driver.show(Machine((t4(used_mib=1150, processes=((worker.pid, 1150),)),)))
+
+    def contexts() -> list[float | None]:
+        with open_reader(run_cli.home / "kgops.db") as conn:
+            return [point.value for point in series.points(conn, number, "context_mib")]
+
+    assert wait_for(contexts, "the context") == [150.0]
+
+
+def test_a_run_that_passed_between_two_samples_has_at_least_what_its_torch_reserved(
+    run_cli: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, environment = machine_with_a_t4(tmp_path, monkeypatch)
+    brief = RESERVES.partition(";")[0]
+    run = run_cli("run", "exec", "--gpu", "0", "--json", "--", "sh", "-c", brief, env=environment).json()
+    assert (run["state"], run["peak_gpu_mib"]) == ("succeeded", 1000.0)
+
+
+@pytest.mark.parametrize(("driver", "planned_mib"), [(Machine(()).driver, 150.0), ("1.2.3", 400.0)])
+def test_a_plan_takes_the_context_that_was_measured_on_this_gpu_with_this_driver(
+    driver: str,
+    planned_mib: float,
+    run_cli: Console,
+    conn: Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, environment = machine_with_a_t4(tmp_path, monkeypatch)
+    forecast = {"on": "Tesla T4", "on_gpu": True, "predicted_mib": 500.0, "modelled_s": None, "estimate": {}}
+    runs.add(
+        conn,
+        number=1,
+        spec=runs.RunSpec({}, {"forecast": forecast}, {"driver": driver}),
+        workload="train",
+        label="nations",
+        profile=None,
+        state="queued",
+        folder="0001-train-nations",
+        submitted_at=0.0,
+        gpu_request=None,
+        reserved_mib=None,
+        exclusive=False,
+        predicted_mib=500.0,
+    )
+    conn.execute("UPDATE run SET attempts = 1 WHERE id = 1")
+    with transaction(conn):
+        series.append(conn, 1, [series.Point("context_mib", 1.0, 150.0, 1.0)])
+    runs.end(conn, 1, state="succeeded", reason=None, exit_code=0, ended_at=1.0)
+    shown = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "0", "--json", env=environment)
+    assert shown.code == 0, shown.err
+    (plan,) = shown.json()
+    assert plan["estimate"]["parts_mib"]["context"] == planned_mib

@@ -1,0 +1,52 @@
+"""The command of hooks.toml is started when a run ends, with the run's facts and without a shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from driving import Console, wait_for
+
+PRINTER = (
+    "import json, os, sys\n"
+    "facts = {k: v for k, v in os.environ.items() if k.startswith('KGOPS_')}\n"
+    "open(sys.argv[1] + '.new', 'w').write(json.dumps([sys.argv[2:], facts]))\n"
+    "os.replace(sys.argv[1] + '.new', sys.argv[1])\n"
+)
+
+
+def test_a_hook_gets_the_facts_of_the_run_and_its_words_as_they_are(run_cli: Console, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    (run_cli.home / "hooks.toml").write_text(
+        f'on_end = ["python3", "-c", {json.dumps(PRINTER)}, {json.dumps(str(told))}, "$(id); a  b"]\n'
+    )
+    run_cli("run", "exec", "--label", "it's; `x`", "--", "sh", "-c", "exit 3")
+    wait_for(told.exists, "the hook")
+    words, facts = json.loads(told.read_text())
+    assert words == ["$(id); a  b"]
+    assert facts["KGOPS_RUN"] == "1"
+    assert (facts["KGOPS_RUN_STATE"], facts["KGOPS_RUN_EXIT_CODE"]) == ("failed", "3")
+    assert facts["KGOPS_RUN_LABEL"] == "it's; `x`"
+    assert facts["KGOPS_RUN_PEAK_GPU_MIB"] == ""  # unknown
+    assert Path(facts["KGOPS_RUN_FOLDER"]) == run_cli.folder(1)
+    assert "KGOPS_TAG" not in facts and "KGOPS_SUPERVISOR" not in facts
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('on_end = "echo hello"', "must be a list of words"),
+        ("on_end = [", "cannot be read"),
+        ('on_end = ["/no/such/program"]', "cannot be started"),
+    ],
+)
+def test_a_broken_hook_is_logged_and_changes_nothing_of_the_run(
+    run_cli: Console, text: str, said: str
+) -> None:
+    (run_cli.home / "hooks.toml").write_text(text)
+    assert run_cli("run", "exec", "--", "true").code == 0
+    log = run_cli.folder(1) / "supervisor.log"
+    wait_for(lambda: log.exists() and said in log.read_text(), "the supervisor's message")
+    run = run_cli.run(1)
+    assert run is not None and run.state == "succeeded"

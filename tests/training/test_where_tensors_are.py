@@ -1,0 +1,161 @@
+"""On a GPU no step computes anything of size on the CPU, and neither copies nor reads back within an epoch.
+
+A dispatch mode sees every operation below autograd. What a run does once (reading, sending the model) is told from what
+each step does by running twice as many steps: what grows with them is a step's.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.tracin.blocks import Settings, TracinCheckpoint
+from kgops.tracin.loss import TARGET
+from kgops.tracin.scan import AllScores, scan
+from kgops.training.checkpoints import read_checkpoint
+from kgops.training.evaluate import Evaluator
+from kgops.training.loop import fit
+from kgops.training.settings import TrainSettings
+
+pytestmark = pytest.mark.gpu
+LARGE = 1000  # elements
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What was computed on the CPU, and what went between it and the GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.computed: list[str] = []
+        self.crossed: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor)]
+        devices = {x.device.type for x in tensors if x.dim() or x.device.type == "cuda"}
+        name = str(func)
+        if devices == {"cpu", "cuda"} or ("cuda" in devices and "_local_scalar_dense" in name):
+            self.crossed.append(f"{_asked_by()}: {name}")
+        elif devices == {"cpu"} and any(x.is_floating_point() and x.numel() > LARGE for x in tensors):
+            self.computed.append(f"{name} {[tuple(x.shape) for x in tensors]}")
+        return out
+
+
+def _asked_by() -> str:
+    """The innermost function of kgops under way: scan.add, ….
+
+    What a backward asks for has none: torch calls it from a thread of its own.
+    """
+    for frame in reversed(traceback.extract_stack()):
+        if "/kgops/" in frame.filename:
+            return f"{Path(frame.filename).stem}.{frame.name}"
+    return "a backward"
+
+
+def watched(work: Callable[[], object]) -> Watch:
+    watch = Watch()
+    with watch:
+        work()
+    return watch
+
+
+@pytest.fixture(scope="module")
+def nations() -> Graph:
+    return read_pykeen_dataset("nations")
+
+
+def model(graph: Graph, device: str) -> ConvE:
+    torch.manual_seed(1)
+    shape = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=128, output_channels=8)
+    with torch.device(device):
+        return ConvE(shape)
+
+
+class Nobody:
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: None
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+def test_more_steps_of_a_training_cross_no_more_often(
+    nations: Graph, tmp_path: Path, precision: str, cuda_graphs: bool
+) -> None:
+    once = TrainSettings(
+        num_epochs=1, batch_size=128, precision=precision, cuda_graphs=cuda_graphs, validate_every=0
+    )
+
+    def train(settings: TrainSettings, folder: str) -> None:
+        fit(model(nations, "cuda"), nations, settings, tmp_path / folder, Nobody())
+
+    train(once, "warm")
+    few = watched(lambda: train(once, "few"))
+    many = watched(lambda: train(replace(once, batch_size=32), "many"))  # four times the steps of an epoch
+    assert len(many.crossed) <= len(few.crossed), set(many.crossed) - set(few.crossed)
+
+
+@pytest.mark.parametrize("work", ["training", "evaluation", "tracin"])
+def test_nothing_of_size_is_computed_on_the_cpu(nations: Graph, tmp_path: Path, work: str) -> None:
+    on_gpu = model(nations, "cuda")
+    works: dict[str, Callable[[], object]] = {
+        "training": lambda: fit(
+            on_gpu,
+            nations,
+            TrainSettings(num_epochs=2, validate_every=0),
+            tmp_path,
+            Nobody(),
+        ),
+        "evaluation": lambda: Evaluator(nations.train, nations.num_entities, device="cuda")(
+            on_gpu, nations.test
+        ),
+        "tracin": lambda: score(on_gpu, nations, 256),
+    }
+    assert watched(works[work]).computed == []
+
+
+def score(on_gpu: ConvE, graph: Graph, block: int) -> None:
+    points = [TracinCheckpoint(on_gpu.eval(), 0.1)]
+    sink = AllScores(
+        8, len(graph.train), like=on_gpu.entities, out=torch.zeros(8, len(graph.train), device="cuda")
+    )
+    scan(points, TARGET, graph.train, graph.test[:8], sink, settings=replace(Settings(), block=block))
+
+
+# What a block of TracIn reads back, a few numbers each, and why.
+OF_A_BLOCK = {
+    "factors._grouped",  # how many distinct (head, relation) pairs it has: planes are made of that size
+    "entity_pass.__init__",  # where the chunks of entities begin among its sorted tails
+    "products._add_heads",  # whether any test triple's head is among its tails: most blocks save a product
+}
+
+
+def test_more_blocks_of_tracin_read_back_no_more_than_is_listed(nations: Graph) -> None:
+    on_gpu = model(nations, "cuda")
+    score(on_gpu, nations, 256)
+    few, many = (Counter(watched(lambda: score(on_gpu, nations, block)).crossed) for block in (256, 64))  # noqa: B023
+    grown = {asked.partition(":")[0] for asked, times in many.items() if times > few[asked]}
+    assert grown <= OF_A_BLOCK
+
+
+def test_a_checkpoints_model_is_where_its_weights_are(nations: Graph, tmp_path: Path) -> None:
+    settings = TrainSettings(num_epochs=1, checkpoint_frequency=1)
+    fit(model(nations, "cuda"), nations, settings, tmp_path, Nobody())
+    saved = read_checkpoint(tmp_path / "best_model.pt", device="cuda")
+    assert {tensor.device.type for tensor in saved.build_model().state_dict().values()} == {"cuda"}
+
+
+def test_a_tensor_left_on_the_cpu_is_noticed(nations: Graph) -> None:
+    left = torch.ones(2 * LARGE)
+    assert watched(lambda: left * 2).computed
+    assert watched(lambda: torch.ones(4, device="cuda").sum().item()).crossed
