@@ -4,6 +4,7 @@ from __future__ import annotations
 
 BENCHMARKS: dict[str, str] = {
     "train": "Training against PyKEEN: speed, memory, quality.",
+    "recipes": "Test MRR and time of the recipes that ship with kgops.",
     "tracin": "TracIn against sequential and vectorised gradients.",
     "evaluation": "Filtered evaluation against PyKEEN's.",
     "regress": "Quality and time of each regression architecture.",

@@ -41,6 +41,7 @@ COMMANDS: dict[str, str] = {
     "data": "Generate small synthetic data sets.",
     "gpus": "Show GPUs, their processes, and the run of each process.",
     "profiles": "List, show, check and copy profiles (sets of option values).",
+    "recipes": "List and show jobs for known graphs, and what each reached.",
     "doctor": "Check this machine, and say how to fix each problem.",
     "bench": "Measure speed and memory in paired comparisons.",
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 from kgops.jobs.job import Job
@@ -29,6 +30,7 @@ __all__ = [
     "MachineCorrections",
     "Skipped",
     "Suggestion",
+    "largest_where",
     "need_mib",
     "suggest",
     "worth_an_attempt",
@@ -232,27 +234,19 @@ class _Search:
         return None
 
     def largest_batch(self, changes: Mapping[str, Any]) -> int | None:
-        """Largest batch size that fits, by bisection to 2 %; at most all examples."""
+        """Largest batch size that fits, to 2 %; at most all examples."""
         usable = self.target.room_mib
         if not self.job_size.trains or usable is None:
             return None
         room: float = usable
 
-        def fits(batch: int) -> bool:
+        def spare(batch: int) -> float:
             shapes = self._shapes({**changes, "batch_size": batch})
-            return max(need_mib(self._estimate(shape)) for shape in shapes) <= room
+            return room - max(need_mib(self._estimate(shape)) for shape in shapes)
 
         shape = next(one for one in self._shapes(changes) if isinstance(one, TrainShape | RegressShape))
         most = max(1, min(_LARGEST_BATCH, shape.examples))
-        low, high = 0, min(shape.batch_size, most)
-        while fits(high):
-            if high == most:
-                return most
-            low, high = high, min(most, high * 4)
-        while high - low > max(1, low // 50):
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low or None
+        return largest_where(spare, min(shape.batch_size, most), most)
 
     def _shapes(self, changes: Mapping[str, Any]) -> list[Shape]:
         return self.job_size.shapes({**self.options, **changes}, self.target.facts)
@@ -276,6 +270,34 @@ class _Search:
 
     def _is_open(self, option: str) -> bool:
         return str(self.options.get(option, "auto")) == "auto"
+
+
+def largest_where(spare: Callable[[int], float], start: int, most: int) -> int | None:
+    """Largest number up to `most`, to 2 %, for which `spare` is not negative; None if there is none.
+
+    `spare` falls along nearly straight lines, so the next number to look at is where the line between the last two
+    reaches 0; where it falls in steps, every third is the middle.
+    """
+    low, high, at_low = 0, start, math.inf
+    while (at_high := spare(high)) >= 0:
+        if high == most:
+            return most
+        low, at_low, high = high, at_high, min(most, high * 4)
+    for number in count():
+        step = max(1, low // 50)
+        if high - low <= step:
+            break
+        if number % 3 == 2 or math.isinf(at_low):
+            guess = (low + high) // 2
+        else:
+            guess = low + int((high - low) * at_low / (at_low - at_high))
+        guess = min(max(guess, low + step), high - step)
+        value = spare(guess)
+        if value >= 0:
+            low, at_low = guess, value
+        else:
+            high, at_high = guess, value
+    return low or None
 
 
 def _bytes(mib: float | None) -> int | None:

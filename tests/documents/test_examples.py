@@ -161,6 +161,7 @@ AT_ONCE: dict[str, Check] = {
     "kgops profiles show t4": says("^# kgops run --profile t4", '^precision = "fp16"'),
     "kgops profiles check t4": says("t4"),
     "kgops profiles new --from t4 mine.toml": has_a_profile,
+    "kgops recipes show umls": says("^# kgops run train --recipe umls", '^dataset = "umls"'),
     "kgops doctor": says("Python", "torch", "disk"),
     "kgops gpus --json": says(r"^[\[{]"),
     "kgops data flights --make flights": has_flights(4, 32),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -20,7 +21,7 @@ from kgops.planning import profiles
 from kgops.planning.corrections import Correction, Measured, TimeCorrection, learn_time
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict
-from kgops.planning.planner import MARGIN, MachineCorrections, Suggestion, need_mib, suggest
+from kgops.planning.planner import MARGIN, MachineCorrections, Suggestion, largest_where, need_mib, suggest
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import Target, cpu_target, find_targets
 from kgops.planning.train_sizes import TrainShape
@@ -249,3 +250,33 @@ def test_the_order_of_modelled_steps_is_judged_by_pairs() -> None:
     assert kendall_tau(rising) == 1
     assert kendall_tau([(x, -y) for x, y in rising]) == -1
     assert kendall_tau([(0, 0), (1, 2), (2, 1)]) == pytest.approx(1 / 3)
+
+
+# What is to spare at a number, where the largest that fits is `edge`.
+SPARES: dict[str, Callable[[int, int], float]] = {
+    "straight": lambda edge, n: edge - n,
+    "bent": lambda edge, n: (edge - n) * (1 if n > edge / 3 else 5),
+    "steps": lambda edge, n: edge // 1000 - n // 1000,
+    "cliff": lambda edge, n: 1.0 if n <= edge else -1e9,
+}
+
+
+@pytest.mark.parametrize("kind", SPARES)
+@pytest.mark.parametrize("seed", range(50))
+def test_the_largest_number_that_fits_is_found_to_2_percent(kind: str, seed: int) -> None:
+    draw = random.Random(seed)
+    spare = partial(SPARES[kind], draw.randint(0, 10**6))
+    looked_at: list[int] = []
+
+    def noted(number: int) -> float:
+        looked_at.append(number)
+        return spare(number)
+
+    found = largest_where(noted, 2 ** draw.randint(0, 20), 2**20)
+    assert found == max((number for number in looked_at if spare(number) >= 0), default=None)
+    assert spare((found or 0) + max(1, (found or 0) // 50)) < 0
+    assert len(looked_at) == len(set(looked_at)) < 45
+
+
+def test_the_largest_number_is_the_most_there_is_if_all_fit() -> None:
+    assert largest_where(lambda number: 1.0, 256, 1000) == 1000

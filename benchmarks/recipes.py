@@ -1,0 +1,169 @@
+"""What the recipes that ship with kgops reach: test MRR of several seeds, by kgops and by PyKEEN's evaluator, and time.
+
+    python -m benchmarks.recipes umls kinships [--data DIR] [--seeds 3] [--write]
+
+Each seed is one `kgops run train --recipe NAME` in a temporary home, with all cores and nothing else running. DIR has
+the folders fb15k-237, wn18rr and codex-s with train.txt, valid.txt and test.txt; umls and kinships ship inside PyKEEN.
+PyKEEN loads the best model of each run and evaluates it with its own RankBasedEvaluator. `--write` keeps what was
+measured beside the recipe, where `kgops recipes show NAME` reads it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from itertools import accumulate
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from benchmarks.entry import run
+from benchmarks.measure import quietness
+from kgops.errors import KgopsError
+from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.jobs import recipes
+from kgops.jobs.job import read_job_file
+from kgops.jobs.recipes import Measured, MeasuredRun
+from kgops.models.pykeen_bridge import to_pykeen_state
+from kgops.supervisor.environment import describe_environment
+from kgops.training.checkpoints import read_checkpoint
+from kgops.trials import peers
+
+__all__ = ["main", "pykeen_metrics", "write_measured"]
+
+_HITS = ("hits_at_1", "hits_at_10")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.recipes",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="+", choices=recipes.names(), metavar="NAME")
+    parser.add_argument("--data", type=Path, help="folder of the graphs that PyKEEN does not ship")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="keep the metrics beside the recipe")
+    args = parser.parse_args(argv)
+    print(quietness(), flush=True)
+    for name in args.names:
+        with tempfile.TemporaryDirectory(prefix="kgops-bench-") as home:
+            runs = [_measure(name, seed, args.data, Path(home)) for seed in range(args.seeds)]
+        print(f"{name:12} mean    MRR {mean(one.test['mrr'] for one in runs):.4f}", flush=True)
+        if args.write:
+            found = Measured(time.strftime("%Y-%m-%d"), _machine(), recipes.fingerprint_of(name), runs)
+            write_measured(found, name)
+    return 0
+
+
+def _measure(name: str, seed: int, data: Path | None, home: Path) -> MeasuredRun:
+    files = _files(name, data)
+    given = [part for split, path in files.items() for part in (f"--{split}", str(path))]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "kgops", "run", "train", "--recipe", name),
+            *("--seed", str(seed), "--json", *given),
+        ],
+        env={**os.environ, "KGOPS_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    ended: Any = json.loads(done.stdout) if done.stdout else {"state": "refused", "reason": None}
+    if ended["state"] != "succeeded":
+        raise KgopsError(f"the run of {name} with seed {seed} {ended['state']}: {ended['reason']}")
+    results, metric = Path(ended["path"]) / "results", ended["metric"]
+    graph = read_graph(*files.values()) if files else read_pykeen_dataset(_dataset(name))
+    one = MeasuredRun(
+        seed,
+        seconds=round(ended["ended_at"] - ended["started_at"], 1),
+        epochs=int(metric["epochs"]),
+        test={short: metric[f"test_{short}"] for short in ("mrr", *_HITS)},
+        pykeen=pykeen_metrics(graph, results / "best_model.pt"),
+        curve=_curve(json.loads((results / "training_history.json").read_text("utf-8"))),
+    )
+    print(
+        f"{name:12} seed {seed}  MRR {one.test['mrr']:.4f}  by PyKEEN {one.pykeen['mrr']:.4f}  "
+        f"{one.seconds:.0f} s",
+        flush=True,
+    )
+    return one
+
+
+def _files(name: str, data: Path | None) -> dict[str, Path]:
+    folder = None if data is None else data / name
+    if folder is None or not folder.is_dir():
+        return {}
+    return {split: folder / f"{split}.txt" for split in ("train", "valid", "test")}
+
+
+def _dataset(name: str) -> str:
+    return str(read_job_file(recipes.find(name)).settings["dataset"])
+
+
+def _curve(history: list[dict[str, Any]]) -> list[tuple[int, float, float]]:
+    """Validations alone; the time is that of all epochs until then."""
+    seconds = accumulate(entry.get("seconds", 0.0) for entry in history)
+    return [
+        (entry["epoch"], round(after, 1), round(entry["valid"]["both"]["mrr"], 4))
+        for entry, after in zip(history, seconds, strict=True)
+        if "valid" in entry
+    ]
+
+
+def pykeen_metrics(graph: Graph, checkpoint: Path) -> dict[str, float]:
+    """MRR and hits of a model of kgops by PyKEEN's own model and evaluator, filtered by all known triples."""
+    from pykeen.evaluation import RankBasedEvaluator
+    from pykeen.models import ConvE as PykeenConvE
+
+    model = read_checkpoint(checkpoint, torch.device("cpu")).build_model()
+    c = model.config
+    theirs: Any = PykeenConvE(
+        triples_factory=peers.factory(graph),
+        embedding_dim=c.embedding_dim,
+        output_channels=c.output_channels,
+        embedding_height=c.height,
+        embedding_width=c.width,
+        kernel_height=c.kernel_height,
+        kernel_width=c.kernel_width,
+        random_seed=0,
+    )
+    theirs.load_state_dict(to_pykeen_state(model))
+    with peers.matrix_product():
+        result = RankBasedEvaluator().evaluate(
+            theirs.eval(),
+            graph.test,
+            additional_filter_triples=[graph.train, graph.valid],
+            batch_size=256,
+            use_tqdm=False,
+        )
+    names = {"mrr": "inverse_harmonic_mean_rank", **{name: name for name in _HITS}}
+    return {own: float(result.get_metric(f"both.realistic.{far}")) for own, far in names.items()}
+
+
+def _machine() -> str:
+    """What decides the time, in a few words."""
+    body = describe_environment()
+    machine = body["machine"]
+    return f"{machine['processor']}, {machine['cores']} cores, torch {body['packages']['torch']}"
+
+
+def write_measured(found: Measured, name: str) -> None:
+    """Beside the recipe, as JSON with a line for each run."""
+    table = asdict(found)
+    runs = ",\n  ".join(json.dumps(one) for one in table.pop("runs"))
+    rest = ",\n ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in table.items())
+    text = f'{{{rest},\n "runs": [\n  {runs}\n ]}}\n'
+    recipes.find(name).with_suffix(".json").write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,112 @@
+"""`kgops recipes`: list and show the jobs that ship with kgops, and what each was measured to reach."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import mean, stdev
+
+import click
+
+from kgops.cli.output import print_json, say
+from kgops.jobs import recipes
+from kgops.jobs.files import read_named
+from kgops.jobs.job import LARGEST_JOB_FILE, read_job_file
+from kgops.jobs.recipes import Measured
+from kgops.jobs.text import lines
+from kgops.views.formats import UNKNOWN, duration, table
+
+__all__ = ["command"]
+
+_POINTS = 20  # of a curve, at most
+_FILTERS = (
+    "Validation ranks leave out answers known from training and validation; test ranks leave out all known",
+    "answers. So the validation MRR reads lower than the test MRR of the same model.",
+)
+
+
+@click.group(invoke_without_command=True, epilog="\b\nExample:  kgops recipes show umls")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """List recipes: jobs for known graphs, with the test MRR and the time that each was measured to take."""
+    if ctx.invoked_subcommand is not None:
+        return
+    every = {name: recipes.measured(name) for name in recipes.names()}
+    if as_json:
+        print_json([_as_table(name, found) for name, found in every.items()])
+        return
+    rows = [(name, _dataset(name), *_in_short(found)) for name, found in every.items()]
+    heads = ("RECIPE", "GRAPH", "TEST MRR", "SEEDS", "TIME", "MEASURED ON")
+    for line in table(heads, rows, right=frozenset(("SEEDS", "TIME"))):
+        say(line)
+
+
+@command.command(epilog="\b\nExample:  kgops recipes show umls")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def show(name: str, as_json: bool) -> None:
+    """Print a recipe and what it was measured to reach: metrics of each seed, and validation MRR by epoch."""
+    found, path = recipes.measured(name), recipes.find(name)
+    if as_json:
+        print_json(_as_table(name, found))
+        return
+    text = read_named(path, "recipe", LARGEST_JOB_FILE).rstrip()
+    say(lines(text) if sys.stdout.isatty() else text)
+    say()
+    if found is None:
+        say("Not measured: nobody has run this recipe as it is now and kept what it reached.")
+        return
+    for line in _page(found):
+        say(line)
+
+
+def _page(found: Measured) -> list[str]:
+    heads = ("SEED", "TEST MRR", "HITS@1", "HITS@10", "BY PYKEEN", "EPOCHS", "TIME")
+    rows = [
+        (
+            str(run.seed),
+            *(f"{run.test[name]:.4f}" for name in ("mrr", "hits_at_1", "hits_at_10")),
+            f"{run.pykeen['mrr']:.4f}",
+            str(run.epochs),
+            duration(run.seconds),
+        )
+        for run in found.runs
+    ]
+    middle = sorted(found.runs, key=lambda run: run.test["mrr"])[len(found.runs) // 2]
+    step = -(-len(middle.curve) // _POINTS)
+    kept = [point for i, point in enumerate(middle.curve) if (len(middle.curve) - 1 - i) % step == 0]
+    curve = [(str(epoch), duration(seconds), f"{mrr:.4f}") for epoch, seconds, mrr in kept]
+    return [
+        f"Measured on {found.date}: {found.machine}",
+        f"Test MRR {_spread(found)}",
+        "",
+        *table(heads, rows, right=frozenset(heads)),
+        "",
+        f"Validation by epoch, seed {middle.seed}:",
+        *table(("EPOCH", "TIME", "VALID MRR"), curve, right=frozenset(("EPOCH", "TIME", "VALID MRR"))),
+        "",
+        *_FILTERS,
+    ]
+
+
+def _spread(found: Measured) -> str:
+    """Mean and standard deviation over the seeds."""
+    every = [run.test["mrr"] for run in found.runs]
+    return f"{mean(every):.4f} ± {stdev(every):.4f}" if len(every) > 1 else f"{every[0]:.4f}"
+
+
+def _in_short(found: Measured | None) -> Sequence[str]:
+    if found is None:
+        return ("not measured", UNKNOWN, UNKNOWN, UNKNOWN)
+    seconds = mean(run.seconds for run in found.runs)
+    return (_spread(found), str(len(found.runs)), duration(seconds), found.machine)
+
+
+def _dataset(name: str) -> str:
+    return str(read_job_file(recipes.find(name)).settings["dataset"])
+
+
+def _as_table(name: str, found: Measured | None) -> dict[str, object]:
+    return {"name": name, "graph": _dataset(name), "measured": None if found is None else asdict(found)}
