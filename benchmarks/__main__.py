@@ -9,6 +9,7 @@ BENCHMARKS: dict[str, str] = {
     "evaluation": "Filtered evaluation against PyKEEN's.",
     "regress": "Quality and time of each regression architecture.",
     "paths": "Neighbourhood filters against path enumeration.",
+    "graph_size": "Memory and time against the number of entities, to a million.",
     "plans": "Predicted against counted tensor memory, and planning time.",
     "memory": "Predicted against measured process memory, on the CPU.",
     "speed_order": "Accuracy of the planner's order of settings by speed.",

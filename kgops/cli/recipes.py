@@ -15,15 +15,12 @@ from kgops.jobs.files import read_named
 from kgops.jobs.job import LARGEST_JOB_FILE, read_job_file
 from kgops.jobs.recipes import Measured
 from kgops.jobs.text import lines
-from kgops.views.formats import UNKNOWN, duration, table
+from kgops.views.formats import UNKNOWN, columns, duration, table, wrapped
+from kgops.views.quality import FILTERS
 
 __all__ = ["command"]
 
 _POINTS = 20  # of a curve, at most
-_FILTERS = (
-    "Validation ranks leave out answers known from training and validation; test ranks leave out all known",
-    "answers. So the validation MRR reads lower than the test MRR of the same model.",
-)
 
 
 @click.group(invoke_without_command=True, epilog="\b\nExample:  kgops recipes show umls")
@@ -87,7 +84,7 @@ def _page(found: Measured) -> list[str]:
         f"Validation by epoch, seed {middle.seed}:",
         *table(("EPOCH", "TIME", "VALID MRR"), curve, right=frozenset(("EPOCH", "TIME", "VALID MRR"))),
         "",
-        *_FILTERS,
+        *wrapped(FILTERS, columns()),
     ]
 
 

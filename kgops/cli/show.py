@@ -17,8 +17,17 @@ from kgops.jobs.events import STARTED
 from kgops.jobs.text import lines, one_line
 from kgops.planning.oom_fallbacks import skipped_lines
 from kgops.planning.targets import fit_of_run
-from kgops.views.formats import UNKNOWN, amount, duration, local_time, off_by, table
-from kgops.views.quality import HEADS, NUMBERS, quality_rows
+from kgops.views.formats import (
+    UNKNOWN,
+    amount,
+    columns,
+    duration,
+    local_time,
+    off_by,
+    table,
+    wrapped,
+)
+from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
 from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, option_rows, worker_messages, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.database import Connection
@@ -210,6 +219,8 @@ def _metrics(session: Session, run: Run) -> list[str]:
                 ("METRIC", "VALUE"), [(n, amount(v)) for n, v in metrics.items()], right=frozenset({"VALUE"})
             ),
         ]
+    if {"best_valid_mrr", "test_mrr"} <= metrics.keys():
+        out += wrapped(FILTERS, columns())
     curves = series.of_run(session.conn, run.id)
     if curves:
         rows = [(c.name, str(c.n), amount(c.last_value)) for c in curves]

@@ -11,10 +11,14 @@ from kgops.jobs.events import is_metric
 from kgops.jobs.files import read_json
 from kgops.views.formats import UNKNOWN
 
-__all__ = ["HEADS", "NUMBERS", "QualityGroup", "quality_rows", "read_quality"]
+__all__ = ["FILTERS", "HEADS", "NUMBERS", "QualityGroup", "quality_rows", "read_quality"]
 
 HEADS = ("BY", "GROUP", "RANKS", "MRR", "95 % INTERVAL", "HITS@1", "HITS@10")
 NUMBERS = (2, 3, 4, 5, 6)  # columns of numbers
+FILTERS = (
+    "Validation ranks leave out answers known from training and validation, test ranks all known answers: "
+    "the validation MRR of a model reads lower than its test MRR."
+)
 _BY = ("direction", "degree", "relation")
 
 

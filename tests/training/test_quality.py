@@ -16,7 +16,7 @@ from tracing import files
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.training.evaluate import Evaluation, Metrics
 from kgops.training.quality import Group, quality_table
-from kgops.views.quality import quality_rows, read_quality
+from kgops.views.quality import FILTERS, quality_rows, read_quality
 
 
 def ranked(graph: Graph) -> Evaluation:
@@ -98,6 +98,8 @@ def test_a_training_writes_its_quality_and_show_compare_and_report_tell_it(
     shown = run_cli("show", "1").out
     first = quality_rows(results, relations=10)[0]
     assert "95 % INTERVAL" in shown and first[3] in shown
+    if engine == "kgops":
+        assert " ".join(FILTERS.split()) in " ".join(shown.split())
     run_cli("run", "--again", "1")
     compared = next(
         line for line in run_cli("compare", "1", "2").out.splitlines() if "direction head" in line
