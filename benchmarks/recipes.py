@@ -28,12 +28,12 @@ import torch
 from benchmarks.entry import run
 from benchmarks.measure import quietness
 from kgops.errors import KgopsError
+from kgops.experiments.fingerprint import fingerprint, in_short
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs import recipes
 from kgops.jobs.job import read_job_file
 from kgops.jobs.recipes import Measured, MeasuredRun
 from kgops.models.pykeen_bridge import to_pykeen_state
-from kgops.supervisor.environment import describe_environment
 from kgops.training.checkpoints import read_checkpoint
 from kgops.trials import peers
 
@@ -59,7 +59,9 @@ def main(argv: list[str] | None = None) -> int:
             runs = [_measure(name, seed, args.data, Path(home)) for seed in range(args.seeds)]
         print(f"{name:12} mean    MRR {mean(one.test['mrr'] for one in runs):.4f}", flush=True)
         if args.write:
-            found = Measured(time.strftime("%Y-%m-%d"), _machine(), recipes.fingerprint_of(name), runs)
+            found = Measured(
+                time.strftime("%Y-%m-%d"), in_short(fingerprint()), recipes.fingerprint_of(name), runs
+            )
             write_measured(found, name)
     return 0
 
@@ -147,13 +149,6 @@ def pykeen_metrics(graph: Graph, checkpoint: Path) -> dict[str, float]:
         )
     names = {"mrr": "inverse_harmonic_mean_rank", **{name: name for name in _HITS}}
     return {own: float(result.get_metric(f"both.realistic.{far}")) for own, far in names.items()}
-
-
-def _machine() -> str:
-    """What decides the time, in a few words."""
-    body = describe_environment()
-    machine = body["machine"]
-    return f"{machine['processor']}, {machine['cores']} cores, torch {body['packages']['torch']}"
 
 
 def write_measured(found: Measured, name: str) -> None:

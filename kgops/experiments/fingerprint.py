@@ -11,7 +11,7 @@ from kgops.supervisor.environment import describe_environment, git_commit
 from storage import measurements
 from storage.database import Connection
 
-__all__ = ["describe", "differences", "fingerprint", "host", "machine_line"]
+__all__ = ["describe", "differences", "fingerprint", "host", "in_short", "machine_line"]
 
 
 def fingerprint() -> dict[str, Any]:
@@ -53,6 +53,12 @@ def describe(body: Mapping[str, Any]) -> str:
         *(f"kgops {commit}", threads),
     ]
     return ", ".join(part for part in parts if part)
+
+
+def in_short(body: Mapping[str, Any]) -> str:
+    """What decides how long a training takes on a CPU: `AMD EPYC, 2 cores, torch 2.13.0+cpu`."""
+    machine, packages = body["machine"], body["packages"]
+    return f"{machine['processor']}, {machine['cores']} cores, torch {packages['torch']}"
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

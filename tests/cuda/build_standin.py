@@ -83,6 +83,12 @@ def install(target: Path) -> Path:
     if not (packages / "torch" / "lib" / "libtorch_cuda.so").exists():
         # Three signs: the version without a suffix, which a build for CPUs would have.
         subprocess.run([*pip, "--force-reinstall", f"torch==={pinned[1]}"], check=True)
+    if not (target / "triton").exists():
+        # Not where torch finds it: kernels that only are compiled, and not run, serve one test alone.
+        wanted = (packages / f"torch-{pinned[1]}.dist-info" / "METADATA").read_text(encoding="utf-8")
+        triton = re.search(r"^Requires-Dist: (triton==[^ ;]+)", wanted, re.MULTILINE)
+        assert triton
+        subprocess.run([*pip, "--target", str(target / "triton"), triton[1]], check=True)
     if not (target / "headers").exists():
         subprocess.run([*pip, "--target", str(target / "headers"), *HEADERS], check=True)
     return packages

@@ -65,6 +65,17 @@ class CudaMachine:
         fresh.write_text(state_text(Machine(gpus or self.gpus, driver=driver, cuda=cuda)), encoding="utf-8")
         fresh.replace(self.folder / "machine")
 
+    def triton(self, log: Path) -> dict[str, str]:
+        """With Triton, which compiles kernels for these GPUs. They are launched, and compute nothing."""
+        (driver,) = (ENVIRONMENT / "lib").glob("python*/site-packages/**/libcuda.so.1")
+        return {
+            **self.environment(values=False, log=log),
+            "PYTHONPATH": str(ENVIRONMENT / "triton"),
+            "TRITON_LIBCUDA_PATH": str(driver.parent),
+            "TRITON_CACHE_DIR": str(self.folder / "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),
+        }
+
     def environment(self, *, values: bool = True, log: Path | None = None) -> dict[str, str]:
         return {
             **os.environ,

@@ -287,6 +287,7 @@ CUresult cuGetErrorName(CUresult error, const char **out) { *out = cudaGetErrorN
 
 CUresult cuModuleLoadData(CUmodule *out, const void *image) { *out = (CUmodule)malloc(1); return CUDA_SUCCESS; }
 CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, CUjit_option *options, void **values) { return cuModuleLoadData(out, image); }
+CUresult cuModuleLoad(CUmodule *out, const char *path) { return cuModuleLoadData(out, path); }
 CUresult cuModuleUnload(CUmodule module) { free(module); return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name) { *out = (CUfunction)strdup(name); return CUDA_SUCCESS; }
 CUresult cuFuncGetAttribute(int *out, CUfunction_attribute wanted, CUfunction function) {
@@ -294,12 +295,19 @@ CUresult cuFuncGetAttribute(int *out, CUfunction_attribute wanted, CUfunction fu
     return CUDA_SUCCESS;
 }
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute which, int value) { return CUDA_SUCCESS; }
+CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) { return CUDA_SUCCESS; }
+CUresult cuCtxGetLimit(size_t *out, CUlimit limit) { *out = 1 << 20; return CUDA_SUCCESS; }
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) { return CUDA_SUCCESS; }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, CUfunction function, int block, size_t shared) {
     return (CUresult)cudaOccupancyMaxActiveBlocksPerMultiprocessor(out, function, block, shared);
 }
 CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                         unsigned shared, CUstream stream, void **args, void **extra) {
     return (CUresult)launch(NULL, (const char *)function, (dim3){gx, gy, gz}, (dim3){bx, by, bz}, shared, stream);
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig *as, CUfunction function, void **args, void **extra) {
+    return cuLaunchKernel(function, as->gridDimX, as->gridDimY, as->gridDimZ, as->blockDimX, as->blockDimY, as->blockDimZ,
+                          as->sharedMemBytes, as->hStream, args, extra);
 }
 
 /* torch finds the driver's calls by name; what is not here says that it is not supported. */
