@@ -15,6 +15,7 @@ import pytest
 from driving import Console, Terminal, end_all_of
 from fuzzing import memory_within
 from hypothesis import HealthCheck, settings
+from ssh_server import Lab, open_lab
 from tracing import train_on_files
 
 from storage.database import open_writer
@@ -117,6 +118,16 @@ def run_cli(home: Path, tmp_path: Path) -> Iterator[Console]:
     console = Console(home, tmp_path)
     yield console
     console.close()
+
+
+@pytest.fixture
+def lab(
+    run_cli: Console, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Lab]:
+    """Hosts behind a real SSH server, for `run_cli` and for this process."""
+    with open_lab(tmp_path_factory.mktemp("lab"), run_cli) as lab:
+        monkeypatch.setenv("PATH", lab.path)
+        yield lab
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import click
 from kgops.cli.gpus_page import View, dotted, page, plain
 from kgops.cli.output import print_json, redrawing, say, tell
 from kgops.cli.session import Session, for_reading
-from kgops.errors import KgopsError
+from kgops.errors import KgopsError, Usage
 from kgops.gpus.known import known_by_name
 from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import Snapshot
@@ -35,12 +35,20 @@ _CPU_S = 0.2  # between two readings of the processes, for their share of a CPU
 @click.command(epilog="\b\nExample:  kgops gpus --json")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; with --watch one object per line.")
 @click.option("--watch", is_flag=True, help="Update once a second until Ctrl-C.")
+@click.option("--hosts", metavar="NAMES", help="Of these hosts: all, or names and groups with commas.")
 @click.pass_context
-def command(ctx: click.Context, as_json: bool, watch: bool) -> None:
+def command(ctx: click.Context, as_json: bool, watch: bool, hosts: str | None) -> None:
     """Show the GPUs of this machine; exit code 1 if the driver or a GPU does not answer.
 
-    The exit code is 0 on a machine without an NVIDIA driver.
+    The exit code is 0 on a machine without an NVIDIA driver. With --hosts it is 1 if a host does not answer, which
+    a line says.
     """
+    if hosts is not None:
+        from kgops.cli.on_hosts import show_gpus
+
+        if watch:
+            raise Usage("--watch and --hosts exclude each other", f"kgops --hosts {hosts}")
+        ctx.exit(show_gpus(hosts, as_json))
     session = _session()
     reader = GpuUsageReader(find_home() if session is None else session.home)
     with GpuSampler(_INTERVAL_S, for_people=True) as sampler:

@@ -53,7 +53,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option("--metric", "metrics", multiple=True, help="Add a column with this metric; may be repeated.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV on stdout.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
+@click.option("--hosts", metavar="NAMES", help="Of these hosts: all, or names and groups with commas.")
+@click.pass_context
 def command(
+    ctx: click.Context,
     terms: tuple[str, ...],
     states: tuple[str, ...],
     workload: str | None,
@@ -68,6 +71,7 @@ def command(
     metrics: tuple[str, ...],
     as_csv: bool,
     as_json: bool,
+    hosts: str | None,
 ) -> None:
     """List runs, newest first.
 
@@ -77,7 +81,21 @@ def command(
       gpu:t4          since:7d          until:2026-01-31       time>2h            peak>10g
       mrr>0.3         best.loss<0.1     hits_at_10:0.3..0.5    -tag:old           words anywhere
     Quote FILTER for the shell. If it starts with -, put -- before it.
+
+    With --hosts each host lists and filters its own runs; exit code 1 if one does not answer, which a line says.
     """
+    if hosts is not None:
+        from kgops.cli.on_hosts import show_runs
+
+        if as_csv or metrics or after is not None or everything:
+            raise Usage(
+                "--hosts goes with neither --csv, --metric, --after nor --all", "use --json and --limit"
+            )
+        flags = [word for state in states for word in ("--state", state)]
+        for name, value in (("workload", workload), ("tag", tag), ("search", words), ("since", since)):
+            flags += [f"--{name}={value}"] if value is not None else []
+        flags += [f"--sort={sort}", f"--limit={limit}", *(["--ascending"] if ascending else []), "--", *terms]
+        ctx.exit(show_runs(hosts, flags, as_json))
     if as_csv and as_json:
         raise Usage("--csv and --json exclude each other")
     if everything and after is not None:

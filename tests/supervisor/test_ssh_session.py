@@ -4,158 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import getpass
 import os
 import re
-import shlex
-import shutil
 import signal
-import socket
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 from driving import Console, Terminal, all_of, wait_for
+from ssh_server import Server, needs_ssh
 
-from kgops.supervisor import processes
-
-_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/sbin"))
-FOUND = {name: shutil.which(name, path=_PATH) for name in ("sshd", "ssh", "ssh-keygen")}
-MISSING = [name for name, path in FOUND.items() if path is None]
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"no {', '.join(MISSING)}: `apt-get install openssh-server openssh-client` has them"
-)
+pytestmark = needs_ssh
 WAITS = (
     "[ $KGOPS_ATTEMPT = 1 ] && [ -e twice ] || exit 0; echo ready; while [ ! -e gate ]; do sleep 0.05; done"
 )
-_EMPTY_ROOM = Path("/run/sshd")  # where a server that is root puts whoever has not logged in yet
-
-
-@dataclass(slots=True)
-class Server:
-    """OpenSSH on loopback, with keys, a port and a configuration of its own."""
-
-    folder: Path
-    port: int = 0
-    child: subprocess.Popen[bytes] | None = None
-    made_room: bool = False
-    sessions: list[Terminal] = field(default_factory=list)
-
-    def start(self) -> None:
-        for name in ("host", "person"):
-            keygen = [
-                FOUND["ssh-keygen"] or "",
-                "-q",
-                "-t",
-                "ed25519",
-                "-N",
-                "",
-                "-f",
-                f"{self.folder}/{name}",
-            ]
-            subprocess.run(keygen, check=True, capture_output=True)
-        self.port = free_port()
-        host, person = ((self.folder / f"{name}.pub").read_text() for name in ("host", "person"))
-        (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {host}")
-        (self.folder / "authorized_keys").write_text(person)
-        config = self.folder / "sshd_config"
-        config.write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder}/host\n"
-            f"AuthorizedKeysFile {self.folder}/authorized_keys\nPidFile none\nStrictModes no\n"
-            "PasswordAuthentication no\nPermitRootLogin prohibit-password\nUsePAM no\n"
-        )
-        if os.geteuid() == 0 and not _EMPTY_ROOM.exists():
-            _EMPTY_ROOM.mkdir(mode=0o755)
-            self.made_room = True
-        log = (self.folder / "sshd.log").open("wb")
-        argv = [FOUND["sshd"] or "", "-D", "-e", "-f", str(config)]
-        self.child = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        log.close()
-        wait_for(self._answers, "the SSH server")
-
-    def _answers(self) -> bool:
-        assert self.child is not None
-        assert self.child.poll() is None, (self.folder / "sshd.log").read_text()
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as conn:
-                return conn.recv(4) == b"SSH-"
-        except OSError:
-            return False
-
-    def _ssh(self, *words: str) -> list[str]:
-        options = {
-            "UserKnownHostsFile": self.folder / "known_hosts",
-            "GlobalKnownHostsFile": "/dev/null",
-            "StrictHostKeyChecking": "yes",
-            "IdentitiesOnly": "yes",
-            "IdentityFile": self.folder / "person",
-            "BatchMode": "yes",
-            "LogLevel": "ERROR",
-        }
-        said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        target = ["-p", str(self.port), f"{getpass.getuser()}@127.0.0.1"]
-        return [FOUND["ssh"] or "", "-F", "/dev/null", *said, *target, *words]
-
-    def session(self, console: Console, *args: str, lines: int = 30) -> Terminal:
-        """`kgops ARGS` in a login of its own, on a terminal of 120 columns."""
-        there = ["env", f"KGOPS_HOME={console.home}", *console.argv(*args)]
-        argv = self._ssh("-tt", f"cd {shlex.quote(str(console.cwd))} && exec {shlex.join(there)}")
-        terminal = Terminal(argv, {**os.environ, "TERM": "xterm-256color"}, console.cwd)
-        fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 120, 0, 0))
-        self.sessions.append(terminal)
-        return terminal
-
-    @contextmanager
-    def tunnel(self, to: int) -> Iterator[int]:
-        """A port of this side that leads to one of the other, as `ssh -N -L` makes it."""
-        port = free_port()
-        child = subprocess.Popen(
-            self._ssh("-N", "-L", f"{port}:127.0.0.1:{to}", "-o", "ExitOnForwardFailure=yes"),
-            stdin=subprocess.DEVNULL,
-        )
-        try:
-            wait_for(lambda: is_open(port), "the tunnel")
-            yield port
-        finally:
-            child.terminate()
-            child.wait(10)
-
-    def own_processes(self) -> list[int]:
-        """Of all logins that it serves."""
-        assert self.child is not None
-        return [pid for pid in processes.descendants([self.child.pid]) if pid != self.child.pid]
-
-    def close(self) -> None:
-        for terminal in self.sessions:
-            terminal.close()
-        if self.child is not None:
-            self.child.terminate()
-            self.child.wait(10)
-        if self.made_room:
-            _EMPTY_ROOM.rmdir()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def is_open(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture

@@ -1,0 +1,116 @@
+"""`kgops gpus --hosts` and `kgops runs --hosts`: rows of several hosts, each with the host's name."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from kgops.cli.output import print_json, say, tell
+from kgops.hosts import registry
+from kgops.hosts.ask import Answer, ask
+from kgops.hosts.mirror import HostState
+from kgops.hosts.protocol import Row, accepted
+from kgops.hosts.rows import gpu_cells, run_cells, sorted_gpus
+from kgops.hosts.watch import first_pictures
+from kgops.settings import find_home
+from kgops.views.formats import table
+
+__all__ = ["show_gpus", "show_runs"]
+
+_GPU_HEADS = ("HOST", "GPU", "NAME", "USED", "TOTAL", "UTIL", "TEMP", "USERS")
+_RUN_HEADS = ("HOST", "RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", "METRIC", "LABEL")
+
+
+def show_gpus(words: str, as_json: bool) -> int:
+    """Returns the exit code: 1 if a host does not answer."""
+    home = find_home()
+    states = first_pictures(home, registry.pick(registry.read(home), words))
+    if as_json:
+        print_json([_gpus_table(state) for state in states])
+    else:
+        rows = [
+            (state.name, *gpu_cells(key, row, state.rows("process")))
+            for state in states
+            for key, row in sorted_gpus(state)
+        ]
+        if rows:
+            for line in table(_GPU_HEADS, rows, right=frozenset({"USED", "TOTAL", "UTIL", "TEMP"})):
+                say(line)
+        for state in states:
+            _say_trouble(state)
+    return 0 if all(state.has_picture for state in states) else 1
+
+
+def _gpus_table(state: HostState) -> dict[str, Any]:
+    processes = state.rows("process").values()
+    return {
+        "host": state.name,
+        "answers": state.has_picture,
+        "kgops": state.version,
+        "problem": state.problem or state.rows("host").get("host", {}).get("problem"),
+        "gpu": [
+            {"index": key, **row, "process": [one for one in processes if one.get("gpu") == key]}
+            for key, row in sorted_gpus(state)
+        ],
+    }
+
+
+def _say_trouble(state: HostState) -> None:
+    if not state.has_picture:
+        say(f"{state.name}: does not answer: {state.problem or 'no line came in time'}")
+        if state.hint:
+            tell(f"Hint for {state.name}: {state.hint}")
+    elif problem := state.rows("host").get("host", {}).get("problem"):
+        say(f"{state.name}: {problem}")
+    elif not state.rows("gpu"):
+        say(f"{state.name}: the driver finds no GPU")
+
+
+def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
+    """`flags`: of `kgops runs`, which lists and filters on each host. Exit code 1 if a host does not answer."""
+    home = find_home()
+    answers = ask(home, registry.pick(registry.read(home), words), ("runs", "--json", *flags))
+    found = [_runs_of(answer) for answer in answers]
+    rows = [
+        (answer.host.name, row) for answer, (listed, _) in zip(answers, found, strict=True) for row in listed
+    ]
+    if as_json:
+        print_json(
+            [
+                {"host": answer.host.name, "answers": problem is None, "problem": problem, "run": listed}
+                for answer, (listed, problem) in zip(answers, found, strict=True)
+            ]
+        )
+    else:
+        now = time.time()
+        if rows:
+            cells = [(name, *run_cells(row, now)) for name, row in rows]
+            for line in table(_RUN_HEADS, cells, right=frozenset({"RUN", "TIME"})):
+                say(line)
+        else:
+            tell("No run matches.")
+        for answer, (_, problem) in zip(answers, found, strict=True):
+            if problem is not None:
+                say(f"{answer.host.name}: does not answer: {problem}")
+                if answer.hint:
+                    tell(f"Hint for {answer.host.name}: {answer.hint}")
+    return 1 if any(problem for _, problem in found) else 0
+
+
+def _runs_of(answer: Answer) -> tuple[list[Row], str | None]:
+    """The runs in an answer, in its order, or why there are none. Its numbers are those of that host."""
+    if answer.problem is not None:
+        return [], answer.problem
+    try:
+        listed = json.loads(answer.out)
+    except (ValueError, RecursionError):
+        return [], "what it printed is not a list of runs"
+    found: list[Row] = []
+    for one in listed if isinstance(listed, list) else ():
+        key = str(one.get("id")) if isinstance(one, dict) and isinstance(one.get("id"), int) else None
+        row = accepted("run", key, one)
+        if row is not None and key is not None:
+            found.append({"id": int(key), **row})
+    return found, None

@@ -1,0 +1,78 @@
+"""Runs one command of kgops on several hosts at once, and takes what it prints within limits."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from kgops.errors import KgopsError
+from kgops.hosts.connection import Connection, Limits, meaning_of
+from kgops.hosts.registry import Host
+from kgops.jobs.text import one_line
+from kgops.settings import Home
+
+__all__ = ["Answer", "ask"]
+
+_MOST_BYTES, _MOST_LINES, _MOST_AT_ONCE = 1 << 23, 200_000, 32
+
+
+class Answer(NamedTuple):
+    """What a host printed; `problem` says why there is nothing."""
+
+    host: Host
+    out: bytes = b""
+    problem: str | None = None
+    hint: str | None = None
+
+
+def ask(home: Home, hosts: Sequence[Host], words: Sequence[str], patience_s: float = 60.0) -> list[Answer]:
+    """The answers in the order of `hosts`; none of them raises."""
+    with ThreadPoolExecutor(min(len(hosts), _MOST_AT_ONCE)) as threads:
+        return list(threads.map(lambda host: _ask(home, host, words, patience_s), hosts))
+
+
+def _ask(home: Home, host: Host, words: Sequence[str], patience_s: float) -> Answer:
+    limits = Limits(_MOST_BYTES, _MOST_BYTES, _MOST_LINES, _MOST_LINES)
+    try:
+        connection = Connection(home, host, words, limits, keeps_stdin=False)
+    except KgopsError as error:
+        return Answer(host, problem=error.message, hint=error.hint)
+    except OSError as error:
+        return Answer(host, problem=f"ssh cannot be started: {error.strerror}")
+    has_ended = False
+    try:
+        lines = _until_the_end(connection, time.monotonic() + patience_s)
+        has_ended = lines is not None
+    except KgopsError as error:
+        return Answer(host, problem=error.message, hint=error.hint)
+    finally:
+        code = connection.close(has_ended=has_ended)
+    if lines is None:
+        return Answer(host, problem=f"no answer for {patience_s:.0f} s")
+    if code != 0:
+        problem, hint = meaning_of(code, connection.errors, host)
+        return Answer(host, problem=one_line(problem, 300), hint=hint)
+    return Answer(host, b"\n".join(lines))
+
+
+def _until_the_end(connection: Connection, deadline: float) -> list[bytes] | None:
+    """The lines on stdout; None if they do not end in time."""
+    found: list[bytes] = []
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.stdout, selectors.EVENT_READ)
+        selector.register(connection.stderr, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                if key.fd == connection.stderr:
+                    if not connection.take_errors():
+                        selector.unregister(key.fd)
+                    continue
+                lines, goes_on = connection.lines()
+                found += lines
+                if not goes_on:
+                    connection.take_errors()
+                    return found
+    return None

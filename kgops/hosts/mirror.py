@@ -1,0 +1,119 @@
+"""The state of one host, as its feed tells it line by line. Its rows belong to the host that this console named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kgops.errors import KgopsError
+from kgops.hosts.protocol import PROTOCOL, TABLES, Picture, Row, accepted
+from kgops.jobs.text import one_line
+
+__all__ = ["HostState", "Mirror", "Reach", "Unusable"]
+
+Reach = Literal["connecting", "live", "silent", "unreachable"]
+
+
+class Unusable(KgopsError):
+    """What came is not a feed that this kgops understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """One host as of its last line. Rows are shared with later states where they are equal, and never changed."""
+
+    name: str
+    address: str
+    reach: Reach = "connecting"
+    problem: str | None = None  # why it does not answer
+    hint: str | None = None
+    version: str | None = None  # of kgops there
+    heard_at: float | None = None  # of the last line, by this machine's clock
+    tables: Picture = field(default_factory=dict)  # empty until a picture came
+
+    @property
+    def has_picture(self) -> bool:
+        return bool(self.tables)
+
+    def rows(self, table: str) -> dict[str, Row]:
+        return self.tables.get(table, {})
+
+
+class Mirror:
+    """Reads lines of one connection. What is unknown in them is ignored; what is no feed raises Unusable."""
+
+    def __init__(self) -> None:
+        self.version: str | None = None
+        self.tables: Picture = {}
+        self._greeted = False
+
+    def read(self, line: bytes) -> bool:
+        """Takes one line; True if something changed."""
+        message = _message(line)
+        kind = message.get("type")
+        if not self._greeted:
+            self._greet(message)
+            return True
+        if kind == "picture":
+            return self._take_picture(message)
+        if kind == "change" and self.tables:
+            return self._take_change(message)
+        return False  # `alive`, and what a newer kgops may say besides
+
+    def _greet(self, message: dict[str, Any]) -> None:
+        number, version = message.get("protocol"), message.get("kgops")
+        if message.get("type") != "hello" or not isinstance(number, int) or isinstance(number, bool):
+            raise Unusable("what answers there is not kgops", "`kgops hosts check` runs it again")
+        self.version = one_line(version, 40) if isinstance(version, str) else None
+        if number != PROTOCOL:
+            raise Unusable(
+                f"kgops {self.version or 'n/a'} there speaks protocol {str(number)[:12]}, this one {PROTOCOL}",
+                "install the same kgops on both machines",
+            )
+        self._greeted = True
+
+    def _take_picture(self, message: dict[str, Any]) -> bool:
+        tables: Picture = {}
+        for name, known in TABLES.items():
+            rows = message.get(name)
+            tables[name] = {}
+            for key, fields in rows.items() if isinstance(rows, dict) else ():
+                row = accepted(name, key, fields)
+                if row is not None and len(tables[name]) < known.most_rows:
+                    tables[name][key] = row
+        changed = tables != self.tables
+        self.tables = tables
+        return changed
+
+    def _take_change(self, message: dict[str, Any]) -> bool:
+        """Tables are replaced, not changed: states that were handed out keep theirs."""
+        changes, dropped = message.get("set"), message.get("drop")
+        fresh = dict(self.tables)
+        for name, known in TABLES.items():
+            rows = changes.get(name) if isinstance(changes, dict) else None
+            gone = dropped.get(name) if isinstance(dropped, dict) else None
+            if not isinstance(rows, dict) and not isinstance(gone, list):
+                continue
+            table = dict(fresh[name])
+            for key in gone if isinstance(gone, list) else ():
+                table.pop(key, None) if isinstance(key, str) else None
+            for key, fields in rows.items() if isinstance(rows, dict) else ():
+                row = accepted(name, key, fields)
+                if row is not None and (key in table or len(table) < known.most_rows):
+                    table[key] = {**table.get(key, {}), **row}
+            fresh[name] = table
+        changed = fresh != self.tables
+        self.tables = fresh
+        return changed
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):  # of bad UTF-8, too
+        message = None
+    if not isinstance(message, dict):
+        start = one_line(line[:60].decode("utf-8", "replace"))
+        raise Unusable(f"what answers there is not kgops: {start!r}", "`kgops hosts check` runs it again")
+    return message

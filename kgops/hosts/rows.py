@@ -1,0 +1,81 @@
+"""Rows of hosts as people read them: cells that commands and screens both show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kgops.hosts.mirror import HostState
+from kgops.hosts.protocol import Cell, Row
+from kgops.views.formats import UNKNOWN, amount, duration, local_time
+
+__all__ = ["gpu_cells", "number", "run_cells", "sorted_gpus", "users_of"]
+
+
+def number(value: Cell) -> float | None:
+    return None if value is None or isinstance(value, (str, bool)) else float(value)
+
+
+def text(value: Cell) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def sorted_gpus(state: HostState) -> list[tuple[str, Row]]:
+    """By number, slices below their GPU."""
+    return sorted(state.rows("gpu").items(), key=lambda one: [int(part) for part in one[0].split(":")])
+
+
+def users_of(label: str, processes: Mapping[str, Row]) -> str:
+    """`run 7, ada 2,048 MiB`: who holds the GPU, most memory first."""
+    held: dict[str, float] = {}
+    for row in processes.values():
+        gpu = text(row.get("gpu"))
+        if gpu == label or gpu.startswith(f"{label}:"):
+            run = row.get("run")
+            who = f"run {run}" if run is not None else text(row.get("user")) or UNKNOWN
+            held[who] = held.get(who, 0.0) + (number(row.get("used_mib")) or 0.0)
+    ordered = sorted(held.items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{who} {mib:,.0f} MiB" if mib else who for who, mib in ordered)
+
+
+def gpu_cells(label: str, row: Row, processes: Mapping[str, Row]) -> tuple[str, ...]:
+    """Number, name, memory used and usable, utilization, temperature, users."""
+    name = text(row.get("name")).removeprefix("NVIDIA ") or UNKNOWN
+    if row.get("problem"):
+        return (label, name, "", "", "", "", f"does not answer: {text(row['problem'])}")
+    return (
+        label,
+        name,
+        _whole(row.get("memory_used_mib")),
+        _whole(row.get("memory_total_mib")),
+        _with(row.get("utilization_percent"), "%"),
+        _with(row.get("temperature_c"), "°C"),
+        users_of(label, processes),
+    )
+
+
+def run_cells(row: Row, now: float) -> tuple[str, ...]:
+    """Number, workload, state, submitted, time, metric, label."""
+    started, ended = number(row.get("started_at")), number(row.get("ended_at"))
+    took = None if started is None else max((ended or now) - started, 0.0)
+    metric = text(row.get("metric"))
+    reason = text(row.get("reason"))
+    label = text(row.get("label"))
+    return (
+        str(row.get("id") or ""),
+        text(row.get("workload")),
+        text(row.get("state")),
+        local_time(number(row.get("submitted_at"))),
+        duration(took),
+        f"{metric} {amount(number(row.get('metric_value')))}" if metric else "",
+        f"{label}  ({reason})" if reason and row.get("state") != "cancelled" else label,
+    )
+
+
+def _whole(value: Cell) -> str:
+    known = number(value)
+    return UNKNOWN if known is None else f"{known:,.0f}"
+
+
+def _with(value: Cell, unit: str) -> str:
+    known = number(value)
+    return UNKNOWN if known is None else f"{known:.0f}{unit}"

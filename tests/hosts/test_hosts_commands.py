@@ -1,0 +1,102 @@
+"""Commands over hosts: real SSH, and hosts with homes, databases and GPUs of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+from nvml_standin import Machine, t4
+from ssh_server import Lab, needs_ssh
+
+pytestmark = needs_ssh
+
+TWO = Machine(
+    (
+        replace(t4("GPU-a", used_mib=2_048, processes=((os.getpid(), 2_048),)), utilization=37),
+        t4("GPU-b"),
+    )
+)
+NO_KGOPS = '#!/bin/sh\necho "sh: kgops: not found" >&2\nexit 127\n'
+
+
+def test_gpus_of_hosts_carry_the_name_of_their_host(lab: Lab) -> None:
+    lab.add("lab1", TWO, group="ours")
+    lab.add("lab2", Machine((t4("GPU-c"),)))
+    done = lab.kgops("gpus", "--hosts", "all", "--json")
+    assert done.code == 0, done.err
+    one, two = done.json()
+    assert (one["host"], two["host"]) == ("lab1", "lab2")
+    assert [gpu["uuid"] for gpu in one["gpu"]] == ["GPU-a", "GPU-b"]
+    assert one["gpu"][0]["utilization_percent"] == 37
+    assert [process["pid"] for process in one["gpu"][0]["process"]] == [os.getpid()]
+    page = lab.kgops("gpus", "--hosts", "ours").out
+    first, second, third = page.splitlines()
+    assert first.split() == ["HOST", "GPU", "NAME", "USED", "TOTAL", "UTIL", "TEMP", "USERS"]
+    assert second.split()[:6] == ["lab1", "0", "Tesla", "T4", "2,048", "14,909"]
+    assert third.split()[:2] == ["lab1", "1"]
+
+
+def test_runs_of_hosts_are_filtered_there_and_named_here(lab: Lab) -> None:
+    for name, label in (("lab1", "first"), ("lab2", "it's $HOME; `true`")):
+        lab.add(name)
+        assert lab.there(name)("run", "exec", "--label", label, "--", "true").code == 0
+    done = lab.kgops("runs", "--hosts", "all", "--json")
+    assert done.code == 0, done.err
+    found = [(one["host"], run["id"], run["label"]) for one in done.json() for run in one["run"]]
+    assert found == [("lab1", 1, "first"), ("lab2", 1, "it's $HOME; `true`")]
+    page = lab.kgops("runs", "--hosts", "lab1,lab2", 'label:"it\'s $HOME; `true`"').out
+    assert [line.split()[:4] for line in page.splitlines()[1:]] == [["lab2", "1", "exec", "succeeded"]]
+
+
+def test_a_host_that_does_not_answer_is_a_line_that_says_so(lab: Lab) -> None:
+    lab.add("lab1", TWO)
+    lab.add("bare", program=NO_KGOPS)
+    lab.configure("away")
+    lab.kgops("hosts", "add", "away", "nobody-of-this-name@away")
+    for command in ("gpus", "runs"):
+        done = lab.kgops(command, "--hosts", "all")
+        assert done.code == 1
+        assert "bare: does not answer: " in done.out
+        assert "away: does not answer: " in done.out
+        assert "Permission denied" in done.out
+        assert "kgops hosts add bare bare --kgops PATH" in done.err
+        assert "Traceback" not in done.out + done.err
+    checked = lab.kgops("hosts", "check", "--json")
+    assert checked.code == 1
+    assert [(one["host"], one["answers"], one["gpus"]) for one in checked.json()] == [
+        ("lab1", True, 2),
+        ("bare", False, None),
+        ("away", False, None),
+    ]
+    assert lab.kgops("hosts", "check", "lab1").code == 0
+
+
+def test_a_feed_ends_with_its_input_after_a_whole_picture(lab: Lab) -> None:
+    lab.add("lab1", TWO)
+    there = lab.there("lab1")
+    there("run", "exec", "--label", "done", "--", "true")
+    done = there("feed", "--json", env={name: os.environ[name] for name in ("PATH",)})
+    assert done.code == 0, done.err
+    hello, picture = map(json.loads, done.out.splitlines())
+    assert (hello["type"], hello["protocol"]) == ("hello", 1)
+    assert picture["run"]["1"]["label"] == "done"
+    assert not (lab.homes["lab1"] / "hosts.toml").exists()
+
+
+def test_hosts_are_added_changed_listed_and_removed(lab: Lab) -> None:
+    kgops = lab.kgops
+    assert kgops("hosts").err.startswith("No host is named yet")
+    assert kgops("hosts", "add", "lab1", "ada@lab1.example.org", "--group", "ours").code == 0
+    assert kgops("hosts", "add", "lab2").code == 0
+    assert kgops("hosts", "add", "lab1", "ada@new.example.org").code == 0
+    listed = kgops("hosts", "--json").json()
+    assert [(one["name"], one["address"]) for one in listed] == [
+        ("lab1", "ada@new.example.org"),
+        ("lab2", "lab2"),
+    ]
+    assert kgops("hosts", "remove", "lab1").code == 0
+    assert [one["name"] for one in kgops("hosts", "--json").json()] == ["lab2"]
+    wrong = kgops("hosts", "remove", "lab1")
+    assert wrong.code == 2
+    assert "there is no host 'lab1'; did you mean 'lab2'?" in wrong.err
