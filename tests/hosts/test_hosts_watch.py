@@ -1,0 +1,188 @@
+"""The watched connections: what breaks is said and tried again, what lies or floods reaches nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import wait_for
+from nvml_standin import Machine, t4
+from ssh_server import Lab, needs_ssh
+
+from kgops.hosts import registry
+from kgops.hosts.mirror import HostState
+from kgops.hosts.watch import States, Watch
+from kgops.settings import Home
+
+pytestmark = needs_ssh
+HELLO = '{"type": "hello", "protocol": 1, "kgops": "1.0.0"}'
+ONE = Machine((t4("GPU-a"),))
+
+
+@dataclass
+class Watched:
+    """What a screen would have been told, and by when."""
+
+    posted: list[States] = field(default_factory=list)
+    failed: list[BaseException] = field(default_factory=list)
+
+    def now(self, name: str) -> HostState | None:
+        assert not self.failed, self.failed
+        return next((state for state in (self.posted or [()])[-1] if state.name == name), None)
+
+    def wait(self, name: str, holds: Callable[[HostState], object], what: str) -> HostState:
+        def look() -> HostState | None:
+            state = self.now(name)
+            return state if state is not None and holds(state) else None
+
+        return wait_for(look, f"{name}: {what}; last {self.now(name)}")
+
+    def live(self, name: str) -> HostState:
+        return self.wait(name, lambda state: state.reach == "live", "to be live")
+
+
+@pytest.fixture
+def watch(lab: Lab) -> Iterator[Callable[..., Watched]]:
+    started: list[Watch] = []
+
+    def start(**how: Any) -> Watched:
+        watched = Watched()
+        home = Home(lab.console.home)
+        hosts = list(registry.read(home).values())
+        started.append(Watch(home, hosts, watched.posted.append, watched.failed.append, **how))
+        started[-1].start()
+        return watched
+
+    yield start
+    for one in started:
+        one.stop(timeout_s=30.0)
+    assert not any(thread.name == "kgops-hosts" for thread in threading.enumerate())
+
+
+def says(*lines: str, then: str = "cat > /dev/null") -> str:
+    """A host that prints these lines, whatever it is asked."""
+    text = "".join(f"{line}\n" for line in lines)
+    return f"#!/bin/sh\ncat <<'END'\n{text}END\n{then}\n"
+
+
+def test_what_changes_there_is_shown_here(lab: Lab, watch: Callable[..., Watched]) -> None:
+    lab.add("lab1", ONE)
+    seen = watch()
+    assert seen.live("lab1").rows("gpu")["0"]["memory_used_mib"] == 0
+    lab.standins["lab1"].show(Machine((replace(t4("GPU-a", used_mib=5_000), utilization=88),)))
+    lab.there("lab1")("run", "exec", "--label", "new there", "--", "true")
+    seen.wait("lab1", lambda s: s.rows("gpu")["0"]["utilization_percent"] == 88, "88 %")
+    seen.wait("lab1", lambda s: s.rows("run").get("1", {}).get("state") == "succeeded", "the run")
+    lab.there("lab1")("delete", "1", "--yes")
+    seen.wait("lab1", lambda s: not s.rows("run"), "the run to go")
+
+
+def test_a_killed_connection_comes_back_with_the_same_rows(lab: Lab, watch: Callable[..., Watched]) -> None:
+    lab.add("lab1", ONE)
+    lab.there("lab1")("run", "exec", "--label", "kept", "--", "true")
+    seen = watch(pauses_s=(0.2,))
+    before = seen.live("lab1")
+    for pid in lab.server.own_processes():
+        os.kill(pid, signal.SIGKILL)
+    lost = seen.wait("lab1", lambda s: s.reach == "unreachable", "to be lost")
+    assert lost.tables == before.tables
+    assert lost.heard_at is not None
+    assert lost.problem
+    assert seen.live("lab1").tables == before.tables
+
+
+def test_a_stopped_feed_turns_silent_and_is_replaced(lab: Lab, watch: Callable[..., Watched]) -> None:
+    lab.add("lab1", ONE)
+    lab.add("lab2", ONE)
+    seen = watch(alive_s=1, silent_s=6.0, pauses_s=(0.2,))
+    seen.live("lab1")
+    stopped = lab.feeds("lab1")
+    assert stopped
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    lost = seen.wait("lab1", lambda s: s.reach == "silent", "to be silent")
+    assert lost.rows("gpu"), "what was shown last stays"
+    assert seen.now("lab2").reach == "live"  # type: ignore[union-attr]
+    seen.live("lab1")
+    assert set(lab.feeds("lab1")) - set(stopped), "a new one"
+
+
+def test_a_feed_ends_when_its_console_is_gone(lab: Lab, watch: Callable[..., Watched]) -> None:
+    lab.add("lab1", ONE)
+    home = Home(lab.console.home)
+    heard: list[States] = []
+    one = Watch(home, list(registry.read(home).values()), heard.append, heard.append)  # type: ignore[arg-type]
+    one.start()
+    wait_for(lambda: heard and heard[-1][0].reach == "live", "the feed")
+    assert lab.feeds("lab1")
+    one.stop(timeout_s=30.0)
+    wait_for(lambda: not lab.feeds("lab1"), "the feed to end with its connection")
+
+
+def test_another_protocol_is_told_and_others_are_shown(lab: Lab, watch: Callable[..., Watched]) -> None:
+    lab.add("future", program=says('{"type": "hello", "protocol": 7, "kgops": "9.0"}'))
+    lab.add("lab1", ONE)
+    seen = watch()
+    state = seen.wait("future", lambda s: s.problem, "a problem")
+    assert state.problem == "kgops 9.0 there speaks protocol 7, this one 1"
+    assert state.version == "9.0"
+    assert not state.has_picture
+    seen.live("lab1")
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (says(HELLO, then="tr '\\0' x < /dev/zero"), "a line of more than"),
+        (says(HELLO, '{"type": "picture"}', then='yes \'{"type": "alive"}\''), "more than 500 lines at once"),
+        (says(HELLO, then="yes > /dev/stderr"), "bytes at once"),
+    ],
+    ids=["endless line", "endless lines", "endless errors"],
+)
+def test_a_host_that_floods_is_left_alone(
+    lab: Lab, watch: Callable[..., Watched], program: str, words: str
+) -> None:
+    lab.add("flood", program=program)
+    lab.add("lab1", ONE)
+    seen = watch()
+    state = seen.wait("flood", lambda s: s.problem, "a problem")
+    assert words in str(state.problem)
+    assert seen.live("lab1").rows("gpu")
+    wait_for(lambda: not lab.feeds("flood"), "what flooded to end")
+
+
+def test_a_host_that_lies_changes_no_row_of_another(lab: Lab, watch: Callable[..., Watched]) -> None:
+    picture = (
+        '{"type": "picture", "host": {"host": {"problem": "\\u001b[2Jx"}, "lab1": {"problem": "mine"}},'
+        ' "gpu": {"0": {"host": "lab1", "name": "\\u202eT4"}, "lab1/0": {"name": "T4"}},'
+        ' "run": {"1": {"label": "\\u0007"}}}'
+    )
+    lab.add(
+        "liar",
+        program=says('{"type": "hello", "protocol": 1, "kgops": "\\u001b]0;x", "host": "lab1"}', picture),
+    )
+    lab.add("lab1", ONE)
+    seen = watch()
+    liar, honest = seen.live("liar"), seen.live("lab1")
+    assert honest.rows("gpu")["0"]["name"] == "Tesla T4"
+    assert honest.rows("run") == {}
+    assert (liar.name, list(liar.rows("gpu")), list(liar.rows("host"))) == ("liar", ["0"], ["host"])
+    shown = [
+        liar.version,
+        *(v for rows in liar.tables.values() for row in rows.values() for v in row.values()),
+    ]
+    assert all(str(text).isprintable() for text in shown)
+
+
+def test_a_shared_connection_is_one_login(lab: Lab, watch: Callable[..., Watched]) -> None:
+    lab.add("lab1", ONE)
+    watch().live("lab1")
+    assert lab.kgops("gpus", "--hosts", "lab1").code == 0
+    log = Path(lab.server.folder / "sshd.log").read_text()
+    assert log.count("Accepted publickey") == 1, log
