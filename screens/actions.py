@@ -13,7 +13,16 @@ from storage.runs import Run
 __all__ = ["ACTIONS", "Action", "bindings", "holding"]
 
 ScreenName = Literal[
-    "dashboard", "gpu", "run", "new run", "influences", "profiles", "history", "compare", "benchmarks"
+    "dashboard",
+    "gpu",
+    "run",
+    "new run",
+    "influences",
+    "profiles",
+    "history",
+    "compare",
+    "benchmarks",
+    "hosts",
 ]
 Needs = Literal["nothing", "row", "run", "unfinished run", "ended run", "resumable run"]
 
@@ -28,6 +37,7 @@ HISTORY: frozenset[ScreenName] = frozenset({"history"})
 RUNS = DASHBOARD | RUN | HISTORY  # screens that show the effect of run actions
 COMPARE: frozenset[ScreenName] = frozenset({"compare"})
 BENCHMARKS: frozenset[ScreenName] = frozenset({"benchmarks"})
+HOSTS: frozenset[ScreenName] = frozenset({"hosts"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +180,16 @@ ACTIONS: tuple[Action, ...] = (
         EVERYWHERE - BENCHMARKS,
     ),
     Action(
+        "H",
+        "H",
+        "hosts",
+        "GPUs and runs of the hosts that `kgops hosts` names.",
+        "app.hosts",
+        DASHBOARD | HISTORY,
+        in_footer=False,
+    ),
+    Action("R", "R", "retry", "Try hosts that do not answer at once.", "screen.retry", HOSTS),
+    Action(
         "i",
         "i",
         "influences",
@@ -184,7 +204,7 @@ ACTIONS: tuple[Action, ...] = (
         "A",
         "A",
         "acknowledge",
-        "Acknowledge the alert under the cursor; on other rows all, after a question.",
+        "Acknowledge the alert under the cursor; elsewhere all, after a question.",
         "screen.acknowledge",
         DASHBOARD,
     ),

@@ -55,7 +55,8 @@ class KgopsApp(Console, inherit_bindings=False):
     BINDINGS: ClassVar = bindings()
     TITLE = "kgops"
 
-    def __init__(self, home: Home, *, unicode: bool | None = None) -> None:
+    def __init__(self, home: Home, *, unicode: bool | None = None, hosts: str | None = None) -> None:
+        """`hosts`: those to be shown at once."""
         no_color = os.environ.get("NO_COLOR")
         super().__init__()
         if no_color is not None:  # Textual removes it; runs started from here need it
@@ -74,6 +75,7 @@ class KgopsApp(Console, inherit_bindings=False):
         self._plain = PlainSigns() if not (speaks_unicode() if unicode is None else unicode) else None
         self._one_change_at_a_time = asyncio.Lock()
         self._notified: set[str] | None = None  # alerts that were shown already
+        self._hosts = hosts
 
     # --- Textual overrides ---
 
@@ -115,6 +117,8 @@ class KgopsApp(Console, inherit_bindings=False):
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.call_after_refresh(self.feed.start)  # after the first paint
+        if self._hosts is not None:
+            self._open_hosts(self._hosts)
 
     def on_unmount(self) -> None:
         self.feed.stop()
@@ -211,6 +215,21 @@ class KgopsApp(Console, inherit_bindings=False):
         for _ in range(below.index(True) if True in below else 0):
             await self.pop_screen()
 
+    def action_hosts(self) -> None:
+        self.feed.start()
+        self._open_hosts(None)
+
+    def _open_hosts(self, words: str | None) -> None:
+        """`words`: names and groups; None: all hosts, of which there may be none."""
+        from kgops.hosts import registry
+        from screens.hosts import Hosts
+
+        try:
+            named = registry.read(self.home)
+            self.push_screen(Hosts(self, registry.pick(named, words) if words else list(named.values())))
+        except KgopsError as error:
+            self.say(error_text(error), "bad")
+
     def action_profiles(self) -> None:
         from screens.profiles import Profiles
 
@@ -265,10 +284,10 @@ def _remember_leaving(home: Home) -> None:
         return  # a home that cannot be written, or is busy: what ended is then counted from an earlier time
 
 
-def open_screens(in_browser: tuple[int, int] | None = None) -> int:
+def open_screens(in_browser: tuple[int, int] | None = None, hosts: str | None = None) -> int:
     """`kgops tui`: returns the exit code when the app ends, nonzero after a crash.
 
     `in_browser`: columns and lines of the browser, which can show all Unicode signs."""
-    app = KgopsApp(find_home(), unicode=True if in_browser else None)
+    app = KgopsApp(find_home(), unicode=True if in_browser else None, hosts=hosts)
     app.run(size=in_browser)
     return app.return_code or 0

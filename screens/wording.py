@@ -23,6 +23,7 @@ __all__ = [
     "progress_of",
     "short_amount",
     "sign_of",
+    "sign_of_state",
     "since",
     "speed_of",
     "state_of",
@@ -62,7 +63,11 @@ def sign_of(run: Run) -> Piece:
     """Sign and colour of a run's state, one on all screens; the sign is for colour-blind people."""
     if run.state == "succeeded" and run.oom_attempts:
         return Piece("▼", "warn")
-    return Piece(*_SIGNS.get(run.state, ("?", "dim")))
+    return Piece(*sign_of_state(run.state))
+
+
+def sign_of_state(state: str) -> tuple[str, str]:
+    return _SIGNS.get(state, ("?", "dim"))
 
 
 def state_of(run: Run) -> str:

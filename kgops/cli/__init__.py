@@ -85,17 +85,22 @@ class Commands(click.Group):
     epilog="\b\nExample:  kgops run exec -- python train.py",
 )
 @click.version_option(__version__, prog_name="kgops")
+@click.option(
+    "--hosts", metavar="NAMES", help="Open the dashboard with these hosts: all, or names and groups."
+)
 @click.pass_context
-def group(ctx: click.Context) -> None:
+def group(ctx: click.Context, hosts: str | None) -> None:
     """Plan, supervise and record knowledge-graph training and TracIn runs. A run goes on when its terminal closes.
 
     Without a command, kgops opens the dashboard if it runs on a terminal."""
     if ctx.invoked_subcommand is not None:
+        if hosts is not None:
+            raise Usage("--hosts before a command opens the dashboard", "kgops --hosts all")
         return
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    if hosts is not None or (sys.stdin.isatty() and sys.stdout.isatty()):
         from kgops.cli.tui import open_screens
 
-        open_screens()
+        open_screens(hosts)
     else:
         click.echo(ctx.get_help())
 

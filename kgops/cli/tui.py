@@ -38,7 +38,13 @@ def command() -> None:
     open_screens()
 
 
-def open_screens() -> None:
+def open_screens(hosts: str | None = None) -> None:
+    """`hosts`: names and groups of hosts that are shown at once."""
+    if hosts is not None:
+        from kgops.hosts import registry
+        from kgops.settings import find_home
+
+        registry.pick(registry.read(find_home()), hosts)  # a name that is none is an error, not a screen
     in_browser = os.environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")
     if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Usage(
@@ -53,7 +59,7 @@ def open_screens() -> None:
     gc.enable()
     for name in added:
         del os.environ[name]  # must not be inherited by runs started here
-    if code := show(_browser_size() if in_browser else None):
+    if code := show(_browser_size() if in_browser else None, hosts):
         raise click.exceptions.Exit(code)
 
 

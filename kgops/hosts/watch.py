@@ -56,12 +56,12 @@ class Watch:
         *,
         tries_again: bool = True,
         alive_s: int = _ALIVE_S,
-        silent_s: float = _SILENT_S,
+        silent_s: float | None = None,
         pauses_s: Sequence[float] = _PAUSES_S,
     ) -> None:
         self._home, self._post, self._fail = home, post, fail
         self._tries_again, self._pauses_s = tries_again, pauses_s
-        self._alive_s, self._silent_s = alive_s, silent_s
+        self._alive_s, self._silent_s = alive_s, _SILENT_S if silent_s is None else silent_s
         self._lines = [_Line(host, HostState(host.name, host.address)) for host in hosts]
         self._posted: States | None = None
         self._post_at = 0.0

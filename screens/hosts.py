@@ -1,0 +1,135 @@
+"""Hosts screen: GPUs and runs of all hosts, each as its own feed tells them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.message import Message
+
+from kgops.hosts.mirror import HostState
+from kgops.hosts.registry import Host
+from kgops.hosts.watch import Watch
+from screens import hosts_page
+from screens.actions import ScreenName
+from screens.feed import FeedState
+from screens.rows import Piece, Row, title
+from screens.run_screen import RunScreenBase
+from screens.widgets.keys import Keys
+from screens.widgets.lines import Lines
+
+if TYPE_CHECKING:
+    from screens.console import Console
+    from screens.feed import Wanted
+    from storage.runs import Run
+
+__all__ = ["Hosts"]
+
+_AGES_EVERY_S = 5.0
+
+
+class HostsChanged(Message):
+    """A host said something new; a newer message replaces an older one in the queue."""
+
+    def __init__(self, states: Sequence[HostState]) -> None:
+        super().__init__()
+        self.states = states
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, HostsChanged)
+
+
+class Hosts(RunScreenBase):
+    """Reads no connection itself: what hangs is waited for by the watch's thread."""
+
+    screen_name: ClassVar[ScreenName] = "hosts"
+
+    def __init__(self, app: Console, hosts: Sequence[Host]) -> None:
+        super().__init__()
+        self._states: Sequence[HostState] = tuple(HostState(host.name, host.address) for host in hosts)
+        self._waiting: Sequence[HostState] | None = None  # what came while the console was paused
+        self._watch = Watch(app.home, hosts, self._post, self._fail)
+
+    def compose(self) -> ComposeResult:
+        yield Lines(id="title")
+        yield Lines(id="body", cursor=True)
+        yield Keys()
+
+    # --- overrides ---
+
+    @property
+    def wanted(self) -> Wanted:
+        return None  # nothing of this machine
+
+    @property
+    def subject(self) -> Run | None:
+        return None  # a run of another host is none of this database
+
+    def show_state(self, state: FeedState) -> None:
+        pass
+
+    def title_row(self, width: int) -> Row:
+        live = sum(state.reach == "live" for state in self._states)
+        active = sum(
+            run.get("state") in ("running", "starting")
+            for state in self._states
+            if state.reach == "live"
+            for run in state.rows("run").values()
+        )
+        right = f"{live} of {len(self._states)} answer · {active} running" if self._states else ""
+        between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
+        return title("hosts", right, width, *between)
+
+    def draw(self) -> None:
+        self.query_one("#body", Lines).show(hosts_page.rows(self._states, self.size.width, time.time()))
+        self.show_title()
+
+    def on_mount(self) -> None:
+        self._watch.start()
+        self.set_interval(_AGES_EVERY_S, self._draw_ages)
+        self.draw()
+
+    def on_unmount(self) -> None:
+        super().on_unmount()
+        self._watch.stop()
+
+    def on_hosts_changed(self, message: HostsChanged) -> None:
+        if not self.is_running:
+            return
+        if self.kgops.feed.paused:
+            self._waiting = message.states
+            return
+        self._states, self._waiting = message.states, None
+        self.draw()
+
+    def show_title(self) -> None:
+        """Also called when the pause ends."""
+        if self._waiting is not None and not self.kgops.feed.paused:
+            self._states, self._waiting = self._waiting, None
+            self.draw()
+            return
+        super().show_title()
+
+    # --- key actions ---
+
+    def action_retry(self) -> None:
+        """Tries hosts that do not answer at once."""
+        self._watch.try_now()
+        self.kgops.say("trying again")
+
+    # --- called from the watch's thread ---
+
+    def _post(self, states: Sequence[HostState]) -> None:
+        self.post_message(HostsChanged(states))
+
+    def _fail(self, error: BaseException) -> None:
+        def surface() -> None:
+            raise error
+
+        self.app.call_later(surface)
+
+    def _draw_ages(self) -> None:
+        if any(state.reach != "live" for state in self._states):
+            self.draw()
