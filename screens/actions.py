@@ -204,7 +204,7 @@ ACTIONS: tuple[Action, ...] = (
         "A",
         "A",
         "acknowledge",
-        "Acknowledge the alert under the cursor; elsewhere all, after a question.",
+        "Acknowledge the alert under the cursor; on other rows all, asking first.",
         "screen.acknowledge",
         DASHBOARD,
     ),

@@ -25,7 +25,7 @@ from kgops.settings import Home
 __all__ = ["Connection", "Flooded", "Limits", "argv_of", "control_path", "forget_socket", "meaning_of"]
 
 _OPTIONS = {
-    "BatchMode": "yes",  # whoever needs a password is told so, and nobody waits for one
+    "BatchMode": "yes",  # a missing key is an error at once, and nobody waits for a password
     "ConnectTimeout": "10",
     "ServerAliveInterval": "5",
     "ServerAliveCountMax": "3",

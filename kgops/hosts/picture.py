@@ -6,7 +6,7 @@ import time
 
 from kgops.errors import KgopsError
 from kgops.gpus.sampler import GpuSampler
-from kgops.hosts.protocol import TABLES, Picture, Row, told
+from kgops.hosts.protocol import TABLES, Picture, Row, sendable
 from kgops.settings import Home
 from kgops.supervisor.settle import needs_settling
 from kgops.views.alerts import live_alerts, recorded_alerts
@@ -115,7 +115,7 @@ class PictureReader:
         self._runs = {str(run.id): run_row(run) for run in (*self._active, *waiting, *ended)}
         self._seen = alerts.acknowledged(conn)
         self._recorded = {
-            one.name: told({"kind": one.kind, "text": one.text, "run": one.run and one.run.id})
+            one.name: sendable({"kind": one.kind, "text": one.text, "run": one.run and one.run.id})
             for one in recorded_alerts(conn)[:_RECENT]
         }
         self._host["runs"] = runs.count(conn)
@@ -128,7 +128,7 @@ class PictureReader:
 
 def run_row(run: Run) -> Row:
     columns = run._asdict()
-    return told({name: columns[name] for name in TABLES["run"].fields})
+    return sendable({name: columns[name] for name in TABLES["run"].fields})
 
 
 def _gpu_row(usage: GpuUsage) -> Row:

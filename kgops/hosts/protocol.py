@@ -29,7 +29,7 @@ __all__ = [
     "accepted",
     "as_line",
     "difference",
-    "told",
+    "sendable",
 ]
 
 PROTOCOL = 1
@@ -139,19 +139,19 @@ def difference(before: Picture, after: Picture) -> dict[str, Any] | None:
     return {"type": "change", "set": changed, "drop": dropped}
 
 
-def told(row: Mapping[str, Cell]) -> Row:
+def sendable(row: Mapping[str, Cell]) -> Row:
     """A row as it may be sent: texts cut, and infinite numbers unknown, which JSON has no word for."""
-    return {name: _told(value) for name, value in row.items()}
+    return {name: _sendable(value) for name, value in row.items()}
 
 
-def _told(value: Cell) -> Cell:
+def _sendable(value: Cell) -> Cell:
     if isinstance(value, str):
         return value[:_LONGEST_TEXT]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def accepted(table: str, key: Any, fields: Any) -> Row | None:
-    """The known fields of a row from elsewhere, each of its type and harmless; None if the row has no place here."""
+    """The known fields of a row from outside, each of its type and harmless; None if the row has no place here."""
     known = TABLES[table]
     if not isinstance(key, str) or not known.key.fullmatch(key) or one_line(key) != key:
         return None

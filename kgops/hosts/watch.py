@@ -26,6 +26,7 @@ _OPENING_S = 30.0  # from the start of ssh to the first picture, on a slow machi
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 _STEADY_S = 60.0  # a connection that lived so long starts again with the shortest pause
 _POST_EVERY_S = 0.3
+_LONGEST_WAIT_S = 60.0
 
 States = tuple[HostState, ...]
 
@@ -129,7 +130,7 @@ class Watch:
         times = [line.try_at if line.connection is None else line.deadline for line in self._lines]
         if self._changed():
             times.append(self._post_at)
-        return max(min(times, default=now + 60.0) - now, 0.0)
+        return max(min([*times, now + _LONGEST_WAIT_S]) - now, 0.0)
 
     def _take_wakes(self) -> None:
         try:
@@ -245,7 +246,7 @@ class Watch:
 
 
 def first_pictures(home: Home, hosts: Sequence[Host], patience_s: float = _OPENING_S) -> States:
-    """One state of each host, all asked at once; whoever does not answer in time says so."""
+    """One state of each host, all asked at once; one that does not answer in time says so."""
     known: list[States] = []
     errors: list[BaseException] = []
     is_done = threading.Event()

@@ -70,6 +70,11 @@ def test_a_host_that_does_not_answer_is_a_line_that_says_so(lab: Lab) -> None:
         ("away", False, None),
     ]
     assert lab.kgops("hosts", "check", "lab1").code == 0
+    none = lab.kgops("hosts", "check", "bare")
+    assert (none.code, none.out.splitlines()[0]) == (
+        1,
+        f"bare: {str(lab.homes['bare'].parent / 'kgops command')!r} is not found there",
+    )
 
 
 def test_a_feed_ends_with_its_input_after_a_whole_picture(lab: Lab) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgops.hosts.mirror import Mirror, Unusable
-from kgops.hosts.protocol import TABLES, Picture, as_line, difference, told
+from kgops.hosts.protocol import TABLES, Picture, as_line, difference, sendable
 
 HELLO = as_line({"type": "hello", "protocol": 1, "kgops": "1.0.0"})
 ROWS = st.dictionaries(
@@ -30,8 +30,8 @@ def mirror_of(*messages: dict[str, Any]) -> Mirror:
 
 @given(ROWS, ROWS)
 def test_picture_and_change_make_the_state_that_was_sent(before: Any, after: Any) -> None:
-    first: Picture = {name: {} for name in TABLES} | {"gpu": {k: told(row) for k, row in before.items()}}
-    second: Picture = {name: {} for name in TABLES} | {"gpu": {k: told(row) for k, row in after.items()}}
+    first: Picture = {name: {} for name in TABLES} | {"gpu": {k: sendable(row) for k, row in before.items()}}
+    second: Picture = {name: {} for name in TABLES} | {"gpu": {k: sendable(row) for k, row in after.items()}}
     # A row's fields are always the same ones in a feed: none goes.
     for key, row in second["gpu"].items():
         second["gpu"][key] = {**first["gpu"].get(key, {}), **row}
