@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "compare": "Compare runs: differing settings, and metrics with ratios.",
     "report": "Write an HTML report of a run.",
     "export": "Export runs: JSON, CSV, Parquet, TensorBoard or MLflow.",
+    "pull": "Bring a run of another host here, with its folder.",
     "import": "Import runs from another machine, home or script.",
     "influences": "Show the influences that a TracIn run found.",
     "logs": "Print or follow a run's log.",

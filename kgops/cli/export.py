@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ FORMATS: dict[str, str] = {
     "tensorboard": "a folder for `tensorboard --logdir`, which stores 32-bit values",
     "mlflow": "a file store for `mlflow ui --backend-store-uri ./mlruns`; MLflow 3.17 needs"
     " MLFLOW_ALLOW_FILE_STORE=true or `mlflow migrate-filestore`",
+    "tar": "the folder of one run that has ended, for `kgops pull`; `--output -` is stdout",
 }
 
 
@@ -46,11 +48,32 @@ def command(names: tuple[str, ...], wanted: str, output: Path | None, force: boo
     """Export runs for other programs, or for another kgops."""
     session = existing()
     chosen = [session.run(name) for name in dict.fromkeys(names)]
+    if wanted == "tar":
+        _write_tar(session, chosen, output, force=force)
+        return
     target = output or Path(_default(chosen, wanted))
     try:
         _writer(wanted)(_rows(session, chosen), target, force=force)
     except OSError as error:
         raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
+    say(str(target))
+
+
+def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, force: bool) -> None:
+    from kgops.hosts.archive import write_archive
+
+    if len(chosen) != 1:
+        raise Usage("an archive has the folder of one run", "name one run")
+    (run,) = chosen
+    if not run.ended:
+        raise Usage(f"run {run.id} has not ended", "export it after it has ended")
+    folder = session.folder(run).path
+    if output == Path("-"):
+        write_archive(folder, sys.stdout.buffer)
+        return
+    target = output or Path(f"run-{run.id}.tar")
+    with target.open("wb" if force else "xb") as file:
+        write_archive(folder, file)
     say(str(target))
 
 

@@ -90,6 +90,10 @@ def meaning_of(code: int | None, said: str, host: Host) -> tuple[str, str]:
         return words or "ssh failed without a word", f"try it: ssh {host.address}"
     if "No such command 'feed'" in said or "no such command 'feed'" in said:
         return "kgops there is too old to be shown", "install the same kgops on both machines"
+    errors = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
+    if errors:  # as this kgops would say it
+        hints = [line.removeprefix("Hint: ") for line in said.splitlines() if line.startswith("Hint: ")]
+        return one_line(errors[-1], 300), one_line(hints[-1], 300) if hints else f"try it: ssh {host.address}"
     return (
         f"kgops there ended{'' if code is None else f' with exit code {code}'}{': ' if words else ''}{words}",
         f"try it: ssh {host.address} {_quoted_path(host.kgops)} doctor",
@@ -140,6 +144,10 @@ class Connection:
             self._limits.count(len(new), 0)
             self._errors = (self._errors + new)[-_LONGEST_ERROR:]
         return new != b""
+
+    def take_bytes(self) -> bytes | None:
+        """What came, of any length: for a reader that has limits of its own. None: nothing yet; empty: the end."""
+        return self._take(self.stdout)
 
     @property
     def errors(self) -> str:

@@ -111,13 +111,24 @@ def names_a_host(desk: Desk) -> None:
     assert desk.type("kgops hosts add lab1 127.0.0.1").code == 0
 
 
+def names_another_host(desk: Desk) -> None:
+    assert desk.type("kgops hosts add lab2 127.0.0.1").code == 0
+
+
 def has_named_a_host(desk: Desk, went: Went) -> None:
-    (host,) = json.loads(desk.type("kgops hosts --json").out)
-    assert (host["name"], host["address"]) == ("lab1", "ada@lab1.example.org")
+    hosts = {host["name"]: host for host in json.loads(desk.type("kgops hosts --json").out)}
+    assert hosts["lab1"]["address"] == "ada@lab1.example.org"
 
 
 def has_forgotten_a_host(desk: Desk, went: Went) -> None:
-    assert json.loads(desk.type("kgops hosts --json").out) == []
+    assert "lab1" not in [host["name"] for host in json.loads(desk.type("kgops hosts --json").out)]
+
+
+def says_that_nothing_is_there(desk: Desk, went: Went) -> None:
+    """test_pull.py has hosts that bring something."""
+    assert went.code == 1
+    assert "Error: " in went.err
+    assert "Hint: " in went.err
 
 
 def has_flights(many: int, size: int) -> Check:
@@ -180,6 +191,7 @@ AT_ONCE: dict[str, Check] = {
     "kgops feed --json < /dev/null": says('"type":"hello","protocol":1', '"type":"picture"'),
     "kgops hosts": says(r"^HOST +ADDRESS", r"^lab1 +127\.0\.0\.1"),
     "kgops hosts add lab1 ada@lab1.example.org --kgops '~/kgops/.venv/bin/kgops'": has_named_a_host,
+    "kgops pull lab2:17": says_that_nothing_is_there,
     "kgops hosts remove lab1": has_forgotten_a_host,
     "kgops hosts check all": says("^lab1: "),
     "kgops data flights --make flights": has_flights(4, 32),
@@ -193,6 +205,7 @@ AT_ONCE: dict[str, Check] = {
 BEFORE: dict[str, Callable[[Desk], None]] = {
     "kgops run regress": has_flights_to_learn_from,
     "kgops hosts": names_a_host,
+    "kgops pull": names_another_host,
     "kgops bench matrix": has_a_job,
 }
 
@@ -204,7 +217,7 @@ def test_example_does_what_it_says(desk: Desk, line: str) -> None:
             prepare(desk)
     went = desk.type(line)
     # A machine without a GPU or an SSH server is no reason to fail: these say by their codes what they found.
-    finds = ("kgops doctor", "kgops gpus --json", "kgops hosts check all")
+    finds = ("kgops doctor", "kgops gpus --json", "kgops hosts check all", "kgops pull lab2:17")
     assert went.code in ((0, 1) if line in finds else (0,)), went.err
     AT_ONCE[line](desk, went)
 

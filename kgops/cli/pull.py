@@ -1,0 +1,78 @@
+"""`kgops pull`: bring a run of another host here, with its folder."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from kgops.cli.output import print_json, say, tell
+from kgops.cli.session import for_writing
+from kgops.errors import KgopsError, Unavailable, Usage
+from kgops.hosts import registry
+from kgops.hosts.archive import ArchiveStream, unpack
+from kgops.hosts.connection import Connection, Limits, meaning_of
+from kgops.hosts.registry import Host
+from kgops.interchange.importing import Imported, import_from
+from kgops.jobs.text import one_line
+from kgops.settings import Home
+
+
+@click.command(epilog="\b\nExample:  kgops pull lab2:17")
+@click.argument("names", metavar="HOST:RUN...", nargs=-1, required=True)
+@click.option("--again", is_flag=True, help="Import a run that is in the database already once more.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
+    """Import runs of other hosts with log, results and checkpoints. A run must have ended; it stays there, too."""
+    session = for_writing()
+    hosts = registry.read(session.home)
+    wanted = [_host_and_run(name, hosts) for name in names]
+    imported: list[Imported] = []
+    for host, number in wanted:
+        with tempfile.TemporaryDirectory(prefix=".pull-", dir=session.home.path) as folder:
+            target = Path(folder) / "run"
+            target.mkdir(mode=0o700)
+            _fetch(session.home, host, number, target)
+            (one,) = import_from(session.home, session.conn, target, again=again)
+        imported.append(one)
+        what = one_line(one.what, 160)
+        if one.number is None:
+            known = ", ".join(map(str, one.known))
+            tell(f"already imported as run {known}: {what} (--again imports it once more)")
+        elif not as_json:
+            say(f"run {one.number}: imported from {host.name}: {what}")
+        for trouble in one.troubles:
+            tell(f"Warning: {one_line(trouble)}")
+    if as_json:
+        print_json([asdict(one) for one in imported])
+
+
+def _host_and_run(name: str, hosts: dict[str, Host]) -> tuple[Host, str]:
+    host, colon, number = name.rpartition(":")
+    if not colon or not (number == "last" or (number.isdecimal() and len(number) <= 18)):
+        raise Usage(f"{name!r:.60} is not HOST:RUN", "for instance lab2:17, or lab2:last")
+    if host not in hosts:
+        raise Usage(f"there is no host {host!r:.60}", "`kgops hosts` lists them")
+    return hosts[host], number
+
+
+def _fetch(home: Home, host: Host, number: str, target: Path) -> None:
+    words = ("export", number, "--to", "tar", "--output", "-")
+    connection = Connection(home, host, words, Limits(), keeps_stdin=False)
+    stream = ArchiveStream(connection)
+    problem: KgopsError | None = None
+    try:
+        unpack(stream, target)
+        stream.drain()
+    except KgopsError as error:
+        problem = error
+    finally:
+        stream.close()
+        code = connection.close(has_ended=stream.has_ended)
+    if code not in (0, None):  # what it says there explains more than an archive that is not whole
+        message, hint = meaning_of(code, connection.errors, host)
+        raise Unavailable(f"{host.name}: {message}", hint)
+    if problem is not None:
+        raise Unavailable(f"{host.name}: {problem.message}", problem.hint)

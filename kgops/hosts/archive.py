@@ -1,0 +1,119 @@
+"""The folder of a run as a tar stream: unpacked here without trusting a name, a kind or a size in it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import tarfile
+import time
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from kgops.errors import BadInput, Unavailable
+from kgops.hosts.connection import Connection
+
+__all__ = ["ArchiveStream", "unpack", "write_archive"]
+
+_LEFT_BEHIND = frozenset({"private.json", "supervisor.lock", "worker.lock", "supervisor.log"})
+_MOST_FILES, _DEEPEST, _LONGEST_NAME = 100_000, 12, 255
+_BLOCK = 1 << 20
+_SILENT_S = 120.0
+_LATEST = 1 << 33
+_SPARE = 1 << 28  # bytes of the disk that an archive leaves alone
+
+
+def write_archive(folder: Path, out: BinaryIO) -> None:
+    """The regular files of a run that has ended. No owner and no link goes along."""
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        for root, folders, names in os.walk(folder):
+            folders.sort()
+            for name in sorted(names):
+                path = Path(root, name)
+                if path.is_symlink() or not path.is_file() or name in _LEFT_BEHIND:
+                    continue
+                entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
+                with path.open("rb") as file:
+                    status = os.fstat(file.fileno())
+                    entry.size, entry.mtime, entry.mode = status.st_size, int(status.st_mtime), 0o600
+                    archive.addfile(entry, file)
+
+
+def unpack(stream: ArchiveStream, target: Path) -> int:
+    """Writes the files of the stream below `target`, an empty folder; the number of bytes. BadInput: no archive."""
+    count = taken = 0
+    free = shutil.disk_usage(target).free - _SPARE
+    try:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for entry in archive:
+                count, taken = count + 1, taken + entry.size
+                if count > _MOST_FILES:
+                    raise BadInput(f"the archive has more than {_MOST_FILES:,} files")
+                if taken > free:
+                    raise Unavailable(f"the archive has more than the {free >> 20:,} MiB that are free here")
+                _write(archive, entry, target)
+    except tarfile.TarError as error:
+        raise BadInput(f"what came is no archive of a run: {error}") from error
+    return taken
+
+
+def _write(archive: tarfile.TarFile, entry: tarfile.TarInfo, target: Path) -> None:
+    parts = PurePosixPath(entry.name).parts
+    odd = any(part in ("..", "/") or "\0" in part or len(part) > _LONGEST_NAME for part in parts)
+    if not entry.isreg() or odd or not 0 < len(parts) <= _DEEPEST or entry.name.startswith("/"):
+        raise BadInput(f"the archive has an entry that is no file of a run: {entry.name!r:.100}")
+    path = target.joinpath(*parts)
+    content = archive.extractfile(entry)
+    assert content is not None
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Nothing but this writes below `target`: what is there already came in the same archive.
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise BadInput(f"the archive has two entries of one name: {entry.name!r:.100}") from error
+    with os.fdopen(fd, "wb") as file:
+        shutil.copyfileobj(content, file, _BLOCK)
+        file.flush()
+        if 0 <= entry.mtime < _LATEST:  # a log's age is the time of its file
+            os.utime(file.fileno(), (entry.mtime, entry.mtime))
+
+
+class ArchiveStream:
+    """What a connection brings, as a file to be read from the front. Raises Unavailable where nothing comes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._rest = bytearray()
+        self._selector = selectors.DefaultSelector()
+        for fd in (connection.stdout, connection.stderr):
+            self._selector.register(fd, selectors.EVENT_READ)
+        self.has_ended = False
+
+    def read(self, size: int) -> bytes:
+        while len(self._rest) < size and not self.has_ended:
+            self._take()
+        taken = bytes(self._rest[:size])
+        del self._rest[:size]
+        return taken
+
+    def drain(self) -> None:
+        """To the end of what the other side writes, which it must reach to exit with success."""
+        while not self.has_ended:
+            self._rest.clear()
+            self._take()
+
+    def close(self) -> None:
+        self._selector.close()
+
+    def _take(self) -> None:
+        deadline = time.monotonic() + _SILENT_S
+        ready = self._selector.select(_SILENT_S)
+        if not ready and time.monotonic() >= deadline:
+            raise Unavailable(f"nothing came for {_SILENT_S:.0f} s", "try again; nothing was imported")
+        for key, _ in ready:
+            if key.fd == self._connection.stderr:
+                if not self._connection.take_errors():
+                    self._selector.unregister(key.fd)
+            elif (new := self._connection.take_bytes()) is not None:
+                self._rest += new
+                self.has_ended = not new

@@ -1,0 +1,94 @@
+"""`kgops pull`: a run of another host comes with its files, and an archive that is none brings nothing."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+from ssh_server import Lab, needs_ssh
+
+pytestmark = needs_ssh
+
+
+def test_a_run_comes_with_its_log_and_its_folder(lab: Lab) -> None:
+    lab.add("lab1")
+    there = lab.there("lab1")
+    there(
+        "run",
+        "exec",
+        "--label",
+        "of lab1",
+        "--",
+        "sh",
+        "-c",
+        'echo said there; echo 1 > "$KGOPS_RESULTS/a b"',
+    )
+    done = lab.kgops("pull", "lab1:1")
+    assert done.code == 0, done.err
+    assert done.out == "run 1: imported from lab1: exec run 1, succeeded: of lab1\n"
+    here = lab.console
+    assert (here.folder(1) / "worker.log").read_text() == (there.folder(1) / "worker.log").read_text()
+    assert here.show(1)["state"] == "succeeded"
+    again = lab.kgops("pull", "lab1:last")
+    assert again.code == 0
+    assert again.err.startswith("already imported as run 1")
+    assert not list(here.home.glob(".pull-*"))
+
+
+def test_a_run_that_is_not_there_or_has_not_ended_is_refused(lab: Lab) -> None:
+    lab.add("lab1")
+    there = lab.there("lab1")
+    number = there.detach("sleep", "300")
+    there.running(number)
+    unended = lab.kgops("pull", f"lab1:{number}")
+    assert unended.code == 1
+    assert "has not ended" in unended.err
+    assert "there is no run 7" in lab.kgops("pull", "lab1:7").err
+    assert lab.kgops("pull", "lab2:1").code == 2
+    assert lab.kgops("pull", "lab1:../1").code == 2
+    assert lab.kgops("runs", "--json").json() == []
+
+
+def link(name: str, to: str) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = tarfile.SYMTYPE, to
+    return entry
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [tarfile.TarInfo("../escaped")],
+        [tarfile.TarInfo("/tmp/escaped")],
+        [tarfile.TarInfo("a/../../escaped")],
+        [link("results", "/")],
+        [tarfile.TarInfo("plan.json"), tarfile.TarInfo("plan.json")],
+        [tarfile.TarInfo("plan.json"), tarfile.TarInfo("plan.json/below")],
+        [],
+    ],
+    ids=["above", "absolute", "through", "link", "twice", "below a file", "nothing"],
+)
+def test_an_archive_that_leaves_its_folder_is_refused(lab: Lab, entries: list[tarfile.TarInfo]) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for entry in entries:
+            archive.addfile(entry)
+    (lab.folder / "evil.tar").write_bytes(packed.getvalue())
+    lab.add("evil", program=f"#!/bin/sh\ncat {lab.folder}/evil.tar\n")
+    before = set(Path(lab.console.home.parent).rglob("*escaped*"))
+    done = lab.kgops("pull", "evil:1")
+    assert done.code in (1, 2)
+    assert done.err.count("Error: ") == 1, done.err
+    assert "Traceback" not in done.err
+    assert set(Path(lab.console.home.parent).rglob("*escaped*")) == before
+    assert not list(lab.console.home.glob(".pull-*"))
+    assert lab.kgops("runs", "--json").json() == []
+
+
+def test_what_is_no_archive_is_said_with_the_name_of_its_host(lab: Lab) -> None:
+    lab.add("odd", program="#!/bin/sh\necho Welcome\n")
+    done = lab.kgops("pull", "odd:1")
+    assert done.code == 1
+    assert "odd: what came is no archive of a run" in done.err
