@@ -23,6 +23,7 @@ ScreenName = Literal[
     "compare",
     "benchmarks",
     "hosts",
+    "host run",
 ]
 Needs = Literal["nothing", "row", "run", "unfinished run", "ended run", "resumable run"]
 
@@ -38,6 +39,7 @@ RUNS = DASHBOARD | RUN | HISTORY  # screens that show the effect of run actions
 COMPARE: frozenset[ScreenName] = frozenset({"compare"})
 BENCHMARKS: frozenset[ScreenName] = frozenset({"benchmarks"})
 HOSTS: frozenset[ScreenName] = frozenset({"hosts"})
+HOST_RUN: frozenset[ScreenName] = frozenset({"host run"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ ACTIONS: tuple[Action, ...] = (
         "open",
         "Open what is under the cursor: a run, a GPU, an alert.",
         "app.open",
-        DASHBOARD | GPU | HISTORY | COMPARE,
+        DASHBOARD | GPU | HISTORY | COMPARE | HOSTS,
         "row",
     ),
     Action(
@@ -188,7 +190,14 @@ ACTIONS: tuple[Action, ...] = (
         DASHBOARD | HISTORY,
         in_footer=False,
     ),
-    Action("R", "R", "retry", "Try hosts that do not answer at once.", "screen.retry", HOSTS),
+    Action(
+        "R",
+        "R",
+        "retry",
+        "Try hosts that do not answer at once; read a host's run again.",
+        "screen.retry",
+        HOSTS | HOST_RUN,
+    ),
     Action(
         "i",
         "i",

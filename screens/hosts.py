@@ -49,6 +49,7 @@ class Hosts(RunScreenBase):
     def __init__(self, app: Console, hosts: Sequence[Host]) -> None:
         super().__init__()
         self._states: Sequence[HostState] = tuple(HostState(host.name, host.address) for host in hosts)
+        self._hosts = {host.name: host for host in hosts}
         self._waiting: Sequence[HostState] | None = None  # what came while the console was paused
         self._watch = Watch(app.home, hosts, self._post, self._fail)
 
@@ -66,6 +67,25 @@ class Hosts(RunScreenBase):
     @property
     def subject(self) -> Run | None:
         return None  # a run of another host is none of this database
+
+    @property
+    def opens(self) -> bool:
+        key = self.query_one("#body", Lines).key
+        return isinstance(key, tuple) and key[0] == "run"
+
+    def open_chosen(self) -> None:
+        """Shows the run under the cursor, where it is."""
+        key = self.query_one("#body", Lines).key
+        if isinstance(key, tuple) and key[0] == "run":
+            from screens.host_run import HostRun
+
+            self.app.push_screen(HostRun(self._hosts[key[1]], key[2]))
+
+    def on_lines_pointed(self) -> None:
+        self.query_one(Keys).offer(self.offered)
+
+    def on_lines_chosen(self) -> None:
+        self.open_chosen()
 
     def show_state(self, state: FeedState) -> None:
         pass

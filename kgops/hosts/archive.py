@@ -8,7 +8,7 @@ import shutil
 import tarfile
 import time
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from kgops.errors import BadInput, Unavailable
 from kgops.hosts.connection import Connection
@@ -44,7 +44,7 @@ def unpack(stream: ArchiveStream, target: Path) -> int:
     count = taken = 0
     free = shutil.disk_usage(target).free - _SPARE
     try:
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
+        with tarfile.open(fileobj=cast(BinaryIO, stream), mode="r|") as archive:
             for entry in archive:
                 count, taken = count + 1, taken + entry.size
                 if count > _MOST_FILES:

@@ -21,6 +21,7 @@ from screens.driver import begin
 from screens.feed import FeedState
 from screens.gpu import GpuScreen
 from screens.history import History
+from screens.host_run import HostRun
 from screens.hosts import Hosts
 from screens.influences import Influences
 from screens.new_run import NewRun
@@ -29,7 +30,19 @@ from screens.run import RunScreen
 from screens.symbols import THEMES
 from screens.widgets.choices import Choices
 
-SCREENS = (Dashboard, GpuScreen, RunScreen, NewRun, Influences, Profiles, History, Compare, Benchmarks, Hosts)
+SCREENS = (
+    Dashboard,
+    GpuScreen,
+    RunScreen,
+    NewRun,
+    Influences,
+    Profiles,
+    History,
+    Compare,
+    Benchmarks,
+    Hosts,
+    HostRun,
+)
 
 
 def test_no_key_means_two_things() -> None:

@@ -44,6 +44,22 @@ def test_gpus_stand_under_their_host_and_runs_carry_its_name(lab: Lab) -> None:
     look(lab.console.home, story)
 
 
+def test_enter_opens_a_run_where_it_is_with_its_log(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.there("lab1")("run", "exec", "--label", "far", "--", "printf", "said there\n\\033[2Jescaped\n")
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer", "far")
+        seen.app.screen.query_one("#body", Lines).point_at(("run", "lab1", 1))
+        await seen.press("enter")
+        await seen.until_shows("lab1 · run 1", "as of", "LOG", "said there", "�[2Jescaped")
+        await seen.press("escape")
+        await seen.until_shows("1 of 1 answer")
+
+    look(lab.console.home, story)
+
+
 def tones_of(body: Lines) -> set[str]:
     """Of the words about lab1's GPU."""
     (row,) = (row for row in body.rows if row.key == ("gpu", "lab1", "0"))
