@@ -14,6 +14,7 @@ from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.numbers import middle
 from kgops.settings import Home
 from kgops.views.comparison import Comparison, compare
+from kgops.views.metric_order import curve_rank
 from screens import compare_page
 from screens.actions import ScreenName
 from screens.compare_page import Curves
@@ -37,7 +38,6 @@ __all__ = ["Compare"]
 _MOST = 8  # curves
 _SHARE = 20  # a reload waits this many times as long as the last one took: 5 % of a CPU
 _SKEW_S = 86_400.0  # clock error; larger steps are timestamps
-_RARELY_WATCHED = ("learning_rate",)  # shown last
 
 
 class Compare(RunScreenBase):
@@ -157,7 +157,7 @@ def _curves(conn: Connection, chosen: Sequence[Run]) -> list[Curves]:
     for run in chosen:
         for one in series.of_run(conn, run.id):
             run_counts[one.name] = run_counts.get(one.name, 0) + (one.n > 1)
-    names = sorted((name for name, count in run_counts.items() if count > 1), key=_rank)
+    names = sorted((name for name, count in run_counts.items() if count > 1), key=curve_rank)
     read = (_curve(conn, chosen, name) for name in names)
     return list(islice((one for one in read if any(map(_moves, one.runs))), _MOST))
 
@@ -177,13 +177,3 @@ def _curve(conn: Connection, chosen: Sequence[Run], name: str) -> Curves:
 
 def _moves(points: Sequence[Point]) -> bool:
     return len({value for _, value in points if value is not None}) > 1
-
-
-def _rank(name: str) -> tuple[int, str]:
-    if name == "loss":
-        return 0, name
-    if name.endswith("mrr"):
-        return 1, name
-    if name.endswith("_mib"):
-        return 4, name
-    return (5 if name in _RARELY_WATCHED else 3 if name.endswith("_seconds") else 2), name

@@ -11,6 +11,7 @@ from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.planning.targets import fit_of_run
 from kgops.views.formats import UNKNOWN, amount, duration, fitted, local_time, off_by, width_of
+from kgops.views.memory_parts import memory_parts
 from kgops.views.overview import eta_s
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.run_options import attempt_table, option_table
@@ -129,8 +130,8 @@ def _off(measured: float | None, predicted: float | None) -> str | None:
 def _estimate(detail: RunDetail, width: int) -> list[Row]:
     """Parts of the memory estimate at its peak, largest first."""
     estimate = (detail.forecast or {}).get("estimate") or {}
-    parts = sorted((estimate.get("parts_mib") or {}).items(), key=lambda part: -part[1])
-    largest = max((mib for _, mib in parts), default=0)
+    parts = memory_parts(detail)
+    largest = max((one.predicted_mib for one in parts), default=0)
     if not largest:
         return []
     columns = Columns(
@@ -142,12 +143,10 @@ def _estimate(detail: RunDetail, width: int) -> list[Row]:
         ),
         width,
     )
-    measured = {c.name.removesuffix("_mib"): c.last for c in detail.curves if c.name.endswith("_mib")}
     rows = [columns.heading()]
-    for name, mib in parts:
+    for name, mib, measured_mib in parts:
         drawn = "▇" * round(share_between(mib, 0.0, largest) * _BAR)
-        value_mib = measured.get(name)
-        took = "" if value_mib is None else f"{value_mib:,.1f}"
+        took = "" if measured_mib is None else f"{measured_mib:,.1f}"
         rows.append(columns.row((Piece(name), Piece(f"{mib:,.1f}"), Piece(took), Piece(drawn, "accent"))))
     when = one_line(str(estimate.get("phase") or ""))
     return [*rows, text_row(f"predicted peak: in {when}", width, "dim")] if when else rows

@@ -15,7 +15,7 @@ from kgops.supervisor.run_json import IMPORTED
 from kgops.views.influences import TRACES, of_run
 from kgops.views.report_page import page
 from kgops.views.run_detail import LogTail, read_run_detail
-from storage import reports, runs
+from storage import reports
 
 
 @click.command(epilog="\b\nExample:  kgops report 42 --output run-42.html")
@@ -25,20 +25,19 @@ from storage import reports, runs
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def command(name: str, output: Path | None, force: bool) -> None:
-    """Write a run as one self-contained HTML page: plan, curves, options, metrics, end of the log."""
+    """Write a run as one self-contained HTML page: what was reached, curves, memory, options, the record."""
     session = existing()
     run = session.run(name)
     detail = read_run_detail(session.home, session.conn, run.id)
     assert detail is not None  # the run existed a moment ago
     log = LogTail(detail.path, at_most=200).look(final=run.ended)
-    forecast = runs.spec(session.conn, run.id).plan.get("forecast")
     influences = of_run(session.home, run.id) if run.workload in TRACES else None
     imported = reports.events(session.conn, run.id, kinds=(IMPORTED,))
     target = output or Path(f"run-{run.id}.html")
     try:
         must_be_free(target, force=force)
         with written(target) as file:
-            file.write(page(detail, log, forecast, influences, imported).encode())
+            file.write(page(detail, log, influences, imported).encode())
     except OSError as error:
         raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
     say(str(target))

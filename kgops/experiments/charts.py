@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from kgops.experiments.axes import Axis
-from kgops.experiments.pictures import Line, Picture, Point, Shape, Text, mark
 from kgops.experiments.summary import Row
 from kgops.experiments.trial_result import Spread
+from kgops.views.axes import Axis
+from kgops.views.pictures import Line, Picture, Point, Shape, Text, mark
 
 __all__ = [
     "Curve",

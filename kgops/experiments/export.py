@@ -13,11 +13,11 @@ from typing import Any
 from kgops.errors import Unavailable, Usage
 from kgops.experiments.charts import cost_against_size, curves_by_size, speed_against_memory
 from kgops.experiments.fingerprint import machine_line
-from kgops.experiments.pictures import Picture
 from kgops.experiments.summary import Row, rows
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, shown
 from kgops.jobs.text import one_line
+from kgops.views.pictures import Picture
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.database import Connection

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 from kgops.errors import Unavailable
 from kgops.interchange.export import cell, csv_line
 from kgops.jobs.cluster import must_be_free, written
-from storage.runs import Run
+from storage.runs import COLUMNS, Run
 from storage.transfer import Rows
 
 __all__ = ["write_csv", "write_parquet"]
@@ -21,7 +21,7 @@ def _kind(hint: Any) -> type:
     return next(kind for kind in (int, float, str) if kind in (hint, *get_args(hint)))
 
 
-_RUN = {name: _kind(hint) for name, hint in get_type_hints(Run).items()}
+_RUN = {name: _kind(hint) for name, hint in get_type_hints(Run).items() if name in COLUMNS}
 TABLES: dict[str, dict[str, type]] = {
     "runs": {**_RUN, "tags": str},
     "metrics": {"run": int, "label": str, "name": str, "value": float},

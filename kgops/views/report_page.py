@@ -1,93 +1,159 @@
-"""The HTML report of a run: one self-contained page."""
+"""The HTML report of a run: one self-contained page that leads with what was reached; the record is folded below."""
 
 from __future__ import annotations
 
-import html
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kgops import __version__
 from kgops.jobs import toml
-from kgops.jobs.numbers import share_between
-from kgops.jobs.text import clock, lines, one_line
+from kgops.jobs.text import one_line
+from kgops.views.curve_chart import Clock, draw, short
+from kgops.views.differing_options import differing_options
+from kgops.views.html_page import Number, document, fold, mib, moment, numbers, section, table, text
 from kgops.views.influences import RunInfluences
-from kgops.views.quality import HEADS, NUMBERS, quality_rows
-from kgops.views.report_curves import Clock, draw, short, traces
-from kgops.views.run_detail import RunDetail
+from kgops.views.metric_order import curve_rank, headlines, title_of
+from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
+from kgops.views.report_influences import traces
+from kgops.views.report_memory import memory
+from kgops.views.run_detail import Curve, RunDetail
 from storage.reports import Event
+from storage.runs import Run
 
 __all__ = ["page"]
 
 _LOG_LINES = 200
-_WIDTH = 840
-# Readable on a printer without colours.
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #111; background: #fff; }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1rem; margin: 2rem 0 .4rem; color: #555; font-weight: 600; }
-p { margin: .3rem 0; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th { text-align: left; color: #555; font-weight: 500; border-bottom: 1px solid #bbb; }
-td, th { padding: .15rem .8rem .15rem 0; vertical-align: top; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-tr.differs td { font-weight: 600; } pre { font-size: .8rem; overflow-x: auto; background: #f6f6f6; padding: .6rem; }
-figure { display: inline-block; width: 47%; margin: 0 2% 1rem 0; break-inside: avoid; } figure.whole { width: 100%; }
-figcaption { font-size: .85rem; color: #555; } svg { display: block; width: 100%; }
-svg text { font: 10px system-ui, sans-serif; fill: #555; } .dim { color: #666; } .note { white-space: pre-line; }
-@media print { pre { white-space: pre-wrap; } body { margin: 0; } }
-"""
+_FIRST_CURVES, _FIRST_TESTS = 6, 3
+_TRAINS = ("train", "pipeline")
+_BEST = "best_valid_mrr"
+_HUE_OF_STATE = {"succeeded": "good", "failed": "bad", "out_of_memory": "bad"}
 
 
 def page(
     detail: RunDetail,
     log: Sequence[str],
-    forecast: Mapping[str, Any] | None,
     influences: RunInfluences | None = None,
     imported: Sequence[Event] = (),
 ) -> str:
-    """`log` are its last lines, already cleaned; `forecast` is the plan's prediction; `imported` are the events that
-    say where an imported run came from."""
+    """`log` are its last lines, already cleaned; `imported` are the events that say where an imported run came from."""
     run = detail.run
     title = f"run {run.id} · {run.workload} · {one_line(run.label)}"
+    first, more, constant = _curves(detail)
     parts = [
-        f"<h1>{_text(title)}</h1>",
-        f"<p><strong>{_text(run.state.replace('_', ' '))}</strong>{_reason(run.reason)}</p>",
-        f'<p class="dim">{_text(_when(detail))}</p>',
+        f"<h1>{text(title)}</h1>",
+        _state(run),
+        f'<p class="dim">{text(_when(detail))}</p>',
         *_origin(imported),
         *_tags_and_notes(detail),
-        _section("Memory", _memory(detail, forecast)),
-        _section("Curves", _curves(detail)),
-        _section(
-            "Metrics", _table(("metric", "value"), [(n, short(v)) for n, v in detail.metrics], right=(1,))
-        ),
-        _section(
-            "Quality by direction, degree of the answer, and relation",
-            _table(HEADS, quality_rows(detail.path / "results", relations=200), right=NUMBERS),
-        ),
-        _section("Influences on test triples", traces(influences) if influences else ""),
-        _section("Options", _options(detail)),
-        _section("Attempts", _attempts(detail)),
-        _section(
-            "Messages of the worker", _table(("at", ""), [(_time(at), text) for at, text in detail.messages])
-        ),
-        _section("Artifacts", _artifacts(detail)),
-        _section("Job", f"<pre>{_text(_job(detail.job))}</pre>"),
-        _section("Environment", _environment(detail.environment)),
-        _section("End of the log", _log(log)),
+        numbers(_reached(detail)),
+        section("Influences on test triples", traces(influences, 0, _FIRST_TESTS) if influences else ""),
+        section("Curves", _grid(first) + constant),
+        section("Memory", memory(detail)),
+        section("Options that differ from the defaults", _differing(detail)),
+        f'<div class="folded">{"".join(_record(detail, more, log, influences))}</div>',
     ]
-    body = "\n".join(part for part in parts if part)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
-        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n"
-        f'<p class="dim">Written by kgops {__version__}, {_time(time.time())}. '
-        "All values were measured by the run or its supervisor, except those marked as predicted.</p>\n"
-        "</body></html>\n"
+    foot = (
+        "All values were measured by the run or its supervisor, except those marked as predicted or estimate."
     )
+    return document(title, parts, foot)
 
 
-def _section(title: str, body: str) -> str:
-    return f"<h2>{title}</h2>\n{body}" if body else ""
+def _record(
+    detail: RunDetail, more: Sequence[str], log: Sequence[str], influences: RunInfluences | None
+) -> Iterable[str]:
+    """All that was recorded beside it, each under its own fold."""
+    yield fold("More curves", _grid(more), f"{len(more):,}")
+    metrics = [(name, short(value)) for name, value in detail.metrics]
+    yield fold("All metrics", table(("metric", "value"), metrics, right=(1,)), f"{len(metrics):,}")
+    quality = table(HEADS, quality_rows(detail.path / "results", relations=200), right=NUMBERS)
+    note = f'<p class="dim">{text(FILTERS)}</p>' if quality else ""
+    yield fold("Quality by direction, degree of the answer, and relation", quality + note)
+    yield fold("More influences", traces(influences, _FIRST_TESTS, 1 << 30) if influences else "")
+    yield fold("All options", _options(detail), f"{len(detail.options):,}")
+    yield fold("Attempts", _attempts(detail), f"{len(detail.attempts):,}")
+    messages = table(("at", ""), [(moment(at), said) for at, said in detail.messages])
+    yield fold("Messages of the worker", messages, f"{len(detail.messages):,}")
+    yield fold("Artifacts", _artifacts(detail))
+    yield fold("Job", f"<pre>{text(_job(detail.job))}</pre>")
+    yield fold("Environment", _environment(detail.environment))
+    yield fold("End of the log", _log(log), f"{min(len(log), _LOG_LINES):,} lines")
+
+
+# --- what leads ---
+
+
+def _reached(detail: RunDetail) -> list[Number]:
+    run, metrics = detail.run, dict(detail.metrics)
+    names = headlines(metrics)
+    shown = [Number(title_of(name), short(metrics[name])) for name in names]
+    if run.workload in _TRAINS and not any(name.startswith("test_") for name in names):
+        shown.insert(0, Number("test MRR", None))
+    if _BEST in metrics and _BEST not in names:
+        epoch = metrics.get("best_epoch")
+        beside = "" if epoch is None else f"at epoch {short(epoch)}"
+        shown.append(Number("best validation MRR", short(metrics[_BEST]), beside))
+    took = None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
+    shown.append(Number("took", None if took is None else f"{short(round(took, 1))} s"))
+    peak, of = (run.peak_gpu_mib, "GPU") if run.peak_gpu_mib else (run.peak_host_mib, "host")
+    shown.append(Number(f"peak {of} memory", None if peak is None else f"{mib(peak)} MiB"))
+    return shown
+
+
+def _state(run: Run) -> str:
+    said = run.state.replace("_", " ") + (f": {run.reason}" if run.reason else "")
+    return f'<p class="state {_HUE_OF_STATE.get(run.state, "")}">{text(said)}</p>'
+
+
+def _when(detail: RunDetail) -> str:
+    run = detail.run
+    facts = [f"submitted {moment(run.submitted_at)}", f"profile {run.profile or 'none'}"]
+    return " · ".join([*facts, f"GPU {run.gpu}" if run.gpu else "no GPU"])
+
+
+def _origin(imported: Sequence[Event]) -> Iterable[str]:
+    for event in imported:
+        said = f"imported {moment(event.at)} from {event.body.get('source')}"
+        yield f"<p><strong>{text(said)}</strong>; values missing there are n/a</p>"
+
+
+def _tags_and_notes(detail: RunDetail) -> Iterable[str]:
+    if detail.tags:
+        yield f"<p>tagged {text(' '.join(detail.tags))}</p>"
+    for note in detail.notes:
+        yield f'<p class="note">note of {moment(note.at)}: {text(note.text)}</p>'
+
+
+def _curves(detail: RunDetail) -> tuple[list[str], list[str], str]:
+    """The first charts, the others, and one line of curves that have one value."""
+    run = detail.run
+    curves = sorted(detail.curves, key=lambda one: curve_rank(one.name))
+    clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
+    flat = [one for one in curves if _is_flat(one)]
+    charts = [draw(one, clock, detail.estimate_mib(one.name)) for one in curves if one not in flat]
+    drawn = [one for one in charts if one]
+    constants = " · ".join(f"{one.name} {short(one.last)}" for one in flat)
+    line = f'<p class="dim">measured once, or constant: {text(constants)}</p>' if constants else ""
+    return drawn[:_FIRST_CURVES], drawn[_FIRST_CURVES:], line
+
+
+def _is_flat(curve: Curve) -> bool:
+    return len({value for b in curve.buckets for value in (b.min, b.max)}) < 2
+
+
+def _grid(charts: Sequence[str]) -> str:
+    return f'<div class="charts">{"".join(charts)}</div>' if charts else ""
+
+
+def _differing(detail: RunDetail) -> str:
+    rows = [
+        (one.name, one.value, one.default, one.by, one.why)
+        for one in differing_options(detail.job, detail.options)
+    ]
+    return table(("option", "this run", "default", "chosen by", "reason"), rows) or "<p>none</p>"
+
+
+# --- the record ---
 
 
 def _job(job: Mapping[str, Any]) -> str:
@@ -97,83 +163,11 @@ def _job(job: Mapping[str, Any]) -> str:
         return json.dumps(job, indent=1, ensure_ascii=False)
 
 
-def _reason(reason: str | None) -> str:
-    return f": {_text(reason)}" if reason else ""
-
-
-def _when(detail: RunDetail) -> str:
-    run = detail.run
-    facts = [f"submitted {_time(run.submitted_at)}"]
-    if run.started_at is not None and run.ended_at is not None:
-        facts.append(f"took {run.ended_at - run.started_at:,.1f} s")
-    facts.append(f"profile {run.profile or 'none'}")
-    facts.append(f"GPU {run.gpu}" if run.gpu else "no GPU")
-    return " · ".join(facts)
-
-
-def _origin(imported: Sequence[Event]) -> Iterable[str]:
-    for event in imported:
-        text = f"imported {_time(event.at)} from {event.body.get('source')}"
-        yield f"<p><strong>{_text(text)}</strong>; values missing there are n/a</p>"
-
-
-def _tags_and_notes(detail: RunDetail) -> Iterable[str]:
-    if detail.tags:
-        yield f"<p>tagged {_text(' '.join(detail.tags))}</p>"
-    for note in detail.notes:
-        yield f"<p class='note'>note of {_time(note.at)}: {_text(note.text)}</p>"
-
-
-def _memory(detail: RunDetail, forecast: Mapping[str, Any] | None) -> str:
-    run = detail.run
-    rows = [("host memory, measured peak", _mib(run.peak_host_mib))]
-    rows.append(("GPU memory, measured peak", _mib(run.peak_gpu_mib)))
-    if run.predicted_mib is not None:
-        subject = "GPU memory" if forecast and forecast.get("on_gpu") else "tensors"
-        subject = subject if detail.process is None else "worker process"
-        if detail.process is not None:
-            rows[0] = ("worker process, measured peak", _mib(detail.process_mib))
-        rows.append((f"{subject}, predicted", _mib(run.predicted_mib)))
-    parts = (forecast or {}).get("estimate", {}).get("parts_mib", {})
-    table = _table(("", "MiB"), rows, right=(1,))
-    return table + (_bar(parts) if parts else "")
-
-
-def _bar(parts: Mapping[str, float]) -> str:
-    """The parts of the memory estimate as one bar, in greys with numbers, readable without colours."""
-    total = sum(parts.values()) or 1.0
-    x, bars, names = 0.0, [], []
-    for i, (name, mib) in enumerate(sorted(parts.items(), key=lambda part: -part[1])):
-        width = _WIDTH * share_between(mib, 0.0, total)
-        grey = 40 + 28 * (i % 7)
-        bars.append(
-            f'<rect x="{x:.1f}" y="0" width="{max(width - 1, 0):.1f}" height="16" fill="rgb({grey},{grey},{grey})"/>'
-        )
-        names.append(f"{name} {mib:,.1f}")
-        x += width
-    label = 'role="img" aria-label="predicted memory by part"'
-    view = f'viewBox="0 0 {_WIDTH} 16" height="16" preserveAspectRatio="none"'
-    return (
-        f'<figure class="whole"><svg {view} {label}>{"".join(bars)}</svg>'
-        f"<figcaption>predicted memory by part, MiB: {_text(' · '.join(names))}</figcaption></figure>"
-    )
-
-
-def _curves(detail: RunDetail) -> str:
-    """The curves as pictures; constant ones are listed in one line."""
-    run, curves = detail.run, detail.curves
-    clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
-    flat = [one for one in curves if len({value for b in one.buckets for value in (b.min, b.max)}) < 2]
-    drawn = "".join(draw(one, clock) for one in curves if one not in flat)
-    constants = " · ".join(f"{one.name} {short(one.last)}" for one in flat)
-    return drawn + (f'<p class="dim">constant: {_text(constants)}</p>' if constants else "")
-
-
 def _options(detail: RunDetail) -> str:
     rows = [(one.name, one.requested, one.applied, one.effect, one.by, one.why) for one in detail.options]
     # Options applied with another value than requested stand out.
     marked = [one.requested not in (None, "auto", one.applied) for one in detail.options]
-    return _table(("option", "requested", "applied", "effect", "chosen by", "reason"), rows, marked=marked)
+    return table(("option", "requested", "applied", "effect", "chosen by", "reason"), rows, marked=marked)
 
 
 def _attempts(detail: RunDetail) -> str:
@@ -182,15 +176,15 @@ def _attempts(detail: RunDetail) -> str:
             str(one.number),
             one.outcome or "running",
             "" if one.ended_at is None else f"{one.ended_at - one.started_at:,.1f}",
-            _mib(one.peak_host_mib),
-            _mib(one.peak_gpu_mib),
+            mib(one.peak_host_mib),
+            mib(one.peak_gpu_mib),
             ", ".join(f"{name} {value}" for name, value in one.settings.items()),
             one.reason or "",
         )
         for one in detail.attempts
     ]
     heads = ("attempt", "outcome", "seconds", "host MiB", "GPU MiB", "settings", "reason")
-    return _table(heads, rows, right=(2, 3, 4))
+    return table(heads, rows, right=(2, 3, 4))
 
 
 def _artifacts(detail: RunDetail) -> str:
@@ -200,48 +194,14 @@ def _artifacts(detail: RunDetail) -> str:
         (one.path, one.kind, None if one.bytes is None else f"{one.bytes:,}", one.sha256 and one.sha256[:16])
         for one in named
     ]
-    return _table(("file", "kind", "bytes", "SHA-256"), rows, right=(2,))
+    return table(("file", "kind", "bytes", "SHA-256"), rows, right=(2,))
 
 
 def _environment(environment: Mapping[str, Any]) -> str:
     shown = {name: value for name, value in environment.items() if name != "variables" and value is not None}
     rows = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in shown.items()]
-    return _table(("", ""), rows)
+    return table(("", ""), rows)
 
 
 def _log(log: Sequence[str]) -> str:
-    return f"<pre>{_text(chr(10).join(log[-_LOG_LINES:]))}</pre>" if log else ""
-
-
-def _table(
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str | None]],
-    *,
-    right: Sequence[int] = (),
-    marked: Sequence[bool] = (),
-) -> str:
-    if not rows:
-        return ""
-    numbers = [' class="n"' if i in right else "" for i in range(len(heads))]
-    top = "".join(f"<th{n}>{_text(head)}</th>" for head, n in zip(heads, numbers, strict=True))
-    out = [f"<table><tr>{top}</tr>"] if any(heads) else ["<table>"]
-    for i, row in enumerate(rows):
-        cells = "".join(
-            f"<td{n}>{_text('n/a' if cell is None else cell)}</td>"
-            for cell, n in zip(row, numbers, strict=True)
-        )
-        out.append(f"<tr{' class=differs' if marked and marked[i] else ''}>{cells}</tr>")
-    return "\n".join([*out, "</table>"])
-
-
-def _text(text: str) -> str:
-    """Escapes labels, reasons and log lines, which may hold anything."""
-    return html.escape(lines(text))
-
-
-def _mib(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:,.1f}"
-
-
-def _time(at: float) -> str:
-    return clock(at, "%Y-%m-%d %H:%M:%S")
+    return f"<pre>{text(chr(10).join(log[-_LOG_LINES:]))}</pre>" if log else ""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from driving import Console
+from driving import Console, patience
 
 from kgops.interchange.import_scores import HEADER
-from kgops.views.report_curves import Clock, draw
+from kgops.views.curve_chart import Clock, draw
 from kgops.views.run_detail import Curve
 from storage.series import Bucket
 
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
 EVIL = "<script>alert(1)</script> & \x1b[31m\u202edeos"
-VOID = {"meta", "rect", "polygon", "polyline", "line", "circle"}
+VOID = {"meta", "path"}
 
 
 class Page(HTMLParser):
@@ -28,6 +32,10 @@ class Page(HTMLParser):
         self.text = ""
         self.raw = text
         self.numbers: list[str] = []  # beside the axes
+        self.large: list[str] = []  # names and values of large numbers, in their order
+        self.heads: list[str] = []  # of sections and folds, in their order
+        self.charts: list[str] = []  # names, in their order
+        self.lines: list[str] = []  # of charts, in a colour
         self._open: list[str] = []
         self.feed(text)
         self.close()
@@ -36,6 +44,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag == "path" and "hue" in (dict(attrs).get("class") or ""):
+            self.lines.append(dict(attrs).get("d") or "")
         if tag not in VOID:
             self._open.append(tag)
 
@@ -47,6 +57,13 @@ class Page(HTMLParser):
         self.text += data
         if self._open and self._open[-1] == "text":
             self.numbers.append(data)
+        for tags, found in (
+            (("dt", "dd"), self.large),
+            (("h2", "summary"), self.heads),
+            (("b",), self.charts if "figure" in self._open else []),
+        ):
+            if self._open and self._open[-1] in tags:
+                found.append(data.strip())
 
 
 def test_a_page_holds_the_whole_run_and_asks_nobody_else(run_cli: Console, tmp_path: Path) -> None:
@@ -57,10 +74,10 @@ def test_a_page_holds_the_whole_run_and_asks_nobody_else(run_cli: Console, tmp_p
     page = Page((tmp_path / "page.html").read_text())
     assert page.links == []
     assert "http" not in (tmp_path / "page.html").read_text()
-    assert page.tags.count("polyline") >= 2  # loss and the seconds of epochs, at least
+    assert page.tags.count("svg") >= 2  # loss and the seconds of epochs, at least
     for word in (
         "succeeded",
-        "worker process, predicted",
+        "peak of the worker process",
         "test_mrr",
         "batch_size",
         "num_epochs = 3",
@@ -69,6 +86,87 @@ def test_a_page_holds_the_whole_run_and_asks_nobody_else(run_cli: Console, tmp_p
         assert word in page.text
     metric = run_cli.show(1)["metric"]["test_mrr"]
     assert f"{metric:.5g}" in page.text
+
+
+def report_of(run_cli: Console, tmp_path: Path, *runs: str) -> Page:
+    command = ("compare", *runs, "--html") if len(runs) > 1 else ("report", *runs)
+    done = run_cli(*command, "--output", str(tmp_path / "page.html"), "--force")
+    assert done.code == 0, done.err
+    return Page((tmp_path / "page.html").read_text())
+
+
+def test_what_was_reached_leads_and_the_record_is_folded(run_cli: Console, tmp_path: Path) -> None:
+    flags = ("--dataset", "nations", "--num-epochs", "2", "--embedding-dim", "16", "--validate-every", "1")
+    assert run_cli("run", "train", *flags, "--batch-size", "64", env={"OMP_NUM_THREADS": "1"}).code == 0
+    page = report_of(run_cli, tmp_path, "1")
+    metrics = run_cli.show(1)["metric"]
+    assert page.large[:4] == [
+        "test MRR",
+        f"{metrics['test_mrr']:.5g}",
+        "test hits@10",
+        f"{metrics['test_hits_at_10']:.5g}",
+    ]
+    leading = ["Curves", "Memory", "Options that differ from the defaults"]
+    assert page.heads[:3] == leading
+    assert page.charts[:2] == ["loss", "valid_mrr"]
+    assert page.tags.count("h2") == 3 and {"All metrics", "Job", "End of the log"} <= set(page.heads)
+    between = page.text.partition(leading[2])[2].partition("More curves")[0]
+    assert "batch_size64256person" in between and "num_epochs2100the job" in between
+    assert "learning_rate" not in between and "precision" not in between  # these are as declared
+
+
+def test_what_was_not_measured_says_so(run_cli: Console, tmp_path: Path) -> None:
+    assert run_cli("run", "exec", "--", "false").code != 0
+    page = report_of(run_cli, tmp_path, "1")
+    assert page.large[-2] == "peak host memory"
+    failed = Page(raw := (tmp_path / "page.html").read_text())
+    assert "failed" in failed.text and 'class="state bad"' in raw
+    flags = ("--dataset", "nations", "--num-epochs", "100000", "--embedding-dim", "16")
+    assert run_cli("run", "train", *flags, "--detach", env={"OMP_NUM_THREADS": "1"}).code == 0
+    run_cli.running(2)
+    assert run_cli("stop", "2").code == 0
+    run_cli.ended(2)
+    page = report_of(run_cli, tmp_path, "2")
+    assert page.large[:2] == ["test MRR", "not measured"]
+
+
+def test_libraries_before_the_data_are_measured_as_the_start(run_cli: Console, tmp_path: Path) -> None:
+    flags = ("--dataset", "nations", "--num-epochs", "1", "--embedding-dim", "16")
+    assert run_cli("run", "train", *flags, env={"OMP_NUM_THREADS": "1"}).code == 0
+    page = report_of(run_cli, tmp_path, "1")
+    rows = re.findall(r"<tr>(.*?)</tr>", page.raw.partition(">Memory<")[2])
+    cells = [re.sub(r"<[^>]*>", " ", row).split() for row in rows]
+    values = {row[0]: row[1:] for row in cells if len(row) > 2}
+    (measured,) = (one["last_value"] for one in run_cli.show(1)["series"] if one["name"] == "libraries_mib")
+    assert values["start"][1] == f"{measured:,.1f}"
+    assert values["libraries"][1:] == ["not", "measured"]
+
+
+def test_a_page_has_light_dark_and_paper(run_cli: Console, tmp_path: Path) -> None:
+    assert run_cli("run", "exec", "--", "true").code == 0
+    style = report_of(run_cli, tmp_path, "1").raw.partition("<style>")[2].partition("</style>")[0]
+    dark = style.partition("prefers-color-scheme: dark")[2].partition("@page")[0]
+    assert set(re.findall(r"var\((--\w+)\)", style)) <= set(re.findall(r"(--\w+):", dark))
+    assert (
+        style.count("{") == style.count("}") and "details:not([open])" in style.partition("@media print")[2]
+    )
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_a_training_is_printed_on_two_pages(run_cli: Console, tmp_path: Path) -> None:
+    flags = ("--dataset", "nations", "--num-epochs", "3", "--embedding-dim", "16", "--validate-every", "1")
+    assert run_cli("run", "train", *flags, env={"OMP_NUM_THREADS": "1"}).code == 0
+    report_of(run_cli, tmp_path, "1")
+    argv = [
+        CHROMIUM or "",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'chromium'}",
+    ]
+    argv += [f"--print-to-pdf={tmp_path / 'page.pdf'}", str(tmp_path / "page.html")]
+    subprocess.run(argv, check=True, capture_output=True, timeout=patience())
+    assert 1 <= len(re.findall(rb"/Type /Page\b", (tmp_path / "page.pdf").read_bytes())) <= 2
 
 
 def test_labels_tags_and_log_lines_are_text_whatever_they_hold(run_cli: Console, tmp_path: Path) -> None:
@@ -130,7 +228,7 @@ def test_a_curve_over_time_begins_with_its_run() -> None:
 
 def test_where_there_was_no_number_there_is_a_gap() -> None:
     page = drawn(1.0, 2.0, None, 3.0, None, 2.0, 1.0)
-    assert (page.tags.count("polyline"), page.tags.count("circle")) == (2, 1)
+    assert sorted(line.count("L") for line in page.lines) == [1, 1, 3]  # two lines, and a mark of one point
 
 
 @pytest.mark.parametrize(
@@ -140,8 +238,8 @@ def test_where_there_was_no_number_there_is_a_gap() -> None:
 def test_no_values_are_too_odd_to_be_drawn(values: tuple[float, float]) -> None:
     page = drawn(*values)
     assert "nan" not in page.raw and "inf" not in page.raw
-    for number in re.findall(r' c?[xy]\d?="([^"]*)"', page.raw):
-        assert -1 <= float(number) <= 441
+    numbers = re.findall(r"-?[\d.]+(?:e[+-]?\d+)?", " ".join(page.lines))
+    assert numbers and all(-1 <= float(number) <= 441 for number in numbers)
 
 
 def test_a_page_says_where_an_imported_run_came_from_and_what_a_tracing_found(

@@ -54,8 +54,7 @@ EXCEPT: dict[str, tuple[str, ...]] = {
     "kgops/experiments/advice.py": ("effective",),
     "screens/benchmark_detail.py": ("effective",),
     # HTML's element.
-    "kgops/views/report_page.py": ("figures?",),
-    "kgops/views/report_curves.py": ("figures?",),
+    "kgops/views/html_page.py": ("figures?",),
     # The name that platform has for it, in fingerprints that a changed key would part from older ones.
     "kgops/supervisor/environment.py": ("processors?",),
     "kgops/views/comparison.py": ("processors?",),

@@ -107,7 +107,7 @@ def try_it(home: Home, conn: sqlite3.Connection, target: Path, named: str) -> bo
         assert "".join(write_runs(iter([again]))).partition("runs")[2] == text.partition("runs")[2]
         shown = read_run_detail(home, conn, one.number)
         assert shown is not None
-        page(shown, LogTail(shown.path).look(final=True), None)
+        page(shown, LogTail(shown.path).look(final=True))
     return True
 
 

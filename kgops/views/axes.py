@@ -6,7 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kgops.jobs.numbers import share_between
+
 __all__ = ["Axis"]
+
+_DIGITS = 1e12  # a step that many times smaller than a value is lost in it
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,28 @@ class Axis:
         low = low - room if low - room > 0 or low < 0 else 0.0
         return cls(low, high + room, start, end, title, False, marked)
 
+    @classmethod
+    def around(
+        cls,
+        low: float,
+        high: float,
+        start: float,
+        end: float,
+        *,
+        at_most: int,
+        least: float = 0.0,
+        outside: bool = False,
+    ) -> Axis:
+        """Linear, whatever the values: about `at_most` round ticks, at least `least` apart, within the range or, with
+        `outside`, around it; else one at each end."""
+        ticks = _round_ticks(low, high, at_most, least, outside)
+        return cls(min(low, *ticks), max(high, *ticks), start, end, "", False, tuple(ticks))
+
     def __call__(self, value: float) -> float:
+        if not self.low < self.high:
+            return (self.start + self.end) / 2  # a single value is centred
         f: Callable[[float], float] = math.log if self.logarithmic else float
-        share = (f(value) - f(self.low)) / (f(self.high) - f(self.low))
-        return self.start + share * (self.end - self.start)
+        return self.start + share_between(f(value), f(self.low), f(self.high)) * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
         """Position and label of each tick, with enough digits that every label is exact."""
@@ -56,6 +78,26 @@ class Axis:
         step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw)
         first = math.ceil(self.low / step)
         return [i * step for i in range(first, math.floor(self.high / step) + 1)]
+
+
+def _round_ticks(low: float, high: float, at_most: int, least: float, outside: bool) -> list[float]:
+    span = high - low
+    if not math.isfinite(span) or span <= 0:
+        return [low, high]
+    step = _round_step(max(span / at_most, least))
+    if step is None or max(abs(low), abs(high)) / step > _DIGITS:
+        return [low, high]
+    wider = (math.floor(low / step), math.ceil(high / step))
+    first, last = wider if outside else (math.ceil(low / step), math.floor(high / step))
+    ticks = [tick for n in range(first, last + 1) if math.isfinite(tick := n * step)]
+    return ticks if len(ticks) > 1 else [low, high]
+
+
+def _round_step(rough: float) -> float | None:
+    """The smallest 1, 2 or 5 times a power of ten that is not below `rough`; None where floats overflow."""
+    power = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 0.0
+    steps = (power * factor for factor in (1, 2, 5, 10))
+    return next((step for step in steps if math.isfinite(step) and step >= rough > 0), None)
 
 
 def _clean(value: float) -> float:

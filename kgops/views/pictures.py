@@ -1,4 +1,4 @@
-"""Pictures of charts as SVG and PNG."""
+"""Pictures of charts as SVG, as part of an HTML page, and as PNG."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = [
     "Point",
     "Shape",
     "Text",
+    "as_inline_svg",
     "as_png",
     "as_svg",
     "mark",
@@ -31,20 +32,23 @@ FONT = "font-family='Helvetica, Arial, sans-serif'"
 
 @dataclass(frozen=True)
 class Line:
-    """A line through all points; `dash` alternates lengths of dashes and gaps."""
+    """A line through all points; `dash` alternates lengths of dashes and gaps. Its hue is seen on a page alone."""
 
     points: Sequence[Point]
     tone: Tone = "black"
     width: float = 1.0
     dash: tuple[float, ...] = ()
+    hue: int | None = None  # a number of the page's colours
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A closed polygon with a black outline."""
+    """A closed polygon with a black outline, or a faint area without one."""
 
     points: Sequence[Point]
     fill: Tone
+    hue: int | None = None
+    faint: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,20 +90,53 @@ def as_svg(picture: Picture) -> str:
     return "\n".join(out) + "\n</svg>\n"
 
 
+def as_inline_svg(picture: Picture) -> str:
+    """For an HTML page, which has the colours: each part names its own by a class, so that a page may be dark."""
+    body = "".join(_inline(part) for part in picture.parts)
+    label = _safe(picture.title).replace("'", "&#39;")
+    return f"<svg viewBox='0 0 {picture.width} {picture.height}' role='img' aria-label='{label}'>{body}</svg>"
+
+
+_CLASSES: dict[Tone, str] = {"black": "ink", "white": "paper", "#555": "dim", "#ddd": "grid"}
+
+
+def _inline(part: Line | Shape | Text) -> str:
+    if isinstance(part, Text):
+        return _text_element(part, f" class='{_CLASSES['#555']}' fill='currentColor'")
+    tone = part.fill if isinstance(part, Shape) else part.tone
+    paint = _CLASSES[tone] if part.hue is None else f"hue{part.hue}"
+    if isinstance(part, Line):
+        return _line_element(part, f"class='{paint}' stroke='currentColor'")
+    edge = "fill-opacity='.18'" if part.faint else "stroke='currentColor'"
+    return f"<path class='{paint}' d='{_path(part)}Z' fill='currentColor' {edge}/>"
+
+
 def _svg(part: Line | Shape | Text) -> str:
     if isinstance(part, Text):
-        x, y = part.at
-        turned = f" transform='rotate(-90 {x:.1f} {y:.1f})'" if part.upwards else ""
-        weight = " font-weight='bold'" if part.bold else ""
-        return (
-            f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{part.anchor}' font-size='{part.size}'{weight}{turned} "
-            f"{FONT}>{_safe(part.text)}</text>"
-        )
-    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in part.points)
-    if isinstance(part, Shape):
-        return f"<path d='{path}Z' fill='{part.fill}' stroke='black'/>"
+        return _text_element(part, f" {FONT}")
+    if isinstance(part, Line):
+        return _line_element(part, f"stroke='{part.tone}'")
+    edge = "" if part.faint else " stroke='black'"
+    return f"<path d='{_path(part)}Z' fill='{part.fill}'{edge}/>"
+
+
+def _text_element(part: Text, paint: str) -> str:
+    x, y = part.at
+    turned = f" transform='rotate(-90 {x:.1f} {y:.1f})'" if part.upwards else ""
+    weight = " font-weight='bold'" if part.bold else ""
+    return (
+        f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{part.anchor}' font-size='{part.size}'{weight}{turned}"
+        f"{paint}>{_safe(part.text)}</text>"
+    )
+
+
+def _line_element(part: Line, paint: str) -> str:
     dash = f" stroke-dasharray='{' '.join(f'{one:g}' for one in part.dash)}'" if part.dash else ""
-    return f"<path d='{path}' fill='none' stroke='{part.tone}' stroke-width='{part.width:g}'{dash}/>"
+    return f"<path d='{_path(part)}' fill='none' {paint} stroke-width='{part.width:g}'{dash}/>"
+
+
+def _path(part: Line | Shape) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in part.points)
 
 
 def _safe(text: str) -> str:
@@ -160,7 +197,8 @@ def as_png(picture: Picture) -> bytes:
         else:
             corners = [(x * scale, y * scale) for x, y in part.points]
             draw.polygon(corners, fill=_GREY[part.fill])
-            draw.line([*corners, *corners[:2]], _GREY["black"], scale, joint="curve")
+            if not part.faint:
+                draw.line([*corners, *corners[:2]], _GREY["black"], scale, joint="curve")
     small = canvas.resize((picture.width * ZOOM, picture.height * ZOOM), Image.Resampling.BOX)
     out = io.BytesIO()
     small.save(out, "PNG", optimize=True, dpi=(96 * ZOOM, 96 * ZOOM))

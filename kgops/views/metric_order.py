@@ -1,0 +1,61 @@
+"""Metrics and curves by importance: their order, their titles, and which direction is better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["curve_rank", "headlines", "is_time", "lower_is_better", "title_of"]
+
+_MOST_HEADLINES = 6
+_RARELY_WATCHED = ("learning_rate",)  # shown last
+_FIRST = ("mrr", "hits_at_10", "hits_at_3", "hits_at_1", "mean_rank")
+# Of these a run reports how it went, not what it reached.
+_BOOKKEEPING = ("best_epoch", "disk_mib", "epochs", "fp16_overflows", "train_s")
+_ABBREVIATIONS = ("mae", "mrr", "mse", "rmse", "r2")
+_HIGHER = ("mrr", "r2", "hits_at", "accuracy", "auc", "f1", "_per_s")
+_LOWER = ("loss", "rank", "mae", "mse", "error", "took", "_seconds", "_mib", "train_s", "fp16_overflows")
+_TIMES = ("took", "epoch_seconds", "train_s")
+
+
+def curve_rank(name: str) -> tuple[int, str]:
+    """Sorts curves: loss, MRR, other metrics, times, memory, what is rarely watched."""
+    if name == "loss":
+        return 0, name
+    if name.endswith("mrr"):
+        return 1, name
+    if name.endswith("_mib"):
+        return 4, name
+    return (5 if name in _RARELY_WATCHED else 3 if name.endswith("_seconds") else 2), name
+
+
+def headlines(names: Iterable[str]) -> list[str]:
+    """The metrics that say what a run reached: of the test, else of the validation, else any."""
+    known = sorted(set(names) - set(_BOOKKEEPING), key=_headline_rank)
+    for start in ("test_", "best_valid_", "valid_", ""):
+        found = [name for name in known if name.startswith(start)]
+        if found:
+            return found[:_MOST_HEADLINES]
+    return []
+
+
+def _headline_rank(name: str) -> tuple[int, str]:
+    place = next((i for i, end in enumerate(_FIRST) if name.endswith(end)), len(_FIRST))
+    return place, name
+
+
+def title_of(name: str) -> str:
+    """`test_hits_at_10`: test hits@10; `test_mrr`: test MRR."""
+    words = name.replace("hits_at_", "hits@").split("_")
+    return " ".join(word.upper() if word in _ABBREVIATIONS else word for word in words)
+
+
+def lower_is_better(name: str) -> bool | None:
+    """None where nobody knows, as of metrics that a command reports."""
+    if any(part in name for part in _LOWER):
+        return True
+    return False if any(part in name for part in _HIGHER) else None
+
+
+def is_time(name: str) -> bool:
+    """Whether the machine has a part in it."""
+    return name in _TIMES or name.endswith(("_seconds", "_per_s"))
