@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
-from kgops.cli.output import print_json, say
-from kgops.cli.session import existing
+from kgops.cli.output import print_json, say, write_page
+from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
 from kgops.views.comparison import MOST, Comparison, Difference, Metric, compare
@@ -22,8 +23,23 @@ from storage import runs
 @click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
 @click.option("--all", "everything", is_flag=True, help="Show equal values too.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
+@click.option(
+    "--html", "as_html", is_flag=True, help="Write one self-contained HTML page, curves in one chart."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Output file of --html; default: compare-N-M.html in this folder.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def command(
+    names: tuple[str, ...], everything: bool, as_json: bool, as_html: bool, output: Path | None, force: bool
+) -> None:
     """Compare runs: settings, applied options and environment that differ, and metrics with ratios to the first run."""
+    if as_html and (as_json or everything):
+        raise Usage("--html excludes --json and --all")
+    if not as_html and (output is not None or force):
+        raise Usage("--output and --force are for --html")
     if not 2 <= len(names) <= MOST:
         raise Usage(f"{len(names)} runs were given", f"compare two to {MOST}")
     session = existing()
@@ -31,6 +47,10 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
     if len({run.id for run in chosen}) < len(chosen):
         raise Usage("one run was given twice")
     comparison = compare(session.conn, chosen)
+    if as_html:
+        target = output or Path(f"compare-{'-'.join(str(run.id) for run in chosen)}.html")
+        write_page(_html(session, comparison), target, force=force)
+        return
     qualities = [read_quality(session.folder(run).results) for run in chosen]
     if as_json:
         print_json(
@@ -42,6 +62,14 @@ def command(names: tuple[str, ...], everything: bool, as_json: bool) -> None:
         *_quality(comparison, qualities, everything=everything),
     ]:
         say(line)
+
+
+def _html(session: Session, comparison: Comparison) -> str:
+    from kgops.views import comparison_page
+    from kgops.views.run_detail import read_run_detail  # seldom needed
+
+    details = [read_run_detail(session.home, session.conn, run.id) for run in comparison.runs]
+    return comparison_page.page(comparison, [one for one in details if one is not None])
 
 
 _RELATIONS = 10  # of which quality is compared without --all

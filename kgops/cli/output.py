@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from kgops.errors import Unavailable
 from kgops.jobs.numbers import finite_json
 from kgops.views.formats import fitted
 
@@ -81,3 +84,16 @@ def say(text: str = "") -> None:
 def tell(text: str) -> None:
     """Print a message to stderr."""
     print(text, file=sys.stderr)
+
+
+def write_page(page: str, target: Path, *, force: bool) -> None:
+    """Write a page whole or not at all, and print where."""
+    from kgops.jobs.cluster import must_be_free, written  # seldom needed
+
+    try:
+        must_be_free(target, force=force)
+        with written(target) as file:
+            file.write(page.encode())
+    except OSError as error:
+        raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
+    say(str(target))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
-from kgops.cli.output import say
+from kgops.cli.output import write_page
 from kgops.cli.session import existing
-from kgops.errors import Unavailable
-from kgops.jobs.cluster import must_be_free, written
 from kgops.supervisor.run_json import IMPORTED
 from kgops.views.influences import TRACES, of_run
 from kgops.views.report_page import page
@@ -34,10 +31,4 @@ def command(name: str, output: Path | None, force: bool) -> None:
     influences = of_run(session.home, run.id) if run.workload in TRACES else None
     imported = reports.events(session.conn, run.id, kinds=(IMPORTED,))
     target = output or Path(f"run-{run.id}.html")
-    try:
-        must_be_free(target, force=force)
-        with written(target) as file:
-            file.write(page(detail, log, influences, imported).encode())
-    except OSError as error:
-        raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
-    say(str(target))
+    write_page(page(detail, log, influences, imported), target, force=force)

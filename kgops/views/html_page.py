@@ -72,6 +72,7 @@ svg {{ display: block; width: 100%; }} svg text {{ font-family: system-ui, sans-
 .bar b {{ width: 5.5rem; font-weight: 500; }}
 .bar div {{ flex: 1; display: flex; height: 1.3rem; background: var(--shade); }}
 .bar span {{ background: currentColor; }}
+ul.key {{ list-style: none; padding: 0; }} .key svg {{ display: inline-block; width: 2.7rem; margin-right: .6rem; }}
 .rest {{ color: var(--dim); opacity: .45; }} .swatch {{ display: inline-block; width: .9rem; height: .9rem; }}
 .swatch {{ background: currentColor; border-radius: .15rem; vertical-align: -.1rem; margin-right: .4rem; }}
 {" ".join(f".{name} {{ color: var(--{name}); }}" for name in (*_INKS, *(f"hue{i}" for i in range(HUES))))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,8 +13,13 @@ import pytest
 from driving import Console, patience
 
 from kgops.interchange.import_scores import HEADER
+from kgops.views.comparison import Comparison, Difference, Metric, compare
+from kgops.views.comparison_page import best_of
+from kgops.views.comparison_page import page as comparison_page
 from kgops.views.curve_chart import Clock, draw
 from kgops.views.run_detail import Curve
+from storage import runs
+from storage.database import open_reader
 from storage.series import Bucket
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -169,6 +175,66 @@ def test_a_training_is_printed_on_two_pages(run_cli: Console, tmp_path: Path) ->
     assert 1 <= len(re.findall(rb"/Type /Page\b", (tmp_path / "page.pdf").read_bytes())) <= 2
 
 
+def test_a_comparison_marks_the_best_and_draws_curves_together(run_cli: Console, tmp_path: Path) -> None:
+    flags = ("--dataset", "nations", "--num-epochs", "3", "--embedding-dim", "16", "--validate-every", "1")
+    for rate in ("0.00001", "0.01"):
+        done = run_cli("run", "train", *flags, "--learning-rate", rate, env={"OMP_NUM_THREADS": "1"})
+        assert done.code == 0, done.err
+    page = report_of(run_cli, tmp_path, "1", "2")
+    assert page.links == [] and "http" not in page.raw
+    assert page.heads[:3] == ["What was reached", "Settings that differ", "Applied options that differ"]
+    assert page.charts[:2] == ["loss", "valid_mrr"]
+    chart = page.raw.partition(">loss<")[2].partition("</figure>")[0]
+    assert set(re.findall(r"hue\d", chart)) == {"hue0", "hue1"}
+    first, second = (run_cli.show(number)["metric"]["test_mrr"] for number in (1, 2))
+    assert second > first  # with a learning rate of nothing, nothing is learned
+    (row,) = re.findall(r"<tr>(<td>test MRR.*?)</tr>", page.raw)
+    one, other = re.findall(r'<td class="([^"]*)">([^<]*)', row)
+    assert one == ("n", f"{first:.5g}")
+    assert other == ("n best", f"★ {second:.5g} · {second / first:.2f}x")
+    (differs,) = re.findall(r"<tr>(<td>train.learning_rate.*?)</tr>", page.raw.partition("All settings")[0])
+    assert differs.endswith("<td>1e-05</td><td>0.01</td>")
+
+
+def test_times_of_two_machines_have_no_ratio_and_no_best(run_cli: Console) -> None:
+    for seconds in ("0", "0.3"):
+        assert run_cli("run", "exec", "--", "sleep", seconds).code == 0
+    here = comparison_of(run_cli)
+    there = replace(here, environment=(Difference("machine.host", ("one", "other")),))
+    took = [re.findall(r"<tr>(<td>took.*?)</tr>", comparison_page(one, ()))[0] for one in (here, there)]
+    assert "★" in took[0] and took[0].endswith("x</td>")
+    assert "★" not in took[1] and "x</td>" not in took[1]
+
+
+def comparison_of(run_cli: Console) -> Comparison:
+    conn = open_reader(run_cli.home / "kgops.db")
+    try:
+        return compare(conn, [run for number in (1, 2) if (run := runs.get(conn, number)) is not None])
+    finally:
+        conn.close()
+
+
+def test_a_run_that_failed_is_never_the_best(run_cli: Console) -> None:
+    assert run_cli("run", "exec", "--", "false").code != 0
+    assert run_cli("run", "exec", "--", "true").code == 0
+    comparison = comparison_of(run_cli)
+    assert best_of(comparison, Metric("test_mrr", "", (0.9, 0.1), (None, None))) == []
+    both = replace(comparison, runs=(comparison.runs[1], comparison.runs[1]))
+    assert best_of(both, Metric("test_mrr", "", (0.9, 0.1), (None, None))) == [0]
+    assert best_of(both, Metric("test_mae", "", (0.9, 0.1), (None, None))) == [1]
+    assert best_of(both, Metric("their_number", "", (0.9, 0.1), (None, None))) == []
+
+
+def test_flags_of_the_page_are_refused_without_html(run_cli: Console) -> None:
+    for _ in range(2):
+        assert run_cli("run", "exec", "--", "true").code == 0
+    assert run_cli("compare", "1", "2", "--html", "--json").code == 2
+    assert run_cli("compare", "1", "2", "--output", "x.html").code == 2
+    assert run_cli("compare", "1", "2", "--html").code == 0
+    again = run_cli("compare", "1", "2", "--html")
+    assert again.code == 2 and (run_cli.cwd / "compare-1-2.html").exists()
+
+
 def test_labels_tags_and_log_lines_are_text_whatever_they_hold(run_cli: Console, tmp_path: Path) -> None:
     label = EVIL.replace("\x1b", "")
     done = run_cli("run", "exec", "--label", label, "--", "printf", "%s\\n", EVIL)
@@ -180,6 +246,10 @@ def test_labels_tags_and_log_lines_are_text_whatever_they_hold(run_cli: Console,
     assert "script" not in page.tags
     assert page.text.count("<script>alert(1)</script>") >= 3
     assert not {"\x1b", "\u202e"} & set(raw)
+    assert run_cli("run", "exec", "--label", label, "--", "printf", "%s\\n", EVIL, EVIL).code == 0
+    compared = report_of(run_cli, tmp_path, "1", "2")
+    assert "script" not in compared.tags and compared.text.count("<script>alert(1)</script>") >= 3
+    assert not {"\x1b", "\u202e"} & set(compared.raw)
 
 
 def test_nothing_that_is_there_is_written_over_unasked(run_cli: Console, tmp_path: Path) -> None:
