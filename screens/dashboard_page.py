@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from kgops.gpus.history import BUCKET_S
 from kgops.jobs.text import clock, one_line
-from kgops.views.alerts import HOT_C
-from kgops.views.formats import duration, fitted, width_of
+from kgops.views.formats import duration, width_of
+from kgops.views.gpu_lines import LEGEND, SHORT_LEGEND, host_line, load_of, name_of, users_of, whole
 from kgops.views.gpus import expected_start
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.curve_panels import sparkline
-from screens.widgets.gpu_bar import LEGEND, SHORT_LEGEND, gpu_bar, small_curve
+from screens.widgets.gpu_bar import gpu_bar, small_curve
 from screens.wording import metric_of, progress_of, sign_of, since, speed_of, state_of, took
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from screens.feed import FeedState
     from storage.runs import Run
 
-__all__ = ["expected_start_of", "load_pieces", "rows", "waiting_mib_of", "whole"]
+__all__ = ["expected_start_of", "rows", "waiting_mib_of"]
 
 _MOST_ALERTS, _FEW_ALERTS, _MOST_NOTES = 6, 3, 2
 _TALL, _LEAST_RECENT = 30, 8  # lines
@@ -40,7 +40,6 @@ _SPARK, _WIDE_SPARK = 8, 15  # columns, two points each
 _METRIC, _WIDE_METRIC = 15, 16
 _MEMORY, _WHO, _MEMORY_CURVE, _UTIL_CURVE = "MiB", "who", "MiB, 2 min", "util, 2 min"
 TWO_MINUTES = 120
-_SOMEBODYS_MIB = 64  # less is the driver's
 _NUMBER, _LONGEST_NUMBER = 12, 16  # columns of run number and workload
 _LABEL = 48  # at most
 
@@ -50,7 +49,7 @@ def rows(state: FeedState, width: int, height: int) -> list[Row]:
     if state.wanted is None:
         return [text_row("GPUS", width, "head"), text_row("reading GPUs …", width, "dim")]
     overview = state.overview
-    host = _host(state, width)
+    host = _host(state)
     gpus = _gpus(state, width)
     if not gpus and host:
         host = [*host, text_row("no GPU: runs use the CPU", width, "dim")]
@@ -123,14 +122,11 @@ def gpu_columns(width: int) -> Columns:
 
 def _gpu(usage: GpuUsage, columns: Columns, state: FeedState, start: ExpectedStart | None) -> Row:
     reading = usage.reading
-    name = (reading.name or "n/a").removeprefix("NVIDIA ").removeprefix("GeForce ")
-    if usage.is_slice:
-        name = "MIG " + name.partition("MIG ")[2]
     key = gpu_key(usage)
     if reading.problem is not None:
         return Row(
             (
-                Piece(f"{one_line(f'{usage.label} {name}', 15):<15}  "),
+                Piece(f"{one_line(name_of(usage), 15):<15}  "),
                 Piece(one_line(reading.problem.message), "bad"),
             ),
             key,
@@ -138,11 +134,11 @@ def _gpu(usage: GpuUsage, columns: Columns, state: FeedState, start: ExpectedSta
     waiting_mib = waiting_mib_of(usage, start)
     return columns.row(
         (
-            Piece(f"{usage.label} {name}" if not usage.is_slice else f" {usage.label} {name}"),
+            Piece(name_of(usage)),
             gpu_bar(usage, waiting_mib, columns.width_of(LEGEND) or columns.width_of(SHORT_LEGEND)),
             Piece(f"{whole(reading.memory_used_mib)}/{whole(usage.usable_mib)}"),
-            *load_pieces(usage),
-            users_of(usage, columns.width_of(_WHO)),
+            *(Piece(*one) for one in load_of(usage)),
+            [Piece(*one) for one in users_of(usage, columns.width_of(_WHO))],
             *_curves(usage, columns, state),
         ),
         key,
@@ -159,19 +155,6 @@ def waiting_mib_of(usage: GpuUsage, start: ExpectedStart | None) -> int:
     return start.need_mib if start is not None and start.gpu == usage.label else 0
 
 
-def load_pieces(usage: GpuUsage) -> list[Piece]:
-    """Utilization, heat and power; NVML has them of whole GPUs alone."""
-    if usage.is_slice:
-        return [Piece("")] * 3
-    reading = usage.reading
-    cap = f"/{reading.power_limit_w:.0f}" if reading.power_limit_w is not None else ""
-    return [
-        Piece("n/a" if reading.utilization_percent is None else f"{reading.utilization_percent}%"),
-        Piece(whole(reading.temperature_c), "warn" if (reading.temperature_c or 0) >= HOT_C else "text"),
-        Piece(f"{whole(reading.power_w)}{cap}"),
-    ]
-
-
 def _curves(usage: GpuUsage, columns: Columns, state: FeedState) -> list[Piece]:
     curve = None if usage.is_slice else state.curves.get(usage.reading.index)
     if curve is None:
@@ -182,23 +165,6 @@ def _curves(usage: GpuUsage, columns: Columns, state: FeedState) -> list[Piece]:
         Piece(small_curve(curve.memory_mib[-newest:], memory, usage.usable_mib), "accent"),
         Piece(small_curve(curve.utilization[-newest:], util, 100.0), "dim"),
     ]
-
-
-def users_of(usage: GpuUsage, width: int) -> list[Piece]:
-    """Runs, then other users; n/a where somebody holds memory and nobody is listed."""
-    runs = " ".join(str(run.run) for run in usage.runs)
-    others = usage.others
-    names = " ".join(one_line(one.name or "n/a", 16) for one in others)
-    used, mine = usage.reading.memory_used_mib, usage.used_by_runs_mib
-    if not others and usage.processes is None:
-        names = "" if runs else "n/a"
-    elif not others and mine is not None and (used or 0) - mine > _SOMEBODYS_MIB:
-        names = "n/a"
-    runs = fitted(runs, width)
-    names = fitted(names, max(width - len(runs) - 1, 0)) if width - len(runs) > 4 else ""
-    gap = " " if runs and names else ""
-    rest = width - width_of(runs) - width_of(names) - len(gap)
-    return [Piece(runs, "accent"), Piece(gap), Piece(names, "other"), Piece(" " * max(rest, 0))]
 
 
 def expected_start_of(state: FeedState) -> ExpectedStart | None:
@@ -212,40 +178,11 @@ def expected_start_of(state: FeedState) -> ExpectedStart | None:
     return expected_start(state.overview.waiting, state.gpus, ends)
 
 
-def whole(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:,.0f}"
-
-
 # --- the host ---
 
 
-def _host(state: FeedState, width: int) -> list[Row]:
-    host = state.host
-    if host is None:
-        return []
-    cpus = "" if host.cpus is None else f" of {host.cpus}"
-    memory = (
-        f"{_gib(host.memory_used_mib)} of {_gib(host.memory_total_mib)} GiB"
-        if host.memory_total_mib is not None
-        else "n/a"
-    )
-    short = host.disk_free_mib is not None and host.disk_free_mib < 1024
-    return [
-        Row(
-            (
-                Piece("HOST", "head"),
-                Piece("  CPU "),
-                Piece("n/a" if host.cpu_percent is None else f"{host.cpu_percent:.0f}%"),
-                Piece(f"{cpus}  memory {memory}  disk "),
-                Piece(f"{_gib(host.disk_free_mib)} GiB left", "bad" if short else "text"),
-                Piece(f" of {_gib(host.disk_total_mib)}"),
-            )
-        )
-    ]
-
-
-def _gib(mib: float | None) -> str:
-    return "n/a" if mib is None else f"{mib / 1024:,.{0 if mib >= 10240 else 1}f}"
+def _host(state: FeedState) -> list[Row]:
+    return [] if state.host is None else [Row(tuple(Piece(*one) for one in host_line(state.host)))]
 
 
 # --- runs ---

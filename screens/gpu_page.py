@@ -9,7 +9,8 @@ from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.views.alerts import HOT_C
 from kgops.views.formats import UNKNOWN, age, amount, percent
-from screens.dashboard_page import expected_start_of, load_pieces, waiting_mib_of, whole
+from kgops.views.gpu_lines import load_of, whole
+from screens.dashboard_page import expected_start_of, waiting_mib_of
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.curve_panels import Values, braille
 from screens.widgets.gpu_bar import gpu_bar
@@ -48,7 +49,7 @@ def process_key(process: GpuProcess) -> ProcessKey:
 def _memory(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
     reading = usage.reading
     start = expected_start_of(state)
-    util, heat, power = (piece.text for piece in load_pieces(usage))
+    util, heat, power = (text for text, _ in load_of(usage))
     hot = "warn" if (reading.temperature_c or 0) >= HOT_C else "text"
     rows = [
         Row((Piece(f"{'MEMORY':<{_AXIS}}", "head"), *_bar(usage, waiting_mib_of(usage, start), width))),

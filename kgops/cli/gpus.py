@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kgops.cli.gpus_page import View, dotted, page, plain
-from kgops.cli.output import print_json, redrawing, say, tell
+from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError, Usage
 from kgops.gpus.known import known_by_name
@@ -23,6 +23,7 @@ from kgops.jobs.text import one_line
 from kgops.planning.targets import fit_of_run
 from kgops.settings import find_home
 from kgops.views.gpus import GpuUsage, GpuUsageReader
+from kgops.views.host import HostReader
 from storage import runs
 from storage.errors import DatabaseMissing, StorageError
 
@@ -97,12 +98,26 @@ def _watch(sampler: GpuSampler, reader: GpuUsageReader, session: Session | None,
                 view = _view(snapshot, reader, session)
                 _print_lines(view, as_json)
             return
-        with redrawing() as drawing:
-            for snapshot in _rounds(sampler):
-                view = _view(snapshot, reader, session)
-                drawing.show(page(view, shutil.get_terminal_size().columns - 1))
+        _redraw(sampler, reader, session)
     except KeyboardInterrupt:
         pass
+
+
+def _redraw(sampler: GpuSampler, reader: GpuUsageReader, session: Session | None) -> None:
+    """Draw each reading, and the last one again when the terminal has another size."""
+    from kgops.cli.full_screen import full_screen, terminal_size
+    from kgops.cli.gpus_watch import watch_page  # both are needed here alone
+
+    host = HostReader(find_home() if session is None else session.home)
+    newest = _first(sampler)
+    with full_screen() as screen:
+        while True:
+            view, size = _view(newest, reader, session), terminal_size()
+            screen.show(watch_page(view, host.read(), size.columns), size)
+            number = newest.number
+            while newest.number == number and size == terminal_size():
+                time.sleep(_POLL_S)
+                newest = sampler.newest() or newest
 
 
 def _rounds(sampler: GpuSampler) -> Iterator[Snapshot]:

@@ -42,7 +42,7 @@ def page(view: View, columns: int) -> list[str]:
     for gpu in snapshot.gpus:
         if gpu.problem is not None:
             lines += ["", f"GPU {gpu.index}:", *problem_lines(gpu.problem, columns)]
-    return lines + _processes(view, columns) + _notes(view, columns)
+    return lines + processes(view, columns) + notes(view, columns)
 
 
 def plain(view: View) -> list[str]:
@@ -112,7 +112,8 @@ def _memory(of: GpuReading) -> tuple[str, str, str, str]:
 _PROCESS_HEADS = ("GPU", "PID", "USER", "MIB", "SM", "CPU", "AGE", "RUN", "COMMAND")
 
 
-def _processes(view: View, columns: int) -> list[str]:
+def processes(view: View, columns: int) -> list[str]:
+    """Return an empty line and the table of processes; nothing without a process."""
     rows = [
         (
             process.gpu,
@@ -131,27 +132,28 @@ def _processes(view: View, columns: int) -> list[str]:
     return ["", *_table(_PROCESS_HEADS, rows, columns, shrink=len(_PROCESS_HEADS) - 1)] if rows else []
 
 
-def _notes(view: View, columns: int) -> list[str]:
-    notes = list(view.waiting)
+def notes(view: View, columns: int) -> list[str]:
+    """Return what waits for a GPU and what the driver does not say, after an empty line."""
+    said = list(view.waiting)
     for usage in view.gpus:
         gpu = usage.reading
         for run in usage.runs:
             label = one_line(run.label, 40)
             if run.by == "memory change":
-                notes.append(
+                said.append(
                     f"Run {run.run} ({label}) holds {amount(run.used_mib, 'MiB')} of GPU {gpu.index}, by "
                     "the change of GPU memory since before its start: its processes are not visible."
                 )
             elif run.by is None:
-                notes.append(f"Run {run.run} ({label}) has GPU {gpu.index}; its GPU memory cannot be read.")
+                said.append(f"Run {run.run} ({label}) has GPU {gpu.index}; its GPU memory cannot be read.")
         if gpu.problem is None and usage.processes is None:
-            notes.append(f"GPU {gpu.index}: the driver does not list its processes.")
-        notes += _mps(gpu)
+            said.append(f"GPU {gpu.index}: the driver does not list its processes.")
+        said += _mps(gpu)
         if gpu.memory_accounting == "v1":
-            notes.append(f"GPU {gpu.index}: this driver counts reserved memory as used.")
+            said.append(f"GPU {gpu.index}: this driver counts reserved memory as used.")
     if not view.own_pids and any(usage.processes for usage in view.gpus):
-        notes.append("In this container the driver's PIDs may be those of the host.")
-    wrapped = [line for note in notes for line in textwrap.wrap(note, columns, subsequent_indent="  ")]
+        said.append("In this container the driver's PIDs may be those of the host.")
+    wrapped = [line for note in said for line in textwrap.wrap(note, columns, subsequent_indent="  ")]
     return ["", *wrapped] if wrapped else []
 
 

@@ -1,60 +1,15 @@
-"""Output of commands: results, messages, JSON, and lines drawn over one another."""
+"""Output of commands: results, messages, JSON and pages."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable
 from kgops.jobs.numbers import finite_json
-from kgops.views.formats import fitted
-
-_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
-_TO_THE_END, _TO_THE_BOTTOM = "\x1b[K", "\x1b[J"
-
-
-class Redraw:
-    """Draws lines and leaves the cursor at the start of the line below them."""
-
-    def __init__(self) -> None:
-        self._shown: list[str] = []
-        self._size = shutil.get_terminal_size()
-
-    def show(self, lines: Sequence[str]) -> None:
-        size = shutil.get_terminal_size()
-        # A line that wraps or scrolls away cannot be redrawn.
-        wanted = [fitted(line, size.columns - 1) for line in lines][: size.lines - 1]
-        if size != self._size:
-            self._size, self._shown = size, []
-            sys.stdout.write("\x1b[H\x1b[2J")
-        if wanted != self._shown:
-            sys.stdout.write(self._changes(wanted))
-            sys.stdout.flush()
-            self._shown = wanted
-
-    def _changes(self, wanted: list[str]) -> str:
-        out = f"\x1b[{len(self._shown)}A" if self._shown else ""
-        for i, line in enumerate(wanted):
-            same = i < len(self._shown) and self._shown[i] == line
-            out += "\n" if same else f"\r{line}{_TO_THE_END}\n"
-        return out + (_TO_THE_BOTTOM if len(wanted) < len(self._shown) else "")
-
-
-@contextmanager
-def redrawing() -> Iterator[Redraw]:
-    """Hide the cursor while redrawing, and always restore it."""
-    sys.stdout.write(_HIDE_CURSOR)
-    try:
-        yield Redraw()
-    finally:
-        sys.stdout.write(_SHOW_CURSOR)
-        sys.stdout.flush()
 
 
 def print_json(value: Any) -> None:

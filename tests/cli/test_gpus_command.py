@@ -10,6 +10,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -348,6 +349,37 @@ def test_watching_draws_again_what_changed_and_nothing_else_until_ctrl_c(
     assert terminal.wait() == 0
     assert b"Traceback" not in terminal.seen
     assert terminal.seen.rstrip().endswith(b"\x1b[?25h")  # the cursor is back
+
+
+def test_watching_shows_who_holds_each_gpu_and_the_host(
+    watching: Callable[[], Terminal], standin: StandIn
+) -> None:
+    standin.show(Machine((t4("GPU-a", used_mib=9000, processes=((os.getpid(), 9000),)),)))
+    terminal = watching()
+    me = pwd.getpwuid(os.getuid()).pw_name.encode()
+    terminal.wait_for_text(b"\x1b[35m" + me)  # beside the bar, in the colour of others
+    terminal.wait_for_text(str(os.getpid()).encode())
+    seen = terminal.seen.decode()
+    assert seen.index("\x1b[?1049h") < seen.index("HOST") < seen.index("0 Tesla T4") < seen.index("COMMAND")
+    assert "\x1b[35m▓▓▓▓" in seen and "9,000/14,909" in seen and "GiB left" in seen
+
+
+def test_a_watch_follows_the_size_and_gives_the_terminal_back_at_sigterm(
+    watching: Callable[[], Terminal], standin: StandIn
+) -> None:
+    standin.show(Machine((t4("GPU-a", used_mib=111), t4("GPU-b", used_mib=222))))
+    terminal = watching()
+    terminal.wait_for_text(b"222/")
+    drawn = len(terminal.seen)
+    termios.tcsetwinsize(terminal.master, (3, 60))
+    terminal.wait_for_text(b"more lines")
+    lines = re.split(rb"\x1b\[\d+;\d+H", terminal.seen[drawn:])
+    plain = [re.sub(rb"\x1b\[[\d;?]*[a-zA-Z]", b"", line).decode() for line in lines]
+    assert max(map(width_of, plain)) <= 60
+    terminal.child.send_signal(signal.SIGTERM)
+    assert terminal.wait() == 128 + signal.SIGTERM
+    assert terminal.seen.rstrip().endswith(b"\x1b[?1049l\x1b[?25h")
+    assert b"Traceback" not in terminal.seen
 
 
 def _read_until(terminal: Terminal, standin: StandIn, readings: int) -> None:

@@ -1,0 +1,119 @@
+"""The lines of a GPU and of the host, as the dashboard and `kgops gpus --watch` show them: texts with tones."""
+
+from __future__ import annotations
+
+from kgops.jobs.numbers import share_between
+from kgops.jobs.text import one_line
+from kgops.views.alerts import HOT_C
+from kgops.views.formats import fitted, width_of
+from kgops.views.gpus import GpuUsage
+from kgops.views.host import HostUse
+
+__all__ = [
+    "LEGEND",
+    "SHORT_LEGEND",
+    "Toned",
+    "host_line",
+    "load_of",
+    "memory_bar",
+    "name_of",
+    "users_of",
+    "whole",
+]
+
+Toned = tuple[str, str]  # a text and its tone: text, dim, head, accent, other, warn, bad
+
+LEGEND, SHORT_LEGEND = "▇runs ▓others ░reserved", "▇runs ▓other"
+_RUNS, _OTHERS, _UNKNOWN, _RESERVED, _WAITING, _TRACK, _END = "▇", "▓", "▒", "░", "┄", "·", "│"
+_SOMEBODYS_MIB = 64  # less is the driver's
+
+
+def name_of(usage: GpuUsage) -> str:
+    """`1 Tesla T4`; a slice's is indented below its GPU's."""
+    name = (usage.reading.name or "n/a").removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return f" {usage.label} MIG {name.partition('MIG ')[2]}" if usage.is_slice else f"{usage.label} {name}"
+
+
+def memory_bar(usage: GpuUsage, waiting_mib: float, width: int) -> list[Toned]:
+    """`width` columns on a track that ends with │. ▒ is memory of whom nobody knows."""
+    used, total = usage.reading.memory_used_mib, usage.usable_mib
+    if used is None or not total or width < 4:
+        return [(" " * width, "dim")]
+    runs = usage.used_by_runs_mib
+    mine, others = (min(runs, used), max(used - runs, 0)) if runs is not None else (0, used)
+    reserved = max(usage.reserved_mib - (mine if runs is not None else used), 0)
+    room = width - 1
+    columns: list[tuple[int, str, str]] = []
+    far = 0.0
+    for part, sign, tone in (
+        (mine, _RUNS, "accent"),
+        (others, *((_OTHERS, "other") if runs is not None else (_UNKNOWN, "text"))),
+        (reserved, _RESERVED, "accent"),
+        (waiting_mib, _WAITING, "accent"),
+    ):
+        before = round(share_between(far, 0.0, total) * room)
+        far = min(far + part, float(total))
+        length = round(share_between(far, 0.0, total) * room) - before
+        if part > 0 and length == 0 and before < room:
+            length = 1  # what is there is seen
+        length = min(length, room - sum(count for count, _, _ in columns))
+        columns.append((max(length, 0), sign, tone))
+    rest = room - sum(count for count, _, _ in columns)
+    pieces = [(sign * count, tone) for count, sign, tone in columns]
+    return [*pieces, (_TRACK * rest + _END, "dim")]
+
+
+def load_of(usage: GpuUsage) -> list[Toned]:
+    """Utilization, heat and power; NVML has them of whole GPUs alone."""
+    if usage.is_slice:
+        return [("", "text")] * 3
+    reading = usage.reading
+    cap = f"/{reading.power_limit_w:.0f}" if reading.power_limit_w is not None else ""
+    return [
+        ("n/a" if reading.utilization_percent is None else f"{reading.utilization_percent}%", "text"),
+        (whole(reading.temperature_c), "warn" if (reading.temperature_c or 0) >= HOT_C else "text"),
+        (f"{whole(reading.power_w)}{cap}", "text"),
+    ]
+
+
+def users_of(usage: GpuUsage, width: int) -> list[Toned]:
+    """Runs, then other users; n/a where somebody holds memory and nobody is listed."""
+    runs = " ".join(str(run.run) for run in usage.runs)
+    others = usage.others
+    names = " ".join(one_line(one.name or "n/a", 16) for one in others)
+    used, mine = usage.reading.memory_used_mib, usage.used_by_runs_mib
+    if not others and usage.processes is None:
+        names = "" if runs else "n/a"
+    elif not others and mine is not None and (used or 0) - mine > _SOMEBODYS_MIB:
+        names = "n/a"
+    runs = fitted(runs, width)
+    names = fitted(names, max(width - len(runs) - 1, 0)) if width - len(runs) > 4 else ""
+    gap = " " if runs and names else ""
+    rest = width - width_of(runs) - width_of(names) - len(gap)
+    return [(runs, "accent"), (gap, "text"), (names, "other"), (" " * max(rest, 0), "text")]
+
+
+def host_line(host: HostUse) -> list[Toned]:
+    cpus = "" if host.cpus is None else f" of {host.cpus}"
+    memory = (
+        f"{_gib(host.memory_used_mib)} of {_gib(host.memory_total_mib)} GiB"
+        if host.memory_total_mib is not None
+        else "n/a"
+    )
+    short = host.disk_free_mib is not None and host.disk_free_mib < 1024
+    return [
+        ("HOST", "head"),
+        ("  CPU ", "text"),
+        ("n/a" if host.cpu_percent is None else f"{host.cpu_percent:.0f}%", "text"),
+        (f"{cpus}  memory {memory}  disk ", "text"),
+        (f"{_gib(host.disk_free_mib)} GiB left", "bad" if short else "text"),
+        (f" of {_gib(host.disk_total_mib)}", "text"),
+    ]
+
+
+def _gib(mib: float | None) -> str:
+    return "n/a" if mib is None else f"{mib / 1024:,.{0 if mib >= 10240 else 1}f}"
+
+
+def whole(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:,.0f}"
