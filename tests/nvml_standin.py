@@ -90,6 +90,24 @@ class Machine:
     fails: dict[str, int] = field(default_factory=dict)
 
 
+_TORCH = "__version__ = '2.11.0+cu128'\n"
+
+
+def cuda_build(folder: Path) -> Path:
+    """A folder for PYTHONPATH in which kgops finds a CUDA build of torch: enough to plan, nothing to compute with."""
+    for name, text in (
+        ("torch/__init__.py", _TORCH),
+        ("torch/version.py", f"{_TORCH}cuda: Optional[str] = '12.8'\n"),
+        (
+            "torch-2.11.0+cu128.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+cu128\n",
+        ),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
 def t4(uuid: str = "GPU-t4", used_mib: int = 0, processes: Processes = ()) -> Gpu:
     return Gpu("Tesla T4", uuid, (7, 5), 15360, 451, used_mib, processes=processes)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console, Done, Terminal, end_all_of, wait_for
-from nvml_standin import Machine, StandIn
+from nvml_standin import Machine, StandIn, cuda_build
 
 from kgops.supervisor import processes
 
@@ -177,9 +177,16 @@ class Lab:
         return f"{client.parent}{os.pathsep}{os.environ['PATH']}"
 
     def add(
-        self, name: str, machine: Machine | None = None, *, program: str | None = None, group: str = ""
+        self,
+        name: str,
+        machine: Machine | None = None,
+        *,
+        program: str | None = None,
+        group: str = "",
+        has_cuda: bool = False,
     ) -> None:
-        """Names a host for the console. `program`: a shell script in place of kgops there."""
+        """Names a host for the console. `program`: a shell script in place of kgops there. `has_cuda`: kgops plans
+        there with a CUDA build of torch, which can compute nothing."""
         self.configure(name)
         home = self.folder / name / "kgops"
         home.mkdir(mode=0o700, parents=True)
@@ -188,14 +195,21 @@ class Lab:
         if machine is not None:
             self.standins[name] = StandIn(home.parent)
             self.standins[name].show(machine)
-            shown = self.standins[name].environment()
-            environment |= {key: shown[key] for key in ("LD_LIBRARY_PATH", "KGOPS_NVML_STANDIN")}
+            environment |= self.driver(name)
+        if has_cuda:
+            build = cuda_build(home.parent / "build")
+            environment["PYTHONPATH"] = f"{build}{os.pathsep}{environment['PYTHONPATH']}"
         command = home.parent / "kgops command"  # a space: whoever forgets to quote it does not find it
         said = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
         command.write_text(program or f'#!/bin/sh\nexec env {said} {sys.executable} -m kgops "$@"\n')
         command.chmod(0o755)
         done = self.kgops("hosts", "add", name, "--kgops", command, *(["--group", group] if group else []))
         assert done.code == 0, done.err
+
+    def driver(self, name: str) -> dict[str, str]:
+        """What lets a process see that host's GPUs."""
+        shown = self.standins[name].environment()
+        return {key: shown[key] for key in ("LD_LIBRARY_PATH", "KGOPS_NVML_STANDIN")}
 
     def configure(self, name: str) -> None:
         """An alias in the client's configuration."""

@@ -1,4 +1,4 @@
-"""Click group that takes a workload or a job file: `kgops run train …`, `kgops run job.toml`."""
+"""Click group that takes a workload or a job file (`-`: standard input): `kgops run train …`, `kgops run job.toml`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ByWorkload(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.kinds:
-            if not args[0].endswith(".toml") and not Path(args[0]).is_file():
+            if args[0] != "-" and not args[0].endswith(".toml") and not Path(args[0]).is_file():
                 ctx.fail(f"no such workload or job file: {args[0]!r}{nearest(args[0], self.kinds)}")
             return "FILE", self.of_file(), args
         return super().resolve_command(ctx, args)

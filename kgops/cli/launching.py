@@ -52,6 +52,12 @@ _START_OPTIONS = (
     click.option("--tag", "tags", multiple=True, help="Tag the run; may be repeated."),
     click.option("--detach", is_flag=True, default=None, help="Print the run number and return at once."),
     click.option(
+        "--host",
+        metavar="NAME",
+        help="Start it on this host of `kgops hosts`, or where it would end first: any, or any:GROUP. Its data are"
+        " copied there, once.",
+    ),
+    click.option(
         "--dry-run",
         is_flag=True,
         default=None,
@@ -91,6 +97,10 @@ def start(job: Job, given: dict[str, Any]) -> int:
     """Launch the job with the given flags, follow it and return the exit code."""
     job = with_the_run(with_flags(job, given))
     check_tags(given["tags"])
+    if given["host"] is not None:
+        from kgops.cli.run_on_host import start_on_host
+
+        return start_on_host(job, given["host"], given)
     if given["dry_run"]:
         show_plan(plan_here(job, find_home(), record()), as_json=bool(given["as_json"]))
         return 0
@@ -112,6 +122,8 @@ def start(job: Job, given: dict[str, Any]) -> int:
 
 def launched(job: Job, given: dict[str, Any]) -> int:
     """Launch the job with the given flags and return the run number, without following it."""
+    if given["host"] is not None:
+        raise Usage("--host starts one run, not a series", "start each on its own: kgops run … --host NAME")
     check_tags(given["tags"])
     return _launch(for_writing(), with_the_run(with_flags(job, given)), given)
 
@@ -184,10 +196,10 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
     say(lines(text) if sys.stdout.isatty() else text)
 
 
-def refusal(planned: Planned) -> KgopsError | None:
+def refusal(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | None:
     """Return the error with which the job would be refused here, or None."""
     try:
-        must_be_possible(planned.job)
+        must_be_possible(planned.job, checks_inputs=checks_inputs)
         refuse_what_cannot_fit(planned)
     except (Usage, WontFit) as error:
         return error

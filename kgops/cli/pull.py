@@ -60,7 +60,7 @@ def _host_and_run(name: str, hosts: dict[str, Host]) -> tuple[Host, str]:
 
 def _fetch(home: Home, host: Host, number: str, target: Path) -> None:
     words = ("export", number, "--to", "tar", "--output", "-")
-    connection = Connection(home, host, words, Limits(), keeps_stdin=False)
+    connection = Connection(home, host, words, Limits())
     stream = ArchiveStream(connection)
     problem: KgopsError | None = None
     try:

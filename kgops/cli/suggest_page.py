@@ -21,6 +21,7 @@ from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.supervisor.launch import as_recorded
 from kgops.supervisor.plan_job import Planned, describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
+from kgops.views.end_time import EndTime
 from kgops.views.formats import UNKNOWN, table
 from kgops.views.what_if import predicted_time
 
@@ -136,6 +137,8 @@ def as_table(
     placed: Placement,
     refused: KgopsError | None,
     filtering: FilteringPreview | str | None = None,
+    *,
+    end: EndTime,
 ) -> dict[str, Any]:
     planned = placed.planned
     suggestion = planned.suggestion
@@ -152,6 +155,10 @@ def as_table(
         "unknown": planned.unknown,
         "now": placed.fit.state,
         "verdict": placed.fit.words,
+        "begins_in_s": end.begins_in_s,
+        "takes_s": end.takes_s,
+        "ends_in_s": end.ends_in_s,
+        "is_measured": end.is_measured,
         "other_gpus": placed.differences,
         "filtering": asdict(filtering) if isinstance(filtering, FilteringPreview) else filtering,
         "refused": None if refused is None else refused.message,

@@ -7,13 +7,14 @@ import selectors
 import shutil
 import tarfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from kgops.errors import BadInput, Unavailable
 from kgops.hosts.connection import Connection
 
-__all__ = ["ArchiveStream", "unpack", "write_archive"]
+__all__ = ["ArchiveStream", "unpack", "write_archive", "write_files"]
 
 _LEFT_BEHIND = frozenset({"private.json", "supervisor.lock", "worker.lock", "supervisor.log"})
 _MOST_FILES, _DEEPEST, _LONGEST_NAME = 100_000, 12, 255
@@ -25,21 +26,30 @@ _SPARE = 1 << 28  # bytes of the disk that an archive leaves alone
 
 def write_archive(folder: Path, out: BinaryIO) -> None:
     """The regular files of a run that has ended. No owner and no link goes along."""
+    write_files(_files_of_run(folder), out)
+
+
+def write_files(files: Iterable[tuple[str, Path]], out: BinaryIO) -> None:
+    """Regular files, each under the name it gets."""
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-        for root, folders, names in os.walk(folder):
-            folders.sort()
-            for name in sorted(names):
-                path = Path(root, name)
-                if path.is_symlink() or not path.is_file() or name in _LEFT_BEHIND:
-                    continue
-                entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
-                with path.open("rb") as file:
-                    status = os.fstat(file.fileno())
-                    entry.size, entry.mtime, entry.mode = status.st_size, int(status.st_mtime), 0o600
-                    archive.addfile(entry, file)
+        for name, path in files:
+            entry = tarfile.TarInfo(name)
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                entry.size, entry.mtime, entry.mode = status.st_size, int(status.st_mtime), 0o600
+                archive.addfile(entry, file)
 
 
-def unpack(stream: ArchiveStream, target: Path) -> int:
+def _files_of_run(folder: Path) -> Iterator[tuple[str, Path]]:
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(root, name)
+            if not path.is_symlink() and path.is_file() and name not in _LEFT_BEHIND:
+                yield path.relative_to(folder).as_posix(), path
+
+
+def unpack(stream: ArchiveStream | BinaryIO, target: Path) -> int:
     """Writes the files of the stream below `target`, an empty folder; the number of bytes. BadInput: no archive."""
     count = taken = 0
     free = shutil.disk_usage(target).free - _SPARE
@@ -53,7 +63,7 @@ def unpack(stream: ArchiveStream, target: Path) -> int:
                     raise Unavailable(f"the archive has more than the {free >> 20:,} MiB that are free here")
                 _write(archive, entry, target)
     except tarfile.TarError as error:
-        raise BadInput(f"what came is no archive of a run: {error}") from error
+        raise BadInput(f"what came is no archive of files: {error}") from error
     return taken
 
 
@@ -61,7 +71,7 @@ def _write(archive: tarfile.TarFile, entry: tarfile.TarInfo, target: Path) -> No
     parts = PurePosixPath(entry.name).parts
     odd = any(part in ("..", "/") or "\0" in part or len(part) > _LONGEST_NAME for part in parts)
     if not entry.isreg() or odd or not 0 < len(parts) <= _DEEPEST or entry.name.startswith("/"):
-        raise BadInput(f"the archive has an entry that is no file of a run: {entry.name!r:.100}")
+        raise BadInput(f"the archive has an entry that is no file to keep: {entry.name!r:.100}")
     path = target.joinpath(*parts)
     content = archive.extractfile(entry)
     assert content is not None

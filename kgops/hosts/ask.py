@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import selectors
+import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,18 +27,34 @@ class Answer(NamedTuple):
     out: bytes = b""
     problem: str | None = None
     hint: str | None = None
+    code: int | None = None  # the exit code of kgops there; None: there was none
 
 
-def ask(home: Home, hosts: Sequence[Host], words: Sequence[str], patience_s: float = 60.0) -> list[Answer]:
-    """The answers in the order of `hosts`; none of them raises."""
+def ask(
+    home: Home,
+    hosts: Sequence[Host],
+    words: Sequence[str],
+    patience_s: float = 60.0,
+    *,
+    said: bytes = b"",
+    answers: frozenset[int] = frozenset({0}),
+) -> list[Answer]:
+    """The answers in the order of `hosts`; none of them raises. `said`: the command's input; `answers`: exit codes with
+    which it has answered."""
     with ThreadPoolExecutor(min(len(hosts), _MOST_AT_ONCE)) as threads:
-        return list(threads.map(lambda host: _ask(home, host, words, patience_s), hosts))
+        return list(threads.map(lambda host: _ask(home, host, words, patience_s, said, answers), hosts))
 
 
-def _ask(home: Home, host: Host, words: Sequence[str], patience_s: float) -> Answer:
+def _ask(
+    home: Home, host: Host, words: Sequence[str], patience_s: float, said: bytes, answers: frozenset[int]
+) -> Answer:
     limits = Limits(_MOST_BYTES, _MOST_BYTES, _MOST_LINES, _MOST_LINES)
     try:
-        connection = Connection(home, host, words, limits, keeps_stdin=False)
+        # A file, not a pipe: nobody has to write while the answer is read.
+        with tempfile.TemporaryFile() as source:
+            source.write(said)
+            source.seek(0)
+            connection = Connection(home, host, words, limits, source=source)
     except KgopsError as error:
         return Answer(host, problem=error.message, hint=error.hint)
     except OSError as error:
@@ -52,10 +69,10 @@ def _ask(home: Home, host: Host, words: Sequence[str], patience_s: float) -> Ans
         code = connection.close(has_ended=has_ended)
     if lines is None:
         return Answer(host, problem=f"no answer for {patience_s:.0f} s")
-    if code != 0:
+    if code not in answers:
         problem, hint = meaning_of(code, connection.errors, host)
-        return Answer(host, problem=one_line(problem, 300), hint=hint)
-    return Answer(host, b"\n".join(lines))
+        return Answer(host, problem=one_line(problem, 300), hint=hint, code=code)
+    return Answer(host, b"\n".join(lines), code=code)
 
 
 def _until_the_end(connection: Connection, deadline: float) -> list[bytes] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -15,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from kgops.errors import KgopsError, Unavailable
 from kgops.hosts.protocol import LONGEST_LINE
@@ -41,6 +43,8 @@ _LONGEST_SOCKET = 107 - 18  # sun_path, less the suffix under which ssh binds it
 _LONGEST_ERROR = 4096
 _EXIT_PATIENCE_S = 0.5  # from the end of its output to its exit
 _NOT_FOUND, _SSH_FAILED = 127, 255
+# What a kgops says of words that came after it: the names of commands, options and files are ours, not a person's.
+_TOO_OLD = re.compile(r"^Error: [Nn]o such (command '|option|workload or job file: '-')", re.MULTILINE)
 
 
 class Flooded(KgopsError):
@@ -88,8 +92,8 @@ def meaning_of(code: int | None, said: str, host: Host) -> tuple[str, str]:
         )
     if code == _SSH_FAILED:
         return words or "ssh failed without a word", f"try it: ssh {host.address}"
-    if "No such command 'feed'" in said or "no such command 'feed'" in said:
-        return "kgops there is too old to be shown", "install the same kgops on both machines"
+    if _TOO_OLD.search(said):
+        return "kgops there is too old for this", "install the same kgops on both machines"
     errors = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
     if errors:  # as this kgops would say it
         hints = [line.removeprefix("Hint: ") for line in said.splitlines() if line.startswith("Hint: ")]
@@ -104,16 +108,24 @@ class Connection:
     """A running client. Nothing here blocks: `read` takes what has come, within the limits of a feed."""
 
     def __init__(
-        self, home: Home, host: Host, words: Sequence[str], limits: Limits, *, keeps_stdin: bool
+        self,
+        home: Home,
+        host: Host,
+        words: Sequence[str],
+        limits: Limits,
+        *,
+        keeps_stdin: bool = False,
+        source: BinaryIO | None = None,
     ) -> None:
-        """`keeps_stdin`: the other side goes on until the connection ends; else its input is empty."""
+        """`keeps_stdin`: the other side goes on until the connection ends; else its input is what `source`, an open
+        file or pipe, holds."""
         self.host = host
         self._limits = limits
         self._rest = b""
         self._errors = b""
         self._child = subprocess.Popen(
             argv_of(home, host, words),
-            stdin=subprocess.PIPE if keeps_stdin else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if keeps_stdin else source or subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the console, which ends its clients itself

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from kgops.options.reading import joined, nearest, read_table, unreadable, unwri
 from kgops.options.run import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES
 
 LARGEST_JOB_FILE = 4 << 20
+STDIN = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +168,26 @@ def _secrets_in(name: str, settings: Mapping[str, Any], options: Sequence[str]) 
 
 
 def read_job_file(path: Path) -> Job:
-    text = read_named(path, "job file", LARGEST_JOB_FILE)
+    """The job in a file, or on standard input for `-`."""
+    table, source = read_job_table(path)
+    return read_job(table, source)
+
+
+def read_job_table(path: Path) -> tuple[dict[str, Any], str]:
+    """The table in a job file, before it is judged, and what errors call the file."""
+    source = "standard input" if path == STDIN else str(path)
+    text = _standard_input() if path == STDIN else read_named(path, "job file", LARGEST_JOB_FILE)
     try:
-        table = toml.loads(text)
+        return toml.loads(text), source
     except ValueError as error:
-        raise BadJob(str(path), [f"not TOML: {error}"]) from error
-    return read_job(table, str(path))
+        raise BadJob(source, [f"not TOML: {error}"]) from error
+
+
+def _standard_input() -> str:
+    content = sys.stdin.buffer.read(LARGEST_JOB_FILE + 1)
+    if len(content) > LARGEST_JOB_FILE:
+        raise BadJob("standard input", [f"larger than {LARGEST_JOB_FILE >> 20} MiB: this is no job"])
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BadJob("standard input", [f"not UTF-8 at byte {error.start}"]) from error

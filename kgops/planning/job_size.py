@@ -93,14 +93,20 @@ class JobSize:
         return shapes
 
 
-def job_size_of(job: Job, remembered: Path | None = None, *, most_bytes: int | None = None) -> JobSize | str:
+def job_size_of(
+    job: Job,
+    remembered: Path | None = None,
+    *,
+    most_bytes: int | None = None,
+    counted: Counts | None = None,
+) -> JobSize | str:
     """The size of a job that is not a command, or why it is unknown before the job starts.
 
-    `remembered` and `most_bytes`: see `counts_of`.
+    `remembered` and `most_bytes`: see `counts_of`. `counted`: of data that lie on another machine.
     """
 
     def count(settings: Mapping[str, Any]) -> Counts | None:
-        return counts_of(settings, remembered, most_bytes=most_bytes)
+        return counted or counts_of(settings, remembered, most_bytes=most_bytes)
 
     if job.workload == "train":
         return _training(job, count)

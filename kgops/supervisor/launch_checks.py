@@ -19,12 +19,13 @@ from kgops.supervisor import queue
 __all__ = ["commands_of", "must_be_possible"]
 
 
-def must_be_possible(job: Job) -> Path:
+def must_be_possible(job: Job, *, checks_inputs: bool = True) -> Path:
     """The job's working folder. Raises Usage or WontFit if the job cannot start on this machine."""
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
         _must_be_startable(commands_of(job)[0][0], cwd)
-    _must_have_inputs(job, cwd)
+    if checks_inputs:
+        _must_have_inputs(job, cwd)
     _must_have_cluster(job)
     _must_have_gpu(job)
     _must_have_cuda_torch(job)

@@ -130,9 +130,11 @@ def plan(
     target: Target | None = None,
     *,
     thorough: bool = False,
+    counted: Counts | None = None,
 ) -> Planned:
-    """Plans for `target`, by default this machine's device. `thorough`: see `planner.suggest`."""
-    planned = _plan(resolved, home, conn, target, thorough=thorough)
+    """Plans for `target`, by default this machine's device. `thorough`: see `planner.suggest`; `counted`: see
+    `job_size_of`."""
+    planned = _plan(resolved, home, conn, target, thorough=thorough, counted=counted)
     gpus = len(gpus_here()) if planned.job.options.get("devices") == "all" else None
     applied = as_applied(planned.job, planned.choices, planned.target.facts, gpus=gpus)
     most = None if thorough else MAX_TRIPLE_BYTES
@@ -150,7 +152,13 @@ def plan(
 
 
 def _plan(
-    resolved: Resolved, home: Home, conn: Connection | None, target: Target | None, *, thorough: bool
+    resolved: Resolved,
+    home: Home,
+    conn: Connection | None,
+    target: Target | None,
+    *,
+    thorough: bool,
+    counted: Counts | None,
 ) -> Planned:
     job = resolved.job
     if WORKLOADS[job.workload].module is None:
@@ -163,7 +171,8 @@ def _plan(
     on = target or target_of_job(requested_gpu(job), device_of(job))
     known = known_of(conn, on, job)
     remembered = remembered_in(home, "counts.json")
-    subject = job_size_of(job, remembered, most_bytes=None if thorough else MAX_TRIPLE_BYTES)
+    most = None if thorough else MAX_TRIPLE_BYTES
+    subject = job_size_of(job, remembered, most_bytes=most, counted=counted)
     if isinstance(subject, str):
         return Planned(
             job, resolved.choices, on, unknown=subject, process=_process_of_worker(job, on, known, remembered)

@@ -9,6 +9,7 @@ from typing import Any
 from kgops.errors import Usage
 from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
+from kgops.planning.graph_counts import Counts
 from kgops.planning.planner import Candidate, need_mib, suggest
 from kgops.planning.resolve import device_of, requested_gpu, requires_gpu, resolve
 from kgops.planning.targets import (
@@ -51,17 +52,26 @@ class Placement:
         return [line for other in self.others if (line := _difference(self.planned, other)) is not None]
 
 
-def plan_here(job: Job, home: Home, conn: Connection | None, *, thorough: bool = False) -> Placement:
-    """Plans for this machine as it is now. Raises Usage if the requested GPU cannot run the job at all."""
+def plan_here(
+    job: Job,
+    home: Home,
+    conn: Connection | None,
+    *,
+    thorough: bool = False,
+    counted: Counts | None = None,
+) -> Placement:
+    """Plans for this machine as it is now. Raises Usage if the requested GPU cannot run the job at all.
+
+    `counted`: sizes of data that lie on another machine."""
     kinds = _kinds(_candidates(job))
     if not kinds or _wants_several(job):
         gpus = [gpu for kind in kinds for gpu in kind]
-        placement = _placement([_planned(job, _one_kind(gpus), home, conn, thorough)], conn)
+        placement = _placement([_planned(job, _one_kind(gpus), home, conn, thorough, counted)], conn)
         return placement if gpus else replace(placement, unused=_unused_gpus(job))
     plans, refused = [], None
     for gpus in kinds:
         try:
-            plans.append(_planned(job, gpus, home, conn, thorough))
+            plans.append(_planned(job, gpus, home, conn, thorough, counted))
         except Usage as error:
             refused = error
     usable = [candidate for candidate in plans if candidate.target.on_gpu] or plans
@@ -127,12 +137,18 @@ def _one_kind(gpus: Sequence[Target]) -> list[Target]:
 
 
 def _planned(
-    job: Job, gpus: Sequence[Target], home: Home, conn: Connection | None, thorough: bool
+    job: Job,
+    gpus: Sequence[Target],
+    home: Home,
+    conn: Connection | None,
+    thorough: bool,
+    counted: Counts | None = None,
 ) -> Planned:
     if job.workload == "exec" or job.on.where is not None or (not gpus and device_of(job).startswith("cuda")):
-        return plan(resolve(job), home, conn, thorough=thorough)
+        return plan(resolve(job), home, conn, thorough=thorough, counted=counted)
     target = gpus[0] if gpus else cpu_target()
-    planned = plan(resolve(job, lambda _: target.facts), home, conn, target, thorough=thorough)
+    resolved = resolve(job, lambda _: target.facts)
+    planned = plan(resolved, home, conn, target, thorough=thorough, counted=counted)
     uuids = tuple(gpu.uuid for gpu in gpus if gpu.uuid)
     return replace(planned, uuids=uuids, profile_from_gpu=job.profile is None and target.on_gpu)
 

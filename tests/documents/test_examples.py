@@ -124,6 +124,12 @@ def has_forgotten_a_host(desk: Desk, went: Went) -> None:
     assert "lab1" not in [host["name"] for host in json.loads(desk.type("kgops hosts --json").out)]
 
 
+def says_what_it_would_keep(desk: Desk, went: Went) -> None:
+    """test_run_on_host.py sends what is kept."""
+    assert went.code == 2
+    assert "'SHA256' is not a SHA-256" in went.err
+
+
 def says_that_nothing_is_there(desk: Desk, went: Went) -> None:
     """test_pull.py has hosts that bring something."""
     assert went.code == 1
@@ -192,6 +198,8 @@ AT_ONCE: dict[str, Check] = {
     "kgops hosts": says(r"^HOST +ADDRESS", r"^lab1 +127\.0\.0\.1"),
     "kgops hosts add lab1 ada@lab1.example.org --kgops '~/kgops/.venv/bin/kgops'": has_named_a_host,
     "kgops pull lab2:17": says_that_nothing_is_there,
+    "kgops data find --json < /dev/null": says(r"^\[\]$"),
+    "kgops data keep SHA256 train.tsv < /dev/null": says_what_it_would_keep,
     "kgops hosts remove lab1": has_forgotten_a_host,
     "kgops hosts check all": says("^lab1: "),
     "kgops data flights --make flights": has_flights(4, 32),
@@ -218,7 +226,8 @@ def test_example_does_what_it_says(desk: Desk, line: str) -> None:
     went = desk.type(line)
     # A machine without a GPU or an SSH server is no reason to fail: these say by their codes what they found.
     finds = ("kgops doctor", "kgops gpus --json", "kgops hosts check all", "kgops pull lab2:17")
-    assert went.code in ((0, 1) if line in finds else (0,)), went.err
+    refused = "kgops data keep SHA256 train.tsv < /dev/null"
+    assert went.code in ((0, 1) if line in finds else (2,) if line == refused else (0,)), went.err
     AT_ONCE[line](desk, went)
 
 

@@ -91,4 +91,4 @@ def test_what_is_no_archive_is_said_with_the_name_of_its_host(lab: Lab) -> None:
     lab.add("odd", program="#!/bin/sh\necho Welcome\n")
     done = lab.kgops("pull", "odd:1")
     assert done.code == 1
-    assert "odd: what came is no archive of a run" in done.err
+    assert "odd: what came is no archive of files" in done.err

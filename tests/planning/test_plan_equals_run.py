@@ -14,7 +14,7 @@ import plan_equals_run
 import pytest
 from command_lines import Bed, Line, lines
 from driving import Console, end_all_of
-from nvml_standin import Machine, StandIn, a100, ask_child, t4
+from nvml_standin import Machine, StandIn, a100, ask_child, cuda_build, t4
 from plan_equals_run import ask
 
 LINES, SEED = 200, 7
@@ -56,23 +56,10 @@ def test_a_started_run_applies_what_its_plan_shows(console: Console, found: list
     assert not differences, "\n".join(differences)
 
 
-TORCH = "__version__ = '2.11.0+cu128'\n"
-
-
 @pytest.fixture
 def with_gpus(console: Console, bed: Bed, tmp_path: Path) -> dict[str, str]:
     """The environment of a console that sees an A100 and a T4, beside a CUDA build of torch."""
-    build = tmp_path / "build"
-    for name, text in (
-        ("torch/__init__.py", TORCH),
-        ("torch/version.py", f"{TORCH}cuda: Optional[str] = '12.8'\n"),
-        (
-            "torch-2.11.0+cu128.dist-info/METADATA",
-            "Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+cu128\n",
-        ),
-    ):
-        (build / name).parent.mkdir(parents=True, exist_ok=True)
-        (build / name).write_text(text)
+    build = cuda_build(tmp_path / "build")
     driver = StandIn(tmp_path)
     driver.show(Machine((a100(), t4())))
     paths = os.pathsep.join(filter(None, (str(build), os.environ.get("PYTHONPATH"))))

@@ -1,0 +1,187 @@
+"""`kgops run … --host`: the job and its data go there once, and the run no longer needs this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+
+from driving import wait_for
+from ssh_server import Lab, needs_ssh
+
+pytestmark = needs_ssh
+
+TRIPLES = "".join(f"e{i}\tr{i % 3}\te{(i * 7) % 50}\n" for i in range(200))
+SMALL = ("--num-epochs", "1", "--embedding-dim", "8", "--output-channels", "4", "--embedding-height", "2")
+# All hosts of a test share one file system. This path leads a console to a file that no host finds under it.
+HERE = "/proc/self/cwd/my data.tsv"
+TRAIN = ("run", "train", "--train", HERE, *SMALL, "--embedding-width", "4")
+
+
+def test_a_run_is_named_by_its_host_and_goes_on_without_any_connection(lab: Lab) -> None:
+    lab.add("lab1")
+    go = lab.folder / "go"
+    waits = f"while [ ! -e {shlex.quote(str(go))} ]; do sleep 0.05; done; echo went on"
+    started = lab.kgops("run", "exec", "--host", "lab1", "--tag", "mine;$(id)", "--", "sh", "-c", waits)
+    assert started.code == 0, started.err
+    assert started.out == "lab1:1\n"
+    there = lab.there("lab1")
+    there.running(1)
+    for pid in lab.server.own_processes():  # the connection that ssh keeps for the next command
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not lab.server.own_processes(), "all logins to end")
+    assert there.running(1)
+    go.touch()
+    assert there.ended(1).state == "succeeded"
+    assert "went on" in (there.folder(1) / "worker.log").read_text()
+    assert there("tag", "1").out.split("\n")[0] == "mine;$(id)"
+    assert not (lab.console.home / "runs").exists() or not list((lab.console.home / "runs").iterdir())
+
+
+def test_data_are_copied_once_by_what_is_in_them(lab: Lab) -> None:
+    lab.add("lab1")
+    data = lab.console.cwd / "my data.tsv"
+    data.write_text(TRIPLES)
+    first = lab.kgops(*TRAIN, "--host", "lab1", "--json")
+    assert first.code == 0, first.err
+    assert first.json() == {"host": "lab1", "id": 1}
+    assert "copying my data.tsv to lab1: 100 % of 0.0 MiB" in first.err
+    there = lab.there("lab1")
+    assert there.ended(1).state == "succeeded"
+    (kept,) = (lab.homes["lab1"] / "data").iterdir()
+    job = json.loads((there("show", "1", "--json")).out)
+    assert str(kept / "my data.tsv") in json.dumps(job)
+    assert (kept / "my data.tsv").read_text() == TRIPLES
+    again = lab.kgops(*TRAIN, "--host", "lab1")
+    assert (again.code, again.out) == (0, "lab1:2\n")
+    assert "copying" not in again.err
+    (kept / "my data.tsv").write_text("damaged")
+    third = lab.kgops(*TRAIN, "--host", "lab1")
+    assert (third.code, third.out) == (0, "lab1:3\n")
+    assert "copying my data.tsv" in third.err
+    assert (kept / "my data.tsv").read_text() == TRIPLES
+    assert [path.name for path in (lab.homes["lab1"] / "data").iterdir()] == [kept.name]
+    assert [there.ended(number).state for number in (2, 3)] == ["succeeded", "succeeded"]
+
+
+def test_data_that_lie_there_under_the_same_path_are_not_copied(lab: Lab) -> None:
+    lab.add("lab1")
+    (lab.console.cwd / "same.tsv").write_text(TRIPLES)
+    done = lab.kgops(
+        "run", "train", "--train", "same.tsv", *SMALL, "--embedding-width", "4", "--host", "lab1"
+    )
+    assert (done.code, done.out) == (0, "lab1:1\n"), done.err
+    assert "copying" not in done.err
+    assert not (lab.homes["lab1"] / "data").exists()
+    assert lab.there("lab1").ended(1).state == "succeeded"
+
+
+def test_a_model_trained_here_answers_there_with_all_that_it_needs(lab: Lab) -> None:
+    trained = lab.kgops("run", "train", "--dataset", "nations", *SMALL, "--embedding-width", "4")
+    assert trained.code == 0, trained.err
+    results = lab.console.folder(1) / "results"
+    lab.add("lab1")
+    (lab.console.cwd / "results").symlink_to(results)
+    asked = (
+        "--model-path",
+        "/proc/self/cwd/results/best_model.pt",
+        "--dataset",
+        "nations",
+        "--device",
+        "cpu",
+    )
+    done = lab.kgops("run", "predict", *asked, "--head", "usa", "--relation", "embassy", "--host", "lab1")
+    assert (done.code, done.out) == (0, "lab1:1\n"), done.err
+    there = lab.there("lab1")
+    ended = there.ended(1)
+    assert ended.state == "succeeded", (there.folder(1) / "worker.log").read_text()
+    (kept,) = (lab.homes["lab1"] / "data").iterdir()
+    assert {path.name for path in kept.iterdir()} >= {"best_model.pt", "config.json"}
+    by_run = lab.kgops(
+        "run", "predict", "--run", "1", "--head", "usa", "--relation", "embassy", "--host", "lab1"
+    )
+    assert (by_run.code, by_run.out) == (0, "lab1:2\n"), by_run.err
+    assert there.ended(2).state == "succeeded"
+
+
+def test_any_host_is_the_one_where_it_would_end_first(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.add("lab2", group="ours")
+    lab.add("away", program="#!/bin/sh\nexit 127\n")
+    nations = ("run", "train", "--dataset", "nations", *SMALL, "--embedding-width", "4")
+    first = lab.kgops(*nations, "--host", "any:ours")
+    assert (first.code, first.out) == (0, "lab2:1\n"), first.err
+    assert lab.there("lab2").ended(1).state == "succeeded"
+    best = lab.kgops(*nations, "--host", "any")
+    assert (best.code, best.out) == (0, "lab2:2\n"), best.err
+    assert "Warning: away: no plan: " in best.err
+    assert "lab2 (the CPU): fits now" in best.err
+    assert "measured there" in best.err
+    large = lab.kgops(
+        "run", "train", "--dataset", "nations", "--embedding-dim", "100000", "--host", "any:ours"
+    )
+    assert large.code == 3, large.out + large.err
+    assert "it would start on no host; on lab2: nations needs about " in large.err
+    assert lab.there("lab2").ended(2).state == "succeeded"
+
+
+def test_what_is_wrong_is_said_with_the_host_and_nothing_is_started(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.add("bare", program="#!/bin/sh\nexit 127\n")
+    old = "#!/bin/sh\necho \"Error: no such workload or job file: '-'\" >&2\nexit 2\n"
+    lab.add("old", program=old)
+    run = ("run", "exec", "--cwd", "/", "--host")
+    for host, words, code in (
+        ("lab7", "is no host and no group", 2),
+        ("bare", "is not found there", 1),
+        ("old", "old: kgops there is too old for this", 2),
+        ("any:nobody", "is no host and no group", 2),
+        ("all", "names 3 hosts", 2),
+    ):
+        done = lab.kgops(*run, host, "--", "true")
+        assert done.code == code, (host, done)
+        assert words in done.err
+        assert "Traceback" not in done.err
+    gone = lab.kgops("run", "exec", "--cwd", "/not/there", "--host", "lab1", "--", "true")
+    assert gone.code == 2
+    assert "lab1: the working folder /not/there does not exist" in gone.err
+    absent = lab.kgops("run", "train", "--train", "absent.tsv", "--host", "lab1")
+    assert absent.code == 2
+    assert "there is no file or folder" in absent.err
+    (lab.console.cwd / "x.toml").write_text('workload = "train"\n[train]\ndataset = "nations"\n')
+    series = lab.kgops("run", "sweep", "x.toml", "--vary", "batch_size=1,2", "--host", "lab1")
+    assert series.code == 2
+    assert "--host starts one run" in series.err
+    assert not (lab.homes["lab1"] / "kgops.db").exists() or lab.there("lab1")("runs", "--json").json() == []
+
+
+def test_a_dry_run_shows_the_plan_of_that_host(lab: Lab) -> None:
+    lab.add("lab1")
+    done = lab.kgops("run", "train", "--dataset", "nations", "--host", "lab1", "--dry-run")
+    assert done.code == 0, done.err
+    assert 'workload = "train"' in done.out
+    assert not (lab.homes["lab1"] / "kgops.db").exists()
+
+
+def test_a_copy_that_breaks_off_leaves_nothing_and_the_next_is_whole(lab: Lab) -> None:
+    lab.add("lab1")
+    data = lab.console.cwd / "my data.tsv"
+    with data.open("w") as file:
+        for i in range(400_000):
+            file.write(f"entity{i % 5000}\tr{i % 3}\tentity{(i * 7) % 5000}\n")
+    real = lab.homes["lab1"].parent / "kgops command"
+    whole = real.read_text()
+    short = whole.replace("exec env", "head -c 2000000 | env")
+    real.write_text(f'case "$*" in *keep*) {short.splitlines()[1]} ;; *) {whole.splitlines()[1]} ;; esac\n')
+    broken = lab.kgops(*TRAIN, "--host", "lab1")
+    assert broken.code == 1, broken.err
+    assert "lab1: my data.tsv was not copied" in broken.err
+    assert list((lab.homes["lab1"] / "data").iterdir()) == []
+    assert not (lab.homes["lab1"] / "kgops.db").exists()
+    real.write_text(whole)
+    again = lab.kgops(*TRAIN, "--host", "lab1")
+    assert (again.code, again.out) == (0, "lab1:1\n"), again.err
+    (kept,) = (lab.homes["lab1"] / "data").iterdir()
+    assert (kept / "my data.tsv").read_bytes() == data.read_bytes()
+    lab.there("lab1")("stop", "1")
