@@ -13,8 +13,8 @@ from kgops.jobs.text import clock, from_bytes
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.feed import FeedState
+from screens.host_actions import ChangesHostRuns, HostedRun
 from screens.rows import BLANK, Row, text_row, title
-from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kgops.hosts.registry import Host
     from kgops.settings import Home
     from screens.feed import Wanted
-    from storage.runs import Run
 
 __all__ = ["HostRun"]
 
@@ -30,14 +29,14 @@ _LOG_LINES = 200
 _MOST_LINES = 2_000
 
 
-class HostRun(RunScreenBase):
+class HostRun(ChangesHostRuns):
     """Asks over the connection that is open already, in a thread; `R` asks again."""
 
     screen_name: ClassVar[ScreenName] = "host run"
 
-    def __init__(self, host: Host, run: int) -> None:
+    def __init__(self, shown: HostedRun) -> None:
         super().__init__()
-        self._host, self._run = host, run
+        self._shown, self._host, self._run = shown, shown.host, shown.run.id
         self._answers: tuple[Answer, Answer] | None = None
         self._as_of: float | None = None
 
@@ -53,8 +52,8 @@ class HostRun(RunScreenBase):
         return None
 
     @property
-    def subject(self) -> Run | None:
-        return None
+    def chosen(self) -> HostedRun | None:
+        return self._shown
 
     def show_state(self, state: FeedState) -> None:
         pass

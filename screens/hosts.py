@@ -15,15 +15,14 @@ from kgops.hosts.watch import Watch
 from screens import hosts_page
 from screens.actions import ScreenName
 from screens.feed import FeedState
+from screens.host_actions import ChangesHostRuns, HostedRun
 from screens.rows import Piece, Row, title
-from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from screens.console import Console
     from screens.feed import Wanted
-    from storage.runs import Run
 
 __all__ = ["Hosts"]
 
@@ -41,7 +40,7 @@ class HostsChanged(Message):
         return isinstance(message, HostsChanged)
 
 
-class Hosts(RunScreenBase):
+class Hosts(ChangesHostRuns):
     """Reads no connection itself: what hangs is waited for by the watch's thread."""
 
     screen_name: ClassVar[ScreenName] = "hosts"
@@ -65,21 +64,22 @@ class Hosts(RunScreenBase):
         return None  # nothing of this machine
 
     @property
-    def subject(self) -> Run | None:
-        return None  # a run of another host is none of this database
-
-    @property
-    def opens(self) -> bool:
-        key = self.query_one("#body", Lines).key
-        return isinstance(key, tuple) and key[0] == "run"
+    def chosen(self) -> HostedRun | None:
+        """The run under the cursor, as its host told of it last."""
+        bodies = self.query("#body").results(Lines)
+        key = next((body.key for body in bodies), None)
+        if not isinstance(key, tuple) or key[0] != "run":
+            return None
+        state = next((one for one in self._states if one.name == key[1]), None)
+        fields = state.rows("run").get(str(key[2])) if state is not None else None
+        return None if fields is None else HostedRun.of(self._hosts[key[1]], key[2], fields)
 
     def open_chosen(self) -> None:
         """Shows the run under the cursor, where it is."""
-        key = self.query_one("#body", Lines).key
-        if isinstance(key, tuple) and key[0] == "run":
+        if self.chosen is not None:
             from screens.host_run import HostRun
 
-            self.app.push_screen(HostRun(self._hosts[key[1]], key[2]))
+            self.app.push_screen(HostRun(self.chosen))
 
     def on_lines_pointed(self) -> None:
         self.query_one(Keys).offer(self.offered)

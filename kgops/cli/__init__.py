@@ -42,7 +42,7 @@ COMMANDS: dict[str, str] = {
     "data": "Generate small synthetic data sets.",
     "gpus": "Show GPUs, their processes, and the run of each process.",
     "hosts": "Name other machines with kgops, and check their connections.",
-    "feed": "Write what the dashboard shows as JSON lines, for another machine.",
+    "feed": "Write the dashboard's content as JSON lines.",
     "profiles": "List, show, check and copy profiles (sets of option values).",
     "recipes": "List and show jobs for known graphs, and what each reached.",
     "doctor": "Check this machine, and say how to fix each problem.",

@@ -10,11 +10,12 @@ import click
 
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
-from kgops.errors import KgopsError, Unavailable, Usage
+from kgops.errors import KgopsError, Unavailable
 from kgops.hosts import registry
 from kgops.hosts.archive import ArchiveStream, unpack
 from kgops.hosts.connection import Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
+from kgops.hosts.run_actions import split_name
 from kgops.interchange.importing import Imported, import_from
 from kgops.jobs.text import one_line
 from kgops.settings import Home
@@ -28,7 +29,7 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
     """Import runs of other hosts with log, results and checkpoints. A run must have ended; it stays there, too."""
     session = for_writing()
     hosts = registry.read(session.home)
-    wanted = [_host_and_run(name, hosts) for name in names]
+    wanted = [split_name(name, hosts) for name in names]
     imported: list[Imported] = []
     for host, number in wanted:
         with tempfile.TemporaryDirectory(prefix=".pull-", dir=session.home.path) as folder:
@@ -47,15 +48,6 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
             tell(f"Warning: {one_line(trouble)}")
     if as_json:
         print_json([asdict(one) for one in imported])
-
-
-def _host_and_run(name: str, hosts: dict[str, Host]) -> tuple[Host, str]:
-    host, colon, number = name.rpartition(":")
-    if not colon or not (number == "last" or (number.isdecimal() and len(number) <= 18)):
-        raise Usage(f"{name!r:.60} is not HOST:RUN", "for instance lab2:17, or lab2:last")
-    if host not in hosts:
-        raise Usage(f"there is no host {host!r:.60}", "`kgops hosts` lists them")
-    return hosts[host], number
 
 
 def _fetch(home: Home, host: Host, number: str, target: Path) -> None:

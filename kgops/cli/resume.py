@@ -8,6 +8,7 @@ from kgops.cli.follow import follow
 from kgops.cli.output import say, tell
 from kgops.cli.session import for_writing
 from kgops.jobs.files import size_of
+from kgops.settings import find_home
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor.launch import resume
 
@@ -20,7 +21,10 @@ def command(ctx: click.Context, name: str, detach: bool) -> None:
     """Continue a run that was interrupted, stopped, failed or out of memory with a new attempt.
 
     The attempt continues from the last checkpoint if the workload writes checkpoints. An exec command starts again,
-    with KGOPS_ATTEMPT increased."""
+    with KGOPS_ATTEMPT increased. lab2:17 is run 17 of host lab2, where it goes on without being followed."""
+    if ":" in name:
+        _resume_there(name)
+        return
     session = for_writing()
     run = session.run(name)
     log = session.folder(run).log
@@ -31,3 +35,11 @@ def command(ctx: click.Context, name: str, detach: bool) -> None:
         say(str(run.id))
         return
     ctx.exit(follow(session, run.id, log_from=log_from))
+
+
+def _resume_there(name: str) -> None:
+    from kgops.hosts import registry, run_actions
+
+    home = find_home()
+    host, number = run_actions.split_name(name, registry.read(home))
+    say(f"{host.name}:{run_actions.resume(home, host, number)}")

@@ -10,7 +10,7 @@ import click
 
 from kgops.cli.by_workload import ByWorkload
 from kgops.cli.launching import common_options, merged, start
-from kgops.cli.output import tell
+from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import existing, job_of_run
 from kgops.errors import Usage
 from kgops.jobs.job import read_job, read_job_file
@@ -54,7 +54,7 @@ class Kinds(ByWorkload):
     epilog="\b\nExample:  kgops run exec --label eval -- python eval.py",
 )
 @common_options
-@click.option("--again", metavar="RUN", help="Repeat the job of this run.")
+@click.option("--again", metavar="RUN", help="Repeat the job of this run; of lab2:17 there.")
 @click.pass_context
 def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     """Start a job and follow it; Ctrl-C asks whether to detach or stop.
@@ -66,6 +66,8 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
         if again is not None:
             raise Usage("--again and a workload or job file exclude each other")
         return
+    if again is not None and ":" in again:
+        ctx.exit(_again_there(again, given))
     if again is not None:
         job = job_of_run(existing(), again)
     elif Path(DEFAULT_JOB_FILE).exists():
@@ -77,6 +79,29 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
         )
         job = read_job(DEFAULT_JOB, "the demo job")
     ctx.exit(start(job, given))
+
+
+def _again_there(name: str, given: dict[str, Any]) -> int:
+    """A run of another host is repeated where its data are, as it was."""
+    from kgops.hosts import registry, run_actions
+    from kgops.settings import find_home
+
+    passed = {"force", "tags", "detach", "as_json"}
+    others = [flag for flag, value in given.items() if flag not in passed and value not in (None, (), False)]
+    if others:
+        raise Usage(
+            f"--{others[0].replace('_', '-')} changes the job, which lies on another host",
+            "`kgops pull` brings the run here, and --again repeats it with other flags",
+        )
+    home = find_home()
+    host, number = run_actions.split_name(name, registry.read(home))
+    flags = [*(["--force"] if given["force"] else []), *(f"--tag={tag}" for tag in given["tags"])]
+    new = run_actions.again(home, host, number, flags)
+    if given["as_json"]:
+        print_json({"host": host.name, "id": new})
+    else:
+        say(f"{host.name}:{new}")
+    return 0
 
 
 @click.command("FILE", hidden=True)

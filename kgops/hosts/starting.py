@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from kgops.errors import KgopsError, Unavailable, Usage, WontFit
+from kgops.errors import KgopsError, Unavailable
 from kgops.hosts.archive import write_files
 from kgops.hosts.ask import Answer, ask
 from kgops.hosts.connection import Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
+from kgops.hosts.run_actions import number_in, refused
 from kgops.interchange.data_files import DataFiles, data_files_of, with_paths
 from kgops.jobs.job import Job
-from kgops.jobs.text import one_line
 from kgops.settings import Home
 
 __all__ = ["Progress", "plan_there", "send_data", "start_there"]
@@ -49,13 +49,7 @@ def send_data(home: Home, host: Host, job: Job, progress: Progress) -> Job:
 def start_there(home: Home, host: Host, job: Job, flags: Sequence[str]) -> int:
     """The number of the run there, which no longer needs this machine."""
     answer = _ask(home, host, ("run", "-", "--detach", *flags), job, _STARTING_S)
-    number = answer.out.strip()
-    if not number.isdigit() or len(number) > 18:
-        shown = one_line(number[:60].decode("utf-8", "replace"))
-        raise Unavailable(
-            f"{host.name}: what it printed is not a run's number: {shown!r}", _LOOK.format(host)
-        )
-    return int(number)
+    return number_in(answer)
 
 
 def plan_there(home: Home, host: Host, job: Job, flags: Sequence[str]) -> bytes:
@@ -63,16 +57,10 @@ def plan_there(home: Home, host: Host, job: Job, flags: Sequence[str]) -> bytes:
     return _ask(home, host, ("run", "-", "--dry-run", *flags), job, _STARTING_S).out
 
 
-_LOOK = "`kgops runs --hosts {0.name}` shows whether it was accepted"
-
-
 def _ask(home: Home, host: Host, words: Sequence[str], job: Job, patience_s: float) -> Answer:
     (answer,) = ask(home, [host], words, patience_s, said=job.as_toml().encode())
     if answer.problem is not None:
-        kind = {Usage.exit_code: Usage, WontFit.exit_code: WontFit}.get(answer.code or 0, Unavailable)
-        # Without an exit code of kgops, the connection broke: nobody knows what happened there.
-        hint = answer.hint if answer.code in (1, 2, 3, 127) else _LOOK.format(host)
-        raise kind(f"{host.name}: {answer.problem}", hint)
+        raise refused(answer)
     return answer
 
 

@@ -185,3 +185,38 @@ def test_a_copy_that_breaks_off_leaves_nothing_and_the_next_is_whole(lab: Lab) -
     (kept,) = (lab.homes["lab1"] / "data").iterdir()
     assert (kept / "my data.tsv").read_bytes() == data.read_bytes()
     lab.there("lab1")("stop", "1")
+
+
+def test_a_run_is_stopped_resumed_and_repeated_where_it_is(lab: Lab) -> None:
+    for name in ("lab1", "lab2"):
+        lab.add(name)
+        started = lab.kgops("run", "exec", "--cwd", "/", "--host", name, "--", "sleep", "1000")
+        assert started.out == f"{name}:1\n", started.err
+        lab.there(name).running(1)
+    here = lab.console.detach("sleep", "1000")
+    stopped = lab.kgops("stop", "lab1:1", str(here), "lab2:last", "--grace", "5", "--json")
+    assert stopped.code == 0, stopped.err
+    assert [(one.get("host"), one["id"], one["state"]) for one in stopped.json()] == [
+        (None, here, "cancelled"),
+        ("lab1", 1, "cancelled"),
+        ("lab2", 1, "cancelled"),
+    ]
+    resumed = lab.kgops("resume", "lab1:1")
+    assert (resumed.code, resumed.out) == (0, "lab1:1\n"), resumed.err
+    lab.there("lab1").running(1)
+    repeated = lab.kgops("run", "--again", "lab2:1", "--tag", "twice")
+    assert (repeated.code, repeated.out) == (0, "lab2:2\n"), repeated.err
+    lab.there("lab2").running(2)
+    again = lab.kgops("stop", "lab1:1", "lab2:2", "--no-wait")
+    assert again.out == "run lab1:1: asked to stop\nrun lab2:2: asked to stop\n", again
+    for words, code in (
+        (("stop", "lab1:9"), 2),
+        (("stop", "lab9:1"), 2),
+        (("stop", "lab1:-1"), 2),
+        (("resume", "lab2:1;id"), 2),
+        (("run", "--again", "lab2:1", "--gpu", "0"), 2),
+        (("run", "--again", "lab2:7"), 2),
+    ):
+        wrong = lab.kgops(*words)
+        assert wrong.code == code, (words, wrong)
+        assert "Traceback" not in wrong.err

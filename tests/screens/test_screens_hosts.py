@@ -60,6 +60,32 @@ def test_enter_opens_a_run_where_it_is_with_its_log(lab: Lab) -> None:
     look(lab.console.home, story)
 
 
+def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: Lab) -> None:
+    lab.add("lab1")
+    there = lab.there("lab1")
+    number = there.detach("sleep", "1000", flags=("--label", "long"))
+    there.running(number)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer", "long", "running")
+        seen.app.screen.query_one("#body", Lines).point_at(("run", "lab1", number))
+        await seen.press("s")
+        await seen.until_shows(f"stop run lab1:{number} (long)?")
+        await seen.press("n")
+        await seen.until_gone("(long)?")
+        assert there.running(number)
+        await seen.press("s", "y")
+        await seen.until_shows(f"asked run lab1:{number} to stop")
+        await seen.until_shows("cancelled")
+        seen.app.screen.query_one("#body", Lines).point_at(("run", "lab1", number))
+        await seen.press("a", "y")
+        await seen.until_shows(f"started run lab1:{number + 1} with the job of run lab1:{number}")
+        there.running(number + 1)
+
+    look(lab.console.home, story)
+
+
 def tones_of(body: Lines) -> set[str]:
     """Of the words about lab1's GPU."""
     (row,) = (row for row in body.rows if row.key == ("gpu", "lab1", "0"))

@@ -1,0 +1,102 @@
+"""Stops, resumes or repeats runs of another host, by the commands a person would type there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kgops.errors import Unavailable, Usage, WontFit
+from kgops.hosts.ask import Answer, ask
+from kgops.hosts.registry import Host
+from kgops.jobs.text import one_line
+from kgops.settings import Home
+
+__all__ = ["Stopped", "again", "number_in", "refused", "resume", "split_name", "stop"]
+
+_PATIENCE_S = 120.0
+_STOPPING_S = 3600.0  # a job may have named a long grace
+_STATES = frozenset(
+    ("queued", "starting", "running", "succeeded", "failed", "out_of_memory", "cancelled", "interrupted")
+)
+
+
+class Stopped(NamedTuple):
+    id: int
+    state: str
+    reason: str | None
+
+
+def split_name(name: str, hosts: dict[str, Host]) -> tuple[Host, str]:
+    """The host and the number in `lab2:17` or `lab2:last`."""
+    host, colon, number = name.rpartition(":")
+    if not colon or not (number == "last" or (number.isdecimal() and number.isascii() and len(number) <= 18)):
+        raise Usage(f"{name!r:.60} is not HOST:RUN", "for instance lab2:17, or lab2:last")
+    if host not in hosts:
+        raise Usage(f"there is no host {host!r:.60}", "`kgops hosts` lists them")
+    return hosts[host], number
+
+
+def stop(
+    home: Home, host: Host, numbers: Sequence[str], grace_s: float | None = None, *, waits: bool
+) -> list[Stopped]:
+    words = ["stop", "--json", *([] if waits else ["--no-wait"])]
+    words += [] if grace_s is None else [f"--grace={grace_s!r}"]
+    answer = _ask(home, host, [*words, "--", *numbers], _STOPPING_S if waits else _PATIENCE_S)
+    try:
+        listed = json.loads(answer.out)
+    except (ValueError, RecursionError):
+        listed = None
+    found = [_stopped(one) for one in listed] if isinstance(listed, list) else []
+    known = [one for one in found if one is not None]
+    if len(known) != len(numbers):
+        raise Unavailable(f"{host.name}: what it printed is not a list of runs", _LOOK.format(host))
+    return known
+
+
+def resume(home: Home, host: Host, number: str) -> int:
+    return number_in(_ask(home, host, ("resume", "--detach", "--", number)))
+
+
+def again(home: Home, host: Host, number: str, flags: Sequence[str] = ()) -> int:
+    """The number of the new run there."""
+    return number_in(_ask(home, host, ("run", f"--again={number}", "--detach", *flags)))
+
+
+def number_in(answer: Answer) -> int:
+    """The run's number that a command printed."""
+    number = answer.out.strip()
+    if not number.isdigit() or len(number) > 18:
+        shown = one_line(number[:60].decode("utf-8", "replace"))
+        raise Unavailable(
+            f"{answer.host.name}: what it printed is not a run's number: {shown!r}", _LOOK.format(answer.host)
+        )
+    return int(number)
+
+
+def refused(answer: Answer) -> Unavailable | Usage | WontFit:
+    """The error in an answer, of the kind that it was there."""
+    kinds: dict[int, Any] = {Usage.exit_code: Usage, WontFit.exit_code: WontFit}
+    # Without an exit code of kgops the connection broke, and nobody knows what happened there.
+    hint = answer.hint if answer.code in (1, 2, 3, 127) else _LOOK.format(answer.host)
+    error: Unavailable | Usage | WontFit = kinds.get(answer.code or 0, Unavailable)(
+        f"{answer.host.name}: {answer.problem}", hint
+    )
+    return error
+
+
+_LOOK = "`kgops runs --hosts {0.name}` shows what became of it"
+
+
+def _ask(home: Home, host: Host, words: Sequence[str], patience_s: float = _PATIENCE_S) -> Answer:
+    (answer,) = ask(home, [host], words, patience_s)
+    if answer.problem is not None:
+        raise refused(answer)
+    return answer
+
+
+def _stopped(one: Any) -> Stopped | None:
+    if not isinstance(one, dict) or one.get("state") not in _STATES or not isinstance(one.get("id"), int):
+        return None
+    reason = one.get("reason")
+    return Stopped(one["id"], one["state"], one_line(reason, 300) if isinstance(reason, str) else None)

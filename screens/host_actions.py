@@ -1,0 +1,106 @@
+"""Key actions on a run of another host: stop, resume and again go there, each after a question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from kgops.errors import KgopsError
+from kgops.hosts.registry import Host
+from kgops.hosts.rows import text
+from kgops.jobs.text import one_line
+from screens.driver import begin
+from screens.run_screen import RunScreenBase
+from screens.wording import error_text
+from storage.runs import Run
+
+if TYPE_CHECKING:
+    from kgops.hosts.protocol import Row as Fields
+    from kgops.settings import Home
+
+__all__ = ["ChangesHostRuns", "HostedRun"]
+
+
+class HostedRun(NamedTuple):
+    host: Host
+    run: Run  # what its host said of it; what it did not say is None
+
+    @classmethod
+    def of(cls, host: Host, number: int, fields: Mapping[str, object] | Fields) -> HostedRun:
+        empty = Run(*[None] * len(Run._fields))  # type: ignore[arg-type]
+        state, label = fields.get("state"), fields.get("label")
+        words = {"state": text(state if isinstance(state, str) else None), "label": label or ""}
+        return cls(host, empty._replace(id=number, **words))  # type: ignore[arg-type]
+
+    @property
+    def name(self) -> str:
+        return f"{self.host.name}:{self.run.id}"
+
+
+class ChangesHostRuns(RunScreenBase):
+    """Waits for no host: what one takes its time for is said when it has answered."""
+
+    @property
+    def chosen(self) -> HostedRun | None:
+        """The run that keys act on."""
+        raise NotImplementedError
+
+    @property
+    def subject(self) -> Run | None:
+        return None if self.chosen is None else self.chosen.run
+
+    def action_stop(self) -> None:
+        self._change_if_sure("stop {}?", _stop)
+
+    def action_resume(self) -> None:
+        self._change_if_sure("resume {}?", _resume)
+
+    def action_again(self) -> None:
+        self._change_if_sure("start the job of {} again?", _again)
+
+    def _change_if_sure(self, question: str, change: Callable[[Home, HostedRun], str]) -> None:
+        """Asks in one line; any key but `y` is no."""
+        from screens.widgets.confirm import Confirmation
+
+        chosen = self.chosen
+        if chosen is None:
+            return
+
+        def answered(sure: bool | None) -> None:
+            if sure:
+                self.kgops.say(f"asking {chosen.host.name} …")
+                begin(self.app, partial(self._apply, change, chosen))
+
+        named = f"run {chosen.name} ({one_line(chosen.run.label, 30)})"
+        self.app.push_screen(Confirmation(question.format(named)), answered)
+
+    async def _apply(self, change: Callable[[Home, HostedRun], str], chosen: HostedRun) -> None:
+        try:
+            self.kgops.say(await asyncio.to_thread(change, self.kgops.home, chosen))
+        except KgopsError as error:
+            self.kgops.say(error_text(error), "bad")
+
+
+def _stop(home: Home, chosen: HostedRun) -> str:
+    from kgops.hosts import run_actions
+
+    (stopped,) = run_actions.stop(home, chosen.host, [str(chosen.run.id)], waits=False)
+    if stopped.state in ("queued", "starting", "running"):
+        return f"asked run {chosen.name} to stop; it may still write a checkpoint"
+    return f"run {chosen.name} is {stopped.state.replace('_', ' ')}"
+
+
+def _resume(home: Home, chosen: HostedRun) -> str:
+    from kgops.hosts import run_actions
+
+    run_actions.resume(home, chosen.host, str(chosen.run.id))
+    return f"resumed run {chosen.name}"
+
+
+def _again(home: Home, chosen: HostedRun) -> str:
+    from kgops.hosts import run_actions
+
+    number = run_actions.again(home, chosen.host, str(chosen.run.id))
+    return f"started run {chosen.host.name}:{number} with the job of run {chosen.name}"
