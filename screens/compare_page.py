@@ -74,7 +74,9 @@ def detail_rows(comparison: Comparison, curves: Sequence[Curves], chosen: int, w
 def _cautions(comparison: Comparison, width: int) -> list[Row]:
     out = []
     if not comparison.same_machine:
-        out.append("different or unknown machines or GPUs: time ratios do not show the effect of settings")
+        out.append(
+            "different or unknown machines or GPUs: times have no ratios, which would not show the effect of settings"
+        )
     if any(run.state != "succeeded" for run in comparison.runs):
         out.append("not all runs succeeded: their metrics are those reached until they ended")
     return [Row((Piece("! ", "warn"), *text_row(text, width - 2).pieces)) for text in out]
@@ -128,6 +130,7 @@ class _Table:
 
     def __init__(self, comparison: Comparison, width: int) -> None:
         self._count = len(comparison.runs)
+        self._ratio_of = comparison.ratio
         workloads = {run.workload for run in comparison.runs}
         self._workload = f"{workloads.pop()}." if len(workloads) == 1 else ""
         self._width = width
@@ -163,7 +166,7 @@ class _Table:
         """Value and ratio, on two lines where narrow; the IQR below."""
         wide, number = self._cell >= _NUMBER + _RATIO, self._number
         values = [f"{_fitting_amount(value, number):>{number}}" for value in one.values]
-        ratios = [_ratio(one.ratio(i)) if i else "" for i in range(len(values))]
+        ratios = [_ratio(self._ratio_of(one, i)) if i else "" for i in range(len(values))]
         if wide:
             values = [f"{value}{ratio:>{_RATIO}}" for value, ratio in zip(values, ratios, strict=True)]
         rows = [self._row(_named(one), values)]

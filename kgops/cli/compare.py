@@ -35,13 +35,28 @@ from storage import runs
 def command(
     names: tuple[str, ...], everything: bool, as_json: bool, as_html: bool, output: Path | None, force: bool
 ) -> None:
-    """Compare runs: settings, applied options and environment that differ, and metrics with ratios to the first run."""
+    """Compare runs: settings, applied options and environment that differ, and metrics with ratios to the first run.
+
+    lab2:17 is run 17 of host lab2.
+    """
     if as_html and (as_json or everything):
         raise Usage("--html excludes --json and --all")
     if not as_html and (output is not None or force):
         raise Usage("--output and --force are for --html")
     if not 2 <= len(names) <= MOST:
         raise Usage(f"{len(names)} runs were given", f"compare two to {MOST}")
+    if any(":" in name for name in names):
+        if as_html:
+            raise Usage("--html compares runs of this machine", "bring the others here with kgops pull")
+        from kgops.cli.compare_hosts import compared_over_hosts
+
+        with compared_over_hosts(names) as (found, shown):
+            if as_json:
+                print_json({"name": shown, "fingerprint": found.fingerprints, **as_table(found)})
+            else:
+                for line in page(found, everything=everything, names=shown):
+                    say(line)
+        return
     session = existing()
     chosen = [session.run(name) for name in names]
     if len({run.id for run in chosen}) < len(chosen):
@@ -117,16 +132,21 @@ def as_table(comparison: Comparison) -> dict[str, Any]:
                 "unit": one.unit,
                 "values": list(one.values),
                 "quartiles": [list(pair) if pair else None for pair in one.spread],
-                "ratios": [one.ratio(i) for i in range(len(one.values))],
+                "ratios": [comparison.ratio(one, i) for i in range(len(one.values))],
             }
             for one in comparison.metrics
         },
     }
 
 
-def page(comparison: Comparison, *, everything: bool) -> list[str]:
-    heads = [f"{run.id} {one_line(run.label)}" for run in comparison.runs]
-    out = table(("", *heads), [("state", *(run.state for run in comparison.runs))])
+def page(comparison: Comparison, *, everything: bool, names: Sequence[str] | None = None) -> list[str]:
+    """`names`: of runs of several hosts, whose machines are then named, too."""
+    called = names or [str(run.id) for run in comparison.runs]
+    heads = [f"{name} {one_line(run.label)}" for name, run in zip(called, comparison.runs, strict=True)]
+    about = [("state", *(run.state for run in comparison.runs))]
+    if names is not None:
+        about.append(("fingerprint", *(one or UNKNOWN for one in comparison.fingerprints)))
+    out = table(("", *heads), about)
     for title, rows in (
         ("SETTING", comparison.settings),
         ("APPLIED OPTION", comparison.options),
@@ -139,11 +159,11 @@ def page(comparison: Comparison, *, everything: bool) -> list[str]:
             out += ["", f"{title.lower()}: no differences"]
     metrics = [one for one in comparison.metrics if any(value is not None for value in one.values)]
     right = frozenset(heads)
-    out += ["", *table(("METRIC", *heads), [_measured(one) for one in metrics], right=right)]
+    out += ["", *table(("METRIC", *heads), [_measured(one, comparison) for one in metrics], right=right)]
     if not comparison.same_machine:
         out += [
             "",
-            "The machines or GPUs differ or are unknown: differences in time may come from them, not from settings.",
+            "The machines or GPUs differ or are unknown: times have no ratios, which may come from them.",
         ]
     if any(run.state != "succeeded" for run in comparison.runs):
         out += ["", "Some runs did not succeed: their metrics cover only the part that they completed."]
@@ -160,14 +180,14 @@ def _word(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _measured(one: Metric) -> Sequence[str]:
+def _measured(one: Metric, comparison: Comparison) -> Sequence[str]:
     cells = []
     for i, value in enumerate(one.values):
         text = amount(value, one.unit)
         spread = one.spread[i]
         if spread is not None:
             text += f" ({amount(spread[0])}–{amount(spread[1])})"
-        ratio = one.ratio(i) if i else None
+        ratio = comparison.ratio(one, i) if i else None
         cells.append(
             text if ratio is None else f"{text}  {amount(ratio) if abs(ratio) >= 1000 else f'{ratio:.2f}'}x"
         )

@@ -41,7 +41,7 @@ class _Export(click.Command):
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="Output file or folder; default: named after the runs' numbers.",
+    help="Output file or folder; default: named after the runs' numbers; `-` for json and tar: stdout.",
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(names: tuple[str, ...], wanted: str, output: Path | None, force: bool) -> None:
@@ -50,6 +50,14 @@ def command(names: tuple[str, ...], wanted: str, output: Path | None, force: boo
     chosen = [session.run(name) for name in dict.fromkeys(names)]
     if wanted == "tar":
         _write_tar(session, chosen, output, force=force)
+        return
+    if output == Path("-"):
+        if wanted != "json":
+            raise Usage(f"{wanted} is written to files", "name them: --output PATH")
+        from kgops.supervisor.run_json import write_runs
+
+        for text in write_runs(_rows(session, chosen)):
+            sys.stdout.write(text)
         return
     target = output or Path(_default(chosen, wanted))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,11 @@ class Metric:
     values: tuple[float | None, ...]
     spread: tuple[tuple[float, float] | None, ...]
 
+    @property
+    def is_time(self) -> bool:
+        """Whether the machine decides it: a time, or a rate."""
+        return self.unit == "s" or self.name.endswith(("_s", "_seconds", "_ms", "per_s", "per_second"))
+
     def ratio(self, i: int) -> float | None:
         """The value relative to the first run's."""
         first, value = self.values[0], self.values[i]
@@ -73,6 +79,22 @@ class Comparison:
         """Whether ratios of time are due to the settings. False where an imported run's machine is unknown."""
         is_known = any(row.name.startswith("machine.") for row in self.environment)
         return is_known and not any(row.differs and row.name.startswith(_MACHINE) for row in self.environment)
+
+    def ratio(self, metric: Metric, i: int) -> float | None:
+        """The value relative to the first run's; None for a time that another machine took, or an unknown one."""
+        return None if metric.is_time and not self.same_machine else metric.ratio(i)
+
+    @property
+    def fingerprints(self) -> tuple[str | None, ...]:
+        """Of each run's machine, GPUs and driver, as eight digits; None where the machine is unknown."""
+        rows = [row for row in self.environment if row.name.startswith(_MACHINE)]
+        found: list[str | None] = []
+        for i in range(len(self.runs)):
+            values = {row.name: row.values[i] for row in rows}
+            is_known = any(value is not None for name, value in values.items() if name.startswith("machine."))
+            text = json.dumps(values, sort_keys=True, default=str)
+            found.append(hashlib.sha256(text.encode()).hexdigest()[:8] if is_known else None)
+        return tuple(found)
 
 
 def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:

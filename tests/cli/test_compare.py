@@ -67,6 +67,10 @@ def test_ratios_of_time_on_different_machines_are_marked(run_cli: Console) -> No
     moved = Difference("machine.host", ("here", "there"))
     elsewhere: Comparison = replace(found, environment=(*found.environment, moved))
     assert not elsewhere.same_machine
+    took = next(one for one in found.metrics if one.name == "took")
+    peak = Metric("peak_host_mib", "MiB", (2.0, 3.0), (None, None))
+    assert found.ratio(took, 1) is not None
+    assert (elsewhere.ratio(took, 1), elsewhere.ratio(peak, 1)) == (None, 1.5)
 
 
 def test_a_ratio_needs_both_values_and_a_first_that_is_not_zero() -> None:

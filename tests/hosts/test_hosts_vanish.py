@@ -26,7 +26,7 @@ def test_the_watcher_of_vanishing_hosts_notices_what_is_wrong() -> None:
 
     def state(name: str, **runs: tuple[str, str]) -> HostState:
         rows = {number[1:]: {"label": label, "state": was} for number, (label, was) in runs.items()}
-        return HostState(name, name, "live", tables={"run": dict(rows)})
+        return HostState(name, name, "live", tables={"run": {key: dict(row) for key, row in rows.items()}})
 
     first = (state("lab1", r1=("a", "succeeded")), state("lab2", r1=("b", "running")))
     seen.take(first)

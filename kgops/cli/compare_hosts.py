@@ -1,0 +1,65 @@
+"""`kgops compare lab1:3 lab2:17 4`: runs of several hosts side by side, each with its host's name."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from kgops.cli.session import existing
+from kgops.errors import Usage
+from kgops.hosts import registry
+from kgops.hosts.records import fetch_record, put
+from kgops.hosts.run_actions import split_name
+from kgops.settings import Home, find_home, make_home
+from kgops.views.comparison import Comparison, compare
+from storage import runs, transfer
+from storage.database import open_writer
+from storage.runs import Run
+from storage.transfer import Rows
+
+__all__ = ["compared_over_hosts"]
+
+
+@contextmanager
+def compared_over_hosts(names: Sequence[str]) -> Iterator[tuple[Comparison, list[str]]]:
+    """The comparison and the runs' names, from a database that lives as long: nothing is imported."""
+    home = find_home()
+    hosts = registry.read(home)
+    for name in names:
+        if ":" in name:
+            split_name(name, hosts)
+    with tempfile.TemporaryDirectory(prefix="kgops-compare-") as folder:
+        beside = Home(Path(folder))
+        make_home(beside)
+        conn = open_writer(beside.database)
+        try:
+            chosen: list[Run] = []
+            shown: list[str] = []
+            for number, name in enumerate(names, 1):
+                if ":" in name:
+                    host, there = split_name(name, hosts)
+                    rows = fetch_record(home, conn, host, there)
+                    shown.append(f"{host.name}:{rows.run.get('id', there)}")
+                else:
+                    run, rows = _of_here(name)
+                    shown.append(str(run.id))
+                put(conn, rows, name, number)
+                found = runs.get(conn, number)
+                assert found is not None  # it was put there just now
+                chosen.append(found)
+            if len(set(shown)) < len(shown):
+                raise Usage("one run was given twice")
+            yield compare(conn, chosen), shown
+        finally:
+            conn.close()
+
+
+def _of_here(name: str) -> tuple[Run, Rows]:
+    session = existing()
+    run = session.run(name)
+    rows = transfer.read_rows(session.conn, run.id)
+    if rows is None:
+        raise Usage(f"run {run.id} was deleted meanwhile")
+    return run, rows

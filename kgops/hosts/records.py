@@ -1,0 +1,51 @@
+"""The record of a run of another host, as its export says it, without the run's files."""
+
+from __future__ import annotations
+
+from kgops.errors import KgopsError, Unavailable
+from kgops.hosts.archive import ArchiveStream
+from kgops.hosts.connection import Connection, Limits, meaning_of
+from kgops.hosts.registry import Host
+from kgops.settings import Home
+from kgops.supervisor.run_json import read_runs
+from storage import transfer
+from storage.database import Connection as Database
+from storage.transfer import Rows
+
+__all__ = ["fetch_record", "put"]
+
+_LARGEST = 1 << 27  # curves of a million points
+
+
+def fetch_record(home: Home, conn: Database, host: Host, number: str) -> Rows:
+    """Rows of the one run. Unavailable or BadInput, by the host's name, where there are none."""
+    words = ("export", "--to", "json", "--output", "-", "--", number)
+    connection = Connection(home, host, words, Limits())
+    stream = ArchiveStream(connection)
+    text, problem = b"", None
+    try:
+        text = stream.read(_LARGEST + 1)
+    except KgopsError as error:
+        problem = error
+    finally:
+        stream.close()
+        code = connection.close(has_ended=stream.has_ended)
+    if problem is not None:
+        raise Unavailable(f"{host.name}: {problem.message}", problem.hint)
+    if len(text) > _LARGEST:
+        raise Unavailable(f"{host.name}: the record of run {number} has more than {_LARGEST >> 20} MiB")
+    if code != 0:
+        message, hint = meaning_of(code, connection.errors, host)
+        raise Unavailable(f"{host.name}: {message}", hint)
+    found = read_runs(conn, text, f"{host.name}:{number}")
+    if len(found) != 1:
+        raise Unavailable(f"{host.name}: it sent {len(found)} runs for one")
+    return found[0]
+
+
+def put(conn: Database, rows: Rows, name: str, number: int) -> None:
+    """Into a database that is made for the comparison. Unavailable for a run that has not ended."""
+    try:
+        transfer.insert_rows(conn, rows, folder=str(number), number=number)
+    except ValueError as error:
+        raise Unavailable(f"{name}: {error}", "compare it after it has ended") from error
