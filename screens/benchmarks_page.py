@@ -12,8 +12,9 @@ from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery
 from kgops.jobs.text import OUT_OF_RANGE, is_timestamp, one_line
 from kgops.views.formats import amount, fitted, padded
 from screens.rows import Column, Columns, Piece, Row, text_row, title
+from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import braille
-from screens.widgets.overlay import Point, on_axis, overlay
+from screens.widgets.overlay import overlay
 
 __all__ = [
     "by_size",

@@ -22,9 +22,9 @@ from screens.driver import begin
 from screens.feed import HISTORY, FeedState
 from screens.rows import Piece, Row, text_row
 from screens.run_screen import RunScreenBase
+from screens.widgets.chart_axis import Point
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.widgets.overlay import Point
 from storage import runs, series
 from storage.database import Connection, explained, open_reader
 from storage.errors import StorageError

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kgops.jobs.text import one_line
 from kgops.views.formats import UNKNOWN, amount, fitted, padded, width_of
 from screens.rows import BLANK, Piece, Row, text_row
-from screens.widgets.overlay import Point, on_axis, overlay
+from screens.widgets.chart_axis import Point, on_axis
+from screens.widgets.overlay import overlay
 from screens.wording import short_amount, sign_of, state_of, took
 
 if TYPE_CHECKING:

@@ -100,8 +100,8 @@ class RunScreen(ChangesRuns):
         )
 
     def draw(self) -> None:
-        width = self.size.width
         if self._detail is not None:
-            self.query_one("#body", Lines).show(run_page.rows(self._detail, width))
+            page = run_page.rows(self._detail, self.size.width, self.size.height)
+            self.query_one("#body", Lines).show(page)
         self.run_log.grows(not self._run.ended)
         self.show_title()

@@ -31,10 +31,10 @@ _WIDE = 100  # columns from which the long bar fits
 _FILES_SHOWN = 12
 
 
-def rows(detail: RunDetail, width: int) -> list[Row]:
+def rows(detail: RunDetail, width: int, height: int) -> list[Row]:
     sections = (
         _state(detail, width),
-        panels(detail, width),
+        panels(detail, width, height),
         _estimate(detail, width),
         option_table(detail, width),
         attempt_table(detail, width),

@@ -17,7 +17,7 @@ from kgops.hosts.protocol import PROTOCOL, as_line, difference
 from kgops.settings import find_home
 
 
-@click.command(epilog="\b\nExample:  kgops feed --json")
+@click.command(epilog="\b\nExample:  kgops feed --json < /dev/null")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, the only form there is.")
 @click.option(
     "--alive",

@@ -10,6 +10,7 @@ from kgops.jobs.numbers import line_between, mean, share_between
 from kgops.jobs.text import one_line
 from kgops.views.formats import fitted
 from screens.rows import BLANK, Piece, Row, text_row
+from screens.widgets.chart_axis import XAxis
 from screens.wording import short_amount
 
 __all__ = [
@@ -94,7 +95,9 @@ if TYPE_CHECKING:
     from kgops.views.run_detail import Curve, RunDetail
 
 
-_HEIGHT = 5
+_HEIGHT = 5  # lines of a chart, and one more for each `_LINES_EACH` lines of the screen from `_HIGH_FROM`
+_HIGH_FROM, _LINES_EACH = 30, 6
+_FROM_ZERO = ("_mib", "_per_s")
 _AXIS = 8
 _NARROWEST = 34
 _MOST = 8
@@ -102,19 +105,18 @@ _RARELY_WATCHED = ("learning_rate",)  # shown last
 _ESTIMATE = "─"
 
 
-def panels(detail: RunDetail, width: int) -> list[Row]:
-    """Panels side by side, as many as fit."""
+def panels(detail: RunDetail, width: int, screen_height: int = 24) -> list[Row]:
+    """Panels side by side, as many as fit; higher on a higher screen."""
     curves = _chosen(detail)
     still = _unchanging(detail, width)
     if not curves:
         return [text_row("CURVES", width, "head"), *still] if still else []
     across = max(min(width // _NARROWEST, 3, len(curves)), 1)
     each = (width - 3 * (across - 1)) // across
+    height = _HEIGHT + max((screen_height - _HIGH_FROM) // _LINES_EACH, 0)
     out = [text_row("CURVES", width, "head")]
     for start in range(0, len(curves), across):
-        drawn = [
-            _panel(curve, detail.estimate_mib(curve.name), each) for curve in curves[start : start + across]
-        ]
+        drawn = [_panel(curve, detail, each, height) for curve in curves[start : start + across]]
         out += [BLANK] if start else []
         for together in zip(*drawn, strict=True):
             pieces: list[Piece] = []
@@ -159,39 +161,44 @@ def _rank(name: str, detail: RunDetail) -> tuple[int, str]:
     return (6 if name in _RARELY_WATCHED else 5 if name.endswith("_mib") else 4), name
 
 
-def _panel(curve: Curve, estimate: float | None, width: int) -> list[list[Piece]]:
-    """Heading and lines of the chart, each `width` wide."""
-    values = [bucket.mean for bucket in curve.buckets]
-    numbers = [value for value in values if value is not None]
+def _panel(curve: Curve, detail: RunDetail, width: int, height: int) -> list[list[Piece]]:
+    """Heading, lines of the chart and its axis, each `width` wide."""
+    numbers = [bucket.mean for bucket in curve.buckets if bucket.mean is not None]
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 0.0)
-    if curve.name.endswith("_mib"):
-        low, high = 0.0, max(high, 1.0)  # memory axes start at 0
+    if curve.name.endswith(_FROM_ZERO):
+        low, high = min(low, 0.0), max(high, 1e-9)
+    estimate = detail.estimate_mib(curve.name)
     if estimate is not None:
         high = max(high, estimate) * 1.02
     inner = width - _AXIS - 1
-    lines = braille(values, inner, _HEIGHT, low, high)
-    at = None if estimate is None else _HEIGHT - 1 - level_of(estimate, low, high, 4 * _HEIGHT) // 4
-    out = [_heading(curve, estimate, width)]
+    x_axis = XAxis(curve, detail.run)
+    lines = braille(x_axis.values(2 * inner), inner, height, low, high)
+    heading, is_named = _heading(curve, estimate, width)
+    at = None if estimate is None else height - 1 - level_of(estimate, low, high, 4 * height) // 4
+    out = [heading]
     for y, line in enumerate(lines):
-        label = short_amount(high) if y == 0 else short_amount(low) if y == _HEIGHT - 1 and high > low else ""
+        label = short_amount(high) if y == 0 else short_amount(low) if y == height - 1 and high > low else ""
+        name = "" if is_named or estimate is None else f"{_ESTIMATE} predicted {estimate:,.0f} "
         axis = Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim")
-        out.append([axis, *(_with_estimate(line) if y == at else [Piece(line, "accent")])])
-    return out
+        out.append([axis, *(_with_estimate(line, name) if y == at else [Piece(line, "accent")])])
+    return [*out, x_axis.labels(_AXIS + 1, inner)]
 
 
-def _heading(curve: Curve, estimate: float | None, width: int) -> list[Piece]:
+def _heading(curve: Curve, estimate: float | None, width: int) -> tuple[list[Piece], bool]:
+    """The heading, and whether the estimate's name fits into it."""
     last, name_text = short_amount(curve.last), _display_name(curve.name)
-    beside = "" if estimate is None else f" ─ predicted {estimate:,.0f}"
+    beside = "" if estimate is None else f" {_ESTIMATE} predicted {estimate:,.0f}"
     if len(name_text) + len(beside) + len(last) >= width:
-        beside = beside.replace("predicted", "estimate")
+        beside = ""
     name = fitted(name_text, max(width - len(last) - len(beside) - 1, 4))
     gap = max(width - len(name) - len(beside) - len(last), 1)
-    return [
+    pieces = [
         Piece(name),
         Piece(beside, "warn"),
         Piece(" " * gap),
         Piece(last, "strong" if curve.last is not None else "bad"),
     ]
+    return pieces, bool(beside)
 
 
 def _display_name(name: str) -> str:
@@ -205,10 +212,13 @@ def _words(name: str) -> str:
     return " ".join("GPU" if word == "gpu" else word for word in one_line(name).split("_"))
 
 
-def _with_estimate(line: str) -> list[Piece]:
-    """Draws the estimate's line where the curve leaves space."""
-    filled = line.replace(" ", _ESTIMATE)
+def _with_estimate(line: str, name: str) -> list[Piece]:
+    """Draws the estimate's line above the curve, dashed where both are, so that both are seen."""
+    drawn = [
+        (_ESTIMATE, "warn") if char == " " or x % 2 == 0 else (char, "accent") for x, char in enumerate(line)
+    ]
+    drawn[: len(name)] = [(char, "warn") for char in name]
     return [
-        Piece("".join(group), "warn" if is_estimate else "accent")
-        for is_estimate, group in groupby(filled, key=lambda char: char == _ESTIMATE)
+        Piece("".join(char for char, _ in group), tone)
+        for tone, group in groupby(drawn, key=lambda cell: cell[1])
     ]

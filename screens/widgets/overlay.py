@@ -7,32 +7,12 @@ from functools import reduce
 from itertools import groupby
 from operator import or_
 
-from kgops.jobs.numbers import line_between, share_between
 from screens.rows import Piece
 from screens.widgets.curve_panels import Values, braille
 
-__all__ = ["Point", "on_axis", "overlay"]
-
-Point = tuple[float, float | None]  # step and value; None: not a number
+__all__ = ["overlay"]
 
 _BLANK = 0x2800
-
-
-def on_axis(points: Sequence[Point], low: float, high: float, count: int) -> list[float | None]:
-    """Resamples a curve to `count` points between two steps by linear interpolation."""
-    out: list[float | None] = [None] * count
-    before: tuple[int, float] | None = None
-    for step, value in points:
-        at = round(share_between(step, low, high) * (count - 1))
-        if value is None:
-            before = None
-            continue
-        if before is not None and at - before[0] > 1:
-            for x in range(before[0] + 1, at):
-                out[x] = line_between(before[1], value, (x - before[0]) / (at - before[0]))
-        out[at] = value
-        before = at, value
-    return out
 
 
 def overlay(

@@ -27,8 +27,8 @@ from kgops.views.overview import eta_s
 from kgops.views.run_detail import Curve
 from screens.compare_page import _ratio
 from screens.widgets.bar import ratio_bar, scale_of, share_bar
+from screens.widgets.chart_axis import on_axis
 from screens.widgets.curve_panels import braille, sparkline
-from screens.widgets.overlay import on_axis
 from screens.wording import metric_of, progress_of, short_amount, speed_of
 from storage import series
 from storage.database import Connection, transaction

@@ -16,7 +16,8 @@ from test_screens_curve import dots
 
 from kgops.views.formats import width_of
 from screens.compare import Compare
-from screens.widgets.overlay import on_axis, overlay
+from screens.widgets.chart_axis import on_axis
+from screens.widgets.overlay import overlay
 from storage import reports, runs, series
 from storage.database import Connection, transaction
 
