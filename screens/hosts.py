@@ -65,7 +65,7 @@ class Hosts(ChangesHostRuns):
 
     @property
     def chosen(self) -> HostedRun | None:
-        """The run under the cursor, as its host told of it last."""
+        """The run under the cursor, as its host described it last."""
         bodies = self.query("#body").results(Lines)
         key = next((body.key for body in bodies), None)
         if not isinstance(key, tuple) or key[0] != "run":

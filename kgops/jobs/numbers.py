@@ -71,7 +71,8 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
     scale = _SCALE if _are_large(values) else 1.0
     low, _, high = quantiles([bounded(value) / scale for value in values], n=4, method="inclusive")
-    return bounded(low * scale), bounded(high * scale)
+    smallest, largest = min(values), max(values)  # rounding and scaling may leave the range
+    return min(max(low * scale, smallest), largest), min(max(high * scale, smallest), largest)
 
 
 def quotient(value: float, over: float) -> float | None:

@@ -254,6 +254,8 @@ def test_a_run_started_in_the_browser_gets_none_of_its_variables(served: Served)
             screen = Screen(websocket)
             await screen.until("RECENT")
             await screen.say("stdin", "a")
+            await screen.until("again?")
+            await screen.say("stdin", "y")
             await screen.until("1 running")
         await asyncio.to_thread(console.running, 3)
 

@@ -92,7 +92,7 @@ def test_training_on_nations_succeeds_with_the_files_the_group_knows(
     assert shown["state"] == "succeeded"
     test = json.loads((out / "test_results.json").read_text())
     assert shown["metric"]["test_mrr"] == pytest.approx(test["both"]["mrr"])
-    assert set(test) == {"both", "head", "tail"}
+    assert set(test) == {"both", "head", "tail", "groups", "interval", "bootstrap_samples"}
     assert [e["epoch"] for e in json.loads((out / "training_history.json").read_text())] == [1, 2, 3]
     assert read_checkpoint(out / "best_model.pt").config["embedding_dim"] == 32
     assert "test_mrr" in run_cli("runs").out
