@@ -16,6 +16,7 @@ BENCHMARKS: dict[str, str] = {
     "history": "History of 100,000 runs, and a log of a million lines.",
     "console": "Cost of the console and the supervisor.",
     "screens": "Cost of the dashboard: CPU, memory, bytes sent, key latency.",
+    "hosts": "Cost of the screen over 20 hosts, and faults at random.",
     "scale_out": "TracIn over many processes and machines: measured and simulated.",
     "engines": "Slurm and Ray against local processes.",
     "gpu": "All benchmarks that need a GPU.",

@@ -13,7 +13,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.measure import PYTHON
 from kgops.settings import Home
 
-__all__ = ["Gpus", "Screen", "screens"]
+__all__ = ["Gpus", "Screen", "beside", "screens"]
 
 COLUMNS, LINES = 120, 40
 _CURSOR = b"48;5;236"  # the colour that only the row under the cursor has behind it
@@ -30,13 +30,13 @@ _TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 class Screen:
-    """`kgops tui` on a pseudo-terminal."""
+    """`kgops tui`, or kgops with other words, on a pseudo-terminal."""
 
-    def __init__(self, home: Home, gpus: Gpus | None) -> None:
+    def __init__(self, home: Home, environment: Mapping[str, str], words: Sequence[str]) -> None:
         self.seen = b""
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
-            _become_screens(home, gpus)
+            _become_screens(home, environment, words)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
 
     @property
@@ -76,6 +76,10 @@ class Screen:
                 raise RuntimeError(f"the cursor never came to {label!r}: {self.seen[-2000:]!r}")
             self.read(0.1)
 
+    def until_cursor(self) -> None:
+        """Waits for any row in the cursor's colour."""
+        self.until(_CURSOR)
+
     def share_for(self, seconds: float) -> tuple[float, float]:
         """Percent of one CPU, and bytes a second."""
         self.seen = b""
@@ -97,7 +101,7 @@ class Screen:
         os.close(self._fd)
 
 
-def _become_screens(home: Home, gpus: Gpus | None) -> None:
+def _become_screens(home: Home, more: Mapping[str, str], words: Sequence[str]) -> None:
     dropped = (
         "COLUMNS",
         "LINES",
@@ -107,15 +111,16 @@ def _become_screens(home: Home, gpus: Gpus | None) -> None:
         "KGOPS_THEME",
     )
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
-    environment |= {"KGOPS_HOME": str(home.path), "TERM": "xterm-256color"}
-    if gpus is not None:
-        environment |= gpus.environment
-    os.execve(PYTHON, [PYTHON, "-P", "-m", "kgops", "tui"], environment)
+    environment |= {"KGOPS_HOME": str(home.path), "TERM": "xterm-256color", **more}
+    os.execve(PYTHON, [PYTHON, "-P", "-m", "kgops", *words], environment)
 
 
 @contextmanager
-def screens(home: Home, gpus: Gpus | None = None) -> Iterator[Screen]:
-    screen = Screen(home, gpus)
+def screens(
+    home: Home, gpus: Gpus | None = None, *words: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Screen]:
+    more = {**(gpus.environment if gpus is not None else {}), **(environment or {})}
+    screen = Screen(home, more, words or ("tui",))
     try:
         yield screen
     finally:
@@ -156,12 +161,12 @@ class Gpus:
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        with _beside(lambda tick: self.show(tick=tick)):
+        with beside(lambda tick: self.show(tick=tick)):
             yield
 
 
 @contextmanager
-def _beside(act: Callable[[int], None], every_s: float = 1.0) -> Iterator[None]:
+def beside(act: Callable[[int], None], every_s: float = 1.0) -> Iterator[None]:
     over = threading.Event()
 
     def go() -> None:

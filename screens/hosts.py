@@ -12,10 +12,10 @@ from textual.message import Message
 from kgops.hosts.mirror import HostState
 from kgops.hosts.registry import Host
 from kgops.hosts.watch import Watch
-from screens import hosts_page
 from screens.actions import ScreenName
 from screens.feed import FeedState
 from screens.host_actions import ChangesHostRuns, HostedRun
+from screens.hosts_page import HostsPage
 from screens.rows import Piece, Row, title
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
@@ -47,6 +47,7 @@ class Hosts(ChangesHostRuns):
 
     def __init__(self, app: Console, hosts: Sequence[Host]) -> None:
         super().__init__()
+        self._page = HostsPage()
         self._states: Sequence[HostState] = tuple(HostState(host.name, host.address) for host in hosts)
         self._hosts = {host.name: host for host in hosts}
         self._waiting: Sequence[HostState] | None = None  # what came while the console was paused
@@ -103,7 +104,7 @@ class Hosts(ChangesHostRuns):
         return title("hosts", right, width, *between)
 
     def draw(self) -> None:
-        self.query_one("#body", Lines).show(hosts_page.rows(self._states, self.size.width, time.time()))
+        self.query_one("#body", Lines).show(self._page.rows(self._states, self.size.width, time.time()))
         self.show_title()
 
     def on_mount(self) -> None:

@@ -63,7 +63,7 @@ class Server:
         config.write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder}/host\n"
             f"AuthorizedKeysFile {self.folder}/authorized_keys\nPidFile none\nStrictModes no\n"
-            "PasswordAuthentication no\nPermitRootLogin prohibit-password\nUsePAM no\n"
+            "PasswordAuthentication no\nPermitRootLogin prohibit-password\nUsePAM no\nMaxStartups 100\n"
         )
         if os.geteuid() == 0 and not _EMPTY_ROOM.exists():
             _EMPTY_ROOM.mkdir(mode=0o755)
