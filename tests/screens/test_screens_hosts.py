@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +15,11 @@ from nvml_standin import Machine, t4
 from screen_driving import Seen, look
 from ssh_server import Lab, needs_ssh
 
+from kgops.hosts.mirror import HostState, Mirror, Reach
+from kgops.hosts.protocol import PROTOCOL
 from screens.hosts import Hosts
+from screens.hosts_page import HostsPage
+from screens.rows import Row
 from screens.widgets.lines import Lines
 
 pytestmark = needs_ssh
@@ -138,3 +144,65 @@ def test_kgops_hosts_all_opens_the_screen_with_them(lab: Lab, open_terminal: Cal
     wrong = lab.kgops("--hosts", "lab7")
     assert wrong.code == 2
     assert "'lab7' is no host and no group; did you mean 'lab1'?" in wrong.err
+
+
+def test_rows_kept_from_the_last_draw_are_those_that_a_first_draw_gives() -> None:
+    """Hosts that say something at random, vanish and return: whatever is kept, the page is the same."""
+    rng = random.Random(24)
+    mirrors = {name: Mirror() for name in ("lab1", "lab2", "lab3")}
+    for mirror in mirrors.values():
+        mirror.read(json.dumps({"type": "hello", "protocol": PROTOCOL, "kgops": "0.1.0"}).encode())
+        mirror.read(json.dumps({"type": "picture", **_picture(rng)}).encode())
+    reaches: dict[str, Reach] = dict.fromkeys(mirrors, "live")
+    page = HostsPage()
+    changed = 0
+    before: list[Row] = []
+    for turn in range(200):
+        name = rng.choice(list(mirrors))
+        what = rng.random()
+        if what < 0.15:
+            reaches[name] = "live" if reaches[name] != "live" else "unreachable"
+        elif what < 0.3:
+            mirrors[name].read(json.dumps({"type": "picture", **_picture(rng)}).encode())
+        else:
+            part = {table: dict(rng.sample(list(rows.items()), 1)) for table, rows in _picture(rng).items()}
+            gone = {"run": [str(rng.randint(1, 6))]} if rng.random() < 0.2 else {}
+            mirrors[name].read(json.dumps({"type": "change", "set": part, "drop": gone}).encode())
+        states = [
+            HostState(one, one, reaches[one], heard_at=1e9, tables=mirror.tables)
+            for one, mirror in mirrors.items()
+        ]
+        width = rng.choice((80, 120, 120, 120))
+        rows = page.rows(states, width, 1e9 + turn)
+        assert rows == HostsPage().rows(states, width, 1e9 + turn)
+        changed += rows != before
+        before = rows
+    assert changed > 150
+
+
+def _picture(rng: random.Random) -> dict[str, dict[str, dict[str, object]]]:
+    ended = {"state": "succeeded", "ended_at": 9e8 + rng.randint(0, 99), "metric": "test_mrr"}
+    going = {"state": "running", "done": rng.randint(0, 9), "total": 10, "metric": "loss"}
+    return {
+        "host": {"host": {"problem": None}},
+        "gpu": {
+            str(i): {
+                "name": "Tesla T4",
+                "memory_used_mib": rng.randint(0, 15_000),
+                "memory_total_mib": 15_360,
+                "utilization_percent": rng.randint(0, 100),
+            }
+            for i in range(2)
+        },
+        "process": {"1:0": {"gpu": "0", "user": rng.choice(("ada", "bob")), "used_mib": 100.0}},
+        "run": {
+            str(i): {
+                "workload": "train",
+                "label": f"run {i}",
+                "started_at": 8e8,
+                "metric_value": rng.random(),
+                **rng.choice((ended, going)),
+            }
+            for i in range(1, 7)
+        },
+    }
