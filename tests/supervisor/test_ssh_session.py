@@ -69,6 +69,8 @@ def test_a_run_started_over_ssh_goes_on_when_the_connection_breaks_and_is_there_
     first = server.session(run_cli, "tui")
     first.wait_for_text(b"RECENT")
     first.type(b"a")  # the same job once more, as a run of its own
+    first.wait_for_text(b"again?")
+    first.type(b"y")
     wait_for(lambda: run_cli.run(2), "the second run")
     run_cli.running(2)
     first.wait_for_text(b"1 running")
