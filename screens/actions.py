@@ -90,6 +90,24 @@ ACTIONS: tuple[Action, ...] = (
         "screen.search",
         INFLUENCES | HISTORY | RUN | BENCHMARKS,
     ),
+    Action(
+        "full_stop",
+        ".",
+        "last filter",
+        "Filter as the last time.",
+        "screen.last_filter",
+        HISTORY,
+        in_footer=False,
+    ),
+    Action(
+        "F",
+        "F",
+        "save filter",
+        "Save this filter under a name, for `:` and `kgops runs --saved`.",
+        "screen.save_filter",
+        HISTORY,
+        in_footer=False,
+    ),
     Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY, "run"),
     Action(
         "asterisk",
@@ -231,7 +249,13 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "c", "c", "colours", "Next theme: dark, light, colour-blind-safe.", "app.colours", in_footer=False
     ),
-    Action("ctrl+p", "^p", "commands", "Run an action by name.", "app.command_palette", in_footer=False),
+    Action(
+        "colon,ctrl+p",
+        ":",
+        "jump",
+        "Go to a run, GPU, tag or saved filter, or act, by name.",
+        "app.command_palette",
+    ),
     Action("question_mark", "?", "help", "Keys of this screen.", "app.help"),
     Action("q,ctrl+q,ctrl+c", "q", "quit", "Quit; runs go on.", "app.quit"),
     Action(

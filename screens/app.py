@@ -24,6 +24,7 @@ from storage.database import open_writer
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from textual.command import Provider
     from textual.driver import Driver
     from textual.filter import LineFilter
     from textual.screen import Screen
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kgops.cli.session import Session
     from screens.benchmarks import Benchmarks
     from screens.history import History
+    from storage.runs import Run
 
 __all__ = ["KgopsApp", "open_screens"]
 
@@ -50,8 +52,15 @@ class FeedChanged(Message):
         return isinstance(message, FeedChanged)
 
 
+def _places() -> type[Provider]:
+    from screens.places import Places  # the palette's parts are seldom needed
+
+    return Places
+
+
 class KgopsApp(Console, inherit_bindings=False):
     CSS_PATH = "kgops.tcss"
+    COMMANDS: ClassVar = {*App.COMMANDS, _places}
     BINDINGS: ClassVar = bindings()
     TITLE = "kgops"
 
@@ -200,6 +209,34 @@ class KgopsApp(Console, inherit_bindings=False):
         from screens.history import History
 
         await self._go_back_to_or_open(History)
+
+    async def open_history(self, text: str) -> None:
+        """With this filter."""
+        from screens.history import History
+
+        await self._go_back_to_or_open(History)
+        if isinstance(self.here, History):
+            self.here.show_filter(text)
+
+    def open_run(self, run: Run) -> None:
+        from screens.run import RunScreen
+
+        self.feed.start()
+        self.push_screen(RunScreen(run))
+
+    def gpus(self) -> list[tuple[int, str]]:
+        """Numbers and names of those that the dashboard shows."""
+        return self._dashboard.gpus()
+
+    def open_gpu(self, index: int) -> None:
+        self._dashboard.action_gpu(index)
+
+    @property
+    def _dashboard(self) -> Dashboard:
+        """It lies below all other screens."""
+        dashboard = self.screen_stack[0]
+        assert isinstance(dashboard, Dashboard)
+        return dashboard
 
     async def action_benchmarks(self) -> None:
         from screens.benchmarks import Benchmarks

@@ -21,6 +21,7 @@ T = TypeVar("T")
 class Console(App[None], inherit_bindings=False):
     home: Home
     feed: Feed
+    last_filter = ""  # of the history
 
     @property
     def tones(self) -> tuple[Tones, Tones]:

@@ -115,6 +115,12 @@ class Dashboard(ChangesRuns):
 
         self._start(lambda session: run_calls.acknowledge(session, names))
 
+    def gpus(self) -> list[tuple[int, str]]:
+        """Numbers and names."""
+        return [
+            (usage.reading.index, one_line(usage.reading.name or "", 60)) for usage in self._state.gpus or ()
+        ]
+
     def action_gpu(self, number: int = 0) -> None:
         if all(usage.reading.index != number for usage in self._state.gpus or ()):
             self.kgops.say(f"there is no GPU {number}", "warn")

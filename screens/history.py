@@ -20,6 +20,7 @@ from screens.run_actions import ChangesRuns
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
+from screens.wording import error_text
 from storage.errors import StorageError
 from storage.runs import SORTABLE
 
@@ -100,7 +101,43 @@ class History(FilteredList[Query, Page], ChangesRuns):
 
     # --- the filter ---
 
+    def show_filter(self, text: str) -> None:
+        self.kgops.last_filter = text or self.kgops.last_filter
+        self.request(text=text, cursor=None)
+        if self.is_mounted:
+            self.draw()
+
+    def action_last_filter(self) -> None:
+        if not self.kgops.last_filter:
+            self.say("no filter was used yet: / types one", "strong")
+            return
+        self.show_filter(self.kgops.last_filter)
+
+    def action_save_filter(self) -> None:
+        """Asks for a name."""
+        begin(self, self._save_filter, instead="filter")
+
+    async def _save_filter(self) -> None:
+        from kgops.views import saved_filters
+        from screens.widgets.choices import CompletingPrompt
+
+        text = self._query.text.strip()
+        try:
+            saved = await asyncio.to_thread(saved_filters.read, self.kgops.home)
+            question = f"save {text} as" if text else "drop the filter saved as"
+            name = await self.app.push_screen_wait(
+                CompletingPrompt(question, "", lambda typed: [one for one in saved if one.startswith(typed)])
+            )
+            if name:
+                await asyncio.to_thread(saved_filters.save, self.kgops.home, name, text)
+                self.say(
+                    f"saved as {name}: kgops runs --saved {name}" if text else f"{name} is dropped", "strong"
+                )
+        except KgopsError as error:
+            self.say(error_text(error), "bad")
+
     def on_input_submitted(self) -> None:
+        self.kgops.last_filter = self._query.text or self.kgops.last_filter
         ignored_terms = history_page.ignored_terms(self._page)
         if ignored_terms is not None:
             self.say(ignored_terms, "warn")

@@ -12,6 +12,7 @@ import click
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
+from kgops.settings import find_home
 from kgops.views.formats import amount, duration, local_time, table
 from storage import runs, series
 from storage.errors import DatabaseMissing
@@ -37,6 +38,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option("--workload", help="Only runs of this workload.")
 @click.option("--tag", help="Only runs with this tag.")
 @click.option("--search", "words", help="Only runs with these words in label, command, tags or notes.")
+@click.option("--saved", metavar="NAME", help="The filter saved under this name (key F of the history), too.")
 @click.option("--since", help="Only runs submitted in the last 30m, 12h, 7d, 2w …")
 @click.option(
     "--sort",
@@ -62,6 +64,7 @@ def command(
     workload: str | None,
     tag: str | None,
     words: str | None,
+    saved: str | None,
     since: str | None,
     sort: str,
     ascending: bool,
@@ -84,6 +87,10 @@ def command(
 
     With --hosts each host lists and filters its own runs; exit code 1 if one does not answer, which a line says.
     """
+    if saved is not None:
+        from kgops.views import saved_filters
+
+        terms = (saved_filters.text_of(find_home(), saved), *terms)
     if hosts is not None:
         from kgops.cli.on_hosts import show_runs
 

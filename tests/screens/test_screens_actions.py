@@ -237,3 +237,95 @@ def test_what_is_begun_instead_of_what_has_not_begun_yet_leaves_nothing_behind(h
         assert done == [2]
 
     look(home, story, (80, 24))
+
+
+def test_the_palette_goes_to_runs_gpus_tags_and_saved_filters(run_cli: Console) -> None:
+    for label in ("the first", "the second"):
+        run_cli("run", "exec", "--label", label, "--", "true")
+    run_cli("tag", "1", "paper")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "the second")
+        await seen.press("colon")
+        await seen.type("1")
+        await seen.until_shows("run 1 the first")
+        await seen.press("enter")
+        await seen.until_shows("1 exec the first", "JOB")
+        await seen.press("colon")
+        await seen.type("tag pap")
+        await seen.until_shows("runs with this tag")
+        await seen.press("enter")
+        await seen.until_shows("1 of 2 runs", "the first")
+        assert "the second" not in seen.text
+        await seen.press("F")
+        await seen.until_shows('save tag:"paper" as')
+        await seen.type("mine")
+        await seen.press("enter")
+        await seen.until_shows("saved as mine")
+        await seen.press("escape", "escape")
+        await seen.until_shows("RECENT")
+        await seen.press("colon")
+        await seen.type("filter mi")
+        await seen.until_shows("filter mine")
+        await seen.press("enter")
+        await seen.until_shows("1 of 2 runs")
+
+    look(run_cli.home, story, (100, 40))
+    listed = run_cli("runs", "--saved", "mine", "--json").json()
+    assert [run["label"] for run in listed] == ["the first"]
+    unknown = run_cli("runs", "--saved", "mind")
+    assert unknown.code == 2
+    assert "did you mean 'mine'?" in unknown.err
+
+
+def test_the_palette_shows_words_of_people_as_they_are_and_searches_older_runs(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "[/red] half [b", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "[/red] half")
+        await seen.press("colon")
+        await seen.type("half")
+        await seen.until_shows("run 1 [/red] half [b", "history half")
+        await seen.press("down", "enter")
+        await seen.until_shows("/ half", "[/red] half [b")
+        await seen.press("colon")
+        await seen.type("777")
+        await seen.until_shows("history run:777")
+        await seen.press("enter")
+        await seen.until_shows("/ run:777")
+        await seen.until_gone("half")
+
+    look(run_cli.home, story, (100, 40))
+
+
+def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_cli: Console) -> None:
+    for label in ("here", "there"):
+        run_cli("run", "exec", "--label", label, "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("h")
+        await seen.until_shows("2 runs")
+        await seen.press("full_stop")
+        await seen.until_shows("no filter was used yet")
+        await seen.press("slash")
+        await seen.type("label:there")
+        await seen.press("enter")
+        await seen.until_shows("1 of 2 runs")
+        await seen.press("F")
+        await seen.until_shows("save label:there as")
+        await seen.type("far")
+        await seen.press("enter")
+        await seen.until_shows("saved as far")
+        await seen.press("escape", "h")
+        await seen.until_shows("2 runs")
+        await seen.press("F")
+        await seen.until_shows("drop the filter saved as")
+        await seen.type("far")
+        await seen.press("enter")
+        await seen.until_shows("far is dropped")
+        await seen.press("full_stop")
+        await seen.until_shows("1 of 2 runs")
+
+    look(run_cli.home, story, (100, 40))
+    assert run_cli("runs", "--saved", "far").code == 2
