@@ -6,6 +6,7 @@ BENCHMARKS: dict[str, str] = {
     "train": "Training against PyKEEN: speed, memory, quality.",
     "recipes": "Test MRR and time of the recipes that ship with kgops.",
     "tracin": "TracIn against sequential and vectorised gradients.",
+    "predict": "Answers to questions and all pairs of a relation, against PyKEEN's.",
     "evaluation": "Filtered evaluation against PyKEEN's.",
     "regress": "Quality and time of each regression architecture.",
     "paths": "Neighbourhood filters against path enumeration.",

@@ -16,15 +16,12 @@ import math
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, quietness, store, table
+from benchmarks.measure import PYTHON, Line, forget_peak, peak_mib, quietness, seconds, store, table
 from kgops.errors import KgopsError
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
@@ -110,21 +107,21 @@ def measure(entities: int, dim: int, batch_size: int) -> dict[str, float]:
     """Seconds and peak MiB of each stage, by this process' cores."""
     graph = made_graph(entities)
     torch.manual_seed(0)
-    before = _peak_mib()
+    before = peak_mib()
     model = ConvE(ConvEConfig(entities, RELATIONS, embedding_dim=dim))
     costs = _training(model, graph, batch_size)
-    costs["step_mib"] = _peak_mib() - before
-    trained = _peak_mib()
+    costs["step_mib"] = peak_mib() - before
+    trained = peak_mib()
     evaluator = Evaluator(graph.train, entities)
     ranks = 2 * EVALUATED
-    costs["evaluation_s"] = 1000 / ranks * _seconds(lambda: evaluator(model, graph.test))
-    costs["evaluation_mib"] = max(0.0, _peak_mib() - trained)
+    costs["evaluation_s"] = 1000 / ranks * seconds(lambda: evaluator(model, graph.test))
+    costs["evaluation_mib"] = max(0.0, peak_mib() - trained)
     for parameter in model.parameters():
         parameter.grad = None
-    _forget_peak()
-    small, large = (_seconds(lambda rows=rows: _trace(model, graph, rows), 1) for rows in ROWS)  # type: ignore[misc]
+    forget_peak()
+    small, large = (seconds(lambda rows=rows: _trace(model, graph, rows), 1) for rows in ROWS)  # type: ignore[misc]
     costs["tracin_s"] = 1000 / (ROWS[1] - ROWS[0]) * (large - small)
-    costs["tracin_mib"] = _peak_mib() - before
+    costs["tracin_mib"] = peak_mib() - before
     return costs
 
 
@@ -134,31 +131,12 @@ def _training(model: ConvE, graph: Graph, batch_size: int) -> dict[str, float]:
     step = TrainStep(model.train(), loss, build_optimizer("adam", model, 1e-3))
     coming = batches.epoch(1)
     step(next(coming))  # allocates gradients and moments
-    return {"step_s": _seconds(lambda: step(next(coming), want_value=False))}
+    return {"step_s": seconds(lambda: step(next(coming), want_value=False))}
 
 
 def _trace(model: ConvE, graph: Graph, rows: int) -> None:
     tests = graph.train[-TESTS:]
     scan([TracinCheckpoint(model.eval(), 1.0)], ONE_TO_N, graph.train[:rows], tests, TopTriples(10))
-
-
-def _seconds(act: Callable[[], object], times: int = 3) -> float:
-    taken = []
-    for _ in range(times):
-        begin = time.perf_counter()
-        act()
-        taken.append(time.perf_counter() - begin)
-    return min(taken)
-
-
-def _peak_mib() -> float:
-    """Of the resident memory, since the start or since `_forget_peak`."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
-def _forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def _measured(costs: dict[int, dict[str, float]]) -> list[Line]:

@@ -7,8 +7,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import find_home, make_home
@@ -85,6 +86,26 @@ def run_process(command: Sequence[str], environment: dict[str, str]) -> Spent:
     if code != "0":
         raise RuntimeError(f"{' '.join(command)} ended with {code}")
     return Spent(float(cpu_ms), wall_ms, float(peak_mib))
+
+
+def seconds(act: Callable[[], object], times: int = 3) -> float:
+    """The shortest of them."""
+    taken = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        act()
+        taken.append(time.perf_counter() - begin)
+    return min(taken)
+
+
+def peak_mib() -> float:
+    """Of the resident memory, since the start or since `forget_peak`."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def table(lines: Sequence[Line]) -> list[str]:

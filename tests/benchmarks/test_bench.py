@@ -87,6 +87,23 @@ def test_a_folder_that_is_not_there_is_named_in_a_line_and_no_traceback(
 
 
 @pytest.mark.slow
+def test_predictions_are_measured_beside_pykeen_and_bare_products(
+    run_cli: Console, conn: sqlite3.Connection, tmp_path: Path
+) -> None:
+    data = tmp_path / "small"
+    data.mkdir()
+    for name, count in (("train", 300), ("valid", 20), ("test", 20)):
+        rows = (f"e{i % 60}\tr{i % 3}\te{(7 * i + i // 60) % 60}" for i in range(count))
+        (data / f"{name}.txt").write_text("\n".join(rows) + "\n")
+    done = run_cli.benchmark("predict", "--data", str(data), "--entities", "500", "--dim", "12", "--store")
+    assert done.err == ""
+    (differ,) = measurements.named(conn, "predict_ranks_that_differ")
+    assert differ.value == 0
+    (ratio,) = measurements.named(conn, "predict_pairs_ratio")
+    assert f"{ratio.value:.4g} x" in done.out
+
+
+@pytest.mark.slow
 def test_costs_by_graph_size_are_measured_and_carried_on_to_a_larger_graph(run_cli: Console) -> None:
     sizes = ("--entities", "300,600", "--dim", "12", "--batch-size", "32", "--store")
     done = run_cli.benchmark("graph_size", *sizes)
