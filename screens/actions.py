@@ -100,6 +100,15 @@ ACTIONS: tuple[Action, ...] = (
         in_footer=False,
     ),
     Action(
+        "W",
+        "W",
+        "week",
+        "Runs of the last 7 days alone; again: all.",
+        "screen.week",
+        HISTORY,
+        in_footer=False,
+    ),
+    Action(
         "F",
         "F",
         "save filter",

@@ -193,10 +193,14 @@ class KgopsApp(Console, inherit_bindings=False):
             await self.pop_screen()
 
     def action_new(self) -> None:
+        self.open_new_run()
+
+    def open_new_run(self, gpu: str | None = None) -> None:
+        """Planned for that GPU, which need not be in this machine."""
         from screens.new_run import NewRun
 
         self.feed.start()  # a key pressed before the first paint cancels the start on mount
-        self.push_screen(NewRun())
+        self.push_screen(NewRun(gpu))
 
     def action_influences(self) -> None:
         from screens.influences import TRACES, Influences

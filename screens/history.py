@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["History"]
 
+_WEEK = "since:7d"
+
 
 class History(FilteredList[Query, Page], ChangesRuns):
     screen_name: ClassVar[ScreenName] = "history"
@@ -106,6 +108,12 @@ class History(FilteredList[Query, Page], ChangesRuns):
         self.request(text=text, cursor=None)
         if self.is_mounted:
             self.draw()
+
+    def action_week(self) -> None:
+        """Turns the filter of the last 7 days on, or off."""
+        terms = self._query.text.split()
+        kept = [term for term in terms if not term.startswith("since:")]
+        self.show_filter(" ".join(kept if _WEEK in terms else [*kept, _WEEK]))
 
     def action_last_filter(self) -> None:
         if not self.kgops.last_filter:
@@ -202,7 +210,7 @@ class History(FilteredList[Query, Page], ChangesRuns):
             CompletingPrompt("sort by which column or metric?", "", complete)
         )
         if name:
-            self.action_sort(name)
+            self.action_sort(name if name in names else next(iter(complete(name)), name))
 
     # --- marked runs ---
 

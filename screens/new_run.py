@@ -40,9 +40,9 @@ _PATIENCE_S = 0.3  # before a slow step is announced
 class NewRun(RunScreenBase):
     screen_name: ClassVar[ScreenName] = "new run"
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: str | None = None) -> None:
         super().__init__()
-        self._draft = Draft()
+        self._draft = Draft(gpu=gpu)
         self._offers = Offers()
         self._answer: Answer | None = None
         self._needs: tuple[NeedsKey, tuple[Need, ...]] | None = None

@@ -1,4 +1,4 @@
-"""Places of the command palette to jump to: runs by number or label, tags, saved filters and GPUs."""
+"""Places of the command palette to jump to: runs by number or label, tags, saved filters, GPUs and models of GPUs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.markup import escape
 
 from kgops.errors import KgopsError
+from kgops.gpus.known import short_names
 from kgops.jobs.text import one_line
 from kgops.views import saved_filters
 from screens.history_query import HistoryReader, Query
@@ -52,8 +53,12 @@ class Places(Provider):
             _Place(f"GPU {index} {name}", "its processes and history", partial(self._console.open_gpu, index))
             for index, name in self._console.gpus()
         ]
+        plans = [
+            _Place(f"plan for {name}", "does a new run fit it?", partial(self._console.open_new_run, name))
+            for name in short_names()
+        ]
         self._runs = runs
-        self._places = [*gpus, *self._filters, *tags, *runs.values()]
+        self._places = [*gpus, *plans, *self._filters, *tags, *runs.values()]
 
     async def discover(self) -> Hits:
         for place in self._filters:

@@ -298,6 +298,20 @@ def test_the_palette_shows_words_of_people_as_they_are_and_searches_older_runs(r
     look(run_cli.home, story, (100, 40))
 
 
+def test_four_keys_say_whether_a_run_fits_a_gpu_that_is_not_here(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "a t4 in a label", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "a t4 in")
+        await seen.press("colon")
+        await seen.type("t4")
+        await seen.until_shows("plan for t4")
+        await seen.press("enter")
+        await seen.until_shows("what-if: cannot be started", "PLAN  fits an empty Tesla T4")
+
+    look(run_cli.home, story, (120, 40))
+
+
 def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_cli: Console) -> None:
     for label in ("here", "there"):
         run_cli("run", "exec", "--label", label, "--", "true")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from screen_driving import Seen, look
 from screen_history import (
+    add,
     busy,
     fill,
     keys,
@@ -231,3 +232,20 @@ def test_a_metric_is_sorted_by_when_it_is_named_and_stands_in_the_row(home: Path
         assert "mrr▼" in seen.text
 
     look(home, story, (80, 24))
+
+
+def test_six_keys_show_the_best_metric_of_the_week(home: Path, conn: Connection) -> None:
+    for number, mrr in ((1, 0.1), (2, 0.5), (3, 0.9), (4, 0.3)):
+        add(conn, number, mrr=mrr)
+    conn.execute("UPDATE run SET submitted_at = submitted_at - 8 * 86400 WHERE id = 3")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("h", "W", "z")
+        await seen.until_shows("sort by which column or metric?", "3 of 4 runs")
+        await seen.press("m", "r", "enter")
+        await seen.until(lambda: shown(seen) == [2, 4, 1], "the week's runs, best first")
+        await seen.press("W")
+        await seen.until(lambda: shown(seen) == [3, 2, 4, 1], "all runs, best first")
+
+    look(home, story, (100, 40))
