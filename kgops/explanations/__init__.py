@@ -1,0 +1,1 @@
+"""Necessary explanations: the training triples of the head without which a prediction is lost."""
