@@ -21,7 +21,7 @@ _OMITTED = (
 
 def as_command(job: Job) -> list[str] | None:
     """Return the command, or None if flags cannot express the job: it needs a job file."""
-    if job.workload not in ("train", "predict", "tracin", "regress"):
+    if job.workload not in ("train", "predict", "tracin", "explain", "regress"):
         return None
     workload = WORKLOADS[job.workload]
     by_profile = profiles.find(job.profile).options if job.profile is not None else {}

@@ -115,6 +115,8 @@ def start(job: Job, given: dict[str, Any]) -> int:
         return code
     if job.workload in ("predict", "pipeline"):
         _print_predictions(session, number)
+    if job.workload == "explain":
+        _print_explanations(session, number)
     if job.workload in ("tracin", "pipeline"):
         _print_influences(session, number)
     return code
@@ -274,6 +276,15 @@ def _print_influences(session: Session, number: int) -> None:
 
 def _print_predictions(session: Session, number: int) -> None:
     from kgops.cli.predictions_page import summary
+
+    run = runs.get(session.conn, number)
+    if run is not None and run.state == "succeeded":
+        for line in summary(session.folder(run).results):
+            say(line)
+
+
+def _print_explanations(session: Session, number: int) -> None:
+    from kgops.cli.explanations_page import summary
 
     run = runs.get(session.conn, number)
     if run is not None and run.state == "succeeded":

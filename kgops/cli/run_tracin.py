@@ -17,9 +17,11 @@ from kgops.options.tracin import FILES, FILTERS, FOLDERS, WRITTEN
 class TestTripleOfThree(GroupedHelp):
     """Accepts `--test-triple a treats b` as three words, so that labels may have spaces."""
 
+    flag = "--test-triple"
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--test-triple" in args:
-            at = args.index("--test-triple") + 1
+        if self.flag in args:
+            at = args.index(self.flag) + 1
             three = args[at : at + 3]
             if len(three) == 3 and not any(part.startswith("--") for part in three):
                 args = [*args[:at], "\t".join(three), *args[at + 3 :]]

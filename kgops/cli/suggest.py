@@ -35,12 +35,14 @@ WORKLOADS: dict[str, str] = {
     "train": "Plan a training run; takes the flags of `kgops run train`.",
     "predict": "Plan a predict run; takes the flags of `kgops run predict`.",
     "tracin": "Plan a TracIn run; takes the flags of `kgops run tracin`.",
+    "explain": "Plan an explain run; takes the flags of `kgops run explain`.",
     "regress": "Plan a regression run; takes the flags of `kgops run regress`.",
 }
 _EXAMPLES = {
     "train": "--dataset umls --gpu t4",
     "predict": "--run 1 --head usa --relation embassy --gpu t4",
     "tracin": "--run 1 --gpu t4",
+    "explain": "--run 1 --triple usa embassy china --gpu t4",
     "regress": "--config colab_optimized_full --gpu t4",
 }
 

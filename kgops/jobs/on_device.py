@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kgops.jobs import chunk_sizes
+from kgops.jobs.explain import EXPLAIN
 from kgops.jobs.job import Job
 from kgops.jobs.predict import PREDICT
 from kgops.jobs.regress import REGRESS
@@ -22,6 +23,7 @@ __all__ = [
     "combined_option",
     "compile_mode",
     "cpu_processes",
+    "explain_options",
     "gram_precision",
     "on_or_off",
     "predict_options",
@@ -297,6 +299,15 @@ def predict_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
         if name not in PREDICT.optimizations:
             is_off = value in (False, "off")
             yield Applied(name, "off", None if is_off else "predicting has no such option")
+
+
+def explain_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
+    """Applied options of an explain run."""
+    yield _memory_cleanup(job, device)
+    for name, value in job.options.items():
+        if name not in EXPLAIN.optimizations:
+            is_off = value in (False, "off")
+            yield Applied(name, "off", None if is_off else "explaining has no such option")
 
 
 def tracin_options(

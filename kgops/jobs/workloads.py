@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.exec_command import EXEC
+from kgops.jobs.explain import EXPLAIN
 from kgops.jobs.files import read_json
 from kgops.jobs.pipeline import PIPELINE
 from kgops.jobs.predict import PREDICT
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (TRAIN, PREDICT, TRACIN, PIPELINE, REGRESS, EXEC)
+    workload.name: workload for workload in (TRAIN, PREDICT, TRACIN, EXPLAIN, PIPELINE, REGRESS, EXEC)
 }
 
 

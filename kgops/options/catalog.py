@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kgops.options.explain import EXPLAIN_OPTIONS
 from kgops.options.option import Effect, Option
 from kgops.options.predict import PREDICT_OPTIONS
 from kgops.options.regress import REGRESS_OPTIONS
@@ -16,7 +17,7 @@ __all__ = ["OPTIONS", "effect_of", "option_problems"]
 # A name has one set of values and one effect in every workload; help, default and flags may differ.
 OPTIONS: dict[str, Option] = {
     option.name: option
-    for options in (PREDICT_OPTIONS, REGRESS_OPTIONS, TRACIN_OPTIONS, TRAIN_OPTIONS)
+    for options in (EXPLAIN_OPTIONS, PREDICT_OPTIONS, REGRESS_OPTIONS, TRACIN_OPTIONS, TRAIN_OPTIONS)
     for option in options
     if option.effect is not None
 }

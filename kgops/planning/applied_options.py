@@ -53,6 +53,8 @@ def _applied_options(
         yield from _pipeline_options(job, device, processes)
     elif job.workload == "predict":
         yield from on_device.predict_options(job, device)
+    elif job.workload == "explain":
+        yield from on_device.explain_options(job, device)
     elif job.workload == "tracin":
         yield from _tracin_options(job, device, processes)
     elif job.settings["engine"] == "kgops":

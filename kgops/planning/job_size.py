@@ -112,6 +112,8 @@ def job_size_of(
         return _training(job, count)
     if job.workload == "tracin":
         return _tracin(job, count)
+    if job.workload == "explain":
+        return "there is no formula for an explain run"
     if job.workload == "predict":
         return _predicting(job, count)
     if job.workload == "regress":

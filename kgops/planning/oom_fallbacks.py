@@ -113,7 +113,7 @@ def oom_advice(job: Job) -> str:
         more.append(f"a --memory-limit above {job.limits.memory_mib} MiB")
     if job.workload == "regress":
         more.append("smaller frames in the flight files")
-    elif job.workload not in ("tracin", "predict"):
+    elif job.workload not in ("tracin", "predict", "explain"):
         more.append("a smaller model (--embedding-dim, --output-channels)")
     return "try " + ", ".join([*more, "or a GPU or machine with more memory"])
 

@@ -12,6 +12,7 @@ from kgops.errors import BadJob, Usage
 from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
+from kgops.jobs.explain import EXPLAIN
 from kgops.jobs.files import read_named
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
 from kgops.jobs.on_device import AUTO
@@ -58,6 +59,9 @@ def read(path: Path) -> Profile:
     return _read(path, path.stem)
 
 
+_OWN_OPTIONS = {workload.name: workload for workload in (REGRESS, PREDICT, EXPLAIN)}
+
+
 def default_for(job: Job, facts: GpuFacts | None) -> str | None:
     """Default profile on this GPU (None: a CPU, or unknown): the GPU's own profile, else `auto`. A command has none."""
     model = facts.model if facts is not None else None
@@ -73,9 +77,9 @@ def apply(job: Job) -> Job:
     if job.workload == "tracin":
         # Fewer bits change influences: only a person may request that, with --precision.
         options = {name: value for name, value in options.items() if name != "precision"}
-    if job.workload in (REGRESS.name, PREDICT.name):
+    if job.workload in _OWN_OPTIONS:
         # Options of other workloads do not apply here; the worker reports those that a person requests.
-        own = (REGRESS if job.workload == REGRESS.name else PREDICT).optimizations
+        own = _OWN_OPTIONS[job.workload].optimizations
         options = {name: value for name, value in options.items() if name in own}
     return replace(job, options={**options, **job.options})
 

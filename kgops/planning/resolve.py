@@ -113,7 +113,7 @@ def work_of(job: Job) -> Work:
     traces = job.workload in ("tracin", "pipeline")
     return Work(
         job.workload,
-        trains=job.workload not in ("tracin", "predict"),
+        trains=job.workload not in ("tracin", "predict", "explain"),
         moves_parameters=traces,
         varies_shapes=traces and bool(job.settings.get("test_triples")),
         shares_steps=job.workload in ("train", "pipeline"),

@@ -1,6 +1,6 @@
-"""`--run 42` of `tracin` and `predict`: fills the job with the checkpoints and data of training run 42.
+"""`--run 42` of `tracin`, `predict` and `explain`: fills the job with the checkpoints and data of training run 42.
 
-`tracin --from-predictions 43`: fills it with the model, the data and the answers of predict run 43.
+`tracin --from-predictions 43`, and `explain`: fills it with the model, the data and the answers of predict run 43.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ __all__ = ["names_a_run", "with_run"]
 
 _FROM_PREDICTIONS = ("run", "model_path", "checkpoint_dir", "dataset", *DATA, "edge_map", "node_name_dict")
 
+_TRIPLES_OF = {"tracin": "test_triples", "explain": "triples"}  # the setting that takes a file of them
+
 
 def names_a_run(job: Job) -> bool:
     """Whether the job names a run whose checkpoints, or whose predictions, are not filled in yet."""
@@ -40,7 +42,7 @@ def with_run(home: Home, conn: Connection, job: Job) -> Job:
 def _needs_checkpoints(job: Job) -> bool:
     settings = job.settings
     return (
-        job.workload in ("tracin", "predict")
+        job.workload in ("tracin", "predict", "explain")
         and settings["run"] is not None
         and not settings["checkpoint_dir"]
     )
@@ -49,12 +51,14 @@ def _needs_checkpoints(job: Job) -> bool:
 def _needs_predictions(job: Job) -> bool:
     settings = job.settings
     return (
-        job.workload == "tracin" and settings["from_predictions"] is not None and not settings["test_triples"]
+        job.workload in _TRIPLES_OF
+        and settings["from_predictions"] is not None
+        and not settings[_TRIPLES_OF[job.workload]]
     )
 
 
 def _with_predictions(home: Home, conn: Connection, job: Job) -> Job:
-    """The answers are test triples, each scored against all training triples unless the job asks for less."""
+    """The answers are test triples, each scored by TracIn against all training triples unless the job asks for less."""
     number = job.settings["from_predictions"]
     run, spec = _found(conn, number)
     results = RunFolder(home.runs / run.folder).results
@@ -67,10 +71,12 @@ def _with_predictions(home: Home, conn: Connection, job: Job) -> Job:
     if not triples.stat().st_size:
         what = "new answers" if job.settings["new"] else "answers"
         raise Usage(f"run {number} has no {what}", "ask for more with --top-k, or leave out --new")
-    filled: dict[str, Any] = {"test_triples": str(triples)}
+    filled: dict[str, Any] = {_TRIPLES_OF[job.workload]: str(triples)}
     # The model of a pipeline is its own.
     filled |= {name: predicted.get(name) for name in _FROM_PREDICTIONS} if predicted else {"run": number}
-    return _filled(replace(job, options={"filtering": False, **job.options}), filled)
+    if job.workload == "tracin":
+        job = replace(job, options={"filtering": False, **job.options})
+    return _filled(job, filled)
 
 
 def _with_training(home: Home, conn: Connection, job: Job) -> Job:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kgops.errors import Unavailable
 from kgops.jobs import manifest
+from kgops.jobs.explain import EXPLANATIONS
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.option_lines import booleans
@@ -163,19 +164,23 @@ def _copy_results(job: Job, results: Path, report: Reporter) -> int:
 
 
 def _requested_files(job: Job, results: Path) -> list[tuple[Path, Path]]:
-    """`--output` of a predict run; `--output` and `--csv-output` of a TracIn run, alone or after a training."""
+    """`--output` of a predict or explain run; `--output` and `--csv-output` of a TracIn run, or of a pipeline's."""
     *before, settings = _stages(job)
     if job.workload == "predict":
         return _requested_answers(settings, results)
+    if job.workload == "explain":
+        return _requested_answers(settings, results, EXPLANATIONS)
     answers = [pair for stage in before for pair in _requested_answers(stage, results)]
     wanted = [(settings.get("output"), ".json"), (settings.get("csv_output"), ".csv")]
     stem = "self_influence" if settings.get("self_influence") else "tracin"
     return answers + [(results / f"{stem}{ending}", Path(named)) for named, ending in wanted if named]
 
 
-def _requested_answers(settings: dict[str, Any], results: Path) -> list[tuple[Path, Path]]:
+def _requested_answers(
+    settings: dict[str, Any], results: Path, stem: str = ANSWERS
+) -> list[tuple[Path, Path]]:
     named = settings.get("output")
-    return [(results / f"{ANSWERS}{Path(named).suffix.lower()}", Path(named))] if named else []
+    return [(results / f"{stem}{Path(named).suffix.lower()}", Path(named))] if named else []
 
 
 def _remove_earlier(results: Path, copy_folder: Path) -> int:

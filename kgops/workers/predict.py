@@ -91,7 +91,7 @@ def answer_job(
     asked = _Asked(job, graph, report)
     one_by_one = [] if job.settings["best"] else asked.questions  # names are checked before a model is read
     allowed = asked.candidates
-    loaded = _load(job, graph, device)
+    loaded = load_model(job, graph, device)
     cleanup.between_phases()
     work = _Work(asked, loaded, results, report, stop)
     work.choose_threads(len(one_by_one))
@@ -109,7 +109,7 @@ def answer_job(
     }
 
 
-def _load(job: Job, graph: Graph, device: torch.device) -> LoadedCheckpoint:
+def load_model(job: Job, graph: Graph, device: torch.device) -> LoadedCheckpoint:
     """The named model, else the newest checkpoint."""
     settings = job.settings
     path = settings["model_path"]

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from kgops.cli import run_predict, run_regress, run_tracin, run_train
+from kgops.cli import run_explain, run_predict, run_regress, run_tracin, run_train
 from kgops.cli.command_line import as_command
 from kgops.cli.launching import with_flags
 from kgops.jobs.job import Job, read_job
@@ -22,12 +22,14 @@ MODULES: dict[str, ModuleType] = {
     "train": run_train,
     "predict": run_predict,
     "tracin": run_tracin,
+    "explain": run_explain,
     "regress": run_regress,
 }
 NEEDED: dict[str, dict[str, Any]] = {
     "train": {"dataset": "nations"},
     "predict": {"run": 1, "relation": "r", "head": "h"},
     "tracin": {"run": 1},
+    "explain": {"run": 1, "triple": "a\tr\tb"},
     "regress": {"data_directory": "/flights"},
 }
 EVERY = [
@@ -45,7 +47,8 @@ CHECKED = {
     "angles_mode": "none",
     "loss": {"train": "kvsall-ce", "tracin": "target"},
     "loss_type": "mse",
-    "output": {"predict": "/x/y.json", "tracin": "/x/y.json"},
+    "output": {"predict": "/x/y.json", "tracin": "/x/y.json", "explain": "/x/y.json"},
+    "by": "gradient",
     "optimizer": "sgd",
     "schedule": "cosine",
     "scheduler": "cosine",
@@ -85,7 +88,7 @@ def test_a_printed_command_sets_every_option(workload: str, option: Option) -> N
         table["train"] = {"train": "/data/train.txt", option.name: value}
     if option.name == "model":
         table["train"]["engine"] = "pykeen"
-    if option.name == "dataset" and workload in ("tracin", "predict"):
+    if option.name == "dataset" and workload in ("tracin", "predict", "explain"):
         table[workload]["model_path"] = "/m.pt"
         del table[workload]["run"]
     if workload == "predict":
@@ -96,6 +99,9 @@ def test_a_printed_command_sets_every_option(workload: str, option: Option) -> N
         del table[workload]["relation"]
     if option.name == "new" and workload == "tracin":
         table[workload]["from_predictions"] = 2
+    if workload == "explain" and option.name in ("triples", "from_predictions", "new"):
+        del table[workload]["triple"]
+        table[workload].setdefault("from_predictions", 2)
     if option.name == "strict_path_filtering":
         table[workload]["path_filtering"] = True
     job = read_job(table, "a test")

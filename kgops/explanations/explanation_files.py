@@ -1,0 +1,120 @@
+"""Files of explanations: JSON, and CSV with a row for each fact."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs.files import sync_folder
+
+__all__ = ["Explained", "Fact", "Named", "pair_of", "write_csv", "write_json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A triple by the graph's labels, and by the names people read."""
+
+    head: str
+    head_name: str
+    relation: str
+    relation_name: str
+    tail: str
+    tail_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """`effect`: the change of the prediction's margin without this fact alone, to first order, in logits."""
+
+    triple: Named
+    effect: float
+    pair: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One prediction. After: in the estimate, with the head's row trained again without the facts. None: unknown."""
+
+    prediction: int
+    triple: Named
+    known: str | None = None
+    trouble: str | None = None
+    head_facts: int = 0
+    rank_before: float | None = None
+    rank_after: float | None = None
+    score_before: float | None = None
+    score_after: float | None = None
+    margin_before: float | None = None
+    margin_after: float | None = None
+    lost: bool | None = None
+    seconds: float | None = None
+    facts: Sequence[Fact] = field(default=())
+    retrained: Mapping[str, float] | None = None  # mean ranks, by key of `verify.KINDS`
+
+
+_NUMBERS = tuple(f"{name}_{when}" for name in ("rank", "score", "margin") for when in ("before", "after"))
+_TRIPLE = ("head", "head_name", "relation", "relation_name", "tail", "tail_name")
+_COLUMNS = (
+    *("prediction", *_TRIPLE, "known", "trouble", "head_facts", *_NUMBERS, "lost", "seconds", "fact"),
+    *(f"fact_{name}" for name in _TRIPLE),
+    *("effect", "pair"),
+)
+
+
+def pair_of(fact: tuple[int, int, int], prediction: tuple[int, int, int]) -> str:
+    """`parallel` or `inverse` where a fact is about the same two entities: easy to find, and said apart."""
+    if (fact[0], fact[2]) == (prediction[0], prediction[2]):
+        return "parallel"
+    return "inverse" if (fact[2], fact[0]) == (prediction[0], prediction[2]) else ""
+
+
+def write_json(path: Path, about: Mapping[str, Any], explained: Sequence[Explained]) -> None:
+    predictions = []
+    for one in explained:
+        table = asdict(one)
+        facts = [{**fact.pop("triple"), **fact} for fact in table.pop("facts")]
+        predictions.append(
+            {"prediction": table.pop("prediction"), **table.pop("triple"), **table, "facts": facts}
+        )
+    text = json.dumps({**about, "predictions": predictions}, ensure_ascii=False, allow_nan=False, indent=1)
+    _publish(path, text + "\n")
+
+
+def write_csv(path: Path, explained: Sequence[Explained]) -> None:
+    draft = path.with_name(f".{path.name}.part")
+    with draft.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(_COLUMNS)
+        for one in explained:
+            own = [one.prediction, *asdict(one.triple).values(), one.known, one.trouble, one.head_facts]
+            own += [*(getattr(one, name) for name in _NUMBERS), one.lost, one.seconds]
+            for number, fact in enumerate(one.facts, 1):
+                row = [*own, number, *asdict(fact.triple).values(), fact.effect, fact.pair]
+                lines.writerow(map(_text, row))
+            if not one.facts:
+                lines.writerow(map(_text, [*own, *[None] * 9]))
+    _published(draft, path)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _publish(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.part")
+    draft.write_text(text, encoding="utf-8")
+    _published(draft, path)
+
+
+def _published(draft: Path, path: Path) -> None:
+    """The file gets its name only when it is complete."""
+    draft.replace(path)
+    sync_folder(path.parent)

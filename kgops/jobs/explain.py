@@ -1,0 +1,65 @@
+"""The workload `explain`: it finds the training triples of the head without which a prediction is lost."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from kgops.jobs.workload import Workload
+from kgops.options.explain import EXPLAIN_OPTIONS, FILES, FOLDERS
+
+__all__ = ["EXPLAIN", "EXPLANATIONS"]
+
+EXPLANATIONS = "explanations"  # result files: .json and .csv
+_SUFFIXES = (".json", ".csv")
+
+
+def _check(settings: dict[str, Any]) -> list[str]:
+    problems = []
+    names_run = settings["run"] is not None or settings["from_predictions"] is not None
+    if not (settings["model_path"] or settings["checkpoint_dir"]) and not names_run:
+        problems.append("explain: no model is named; give run, checkpoint_dir or model_path")
+    if settings["dataset"] and settings["train"]:
+        problems.append("explain.dataset: given together with train; choose one or the other")
+    if not names_run and not settings["dataset"] and not settings["train"]:
+        problems.append("explain.train: missing, and so is explain.dataset; the training triples are needed")
+    if settings["output"] and PurePath(settings["output"]).suffix.lower() not in _SUFFIXES:
+        problems.append(
+            f"explain.output: must end in {' or '.join(_SUFFIXES)}; found {settings['output']!r:.60}"
+        )
+    return problems + _predictions(settings)
+
+
+def _predictions(settings: dict[str, Any]) -> list[str]:
+    """Problems of what is to be explained."""
+    by_run = settings["from_predictions"] is not None
+    if settings["triple"] and settings["triples"]:
+        return ["explain.triples: given together with triple; choose one"]
+    if settings["triple"] and by_run:
+        return ["explain.triple: given together with from_predictions; choose one"]
+    if not by_run and not settings["triple"] and not settings["triples"]:
+        return ["explain.triple: missing; give a prediction, a file of them, or from_predictions"]
+    if settings["new"] and not by_run:
+        return ["explain.new: only predictions can be new; give from_predictions"]
+    return []
+
+
+def _label(settings: dict[str, Any]) -> str:
+    if settings["triple"]:
+        return " ".join(str(settings["triple"]).split("\t"))
+    if settings["from_predictions"] is not None:
+        return f"predictions of run {settings['from_predictions']}"
+    return PurePath(settings["triples"] or "").stem or "explain"
+
+
+EXPLAIN = Workload(
+    name="explain",
+    summary="training triples without which a prediction is lost",
+    options=EXPLAIN_OPTIONS,
+    label=_label,
+    check=_check,
+    attempts=3,
+    module="kgops.workers.explain",
+    inputs=FILES,
+    folders=FOLDERS,
+)

@@ -1,0 +1,126 @@
+"""Options of the workload `explain`: the training triples of the head without which a prediction is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kgops.options.checks import above, at_least, one_of
+from kgops.options.option import Flag, Option
+from kgops.options.shared import (
+    CHECKPOINT_DIR,
+    DEVICE,
+    EDGE_MAP,
+    MEMORY_CLEANUP,
+    MODEL_PATH,
+    NODE_NAME_DICT,
+    RUN,
+    SEED,
+    TRUST_PICKLE,
+    data_files,
+)
+
+__all__ = ["EXPLAIN_OPTIONS", "FILES", "FOLDERS", "SCORES", "WRITTEN"]
+
+SCORES = ("newton", "gradient")
+_TRIPLES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
+FILES = (*_TRIPLES, "model_path", "edge_map", "node_name_dict", "triples")
+FOLDERS = ("checkpoint_dir",)
+WRITTEN = ("output", "output_dir")
+
+_MODEL = (
+    RUN.adapted(
+        help="Number of the training run whose best model and data are used; nothing else is needed."
+    ),
+    MODEL_PATH,
+    CHECKPOINT_DIR.adapted(
+        help="Folder of checkpoints; without a model file, the newest of them is explained."
+    ),
+    TRUST_PICKLE,
+)
+_PREDICTIONS = tuple(
+    replace(option, group="questions")
+    for option in (
+        Option(
+            "triple",
+            help="The prediction: head, relation, tail, by name or id, separated by tabs, commas or spaces; or a file "
+            "of predictions.",
+        ),
+        Option(
+            "triples",
+            help="File of predictions, one a line.",
+            flags=(Flag("", hidden=True),),  # in commands, --triple takes the file
+        ),
+        Option(
+            "from_predictions",
+            "int",
+            check=at_least(1),
+            help="Number of the predict run whose answers are explained, best ranks first; nothing else is needed.",
+        ),
+        Option(
+            "new",
+            "bool",
+            False,
+            help="With --from-predictions, explain only answers that are in none of the files.",
+        ),
+        Option(
+            "max_triples",
+            "int",
+            check=at_least(1),
+            help="Explain at most N predictions.",
+            flags=(Flag(""), Flag("--top", help="Alias of --max-triples.")),
+        ),
+    )
+)
+_SEARCH = tuple(
+    replace(option, group="attribution")
+    for option in (
+        Option("max_facts", "int", 4, check=at_least(1), help="Training triples of a set, at most."),
+        Option(
+            "by",
+            "str",
+            "newton",
+            check=one_of(*SCORES),
+            help="How triples are found: newton, by the head's row trained again; gradient, by its slope alone.",
+        ),
+        Option(
+            "overshoot",
+            "float",
+            1.0,
+            check=at_least(0),
+            help="Logits by which another entity must lead in the estimate for a prediction to count as lost.",
+        ),
+        Option(
+            "damping",
+            "float",
+            0.1,
+            check=above(0),
+            help="How strongly the head's row is held where it was, as a share of its mean curvature.",
+        ),
+        Option(
+            "verify",
+            "bool",
+            False,
+            help="Train again from the start without all sets, and as often with all triples and without random ones.",
+        ),
+        Option("verify_seeds", "int", 1, check=at_least(1), help="With --verify, trainings of each kind."),
+        SEED.adapted(help="Seed of what is sampled of a large training."),
+    )
+)
+_DATA = (
+    Option("dataset", help="Triples of the training: a PyKEEN dataset by name.", group="data"),
+    *data_files(
+        train="Training triples: a file.",
+        valid="Validation triples: known answers.",
+        test="Test triples: known answers.",
+        entity_to_id="Entity vocabulary: label and id, in either order.",
+        relation_to_id="Relation vocabulary: label and id, in either order.",
+    ),
+    EDGE_MAP,
+    NODE_NAME_DICT,
+)
+_RESULTS = (
+    Option("output", help="File for a copy of the explanations: .json or .csv decides.", group="results"),
+    Option("output_dir", help="Folder for a copy of the results.", group="results"),
+)
+
+EXPLAIN_OPTIONS = (*_MODEL, *_PREDICTIONS, *_SEARCH, *_DATA, *_RESULTS, MEMORY_CLEANUP, DEVICE)

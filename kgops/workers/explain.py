@@ -1,0 +1,287 @@
+"""`python -m kgops.workers.explain job.toml`: finds the training triples without which predictions are lost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput, Interrupted
+from kgops.explanations import asked
+from kgops.explanations.asked import Asked
+from kgops.explanations.explanation_files import Explained, Fact, Named, pair_of, write_csv, write_json
+from kgops.explanations.head_encoder import HeadEncoder
+from kgops.explanations.head_row import HeadRow, Surroundings
+from kgops.explanations.necessary import Explanation, explain, gradient_order
+from kgops.explanations.prediction import Prediction
+from kgops.explanations.targets import targets_of
+from kgops.explanations.training_queries import Background, TrainingQueries
+from kgops.explanations.verify import KINDS, verified
+from kgops.graphs.triples import Graph
+from kgops.graphs.vocabulary import read_edge_map, read_node_names
+from kgops.jobs.explain import EXPLANATIONS
+from kgops.jobs.job import Job
+from kgops.jobs.on_device import explain_options
+from kgops.models.conve import ConvE
+from kgops.predictions.known import KnownTriples
+from kgops.predictions.names import NamedVocabulary
+from kgops.tracin.checkpoint_set import LoadedCheckpoint
+from kgops.tracin.retraining import FitAgain
+from kgops.training.reporter import Progress
+from kgops.training.settings import TrainSettings, place_of
+from kgops.training.tf32 import without_tf32
+from kgops.training.threads import step_gflop
+from kgops.workers.devices import choose_threads, memory_cleanup
+from kgops.workers.entry import Stopped, StopRequest, run_worker
+from kgops.workers.outputs import make_output_folder, publish_results
+from kgops.workers.predict import load_model
+from kgops.workers.report import Reporter, report_applied
+from kgops.workers.tracin_validate import JOURNAL
+from kgops.workers.train import find_device, load_graph
+
+
+def explain_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
+    device = find_device(job.settings["device"])
+    report.started(device=str(device), torch=torch.__version__)
+    make_output_folder(job)
+    results = folder / "results"
+    results.mkdir(exist_ok=True)
+    graph = load_graph(job.settings)
+    for note in graph.notes:
+        report.note(note)
+    report_applied(job, explain_options(job, place_of(device)), report, {"memory_cleanup"})
+    with memory_cleanup(job, device, report) as cleanup:
+        work = _Work(job, graph, folder, report, stop)
+        wanted = work.asked  # names are checked before a model is read
+        loaded = load_model(job, graph, device)
+        cleanup.between_phases()
+        metrics = work.run(wanted, loaded, results)
+    publish_results(job, folder, results, metrics, report)
+
+
+@dataclass(frozen=True)
+class _Work:
+    job: Job
+    graph: Graph
+    folder: Path
+    report: Reporter
+    stop: StopRequest
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.job.settings
+
+    @cached_property
+    def entities(self) -> NamedVocabulary:
+        path = self.settings["node_name_dict"]
+        return NamedVocabulary("entity", self.graph.entities, read_node_names(Path(path)) if path else {})
+
+    @cached_property
+    def relations(self) -> NamedVocabulary:
+        path = self.settings["edge_map"]
+        return NamedVocabulary("relation", self.graph.relations, read_edge_map(Path(path)) if path else {})
+
+    @cached_property
+    def known(self) -> KnownTriples:
+        return KnownTriples(self.graph)
+
+    @property
+    def asked(self) -> list[Asked]:
+        """What is to be explained; refuses a file of which nothing can be."""
+        if self.settings["triple"]:
+            return [asked.of_text(self.settings["triple"], self.entities, self.relations)]
+        found = asked.of_file(Path(self.settings["triples"]), self.entities, self.relations)
+        found = found[: self.settings["max_triples"]]
+        troubled = [one for one in found if one.trouble is not None]
+        for one in troubled[:_MOST_NOTED]:
+            self.report.note(f"prediction {one.number} ({' · '.join(one.texts)}): {one.trouble}")
+        if len(troubled) == len(found):
+            raise BadInput(
+                f"none of the {len(found):,} predictions can be explained: {troubled[0].trouble}",
+                hint="names are labels, readable names or ids of the graph.",
+            )
+        return found
+
+    def run(self, wanted: list[Asked], loaded: LoadedCheckpoint, results: Path) -> dict[str, float]:
+        model = loaded.checkpoint.model
+        if not isinstance(model, ConvE):
+            raise BadInput(
+                f"{loaded.path} is a {type(model).__name__}; only ConvE can be explained.",
+                hint="`kgops run tracin` attributes predictions of other models.",
+            )
+        if loaded.loss is None:
+            self.report.note(f"{loaded.path} records no loss: kvsall-bce without label smoothing is assumed.")
+        gflop = step_gflop(model.config, min(self.graph.num_entities, 256)) / 3
+        choose_threads(gflop, "a block of queries", model.entities.device, self.report)
+        begin = time.monotonic()
+        with without_tf32():
+            around = self._surroundings(model, loaded)
+            progress = Progress(self.report, "explain", "predictions")
+            explained = []
+            for done, one in enumerate(wanted, 1):
+                explained.append(self._explained(one, around))
+                progress(done, len(wanted))
+                if self.stop():
+                    raise Stopped
+        if all(one.trouble is not None for one in explained):
+            raise BadInput(f"nothing could be explained: {explained[0].trouble}")
+        seconds = time.monotonic() - begin
+        checked: dict[str, float] = {}
+        if self.settings["verify"]:
+            explained, checked = self._verified(explained, wanted, loaded, model)
+        about = {
+            "model": str(loaded.path),
+            "by": self.settings["by"],
+            "max_facts": self.settings["max_facts"],
+            "overshoot": self.settings["overshoot"],
+            "damping": self.settings["damping"],
+            "after": "an estimate: the head's row alone trained again without the facts, all else as it was",
+        }
+        write_json(results / f"{EXPLANATIONS}.json", about, explained)
+        write_csv(results / f"{EXPLANATIONS}.csv", explained)
+        return self._metrics(explained, seconds) | checked
+
+    def _verified(
+        self, explained: list[Explained], wanted: list[Asked], loaded: LoadedCheckpoint, model: ConvE
+    ) -> tuple[list[Explained], dict[str, float]]:
+        """Those with facts get the ranks of models trained without them."""
+        if loaded.settings is None or loaded.epoch is None:
+            raise BadInput(
+                f"{loaded.path} has no training settings, so it cannot be retrained.",
+                hint="--verify needs a checkpoint of a kgops training.",
+            )
+        places = [place for place, one in enumerate(explained) if one.facts]
+        if not places:
+            self.report.note("nothing to verify: no prediction has a set.")
+            return explained, {}
+        tests = torch.tensor([wanted[place].ids for place in places])
+        sets = [torch.tensor([self._ids(fact.triple) for fact in explained[place].facts]) for place in places]
+        settings = replace(TrainSettings(**loaded.settings), num_epochs=loaded.epoch)
+        common: dict[str, Any] = {"stop_requested": self.stop}
+        again = FitAgain(
+            *(self.graph, tests, model.config, settings, self.folder, self.report),
+            device=model.entities.device,
+            **common,
+        )
+        try:
+            found = verified(
+                *(self.graph.train, tests, sets, again, self.folder / JOURNAL),
+                seed=settings.seed,
+                seeds=self.settings["verify_seeds"],
+                report=self.report,
+                **common,
+            )
+        except Interrupted as error:
+            raise Stopped from error
+        self.report.note(found.sentence())
+        explained = list(explained)
+        for number, place in enumerate(places):
+            ranks = {key: found.rank(kind, number) for kind, key in KINDS.items()}
+            explained[place] = replace(explained[place], retrained=ranks)
+        return explained, found.metrics()
+
+    def _ids(self, named: Named) -> tuple[int, int, int]:
+        entities, relations = self.graph.entities.ids, self.graph.relations.ids
+        return entities[named.head], relations[named.relation], entities[named.tail]
+
+    def _surroundings(self, model: ConvE, loaded: LoadedCheckpoint) -> Surroundings:
+        c, encoder = model.config, HeadEncoder(model)
+        targets = targets_of(loaded.loss, c.num_entities)
+        queries = TrainingQueries(self.graph.train, relation_rows=c.relation_rows, inverse=c.inverse)
+        background = Background(queries, encoder, model, targets, seed=self.settings["seed"])
+        if len(background.at) < len(queries):
+            self.report.note(
+                f"{len(background.at):,} of {len(queries):,} training queries stand for those that no triple of the "
+                "head is about."
+            )
+        return Surroundings(model, targets, queries, encoder, background, self.settings["damping"])
+
+    def _explained(self, one: Asked, around: Surroundings) -> Explained:
+        if one.ids is None:
+            a, b, c = one.texts
+            return Explained(one.number, Named(a, a, b, b, c, c), trouble=one.trouble)
+        begin = time.monotonic()
+        h, r, _ = one.ids
+        head = HeadRow(around, h)
+        named, known = self._named(one.ids), self.known.splits_of(torch.tensor([one.ids]))[0]
+        if not len(head.facts):
+            trouble = f"no training triple mentions {named.head_name}, so there is nothing to remove"
+            self.report.note(f"prediction {one.number}: {trouble}.")
+            return Explained(one.number, named, known, trouble)
+        true = self.known.answers(torch.tensor([[h, r, 0]]))[0]
+        prediction = Prediction(around.model, around.encoder, one.ids, true)
+        order = gradient_order(head, prediction) if self.settings["by"] == "gradient" else None
+        found = explain(
+            head,
+            prediction,
+            most=self.settings["max_facts"],
+            overshoot=self.settings["overshoot"],
+            order=order,
+        )
+        self._note_rank(one.number, named, found)
+        return Explained(
+            one.number,
+            named,
+            known,
+            None,
+            len(head.facts),
+            found.before.rank,
+            found.after.rank,
+            found.before.score,
+            found.after.score,
+            found.before.margin,
+            found.after.margin,
+            found.lost,
+            time.monotonic() - begin,
+            self._facts(head, one.ids, found),
+        )
+
+    def _note_rank(self, number: int, named: Named, found: Explanation) -> None:
+        """A prediction that the model does not make can only be made less likely."""
+        if found.before.rank > 1:
+            self.report.note(
+                f"prediction {number}: the model ranks {named.tail_name} {found.before.rank:g}, not first: the set is "
+                "what lowers that rank."
+            )
+
+    def _facts(self, head: HeadRow, ids: tuple[int, int, int], found: Explanation) -> list[Fact]:
+        facts = []
+        for row, effect in zip(found.facts, found.effects, strict=True):
+            a, b, c = head.facts.triples[row].tolist()
+            facts.append(Fact(self._named((a, b, c)), effect, pair_of((a, b, c), ids)))
+        return facts
+
+    def _named(self, ids: tuple[int, int, int]) -> Named:
+        entities, relations = self.entities, self.relations
+        h, r, t = ids
+        return Named(
+            entities.label(h),
+            entities.name(h),
+            relations.label(r),
+            relations.name(r),
+            entities.label(t),
+            entities.name(t),
+        )
+
+    def _metrics(self, explained: list[Explained], seconds: float) -> dict[str, float]:
+        fine = [one for one in explained if one.trouble is None]
+        facts = [fact for one in fine for fact in one.facts]
+        return {
+            "predictions": float(len(explained)),
+            "failed_predictions": float(len(explained) - len(fine)),
+            "lost_predictions": float(sum(bool(one.lost) for one in fine)),
+            "facts": float(len(facts)),
+            "facts_of_the_same_pair": float(sum(bool(fact.pair) for fact in facts)),
+            "explain_s": seconds,
+        }
+
+
+_MOST_NOTED = 20  # predictions of a file that cannot be explained, in notes
+
+
+if __name__ == "__main__":
+    run_worker(explain_job)

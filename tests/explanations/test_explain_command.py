@@ -1,0 +1,148 @@
+"""`kgops run explain` as people type it: three words, files, answers of a run, and what cannot be explained."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import Console
+from tracing import files, first_test_triples, nations
+
+
+def ask(run_cli: Console, trained: Path, *words: str | Path) -> Any:
+    named = [word for name, path in files().items() for word in (f"--{name}", path)]
+    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu")
+    return run_cli("run", "explain", *model, *named, *words)
+
+
+def found_in(run_cli: Console, run: int) -> list[dict[str, Any]]:
+    path = Path(run_cli.show(run)["path"]) / "results" / "explanations.json"
+    predictions: list[dict[str, Any]] = json.loads(path.read_text())["predictions"]
+    return predictions
+
+
+def trained_on() -> set[tuple[str, ...]]:
+    return {tuple(line.split("\t")) for line in (nations() / "train.txt").read_text().splitlines()}
+
+
+@pytest.mark.parametrize("by", ["newton", "gradient"])
+def test_a_prediction_is_explained_by_facts_of_its_head(
+    run_cli: Console, trained: Path, tmp_path: Path, by: str
+) -> None:
+    nodes, output = tmp_path / "nodes.tsv", tmp_path / "out.csv"
+    nodes.write_text("usa\tUnited States\n")
+    words = ("--triple", "united states", "embassy", "China", "--node-name-dict", nodes, "--by", by)
+    done = ask(run_cli, trained, *words, "--max-facts", "3", "--output", output)
+    assert done.code == 0, done.err
+    assert "prediction 1 · United States · embassy · china" in done.out
+    (one,) = found_in(run_cli, 1)
+    assert (one["head"], one["relation"], one["tail"]) == ("usa", "embassy", "china")
+    assert 1 <= len(one["facts"]) <= 3 and one["trouble"] is None
+    for fact in one["facts"]:
+        assert (fact["head"], fact["relation"], fact["tail"]) in trained_on()
+        assert "usa" in (fact["head"], fact["tail"])
+        same = {fact["head"], fact["tail"]} == {"usa", "china"}
+        assert (fact["pair"] != "") == same
+    assert one["margin_after"] < one["margin_before"]
+    with output.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["fact_tail"] for row in rows] == [fact["tail"] for fact in one["facts"]]
+    assert float(rows[0]["rank_before"]) == one["rank_before"]
+    shown = run_cli("show", "1").out
+    assert "by the estimate" in shown and "EFFECT ALONE" in shown
+    metric = run_cli.show(1)["metric"]
+    assert metric["predictions"] == 1 and metric["facts"] == len(one["facts"])
+
+
+def test_ranks_before_are_those_of_predict(run_cli: Console, trained: Path, tmp_path: Path) -> None:
+    triples, asked = tmp_path / "triples.tsv", tmp_path / "asked.tsv"
+    wanted = first_test_triples(3)
+    triples.write_text("".join("\t".join(one) + "\n" for one in wanted))
+    asked.write_text("".join(f"{one[0]}\t{one[1]}\t?\n" for one in wanted))
+    assert ask(run_cli, trained, "--triple", triples).code == 0
+    named = [word for name, path in files().items() for word in (f"--{name}", path)]
+    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu", "--top-k", "14")
+    assert run_cli("run", "predict", *model, *named, "--queries", asked).code == 0
+    with (Path(run_cli.show(2)["path"]) / "results" / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for number, one in enumerate(found_in(run_cli, 1), 1):
+        own = [row for row in rows if row["question"] == str(number)]
+        (row,) = [row for row in own if row["tail"] == one["tail"]]
+        assert one["score_before"] == pytest.approx(float(row["score"]), abs=1e-4)
+        better = [
+            other for other in own if other["known"] == "new" and float(other["rank"]) < float(row["rank"])
+        ]
+        assert one["rank_before"] == 1 + len(better)
+
+
+def test_it_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained: Path) -> None:
+    named = [word for name, path in files().items() for word in (f"--{name}", path)]
+    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu", "--top-k", "14")
+    question = ("--head", "usa", "--relation", "embassy")
+    assert run_cli("run", "predict", *model, *named, *question).code == 0
+    listed = Path(run_cli.show(1)["path"]) / "results" / "predicted_new_triples.tsv"
+    new = [line.split("\t") for line in listed.read_text().splitlines()]
+    done = run_cli("run", "explain", "--from-predictions", "1", "--new", "--top", "2", "--device", "cpu")
+    assert done.code == 0, done.err
+    assert [[one["head"], one["relation"], one["tail"]] for one in found_in(run_cli, 2)] == new[:2]
+    assert {one["known"] for one in found_in(run_cli, 2)} == {"new"}
+    assert run_cli("run", "--again", "2").code == 0
+    wrong = run_cli("run", "explain", "--from-predictions", "2")
+    assert wrong.code == 2 and "is a explain run, not a predict run" in wrong.err
+
+
+def test_unknown_names_of_a_file_are_told_and_the_others_explained(
+    run_cli: Console, trained: Path, tmp_path: Path
+) -> None:
+    triples = tmp_path / "triples.tsv"
+    triples.write_text("usa\tembassy\tchina\nAtlantis\tembassy\tchina\n")
+    done = ask(run_cli, trained, "--triple", triples)
+    assert done.code == 0, done.err
+    assert "no entity is named 'Atlantis'" in run_cli("show", "1").out
+    assert run_cli.show(1)["metric"]["failed_predictions"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--triple", "Chinna", "embassy", "usa"), "no entity is named 'Chinna': did you mean 'china'?"),
+        (("--triple", "usa", "embasy", "china"), "no relation is named 'embasy': did you mean 'embassy'"),
+        (("--triple", "usa,embassy"), "is not head, relation and tail"),
+        ((), "explain.triple: missing"),
+        (("--triple", "usa,embassy,china", "--new"), "only predictions can be new"),
+        (("--triple", "usa,embassy,china", "--by", "magic"), "newton, gradient"),
+        (("--triple", "usa,embassy,china", "--damping", "0"), "above 0"),
+        (("--triple", "usa,embassy,china", "--output", "x.xls"), "must end in .json or .csv"),
+    ],
+)
+def test_what_cannot_be_explained_says_so_in_a_line_with_what_to_do(
+    run_cli: Console, trained: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = ask(run_cli, trained, *words)
+    assert done.code in (1, 2) and said in done.err, done.err
+    assert "Traceback" not in done.err + done.out
+
+
+def test_a_model_of_another_graph_is_not_explained(run_cli: Console, trained: Path) -> None:
+    model = ("--checkpoint-dir", trained / "checkpoints", "--dataset", "umls", "--device", "cpu")
+    done = run_cli("run", "explain", *model, "--triple", "virus", "causes", "disease_or_syndrome")
+    assert done.code == 1 and "Traceback" not in done.err
+    assert "is a model of 14 entities; the graph has 135" in done.err
+
+
+def test_verify_trains_again_without_the_sets_and_says_so_in_a_sentence(
+    run_cli: Console, trained: Path
+) -> None:
+    words = ("--triple", "usa", "embassy", "china", "--max-facts", "2", "--verify", "--verify-seeds", "2")
+    done = ask(run_cli, trained, *words)
+    assert done.code == 0, done.err
+    (one,) = found_in(run_cli, 1)
+    metric = run_cli.show(1)["metric"]
+    assert metric["retrainings"] == 6 and metric["removed_facts"] == len(one["facts"])
+    assert set(one["retrained"]) == {"retrained", "retrained_random", "retrained_all"}
+    assert all(1 <= rank <= 14 for rank in one["retrained"].values())
+    assert 1 / 14 <= metric["mrr_retrained"] <= 1
+    assert "trained again from the start (2 seeds): without the" in run_cli("show", "1").out
