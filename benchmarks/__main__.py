@@ -7,6 +7,7 @@ BENCHMARKS: dict[str, str] = {
     "recipes": "Test MRR and time of the recipes that ship with kgops.",
     "tracin": "TracIn against sequential and vectorised gradients.",
     "predict": "Answers to questions and all pairs of a relation, against PyKEEN's.",
+    "explain": "Explanations by deletion and training again, beside baselines.",
     "evaluation": "Filtered evaluation against PyKEEN's.",
     "regress": "Quality and time of each regression architecture.",
     "paths": "Neighbourhood filters against path enumeration.",
