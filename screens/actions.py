@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from textual.binding import Binding, BindingType
 
-from storage.runs import Run
+if TYPE_CHECKING:
+    from storage.runs import Run
 
 __all__ = ["ACTIONS", "Action", "bindings", "holding"]
 

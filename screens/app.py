@@ -14,13 +14,10 @@ from kgops.errors import KgopsError
 from kgops.settings import Home, find_home
 from screens.actions import ACTIONS, bindings, holding
 from screens.console import Console
-from screens.dashboard import Dashboard
 from screens.feed import DASHBOARD, Feed, FeedState
 from screens.run_screen import RunScreenBase
 from screens.symbols import THEMES, PlainSigns, Tones, speaks_unicode, tones_of
 from screens.wording import error_text, notification
-from storage import alerts
-from storage.database import open_writer
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -30,6 +27,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from kgops.cli.session import Session
+    from kgops.hosts.registry import Host
     from screens.benchmarks import Benchmarks
     from screens.history import History
     from storage.runs import Run
@@ -63,9 +61,12 @@ class KgopsApp(Console, inherit_bindings=False):
     COMMANDS: ClassVar = {*App.COMMANDS, _places}
     BINDINGS: ClassVar = bindings()
     TITLE = "kgops"
+    DEFAULT_MODE = "opened with"  # Textual's own name for it cannot be removed
 
-    def __init__(self, home: Home, *, unicode: bool | None = None, hosts: str | None = None) -> None:
-        """`hosts`: those to be shown at once."""
+    def __init__(
+        self, home: Home, *, unicode: bool | None = None, hosts: Sequence[Host] | None = None
+    ) -> None:
+        """`hosts`: those to be shown at once, in place of the dashboard of this machine."""
         no_color = os.environ.get("NO_COLOR")
         super().__init__()
         if no_color is not None:  # Textual removes it; runs started from here need it
@@ -85,11 +86,17 @@ class KgopsApp(Console, inherit_bindings=False):
         self._one_change_at_a_time = asyncio.Lock()
         self._notified: set[str] | None = None  # alerts that were shown already
         self._hosts = hosts
+        self.add_mode(self.DEFAULT_MODE, self.get_default_screen)
+        self.add_mode("dashboard", _dashboard)
 
     # --- Textual overrides ---
 
     def get_default_screen(self) -> Screen[None]:
-        return Dashboard()
+        if self._hosts is not None:
+            from screens.hosts import Hosts
+
+            return Hosts(self, self._hosts)
+        return _dashboard()
 
     def get_driver_class(self) -> type[Driver]:
         """Our drivers for Linux terminals and browsers, else Textual's."""
@@ -99,7 +106,7 @@ class KgopsApp(Console, inherit_bindings=False):
 
             return BlockingDriver
         if wanted.__name__ == "WebDriver":
-            from screens.driver import ExitingWebDriver
+            from screens.web_driver import ExitingWebDriver
 
             return ExitingWebDriver
         return wanted
@@ -126,8 +133,6 @@ class KgopsApp(Console, inherit_bindings=False):
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.call_after_refresh(self.feed.start)  # after the first paint
-        if self._hosts is not None:
-            self._open_hosts(self._hosts)
 
     def on_unmount(self) -> None:
         self.feed.stop()
@@ -191,6 +196,10 @@ class KgopsApp(Console, inherit_bindings=False):
     async def action_back(self) -> None:
         if len(self.screen_stack) > 1:
             await self.pop_screen()
+        elif self._hosts is not None:
+            self._hosts = None
+            await self.switch_mode("dashboard")
+            await self.remove_mode(self.DEFAULT_MODE)
 
     def action_new(self) -> None:
         self.open_new_run()
@@ -257,17 +266,12 @@ class KgopsApp(Console, inherit_bindings=False):
             await self.pop_screen()
 
     def action_hosts(self) -> None:
-        self.feed.start()
-        self._open_hosts(None)
-
-    def _open_hosts(self, words: str | None) -> None:
-        """`words`: names and groups; None: all hosts, of which there may be none."""
         from kgops.hosts import registry
         from screens.hosts import Hosts
 
+        self.feed.start()
         try:
-            named = registry.read(self.home)
-            self.push_screen(Hosts(self, registry.pick(named, words) if words else list(named.values())))
+            self.push_screen(Hosts(self, list(registry.read(self.home).values())))
         except KgopsError as error:
             self.say(error_text(error), "bad")
 
@@ -311,10 +315,19 @@ class KgopsApp(Console, inherit_bindings=False):
         return done
 
 
+def _dashboard() -> Screen[None]:
+    from screens.dashboard import Dashboard
+
+    return Dashboard()
+
+
 def _remember_leaving(home: Home) -> None:
     """So that the next console counts what ended meanwhile. Without a database there is nothing to count."""
     if not home.database.exists():
         return
+    from storage import alerts
+    from storage.database import open_writer
+
     try:
         conn = open_writer(home.database, busy_timeout_s=0.5)
         try:
@@ -325,7 +338,7 @@ def _remember_leaving(home: Home) -> None:
         return  # a home that cannot be written, or is busy: what ended is then counted from an earlier time
 
 
-def open_screens(in_browser: tuple[int, int] | None = None, hosts: str | None = None) -> int:
+def open_screens(in_browser: tuple[int, int] | None = None, hosts: Sequence[Host] | None = None) -> int:
     """`kgops tui`: returns the exit code when the app ends, nonzero after a crash.
 
     `in_browser`: columns and lines of the browser, which can show all Unicode signs."""

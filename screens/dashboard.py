@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 
 from kgops.jobs.text import one_line
-from screens import dashboard_page
 from screens.actions import ScreenName
 from screens.feed import DASHBOARD, FeedState
-from screens.rows import Piece, Row, title
+from screens.rows import Piece, Row, text_row, title
 from screens.run_actions import ChangesRuns
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
@@ -39,6 +38,9 @@ class Dashboard(ChangesRuns):
         yield Lines(id="title")
         yield Lines(id="body", cursor=True)
         yield Keys()
+
+    def on_mount(self) -> None:
+        self.draw()  # for the first frame, which Textual paints before its Resize arrives
 
     @property
     def wanted(self) -> Wanted:
@@ -147,9 +149,17 @@ class Dashboard(ChangesRuns):
 
     def draw(self) -> None:
         body = self.query_one("#body", Lines)
-        body.show(dashboard_page.rows(self._state, self.size.width, body.size.height))
+        body.show(_rows(self._state, self.size.width, body.size.height))
         self._point_at_first(body)
         self.show_title()
+
+
+def _rows(state: FeedState, width: int, height: int) -> list[Row]:
+    if state.wanted is None:  # the first picture, for which the page is not yet imported
+        return [text_row("GPUS", width, "head"), text_row("reading GPUs …", width, "dim")]
+    from screens import dashboard_page
+
+    return dashboard_page.rows(state, width, height)
 
 
 def _counts(overview: Overview) -> str:

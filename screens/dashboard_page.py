@@ -46,8 +46,6 @@ _LABEL = 48  # at most
 
 def rows(state: FeedState, width: int, height: int) -> list[Row]:
     """Runs that ended fill what the other sections leave of `height`; at least a few are there, to scroll to."""
-    if state.wanted is None:
-        return [text_row("GPUS", width, "head"), text_row("reading GPUs …", width, "dim")]
     overview = state.overview
     host = _host(state)
     gpus = _gpus(state, width)

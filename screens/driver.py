@@ -1,4 +1,4 @@
-"""Drivers of a terminal and of a browser, and work in the background."""
+"""Driver of a terminal, and work in the background."""
 
 from __future__ import annotations
 
@@ -15,13 +15,8 @@ from textual._xterm_parser import XTermParser
 from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.drivers.linux_driver import LinuxDriver
-from textual.drivers.web_driver import WebDriver
 
-__all__ = [
-    "BlockingDriver",
-    "ExitingWebDriver",
-    "begin",
-]
+__all__ = ["BlockingDriver", "begin"]
 
 
 def begin(owner: DOMNode, work: Callable[[], Awaitable[None]], *, instead: str | None = None) -> None:
@@ -92,12 +87,3 @@ class BlockingDriver(LinuxDriver):
         """Discards wake-ups from before the app was suspended."""
         while select.select([self._wake_read], [], [], 0)[0]:
             os.read(self._wake_read, 4096)
-
-
-class ExitingWebDriver(WebDriver):
-    """WebDriver stops reading at the end of its input but goes on drawing."""
-
-    def run_input_thread(self) -> None:
-        super().run_input_thread()
-        if not self.exit_event.is_set():
-            self._app.call_later(self._app.exit)

@@ -14,11 +14,11 @@ from kgops.jobs.text import one_line
 from screens.driver import begin
 from screens.run_screen import RunScreenBase
 from screens.wording import error_text
-from storage.runs import Run
 
 if TYPE_CHECKING:
     from kgops.hosts.protocol import Row as Fields
     from kgops.settings import Home
+    from storage.runs import Run
 
 __all__ = ["ChangesHostRuns", "HostedRun"]
 
@@ -29,6 +29,8 @@ class HostedRun(NamedTuple):
 
     @classmethod
     def of(cls, host: Host, number: int, fields: Mapping[str, object] | Fields) -> HostedRun:
+        from storage.runs import Run
+
         empty = Run(*[None] * len(Run._fields))  # type: ignore[arg-type]
         state, label = fields.get("state"), fields.get("label")
         words = {"state": text(state if isinstance(state, str) else None), "label": label or ""}

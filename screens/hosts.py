@@ -11,7 +11,6 @@ from textual.message import Message
 
 from kgops.hosts.mirror import HostState
 from kgops.hosts.registry import Host
-from kgops.hosts.watch import Watch
 from screens.actions import ScreenName
 from screens.feed import FeedState
 from screens.host_actions import ChangesHostRuns, HostedRun
@@ -21,6 +20,7 @@ from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
+    from kgops.hosts.watch import Watch
     from screens.console import Console
     from screens.feed import Wanted
 
@@ -51,7 +51,8 @@ class Hosts(ChangesHostRuns):
         self._states: Sequence[HostState] = tuple(HostState(host.name, host.address) for host in hosts)
         self._hosts = {host.name: host for host in hosts}
         self._waiting: Sequence[HostState] | None = None  # what came while the console was paused
-        self._watch = Watch(app.home, hosts, self._post, self._fail)
+        self._home = app.home
+        self._watch: Watch | None = None
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -108,13 +109,17 @@ class Hosts(ChangesHostRuns):
         self.show_title()
 
     def on_mount(self) -> None:
-        self._watch.start()
         self.set_interval(_AGES_EVERY_S, self._draw_ages)
         self.draw()
 
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self.call_after_refresh(self._begin_watching)  # twenty clients start: after the first picture
+
     def on_unmount(self) -> None:
         super().on_unmount()
-        self._watch.stop()
+        if self._watch is not None:
+            self._watch.stop()
 
     def on_hosts_changed(self, message: HostsChanged) -> None:
         if not self.is_running:
@@ -137,8 +142,16 @@ class Hosts(ChangesHostRuns):
 
     def action_retry(self) -> None:
         """Tries hosts that do not answer at once."""
-        self._watch.try_now()
+        if self._watch is not None:
+            self._watch.try_now()
         self.kgops.say("trying again")
+
+    def _begin_watching(self) -> None:
+        if self._watch is None and self.is_running:
+            from kgops.hosts.watch import Watch
+
+            self._watch = Watch(self._home, list(self._hosts.values()), self._post, self._fail)
+            self._watch.start()
 
     # --- called from the watch's thread ---
 

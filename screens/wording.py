@@ -11,10 +11,10 @@ from kgops.jobs.text import clock, one_line
 from kgops.views.formats import UNKNOWN, amount, duration, fitted, width_of
 from screens.rows import Piece
 from storage.errors import StorageError
-from storage.runs import Run
 
 if TYPE_CHECKING:
     from kgops.views.alerts import Alert
+    from storage.runs import Run
 
 __all__ = [
     "error_text",

@@ -14,7 +14,7 @@ from kgops.jobs.text import one_line
 from kgops.planning import profiles
 from kgops.settings import Home, find_home, make_home
 from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.settle import needs_settling
+from kgops.supervisor.unsettled import needs_settling
 from storage import runs
 from storage.database import Connection, open_reader, open_writer
 from storage.errors import DatabaseMissing, DatabaseNewer, DatabaseReadOnly, StorageError

@@ -5,10 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from kgops.errors import Usage
+
+if TYPE_CHECKING:
+    from kgops.hosts.registry import Host
 
 _SET_BY_SERVE = (
     "COLUMNS",
@@ -40,11 +44,14 @@ def command() -> None:
 
 def open_screens(hosts: str | None = None) -> None:
     """`hosts`: names and groups of hosts that are shown at once."""
+    shown: list[Host] | None = None
     if hosts is not None:
         from kgops.hosts import registry
         from kgops.settings import find_home
 
-        registry.pick(registry.read(find_home()), hosts)  # a name that is none is an error, not a screen
+        shown = registry.pick(
+            registry.read(find_home()), hosts
+        )  # a name that is none is an error, not a screen
     in_browser = os.environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")
     if not in_browser and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Usage(
@@ -59,7 +66,7 @@ def open_screens(hosts: str | None = None) -> None:
     gc.enable()
     for name in added:
         del os.environ[name]  # must not be inherited by runs started here
-    if code := show(_browser_size() if in_browser else None, hosts):
+    if code := show(_browser_size() if in_browser else None, shown):
         raise click.exceptions.Exit(code)
 
 

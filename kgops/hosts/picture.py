@@ -8,7 +8,7 @@ from kgops.errors import KgopsError
 from kgops.gpus.sampler import GpuSampler
 from kgops.hosts.protocol import TABLES, Picture, Row, sendable
 from kgops.settings import Home
-from kgops.supervisor.settle import needs_settling
+from kgops.supervisor.unsettled import needs_settling
 from kgops.views.alerts import live_alerts, recorded_alerts
 from kgops.views.gpus import GpuProcess, GpuUsage, GpuUsageReader
 from storage import alerts, runs

@@ -24,24 +24,6 @@ from storage import runs
 from storage.database import Connection
 from storage.runs import Run
 
-
-def needs_settling(home: Home, conn: Connection) -> bool:
-    """Whether a run is half created, queued, or unfinished without a supervisor."""
-    if pending.is_anything(home):
-        return True
-    return any(
-        run.state in runs.WAITING or not _is_supervised(RunFolder(home.runs / run.folder))
-        for run in runs.in_states(conn, runs.UNFINISHED)
-    )
-
-
-def _is_supervised(folder: RunFolder) -> bool:
-    try:
-        return locks.is_held(folder.supervisor_lock)
-    except OSError:  # the recovery reports it
-        return False
-
-
 # Errors of this process: another one, or a retry, may recover the run.
 _TEMPORARY_ERRORS = frozenset(
     {

@@ -85,6 +85,26 @@ def test_supervisor_loads_no_module_that_it_does_not_need() -> None:
     assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
+def test_first_frame_waits_for_no_module_that_only_reads() -> None:
+    """The feed's thread and the hosts' thread import these behind the first frame."""
+    late = (
+        *(
+            "kgops.supervisor.process_tree",
+            "kgops.views.alerts",
+            "kgops.views.gpus",
+            "kgops.gpus.nvml",
+            "screens.feed_reader",
+        ),
+        *("storage.runs", "sqlite3", "kgops.hosts.connection", "textual.drivers.web_driver"),
+    )
+    code = (
+        "import sys, kgops.cli.tui, screens.app, screens.dashboard, screens.hosts\n"
+        f"print([name for name in {late!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
 # --- exit codes -----------------------------------------------------------------------------------
 
 

@@ -139,6 +139,11 @@ def test_kgops_hosts_all_opens_the_screen_with_them(lab: Lab, open_terminal: Cal
     lab.add("lab1", ONE)
     terminal = open_terminal("--hosts", "all")
     terminal.wait_for_text(b"1 of 1 answer")
+    terminal.type(b"\x1b")
+    terminal.wait_for_text(b"No runs yet")
+    terminal.seen = b""
+    terminal.type(b"H")
+    terminal.wait_for_text(b"1 of 1 answer")
     terminal.type(b"q")
     assert terminal.wait() == 0
     wrong = lab.kgops("--hosts", "lab7")

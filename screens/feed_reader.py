@@ -1,0 +1,150 @@
+"""What the feed reads of this machine with, of database, GPUs and host. Imported by its thread alone."""
+
+from __future__ import annotations
+
+import time
+
+from kgops.errors import KgopsError
+from kgops.gpus.history import GpuHistory
+from kgops.gpus.processes import sees_host_pids
+from kgops.gpus.readings import NvmlProblem
+from kgops.gpus.sampler import GpuSampler
+from kgops.settings import Home, make_home
+from kgops.supervisor.unsettled import needs_settling
+from kgops.views.alerts import Alert, ended_while_away, live_alerts
+from kgops.views.gpus import GpuUsage, GpuUsageReader
+from kgops.views.host import HostReader
+from kgops.views.overview import Overview, overview
+from kgops.views.run_detail import read_run_detail
+from screens.feed import DASHBOARD, HISTORY, FeedState, OneRun, Wanted
+from storage.database import Connection, changed_since, explained, open_reader, open_writer
+from storage.errors import DatabaseMissing, StorageError
+
+__all__ = ["FeedReader"]
+
+_SETTLE_EVERY_S = 3.0
+_DRIVER_PATIENCE_S = 0.05  # wait for the first GPU reading: most drivers answer within it
+
+
+class FeedReader:
+    """Keeps the database open, and the GPUs sampled while the dashboard is wanted."""
+
+    def __init__(self, home: Home, every_s: float) -> None:
+        self._home, self._every_s = home, every_s
+        self._conn: Connection | None = None
+        self._sampler: GpuSampler | None = None
+        self._seen_version: int | None = None
+        self._latest = FeedState()
+        self._usages = GpuUsageReader(home)
+        self._usage: tuple[int, tuple[GpuUsage, ...]] = (0, ())  # of the reading of that number
+        self._history = GpuHistory()
+        self._host = HostReader(home)
+        self._away: str | None = None
+        self._own_pids = sees_host_pids()
+        self._settle_at = 0.0
+
+    def read(self, wanted: Wanted, afresh: bool) -> FeedState:
+        """`afresh`: the database too, even if nobody wrote to it since."""
+        try:
+            with explained(self._home.database):
+                return self._read(wanted, afresh)
+        except DatabaseMissing:
+            return self._dashboard(None) if wanted == DASHBOARD else FeedState(wanted)
+        except (KgopsError, StorageError) as error:
+            self._close_database()
+            return FeedState(
+                wanted, error_text=f"{error.message} — {error.hint}" if error.hint else error.message
+            )
+
+    def stop_sampler(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop(timeout_s=0.0)
+            self._sampler = None
+
+    def close(self) -> None:
+        self.stop_sampler()
+        self._close_database()
+
+    def _close_database(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+    def _read(self, wanted: Wanted, afresh: bool) -> FeedState:
+        if self._conn is None:
+            self._conn = open_reader(self._home.database, busy_timeout_s=1.0)
+            self._seen_version = None
+            self._away = self._away or ended_while_away(self._conn)
+        self._settle(self._conn)
+        changed, version = changed_since(self._conn, None if afresh else self._seen_version)
+        self._seen_version = version
+        if wanted == HISTORY:
+            self._latest = FeedState(wanted, version=version)
+            return self._latest
+        if isinstance(wanted, OneRun):
+            detail = self._latest.detail
+            if changed or detail is None or detail.run.id != wanted.number:
+                detail = read_run_detail(self._home, self._conn, wanted.number)
+            self._latest = FeedState(wanted, detail=detail)
+            return self._latest
+        known_overview = self._latest.overview
+        if changed or known_overview is None:
+            known_overview = overview(self._conn, known_overview)
+        self._latest = self._dashboard(known_overview)
+        return self._latest
+
+    def _settle(self, conn: Connection) -> None:
+        """Starts waiting runs, as every command does: a dashboard may stay open for days."""
+        if time.monotonic() < self._settle_at:
+            return
+        self._settle_at = time.monotonic() + _SETTLE_EVERY_S
+        if not needs_settling(self._home, conn):
+            return
+        from kgops.supervisor.settle import settle
+
+        make_home(self._home)
+        writer = open_writer(self._home.database, busy_timeout_s=2.0)
+        try:
+            settle(self._home, writer)
+        finally:
+            writer.close()
+
+    def _dashboard(self, known_overview: Overview | None) -> FeedState:
+        gpus, problem = self._gpus()
+        curves, host = self._history.curves, self._host.read()
+        return FeedState(
+            DASHBOARD,
+            known_overview,
+            gpus,
+            problem,
+            curves,
+            host,
+            self._alerts(known_overview, gpus or ()),
+            self._away,
+            self._own_pids,
+        )
+
+    def _alerts(self, known_overview: Overview | None, gpus: tuple[GpuUsage, ...]) -> tuple[Alert, ...]:
+        running = [one.run for one in known_overview.running] if known_overview is not None else []
+        live = live_alerts(self._home, running, gpus, time.time())
+        if known_overview is None:
+            return live
+        seen = known_overview.acknowledged
+        return (*(one for one in live if one.name not in seen), *known_overview.alerts)
+
+    def _gpus(self) -> tuple[tuple[GpuUsage, ...] | None, NvmlProblem | None]:
+        if self._sampler is None:
+            self._sampler = GpuSampler(self._every_s, for_people=True)
+            self._sampler.start()
+            self._usage = 0, ()
+            snapshot = self._sampler.first(_DRIVER_PATIENCE_S)
+        else:
+            snapshot = self._sampler.newest()
+        if snapshot is None:
+            return self._latest.gpus, self._latest.gpu_problem
+        if snapshot.problem is not None:
+            return (), snapshot.problem
+        if self._usage[0] != snapshot.number:
+            self._usage = snapshot.number, self._usages.read(snapshot.gpus, self._conn)
+            self._history.add(snapshot.taken_at, snapshot.gpus)
+        return self._usage[1], None

@@ -1,0 +1,16 @@
+"""Driver of a browser, imported for one alone."""
+
+from __future__ import annotations
+
+from textual.drivers.web_driver import WebDriver
+
+__all__ = ["ExitingWebDriver"]
+
+
+class ExitingWebDriver(WebDriver):
+    """WebDriver stops reading at the end of its input but goes on drawing."""
+
+    def run_input_thread(self) -> None:
+        super().run_input_thread()
+        if not self.exit_event.is_set():
+            self._app.call_later(self._app.exit)
