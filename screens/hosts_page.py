@@ -37,7 +37,7 @@ class HostsPage:
 
     def __init__(self) -> None:
         self._width = 0
-        self._gpu_rows: dict[str, tuple[HostState, list[Row]]] = {}
+        self._gpu_rows: dict[str, tuple[HostState, dict[str, tuple[Fields, Row]]]] = {}
         self._run_rows: dict[tuple[str, str], tuple[Fields, Reach, Row]] = {}
         self._run_order: dict[str, tuple[dict[str, Fields], list[_Placed]]] = {}
 
@@ -63,12 +63,21 @@ class HostsPage:
         )
         out = [columns.heading()]
         for state in states:
-            known = self._gpu_rows.get(state.name)
-            if known is None or not _has_same_gpus(known[0], state):
-                gpus = [_gpu(label, fields, state, columns) for label, fields in sorted_gpus(state)]
-                known = self._gpu_rows[state.name] = (state, gpus)
-            out += [_host(state, width, now), *_alerts(state, width), *known[1]]
+            out += [_host(state, width, now), *_alerts(state, width), *self._gpus_of(state, columns)]
         return out
+
+    def _gpus_of(self, state: HostState, columns: Columns) -> list[Row]:
+        before, drawn = self._gpu_rows.get(state.name, (None, {}))
+        if before is None or not _is_same(before, state, "gpu", "process"):
+            kept = drawn if before is not None and _is_same(before, state, "process") else {}
+            drawn = {}
+            for label, fields in sorted_gpus(state):
+                known = kept.get(label)
+                if known is None or known[0] is not fields:
+                    known = (fields, _gpu(label, fields, state, columns))
+                drawn[label] = known
+            self._gpu_rows[state.name] = state, drawn
+        return [row for _, row in drawn.values()]
 
     def _runs(self, states: Sequence[HostState], width: int, now: float) -> list[Row]:
         columns = Columns(
@@ -116,8 +125,8 @@ class HostsPage:
         return known[1]
 
 
-def _has_same_gpus(one: HostState, other: HostState) -> bool:
-    return one.reach == other.reach and all(one.rows(name) is other.rows(name) for name in ("gpu", "process"))
+def _is_same(one: HostState, other: HostState, *tables: str) -> bool:
+    return one.reach == other.reach and all(one.rows(name) is other.rows(name) for name in tables)
 
 
 def _host(state: HostState, width: int, now: float) -> Row:

@@ -25,7 +25,8 @@ _SILENT_S = 25.0  # two lines are missing
 _OPENING_S = 30.0  # from the start of ssh to the first picture, on a slow machine behind a slow line
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 _STEADY_S = 60.0  # a connection that lived so long starts again with the shortest pause
-_POST_EVERY_S = 0.3
+_POST_EVERY_S = 1.0  # what many hosts say between is drawn together
+_POST_REACH_EVERY_S = 0.3  # while hosts come and go
 _LONGEST_WAIT_S = 60.0
 
 States = tuple[HostState, ...]
@@ -65,7 +66,7 @@ class Watch:
         self._alive_s, self._silent_s = alive_s, _SILENT_S if silent_s is None else silent_s
         self._lines = [_Line(host, HostState(host.name, host.address)) for host in hosts]
         self._posted: States | None = None
-        self._post_at = 0.0
+        self._posted_at = 0.0
         self._stopping = False
         self._hurried = False
         self._selector = selectors.DefaultSelector()
@@ -119,18 +120,16 @@ class Watch:
             elif line.connection is not None and now >= line.deadline:
                 self._lose_silent(line)
         self._hurried = False
-        self._post_changes(now)
-        for key, _ in self._selector.select(self._until_next(now)):
+        post_at = self._post_changes(now)
+        for key, _ in self._selector.select(self._until_next(now, post_at)):
             if key.data is None:
                 self._take_wakes()
             elif key.fd in self._selector.get_map():  # an earlier one of this round may have ended it
                 self._take(*key.data)
 
-    def _until_next(self, now: float) -> float:
+    def _until_next(self, now: float, post_at: float) -> float:
         times = [line.try_at if line.connection is None else line.deadline for line in self._lines]
-        if self._changed():
-            times.append(self._post_at)
-        return max(min([*times, now + _LONGEST_WAIT_S]) - now, 0.0)
+        return max(min([*times, post_at, now + _LONGEST_WAIT_S]) - now, 0.0)
 
     def _take_wakes(self) -> None:
         try:
@@ -236,13 +235,20 @@ class Watch:
     def _states(self) -> States:
         return tuple(line.state for line in self._lines)
 
-    def _changed(self) -> bool:
-        return self._posted is None or not all(map(_looks_alike, self._posted, self._states()))
-
-    def _post_changes(self, now: float) -> None:
-        if now >= self._post_at and self._changed():
-            self._posted, self._post_at = self._states(), now + _POST_EVERY_S
-            self._post(self._posted)
+    def _post_changes(self, now: float) -> float:
+        """When to post what cannot be posted yet; infinity if nothing changed."""
+        states = self._states()
+        if self._posted is not None:
+            heard = [pair for pair in zip(self._posted, states, strict=True) if pair[0] is not pair[1]]
+            is_urgent = any(before.reach != after.reach for before, after in heard)
+            post_at = self._posted_at + (_POST_REACH_EVERY_S if is_urgent else _POST_EVERY_S)
+            if heard and now < post_at:
+                return post_at
+            if all(_looks_alike(*pair) for pair in heard):  # compared last: it is what costs
+                return math.inf
+        self._posted, self._posted_at = states, now
+        self._post(states)
+        return math.inf
 
 
 def first_pictures(home: Home, hosts: Sequence[Host], patience_s: float = _OPENING_S) -> States:
@@ -272,7 +278,7 @@ def first_pictures(home: Home, hosts: Sequence[Host], patience_s: float = _OPENI
 
 
 def _looks_alike(one: HostState, other: HostState) -> bool:
-    return one is other or replace(one, heard_at=None) == replace(other, heard_at=None)
+    return replace(one, heard_at=None) == replace(other, heard_at=None)
 
 
 def _words_of(error: KgopsError | OSError) -> tuple[str, str | None]:

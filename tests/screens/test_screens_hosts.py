@@ -170,7 +170,11 @@ def test_rows_kept_from_the_last_draw_are_those_that_a_first_draw_gives() -> Non
         elif what < 0.3:
             mirrors[name].read(json.dumps({"type": "picture", **_picture(rng)}).encode())
         else:
-            part = {table: dict(rng.sample(list(rows.items()), 1)) for table, rows in _picture(rng).items()}
+            part = {
+                table: dict(rng.sample(list(rows.items()), 1))
+                for table, rows in _picture(rng).items()
+                if rng.random() < 0.5
+            }
             gone = {"run": [str(rng.randint(1, 6))]} if rng.random() < 0.2 else {}
             mirrors[name].read(json.dumps({"type": "change", "set": part, "drop": gone}).encode())
         states = [
@@ -183,6 +187,22 @@ def test_rows_kept_from_the_last_draw_are_those_that_a_first_draw_gives() -> Non
         changed += rows != before
         before = rows
     assert changed > 150
+
+
+def test_change_of_one_gpu_draws_its_row_alone() -> None:
+    mirror, page = Mirror(), HostsPage()
+    mirror.read(json.dumps({"type": "hello", "protocol": PROTOCOL, "kgops": "0.1.0"}).encode())
+    mirror.read(json.dumps({"type": "picture", **_picture(random.Random(24))}).encode())
+
+    def drawn() -> dict[object, Row]:
+        state = HostState("lab1", "lab1", "live", heard_at=1e9, tables=mirror.tables)
+        return {row.key: row for row in page.rows([state], 120, 1e9)}
+
+    before = drawn()
+    mirror.read(json.dumps({"type": "change", "set": {"gpu": {"1": {"memory_used_mib": 16_000}}}}).encode())
+    after = drawn()
+    assert after["gpu", "lab1", "0"] is before["gpu", "lab1", "0"]
+    assert "16,000/" in "".join(piece.text for piece in after["gpu", "lab1", "1"].pieces)
 
 
 def _picture(rng: random.Random) -> dict[str, dict[str, dict[str, object]]]:
@@ -199,7 +219,7 @@ def _picture(rng: random.Random) -> dict[str, dict[str, dict[str, object]]]:
             }
             for i in range(2)
         },
-        "process": {"1:0": {"gpu": "0", "user": rng.choice(("ada", "bob")), "used_mib": 100.0}},
+        "process": {"0/17": {"gpu": "0", "user": rng.choice(("ada", "bob")), "used_mib": 100.0}},
         "run": {
             str(i): {
                 "workload": "train",
