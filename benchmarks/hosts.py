@@ -8,12 +8,14 @@ import json
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -65,25 +67,84 @@ def main() -> None:
 
 
 def opening(base: Path, server: Any, count: int, *, rounds: int) -> list[Line]:
-    """Hosts that send a recorded picture after 100 ms: their own cost is not measured here."""
-    first, whole = [], []
+    """Hosts that send a recorded picture after 100 ms: their own cost is not measured here. One machine is client and
+    all servers, so what SSH alone takes there is measured beside, and what is left with a client that needs none."""
+    first, half, whole, floor, free, bare = [], [], [], [], [], []
     with _lab(base / "opening", server) as lab:
         picture = _recorded_picture(base, server)
         program = f"#!/bin/sh\nsleep {ANSWER_S}\ncat {picture}\nexec cat >/dev/null\n"
         for name in _names(count):
             lab.add(name, program=program)
+        client = _client_without_ssh(base / "opening")
         for _ in range(rounds):
+            bare.append(_bare_textual_ms(lab))
+            floor.append(_bare_ssh_s(lab, _names(count)))
             begin = time.monotonic()
             with _screen(lab) as screen:
                 screen.until(b"connecting")
                 first.append(screen.cpu_s * 1000)
-                screen.until(f"{count} of {count} answer".encode())
-                whole.append(time.monotonic() - begin)
+                half.append(_until_answer(screen, count // 2, count) - begin)
+                whole.append(_until_answer(screen, count, count) - begin)
             _end_clients(base)
+            begin = time.monotonic()
+            with _screen(lab, path=client) as screen:
+                free.append(_until_answer(screen, count, count) - begin)
+    shown = f"{count} hosts that answer in 100 ms"
     return [
         Line("hosts_first_paint", f"{count} hosts, first picture: CPU", "ms", tuple(first), 350),
-        Line("hosts_all_shown", f"{count} hosts that answer in 100 ms: all shown", "s", tuple(whole), 1.5),
+        Line("hosts_bare_textual", "Textual alone, one line of text: CPU", "ms", tuple(bare)),
+        Line("hosts_half_shown", f"{shown}: half shown", "s", tuple(half)),
+        Line("hosts_all_shown", f"{shown}: all shown", "s", tuple(whole), 1.5),
+        Line("hosts_bare_ssh", f"{count} times `ssh HOST true` at once, alone", "s", tuple(floor)),
+        Line("hosts_shown_by_ssh", "the former by the latter", "x", tuple(map(truediv, whole, floor))),
+        Line("hosts_shown_free", "all shown, with a client that needs no SSH", "s", tuple(free), 1.5),
     ]
+
+
+def _until_answer(screen: Screen, wanted: int, count: int) -> float:
+    """When the title says that so many answer."""
+    while not any(
+        f"{number} of {count} answer".encode() in screen.seen for number in range(wanted, count + 1)
+    ):
+        screen.read(0.1)
+    return time.monotonic()
+
+
+def _bare_ssh_s(lab: Any, names: list[str]) -> float:
+    environment = {**os.environ, "PATH": lab.path}
+    begin = time.monotonic()
+    nothing = subprocess.DEVNULL
+    clients = [
+        subprocess.Popen(["ssh", name, "true"], env=environment, stdin=nothing, stdout=nothing)
+        for name in names
+    ]
+    for client in clients:
+        if client.wait():
+            raise RuntimeError(f"`ssh HOST true` exits with {client.returncode}")
+    return time.monotonic() - begin
+
+
+def _bare_textual_ms(lab: Any) -> float:
+    """CPU to the first frame of the smallest application there is."""
+    code = (
+        "import gc; gc.disable()\n"
+        "from textual.app import App\nfrom textual.widgets import Static\n"
+        "class Bare(App):\n    def compose(self):\n        yield Static('here it is')\n"
+        "    async def key_q(self):\n        self.exit()\n"
+        "Bare().run()"
+    )
+    with screens(Home(lab.console.home), None, program=("-c", code)) as screen:
+        screen.until(b"here it is")
+        return screen.cpu_s * 1000
+
+
+def _client_without_ssh(folder: Path) -> str:
+    """A PATH whose `ssh` runs the command itself."""
+    client = folder / "no ssh/ssh"
+    client.parent.mkdir()
+    client.write_text('#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n')
+    client.chmod(0o755)
+    return f"{client.parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def watching(base: Path, server: Any, count: int, *, seconds: float) -> list[Line]:
@@ -205,8 +266,9 @@ def _lab(folder: Path, server: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _screen(lab: Any) -> Iterator[Screen]:
-    with screens(Home(lab.console.home), None, "--hosts", "all", environment={"PATH": lab.path}) as screen:
+def _screen(lab: Any, path: str | None = None) -> Iterator[Screen]:
+    environment = {"PATH": path or lab.path}
+    with screens(Home(lab.console.home), None, "--hosts", "all", environment=environment) as screen:
         yield screen
 
 

@@ -30,7 +30,7 @@ _TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 class Screen:
-    """`kgops tui`, or kgops with other words, on a pseudo-terminal."""
+    """Python with some words on a pseudo-terminal."""
 
     def __init__(self, home: Home, environment: Mapping[str, str], words: Sequence[str]) -> None:
         self.seen = b""
@@ -112,15 +112,20 @@ def _become_screens(home: Home, more: Mapping[str, str], words: Sequence[str]) -
     )
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     environment |= {"KGOPS_HOME": str(home.path), "TERM": "xterm-256color", **more}
-    os.execve(PYTHON, [PYTHON, "-P", "-m", "kgops", *words], environment)
+    os.execve(PYTHON, [PYTHON, "-P", *words], environment)
 
 
 @contextmanager
 def screens(
-    home: Home, gpus: Gpus | None = None, *words: str, environment: Mapping[str, str] | None = None
+    home: Home,
+    gpus: Gpus | None = None,
+    *words: str,
+    environment: Mapping[str, str] | None = None,
+    program: Sequence[str] | None = None,
 ) -> Iterator[Screen]:
+    """`kgops tui`, or kgops with other words, or what else Python is to run."""
     more = {**(gpus.environment if gpus is not None else {}), **(environment or {})}
-    screen = Screen(home, more, words or ("tui",))
+    screen = Screen(home, more, program or ("-m", "kgops", *(words or ("tui",))))
     try:
         yield screen
     finally:
