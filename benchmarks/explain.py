@@ -105,7 +105,7 @@ def measured(
     most: int,
     overshoot: float,
     damping: float,
-    told: Callable[[str], None] = lambda line: None,
+    on_line: Callable[[str], None] = lambda line: None,
 ) -> list[Found]:
     """One row for each method; all are trained again with the same seeds, which are not that of the model."""
     with tempfile.TemporaryDirectory() as folder:
@@ -114,12 +114,12 @@ def measured(
         fit(model, graph, settings, Path(folder) / "base", Silent())
         model.eval()
         drawn = _ranked_first(model, graph, tests, settings.seed)
-        told(f"{len(drawn)} test triples ranked first")
+        on_line(f"{len(drawn)} test triples ranked first")
         again = FitAgain(graph, drawn, config, settings, Path(folder), Silent())
         found = []
         for name, method in methods(settings.seed, most, overshoot).items():
             found.append(_one(name, method, graph, model, settings, drawn, again, seeds, damping))
-            told(found[-1].line())
+            on_line(found[-1].line())
     return found
 
 
@@ -226,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tests=args.tests,
         seeds=args.seeds,
         most=args.max_facts,
-        told=lambda line: print(line, flush=True),
+        on_line=lambda line: print(line, flush=True),
         overshoot=args.overshoot,
         damping=args.damping,
     )

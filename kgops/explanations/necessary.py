@@ -43,7 +43,7 @@ def explain(
     order: Sequence[int] | None = None,
     tolerance: float = 1e-2,
 ) -> Explanation:
-    """At most `most` facts. With `order` they are taken in it; else each is the one whose removal lowers the margin
+    """At most `most` facts. With `order` they are tried by it; else each is the one whose removal lowers the margin
     most where the others are gone. The prediction is lost where another entity's score is above by `overshoot`.
 
     The prediction itself, where it is a training triple, is never one of them.

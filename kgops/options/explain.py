@@ -42,13 +42,11 @@ _PREDICTIONS = tuple(
     for option in (
         Option(
             "triple",
-            help="The prediction: head, relation, tail, by name or id, separated by tabs, commas or spaces; or a file "
-            "of predictions.",
+            help="The prediction: head, relation, tail, by name or id, separated by tabs, commas or spaces.",
         ),
         Option(
             "triples",
-            help="File of predictions, one a line.",
-            flags=(Flag("", hidden=True),),  # in commands, --triple takes the file
+            help="File of predictions: head, relation, tail on each line; --triple takes one, too.",
         ),
         Option(
             "from_predictions",
