@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kgops.cli.session import Session
     from kgops.hosts.registry import Host
     from screens.benchmarks import Benchmarks
+    from screens.dashboard import Dashboard
     from screens.history import History
     from storage.runs import Run
 
@@ -238,18 +239,22 @@ class KgopsApp(Console, inherit_bindings=False):
         self.push_screen(RunScreen(run))
 
     def gpus(self) -> list[tuple[int, str]]:
-        """Numbers and names of those that the dashboard shows."""
-        return self._dashboard.gpus()
+        """Numbers and names of those that the dashboard shows; none where only hosts are open."""
+        dashboard = self._dashboard
+        return [] if dashboard is None else dashboard.gpus()
 
     def open_gpu(self, index: int) -> None:
-        self._dashboard.action_gpu(index)
+        dashboard = self._dashboard
+        if dashboard is not None:
+            dashboard.action_gpu(index)
 
     @property
-    def _dashboard(self) -> Dashboard:
-        """It lies below all other screens."""
-        dashboard = self.screen_stack[0]
-        assert isinstance(dashboard, Dashboard)
-        return dashboard
+    def _dashboard(self) -> Dashboard | None:
+        """Below all other screens, but for `--hosts`, which opens on the hosts alone."""
+        from screens.dashboard import Dashboard
+
+        lowest = self.screen_stack[0]
+        return lowest if isinstance(lowest, Dashboard) else None
 
     async def action_benchmarks(self) -> None:
         from screens.benchmarks import Benchmarks
