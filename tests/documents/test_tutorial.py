@@ -1,0 +1,167 @@
+"""docs/TUTORIAL.md and docs/PREDICTIONS.md: every command is run as it stands there, one below the other, on UMLS and on
+a small graph of drugs, and what the page shows or promises is read."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documented import Desk, Typed, Went, in_sentences, page, typed_in, unlike
+
+from kgops.predictions.answer_files import must_have_parquet
+
+TUTORIAL, PREDICTIONS = page("docs/TUTORIAL.md"), page("docs/PREDICTIONS.md")
+SESSION, OWN_GRAPH = typed_in(TUTORIAL, "console"), typed_in(TUTORIAL, "sh")
+QUESTIONS = typed_in(PREDICTIONS, "sh")
+DRUGS = ["Prednisolone", "Ibuprofen", *(f"Drug {n}" for n in range(8))]
+DISEASES = ["asthma", "gout", *(f"Disease {n}" for n in range(8))]
+
+
+def put_drugs(folder: Path, *, with_ids: bool) -> None:
+    """Drugs, what they treat and what diseases look like, under names or, with a table of names, under ids."""
+    draw = random.Random(1)
+    ids = {name: f"DRUG:{n}" for n, name in enumerate(DRUGS)}
+    ids |= {name: f"DISEASE:{n}" for n, name in enumerate(DISEASES)}
+    label = ids if with_ids else {name: name for name in ids}
+    treats = {(drug, "treats", disease) for drug in DRUGS for disease in draw.sample(DISEASES, 3)}
+    # Neither drug is known to treat asthma: that is what the pages ask.
+    treats -= {(drug, "treats", "asthma") for drug in DRUGS[:2]}
+    alike = {(one, "resembles", draw.choice(DISEASES)) for one in DISEASES for _ in range(3)}
+    rows = sorted(treats | alike)
+    draw.shuffle(rows)
+    parts = {"test": rows[:5], "valid": rows[5:10], "train": rows[10:]}
+    for name, part in parts.items():
+        (folder / f"{name}.txt").write_text("".join(f"{label[h]}\t{r}\t{label[t]}\n" for h, r, t in part))
+    (folder / "names.tsv").write_text("".join(f"{one}\t{name}\n" for name, one in ids.items()))
+    types = "".join(f"{one}\t{'Drug' if name in DRUGS else 'Disease'}\n" for name, one in ids.items())
+    (folder / "nodes.tsv").write_text(f"id\ttype\n{types}")
+    (folder / "questions.tsv").write_text(f"{label['Prednisolone']}\ttreats\t?\n?\ttreats\t{label['gout']}\n")
+
+
+class Reader:
+    """Somebody who types a page's lines from the top, as far as a test asks."""
+
+    def __init__(self, desk: Desk, lines: list[Typed]) -> None:
+        self.desk, self.lines = desk, lines
+
+    def typed(self, line: Typed) -> Went:
+        for each in self.lines[: self.lines.index(line) + 1]:
+            if each.line not in self.desk.went:
+                self.desk.type(each.line)
+        return self.desk.went[line.line]
+
+
+def at_a_desk(folder: Path, lines: list[Typed]) -> Iterator[Reader]:
+    reader = Reader(Desk.at(folder), lines)
+    yield reader
+    reader.desk.close()
+
+
+@pytest.fixture(scope="module")
+def umls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    yield from at_a_desk(tmp_path_factory.mktemp("tutorial"), SESSION)
+
+
+@pytest.fixture(scope="module")
+def own_graph(umls: Reader) -> Reader:
+    """In the home of the session, after it: run 5 is the next."""
+    umls.typed(SESSION[-1])
+    put_drugs(umls.desk.folder, with_ids=True)
+    return Reader(umls.desk, OWN_GRAPH)
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    for reader in at_a_desk(tmp_path_factory.mktemp("asking"), QUESTIONS):
+        put_drugs(reader.desk.folder, with_ids=False)
+        files = " ".join(f"--{split} {split}.txt" for split in ("train", "valid", "test"))
+        assert reader.desk.type(f"kgops run train {files} --num-epochs 5").code == 0
+        yield reader
+
+
+def named(typed: object) -> str:
+    return typed.line[:60] if isinstance(typed, Typed) else ""
+
+
+@pytest.mark.parametrize("typed", SESSION, ids=named)
+def test_a_line_of_the_tutorial_prints_what_is_shown(umls: Reader, typed: Typed) -> None:
+    went = umls.typed(typed)
+    assert went.code == 0, went.err
+    assert unlike(typed.shown, went.err + went.out) is None, went.err + went.out
+
+
+def test_the_tutorial_reaches_the_published_quality_and_checks_itself(umls: Reader) -> None:
+    umls.typed(SESSION[-1])
+    show = umls.desk.console.show
+    assert show(1)["metric"]["test_mrr"] > 0.9
+    assert show(2)["metric"]["new_answers"] == 5
+    assert show(3)["metric"]["retrainings"] == 3
+    assert any("trained again from the start" in str(one) for one in show(3)["message"])
+    report = (umls.desk.folder / "vitamin.html").read_text()
+    assert "vitamin" in report and "<script" not in report
+
+
+@pytest.mark.parametrize("typed", OWN_GRAPH, ids=named)
+def test_a_line_for_ones_own_graph_runs(own_graph: Reader, typed: Typed) -> None:
+    went = own_graph.typed(typed)
+    assert went.code == 0, went.err
+    for name in re.findall(r"--output (\S+)", typed.line):
+        assert name in went.written
+
+
+def test_answers_and_reasons_of_ones_own_graph_have_names(own_graph: Reader) -> None:
+    own_graph.typed(OWN_GRAPH[-1])
+    with (own_graph.desk.folder / "best.csv").open(newline="") as file:
+        best = list(csv.DictReader(file))
+    assert 0 < len(best) <= 100 and {row["known"] for row in best} == {"new"}
+    assert {row["head_name"] for row in best} <= {*DRUGS, *DISEASES}
+    reasons = json.loads((own_graph.desk.folder / "why.json").read_text())["predictions"]
+    assert len(reasons) == 3 and {one["head_name"] for one in reasons} == {"Ibuprofen"}
+    assert all(one["tail_name"] in DISEASES for one in reasons)
+
+
+@pytest.mark.parametrize("typed", QUESTIONS, ids=named)
+def test_a_line_about_predictions_runs(asking: Reader, typed: Typed) -> None:
+    if ".parquet" in typed.line:
+        must_have_parquet()
+    went = asking.typed(typed)
+    assert went.code == 0, went.err
+    for name in re.findall(r"--output (\S+)", typed.line):
+        assert name in went.written
+
+
+def test_the_files_that_the_page_about_predictions_names_are_written(asking: Reader) -> None:
+    asking.typed(QUESTIONS[-1])
+    names = re.findall(r"`(?:results/)?(\w+\.(?:csv|tsv))`", PREDICTIONS)
+    results = [path.name for number in range(2, 9) for path in (asking.desk.run(number) / "results").iterdir()]
+    assert {"predictions.csv", "predicted_triples.tsv", "explanations.csv"} <= set(names) <= set(results)
+
+
+def test_the_columns_that_the_page_explains_are_those_of_the_files(asking: Reader) -> None:
+    asking.typed(QUESTIONS[-1])
+    with (asking.desk.run(2) / "results" / "predictions.csv").open(newline="") as file:
+        columns = next(csv.reader(file))
+    table = PREDICTIONS.partition("| column | meaning |")[2].partition("\n\n")[0]
+    told = [name for row in re.findall(r"^\| ([^|]+) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)]
+    assert len(told) >= 8 and set(told) <= set(columns)
+
+
+def test_the_pipeline_of_the_page_about_predictions_is_a_job(asking: Reader) -> None:
+    (job,) = re.findall(r"^```toml\n(.*?)^```", PREDICTIONS, re.M | re.S)
+    (asking.desk.folder / "three.toml").write_text(job)
+    went = asking.desk.type("kgops run three.toml --dry-run")
+    assert went.code == 0, went.err
+
+
+def test_every_command_in_a_sentence_of_these_pages_is_run() -> None:
+    """Those that are cut short are named by their first words alone."""
+    run = [line.line for line in (*SESSION, *OWN_GRAPH, *QUESTIONS)]
+    others = {"kgops recipes show umls", "kgops run --again 3", "kgops tui"}
+    for span in in_sentences(TUTORIAL) + in_sentences(PREDICTIONS):
+        first = " ".join(span.split()[:3])
+        assert span in others or any(line.startswith(first) for line in run) or len(span.split()) == 2, span
