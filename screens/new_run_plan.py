@@ -225,12 +225,8 @@ def _hint_or_time(answer: Answer, suggestion: Suggestion, width: int) -> Row:
         return BLANK  # no time estimate for this workload yet
     if step_time is None:
         return text_row(f"time: no run on {suggestion.target.title} yet", width, "dim")
-    middle, low, high = step_time.expected_s(suggestion.best.seconds)
-    runs = (
-        "from 1 run here"
-        if step_time.samples == 1
-        else f"{amount(low)} to {amount(high)} in {step_time.samples} runs here"
-    )
+    middle, low, high, many = step_time.expected(suggestion.best.seconds)
+    runs = "from 1 run here" if many == 1 else f"{amount(low)} to {amount(high)} in {many} runs here"
     if answer.draft.workload != "train":
         return text_row(f"expected: {amount(middle)} s ({runs})", width)
     whole = duration(middle * (answer.draft.number("num_epochs") or 0))

@@ -19,6 +19,7 @@ _QUERY = """
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'libraries_mib'),
         (SELECT last_value FROM series WHERE series.run = run.id AND series.name = 'epoch_seconds'),
         (SELECT value FROM metric WHERE metric.run = run.id AND metric.name = 'tracin_s'),
+        (SELECT value FROM metric WHERE metric.run = run.id AND metric.name = 'predict_s'),
         run.predicted_mib, json_extract(run_spec.plan, '$.process'),
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'process_peak_mib'),
         (SELECT json_extract(body, '$.mib') FROM event WHERE event.run = run.id AND event.kind = 'predicted'
@@ -59,12 +60,15 @@ class Forecast(NamedTuple):
     peak_gpu_mib: float | None
     peak_host_mib: float | None
     libraries_mib: float | None  # host memory at the start, before the worker read any data
-    measured_s: float | None  # of an epoch, or of a TracIn run
+    measured_s: float | None  # of an epoch, or of all of a TracIn run or of a run of predict
     counted_mib: float | None = None  # predicted tensors
     process: dict[str, Any] | None = None  # on a CPU: the plan's model of the worker process
     process_peak_mib: float | None = None  # of the worker process, by the kernel
     context_mib: float | None = None  # of CUDA, with this driver
     driver: str | None = None
+    time_kind: str | None = (
+        None  # what was computed: times are compared with their like; older records have none
+    )
 
     @property
     def peak_mib(self) -> float | None:
@@ -103,6 +107,7 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
         libraries,
         epoch_s,
         tracin_s,
+        predict_s,
         predicted_total,
         process_json,
         peak,
@@ -114,14 +119,16 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
         table = json.loads(forecast_json) if forecast_json else _forecast_by_worker(process)
         if table is None or (on is not None and table["on"] != on):
             continue
-        seconds = {"train": epoch_s, "tracin": tracin_s}.get(workload)
+        seconds = {"train": epoch_s, "regress": epoch_s, "tracin": tracin_s, "predict": predict_s}.get(
+            workload
+        )
         predicted = table["predicted_mib"]
         if not table["on_gpu"]:
             counted = table["estimate"].get("live_mib", predicted) if forecast_json else counted
             predicted = None if process is None else predicted_total - process["start_mib"]
         memory = (predicted, table["modelled_s"], gpu, host, libraries)
         one = Forecast(run, workload, label, table["on"], table["on_gpu"], *memory, seconds)
-        one = one._replace(context_mib=context, driver=driver)
+        one = one._replace(context_mib=context, driver=driver, time_kind=table.get("time_kind"))
         predictions.append(one._replace(counted_mib=counted, process=process, process_peak_mib=peak))
     return predictions
 

@@ -317,8 +317,7 @@ def _expected(suggestion: Suggestion) -> dict[str, Any] | None:
     speed = suggestion.corrections.time
     if speed is None:
         return None
-    middle, low, high = speed.expected_s(suggestion.best.seconds)
-    return {"s": middle, "low_s": low, "high_s": high, "runs": speed.samples}
+    return speed.expected(suggestion.best.seconds)._asdict()
 
 
 def _alternatives(suggestion: Suggestion) -> list[str]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 __all__ = [
     "Accuracy",
     "Correction",
+    "ExpectedTime",
     "Measured",
     "Pair",
     "TimeCorrection",
@@ -20,6 +21,8 @@ __all__ = [
 ]
 
 _LEAST = 3  # runs needed to learn a factor
+_NEAREST = 9  # runs whose times count
+_AS_NEAR = math.log(4)  # a run that much further in size than the nearest tells less than it
 _FURTHEST = 3.0  # a larger factor is a wrong measurement, or another run on the GPU
 
 
@@ -89,23 +92,35 @@ class Measured(NamedTuple):
     measured_s: float
 
 
+class ExpectedTime(NamedTuple):
+    """Median, lowest and highest expected seconds, from `runs` past runs."""
+
+    s: float
+    low_s: float
+    high_s: float
+    runs: int
+
+
 @dataclass(frozen=True, slots=True)
 class TimeCorrection:
-    """Measured over modelled seconds: median, lowest and highest of `samples` runs."""
+    """Measured over modelled seconds of past runs of one kind."""
 
-    factor: float
-    lowest: float
-    highest: float
-    samples: int
+    runs: tuple[Measured, ...]
 
-    def expected_s(self, modelled_s: float) -> tuple[float, float, float]:
-        """Median, lowest and highest expected seconds."""
-        return modelled_s * self.factor, modelled_s * self.lowest, modelled_s * self.highest
+    def expected(self, modelled_s: float) -> ExpectedTime:
+        """By the runs nearest in size: what every run takes once is a large part of a small one."""
+
+        def apart(run: Measured) -> float:
+            return abs(math.log(run.modelled_s / modelled_s)) if modelled_s > 0 else run.modelled_s
+
+        nearest = sorted(self.runs, key=apart)[:_NEAREST]
+        alike = [run for run in nearest if apart(run) <= apart(nearest[0]) + _AS_NEAR]
+        ratios = [run.measured_s / run.modelled_s for run in alike]
+        low, middle, high = (modelled_s * ratio for ratio in (min(ratios), median(ratios), max(ratios)))
+        return ExpectedTime(middle, low, high, len(alike))
 
 
 def learn_time(runs: Iterable[Measured]) -> TimeCorrection | None:
     """The correction from these runs; None without a measured run."""
-    ratios = [run.measured_s / run.modelled_s for run in runs if run.modelled_s > 0 and run.measured_s > 0]
-    if not ratios:
-        return None
-    return TimeCorrection(median(ratios), min(ratios), max(ratios), len(ratios))
+    measured = tuple(run for run in runs if run.modelled_s > 0 and run.measured_s > 0)
+    return TimeCorrection(measured) if measured else None

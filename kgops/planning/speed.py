@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kgops.gpus.known import KnownGpu
+from kgops.jobs.job import Job
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.predict_sizes import PredictShape
+from kgops.planning.process_memory import kind_of
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import Target
-from kgops.planning.tracin_sizes import TracinShape
+from kgops.planning.tracin_sizes import TracinShape, does_of
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["Rates", "StepTime", "rates_of", "seconds", "step_time"]
+__all__ = ["Rates", "StepTime", "rates_of", "seconds", "step_time", "time_kind"]
 
 # One core of a CPU with AVX-512: what products reached here, and a core's share of the memory's bandwidth.
 # They order chunk sizes on a CPU and claim nothing of yours.
@@ -90,6 +92,20 @@ def rates_of(target: Target) -> Rates:
 def seconds(shape: Shape, rates: Rates) -> float:
     """Modelled seconds of a training epoch, of all answers, or of a TracIn run over all tests and checkpoints."""
     return step_time(shape, rates).seconds * _steps(shape)
+
+
+def time_kind(job: Job) -> str:
+    """Runs of one kind are off the model by a similar factor."""
+    settings = job.settings
+    kind = kind_of(
+        *(job.workload, settings.get("engine"), settings.get("model")),
+        shared_out=job.options.get("devices", 1) != 1,
+    )
+    if job.workload != "tracin":
+        return kind
+    return (
+        f"{kind} {does_of(settings)} {settings['loss'] or ('target' if settings['run'] is None else 'train')}"
+    )
 
 
 def _steps(shape: Shape) -> int:

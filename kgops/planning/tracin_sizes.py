@@ -21,6 +21,7 @@ __all__ = [
     "CONVOLUTION",
     "TracinShape",
     "compared_ways",
+    "does_of",
     "parameters_of",
     "tracin_shape",
 ]
@@ -171,14 +172,14 @@ def tracin_shape(
         Format.named(product_precision(options.get("precision", "fp32"), gpu), on_gpu=on_gpu),
         settings["projection_dim"],
         None if at_once == "auto" else int(at_once),
-        _does(settings),
+        does_of(settings),
         bool(settings["use_index"]),
         scanned,
         _retrained(counts, gpu, model, trained) if settings["validate"] else None,
     )
 
 
-def _does(settings: Mapping[str, Any]) -> Does:
+def does_of(settings: Mapping[str, Any]) -> Does:
     """As the worker decides."""
     if settings["skip_tracin"]:
         return "filter"

@@ -205,7 +205,7 @@ def _seconds(stage: Job, shape: TrainShape, suggestion: Suggestion) -> float:
     epochs: int = stage.settings["num_epochs"]
     epoch_s = seconds(shape, rates_of(suggestion.target))
     correction = suggestion.corrections.time
-    return epochs * (epoch_s if correction is None else correction.expected_s(epoch_s)[0])
+    return epochs * (epoch_s if correction is None else correction.expected(epoch_s).s)
 
 
 def _target_disks(use: DiskUse, runs: Path) -> tuple[TargetDisk, ...]:

@@ -69,7 +69,7 @@ def preview_filtering(planned: Planned, home: Home) -> FilteringPreview | str | 
         tuple(counted["left"]),
         counted["together"],
         all_s / filtered_s if filtered_s else None,
-        correction.expected_s(all_s)[0] if correction is not None else None,
+        correction.expected(all_s).s if correction is not None else None,
         is_asked,
     )
 

@@ -29,6 +29,7 @@ _FORECAST = {
     "on_gpu": bool,
     "predicted_mib": float,
     "modelled_s": Maybe(float),
+    "time_kind?": Maybe(str),
     "estimate": {"parts_mib": {str: float}, "phase?": Maybe(str)},
 }
 _PROCESS = {

@@ -21,6 +21,7 @@ from kgops.planning.job_size import job_size_of
 from kgops.planning.planner import Candidate, MachineCorrections, Suggestion, need_mib, suggest
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
 from kgops.planning.resolve import Choice, Resolved, device_of, requested_gpu
+from kgops.planning.speed import time_kind
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.settings import Home, make_home
 from kgops.supervisor.disk_space import MARGIN as DISK_MARGIN
@@ -109,6 +110,7 @@ class Planned:
             "on_gpu": self.target.on_gpu,
             "predicted_mib": plain.total_mib,
             "modelled_s": self.best.seconds,
+            "time_kind": time_kind(self.job),
             "usable_mib": self.target.usable_mib,
             "estimate": estimate.as_table(),
         }
@@ -221,13 +223,7 @@ def remembered_in(home: Home, name: str) -> Path | None:
 def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrections:
     """Corrections learned from past runs on this GPU, or on this machine's CPU."""
     forecasts = predictions.newest(conn, on=_name(target)) if conn is not None else []
-    workload = job.workload
-    times = [
-        corrections.Measured(forecast.modelled_s, forecast.measured_s)
-        for forecast in forecasts
-        if forecast.workload == workload and forecast.modelled_s and forecast.measured_s
-    ]
-    known = MachineCorrections(time=corrections.learn_time(times))
+    known = MachineCorrections(time=_learned_time(job, forecasts))
     if target.on_gpu:
         driver = driver_here()
         contexts = [one.context_mib for one in forecasts if one.driver == driver and one.context_mib]
@@ -237,6 +233,15 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrec
             known, correction=corrections.learn(corrections.Pair(p, m) for p, m in pairs if p and m)
         )
     return replace(known, process=_learned_process(job, forecasts))
+
+
+def _learned_time(job: Job, forecasts: list[predictions.Forecast]) -> corrections.TimeCorrection | None:
+    """From runs that computed the same kind of thing, where there are some; else from all of the workload."""
+    kind = time_kind(job)
+    timed = [one for one in forecasts if one.workload == job.workload and one.modelled_s and one.measured_s]
+    alike = [one for one in timed if one.time_kind == kind] or timed
+    measured = (corrections.Measured(one.modelled_s or 0.0, one.measured_s or 0.0) for one in alike)
+    return corrections.learn_time(measured)
 
 
 def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> ProcessModel:

@@ -43,7 +43,7 @@ def _duration(suggestion: Suggestion) -> tuple[float | None, bool]:
     job = suggestion.job_size.job
     count = job.settings[_EPOCHS[job.workload]] if job.workload in _EPOCHS else 1
     if suggestion.corrections.time is not None:
-        return suggestion.corrections.time.expected_s(suggestion.best.seconds)[0] * count, True
+        return suggestion.corrections.time.expected(suggestion.best.seconds).s * count, True
     if suggestion.predicted_step is not None:
         return suggestion.best.seconds * count, False
     return None, False

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from driving import Console, wait_for
 from nvml_standin import Machine, StandIn, compiler, t4
+from tracing import files
 
 from kgops.cli import run_tracin, run_train
 from kgops.cli.command_line import as_command
@@ -251,3 +252,18 @@ _COMMON = (
     *("memory_limit", "allow_approximate", "on", "partition", "time", "gres", "cpus", "mem", "account"),
     *("tasks", "sbatch", "address"),
 )
+
+
+def test_expected_time_comes_from_runs_of_the_same_kind(run_cli: Console, trained: Path) -> None:
+    data = [word for name, path in files().items() for word in (f"--{name}", path)]
+    influences = ("tracin", "--checkpoint-dir", str(trained / "checkpoints"), *data, "--device", "cpu")
+    for kind in (("--self-influence",), ("--self-influence",), ()):
+        assert run_cli("run", *influences, *kind).code == 0
+    for words, runs in (((*influences, "--self-influence"), 2), (influences, 1)):
+        (plan,) = run_cli("suggest", *words, "--json").json()
+        assert plan["expected_s"]["runs"] == runs
+    predict = ("predict", "--checkpoint-dir", str(trained / "checkpoints"), *data, "--relation", "embassy")
+    (before,) = run_cli("suggest", *predict, "--head", "usa", "--json").json()
+    assert run_cli("run", *predict, "--head", "usa", "--device", "cpu").code == 0
+    (after,) = run_cli("suggest", *predict, "--head", "usa", "--json").json()
+    assert (before["expected_s"], after["expected_s"]["runs"]) == (None, 1)

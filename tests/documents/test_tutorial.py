@@ -1,5 +1,5 @@
-"""docs/TUTORIAL.md and docs/PREDICTIONS.md: every command is run as it stands there, one below the other, on UMLS and on
-a small graph of drugs, and what the page shows or promises is read."""
+"""docs/TUTORIAL.md and docs/PREDICTIONS.md: every command is run as it stands there, one below the other, on UMLS and
+on a small graph of drugs, and what the page shows or promises is read."""
 
 from __future__ import annotations
 
@@ -138,7 +138,9 @@ def test_a_line_about_predictions_runs(asking: Reader, typed: Typed) -> None:
 def test_the_files_that_the_page_about_predictions_names_are_written(asking: Reader) -> None:
     asking.typed(QUESTIONS[-1])
     names = re.findall(r"`(?:results/)?(\w+\.(?:csv|tsv))`", PREDICTIONS)
-    results = [path.name for number in range(2, 9) for path in (asking.desk.run(number) / "results").iterdir()]
+    results = [
+        path.name for number in range(2, 9) for path in (asking.desk.run(number) / "results").iterdir()
+    ]
     assert {"predictions.csv", "predicted_triples.tsv", "explanations.csv"} <= set(names) <= set(results)
 
 
@@ -147,7 +149,9 @@ def test_the_columns_that_the_page_explains_are_those_of_the_files(asking: Reade
     with (asking.desk.run(2) / "results" / "predictions.csv").open(newline="") as file:
         columns = next(csv.reader(file))
     table = PREDICTIONS.partition("| column | meaning |")[2].partition("\n\n")[0]
-    told = [name for row in re.findall(r"^\| ([^|]+) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)]
+    told = [
+        name for row in re.findall(r"^\| ([^|]+) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)
+    ]
     assert len(told) >= 8 and set(told) <= set(columns)
 
 

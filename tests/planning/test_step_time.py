@@ -16,7 +16,7 @@ from kgops.gpus.facts import facts_here
 from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
-from kgops.planning.corrections import TimeCorrection
+from kgops.planning.corrections import Measured, TimeCorrection
 from kgops.planning.graph_counts import counts_of
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest
@@ -66,7 +66,7 @@ def test_a_step_on_a_known_gpu_is_predicted_and_says_so() -> None:
 
 
 def test_a_measured_run_takes_the_place_of_the_prediction() -> None:
-    measured = TimeCorrection(factor=2.0, lowest=2.0, highest=2.0, samples=1)
+    measured = TimeCorrection((Measured(1.0, 2.0),))
     assert predicted_time(suggested("t4", measured)) is None
 
 
