@@ -23,10 +23,12 @@ from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import TARGET
 from kgops.tracin.scan import AllScores, scan
+from kgops.training.batches import Batch
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
 from kgops.training.settings import TrainSettings
+from kgops.training.step import TrainStep
 
 pytestmark = pytest.mark.gpu
 LARGE = 1000  # elements
@@ -155,7 +157,45 @@ def test_a_checkpoints_model_is_where_its_weights_are(nations: Graph, tmp_path: 
     assert {tensor.device.type for tensor in saved.build_model().state_dict().values()} == {"cuda"}
 
 
-def test_a_tensor_left_on_the_cpu_is_noticed(nations: Graph) -> None:
-    left = torch.ones(2 * LARGE)
-    assert watched(lambda: left * 2).computed
-    assert watched(lambda: torch.ones(4, device="cuda").sum().item()).crossed
+# --- faults planted in a training's step, which the tests above would notice --------------------------
+
+
+def fit_with(
+    step: Callable[..., Any], graph: Graph, folder: Path, monkeypatch: pytest.MonkeyPatch, batch_size: int
+) -> Watch:
+    """A training whose step is this one; it gets the true step and the batch."""
+    true = TrainStep.__call__
+    settings = TrainSettings(num_epochs=1, batch_size=batch_size, validate_every=0)
+    with monkeypatch.context() as planted:
+        planted.setattr(
+            TrainStep, "__call__", lambda self, *given, **named: step(true, self, *given, **named)
+        )
+        return watched(lambda: fit(model(graph, "cuda"), graph, settings, folder / str(batch_size), Nobody()))
+
+
+def test_a_planted_table_on_the_cpu_is_noticed(
+    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = torch.rand(2 * LARGE)  # as a mask of answers that was never sent
+
+    def step(true: Callable[..., Any], own: TrainStep, batch: Batch, want: bool = True) -> Any:
+        weights.mul_(0.5)
+        return true(own, batch, want)
+
+    assert fit_with(step, nations, tmp_path, monkeypatch, 128).computed
+
+
+@pytest.mark.parametrize("fault", ["item", "copy"])
+def test_a_planted_wait_or_copy_in_a_step_is_noticed(
+    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    def step(true: Callable[..., Any], own: TrainStep, batch: Batch, want: bool = True) -> Any:
+        value = true(own, batch, True)
+        if fault == "item":
+            value.item()
+        else:
+            batch.heads.cpu()
+        return value
+
+    few, many = (len(fit_with(step, nations, tmp_path, monkeypatch, size).crossed) for size in (128, 32))
+    assert many > few
