@@ -39,7 +39,7 @@ _UNKNOWN_BANDWIDTH = 6e11
 # Passes over the scores of a chunk: written by a product, turned into the gradient, read by two products.
 _SCORE_PASSES = 4
 # Kernels of a step and of a block of TracIn, counted with torch's CUDA build over emulated GPUs and held by
-# tests/cuda/test_launches.py; how many a library makes of one product is not known there: each counts once.
+# tests/planning/test_step_time.py; how many a library makes of one product is not known there: each counts once.
 _STEP_KERNELS = 84  # a batch, the encoder forward and backward, the optimizer
 _BATCH_NORM_KERNELS = 119
 _PRECISION_KERNELS = {"fp16": 35, "bf16": 13}  # copies of weights, and fp16's scaling of gradients
