@@ -172,6 +172,10 @@ def start(torch: Any) -> None:
                        "aten::empty", "aten::empty_strided", "aten::_unsafe_view"}  # fmt: skip
     # What reads values before it launches anything, besides what torch marks so.
     reads_first = {"aten::multinomial", "aten::isin"}
+    # cuSOLVER has no kernels here: a factorization is done on the host alone, and its workspace is not counted.
+    factorizes = {"aten::linalg_cholesky_ex", "aten::cholesky_inverse", "aten::_linalg_eigh", "aten::linalg_inv_ex",
+                  "aten::_linalg_solve_ex", "aten::linalg_qr", "aten::_linalg_svd",
+                  "aten::_linalg_check_errors"}  # fmt: skip
 
     @functools.cache  # a schema is slow to ask
     def kind_of(func: Any) -> Kind:
@@ -183,7 +187,7 @@ def start(torch: Any) -> None:
             computes=name.startswith("aten::")
             and not (is_view or name in moves_no_values or torch.Tag.inplace_view in tags),
             random=torch.Tag.nondeterministic_seeded in tags,
-            counted=not indexes and (bool(depends) or name in reads_first),
+            counted=not indexes and (bool(depends) or name in reads_first | factorizes),
             indexes=indexes,  # counted where a mask is among them
         )
 

@@ -6,6 +6,7 @@ emulated and what is not: standin.h.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from cuda_machine import H200, T4, GpuConsole, consoles
+from cuda_machine import SMALL as SMALL_GPU
 from driving import wait_for
 
 from kgops.regression.made_flights import Sky, make_flights
@@ -160,9 +162,80 @@ def test_regression_runs_on_the_gpu(on: On, tmp_path: Path, machine: str, precis
     assert applied(run, "precision") == precision
 
 
-def test_pykeens_engine_runs_on_the_gpu(on: On) -> None:
-    flags = ("--engine", "pykeen", "--model", "TransE", "--embedding-dim", "16", "--num-epochs", "2")
+def test_regression_pretrains_and_leaves_flights_out_on_the_gpu(on: On, tmp_path: Path) -> None:
+    make_flights(tmp_path / "flights", 3, Sky(frames=24, size=16), seed=4)
+    flags = ("--epochs", "1", "--batch-size", "8", "--temporal-frames", "3")
+    assert on_gpu(ended(on("t4"), "run", "regress", "--data-directory", tmp_path / "flights", *flags))
+
+
+@pytest.mark.parametrize("model", ["TransE", "ConvE"])
+def test_pykeens_engine_runs_on_the_gpu(on: On, model: str) -> None:
+    flags = ("--engine", "pykeen", "--model", model, "--embedding-dim", "16", "--num-epochs", "2")
     assert on_gpu(ended(on("t4"), "run", "train", "--dataset", "nations", *flags))
+
+
+def test_a_training_resumed_on_the_gpu_has_the_curve_of_one_that_went_through(on: On) -> None:
+    console = on("t4")
+    long = (*TRAIN, "--precision", "fp32", "--compile", "off", "--num-epochs", "12", "--resume-every", "0")
+    whole = ended(console, *long)
+    number = int(console(*long, "--detach").out)
+    wait_for(lambda: (console.show(number)["done"] or 0) > 0, "the first steps")
+    assert console("stop", str(number)).code == 0
+    stopped = console.ended(number)
+    if stopped.state == "cancelled":  # else it had ended before
+        assert console("resume", str(number)).code == 0
+    resumed = console.show(number)
+    assert resumed["state"] == "succeeded" and on_gpu(resumed)
+    assert curve(console, resumed, "loss")[-1] == pytest.approx(curve(console, whole, "loss")[-1], rel=1e-6)
+    assert resumed["metric"]["test_mrr"] == pytest.approx(whole["metric"]["test_mrr"], rel=1e-6)
+
+
+def test_a_pipeline_trains_asks_and_traces_on_the_gpu_and_is_explained_there(on: On, tmp_path: Path) -> None:
+    console = on("a100")
+    job = tmp_path / "three.toml"
+    job.write_text(
+        'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nnum_epochs = 2\n'
+        '[pipeline.predict]\nhead = "usa"\nrelation = "embassy"\n[pipeline.tracin]\nmax_triples = 2\n'
+    )
+    run = ended(console, "run", job)
+    assert on_gpu(run) and (Path(run["path"]) / "results" / "predictions.csv").exists()
+    trained = ended(console, *TRAIN, "--compile", "off")
+    asked = ("--run", str(trained["id"]), "--head", "usa", "--relation", "embassy")
+    ranks = []
+    for device in ("cuda", "cpu"):
+        one = ended(console, "run", "predict", *asked, "--device", device)
+        ranks.append((Path(one["path"]) / "results" / "predicted_triples.tsv").read_text())
+        assert on_gpu(one) == (device == "cuda")
+    assert ranks[0] == ranks[1]
+    because = ("--run", str(trained["id"]), "--triple", "usa", "embassy", "china", "--verify")
+    assert on_gpu(ended(console, "run", "explain", *because))
+
+
+def test_a_command_of_ones_own_finds_the_gpu_it_was_given(on: On) -> None:
+    console = on("two-t4")
+    script = (
+        "import torch; torch.ones(9, device='cuda').sum().item(); print('count', torch.cuda.device_count())"
+    )
+    assert console("run", "exec", "--gpu", "1", "--", "python", "-c", script).code == 0
+    assert "count 1" in console("logs", "1").out
+
+
+def test_another_users_process_that_grows_leads_to_the_next_fallback(on: On) -> None:
+    console = on("small")
+    assert console.machine is not None
+    heavy = ("--batch-size", "2048", "--embedding-dim", "128", "--output-channels", "32")
+    long = ("run", "train", "--dataset", "kinships", "--num-epochs", "40", *heavy, "--compile", "off")
+    number = int(console(*long, "--detach").out)
+    wait_for(lambda: (console.show(number)["done"] or 0) > 0, "the first steps")
+    free = 1300 - (console.show(number)["peak_gpu_mib"] or 0)
+    console.machine.show(replace(SMALL_GPU, used_mib=int(free) + 200))
+    run = console.ended(number)
+    shown = console.show(number)
+    assert "Traceback" not in console("logs", str(number)).out
+    assert run.state in ("succeeded", "out_of_memory"), run.reason
+    assert run.state == "succeeded" or re.search(r"\d", run.reason or "")
+    steps = [one["settings"] for one in shown["attempt"]]
+    assert len({str(one) for one in steps}) == len(steps)  # no attempt repeats one that ran out
 
 
 def test_three_runs_share_one_gpu_and_another_users_process_holds_the_next_back(on: On) -> None:
