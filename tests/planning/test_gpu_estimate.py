@@ -26,6 +26,14 @@ def test_a_gpu_reserves_what_was_predicted(workload: str, tmp_path: Path) -> Non
         assert -0.08 <= one["predicted_reserved"] / one["reserved"] - 1 <= 0.10, one
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("part", ["workspace", "optimizer"])
+def test_a_prediction_without_a_part_of_the_memory_is_noticed(part: str) -> None:
+    judge = [sys.executable, str(JUDGE), "--only", "train", "--settings", "2", "--seed", "9"]
+    done = subprocess.run([*judge, "--without", part], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "0 settings could not be run" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("most", [1, 7, 100, 777, 3999])
 def test_the_largest_that_fits_is_found_to_two_percent_and_fits(most: int) -> None:
     asked: list[int] = []
