@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from kgops.gpus.history import GpuCurve
     from kgops.gpus.readings import NvmlProblem
     from kgops.views.alerts import Alert
+    from kgops.views.chart import ChartRun
     from kgops.views.gpus import GpuUsage
     from kgops.views.host import HostUse
     from kgops.views.overview import Overview
     from kgops.views.run_detail import RunDetail
     from screens.feed_reader import FeedReader
 
-__all__ = ["DASHBOARD", "HISTORY", "Feed", "FeedState", "OneRun", "Wanted"]
+__all__ = ["DASHBOARD", "HISTORY", "Feed", "FeedState", "OneCurve", "OneRun", "Wanted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,17 @@ class OneRun:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class OneCurve:
+    """One metric of several runs."""
+
+    name: str
+    numbers: tuple[int, ...]
+
+
 DASHBOARD = "dashboard"
 HISTORY = "history"
-Wanted = str | OneRun | None  # what the visible screen needs; None: nothing
+Wanted = str | OneRun | OneCurve | None  # what the visible screen needs; None: nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ class FeedState:
     away: str | None = None  # what ended since a console was left
     own_pids: bool = True  # whether the driver's PIDs are valid here; not in most containers
     detail: RunDetail | None = None
+    chart: tuple[ChartRun, ...] = ()
     error_text: str | None = None
     version: int | None = None  # database version, for screens that read the database themselves
 

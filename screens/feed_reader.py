@@ -12,11 +12,12 @@ from kgops.gpus.sampler import GpuSampler
 from kgops.settings import Home, make_home
 from kgops.supervisor.unsettled import needs_settling
 from kgops.views.alerts import Alert, ended_while_away, live_alerts
+from kgops.views.chart import read_chart
 from kgops.views.gpus import GpuUsage, GpuUsageReader
 from kgops.views.host import HostReader
 from kgops.views.overview import Overview, overview
 from kgops.views.run_detail import read_run_detail
-from screens.feed import DASHBOARD, HISTORY, FeedState, OneRun, Wanted
+from screens.feed import DASHBOARD, HISTORY, FeedState, OneCurve, OneRun, Wanted
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
 
@@ -86,6 +87,11 @@ class FeedReader:
             if changed or detail is None or detail.run.id != wanted.number:
                 detail = read_run_detail(self._home, self._conn, wanted.number)
             self._latest = FeedState(wanted, detail=detail)
+            return self._latest
+        if isinstance(wanted, OneCurve):
+            if changed or self._latest.wanted != wanted:
+                chart = read_chart(self._home, self._conn, wanted.name, wanted.numbers)
+                self._latest = FeedState(wanted, chart=chart)
             return self._latest
         known_overview = self._latest.overview
         if changed or known_overview is None:
