@@ -107,7 +107,9 @@ ACTIONS: tuple[Action, ...] = (
         "screen.smooth",
         CHART,
     ),
-    Action("x", "x", "epochs or time", "Over epochs or steps, or over time, where known.", "screen.x_axis", CHART),
+    Action(
+        "x", "x", "epochs or time", "Over epochs or steps, or over time, where known.", "screen.x_axis", CHART
+    ),
     Action("plus", "+", "add run", "Draw the curve of another run, too.", "screen.add_run", CHART),
     Action("minus", "-", "remove", "Remove the run that is marked.", "screen.remove_run", CHART),
     Action("down", "↓", "run", "Mark the next run; ↑ goes back.", "screen.next_run", CHART, in_footer=False),

@@ -150,8 +150,8 @@ def _table(plot: Plot, width: int) -> list[Row]:
             Column(here, max(len(here), 22), right=True),
             *((Column(f"smoothed {smoothing:g}", 12, right=True),) if smoothing else ()),
             Column("last", 9, right=True),
-            Column("least", 20, right=True),
-            Column("most", 20, right=True),
+            Column("lowest", 20, right=True),
+            Column("highest", 20, right=True),
         ),
         min(width, 150),
     )

@@ -107,7 +107,7 @@ _AXIS = 8
 _NARROWEST = 34
 _MOST = 8
 _RARELY_WATCHED = ("learning_rate",)  # shown last
-_FAR = 4  # a limit so many times as high as all else would leave the curve flat
+_FAR = 5  # a limit so many times as high as all else would leave the curve flat
 
 
 class Level(NamedTuple):
