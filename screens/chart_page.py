@@ -146,7 +146,7 @@ def _table(plot: Plot, width: int) -> list[Row]:
     smoothing = plot.view.smoothing
     columns = Columns(
         (
-            Column("RUN", 24, grows=True),
+            Column("RUN", 20, grows=True),
             Column(here, max(len(here), 22), right=True),
             *((Column(f"smoothed {smoothing:g}", 12, right=True),) if smoothing else ()),
             Column("last", 9, right=True),

@@ -245,9 +245,9 @@ def _shown(value: Any) -> str:
 class LogTail:
     """Follows a run's log and keeps its newest lines, cleaned for display."""
 
-    def __init__(self, folder: Path, at_most: int = 2000) -> None:
+    def __init__(self, folder: Path, at_most: int = 2000, tail_bytes: int = _TAIL_BYTES) -> None:
         self._log = RunFolder(folder).log
-        self._at_most = at_most
+        self._at_most, self._tail_bytes = at_most, tail_bytes
         self._offset: int | None = None
         self._lines: tuple[str, ...] = ()
 
@@ -270,8 +270,8 @@ class LogTail:
     def _begin(self) -> None:
         """Starts at a line near the end."""
         size = self._log.stat().st_size if self._log.exists() else 0
-        start = max(size - _TAIL_BYTES, 0)
-        skipped = worker_reports.last_bytes(self._log, _TAIL_BYTES).find(b"\n") + 1 if start else 0
+        start = max(size - self._tail_bytes, 0)
+        skipped = worker_reports.last_bytes(self._log, self._tail_bytes).find(b"\n") + 1 if start else 0
         self._offset, self._lines = start + skipped, ()
 
     def _was_cut(self) -> bool:

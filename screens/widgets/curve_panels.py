@@ -20,6 +20,7 @@ __all__ = [
     "chart_names",
     "display_name",
     "level_of",
+    "main_panel",
     "memory_levels",
     "panels",
     "sparkline",
@@ -160,6 +161,12 @@ def panels(detail: RunDetail, width: int, screen_height: int = 24, *, marked: st
     return [*out, BLANK, *still] if still else out
 
 
+def main_panel(detail: RunDetail, width: int, height: int) -> list[Row]:
+    """The most important curve; empty where there is none."""
+    curves = _chosen(detail)[:1]
+    return [Row(tuple(line)) for curve in curves for line in _panel(curve, detail, width, height)]
+
+
 def _chosen(detail: RunDetail) -> list[Curve]:
     """Curves with at least two different values, most important first."""
     drawable = [curve for curve in detail.curves if curve.n > 1 and not _is_still(curve, detail)]
@@ -196,7 +203,7 @@ def _rank(name: str, detail: RunDetail) -> tuple[int, str]:
 
 
 def _panel(
-    curve: Curve, detail: RunDetail, width: int, height: int, number: int, marked: bool
+    curve: Curve, detail: RunDetail, width: int, height: int, number: int | None = None, marked: bool = False
 ) -> list[list[Piece]]:
     """Heading, lines of the chart and its axis, each `width` wide."""
     numbers = [bucket.mean for bucket in curve.buckets if bucket.mean is not None]
@@ -220,8 +227,10 @@ def _panel(
     return [*out, x_axis.labels(_AXIS + 1, inner)]
 
 
-def chart_heading(name: str, number: int, marked: bool, width: int) -> list[Piece]:
+def chart_heading(name: str, number: int | None, marked: bool, width: int) -> list[Piece]:
     """Number and name, which a click zooms; `›` marks the chart that Enter zooms."""
+    if number is None:
+        return [Piece(padded(fitted(one_line(name), width), width))]
     before = f"{'›' if marked else ' '}{number} "
     return [
         Piece(before, "accent" if marked else "dim"),
@@ -234,7 +243,7 @@ def chart_heading(name: str, number: int, marked: bool, width: int) -> list[Piec
 
 
 def _heading(
-    curve: Curve, levels: Sequence[Level], width: int, number: int, marked: bool
+    curve: Curve, levels: Sequence[Level], width: int, number: int | None, marked: bool
 ) -> tuple[list[Piece], Container[Level]]:
     """The heading, and the levels whose names fit into it."""
     last, name = short_amount(curve.last), display_name(curve.name)

@@ -47,7 +47,7 @@ async def zoomed(seen: Seen, chart: str = "enter") -> None:
     await seen.until_shows("CURVES")
     await seen.press(chart)
     await seen.until(lambda: isinstance(seen.app.screen, ChartScreen), "the chart")
-    await seen.until_shows("highest")
+    await seen.until_shows("  last")
 
 
 def braille(seen: Seen, tone: str = "") -> set[tuple[int, int]]:
@@ -148,11 +148,11 @@ def test_a_logarithmic_axis_says_what_it_cannot_draw(home: Path, conn: Connectio
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT")
         seen.app.push_screen(ChartScreen("loss", (1,)))
-        await seen.until_shows("highest")
+        await seen.until_shows("  last")
         await seen.press("l")
         await seen.until_shows("values at or below zero are not drawn")
         seen.app.push_screen(ChartScreen("gap", (2,)))
-        await seen.until_shows("gap of run 2", "highest")
+        await seen.until_shows("gap of run 2", "  last")
         await seen.press("l")
         await seen.until_shows("no value is above zero")
         await seen.press("x")
@@ -170,7 +170,7 @@ def test_s_smooths_and_leaves_the_curve_itself_faint(home: Path, conn: Connectio
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT")
         seen.app.push_screen(ChartScreen("jagged", (1,)))
-        await seen.until_shows("highest")
+        await seen.until_shows("  last")
         before = braille(seen)
         await seen.press("s")
         await seen.until_shows("smoothed by 0.6, the curve itself faint", "smoothed 0.6")
@@ -248,7 +248,7 @@ def test_compared_runs_are_zoomed_together(home: Path, conn: Connection) -> None
         await seen.press("right")
         await seen.until_shows("›1 loss")
         await seen.press("enter")
-        await seen.until_shows("loss of runs 2, 1", "›A 2 train", " B 1 train", "highest")
+        await seen.until_shows("loss of runs 2, 1", "›A 2 train", " B 1 train", "  last")
         assert "n/a" not in seen.row_of("›A 2 train")
         await seen.press("down")  # the cursor is on epoch 50, where run 2 has ended
         await seen.until_shows("epoch 50")
