@@ -60,7 +60,7 @@ def _state(glance: Glance, width: int) -> list[Row]:
         out += [text_row(line, width, tone) for line in lines[:_MOST_WHY]]
     out += [text_row("  ".join(part for part in _facts(run) if part), width)] if any(_facts(run)) else []
     memory = _memory(run)
-    out += [text_row(memory, width, "dim")] if memory else []
+    out += [text_row(line, width, "dim") for line in textwrap.wrap(memory, width)]
     tags = " ".join(glance.detail.tags)
     return [*out, text_row(tags, width, "accent")] if tags else out
 
@@ -75,8 +75,8 @@ def _memory(run: Run) -> str:
         f"{what} {amount(mib, 'MiB')}"
         for what, mib in (
             ("GPU peak", run.peak_gpu_mib),
-            ("host peak", run.peak_host_mib),
             ("predicted", run.predicted_mib),
+            ("host peak", run.peak_host_mib),
         )
         if mib is not None
     ]

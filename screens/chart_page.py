@@ -76,21 +76,29 @@ class Plot:
         return round(share_between(x, self.first, self.last) * (self.width - 1))
 
     @property
+    def _newest(self) -> int:
+        """The column of the marked run's newest point."""
+        points = [*self._all_points()]
+        marked = self.curves[min(self.view.chosen, len(self.curves) - 1)].points if self.curves else []
+        last = max(marked or points, key=lambda point: point.x, default=None)
+        return 0 if last is None else self.column(last.x)
+
+    @property
     def cursor(self) -> int:
         """The column of the cursor: one in which there is a point."""
         if self.view.cursor is None or not self.stops:
-            return self.stops[-1] if self.stops else 0
+            return self._newest
         at = self.column(self.view.cursor)
         return min(self.stops, key=lambda stop: abs(stop - at))
 
     def moved(self, by: int) -> float | None:
-        """The cursor's position after so many points; None beyond the newest, which it then follows."""
+        """The cursor's position after so many points; None on the newest, which it then follows."""
         if not self.stops:
             return None
-        place = max(self.stops.index(self.cursor) + by, 0)
-        if place >= len(self.stops) - 1:
-            return None
+        place = min(max(self.stops.index(self.cursor) + by, 0), len(self.stops) - 1)
         column = self.stops[place]
+        if column == self._newest:
+            return None
         return next(point.x for point in self._all_points() if self.column(point.x) == column)
 
     def _all_points(self) -> Iterator[ChartPoint]:

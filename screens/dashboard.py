@@ -153,6 +153,7 @@ class Dashboard(HasPane):
         body = self.query_one("#body", Lines)
         body.show(_rows(self._state, self.list_width, body.size.height))
         self._point_at_first(body)
+        self.point_pane()
         self.draw_pane()
         self.show_title()
 

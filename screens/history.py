@@ -95,6 +95,7 @@ class History(FilteredList[Query, Page], HasPane):
     def draw(self, cursor: int | None = None) -> None:
         width, page = self.list_width, self._page
         self.show_title()
+        self.point_pane()
         self.draw_pane()
         self.query_one("#filter", Lines).show([history_page.filter_row(self._query.text, page, width)])
         if page is None:

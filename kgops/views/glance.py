@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kgops.settings import Home
@@ -14,6 +15,7 @@ from storage.database import Connection, changed_since
 __all__ = ["Glance", "GlanceReader"]
 
 _LOG_LINES, _LOG_BYTES = 60, 1 << 13
+_PROFILE = "profile"  # whose choice it was begins so
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class GlanceReader:
                 return None
             if before is None or self._log is None:
                 self._log = LogTail(detail.path, _LOG_LINES, _LOG_BYTES)
-            before = Glance(detail, _differing(detail), ())
+            before = Glance(detail, tuple(_differing(detail)), ())
         self._latest = Glance(before.detail, before.options, self._end_of_log(before.detail.run.ended))
         return self._latest
 
@@ -60,7 +62,13 @@ def _read(home: Home, conn: Connection, number: int) -> RunDetail | None:
     return read_run_detail(home, conn, number, only=(*names[:1], LIBRARIES, PROCESS_PEAK))
 
 
-def _differing(detail: RunDetail) -> tuple[DifferingOption, ...]:
-    """Without a profile: from the defaults. What the profile chose is listed where it was not applied as chosen."""
-    found = differing_options(detail.job, detail.options)
-    return tuple(one for one in found if one.why or not one.by.startswith("profile"))
+def _differing(detail: RunDetail) -> Iterator[DifferingOption]:
+    """What others than its profile set, and what was not applied as the profile has it; without one, what differs
+    from the defaults."""
+    for one in differing_options(detail.job, detail.options):
+        if not one.by.startswith(_PROFILE):
+            yield one
+    for row in detail.options:
+        chosen = row.by.startswith(_PROFILE) and row.requested not in (None, "auto")
+        if chosen and row.applied not in (None, row.requested):
+            yield DifferingOption(row.name, f"{row.applied}, not {row.requested}", "", row.by, row.why)
