@@ -84,10 +84,6 @@ ACTIONS: tuple[Action, ...] = (
         in_footer=False,
     ),
     Action(
-        "right", "←→", "chart", "Mark the next chart; the left arrow goes back.", "screen.next_chart", CHARTS
-    ),
-    Action("left", "left", "chart", "Mark the chart before.", "screen.chart_before", CHARTS, in_footer=False),
-    Action(
         "1,2,3,4,5,6,7,8",
         "1-8",
         "zoom",
@@ -242,6 +238,10 @@ ACTIONS: tuple[Action, ...] = (
         RUNS | HOSTS | HOST_RUN,
         needs="ended run",
     ),
+    Action(
+        "right", "←→", "chart", "Mark the next chart; the left arrow goes back.", "screen.next_chart", CHARTS
+    ),
+    Action("left", "left", "chart", "Mark the chart before.", "screen.chart_before", CHARTS, in_footer=False),
     Action("h", "h", "history", "All runs, with filter and sorting.", "app.history", DASHBOARD | RUN),
     Action(
         "b",

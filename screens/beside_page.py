@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["rows"]
 
 _MOST_WHY, _MOST_OPTIONS = 4, 8  # lines
-_LEAST_LOG = 3
+_LEAST_LOG, _MOST_OF_LINE = 3, 3
 
 
 def rows(glance: Glance, width: int, height: int) -> list[Row]:
@@ -99,6 +99,12 @@ def _options(glance: Glance, width: int) -> list[Row]:
 
 
 def _log(glance: Glance, width: int, room: int) -> list[Row]:
-    lines = [line for line in glance.log if line.strip()][-room:]
-    shown = [text_row(line, width) for line in lines] or [text_row("no output", width, "dim")]
-    return [text_row("LOG", width, "head"), *shown]
+    """The newest lines; a long one takes a few, as the end of an error's line says most."""
+    shown: list[str] = []
+    for line in reversed(glance.log):
+        if len(shown) >= room:
+            break
+        parts = textwrap.wrap(line, width)
+        shown = [*parts[:_MOST_OF_LINE], *shown]
+    rows = [text_row(line, width) for line in shown[-room:]] or [text_row("no output", width, "dim")]
+    return [text_row("LOG", width, "head"), *rows]
