@@ -69,7 +69,7 @@ ACTIONS: tuple[Action, ...] = (
         "enter",
         "⏎",
         "open",
-        "Open what is under the cursor: a run, a GPU, an alert; zoom the marked chart.",
+        "Open what is under the cursor, or the marked chart.",
         "app.open",
         DASHBOARD | GPU | RUN | HISTORY | COMPARE | HOSTS,
         "row",

@@ -23,6 +23,7 @@ LETTERS = "ABCDEFGH"
 _TONES = ("accent", "other", "good", "warn", "text", "bad", "strong", "dim")
 SMOOTHINGS = (0.0, 0.6, 0.9)  # weights of what came before
 _LEAST_HEIGHT = 5
+_LEAST_VALUE, _WIDEST_TABLE = 14, 150  # columns
 _LABEL = 9  # columns of the y axis' labels
 _EACH_X, _EACH_Y = 14, 3  # columns and lines for a tick
 _FROM_ZERO = ("_mib", "_per_s")
@@ -151,22 +152,23 @@ def rows(
 def _table(plot: Plot, width: int) -> list[Row]:
     chosen = plot.curves[min(plot.view.chosen, len(plot.curves) - 1)]
     here = plot.named([chosen.points[i] for i in plot.at_cursor(chosen)])
+    values = [_value(plot, curve) for curve in plot.curves]
     smoothing = plot.view.smoothing
     columns = Columns(
         (
             Column("RUN", 20, grows=True),
-            Column(here, max(len(here), 22), right=True),
+            Column(here, max(_LEAST_VALUE, *map(len, (here, *values))), right=True),
             *((Column(f"smoothed {smoothing:g}", 12, right=True),) if smoothing else ()),
             Column("last", 9, right=True),
-            Column("lowest", 20, right=True),
-            Column("highest", 20, right=True),
+            Column("lowest", 17, right=True),
+            Column("highest", 17, right=True),
         ),
-        min(width, 150),
+        min(width, _WIDEST_TABLE),
     )
-    return [columns.heading(), *(_run(plot, i, columns) for i in range(len(plot.runs)))]
+    return [columns.heading(), *(_run(plot, i, values[i], columns) for i in range(len(plot.runs)))]
 
 
-def _run(plot: Plot, i: int, columns: Columns) -> Row:
+def _run(plot: Plot, i: int, value: str, columns: Columns) -> Row:
     run, curve = plot.runs[i].run, plot.curves[i]
     marked = i == plot.view.chosen
     letter = f"{'›' if marked and len(plot.runs) > 1 else ' '}{LETTERS[i]} "
@@ -182,7 +184,7 @@ def _run(plot: Plot, i: int, columns: Columns) -> Row:
     return columns.row(
         (
             who,
-            Piece(_value(plot, [curve.points[j] for j in here]), "strong"),
+            Piece(value, "strong"),
             *((Piece(short_amount(_mean([curve.smooth[j] for j in here]))),) if plot.view.smoothing else ()),
             Piece(short_amount(curve.points[-1].value)),
             Piece(_extreme(plot, curve, min, lambda point: point.low), "dim"),
@@ -191,8 +193,9 @@ def _run(plot: Plot, i: int, columns: Columns) -> Row:
     )
 
 
-def _value(plot: Plot, points: Sequence[ChartPoint]) -> str:
-    """The mean and its range; for a point beside the cursor, where it is."""
+def _value(plot: Plot, curve: _Curve) -> str:
+    """The mean at the cursor and its range; for a point beside the cursor, where it is."""
+    points = [curve.points[i] for i in plot.at_cursor(curve)]
     text = short_amount(_mean([point.value for point in points]))
     lows = [point.low for point in points if point.low is not None]
     highs = [point.high for point in points if point.high is not None]
