@@ -46,6 +46,7 @@ class ChartScreen(RunScreenBase):
         self._view = View()
         self._error: str | None = None
         self._is_read = False
+        self._kept: Plot | None = None
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -88,12 +89,17 @@ class ChartScreen(RunScreenBase):
         else:
             known = {one.run.id for one in self._runs}
             missing = [number for number in self._numbers if number not in known]
-            body.show(chart_page.rows(self._metric, self._runs, self._view, width, body.size.height, missing))
+            rows = chart_page.rows(self._metric, self._plot, width, body.size.height, missing)
+            body.show(rows)
         self.show_title()
 
     @property
     def _plot(self) -> Plot:
-        return chart_page.plot(self._runs, self._view, self.size.width)
+        """Kept while only the cursor moves: a key has to answer at once, also over eight long curves."""
+        if self._kept is None or not self._kept.is_for(self._runs, self._view, self.size.width):
+            self._kept = Plot(self._runs, self._view, self.size.width)
+        self._kept.view = self._view
+        return self._kept
 
     @property
     def _chosen(self) -> int:

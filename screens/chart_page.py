@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kgops.jobs.numbers import mean, share_between
@@ -17,7 +18,7 @@ from screens.widgets.curve_panels import Level, level_of, memory_levels
 from screens.widgets.overlay import Cell, Layer, cells, pieces
 from screens.wording import short_amount
 
-__all__ = ["LETTERS", "SMOOTHINGS", "Plot", "View", "plot", "rows"]
+__all__ = ["LETTERS", "SMOOTHINGS", "Plot", "View", "rows"]
 
 LETTERS = "ABCDEFGH"
 _TONES = ("accent", "other", "good", "warn", "text", "bad", "strong", "dim")
@@ -57,16 +58,24 @@ class _Curve(NamedTuple):
 
 
 class Plot:
-    """The curves laid out over `width` columns."""
+    """The curves laid out over the columns of a screen. `view` may be replaced by one with another cursor."""
 
-    def __init__(self, runs: Sequence[ChartRun], view: View, width: int) -> None:
-        self.runs, self.view, self.width = runs, view, max(width, 2)
+    def __init__(self, runs: Sequence[ChartRun], view: View, screen_width: int) -> None:
+        self.runs, self.view, self._screen_width = runs, view, screen_width
+        self.width = max(screen_width - _LABEL - 2, 2)
         self.axes = axes(runs)
         self.over = view.over if view.over in self.axes else self.axes[0]
         self.curves = [self._curve(run) for run in runs]
         xs = [point.x for curve in self.curves for point in curve.points]
         self.first, self.last = min(xs, default=0.0), max(xs, default=0.0)
-        self.stops = sorted({self.column(x) for x in xs})
+        self._columns = [[self.column(point.x) for point in curve.points] for curve in self.curves]
+        self.stops = sorted({column for columns in self._columns for column in columns})
+        self.canvas: dict[int, list[list[Cell]]] = {}  # the curves, by height: a cursor's move redraws none
+
+    def is_for(self, runs: Sequence[ChartRun], view: View, width: int) -> bool:
+        """Whether nothing but the cursor has changed."""
+        same = replace(view, cursor=None) == replace(self.view, cursor=None)
+        return runs is self.runs and same and width == self._screen_width
 
     def _curve(self, run: ChartRun) -> _Curve:
         points = run.points(self.over)
@@ -79,10 +88,8 @@ class Plot:
     @property
     def _newest(self) -> int:
         """The column of the marked run's newest point."""
-        points = [*self._all_points()]
-        marked = self.curves[min(self.view.chosen, len(self.curves) - 1)].points if self.curves else []
-        last = max(marked or points, key=lambda point: point.x, default=None)
-        return 0 if last is None else self.column(last.x)
+        marked = self._columns[self.view.chosen] if self.view.chosen < len(self._columns) else []
+        return marked[-1] if marked else self.stops[-1] if self.stops else 0
 
     @property
     def cursor(self) -> int:
@@ -100,20 +107,23 @@ class Plot:
         column = self.stops[place]
         if column == self._newest:
             return None
-        return next(point.x for point in self._all_points() if self.column(point.x) == column)
+        here = ((i, columns.index(column)) for i, columns in enumerate(self._columns) if column in columns)
+        i, j = min(here, key=lambda place: place[0] != self.view.chosen)
+        return self.curves[i].points[j].x
 
-    def _all_points(self) -> Iterator[ChartPoint]:
-        chosen = self.curves[self.view.chosen : self.view.chosen + 1]
-        return (point for curve in (*chosen, *self.curves) for point in curve.points)
+    def at_cursor(self, i: int) -> list[ChartPoint]:
+        """The points of a run in the cursor's column, else the nearest one, if the cursor is within its curve."""
+        return [self.curves[i].points[j] for j in self._places(i)]
 
-    def at_cursor(self, curve: _Curve) -> list[int]:
-        """The curve's points in the cursor's column, else the nearest one, if the cursor is within the curve."""
-        column = self.cursor
-        columns = [self.column(point.x) for point in curve.points]
-        here = [i for i, one in enumerate(columns) if one == column]
+    def smooth_at_cursor(self, i: int) -> list[float | None]:
+        return [self.curves[i].smooth[j] for j in self._places(i)]
+
+    def _places(self, i: int) -> list[int]:
+        column, columns = self.cursor, self._columns[i]
+        here = list(range(bisect_left(columns, column), bisect_right(columns, column)))
         if here or not columns or not columns[0] <= column <= columns[-1]:
             return here
-        return [min(range(len(columns)), key=lambda i: abs(columns[i] - column))]
+        return [min(range(len(columns)), key=lambda j: abs(columns[j] - column))]
 
     def named(self, points: Sequence[ChartPoint]) -> str:
         """`epoch 37`, `epochs 30 to 37`, `0:41`."""
@@ -127,32 +137,24 @@ class Plot:
         return duration(x) if self.over == "time" else f"{x:,.0f}" if x >= 10 else f"{x:.4g}"
 
 
-def plot(runs: Sequence[ChartRun], view: View, width: int) -> Plot:
-    """As `rows` draws it."""
-    return Plot(runs, view, width - _LABEL - 2)
-
-
-def rows(
-    name: str, runs: Sequence[ChartRun], view: View, width: int, height: int, missing: Sequence[int] = ()
-) -> list[Row]:
+def rows(name: str, plot: Plot, width: int, height: int, missing: Sequence[int] = ()) -> list[Row]:
     """`missing`: runs that are no longer in the record."""
+    runs = plot.runs
     if not any(run.buckets for run in runs):
         return [text_row(f"no run has a curve {name}", width, "dim")]
-    y = _YAxis(name, runs, view)
-    drawn = plot(runs, view, width)
-    above = [*_table(drawn, width), BLANK]
+    y = _YAxis(name, runs, plot.view)
+    above = [*_table(plot, width), BLANK]
     notes = [text_row(text, width, tone) for text, tone in (*y.notes, *_notes(name, runs, missing))]
     lines = max(height - len(above) - len(notes) - 2, _LEAST_HEIGHT)
-    return [*above, *_drawn(drawn, y, lines), *_x_axis(drawn), *notes]
+    return [*above, *_drawn(plot, y, lines), *_x_axis(plot), *notes]
 
 
 # --- the table above ---
 
 
 def _table(plot: Plot, width: int) -> list[Row]:
-    chosen = plot.curves[min(plot.view.chosen, len(plot.curves) - 1)]
-    here = plot.named([chosen.points[i] for i in plot.at_cursor(chosen)])
-    values = [_value(plot, curve) for curve in plot.curves]
+    here = plot.named(plot.at_cursor(min(plot.view.chosen, len(plot.curves) - 1)))
+    values = [_value(plot, plot.at_cursor(i)) for i in range(len(plot.curves))]
     smoothing = plot.view.smoothing
     columns = Columns(
         (
@@ -180,12 +182,11 @@ def _run(plot: Plot, i: int, value: str, columns: Columns) -> Row:
     ]
     if not curve.points:
         return columns.row((who, Piece("no such curve", "dim")))
-    here = plot.at_cursor(curve)
     return columns.row(
         (
             who,
             Piece(value, "strong"),
-            *((Piece(short_amount(_mean([curve.smooth[j] for j in here]))),) if plot.view.smoothing else ()),
+            *((Piece(short_amount(_mean(plot.smooth_at_cursor(i)))),) if plot.view.smoothing else ()),
             Piece(short_amount(curve.points[-1].value)),
             Piece(_extreme(plot, curve, min, lambda point: point.low), "dim"),
             Piece(_extreme(plot, curve, max, lambda point: point.high), "dim"),
@@ -193,9 +194,8 @@ def _run(plot: Plot, i: int, value: str, columns: Columns) -> Row:
     )
 
 
-def _value(plot: Plot, curve: _Curve) -> str:
-    """The mean at the cursor and its range; for a point beside the cursor, where it is."""
-    points = [curve.points[i] for i in plot.at_cursor(curve)]
+def _value(plot: Plot, points: Sequence[ChartPoint]) -> str:
+    """The mean and its range; for a point beside the cursor, where it is."""
     text = short_amount(_mean([point.value for point in points]))
     lows = [point.low for point in points if point.low is not None]
     highs = [point.high for point in points if point.high is not None]
@@ -287,12 +287,9 @@ class _YAxis:
 
 def _drawn(plot: Plot, y: _YAxis, lines: int) -> list[Row]:
     axis = y.over(lines)
-    layers = list(_layers(plot, y, axis))
-    canvas = cells(layers, plot.width, lines, 0.0, 1.0, top=min(plot.view.chosen, len(plot.runs) - 1))
-    for level in y.levels:
-        share = y.share(axis, level.mib)
-        if share is not None:
-            _draw_level(canvas[lines - 1 - level_of(share, 0.0, 1.0, 4 * lines) // 4], level)
+    if lines not in plot.canvas:
+        plot.canvas[lines] = _canvas(plot, y, axis, lines)
+    canvas = [list(line) for line in plot.canvas[lines]]
     for line in canvas:
         char, _ = line[plot.cursor]
         line[plot.cursor] = ("│", "dim") if char == " " else (char, "strong")
@@ -306,6 +303,16 @@ def _drawn(plot: Plot, y: _YAxis, lines: int) -> list[Row]:
         )
         for i, line in enumerate(canvas)
     ]
+
+
+def _canvas(plot: Plot, y: _YAxis, axis: Axis, lines: int) -> list[list[Cell]]:
+    layers = list(_layers(plot, y, axis))
+    canvas = cells(layers, plot.width, lines, 0.0, 1.0, top=min(plot.view.chosen, len(plot.runs) - 1))
+    for level in y.levels:
+        share = y.share(axis, level.mib)
+        if share is not None:
+            _draw_level(canvas[lines - 1 - level_of(share, 0.0, 1.0, 4 * lines) // 4], level)
+    return canvas
 
 
 def _layers(plot: Plot, y: _YAxis, axis: Axis) -> Iterator[Layer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
@@ -51,6 +51,7 @@ class Compare(MarksCharts):
         self._comparison: Comparison | None = None
         self._curves: list[Curves] = []
         self._error: str | None = None
+        self._drawn_key: Hashable | None = None  # the run under the cursor, as drawn last
         self._reload_pending = False
         self._reload_at = 0.0  # earliest time of the next reload
 
@@ -100,8 +101,8 @@ class Compare(MarksCharts):
         return tuple(run.id for run in self._comparison.runs) if self._comparison is not None else ()
 
     def open_chosen(self) -> None:
-        """The chart, once one is marked, else the run under the cursor."""
-        if self.chart is not None:
+        """The chart, once one is marked, else the run under the cursor; also where the cursor has just moved."""
+        if self.chart is not None and self.query_one("#body", Lines).key == self._drawn_key:
             self.zoom(self.chart)
         else:
             super().open_chosen()
@@ -128,6 +129,7 @@ class Compare(MarksCharts):
             body.styles.height = len(runs)
             body.show(compare_page.run_rows(self._comparison, width))
             chosen = next((i for i, run in enumerate(runs) if run.id == body.key), 0)
+            self._drawn_key = body.key
             detail = compare_page.detail_rows(self._comparison, self._curves, chosen, width, self.chart)
             self.query_one("#detail", Lines).show(detail)
         self.show_title()

@@ -254,7 +254,7 @@ def test_compared_runs_are_zoomed_together(home: Path, conn: Connection) -> None
         await seen.press("escape")
         await seen.until_shows("SETTINGS")
         await seen.press("down", "enter")
-        await seen.until_shows("1 train nations 1", "JOB")
+        await seen.until_shows("1 train nations 1", "›1 loss")
 
     look(home, story, (120, 60))
 
