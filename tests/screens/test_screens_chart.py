@@ -252,7 +252,7 @@ def test_compared_runs_are_zoomed_together(home: Path, conn: Connection) -> None
         await seen.until_shows("epoch 50")  # run 2 had ended
         assert "n/a" in seen.row_of(" A 2 train")
         await seen.press("escape")
-        await seen.until_shows("SETTINGS")
+        await seen.until_shows("compare  runs 2, 1")
         await seen.press("down", "enter")
         await seen.until_shows("1 train nations 1", "›1 loss")
 
