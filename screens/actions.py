@@ -17,6 +17,7 @@ ScreenName = Literal[
     "dashboard",
     "gpu",
     "run",
+    "chart",
     "new run",
     "influences",
     "profiles",
@@ -32,12 +33,14 @@ EVERYWHERE: frozenset[ScreenName] = frozenset(get_args(ScreenName))
 DASHBOARD: frozenset[ScreenName] = frozenset({"dashboard"})
 GPU: frozenset[ScreenName] = frozenset({"gpu"})
 RUN: frozenset[ScreenName] = frozenset({"run"})
+CHART: frozenset[ScreenName] = frozenset({"chart"})
 NEW_RUN: frozenset[ScreenName] = frozenset({"new run"})
 INFLUENCES: frozenset[ScreenName] = frozenset({"influences"})
 PROFILES: frozenset[ScreenName] = frozenset({"profiles"})
 HISTORY: frozenset[ScreenName] = frozenset({"history"})
 RUNS = DASHBOARD | RUN | HISTORY  # screens that show the effect of run actions
 COMPARE: frozenset[ScreenName] = frozenset({"compare"})
+CHARTS = RUN | COMPARE  # screens with several charts
 BENCHMARKS: frozenset[ScreenName] = frozenset({"benchmarks"})
 HOSTS: frozenset[ScreenName] = frozenset({"hosts"})
 HOST_RUN: frozenset[ScreenName] = frozenset({"host run"})
@@ -66,9 +69,9 @@ ACTIONS: tuple[Action, ...] = (
         "enter",
         "⏎",
         "open",
-        "Open what is under the cursor: a run, a GPU, an alert.",
+        "Open what is under the cursor, or the marked chart.",
         "app.open",
-        DASHBOARD | GPU | HISTORY | COMPARE | HOSTS,
+        DASHBOARD | GPU | RUN | HISTORY | COMPARE | HOSTS,
         "row",
     ),
     Action(
@@ -80,6 +83,33 @@ ACTIONS: tuple[Action, ...] = (
         DASHBOARD | GPU,
         in_footer=False,
     ),
+    Action(
+        "1,2,3,4,5,6,7,8",
+        "1-8",
+        "zoom",
+        "Zoom the chart of that number to the whole screen.",
+        "screen.zoom",
+        CHARTS,
+        in_footer=False,
+    ),
+    Action("right", "←→", "cursor", "Next point; the left arrow goes back.", "screen.next_point", CHART),
+    Action("left", "left", "cursor", "Point before.", "screen.point_before", CHART, in_footer=False),
+    Action("l", "l", "log y", "Logarithmic or linear y axis.", "screen.log_y", CHART),
+    Action(
+        "s",
+        "s",
+        "smooth",
+        "Smooth by 0.6, by 0.9 or not; the curve itself stays, faint.",
+        "screen.smooth",
+        CHART,
+    ),
+    Action(
+        "x", "x", "epochs or time", "Over epochs or steps, or over time, where known.", "screen.x_axis", CHART
+    ),
+    Action("plus", "+", "add run", "Draw the curve of another run, too.", "screen.add_run", CHART),
+    Action("minus", "-", "remove", "Remove the run that is marked.", "screen.remove_run", CHART),
+    Action("down", "↓", "run", "Mark the next run; ↑ goes back.", "screen.next_run", CHART, in_footer=False),
+    Action("up", "up", "run", "Mark the run before.", "screen.run_before", CHART, in_footer=False),
     Action("T", "T", "end", "End your process under the cursor (SIGTERM).", "screen.end", GPU),
     Action("K", "K", "kill", "Kill your process under the cursor (SIGKILL).", "screen.kill", GPU),
     Action("n", "n", "new run", "Choose a job and see its plan.", "app.new", DASHBOARD | HISTORY),
@@ -208,6 +238,10 @@ ACTIONS: tuple[Action, ...] = (
         RUNS | HOSTS | HOST_RUN,
         needs="ended run",
     ),
+    Action(
+        "right", "←→", "chart", "Mark the next chart; the left arrow goes back.", "screen.next_chart", CHARTS
+    ),
+    Action("left", "left", "chart", "Mark the chart before.", "screen.chart_before", CHARTS, in_footer=False),
     Action("h", "h", "history", "All runs, with filter and sorting.", "app.history", DASHBOARD | RUN),
     Action(
         "b",

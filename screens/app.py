@@ -41,14 +41,14 @@ T = TypeVar("T")
 
 
 class FeedChanged(Message):
-    """The feed read a new state; a newer message replaces an older one in the queue."""
+    """The feed read a new state; a newer message replaces an older one of its kind in the queue."""
 
     def __init__(self, state: FeedState) -> None:
         super().__init__()
         self.state = state
 
     def can_replace(self, message: Message) -> bool:
-        return isinstance(message, FeedChanged)
+        return isinstance(message, FeedChanged) and type(message.state.wanted) is type(self.state.wanted)
 
 
 def _places() -> type[Provider]:

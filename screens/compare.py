@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,8 +20,8 @@ from screens.actions import ScreenName
 from screens.compare_page import Curves
 from screens.driver import begin
 from screens.feed import HISTORY, FeedState
+from screens.marked_chart import MarksCharts
 from screens.rows import Piece, Row, text_row
-from screens.run_screen import RunScreenBase
 from screens.widgets.chart_axis import Point
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
@@ -40,8 +40,9 @@ _SHARE = 20  # a reload waits this many times as long as the last one took: 5 % 
 _SKEW_S = 86_400.0  # clock error; larger steps are timestamps
 
 
-class Compare(RunScreenBase):
+class Compare(MarksCharts):
     screen_name: ClassVar[ScreenName] = "compare"
+    charts_in = "#detail"
 
     def __init__(self, numbers: tuple[int, ...]) -> None:
         """The first run is the reference of the ratios."""
@@ -50,6 +51,7 @@ class Compare(RunScreenBase):
         self._comparison: Comparison | None = None
         self._curves: list[Curves] = []
         self._error: str | None = None
+        self._drawn_key: Hashable | None = None  # the run under the cursor, as drawn last
         self._reload_pending = False
         self._reload_at = 0.0  # earliest time of the next reload
 
@@ -90,7 +92,23 @@ class Compare(RunScreenBase):
             wait_s = max(self._reload_at - time.monotonic(), 0.001)
             self.set_timer(wait_s, lambda: begin(self, self._open))
 
+    @property
+    def charts(self) -> list[str]:
+        return [one.name for one in self._curves]
+
+    @property
+    def charted_runs(self) -> tuple[int, ...]:
+        return tuple(run.id for run in self._comparison.runs) if self._comparison is not None else ()
+
+    def open_chosen(self) -> None:
+        """The chart, once one is marked, else the run under the cursor; also where the cursor has just moved."""
+        if self.chart is not None and self.query_one("#body", Lines).key == self._drawn_key:
+            self.zoom(self.chart)
+        else:
+            super().open_chosen()
+
     def on_lines_pointed(self) -> None:
+        self.chart = None  # Enter opens what was chosen last
         self.draw()
 
     def on_lines_chosen(self) -> None:
@@ -111,7 +129,8 @@ class Compare(RunScreenBase):
             body.styles.height = len(runs)
             body.show(compare_page.run_rows(self._comparison, width))
             chosen = next((i for i, run in enumerate(runs) if run.id == body.key), 0)
-            detail = compare_page.detail_rows(self._comparison, self._curves, chosen, width)
+            self._drawn_key = body.key
+            detail = compare_page.detail_rows(self._comparison, self._curves, chosen, width, self.chart)
             self.query_one("#detail", Lines).show(detail)
         self.show_title()
 

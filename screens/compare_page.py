@@ -9,6 +9,7 @@ from kgops.jobs.text import one_line
 from kgops.views.formats import UNKNOWN, amount, fitted, padded, width_of
 from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.chart_axis import Point, on_axis
+from screens.widgets.curve_panels import chart_heading
 from screens.widgets.overlay import overlay
 from screens.wording import short_amount, sign_of, state_of, took
 
@@ -49,7 +50,10 @@ def run_rows(comparison: Comparison, width: int) -> list[Row]:
     return out
 
 
-def detail_rows(comparison: Comparison, curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
+def detail_rows(
+    comparison: Comparison, curves: Sequence[Curves], chosen: int, width: int, marked: str | None
+) -> list[Row]:
+    """`chosen`: the run whose curve stands out; `marked`: the chart that Enter zooms."""
     table = _Table(comparison, width)
     sections = [
         _cautions(comparison, width),
@@ -58,7 +62,7 @@ def detail_rows(comparison: Comparison, curves: Sequence[Curves], chosen: int, w
         ),
         table.differences("OPTIONS APPLIED", comparison.options),
         table.metrics("METRICS", comparison.metrics),
-        _charts(curves, chosen, width),
+        _charts(curves, chosen, width, marked),
         table.differences("ENVIRONMENT", comparison.environment),
         table.differences(
             "SETTINGS OF ONE WORKLOAD",
@@ -86,7 +90,7 @@ def _cautions(comparison: Comparison, width: int) -> list[Row]:
 # --- curves ---
 
 
-def _charts(curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
+def _charts(curves: Sequence[Curves], chosen: int, width: int, marked: str | None) -> list[Row]:
     """Charts side by side, as many as fit."""
     if not curves:
         return []
@@ -94,7 +98,10 @@ def _charts(curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
     each = (width - 3 * (across - 1)) // across
     out = [text_row("CURVES", width, "head")]
     for start in range(0, len(curves), across):
-        drawn = [_chart(one, chosen, each) for one in curves[start : start + across]]
+        drawn = [
+            [chart_heading(one.name, number, one.name == marked, each), *_chart(one, chosen, each)]
+            for number, one in enumerate(curves[start : start + across], start + 1)
+        ]
         out += [BLANK] if start else []
         for together in zip(*drawn, strict=True):
             pieces: list[Piece] = []
@@ -105,7 +112,7 @@ def _charts(curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
 
 
 def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
-    """Heading, chart and range of steps."""
+    """Chart and range of steps."""
     points = [point for run in one.runs for point in run]
     known = [value for _, value in points if value is not None]
     low, high = min(known), max(known)
@@ -113,7 +120,7 @@ def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
     inner = width - _AXIS - 1
     values = [on_axis(run, first, last, 2 * inner) for run in one.runs]
     lines = overlay(values, LETTERS, inner, _HEIGHT, low, high, chosen=chosen)
-    out = [[Piece(padded(fitted(one_line(one.name), width), width))]]
+    out = []
     for y, line in enumerate(lines):
         label = short_amount(high) if y == 0 else short_amount(low) if y == _HEIGHT - 1 and high > low else ""
         out.append([Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim"), *line])

@@ -10,9 +10,9 @@ from textual.app import ComposeResult
 
 from kgops.jobs.text import one_line
 from screens.actions import ScreenName
+from screens.beside import HasPane
 from screens.feed import DASHBOARD, FeedState
 from screens.rows import Piece, Row, text_row, title
-from screens.run_actions import ChangesRuns
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Dashboard"]
 
 
-class Dashboard(ChangesRuns):
+class Dashboard(HasPane):
     screen_name: ClassVar[ScreenName] = "dashboard"
 
     def __init__(self) -> None:
@@ -38,6 +38,7 @@ class Dashboard(ChangesRuns):
         yield Lines(id="title")
         yield Lines(id="body", cursor=True)
         yield Keys()
+        yield Lines(id="pane")
 
     def on_mount(self) -> None:
         self.draw()  # for the first frame, which Textual paints before its Resize arrives
@@ -61,7 +62,7 @@ class Dashboard(ChangesRuns):
         return next((run for run in shown if run.id == key), None)
 
     def show_state(self, state: FeedState) -> None:
-        if state.wanted != DASHBOARD:
+        if self.shows_beside(state) or state.wanted != DASHBOARD:
             return  # for a screen in front of this one
         if state.gpus is None and self._state.gpus is not None:
             state = replace(state, gpus=self._state.gpus, gpu_problem=self._state.gpu_problem)
@@ -70,6 +71,7 @@ class Dashboard(ChangesRuns):
 
     def on_lines_pointed(self) -> None:
         self.query_one(Keys).offer(self.offered)
+        self.point_pane()
 
     def on_lines_chosen(self) -> None:
         self.open_chosen()
@@ -149,8 +151,10 @@ class Dashboard(ChangesRuns):
 
     def draw(self) -> None:
         body = self.query_one("#body", Lines)
-        body.show(_rows(self._state, self.size.width, body.size.height))
+        body.show(_rows(self._state, self.list_width, body.size.height))
         self._point_at_first(body)
+        self.point_pane()
+        self.draw_pane()
         self.show_title()
 
 

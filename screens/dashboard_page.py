@@ -35,13 +35,14 @@ _NO_RUNS = (
     "Runs appear here at once and go on when you close this screen.",
 )
 _PEAK = "peak or reason"
-_WIDE = 110  # columns from which metrics are shown in full
+_WIDE = 114  # columns from which metrics are shown in full
 _SPARK, _WIDE_SPARK = 8, 15  # columns, two points each
 _METRIC, _WIDE_METRIC = 15, 16
 _MEMORY, _WHO, _MEMORY_CURVE, _UTIL_CURVE = "MiB", "who", "MiB, 2 min", "util, 2 min"
 TWO_MINUTES = 120
 _NUMBER, _LONGEST_NUMBER = 12, 16  # columns of run number and workload
 _LABEL = 48  # at most
+_BESIDE_LABEL = 96  # columns that all else of a running run takes
 
 
 def rows(state: FeedState, width: int, height: int) -> list[Row]:
@@ -215,7 +216,7 @@ def _first_columns(overview: Overview, width: int) -> tuple[int, int]:
     shown = (*(one.run for one in overview.running), *overview.waiting, *(one.run for one in overview.recent))
     who = max((width_of(_who(run)) for run in shown), default=0)
     who = min(max(who, _NUMBER), _LONGEST_NUMBER)
-    label = max(14 + (width - 80) // 4, 14) + max(width - 120, 0) // 4
+    label = width - _BESIDE_LABEL if width >= 120 else max(14 + (width - 80) // 4, 14)
     return who, min(label, _LABEL) - (who - _NUMBER)
 
 

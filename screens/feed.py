@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from kgops.gpus.history import GpuCurve
     from kgops.gpus.readings import NvmlProblem
     from kgops.views.alerts import Alert
+    from kgops.views.chart import ChartRun
+    from kgops.views.glance import Glance
     from kgops.views.gpus import GpuUsage
     from kgops.views.host import HostUse
     from kgops.views.overview import Overview
     from kgops.views.run_detail import RunDetail
     from screens.feed_reader import FeedReader
 
-__all__ = ["DASHBOARD", "HISTORY", "Feed", "FeedState", "OneRun", "Wanted"]
+__all__ = ["DASHBOARD", "HISTORY", "BesideList", "Feed", "FeedState", "OneCurve", "OneRun", "Wanted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,24 @@ class OneRun:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class OneCurve:
+    """One metric of several runs."""
+
+    name: str
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BesideList:
+    """A run's number; read besides what a screen with a list wants, and posted as a state of its own."""
+
+    number: int
+
+
 DASHBOARD = "dashboard"
 HISTORY = "history"
-Wanted = str | OneRun | None  # what the visible screen needs; None: nothing
+Wanted = str | OneRun | OneCurve | BesideList | None  # what the visible screen needs; None: nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +64,8 @@ class FeedState:
     away: str | None = None  # what ended since a console was left
     own_pids: bool = True  # whether the driver's PIDs are valid here; not in most containers
     detail: RunDetail | None = None
+    chart: tuple[ChartRun, ...] = ()
+    glance: Glance | None = None
     error_text: str | None = None
     version: int | None = None  # database version, for screens that read the database themselves
 
@@ -71,6 +90,8 @@ class Feed:
         self._reader: FeedReader | None = None
         self._afresh = True
         self._posted: FeedState | None = None
+        self._beside: BesideList | None = None
+        self._posted_beside: FeedState | None = None
 
     # --- called by screens ---
 
@@ -91,9 +112,12 @@ class Feed:
         self._paused = paused
         self._wake.set()
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: Wanted, beside: BesideList | None = None) -> None:
         if wanted != self._wanted:
             self._wanted, self._afresh, self._posted = wanted, True, None
+            self._wake.set()
+        if beside != self._beside:
+            self._beside, self._posted_beside = beside, None
             self._wake.set()
 
     def read_now(self) -> None:
@@ -114,6 +138,7 @@ class Feed:
                     self._reader.stop_sampler()
                 if not idle:
                     self._read_and_post(wanted)
+                self._read_beside()
                 self._wake.wait(None if idle else self._every_s)
         except BaseException as error:  # a bug: show it, do not end silently
             self._fail(error)
@@ -128,6 +153,15 @@ class Feed:
         state = self._reader.read(wanted, afresh)
         if state != self._posted and wanted == self._wanted:
             self._posted = state
+            self._post(state)
+
+    def _read_beside(self) -> None:
+        beside, posted = self._beside, self._posted_beside
+        if self._reader is None or beside is None or (self._paused and posted is not None):
+            return
+        state = self._reader.read_beside(beside)
+        if state != posted and beside == self._beside:
+            self._posted_beside = state
             self._post(state)
 
 

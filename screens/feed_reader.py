@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from kgops.errors import KgopsError
 from kgops.gpus.history import GpuHistory
@@ -12,11 +13,13 @@ from kgops.gpus.sampler import GpuSampler
 from kgops.settings import Home, make_home
 from kgops.supervisor.unsettled import needs_settling
 from kgops.views.alerts import Alert, ended_while_away, live_alerts
+from kgops.views.chart import read_chart
+from kgops.views.glance import GlanceReader
 from kgops.views.gpus import GpuUsage, GpuUsageReader
 from kgops.views.host import HostReader
 from kgops.views.overview import Overview, overview
 from kgops.views.run_detail import read_run_detail
-from screens.feed import DASHBOARD, HISTORY, FeedState, OneRun, Wanted
+from screens.feed import DASHBOARD, HISTORY, BesideList, FeedState, OneCurve, OneRun, Wanted
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
 
@@ -42,12 +45,25 @@ class FeedReader:
         self._away: str | None = None
         self._own_pids = sees_host_pids()
         self._settle_at = 0.0
+        self._glances = GlanceReader(home)
 
     def read(self, wanted: Wanted, afresh: bool) -> FeedState:
         """`afresh`: the database too, even if nobody wrote to it since."""
+        return self._explained(wanted, lambda: self._read(wanted, afresh))
+
+    def read_beside(self, wanted: BesideList) -> FeedState:
+        """After `read`, which opens the database."""
+
+        def glance() -> FeedState:
+            found = None if self._conn is None else self._glances.read(self._conn, wanted.number)
+            return FeedState(wanted, glance=found)
+
+        return self._explained(wanted, glance)
+
+    def _explained(self, wanted: Wanted, read: Callable[[], FeedState]) -> FeedState:
         try:
             with explained(self._home.database):
-                return self._read(wanted, afresh)
+                return read()
         except DatabaseMissing:
             return self._dashboard(None) if wanted == DASHBOARD else FeedState(wanted)
         except (KgopsError, StorageError) as error:
@@ -73,7 +89,7 @@ class FeedReader:
     def _read(self, wanted: Wanted, afresh: bool) -> FeedState:
         if self._conn is None:
             self._conn = open_reader(self._home.database, busy_timeout_s=1.0)
-            self._seen_version = None
+            self._seen_version, self._glances = None, GlanceReader(self._home)
             self._away = self._away or ended_while_away(self._conn)
         self._settle(self._conn)
         changed, version = changed_since(self._conn, None if afresh else self._seen_version)
@@ -86,6 +102,11 @@ class FeedReader:
             if changed or detail is None or detail.run.id != wanted.number:
                 detail = read_run_detail(self._home, self._conn, wanted.number)
             self._latest = FeedState(wanted, detail=detail)
+            return self._latest
+        if isinstance(wanted, OneCurve):
+            if changed or self._latest.wanted != wanted:
+                chart = read_chart(self._home, self._conn, wanted.name, wanted.numbers)
+                self._latest = FeedState(wanted, chart=chart)
             return self._latest
         known_overview = self._latest.overview
         if changed or known_overview is None:

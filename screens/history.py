@@ -11,12 +11,12 @@ from textual.app import ComposeResult
 from kgops.errors import KgopsError
 from screens import history_page
 from screens.actions import ScreenName
+from screens.beside import HasPane
 from screens.driver import begin
 from screens.filtered_list import FilteredList
 from screens.history_marks import Marks
 from screens.history_query import HistoryReader, Page, Query
 from screens.rows import Piece, Row, title
-from screens.run_actions import ChangesRuns
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from textual.widgets import Input
 
     from screens.console import Console
+    from screens.feed import FeedState
     from storage.runs import Run
 
 __all__ = ["History"]
@@ -35,7 +36,7 @@ __all__ = ["History"]
 _WEEK = "since:7d"
 
 
-class History(FilteredList[Query, Page], ChangesRuns):
+class History(FilteredList[Query, Page], HasPane):
     screen_name: ClassVar[ScreenName] = "history"
     input_above = "#columns"
 
@@ -53,6 +54,7 @@ class History(FilteredList[Query, Page], ChangesRuns):
         yield RowWindow(id="body")
         yield Lines(id="hint")
         yield Keys()
+        yield Lines(id="pane")
 
     # --- overrides ---
 
@@ -64,8 +66,13 @@ class History(FilteredList[Query, Page], ChangesRuns):
     def rows_read(self, page: Page) -> tuple[range, int]:
         return range(page.first, page.first + len(page.runs)), len(page.numbers)
 
+    def show_state(self, state: FeedState) -> None:
+        if not self.shows_beside(state):
+            super().show_state(state)
+
     def on_lines_pointed(self) -> None:
         self.query_one(Keys).offer(self.offered)
+        self.point_pane()
 
     def on_lines_chosen(self) -> None:
         self.kgops.action_open()
@@ -86,8 +93,10 @@ class History(FilteredList[Query, Page], ChangesRuns):
         self._query = self._query._replace(sort=shown.sort, descending=shown.descending)
 
     def draw(self, cursor: int | None = None) -> None:
-        width, page = self.size.width, self._page
+        width, page = self.list_width, self._page
         self.show_title()
+        self.point_pane()
+        self.draw_pane()
         self.query_one("#filter", Lines).show([history_page.filter_row(self._query.text, page, width)])
         if page is None:
             return
@@ -187,7 +196,7 @@ class History(FilteredList[Query, Page], ChangesRuns):
         self._sort_by_step(-1)
 
     def _sort_by_step(self, by: int) -> None:
-        keys = history_page.sorts(self.size.width)
+        keys = history_page.sorts(self.list_width)
         now = keys.index(self._query.sort) if self._query.sort in keys else -1 if by > 0 else 0
         self.action_sort(keys[(now + by) % len(keys)])
 

@@ -61,9 +61,9 @@ _SORTABLE = (
     _Sortable(Column("took", 7, right=True), "time", True),
     _Sortable(Column("metric", 14), "metric_value", True),
     _Sortable(Column("peak MiB", 9, right=True), "peak", True),
+    _Sortable(Column("why", 24), "reason"),
     _Sortable(Column("profile", 9), "profile"),
     _Sortable(Column("tags", 14), None),
-    _Sortable(Column("why", 30), "reason"),
 )
 FIRST = {one.by: one.descending for one in _SORTABLE if one.by is not None}
 
@@ -148,9 +148,9 @@ class RunRows(Sequence[Row]):
                 _took(run),
                 Piece(metric),
                 Piece("" if peak is None else f"{peak:,.0f}"),
+                Piece(run.reason or "", "bad" if bad and run.ended else "dim"),
                 Piece(run.profile or "", "dim"),
                 Piece(" ".join(self._page.tags.get(number, ())), "accent"),
-                Piece(run.reason or "", "bad" if bad and run.ended else "dim"),
             ),
             number,
         )

@@ -12,9 +12,11 @@ from kgops.supervisor.run_folder import RunFolder
 from screens import run_page
 from screens.actions import ScreenName
 from screens.feed import FeedState, OneRun
+from screens.marked_chart import MarksCharts
 from screens.rows import Piece, Row
 from screens.run_actions import ChangesRuns
 from screens.run_log import RunLog
+from screens.widgets.curve_panels import chart_names
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.wording import sign_of, since, state_of, took
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["RunScreen"]
 
 
-class RunScreen(ChangesRuns):
+class RunScreen(ChangesRuns, MarksCharts):
     screen_name: ClassVar[ScreenName] = "run"
     BINDINGS = [  # noqa: RUF012
         Binding("n", "next_hit(1)", show=False),
@@ -78,6 +80,24 @@ class RunScreen(ChangesRuns):
     def action_level(self) -> None:
         self.run_log.next_level()
 
+    # --- charts ---
+
+    @property
+    def charts(self) -> list[str]:
+        return [] if self._detail is None else chart_names(self._detail)
+
+    @property
+    def charted_runs(self) -> tuple[int, ...]:
+        return (self._run.id,)
+
+    @property
+    def opens(self) -> bool:
+        return bool(self.charts)
+
+    def open_chosen(self) -> None:
+        if self.chart is not None:
+            self.zoom(self.chart)
+
     def action_next_hit(self, step: int) -> None:
         self.run_log.next_hit(step)
 
@@ -101,7 +121,9 @@ class RunScreen(ChangesRuns):
 
     def draw(self) -> None:
         if self._detail is not None:
-            page = run_page.rows(self._detail, self.size.width, self.size.height)
+            charts = self.charts
+            self.chart = self.chart if self.chart in charts else next(iter(charts), None)
+            page = run_page.rows(self._detail, self.size.width, self.size.height, self.chart)
             self.query_one("#body", Lines).show(page)
         self.run_log.grows(not self._run.ended)
         self.show_title()

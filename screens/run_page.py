@@ -31,10 +31,11 @@ _WIDE = 100  # columns from which the long bar fits
 _FILES_SHOWN = 12
 
 
-def rows(detail: RunDetail, width: int, height: int) -> list[Row]:
+def rows(detail: RunDetail, width: int, height: int, marked: str | None = None) -> list[Row]:
+    """`marked`: the curve that Enter zooms."""
     sections = (
         _state(detail, width),
-        panels(detail, width, height),
+        panels(detail, width, height, marked=marked),
         _estimate(detail, width),
         option_table(detail, width),
         attempt_table(detail, width),

@@ -13,7 +13,7 @@ from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from screens.console import Console
-    from screens.feed import FeedState, Wanted
+    from screens.feed import BesideList, FeedState, Wanted
     from storage.runs import Run
 
 __all__ = ["RunScreenBase"]
@@ -40,6 +40,11 @@ class RunScreenBase(Screen[None]):
     def wanted(self) -> Wanted:
         """What the feed reads while this screen is in front."""
         raise NotImplementedError
+
+    @property
+    def beside(self) -> BesideList | None:
+        """The run that the feed reads besides, for a pane."""
+        return None
 
     @property
     def subject(self) -> Run | None:
@@ -106,5 +111,5 @@ class RunScreenBase(Screen[None]):
         drop_style_caches()
 
     def on_screen_resume(self) -> None:
-        self.kgops.feed.want(self.wanted)
+        self.kgops.feed.want(self.wanted, self.beside)
         self.show_title()

@@ -111,7 +111,7 @@ def curve(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) 
     if row is None:
         return []
     series, n = row
-    width = next((w for w in (1, *WIDTHS) if n <= at_most * w), WIDTHS[-1])
+    width = _width(n, at_most)
     if width == 1:
         points = conn.execute("SELECT step, value FROM point WHERE series = ? ORDER BY n", (series,))
         return [Bucket(int(value is not None), value, value, value, step, step) for step, value in points]
@@ -122,6 +122,27 @@ def curve(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) 
         (series, width),
     )
     return [Bucket(*row) for row in rows]
+
+
+def times(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) -> list[float]:
+    """When the first point of each bucket of `curve` came in."""
+    row = conn.execute("SELECT id, n FROM series WHERE run = ? AND name = ?", (run, name)).fetchone()
+    if row is None:
+        return []
+    series, width = row[0], _width(row[1], at_most)
+    if width == 1:
+        rows = conn.execute("SELECT at FROM point WHERE series = ? ORDER BY n", (series,))
+    else:
+        rows = conn.execute(
+            "SELECT point.at FROM rollup JOIN point ON point.series = rollup.series AND point.n = bucket * width"
+            " WHERE rollup.series = ? AND width = ? ORDER BY bucket",
+            (series, width),
+        )
+    return [at for (at,) in rows]
+
+
+def _width(n: int, at_most: int) -> int:
+    return next((w for w in (1, *WIDTHS) if n <= at_most * w), WIDTHS[-1])
 
 
 def points(conn: sqlite3.Connection, run: int, name: str) -> list[Point]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,9 +123,25 @@ class RunDetail:
             return self.libraries_mib + predicted
         return predicted if curve == "gpu_memory_mib" and on_gpu else None
 
+    def limit_mib(self, curve: str) -> float | None:
+        """The most that a memory curve can reach: `--memory-limit`, or all memory of the run's GPUs."""
+        if curve == "host_memory_mib":
+            limits = self.job.get("limits")
+            return _number(limits.get("memory_mib")) if isinstance(limits, Mapping) else None
+        if curve != "gpu_memory_mib" or self.run.gpu is None:
+            return None
+        gpus, uuids = self.environment.get("gpus"), self.run.gpu.split(",")
+        listed = [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+        totals = {str(gpu.get("uuid")): _number(gpu.get("mib")) for gpu in listed}
+        known = [mib for uuid in uuids if (mib := totals.get(uuid)) is not None]
+        return sum(known) if len(known) == len(uuids) else None
 
-def read_run_detail(home: Home, conn: Connection, number: int, *, points: int = 1024) -> RunDetail | None:
-    """Reads a run's details; None where there is no such run. Each curve has at most about `points` buckets."""
+
+def read_run_detail(
+    home: Home, conn: Connection, number: int, *, points: int = 1024, only: Container[str] | None = None
+) -> RunDetail | None:
+    """Reads a run's details; None where there is no such run. Each curve has at most about `points` buckets.
+    `only`: the curves that are wanted, if not all."""
     run = runs.get(conn, number)
     if run is None:
         return None
@@ -142,6 +158,7 @@ def read_run_detail(home: Home, conn: Connection, number: int, *, points: int = 
                 one.name, one.n, one.last_value, tuple(series.curve(conn, number, one.name, at_most=points))
             )
             for one in series.of_run(conn, number)
+            if only is None or one.name in only
         ),
         metrics=tuple(reports.metrics(conn, number).items()),
         artifacts=tuple(reports.artifacts(conn, number)),
@@ -155,6 +172,11 @@ def read_run_detail(home: Home, conn: Connection, number: int, *, points: int = 
         traced=worker_prediction(conn, number, spec.plan),
         imported=tuple(event for event in events if event.kind == _IMPORTED),
     )
+
+
+def _number(value: Any) -> float | None:
+    """An imported job may have anything there."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def worker_messages(conn: Connection, number: int) -> tuple[tuple[float, str], ...]:
@@ -223,9 +245,9 @@ def _shown(value: Any) -> str:
 class LogTail:
     """Follows a run's log and keeps its newest lines, cleaned for display."""
 
-    def __init__(self, folder: Path, at_most: int = 2000) -> None:
+    def __init__(self, folder: Path, at_most: int = 2000, tail_bytes: int = _TAIL_BYTES) -> None:
         self._log = RunFolder(folder).log
-        self._at_most = at_most
+        self._at_most, self._tail_bytes = at_most, tail_bytes
         self._offset: int | None = None
         self._lines: tuple[str, ...] = ()
 
@@ -248,8 +270,8 @@ class LogTail:
     def _begin(self) -> None:
         """Starts at a line near the end."""
         size = self._log.stat().st_size if self._log.exists() else 0
-        start = max(size - _TAIL_BYTES, 0)
-        skipped = worker_reports.last_bytes(self._log, _TAIL_BYTES).find(b"\n") + 1 if start else 0
+        start = max(size - self._tail_bytes, 0)
+        skipped = worker_reports.last_bytes(self._log, self._tail_bytes).find(b"\n") + 1 if start else 0
         self._offset, self._lines = start + skipped, ()
 
     def _was_cut(self) -> bool:

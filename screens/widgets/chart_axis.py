@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kgops.jobs.numbers import line_between, mean, middle, share_between
+from kgops.views.chart import counts_epochs, is_by_clock
 from kgops.views.formats import duration
 from screens.rows import Piece
 
@@ -17,9 +18,6 @@ __all__ = ["Point", "XAxis", "on_axis"]
 
 Point = tuple[float, float | None]  # step and value; None: not a number
 
-_DAY_S = 86400.0
-_COUNT_EPOCHS = ("train", "regress", "pipeline")
-
 
 class XAxis:
     """Steps, epochs, or time since the run's start."""
@@ -29,10 +27,9 @@ class XAxis:
         self._first = min((bucket.first_step for bucket in buckets), default=0.0)
         self._last = max((bucket.last_step for bucket in buckets), default=0.0)
         self._points = [(middle(one.first_step, one.last_step), one.mean) for one in buckets]
-        # Samples have moments as steps. No training has a step for each second since 1970.
-        self._is_time = self._first >= run.submitted_at - _DAY_S
+        self._is_time = is_by_clock(buckets, run)
         self._zero = run.started_at or run.submitted_at
-        self._unit = "epoch" if run.workload in _COUNT_EPOCHS else "step"
+        self._unit = "epoch" if counts_epochs(run) else "step"
 
     def values(self, count: int) -> list[float | None]:
         """One value for each of `count` columns: means where there are more points, lines between fewer."""

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.numbers import line_between, mean, share_between
 from kgops.jobs.text import one_line
-from kgops.views.formats import fitted
+from kgops.views.formats import fitted, padded, width_of
 from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.chart_axis import XAxis
 from screens.wording import short_amount
 
 __all__ = [
+    "Level",
     "braille",
+    "chart_heading",
+    "chart_names",
+    "display_name",
     "level_of",
+    "main_panel",
+    "memory_levels",
     "panels",
     "sparkline",
     "spread_over",
@@ -102,11 +108,37 @@ _AXIS = 8
 _NARROWEST = 34
 _MOST = 8
 _RARELY_WATCHED = ("learning_rate",)  # shown last
-_ESTIMATE = "─"
+_FAR = 5  # a limit so many times as high as all else would leave the curve flat
 
 
-def panels(detail: RunDetail, width: int, screen_height: int = 24) -> list[Row]:
-    """Panels side by side, as many as fit; higher on a higher screen."""
+class Level(NamedTuple):
+    """A line across a memory chart, in its own sign and tone."""
+
+    mib: float
+    name: str
+    sign: str
+    tone: str
+
+
+def memory_levels(
+    estimate: float | None, limit: float | None, top: float
+) -> tuple[list[Level], Level | None]:
+    """The estimate and the limit above it, where known; apart from them a limit far above the chart."""
+    shown = [Level(estimate, f"predicted {estimate:,.0f}", "─", "warn")] if estimate is not None else []
+    if limit is None:
+        return shown, None
+    level = Level(limit, f"limit {limit:,.0f}", "┄", "text")
+    far = limit > _FAR * max(top, estimate or 0.0)
+    return (shown, level) if far else ([*shown, level], None)
+
+
+def chart_names(detail: RunDetail) -> list[str]:
+    """The curves that have a panel, in order; a panel's number is its place."""
+    return [curve.name for curve in _chosen(detail)]
+
+
+def panels(detail: RunDetail, width: int, screen_height: int = 24, *, marked: str | None = None) -> list[Row]:
+    """Panels side by side, as many as fit; higher on a higher screen. `marked`: the one that Enter zooms."""
     curves = _chosen(detail)
     still = _unchanging(detail, width)
     if not curves:
@@ -116,7 +148,10 @@ def panels(detail: RunDetail, width: int, screen_height: int = 24) -> list[Row]:
     height = _HEIGHT + max((screen_height - _HIGH_FROM) // _LINES_EACH, 0)
     out = [text_row("CURVES", width, "head")]
     for start in range(0, len(curves), across):
-        drawn = [_panel(curve, detail, each, height) for curve in curves[start : start + across]]
+        drawn = [
+            _panel(curve, detail, each, height, number, curve.name == marked)
+            for number, curve in enumerate(curves[start : start + across], start + 1)
+        ]
         out += [BLANK] if start else []
         for together in zip(*drawn, strict=True):
             pieces: list[Piece] = []
@@ -124,6 +159,12 @@ def panels(detail: RunDetail, width: int, screen_height: int = 24) -> list[Row]:
                 pieces += [Piece("   "), *line] if pieces else line
             out.append(Row(tuple(pieces)))
     return [*out, BLANK, *still] if still else out
+
+
+def main_panel(detail: RunDetail, width: int, height: int) -> list[Row]:
+    """The most important curve; empty where there is none."""
+    curves = _chosen(detail)[:1]
+    return [Row(tuple(line)) for curve in curves for line in _panel(curve, detail, width, height)]
 
 
 def _chosen(detail: RunDetail) -> list[Curve]:
@@ -145,7 +186,7 @@ def _unchanging(detail: RunDetail, width: int) -> list[Row]:
     still = [one for one in detail.curves if one.n > 1 and one.last and _is_still(one, detail)]
     if not still:
         return []
-    values_text = ", ".join(f"{_display_name(curve.name)} {short_amount(curve.last)}" for curve in still)
+    values_text = ", ".join(f"{display_name(curve.name)} {short_amount(curve.last)}" for curve in still)
     return [text_row(f"constant: {values_text}", width, "dim")]
 
 
@@ -161,47 +202,70 @@ def _rank(name: str, detail: RunDetail) -> tuple[int, str]:
     return (6 if name in _RARELY_WATCHED else 5 if name.endswith("_mib") else 4), name
 
 
-def _panel(curve: Curve, detail: RunDetail, width: int, height: int) -> list[list[Piece]]:
+def _panel(
+    curve: Curve, detail: RunDetail, width: int, height: int, number: int | None = None, marked: bool = False
+) -> list[list[Piece]]:
     """Heading, lines of the chart and its axis, each `width` wide."""
     numbers = [bucket.mean for bucket in curve.buckets if bucket.mean is not None]
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 0.0)
     if curve.name.endswith(_FROM_ZERO):
         low, high = min(low, 0.0), max(high, 1e-9)
-    estimate = detail.estimate_mib(curve.name)
-    if estimate is not None:
-        high = max(high, estimate) * 1.02
+    levels, _ = memory_levels(detail.estimate_mib(curve.name), detail.limit_mib(curve.name), high)
+    if levels:
+        high = max(high, *(level.mib for level in levels)) * 1.02
     inner = width - _AXIS - 1
     x_axis = XAxis(curve, detail.run)
     lines = braille(x_axis.values(2 * inner), inner, height, low, high)
-    heading, is_named = _heading(curve, estimate, width)
-    at = None if estimate is None else height - 1 - level_of(estimate, low, high, 4 * height) // 4
+    heading, named = _heading(curve, levels, width, number, marked)
+    at = {height - 1 - level_of(one.mib, low, high, 4 * height) // 4: one for one in reversed(levels)}
     out = [heading]
     for y, line in enumerate(lines):
         label = short_amount(high) if y == 0 else short_amount(low) if y == height - 1 and high > low else ""
-        name = "" if is_named or estimate is None else f"{_ESTIMATE} predicted {estimate:,.0f} "
         axis = Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim")
-        out.append([axis, *(_with_estimate(line, name) if y == at else [Piece(line, "accent")])])
+        level = at.get(y)
+        out.append([axis, *([Piece(line, "accent")] if level is None else _across(line, level, named))])
     return [*out, x_axis.labels(_AXIS + 1, inner)]
 
 
-def _heading(curve: Curve, estimate: float | None, width: int) -> tuple[list[Piece], bool]:
-    """The heading, and whether the estimate's name fits into it."""
-    last, name_text = short_amount(curve.last), _display_name(curve.name)
-    beside = "" if estimate is None else f" {_ESTIMATE} predicted {estimate:,.0f}"
-    if len(name_text) + len(beside) + len(last) >= width:
-        beside = ""
-    name = fitted(name_text, max(width - len(last) - len(beside) - 1, 4))
-    gap = max(width - len(name) - len(beside) - len(last), 1)
+def chart_heading(name: str, number: int | None, marked: bool, width: int) -> list[Piece]:
+    """Number and name, which a click zooms; `›` marks the chart that Enter zooms."""
+    if number is None:
+        return [Piece(padded(fitted(one_line(name), width), width))]
+    before = f"{'›' if marked else ' '}{number} "
+    return [
+        Piece(before, "accent" if marked else "dim"),
+        Piece(
+            padded(fitted(one_line(name), max(width - len(before), 4)), width - len(before)),
+            "strong" if marked else "text",
+            f"screen.zoom({number})",
+        ),
+    ]
+
+
+def _heading(
+    curve: Curve, levels: Sequence[Level], width: int, number: int | None, marked: bool
+) -> tuple[list[Piece], Container[Level]]:
+    """The heading, and the levels whose names fit into it."""
+    last, name = short_amount(curve.last), display_name(curve.name)
+    named: list[Level] = []
+    room = width - len(name) - len(last) - 4
+    for level in levels:
+        room -= len(level.name) + 3
+        if room >= 0:
+            named.append(level)
+    beside = [Piece(f" {level.sign} {level.name}", level.tone) for level in named]
+    across = width - len(last) - 1
+    taken = min(width_of(name) + 3, across) + sum(len(piece.text) for piece in beside)
     pieces = [
-        Piece(name),
-        Piece(beside, "warn"),
-        Piece(" " * gap),
+        *chart_heading(name, number, marked, min(width_of(name) + 3, across)),
+        *beside,
+        Piece(" " * max(width - taken - len(last), 1)),
         Piece(last, "strong" if curve.last is not None else "bad"),
     ]
-    return pieces, bool(beside)
+    return pieces, named
 
 
-def _display_name(name: str) -> str:
+def display_name(name: str) -> str:
     for ending, unit in (("_mib", " MiB"), ("_per_s", "/s")):
         if name.endswith(ending):
             return _words(name.removesuffix(ending)) + unit
@@ -212,12 +276,14 @@ def _words(name: str) -> str:
     return " ".join("GPU" if word == "gpu" else word for word in one_line(name).split("_"))
 
 
-def _with_estimate(line: str, name: str) -> list[Piece]:
-    """Draws the estimate's line above the curve, dashed where both are, so that both are seen."""
+def _across(line: str, level: Level, named: Container[Level]) -> list[Piece]:
+    """Draws a level's line above the curve, dashed where both are, so that both are seen."""
     drawn = [
-        (_ESTIMATE, "warn") if char == " " or x % 2 == 0 else (char, "accent") for x, char in enumerate(line)
+        (level.sign, level.tone) if char == " " or x % 2 == 0 else (char, "accent")
+        for x, char in enumerate(line)
     ]
-    drawn[: len(name)] = [(char, "warn") for char in name]
+    name = "" if level in named else f"{level.sign} {level.name} "
+    drawn[: len(name)] = [(char, level.tone) for char in name]
     return [
         Piece("".join(char for char, _ in group), tone)
         for tone, group in groupby(drawn, key=lambda cell: cell[1])

@@ -114,6 +114,13 @@ class Lines(ScrollView):
             self.point_at(keyed[-1] if last else keyed[0])
         self._scroll_by(len(self.rows) if last else -len(self.rows))
 
+    def show_row_with(self, action: str) -> None:
+        """Scrolls the row into view of which a click does that."""
+        rows = enumerate(self.rows)
+        line = next((y for y, row in rows if any(piece.action == action for piece in row.pieces)), None)
+        if line is not None:
+            self._bring_into_sight(line)
+
     def action_page(self, by: int) -> None:
         self._scroll_by(by * max(self.size.height - 1, 1))
 

@@ -2,52 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import groupby
 from operator import or_
+from typing import NamedTuple
 
 from screens.rows import Piece
 from screens.widgets.curve_panels import Values, braille
 
-__all__ = ["overlay"]
+__all__ = ["Cell", "Layer", "cells", "overlay", "pieces"]
 
 _BLANK = 0x2800
+Cell = tuple[str, str]  # one character and its tone
+
+
+class Layer(NamedTuple):
+    """One curve. Without a `sign` it carries no letters."""
+
+    values: Values
+    tone: str
+    sign: str = ""
+    sign_tone: str = ""
 
 
 def overlay(
     curves: Sequence[Values], signs: str, width: int, height: int, low: float, high: float, *, chosen: int
 ) -> list[list[Piece]]:
     """Lines of pieces, each `width` wide. The chosen curve has the accent colour."""
-    drawn = [braille(values, width, height, low, high) for values in curves]
-    order = [*(i for i in range(len(curves)) if i != chosen), chosen]
-    letters = _sign_positions(drawn, order[::-1])
-    lines = []
-    for y in range(height):
-        cells = []
-        for x in range(width):
-            if (y, x) in letters:
-                i = letters[y, x]
-                cells.append((signs[i], "accent" if i == chosen else "text"))
-                continue
-            dots = [0 if one[y][x] == " " else ord(one[y][x]) - _BLANK for one in drawn]
-            shown = reduce(or_, dots, 0)
-            on_top = 0 <= chosen < len(dots) and dots[chosen]
-            cells.append((chr(_BLANK + shown) if shown else " ", "accent" if on_top else "dim"))
-        lines.append(
-            [
-                Piece("".join(c for c, _ in cell), tone)
-                for tone, cell in groupby(cells, key=lambda cell: cell[1])
-            ]
-        )
-    return lines
+    layers = [
+        Layer(values, "accent", sign, "accent") if i == chosen else Layer(values, "dim", sign, "text")
+        for i, (values, sign) in enumerate(zip(curves, signs, strict=False))
+    ]
+    return [pieces(line) for line in cells(layers, width, height, low, high, top=chosen)]
+
+
+def cells(
+    layers: Sequence[Layer], width: int, height: int, low: float, high: float, *, top: int
+) -> list[list[Cell]]:
+    """Lines of cells: where curves cross, dots of all in the tone of the uppermost, which is first `top`."""
+    drawn = [braille(layer.values, width, height, low, high) for layer in layers]
+    signed = [i for i, layer in enumerate(layers) if layer.sign and i != top]
+    if 0 <= top < len(layers) and layers[top].sign:
+        signed.append(top)
+    letters = _sign_positions(drawn, signed[::-1])
+    order = sorted(range(len(layers)), key=lambda i: (i != top, not layers[i].sign))
+    return [[_cell(layers, drawn, letters, order, y, x) for x in range(width)] for y in range(height)]
+
+
+def _cell(
+    layers: Sequence[Layer],
+    drawn: Sequence[Sequence[str]],
+    letters: Mapping[tuple[int, int], int],
+    order: Sequence[int],
+    y: int,
+    x: int,
+) -> Cell:
+    if (y, x) in letters:
+        layer = layers[letters[y, x]]
+        return layer.sign, layer.sign_tone
+    dots = [0 if one[y][x] == " " else ord(one[y][x]) - _BLANK for one in drawn]
+    uppermost = next((i for i in order if dots[i]), None)
+    return (" ", "dim") if uppermost is None else (chr(_BLANK + reduce(or_, dots)), layers[uppermost].tone)
+
+
+def pieces(line: Sequence[Cell]) -> list[Piece]:
+    return [
+        Piece("".join(char for char, _ in group), tone)
+        for tone, group in groupby(line, key=lambda cell: cell[1])
+    ]
 
 
 def _sign_positions(drawn: Sequence[Sequence[str]], order: Sequence[int]) -> dict[tuple[int, int], int]:
     """Positions of the letters: at the end of each curve and twice before, in different columns if possible."""
     taken: dict[tuple[int, int], int] = {}
     width = len(drawn[0][0]) if drawn else 0
-    count = max(len(drawn), 1)
+    count = max(len(order), 1)
     for i in order:
         for third in (3, 2, 1):
             start = width * third // 3 - 1 - (0 if third == 3 else (i * width) // (3 * count))

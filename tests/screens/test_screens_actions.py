@@ -12,9 +12,10 @@ from driving import Console
 from screen_driving import Seen, look
 from textual.binding import Binding
 
-from screens.actions import ACTIONS, EVERYWHERE, holding
+from screens.actions import ACTIONS, EVERYWHERE, ScreenName, holding
 from screens.app import FeedChanged, KgopsApp
 from screens.benchmarks import Benchmarks
+from screens.chart import ChartScreen
 from screens.compare import Compare
 from screens.dashboard import Dashboard
 from screens.driver import begin
@@ -34,6 +35,7 @@ SCREENS = (
     Dashboard,
     GpuScreen,
     RunScreen,
+    ChartScreen,
     NewRun,
     Influences,
     Profiles,
@@ -45,8 +47,9 @@ SCREENS = (
 )
 
 
-def test_no_key_means_two_things() -> None:
-    keys = [key for action in ACTIONS for key in action.key.split(",")]
+@pytest.mark.parametrize("place", sorted(EVERYWHERE))
+def test_no_key_means_two_things_on_one_screen(place: ScreenName) -> None:
+    keys = [key for action in ACTIONS if place in action.where for key in action.key.split(",")]
     assert len(keys) == len(set(keys))
 
 

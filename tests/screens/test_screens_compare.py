@@ -83,7 +83,7 @@ def test_two_real_trainings_show_what_was_set_and_what_came_of_it(run_cli: Conso
         await seen.until_shows("CURVES")
         lines = seen.lines()
         charts = lines[lines.index("CURVES") :]
-        assert charts[1].startswith("loss")
+        assert charts[1].startswith(" 1 loss")
         assert not any("weights_mib" in line for line in charts)  # it never moves
         assert seen.lines()[1].startswith("A  2 train") or seen.lines()[2].startswith("A  2 train")
 

@@ -97,8 +97,8 @@ def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Pa
 
     async def story(seen: Seen) -> None:
         await open_newest(seen)
-        heading = next(line for line in seen.lines() if line.startswith("loss"))
-        assert heading.split()[:2] == ["loss", "0.0020"]
+        heading = next(line for line in seen.lines() if line.startswith("›1 loss"))
+        assert heading.split()[1:3] == ["loss", "0.0020"]
         assert "GPU memory MiB ─ predicted 600" in heading
         assert "predicted 600 MiB on the GPU" in seen.text
         assert heading.endswith("309.9")

@@ -1,0 +1,85 @@
+"""Pane on the right of a list: the run under the cursor, read by the feed once the cursor rests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from screens.feed import BesideList, FeedState
+from screens.rows import text_row
+from screens.run_actions import ChangesRuns
+from screens.widgets.lines import Lines
+
+__all__ = ["HasPane"]
+
+if TYPE_CHECKING:
+    from screens.rows import Row
+
+_FROM = 160  # columns of the screen
+_LEAST_LIST, _LIST_SHARE = 112, 0.66
+_GAP = 2
+_AROUND = 3  # lines for title and footer
+_REST_S = 0.15  # a cursor that passes a run asks for nothing
+
+
+class HasPane(ChangesRuns):
+    """Subclasses compose `Lines(id="pane")` last, which lies on a layer of its own above the list."""
+
+    _beside: BesideList | None = None
+    _glance: FeedState | None = None
+    _moves = 0
+
+    @property
+    def beside(self) -> BesideList | None:
+        return self._beside
+
+    @property
+    def list_width(self) -> int:
+        width = self.size.width
+        return width if width < _FROM else max(_LEAST_LIST, int(width * _LIST_SHARE))
+
+    def point_pane(self) -> None:
+        """Called when the cursor has moved."""
+        run = self.subject if self.size.width >= _FROM else None
+        beside = None if run is None else BesideList(run.id)
+        if beside == self._beside:
+            return
+        self._beside = beside
+        self._moves += 1
+        move = self._moves
+        self.set_timer(_REST_S, lambda: self._ask(move))
+
+    def _ask(self, move: int) -> None:
+        if move == self._moves and self.is_current:
+            self.kgops.feed.want(self.wanted, self._beside)
+            if self._beside is None:
+                self.draw_pane()
+
+    def shows_beside(self, state: FeedState) -> bool:
+        """Whether the state was for the pane."""
+        if not isinstance(state.wanted, BesideList):
+            return False
+        if state.wanted == self._beside:
+            self._glance = state
+            self.draw_pane()
+        return True
+
+    def draw_pane(self) -> None:
+        pane, width = self.query_one("#pane", Lines), self.size.width
+        pane.display = width >= _FROM
+        if not pane.display:
+            return
+        inner = width - self.list_width - _GAP
+        pane.styles.width = inner
+        pane.show(self._pane_rows(inner))
+
+    def _pane_rows(self, width: int) -> list[Row]:
+        state = self._glance
+        if self._beside is None:
+            return [text_row("no run under the cursor", width, "dim")]
+        if state is None:
+            return [text_row("reading the run …", width, "dim")]
+        if state.glance is None:
+            return [text_row(state.error_text or "this run is no longer in the record", width, "bad")]
+        from screens import beside_page
+
+        return beside_page.rows(state.glance, width, self.size.height - _AROUND)

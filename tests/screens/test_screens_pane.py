@@ -1,0 +1,143 @@
+"""Beside a wide list stands the run under the cursor: what became of it, its main curve, options and log."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import records
+from driving import Console
+from screen_driving import Seen, look
+
+from screens.widgets.lines import Lines
+from storage import reports, runs, series
+from storage.database import Connection, transaction
+from storage.reports import Option
+
+WIDE = (160, 50)
+WHY = "no checkpoint of epoch 37 is left in the run's folder; write one with --checkpoint-frequency"
+
+
+def add(home: Path, conn: Connection, number: int, *, state: str = "succeeded") -> None:
+    at = time.time() - 10_000 + number
+    folder = f"{number:04d}-train"
+    (home / "runs" / folder).mkdir(parents=True)
+    (home / "runs" / folder / "worker.log").write_text(f"begun\nlast \x1b[31mline of {number}\n")
+    job = {"workload": "train", "train": {"num_epochs": 7 + number}}
+    plan: dict[str, object] = {"choices": []}
+    label = f"a label of run {number} that is rather long"
+    records.add(
+        conn,
+        number,
+        workload="train",
+        label=label,
+        folder=folder,
+        profile="t4",
+        submitted_at=at,
+        job=job,
+        plan=plan,
+    )
+    conn.execute("UPDATE run SET started_at = ? WHERE id = ?", (at, number))
+    series.append(conn, number, [series.Point("loss", n, 1 / n + number, at + n) for n in range(1, 30)])
+    chosen = Option(1, "precision", "rounding", "fp16", "fp16", None, "profile t4")
+    changed = Option(1, "compile", "rounding", "default", "off", "capability 6.1 < 7.0", "profile t4")
+    reports.write_options(conn, number, [chosen, changed])
+    reason = None if state == "succeeded" else WHY
+    runs.end(conn, number, state=state, reason=reason, exit_code=0, ended_at=at + 60)
+
+
+def pane(seen: Seen) -> str:
+    """Its own text, whatever is beside it."""
+    lines = seen.app.screen.query_one("#pane", Lines)
+    return (
+        "\n".join("".join(piece.text for piece in row.pieces) for row in lines.rows) if lines.display else ""
+    )
+
+
+async def until_pane_shows(seen: Seen, *texts: str) -> None:
+    await seen.until(lambda: all(text in pane(seen) for text in texts), f"{texts} in the pane")
+
+
+def test_from_160_columns_history_shows_the_run_under_the_cursor(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(home, conn, 1, state="failed")
+        add(home, conn, 2)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("h")
+        await until_pane_shows(seen, "2 train a label", "✓ succeeded", "loss", "num_epochs", "line of 2")
+        assert "\x1b" not in seen.text
+        options = pane(seen).partition("OPTIONS that differ from profile t4")[2]
+        assert "compile" in options  # it was not applied as the profile chose
+        assert "precision" not in options
+        assert max(map(len, seen.lines())) <= WIDE[0]
+        await seen.press("down")
+        await until_pane_shows(seen, "1 train a label", "✗ failed", "no checkpoint of epoch 37", "line of 1")
+        assert "--checkpoint-frequency" in seen.text  # on as many lines as it takes
+        assert "line of 2" not in seen.text
+        assert "that is rather long" in seen.row_of("       2")  # labels have the room that is left
+
+    look(home, story, WIDE)
+
+
+def test_the_dashboard_has_the_pane_too_and_follows_a_resize(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(home, conn, 1)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await until_pane_shows(seen, "1 train a label", "num_epochs", "line of 1")
+        await seen.pilot.resize_terminal(120, 40)
+        await seen.until_gone("line of 1")
+        assert pane(seen) == ""
+        await seen.pilot.resize_terminal(200, 60)
+        await until_pane_shows(seen, "line of 1")
+        assert "line of 1" in seen.text
+
+    look(home, story, WIDE)
+
+
+def test_below_160_columns_nothing_is_read_for_a_pane(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(home, conn, 1)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("h")
+        await seen.until_shows("1 run")
+        await seen.wait(0.3)
+        assert pane(seen) == ""
+        assert seen.app.feed._beside is None
+
+    look(home, story, (120, 40))
+
+
+def test_from_120_columns_history_says_why(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(home, conn, 1, state="failed")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("h")
+        await seen.until_shows("why")
+        assert "no checkpoint of epoch" in seen.row_of("       1")
+
+    look(home, story, (120, 40))
+
+
+def test_the_log_in_the_pane_goes_on_with_the_run(run_cli: Console) -> None:
+    waits = "while [ ! -e {} ]; do sleep 0.05; done;"
+    script = f"echo first; {waits.format('gate')} echo second; {waits.format('end')}"
+    going = run_cli.detach("sh", "-c", script)
+    run_cli.running(going)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RUNNING")
+        await until_pane_shows(seen, "first", "running")
+        (run_cli.cwd / "gate").touch()
+        await until_pane_shows(seen, "first", "second")
+        (run_cli.cwd / "end").touch()
+        await until_pane_shows(seen, "✓ succeeded")
+
+    look(run_cli.home, story, WIDE)
