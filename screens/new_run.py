@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 
-from kgops.options.regress import ARCHITECTURES
-from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, completions, is_what_if
+from kgops.errors import KgopsError
+from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, shown
+from kgops.views.drafts import Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
 from screens import new_run_page, new_run_plan, run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
-from screens.rows import Piece, Row
+from screens.new_run_command import Command, command_of
+from screens.rows import Piece, Row, title
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase
 from screens.widgets.choices import Choices, CompletingPrompt
@@ -29,11 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NewRun"]
 
-_WORKLOADS = ("train", "tracin", "regress", "exec")
 _PATHS = ("data", "cwd", "data_directory", "config")
-_MAY_BE_NONE = ("config", "architecture")
+_MAY_BE_NONE = ("config", "architecture", "loss")
 _DATA_FIELDS = ("data", "run", "data_directory")  # fields that select data
-_PLAN_LINES = 7
+_LEAST_PLAN, _MOST_PLAN = 7, 9  # lines
 _PATIENCE_S = 0.3  # before a slow step is announced
 
 
@@ -82,22 +83,29 @@ class NewRun(RunScreenBase):
 
     def title_row(self, width: int) -> Row:
         what = "what-if: cannot be started, this machine has no such GPU" if is_what_if(self._draft) else ""
-        return Row((Piece("new run", "strong"), Piece(f"  {what}", "dim")))
+        body = self.query_one("#body", Lines)
+        below = round(body.max_scroll_y - body.scroll_y)
+        return title("new run", f"↓ {below} more" if below > 0 else "", width, Piece(what, "dim"))
 
     def draw(self) -> None:
         width, body = self.size.width, self.query_one("#body", Lines)
+        needs = self._needs[1] if self._needs is not None and self._needs[0] == self._needs_key else ()
+        plan = new_run_plan.plan_rows(
+            self._answer, self._command, needs, body.key, width, waits=self._waiting_for
+        )
         shown = new_run_page.rows(self._draft, self._offers, self._answer, width)
-        room = self.size.height - _PLAN_LINES - 2 - (not self.has_class("short"))
+        below = min(max(len(plan), _LEAST_PLAN), _MOST_PLAN)
+        room = self.size.height - below - 2 - (not self.has_class("short"))
         height = max(min(len(shown), room), 1)  # the plan is directly below and always visible
         if body.styles.height is None or body.styles.height.value != height:
             body.styles.height = height
+            self.call_after_refresh(self.show_title)
         body.show(shown)
-        needs = self._needs[1] if self._needs is not None and self._needs[0] == self._needs_key else ()
-        plan = new_run_plan.plan_rows(self._answer, needs, body.key, width, waits=self._waiting_for)
         self.query_one("#plan", Lines).show(plan)
         self.show_title()
 
     def on_lines_pointed(self) -> None:
+        self.show_title()
         self._plan()
 
     def on_lines_chosen(self) -> None:
@@ -131,12 +139,12 @@ class NewRun(RunScreenBase):
             self._change(self._draft.with_option(key, None))
         elif key in ("profile", "gpu"):
             self._change(_with(self._draft, key, None))
-        elif any(field.name == key for field in FIELDS[self._draft.workload]):
+        elif self._field(key) is not None:
             self._change(self._draft.with_field(key, ""))
 
     def action_edit(self) -> None:
         key = self.query_one("#body", Lines).key
-        field = next((one for one in FIELDS[self._draft.workload] if one.name == key), None)
+        field = self._field(key)
         if field is None:
             self._step(1)
             return
@@ -150,12 +158,21 @@ class NewRun(RunScreenBase):
         self.app.push_screen(CompletingPrompt(question, self._draft.text(field.name), complete), filled)
 
     def action_copy(self) -> None:
-        command = new_run_plan.command_of(self._answer) if self._is_current and self._answer else None
+        command = self._command if self._is_current else None
         if command is None:
             self.say("no command yet", "warn")
             return
-        self.app.copy_to_clipboard(command)
-        self.say(f"copied: {command}", "strong")
+        try:
+            command.write(self.kgops.home)
+        except (KgopsError, OSError) as error:
+            self.say(f"the job file cannot be written: {error}", "bad")
+            return
+        self.app.copy_to_clipboard(command.text)
+        self.say(f"copied: {command.text}", "strong")
+
+    @property
+    def _command(self) -> Command | None:
+        return None if self._answer is None else command_of(self._answer, self.kgops.home)
 
     def action_start(self) -> None:
         self._begin(force=False)
@@ -252,7 +269,7 @@ class NewRun(RunScreenBase):
     def _stepped(self, key: str, by: int) -> Draft:
         draft, offers = self._draft, self._offers
         if key == "workload":
-            return _with(draft, key, _next(_WORKLOADS, draft.workload, by))
+            return _with(draft, key, _next(new_run_page.WORKLOADS, draft.workload, by))
         if key == "profile":
             return _with(
                 draft, key, _next(offers.profiles, new_run_page.shown_profile(draft, self._answer), by)
@@ -260,19 +277,25 @@ class NewRun(RunScreenBase):
         if key == "gpu":
             here = tuple(index for index, _ in offers.gpus)
             return _with(draft, key, _next((None, *here, "cpu", *offers.known), draft.gpu, by))
-        known = self._names(key)
+        field = self._field(key)
+        if field is None:
+            return draft
+        known = self._names(key) or field.choices
         if known:
             none = ("",) if key in _MAY_BE_NONE else ()
-            return draft.with_field(key, _next((*none, *known), draft.text(key), by))
-        steps = next((one.steps for one in FIELDS[draft.workload] if one.name == key), ())
-        now = new_run_page.number_of(draft, self._answer, key)
-        return draft.with_field(key, str(_neighbour(steps, now, by))) if steps else draft
+            now = draft.text(key) if none else new_run_page.text_of(draft, self._answer, field)
+            return draft.with_field(key, _next((*none, *known), now, by))
+        number = new_run_page.number_of(draft, self._answer, field)
+        return draft.with_field(key, shown(_neighbour(field.steps, number, by))) if field.steps else draft
+
+    def _field(self, key: object) -> Field | None:
+        return next((one for one in FIELDS[self._draft.workload] if one.name == key), None)
 
     def _names(self, key: str) -> tuple[str, ...]:
-        """Known values of a field."""
+        """Known values of a field that names data."""
         offers = self._offers
         known = {"data": offers.data, "run": offers.runs, "config": offers.configs}
-        return {**known, "data_directory": offers.flights, "architecture": ARCHITECTURES}.get(key, ())
+        return {**known, "data_directory": offers.flights}.get(key, ())
 
 
 DataKey = tuple[str, ...]
@@ -293,7 +316,7 @@ def _next(values: Sequence[Any], now: object, by: int) -> Any:
     return values[min(max(at, 0), len(values) - 1)]
 
 
-def _neighbour(steps: Sequence[int], now: int | None, by: int) -> int:
+def _neighbour(steps: Sequence[float], now: float | None, by: int) -> float:
     if now is None:
         return steps[0]
     beyond = [value for value in steps if (value > now if by > 0 else value < now)]

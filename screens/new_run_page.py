@@ -6,15 +6,18 @@ from typing import Any
 
 from kgops.jobs.on_device import AUTO
 from kgops.jobs.text import one_line
-from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, is_what_if
+from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, number_in, shown
+from kgops.views.drafts import Draft, is_what_if
 from kgops.views.formats import width_of
 from kgops.views.what_if import Answer, DraftOption, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
-__all__ = ["label_of", "number_of", "rows", "shown_profile", "value_of"]
+__all__ = ["WORKLOADS", "label_of", "number_of", "rows", "shown_profile", "text_of", "value_of"]
 
-_LABEL = 12
-_VALUE = 22
+WORKLOADS = ("train", "tracin", "pipeline", "regress", "exec")
+
+_LABEL = 13
+_VALUE = 20
 _WIDEST = 150  # columns; wider tables are hard to follow
 
 
@@ -30,30 +33,33 @@ def label_of(draft: Draft, name: str | None) -> str:
     return next((field.label for field in FIELDS[draft.workload] if field.name == name), name or "")
 
 
-def number_of(draft: Draft, answer: Answer | None, name: str) -> int | None:
+def number_of(draft: Draft, answer: Answer | None, field: Field) -> float | None:
     """Number in a field, or its default."""
-    text = draft.text(name) or _default_text(draft, answer, name)
-    return int(text) if text.isdecimal() else draft.number(name)
+    return number_in(text_of(draft, answer, field))
+
+
+def text_of(draft: Draft, answer: Answer | None, field: Field) -> str:
+    """Text in a field, or its default; of a regression the default is that of the configuration file."""
+    text = draft.text(field.name)
+    if text or field.option is None:
+        return text
+    job = answer.requested if answer is not None and answer.draft.workload == draft.workload else None
+    if field.name == "label":
+        return "" if job is None else job.label
+    if draft.workload == "regress":
+        value = None if job is None else job.settings[field.name]
+        return "" if value is None else shown(value)
+    return field.shown_default
 
 
 # --- fields and options ---
 
 
-def _default_text(draft: Draft, answer: Answer | None, name: str) -> str:
-    """Value of an empty field: its default, or that of the configuration file."""
-    if draft.workload == "regress" and answer is not None and answer.requested is not None:
-        requested = answer.requested.settings if answer.draft.workload == draft.workload else {}
-        return str(requested.get(name) or "")
-    number = draft.number(name)
-    return "" if number is None else str(number)
-
-
 def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> list[Row]:
     trouble = answer.trouble if answer is not None and answer.draft == draft else None
-    lines = [("workload", "workload", draft.workload, "train · tracin · regress · exec")]
+    lines = [("workload", "workload", draft.workload, " · ".join(WORKLOADS))]
     for field in FIELDS[draft.workload]:
-        text = draft.text(field.name) or _default_text(draft, answer, field.name)
-        lines.append((field.name, field.label, text, field.help))
+        lines.append((field.name, field.label, text_of(draft, answer, field), field.help))
     if draft.workload != "exec":
         lines.append(("profile", "profile", *_profile(draft, answer)))
     lines.append(("gpu", "gpu", *_gpu(draft, offers, answer)))
@@ -140,6 +146,8 @@ def value_of(value: Any) -> str:
     """Value of an option as shown."""
     if isinstance(value, bool):
         return "on" if value else "off"
+    if value is None:
+        return "unset"
     return f"{value:,}" if isinstance(value, int) else one_line(str(value))
 
 

@@ -14,7 +14,6 @@ from kgops.gpus.known import short_names
 from kgops.jobs import configurations
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
-from kgops.jobs.workloads import WORKLOADS
 from kgops.options.option import Option
 from kgops.options.tracin import DATA
 from kgops.planning import profiles
@@ -29,10 +28,9 @@ from kgops.planning.train_sizes import TrainShape
 from kgops.settings import Home, make_home
 from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
 from kgops.supervisor.plan_per_gpu import Placement, plan_for, plan_here
+from kgops.views.draft_fields import BadField, optimizations
 from kgops.views.drafts import (
     BUNDLED,
-    DRAFT_OPTIONS,
-    BadField,
     Draft,
     is_what_if,
     job_of,
@@ -210,7 +208,8 @@ class WhatIf:
     def _count_in_background(self, job: Job) -> None:
         """Counts large files once, in a subprocess: a counting thread would block key presses (GIL)."""
         remembered = self._home.path / "counts.json"
-        data = {name: job.settings.get(name) for name in ("dataset", *DATA)}
+        settings = job.settings["train"] if job.workload == "pipeline" else job.settings
+        data = {name: settings.get(name) for name in ("dataset", *DATA)}
         key = json.dumps(data)
         if job.workload in _WITHOUT_TRIPLES or key in self._counted:
             return
@@ -325,16 +324,15 @@ def _options(draft: Draft, planned: Planned) -> list[DraftOption]:
     )
     chosen = {choice.option: choice for choice in planned.choices}
     options = []
-    optimizations = WORKLOADS[draft.workload].optimizations
-    for name in DRAFT_OPTIONS[draft.workload]:
+    for name, option in optimizations(draft.workload).items():
         choice, worker_value = chosen.get(name), _worker_value(name, sizes)
-        values = _values(optimizations[name], planned.target)
-        default = worker_value if worker_value is not None else optimizations[name].default
+        values = _values(option, planned.target)
+        default = worker_value if worker_value is not None else option.default
         applied = planned.job.options.get(name, default)
         number = (
             worker_value if isinstance(worker_value, int) and not isinstance(worker_value, bool) else None
         )
-        why = (choice.reason if choice is not None else None) or optimizations[name].summary
+        why = (choice.reason if choice is not None else None) or option.summary
         by = choice.chosen_by if choice is not None else "default"
         corrected = choice is not None and choice.is_corrected
         requested = draft.options.get(name)
@@ -342,11 +340,13 @@ def _options(draft: Draft, planned: Planned) -> list[DraftOption]:
     return options
 
 
-def _worker_value(name: str, all_sizes: list[Shape]) -> Any:
-    """The worker's value of an option that is unset or `auto`."""
-    sizes = all_sizes[0] if all_sizes else None
-    if sizes is None:
-        return None
+def _worker_value(name: str, stages: list[Shape]) -> Any:
+    """The worker's value of an option that is unset or `auto`: that of the first stage that has one."""
+    found = (_value_in(sizes, name) for sizes in stages)
+    return next((value for value in found if value is not None), None)
+
+
+def _value_in(sizes: Shape, name: str) -> Any:
     if isinstance(sizes, RegressShape):
         return {
             "batch_size": sizes.batch_size,

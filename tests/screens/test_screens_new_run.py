@@ -214,7 +214,7 @@ def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: 
         screen = await opened(seen)
         await go_to(seen, "data")
         screen._change(screen._draft.with_field("data", str(folder)))
-        await seen.press("down")
+        await go_to(seen, "num_epochs")
         await seen.press("right")
         assert "200" in seen.row_of("epochs")
         assert not is_counted(), "a key waited for the triples"
