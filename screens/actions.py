@@ -82,7 +82,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("T", "T", "end", "End your process under the cursor (SIGTERM).", "screen.end", GPU),
     Action("K", "K", "kill", "Kill your process under the cursor (SIGKILL).", "screen.kill", GPU),
-    Action("n", "n", "new run", "Choose a job and see its plan.", "app.new", DASHBOARD | HISTORY),
+    Action("n", "n", "new run", "Choose a job and see its plan.", "app.new", DASHBOARD | HISTORY | HOSTS),
     Action(
         "slash",
         "/",

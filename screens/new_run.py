@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,21 +12,30 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.app import ComposeResult
 
 from kgops.errors import KgopsError
+from kgops.hosts import registry
+from kgops.hosts.placing import copied, flags_of, on_gpu_of, place
 from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, shown
-from kgops.views.drafts import Draft, completions, is_what_if
+from kgops.views.drafts import ANY, Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
 from screens import new_run_page, new_run_plan, run_calls
 from screens.actions import ScreenName
-from screens.driver import begin
+from screens.driver import begin, in_own_thread
+from screens.host_actions import HostedRun
+from screens.host_run import HostRun
 from screens.new_run_command import Command, command_of
+from screens.new_run_hosts import HostPlans, key_of
 from screens.rows import Piece, Row, title
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase
 from screens.widgets.choices import Choices, CompletingPrompt
+from screens.widgets.confirm import Confirmation
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
+from screens.wording import error_text
 
 if TYPE_CHECKING:
+    from kgops.hosts.registry import Host
+    from kgops.jobs.job import Job
     from screens.feed import FeedState, Wanted
     from storage.runs import Run
 
@@ -35,15 +45,17 @@ _PATHS = ("data", "cwd", "data_directory", "config")
 _MAY_BE_NONE = ("config", "architecture", "loss")
 _DATA_FIELDS = ("data", "run", "data_directory")  # fields that select data
 _LEAST_PLAN, _MOST_PLAN = 7, 9  # lines
+_COPY_SHOWN_S = 0.25
 _PATIENCE_S = 0.3  # before a slow step is announced
 
 
 class NewRun(RunScreenBase):
     screen_name: ClassVar[ScreenName] = "new run"
 
-    def __init__(self, gpu: str | None = None) -> None:
+    def __init__(self, gpu: str | None = None, where: str | None = None) -> None:
         super().__init__()
-        self._draft = Draft(gpu=gpu)
+        self._draft = Draft(gpu=gpu, where=where)
+        self._hosts: dict[str, Host] = {}
         self._offers = Offers()
         self._answer: Answer | None = None
         self._needs: tuple[NeedsKey, tuple[Need, ...]] | None = None
@@ -59,12 +71,17 @@ class NewRun(RunScreenBase):
 
     def on_mount(self) -> None:
         self._what_if = WhatIf(self.kgops.home)
+        self._plans = HostPlans(self, self.kgops.home, self.draw)
         begin(self, self._open)
 
     def on_unmount(self) -> None:
         self._what_if.close()
 
     async def _open(self) -> None:
+        try:
+            self._hosts = registry.read(self.kgops.home)
+        except KgopsError as error:
+            self.say(error_text(error), "bad")
         self._offers = await asyncio.to_thread(self._what_if.offers)
         self._change(self._draft.with_field("data", self._offers.data[0]).with_field("run", self._newest))
 
@@ -90,10 +107,15 @@ class NewRun(RunScreenBase):
     def draw(self) -> None:
         width, body = self.size.width, self.query_one("#body", Lines)
         needs = self._needs[1] if self._needs is not None and self._needs[0] == self._needs_key else ()
-        plan = new_run_plan.plan_rows(
-            self._answer, self._command, needs, body.key, width, waits=self._waiting_for
+        plan = (
+            new_run_plan.plan_on_hosts(self._plans, body.key, self._command, width)
+            if self._answer is not None and self._answer.sent is not None and self._waiting_for is None
+            else new_run_plan.plan_rows(
+                self._answer, self._command, needs, body.key, width, waits=self._waiting_for
+            )
         )
-        shown = new_run_page.rows(self._draft, self._offers, self._answer, width)
+        places = self._plans.rows(min(width, new_run_page.WIDEST)) if self._draft.where is not None else ()
+        shown = new_run_page.rows(self._draft, self._offers, self._answer, width, [*self._hosts], places)
         below = min(max(len(plan), _LEAST_PLAN), _MOST_PLAN)
         room = self.size.height - below - 2 - (not self.has_class("short"))
         height = max(min(len(shown), room), 1)  # the plan is directly below and always visible
@@ -121,7 +143,7 @@ class NewRun(RunScreenBase):
 
     def _step(self, by: int) -> None:
         """Next or previous value of the row under the cursor."""
-        key = self.query_one("#body", Lines).key
+        key = self._key
         if key in DRAFT_OPTIONS[self._draft.workload]:
             option = (self._answer.options or {}).get(str(key)) if self._answer is not None else None
             if option is not None:
@@ -134,16 +156,19 @@ class NewRun(RunScreenBase):
 
     def action_unset(self) -> None:
         """Leaves the row to profile, planner and defaults."""
-        key = str(self.query_one("#body", Lines).key)
+        key = str(self._key)
         if key in DRAFT_OPTIONS[self._draft.workload]:
             self._change(self._draft.with_option(key, None))
-        elif key in ("profile", "gpu"):
+        elif key in ("profile", "gpu", "where"):
             self._change(_with(self._draft, key, None))
         elif self._field(key) is not None:
             self._change(self._draft.with_field(key, ""))
 
     def action_edit(self) -> None:
-        key = self.query_one("#body", Lines).key
+        key = self._key
+        if isinstance(key, tuple):  # an offer of a host
+            self._begin(force=False, asks=True)
+            return
         field = self._field(key)
         if field is None:
             self._step(1)
@@ -172,7 +197,15 @@ class NewRun(RunScreenBase):
 
     @property
     def _command(self) -> Command | None:
-        return None if self._answer is None else command_of(self._answer, self.kgops.home)
+        if self._answer is None:
+            return None
+        chosen = self._plans.chosen(self._key) if isinstance(self._key, tuple) else None
+        return command_of(self._answer, self.kgops.home, chosen)
+
+    @property
+    def _key(self) -> object:
+        """Of the row under the cursor."""
+        return self.query_one("#body", Lines).key
 
     def action_start(self) -> None:
         self._begin(force=False)
@@ -180,9 +213,12 @@ class NewRun(RunScreenBase):
     def action_force(self) -> None:
         self._begin(force=True)
 
-    def _begin(self, *, force: bool) -> None:
-        """Starts the run and opens its screen, or shows why it was refused."""
+    def _begin(self, *, force: bool, asks: bool = False) -> None:
+        """Starts the run and opens its screen, or shows why it was refused. `asks` first, on a host."""
         if self._starting:
+            return
+        if self._draft.where is not None:
+            self._begin_there(force=force, asks=asks)
             return
         if not force and self._is_current and self._answer and self._answer.refusal is not None:
             refusal = self._answer.refusal
@@ -200,6 +236,60 @@ class NewRun(RunScreenBase):
             self._starting = False
         if run is not None and self.app.screen is self:
             await self.app.switch_screen(RunScreen(run))
+
+    def _begin_there(self, *, force: bool, asks: bool) -> None:
+        """On the host of the offer under the cursor, else of the best one."""
+        answer, chosen = self._answer, self._plans.chosen(self._key)
+        if answer is None or not self._is_current or answer.sent is None:
+            problem = (
+                answer.trouble.message if self._is_current and answer and answer.trouble else "no plan yet"
+            )
+            self.say(problem, "bad")
+            return
+        if chosen is None and self._plans.offers.ordered:
+            chosen = self._plans.offers.ordered[0]
+        if chosen is None or (isinstance(self._key, tuple) and key_of(chosen) != self._key):
+            self.say("this host has not answered yet", "warn")
+            return
+        if not chosen.starts and not force:
+            self.say(f"{chosen.host}: {chosen.now}; X starts it anyway", "bad")
+            return
+        start = partial(self._start_there, self._hosts[chosen.host], on_gpu_of(chosen, answer.sent), force)
+
+        def answered(sure: bool | None) -> None:
+            if sure and not self._starting:
+                self._starting = True
+                begin(self.app, start)  # owned by the app: a copy goes on after this screen has closed
+
+        if asks:
+            self.app.push_screen(Confirmation(f"start it on {chosen}?"), answered)
+        else:
+            answered(True)
+
+    async def _start_there(self, host: Host, job: Job, force: bool) -> None:
+        loop, say = asyncio.get_running_loop(), self.kgops.say
+        shown_at = 0.0
+
+        def copying(name: str, sent: int, size: int) -> None:
+            """Called by the thread that starts it."""
+            nonlocal shown_at
+            now = time.monotonic()
+            if sent >= size or now - shown_at > _COPY_SHOWN_S:
+                shown_at = now
+                loop.call_soon_threadsafe(say, copied(host, name, sent, size))
+
+        say(f"starting it on {host.name} …")
+        flags = flags_of(force=force)
+        try:
+            number = await in_own_thread(lambda: place(self.kgops.home, host, job, flags, copying))
+        except KgopsError as error:
+            say(error_text(error), "bad")
+            return
+        finally:
+            self._starting = False
+        if self.app.screen is self:
+            await self.app.switch_screen(HostRun(HostedRun.of(host, number, {"label": job.label})))
+        self.kgops.say(f"started run {host.name}:{number}")
 
     # --- planning, in threads ---
 
@@ -237,6 +327,7 @@ class NewRun(RunScreenBase):
                     if answer.draft != self._draft:
                         continue
                     self._answer, self._waiting_for = answer, None
+                    self._plans.ask(answer.sent, self._chosen_hosts)
                 elif self._needs is None or self._needs[0] != self._needs_key:
                     await self._read_neighbours()
                 else:
@@ -245,6 +336,12 @@ class NewRun(RunScreenBase):
         finally:
             timer.stop()
             self._planning.discard(data_key)
+
+    @property
+    def _chosen_hosts(self) -> list[Host]:
+        """That could run the draft."""
+        where = self._draft.where
+        return [host for name, host in self._hosts.items() if where in (ANY, name)]
 
     async def _read_neighbours(self) -> None:
         """Reads the memory needs of the values next to the selected one."""
@@ -270,6 +367,8 @@ class NewRun(RunScreenBase):
         draft, offers = self._draft, self._offers
         if key == "workload":
             return _with(draft, key, _next(new_run_page.WORKLOADS, draft.workload, by))
+        if key == "where":
+            return _with(draft, key, _next((None, ANY, *self._hosts), draft.where, by))
         if key == "profile":
             return _with(
                 draft, key, _next(offers.profiles, new_run_page.shown_profile(draft, self._answer), by)

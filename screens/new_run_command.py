@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kgops.cli.command_line import as_command
+from kgops.hosts.offers import Offer
+from kgops.hosts.placing import on_gpu_of
 from kgops.jobs.files import write_durably
 from kgops.jobs.job import Job
 from kgops.settings import Home, make_home
@@ -32,19 +34,24 @@ class Command(NamedTuple):
             write_durably(self.file, self.content.encode())
 
 
-def command_of(answer: Answer, home: Home) -> Command | None:
-    """The command of the draft; None where there is no job."""
+def command_of(answer: Answer, home: Home, chosen: Offer | None = None) -> Command | None:
+    """The command of the draft, on the host and GPU of the chosen offer, if any; None where there is no job."""
     if answer.requested is None:
         return None
     job = _planned(answer.requested, answer)
-    words = _exec_words(job, answer) if job.workload == "exec" else as_command(job)
+    job = job if chosen is None else on_gpu_of(chosen, job)
+    host = answer.draft.where if chosen is None else chosen.host
+    there = ["--host", host] if host else []
+    if job.workload == "exec":
+        return Command(shlex.join(_exec_words(job, answer, there)))
+    words = as_command(job)
     if words is not None:
-        return Command(shlex.join(words))
+        return Command(shlex.join([*words, *there]))
     content = job.as_toml()
     # Named after its content: a file that an earlier command names is never changed.
     mark = hashlib.sha256(content.encode()).hexdigest()[:8]
     file = home.path / "jobs" / f"{job.workload}-{mark}.toml"
-    return Command(shlex.join(["kgops", "run", str(file)]), file, content)
+    return Command(shlex.join(["kgops", "run", str(file), *there]), file, content)
 
 
 def _planned(job: Job, answer: Answer) -> Job:
@@ -58,8 +65,8 @@ def _planned(job: Job, answer: Answer) -> Job:
     return replace(job, options={**job.options, **changes})
 
 
-def _exec_words(job: Job, answer: Answer) -> list[str]:
+def _exec_words(job: Job, answer: Answer, there: list[str]) -> list[str]:
     gpu = ["--gpu", job.gpu.wanted] if job.gpu.wanted else []
     label = ["--label", job.label] if answer.draft.text("label").strip() else []
     where = ["--cwd", job.settings["cwd"]]
-    return ["kgops", "run", "exec", *where, *label, *gpu, "--", *job.settings["command"]]
+    return ["kgops", "run", "exec", *where, *label, *gpu, *there, "--", *job.settings["command"]]

@@ -17,10 +17,11 @@ from kgops.views.draft_fields import DRAFT_OPTIONS
 from kgops.views.formats import amount, duration, fitted, width_of
 from kgops.views.what_if import Answer, Need, predicted_time
 from screens.new_run_command import Command
+from screens.new_run_hosts import HostPlans
 from screens.new_run_page import label_of, value_of
 from screens.rows import BLANK, Piece, Row, row, text_row
 
-__all__ = ["plan_rows"]
+__all__ = ["plan_on_hosts", "plan_rows"]
 
 _MIB = 1 << 20
 _ALTERNATING = ("accent", "dim")  # to separate adjacent parts
@@ -65,6 +66,28 @@ def plan_rows(
         _parts(planned.suggestion, width),
         _row_note(answer, needs, key, width),
         _hint_or_time(answer, planned.suggestion, width),
+        *_command(command, width),
+    ]
+
+
+def plan_on_hosts(plans: HostPlans, key: object, command: Command | None, width: int) -> list[Row]:
+    """The chosen offer in the place of a plan, and who has not answered."""
+    chosen, waiting = plans.chosen(key), plans.waiting
+    if chosen is not None:
+        words = Piece(str(chosen), "good" if chosen.starts else "bad")
+    elif plans.offers.ordered:
+        nearest = plans.offers.ordered[0]
+        words = Piece(f"it would start on no host; on {nearest.host}: {nearest.now}", "bad")
+    else:
+        words = Piece("no host has a plan" if not waiting else "asking the hosts", "dim")
+    first, *rest = textwrap.wrap(one_line(words.text), width - 6)
+    still = f"no answer yet: {', '.join(waiting)}" if waiting and chosen is not None else ""
+    return [
+        BLANK,
+        _plan(words._replace(text=first), width=width),
+        *([text_row(" ".join(rest), width, words.tone)] if rest else []),
+        text_row(still, width, "dim"),
+        BLANK,
         *_command(command, width),
     ]
 

@@ -231,7 +231,7 @@ def _exec(draft: Draft) -> dict[str, Any]:
     if not words:
         raise BadField("command", "the command is missing", "for example: python train.py")
     folder = Path(draft.text("cwd").strip() or ".").expanduser().absolute()
-    if not folder.is_dir():
+    if draft.where is None and not folder.is_dir():
         raise BadField("cwd", f"there is no folder {folder}", "Tab completes a path")
     return {"command": words, "cwd": str(folder)}
 

@@ -1,0 +1,160 @@
+"""New run over hosts, by real SSH: each plans the job itself, nothing waits for one that hangs, Enter starts it there."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from screen_driving import Seen, look
+from ssh_server import Lab, needs_ssh
+from test_screens_new_run import go_to, opened, turn, write
+
+from screens.host_run import HostRun
+from screens.new_run import NewRun
+from screens.widgets.lines import Lines
+
+pytestmark = needs_ssh
+
+HANGS = "#!/bin/sh\nexec sleep 1000\n"
+NO_KGOPS = "#!/bin/sh\nexit 127\n"
+TRIPLES = "".join(f"e{i}\tr{i % 3}\te{(i * 7) % 50}\n" for i in range(200))
+
+
+async def small(seen: Seen) -> None:
+    """Seconds to train."""
+    await write(seen, "num_epochs", "1")
+    await write(seen, "embedding_dim", "16")
+
+
+def point_at(seen: Seen, host: str, gpu: str | None = None) -> None:
+    seen.app.screen.query_one("#body", Lines).point_at(("offer", host, gpu))
+
+
+def test_offers_come_host_by_host_and_enter_starts_the_job_there(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.add("lab2")
+    lab.add("hangs", program=HANGS)
+    lab.add("bare", program=NO_KGOPS)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await small(seen)
+        await turn(seen, "where", "any")
+        await seen.until_shows("hangs  asked, no answer yet", "bare  no plan: ", "lab1 (the CPU): fits now")
+        await seen.until_shows("OFFERS", "no answer yet: hangs")
+        assert "never measured" in seen.row_of("lab2")
+        await write(seen, "label", "of both")
+        await seen.until_shows("--label 'of both' --host any", "lab2        the CPU")
+        await seen.until(lambda: "no answer yet: hangs" in seen.text, "all others to answer")
+        point_at(seen, "lab2")
+        await seen.until_shows("--label 'of both' --host lab2", "PLAN  lab2 (the CPU): fits now")
+        await seen.press("y")
+        await seen.until_shows("copied: ")
+        await seen.press("enter")
+        await seen.until_shows("start it on lab2 (the CPU): fits now")
+        await seen.press("n")
+        await seen.until_gone("start it on lab2")
+        assert not lab.there("lab2")("runs", "--json").json()
+        await seen.press("enter", "y")
+        await seen.until(lambda: isinstance(seen.app.screen, HostRun), "the run's screen")
+        await seen.until_shows("lab2 · run 1", "started run lab2:1")
+        words = shlex.split(seen.app.clipboard)
+        dry = lab.kgops(*words[1:], "--dry-run", "--json")
+        assert (dry.code, dry.json()["job"]["label"]) == (0, "of both"), dry.err
+
+    look(lab.console.home, story, (160, 50))
+    assert lab.there("lab2").ended(1).state == "succeeded"
+    assert lab.there("lab1")("runs", "--json").json() == []
+
+
+def test_x_starts_on_the_best_host_and_copies_what_it_reads(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.add("lab1")
+    monkeypatch.chdir(lab.console.cwd)
+    (lab.console.cwd / "mine.tsv").write_text(TRIPLES)
+
+    async def story(seen: Seen) -> None:
+        screen = await opened(seen)
+        await small(seen)
+        # All hosts of a test share one file system: this path leads to the file in this process alone.
+        screen._change(screen._draft.with_field("data", "/proc/self/cwd/mine.tsv"))
+        await turn(seen, "where", "lab1")
+        await seen.until_shows("lab1 (the CPU): fits now", "--host lab1")
+        await seen.press("x")
+        await seen.until_shows("copying mine.tsv to lab1: 100 % of 0.0 MiB")
+        await seen.until_shows("lab1 · run 1", "started run lab1:1")
+
+    look(lab.console.home, story, (160, 40))
+    assert lab.there("lab1").ended(1).state == "succeeded"
+    (kept,) = (lab.homes["lab1"] / "data").iterdir()
+    assert (kept / "mine.tsv").read_text() == TRIPLES
+
+
+def test_a_job_too_large_for_every_host_is_refused_with_the_reason(lab: Lab) -> None:
+    lab.add("lab1")
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await write(seen, "embedding_dim", "100000")
+        await turn(seen, "where", "any")
+        await seen.until_shows("it would start on no host; on lab1: nations needs about ")
+        await seen.press("x")
+        await seen.until_shows("X starts it anyway")
+        await write(seen, "seed", "-1")
+        await seen.until_shows("PLAN  seed: must be at least 0")
+        await seen.press("x")
+        await seen.until_shows("must be at least 0, found -1")
+        assert isinstance(seen.app.screen, NewRun)
+
+    look(lab.console.home, story, (160, 40))
+    assert lab.there("lab1")("runs", "--json").json() == []
+
+
+def test_what_the_host_refuses_is_said_and_the_form_stays(lab: Lab) -> None:
+    lab.add("lab1")
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await turn(seen, "workload", "exec")
+        await write(seen, "command", "true")
+        await write(seen, "cwd", "/not/there")
+        await seen.until_shows("there is no folder /not/there")
+        await turn(seen, "where", "lab1")
+        await seen.until_shows("--cwd /not/there --host lab1 -- true", "OFFERS")
+        await seen.until_shows("lab1 (the CPU)")
+        await seen.press("x")
+        await seen.until_shows("lab1: the working folder /not/there does not exist")
+        assert isinstance(seen.app.screen, NewRun)
+
+    look(lab.console.home, story, (160, 40))
+
+
+def test_n_on_the_hosts_screen_plans_for_the_host_under_the_cursor(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.add("lab2")
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("2 of 2 answer", "n new run")
+        seen.app.screen.query_one("#body", Lines).point_at(("host", "lab2"))
+        await seen.press("n")
+        await seen.until_shows("lab2 (the CPU): fits now", "--host lab2")
+        assert seen.row_of("where").split()[1] == "lab2"
+        assert "lab1 (the CPU)" not in seen.text
+        await turn(seen, "workload", "pipeline")
+        await seen.until_shows(".toml --host lab2 (y writes this job file)")
+        await go_to(seen, "where")
+        await seen.press("backspace")
+        await seen.until_shows("to spare")
+        assert "this machine" in seen.row_of("where")
+
+    look(lab.console.home, story, (160, 50))
+
+
+def test_without_hosts_the_form_has_no_row_for_them(lab: Lab) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        assert "where" not in seen.text
+
+    look(lab.console.home, story)
