@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,17 +12,15 @@ from textual.app import ComposeResult
 
 from kgops.errors import KgopsError
 from kgops.hosts import registry
-from kgops.hosts.placing import copied, flags_of, on_gpu_of, place
+from kgops.hosts.placing import on_gpu_of
 from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, shown
 from kgops.views.drafts import ANY, Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
 from screens import new_run_page, new_run_plan, run_calls
 from screens.actions import ScreenName
-from screens.driver import begin, in_own_thread
-from screens.host_actions import HostedRun
-from screens.host_run import HostRun
+from screens.driver import begin
 from screens.new_run_command import Command, command_of
-from screens.new_run_hosts import HostPlans, key_of
+from screens.new_run_hosts import HostPlans, key_of, start_there
 from screens.rows import Piece, Row, title
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase
@@ -45,7 +42,6 @@ _PATHS = ("data", "cwd", "data_directory", "config")
 _MAY_BE_NONE = ("config", "architecture", "loss")
 _DATA_FIELDS = ("data", "run", "data_directory")  # fields that select data
 _LEAST_PLAN, _MOST_PLAN = 7, 9  # lines
-_COPY_SHOWN_S = 0.25
 _PATIENCE_S = 0.3  # before a slow step is announced
 
 
@@ -252,7 +248,8 @@ class NewRun(RunScreenBase):
             self.say("this host has not answered yet", "warn")
             return
         if not chosen.starts and not force:
-            self.say(f"{chosen.host}: {chosen.now}; X starts it anyway", "bad")
+            anyway = "; X starts it anyway" if chosen.state == "never" else ""
+            self.say(f"{chosen.host}: {chosen.refused or chosen.verdict}{anyway}", "bad")
             return
         start = partial(self._start_there, self._hosts[chosen.host], on_gpu_of(chosen, answer.sent), force)
 
@@ -267,29 +264,10 @@ class NewRun(RunScreenBase):
             answered(True)
 
     async def _start_there(self, host: Host, job: Job, force: bool) -> None:
-        loop, say = asyncio.get_running_loop(), self.kgops.say
-        shown_at = 0.0
-
-        def copying(name: str, sent: int, size: int) -> None:
-            """Called by the thread that starts it."""
-            nonlocal shown_at
-            now = time.monotonic()
-            if sent >= size or now - shown_at > _COPY_SHOWN_S:
-                shown_at = now
-                loop.call_soon_threadsafe(say, copied(host, name, sent, size))
-
-        say(f"starting it on {host.name} …")
-        flags = flags_of(force=force)
         try:
-            number = await in_own_thread(lambda: place(self.kgops.home, host, job, flags, copying))
-        except KgopsError as error:
-            say(error_text(error), "bad")
-            return
+            await start_there(self, host, job, force=force)
         finally:
             self._starting = False
-        if self.app.screen is self:
-            await self.app.switch_screen(HostRun(HostedRun.of(host, number, {"label": job.label})))
-        self.kgops.say(f"started run {host.name}:{number}")
 
     # --- planning, in threads ---
 

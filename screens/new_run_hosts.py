@@ -6,6 +6,8 @@ answers is asked again where the draft has changed meanwhile.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -15,13 +17,20 @@ from textual.screen import Screen
 from kgops.errors import KgopsError
 from kgops.hosts.ask import Answer as Said
 from kgops.hosts.offers import Offer, Offers, ask_offers, joined, when
+from kgops.hosts.placing import copied, flags_of, place
 from kgops.hosts.registry import Host
 from kgops.jobs.job import Job
 from kgops.settings import Home
 from screens.driver import begin, in_own_thread
+from screens.host_actions import HostedRun
+from screens.host_run import HostRun
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
+from screens.run_screen import RunScreenBase
+from screens.wording import error_text
 
-__all__ = ["HostPlans", "key_of"]
+__all__ = ["HostPlans", "key_of", "start_there"]
+
+_COPY_SHOWN_S = 0.25
 
 _TONES = {"now": "good", "later": "warn", "unknown": "text", "empty": "warn", "never": "bad"}
 
@@ -119,6 +128,31 @@ class HostPlans:
             return ask_offers(self._home, [host], job)
         except KgopsError as error:  # its data cannot be read here
             return Offers([], [Said(host, problem=error.message, hint=error.hint)])
+
+
+async def start_there(screen: RunScreenBase, host: Host, job: Job, *, force: bool) -> None:
+    """Says how far the copy of its files is, and opens the run in place of `screen`, if that is still in front."""
+    console, loop = screen.kgops, asyncio.get_running_loop()
+    shown_at = 0.0
+
+    def copying(name: str, sent: int, size: int) -> None:
+        """Called by the thread that copies."""
+        nonlocal shown_at
+        now = time.monotonic()
+        if sent >= size or now - shown_at > _COPY_SHOWN_S:
+            shown_at = now
+            loop.call_soon_threadsafe(console.say, copied(host, name, sent, size))
+
+    console.say(f"starting it on {host.name} …")
+    flags = flags_of(force=force)
+    try:
+        number = await in_own_thread(lambda: place(console.home, host, job, flags, copying))
+    except KgopsError as error:
+        console.say(error_text(error), "bad")
+        return
+    if console.screen is screen:
+        await console.switch_screen(HostRun(HostedRun.of(host, number, {"label": job.label})))
+    console.say(f"started run {host.name}:{number}")
 
 
 def _offer(offer: Offer, columns: Columns, tone: str) -> Row:

@@ -77,7 +77,9 @@ def plan_on_hosts(plans: HostPlans, key: object, command: Command | None, width:
         words = Piece(str(chosen), "good" if chosen.starts else "bad")
     elif plans.offers.ordered:
         nearest = plans.offers.ordered[0]
-        words = Piece(f"it would start on no host; on {nearest.host}: {nearest.now}", "bad")
+        words = Piece(
+            f"it would start on no host; on {nearest.host}: {nearest.refused or nearest.verdict}", "bad"
+        )
     else:
         words = Piece("no host has a plan" if not waiting else "asking the hosts", "dim")
     first, *rest = textwrap.wrap(one_line(words.text), width - 6)

@@ -1,10 +1,12 @@
-"""New run over hosts, by real SSH: each plans the job itself, nothing waits for one that hangs, Enter starts it there."""
+"""New run over hosts, by real SSH: each plans the job itself, none is waited for, and Enter starts it there."""
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import pytest
+from nvml_standin import Machine, t4
 from screen_driving import Seen, look
 from ssh_server import Lab, needs_ssh
 from test_screens_new_run import go_to, opened, turn, write
@@ -122,9 +124,9 @@ def test_what_the_host_refuses_is_said_and_the_form_stays(lab: Lab) -> None:
         await seen.until_shows("there is no folder /not/there")
         await turn(seen, "where", "lab1")
         await seen.until_shows("--cwd /not/there --host lab1 -- true", "OFFERS")
-        await seen.until_shows("lab1 (the CPU)")
-        await seen.press("x")
-        await seen.until_shows("lab1: the working folder /not/there does not exist")
+        await seen.until_shows("on lab1: the working folder /not/there does not exist")
+        await seen.press("X")
+        await seen.until_shows("lab1: the working folder /not/there does not exist —")
         assert isinstance(seen.app.screen, NewRun)
 
     look(lab.console.home, story, (160, 40))
@@ -150,6 +152,28 @@ def test_n_on_the_hosts_screen_plans_for_the_host_under_the_cursor(lab: Lab) -> 
         assert "this machine" in seen.row_of("where")
 
     look(lab.console.home, story, (160, 50))
+
+
+def test_every_gpu_of_a_host_is_an_offer_and_the_command_names_it(lab: Lab) -> None:
+    others = ((os.getpid(), 14_000),)
+    full = t4("GPU-a", used_mib=14_800, processes=others)
+    lab.add("lab1", Machine((full, t4("GPU-b"))), has_cuda=True)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await turn(seen, "where", "lab1")
+        await seen.until_shows("PLAN  lab1 (GPU 1, Tesla T4): fits now", "0 Tesla T4")
+        rows = [line for line in seen.lines() if line.startswith("lab1  ")]
+        assert [row.split()[1] for row in rows] == ["1", "0"], "what would end first is not first"
+        assert "would wait now" in rows[1]
+        point_at(seen, "lab1", "0")
+        await seen.until_shows("--gpu 0 --host lab1", "PLAN  lab1 (GPU 0, Tesla T4): fits an empty Tesla T4")
+        point_at(seen, "lab1", "1")
+        await seen.until_shows("--gpu 1 --host lab1", "predicted, never measured")
+        await turn(seen, "precision", "fp16")
+        await seen.until_shows("--precision fp16", "PLAN  lab1 (GPU 1, Tesla T4): fits now")
+
+    look(lab.console.home, story, (200, 50))
 
 
 def test_without_hosts_the_form_has_no_row_for_them(lab: Lab) -> None:
