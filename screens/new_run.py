@@ -259,7 +259,7 @@ class NewRun(RunScreenBase):
                 begin(self.app, start)  # owned by the app: a copy goes on after this screen has closed
 
         if asks:
-            self.app.push_screen(Confirmation(f"start it on {chosen}?"), answered)
+            self.app.push_screen(Confirmation(f"start it on {chosen.place}?"), answered)
         else:
             answered(True)
 

@@ -28,7 +28,7 @@ from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.run_screen import RunScreenBase
 from screens.wording import error_text
 
-__all__ = ["HostPlans", "key_of", "start_there"]
+__all__ = ["HostPlans", "key_of", "start_there", "tone_of"]
 
 _COPY_SHOWN_S = 0.25
 
@@ -40,6 +40,10 @@ class _Plans(NamedTuple):
 
     job: Job
     offers: Offers
+
+
+def tone_of(offer: Offer) -> str:
+    return _TONES[offer.state] if offer.starts else "bad"
 
 
 def key_of(offer: Offer) -> tuple[str, str, str | None]:
@@ -89,9 +93,9 @@ class HostPlans:
                 Column("OFFERS", 10),
                 Column("GPU", 16),
                 Column("ends in", 8, right=True),
+                Column("time is", 9),
                 Column("now", 26, grows=True),
                 Column("needs", 11, right=True),
-                Column("time is", 26),
             ),
             width,
         )
@@ -101,7 +105,7 @@ class HostPlans:
         return [
             BLANK,
             columns.heading(),
-            *(_offer(one, columns, _TONES[one.state] if one.starts else "bad") for one in offers.ordered),
+            *(_offer(one, columns, tone_of(one)) for one in offers.ordered),
             *(_offer(one, columns, "dim") for one in joined(old).ordered),
             *(_silent(one, width) for one in offers.silent),
             *(
@@ -156,16 +160,16 @@ async def start_there(screen: RunScreenBase, host: Host, job: Job, *, force: boo
 
 
 def _offer(offer: Offer, columns: Columns, tone: str) -> Row:
-    ends, basis = when(offer)
+    basis = "unknown" if offer.takes_s is None else "measured" if offer.is_measured else "predicted"
     plain = "dim" if tone == "dim" else "text"
     return columns.row(
         (
             Piece(offer.host, "accent" if plain == "text" else plain),
             Piece(f"{offer.gpu} {offer.name}" if offer.gpu else offer.name, plain),
-            Piece(ends, plain),
+            Piece(when(offer)[0], plain),
+            Piece(basis, "dim"),
             Piece(offer.now, tone),
             Piece(offer.needs, plain),
-            Piece(basis, "dim"),
         ),
         key_of(offer),
     )

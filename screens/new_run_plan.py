@@ -17,7 +17,7 @@ from kgops.views.draft_fields import DRAFT_OPTIONS
 from kgops.views.formats import amount, duration, fitted, width_of
 from kgops.views.what_if import Answer, Need, predicted_time
 from screens.new_run_command import Command
-from screens.new_run_hosts import HostPlans
+from screens.new_run_hosts import HostPlans, tone_of
 from screens.new_run_page import label_of, value_of
 from screens.rows import BLANK, Piece, Row, row, text_row
 
@@ -74,7 +74,7 @@ def plan_on_hosts(plans: HostPlans, key: object, command: Command | None, width:
     """The chosen offer in the place of a plan, and who has not answered."""
     chosen, waiting = plans.chosen(key), plans.waiting
     if chosen is not None:
-        words = Piece(str(chosen), "good" if chosen.starts else "bad")
+        words = Piece(str(chosen), tone_of(chosen))
     elif plans.offers.ordered:
         nearest = plans.offers.ordered[0]
         words = Piece(
@@ -83,12 +83,13 @@ def plan_on_hosts(plans: HostPlans, key: object, command: Command | None, width:
     else:
         words = Piece("no host has a plan" if not waiting else "asking the hosts", "dim")
     first, *rest = textwrap.wrap(one_line(words.text), width - 6)
-    still = f"no answer yet: {', '.join(waiting)}" if waiting and chosen is not None else ""
+    still = [f"no answer yet: {', '.join(waiting)}"] if waiting else []
+    keys = ["⏎ on an offer starts it there, x on this one"] if chosen is not None else []
     return [
         BLANK,
         _plan(words._replace(text=first), width=width),
         *([text_row(" ".join(rest), width, words.tone)] if rest else []),
-        text_row(still, width, "dim"),
+        text_row(" · ".join([*keys, *still]), width, "dim"),
         BLANK,
         *_command(command, width),
     ]

@@ -56,6 +56,10 @@ class Offer(NamedTuple):
         return self.on.removeprefix("NVIDIA ")
 
     @property
+    def place(self) -> str:
+        return f"{self.host} (GPU {self.gpu}, {self.on})" if self.gpu else f"{self.host} ({self.on})"
+
+    @property
     def now(self) -> str:
         """Whether it would start there now, or why not."""
         refused = self.refused if self.state != "never" else None
@@ -67,8 +71,7 @@ class Offer(NamedTuple):
 
     def __str__(self) -> str:
         ends, basis = when(self)
-        on = f"GPU {self.gpu}, {self.on}" if self.gpu else self.on
-        return f"{self.host} ({on}): {self.now}; ends in {ends} ({basis})"
+        return f"{self.place}: {self.now}; ends in {ends} ({basis})"
 
     def as_table(self) -> dict[str, Any]:
         return {**self._asdict(), "ends_in_s": self.ends_in_s, "starts": self.starts}
