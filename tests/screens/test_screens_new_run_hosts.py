@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from driving import Terminal, wait_for
 from nvml_standin import Machine, t4
 from screen_driving import Seen, look
 from ssh_server import Lab, needs_ssh
@@ -173,6 +176,36 @@ def test_every_gpu_of_a_host_is_an_offer_and_the_command_names_it(lab: Lab) -> N
         await seen.until_shows("--precision fp16", "PLAN  lab1 (GPU 1, Tesla T4): fits now")
 
     look(lab.console.home, story, (200, 50))
+
+
+def clients(lab: Lab, host: str) -> list[Path]:
+    """Processes of this side that have asked the host for a plan."""
+    asked = f"{lab.homes[host].parent}/kgops command".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"ssh") and any(asked in word and b"suggest" in word for word in words):
+            found.append(process)
+    return found
+
+
+def test_quitting_waits_for_no_host_and_leaves_no_client(
+    lab: Lab, open_terminal: Callable[..., Terminal]
+) -> None:
+    lab.add("hangs", program=HANGS)
+    terminal = open_terminal()
+    terminal.wait_for_text(b"No runs yet")
+    terminal.type(b"n")
+    terminal.wait_for_text(b"to spare")
+    terminal.type(b"j\x1b[C")
+    terminal.wait_for_text(b"no answer yet: hangs")
+    wait_for(lambda: clients(lab, "hangs"), "the question")
+    terminal.type(b"q")
+    assert terminal.wait() == 0
+    wait_for(lambda: not clients(lab, "hangs"), "the client to end")
 
 
 def test_without_hosts_the_form_has_no_row_for_them(lab: Lab) -> None:
