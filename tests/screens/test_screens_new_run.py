@@ -11,7 +11,8 @@ from driving import Console
 from screen_driving import Seen, look
 
 from kgops.settings import Home
-from kgops.views.drafts import BadField, Draft, completions, files_of, job_of
+from kgops.views.draft_fields import BadField
+from kgops.views.drafts import Draft, completions, files_of, job_of
 from kgops.views.what_if import Answer, WhatIf, step
 from screens.new_run import NewRun
 from screens.widgets.lines import Lines
