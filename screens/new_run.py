@@ -20,7 +20,7 @@ from screens import new_run_page, new_run_plan, run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.new_run_command import Command, command_of
-from screens.new_run_hosts import HostPlans, key_of, start_there
+from screens.new_run_hosts import HostPlans, key_of, start_on_host
 from screens.rows import Piece, Row, title
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase
@@ -265,7 +265,7 @@ class NewRun(RunScreenBase):
 
     async def _start_there(self, host: Host, job: Job, force: bool) -> None:
         try:
-            await start_there(self, host, job, force=force)
+            await start_on_host(self, host, job, force=force)
         finally:
             self._starting = False
 

@@ -17,8 +17,9 @@ from textual.screen import Screen
 from kgops.errors import KgopsError
 from kgops.hosts.ask import Answer as Said
 from kgops.hosts.offers import Offer, Offers, ask_offers, joined, when
-from kgops.hosts.placing import copied, flags_of, place
+from kgops.hosts.placing import copied, flags_of
 from kgops.hosts.registry import Host
+from kgops.hosts.starting import send_data, start_there
 from kgops.jobs.job import Job
 from kgops.settings import Home
 from screens.driver import begin, in_own_thread
@@ -28,7 +29,7 @@ from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.run_screen import RunScreenBase
 from screens.wording import error_text
 
-__all__ = ["HostPlans", "key_of", "start_there", "tone_of"]
+__all__ = ["HostPlans", "key_of", "start_on_host", "tone_of"]
 
 _COPY_SHOWN_S = 0.25
 
@@ -134,7 +135,7 @@ class HostPlans:
             return Offers([], [Said(host, problem=error.message, hint=error.hint)])
 
 
-async def start_there(screen: RunScreenBase, host: Host, job: Job, *, force: bool) -> None:
+async def start_on_host(screen: RunScreenBase, host: Host, job: Job, *, force: bool) -> None:
     """Says how far the copy of its files is, and opens the run in place of `screen`, if that is still in front."""
     console, loop = screen.kgops, asyncio.get_running_loop()
     shown_at = 0.0
@@ -145,12 +146,16 @@ async def start_there(screen: RunScreenBase, host: Host, job: Job, *, force: boo
         now = time.monotonic()
         if sent >= size or now - shown_at > _COPY_SHOWN_S:
             shown_at = now
-            loop.call_soon_threadsafe(console.say, copied(host, name, sent, size))
+            loop.call_soon_threadsafe(console.say, copied(host.name, name, sent, size))
 
     console.say(f"starting it on {host.name} …")
-    flags = flags_of(force=force)
+
+    def start() -> int:
+        sent = send_data(console.home, host, job, copying)
+        return start_there(console.home, host, sent, flags_of(force=force))
+
     try:
-        number = await in_own_thread(lambda: place(console.home, host, job, flags, copying))
+        number = await in_own_thread(start)
     except KgopsError as error:
         console.say(error_text(error), "bad")
         return

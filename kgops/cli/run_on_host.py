@@ -11,9 +11,9 @@ from kgops.cli.output import print_json, say, tell
 from kgops.errors import Unavailable, Usage, WontFit
 from kgops.hosts import registry
 from kgops.hosts.offers import ask_offers
-from kgops.hosts.placing import copied, flags_of, on_gpu_of, place
+from kgops.hosts.placing import copied, flags_of, on_gpu_of
 from kgops.hosts.registry import Host
-from kgops.hosts.starting import plan_there
+from kgops.hosts.starting import plan_there, send_data, start_there
 from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
@@ -36,7 +36,7 @@ def start_on_host(job: Job, words: str, given: dict[str, Any]) -> int:
         for line in shown.decode("utf-8", "replace").splitlines():
             say(one_line(line, 4_000))
         return 0
-    number = place(home, host, job, flags, _Progress(host))
+    number = start_there(home, host, send_data(home, host, job, _Progress(host.name)), flags)
     if given["as_json"]:
         print_json({"host": host.name, "id": number})
     else:
@@ -74,7 +74,7 @@ def _placed(home: Home, job: Job, words: str) -> tuple[Host, Job]:
 class _Progress:
     """A line on stderr: drawn again on a terminal, else one every few seconds."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: str) -> None:
         self._host = host
         self._at = 0.0
         self._is_terminal = sys.stderr.isatty()
