@@ -221,9 +221,8 @@ class NewRun(RunScreenBase):
             self.say(f"{refusal.message}; X starts it anyway", "bad")
             return
         self._starting = True
-        begin(
-            self.app, partial(self._start, self._draft, force)
-        )  # owned by the app: this screen closes when the run opens
+        # Owned by the app: this screen closes when the run opens.
+        begin(self.app, partial(self._start, self._draft, force))
 
     async def _start(self, draft: Draft, force: bool) -> None:
         try:
@@ -245,7 +244,8 @@ class NewRun(RunScreenBase):
         if chosen is None and self._plans.offers.ordered:
             chosen = self._plans.offers.ordered[0]
         if chosen is None or (isinstance(self._key, tuple) and key_of(chosen) != self._key):
-            self.say("this host has not answered yet", "warn")
+            waiting = ", ".join(self._plans.waiting)
+            self.say(f"no answer yet: {waiting}" if waiting else "no host has a plan", "warn")
             return
         if not chosen.starts and not force:
             anyway = "; X starts it anyway" if chosen.state == "never" else ""
