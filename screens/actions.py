@@ -112,7 +112,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("up", "up", "run", "Mark the run before.", "screen.run_before", CHART, in_footer=False),
     Action("T", "T", "end", "End your process under the cursor (SIGTERM).", "screen.end", GPU),
     Action("K", "K", "kill", "Kill your process under the cursor (SIGKILL).", "screen.kill", GPU),
-    Action("n", "n", "new run", "Choose a job and see its plan.", "app.new", DASHBOARD | HISTORY),
+    Action("n", "n", "new run", "Choose a job and see its plan.", "app.new", DASHBOARD | HISTORY | HOSTS),
     Action(
         "slash",
         "/",

@@ -203,14 +203,14 @@ class KgopsApp(Console, inherit_bindings=False):
             await self.remove_mode(self.DEFAULT_MODE)
 
     def action_new(self) -> None:
-        self.open_new_run()
+        self.open_new_run(where=None if self.here is None else self.here.host_here)
 
-    def open_new_run(self, gpu: str | None = None) -> None:
-        """Planned for that GPU, which need not be in this machine."""
+    def open_new_run(self, gpu: str | None = None, where: str | None = None) -> None:
+        """Planned for that GPU, which need not be in this machine, or for the host `where`."""
         from screens.new_run import NewRun
 
         self.feed.start()  # a key pressed before the first paint cancels the start on mount
-        self.push_screen(NewRun(gpu))
+        self.push_screen(NewRun(gpu, where))
 
     def action_influences(self) -> None:
         from screens.influences import TRACES, Influences

@@ -6,17 +6,21 @@ import asyncio
 import os
 import select
 import signal
+import threading
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from textual._xterm_parser import XTermParser
 from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.drivers.linux_driver import LinuxDriver
 
-__all__ = ["BlockingDriver", "begin"]
+__all__ = ["BlockingDriver", "begin", "in_own_thread"]
+
+T = TypeVar("T")
 
 
 def begin(owner: DOMNode, work: Callable[[], Awaitable[None]], *, instead: str | None = None) -> None:
@@ -34,6 +38,28 @@ def begin(owner: DOMNode, work: Callable[[], Awaitable[None]], *, instead: str |
 
     begun: Callable[[], Awaitable[None]] = until_it_leaves
     owner.run_worker(begun, exclusive=instead is not None, group=instead or "default")
+
+
+async def in_own_thread(work: Callable[[], T]) -> T:
+    """As `asyncio.to_thread`, but nobody waits for the thread on leaving, and it takes none from a pool: for what
+    waits for a host."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def deliver(give: Callable[[Any], None], value: Any) -> None:
+        if not done.done():
+            give(value)
+
+    def run() -> None:
+        try:
+            outcome = done.set_result, work()
+        except BaseException as error:
+            outcome = done.set_exception, error  # type: ignore[assignment]  # raised where it is waited for
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(deliver, *outcome)
+
+    threading.Thread(target=run, name="kgops-host", daemon=True).start()
+    return await done
 
 
 _LISTENS_S = 1.0  # polls this long after a key: an incomplete escape sequence ends by timeout

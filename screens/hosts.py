@@ -66,10 +66,18 @@ class Hosts(ChangesHostRuns):
         return None  # nothing of this machine
 
     @property
+    def _key(self) -> object:
+        return next((body.key for body in self.query("#body").results(Lines)), None)
+
+    @property
+    def host_here(self) -> str | None:
+        key = self._key  # ("gpu", host, …), and so for a host and a run
+        return key[1] if isinstance(key, tuple) else None
+
+    @property
     def chosen(self) -> HostedRun | None:
         """The run under the cursor, as its host described it last."""
-        bodies = self.query("#body").results(Lines)
-        key = next((body.key for body in bodies), None)
+        key = self._key
         if not isinstance(key, tuple) or key[0] != "run":
             return None
         state = next((one for one in self._states if one.name == key[1]), None)

@@ -10,39 +10,48 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 
-from kgops.options.regress import ARCHITECTURES
-from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, completions, is_what_if
+from kgops.errors import KgopsError
+from kgops.hosts import registry
+from kgops.hosts.placing import on_gpu_of
+from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, shown
+from kgops.views.drafts import ANY, Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
 from screens import new_run_page, new_run_plan, run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
-from screens.rows import Piece, Row
+from screens.new_run_command import Command, command_of
+from screens.new_run_hosts import HostPlans, key_of, start_on_host
+from screens.rows import Piece, Row, title
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase
 from screens.widgets.choices import Choices, CompletingPrompt
+from screens.widgets.confirm import Confirmation
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
+from screens.wording import error_text
 
 if TYPE_CHECKING:
+    from kgops.hosts.registry import Host
+    from kgops.jobs.job import Job
     from screens.feed import FeedState, Wanted
     from storage.runs import Run
 
 __all__ = ["NewRun"]
 
-_WORKLOADS = ("train", "tracin", "regress", "exec")
 _PATHS = ("data", "cwd", "data_directory", "config")
-_MAY_BE_NONE = ("config", "architecture")
+_MAY_BE_NONE = ("config", "architecture", "loss")
 _DATA_FIELDS = ("data", "run", "data_directory")  # fields that select data
-_PLAN_LINES = 7
+_LEAST_PLAN, _MOST_PLAN = 7, 9  # lines
 _PATIENCE_S = 0.3  # before a slow step is announced
 
 
 class NewRun(RunScreenBase):
     screen_name: ClassVar[ScreenName] = "new run"
 
-    def __init__(self, gpu: str | None = None) -> None:
+    def __init__(self, gpu: str | None = None, where: str | None = None) -> None:
         super().__init__()
-        self._draft = Draft(gpu=gpu)
+        self._draft = Draft(gpu=gpu, where=where)
+        self._hosts: dict[str, Host] = {}
         self._offers = Offers()
         self._answer: Answer | None = None
         self._needs: tuple[NeedsKey, tuple[Need, ...]] | None = None
@@ -58,12 +67,17 @@ class NewRun(RunScreenBase):
 
     def on_mount(self) -> None:
         self._what_if = WhatIf(self.kgops.home)
+        self._plans = HostPlans(self, self.kgops.home, self.draw)
         begin(self, self._open)
 
     def on_unmount(self) -> None:
         self._what_if.close()
 
     async def _open(self) -> None:
+        try:
+            self._hosts = registry.read(self.kgops.home)
+        except KgopsError as error:
+            self.say(error_text(error), "bad")
         self._offers = await asyncio.to_thread(self._what_if.offers)
         self._change(self._draft.with_field("data", self._offers.data[0]).with_field("run", self._newest))
 
@@ -82,22 +96,34 @@ class NewRun(RunScreenBase):
 
     def title_row(self, width: int) -> Row:
         what = "what-if: cannot be started, this machine has no such GPU" if is_what_if(self._draft) else ""
-        return Row((Piece("new run", "strong"), Piece(f"  {what}", "dim")))
+        body = self.query_one("#body", Lines)
+        below = round(body.max_scroll_y - body.scroll_y)
+        return title("new run", f"↓ {below} more" if below > 0 else "", width, Piece(what, "dim"))
 
     def draw(self) -> None:
         width, body = self.size.width, self.query_one("#body", Lines)
-        shown = new_run_page.rows(self._draft, self._offers, self._answer, width)
-        room = self.size.height - _PLAN_LINES - 2 - (not self.has_class("short"))
+        needs = self._needs[1] if self._needs is not None and self._needs[0] == self._needs_key else ()
+        plan = (
+            new_run_plan.plan_on_hosts(self._plans, body.key, self._command, width)
+            if self._answer is not None and self._answer.sent is not None and self._waiting_for is None
+            else new_run_plan.plan_rows(
+                self._answer, self._command, needs, body.key, width, waits=self._waiting_for
+            )
+        )
+        places = self._plans.rows(min(width, new_run_page.WIDEST)) if self._draft.where is not None else ()
+        shown = new_run_page.rows(self._draft, self._offers, self._answer, width, [*self._hosts], places)
+        below = min(max(len(plan), _LEAST_PLAN), _MOST_PLAN)
+        room = self.size.height - below - 2 - (not self.has_class("short"))
         height = max(min(len(shown), room), 1)  # the plan is directly below and always visible
         if body.styles.height is None or body.styles.height.value != height:
             body.styles.height = height
+            self.call_after_refresh(self.show_title)
         body.show(shown)
-        needs = self._needs[1] if self._needs is not None and self._needs[0] == self._needs_key else ()
-        plan = new_run_plan.plan_rows(self._answer, needs, body.key, width, waits=self._waiting_for)
         self.query_one("#plan", Lines).show(plan)
         self.show_title()
 
     def on_lines_pointed(self) -> None:
+        self.show_title()
         self._plan()
 
     def on_lines_chosen(self) -> None:
@@ -113,7 +139,7 @@ class NewRun(RunScreenBase):
 
     def _step(self, by: int) -> None:
         """Next or previous value of the row under the cursor."""
-        key = self.query_one("#body", Lines).key
+        key = self._key
         if key in DRAFT_OPTIONS[self._draft.workload]:
             option = (self._answer.options or {}).get(str(key)) if self._answer is not None else None
             if option is not None:
@@ -126,17 +152,20 @@ class NewRun(RunScreenBase):
 
     def action_unset(self) -> None:
         """Leaves the row to profile, planner and defaults."""
-        key = str(self.query_one("#body", Lines).key)
+        key = str(self._key)
         if key in DRAFT_OPTIONS[self._draft.workload]:
             self._change(self._draft.with_option(key, None))
-        elif key in ("profile", "gpu"):
+        elif key in ("profile", "gpu", "where"):
             self._change(_with(self._draft, key, None))
-        elif any(field.name == key for field in FIELDS[self._draft.workload]):
+        elif self._field(key) is not None:
             self._change(self._draft.with_field(key, ""))
 
     def action_edit(self) -> None:
-        key = self.query_one("#body", Lines).key
-        field = next((one for one in FIELDS[self._draft.workload] if one.name == key), None)
+        key = self._key
+        if isinstance(key, tuple):  # an offer of a host
+            self._begin(force=False, asks=True)
+            return
+        field = self._field(key)
         if field is None:
             self._step(1)
             return
@@ -150,12 +179,29 @@ class NewRun(RunScreenBase):
         self.app.push_screen(CompletingPrompt(question, self._draft.text(field.name), complete), filled)
 
     def action_copy(self) -> None:
-        command = new_run_plan.command_of(self._answer) if self._is_current and self._answer else None
+        command = self._command if self._is_current else None
         if command is None:
             self.say("no command yet", "warn")
             return
-        self.app.copy_to_clipboard(command)
-        self.say(f"copied: {command}", "strong")
+        try:
+            command.write(self.kgops.home)
+        except (KgopsError, OSError) as error:
+            self.say(f"the job file cannot be written: {error}", "bad")
+            return
+        self.app.copy_to_clipboard(command.text)
+        self.say(f"copied: {command.text}", "strong")
+
+    @property
+    def _command(self) -> Command | None:
+        if self._answer is None:
+            return None
+        chosen = self._plans.chosen(self._key) if isinstance(self._key, tuple) else None
+        return command_of(self._answer, self.kgops.home, chosen)
+
+    @property
+    def _key(self) -> object:
+        """Of the row under the cursor."""
+        return self.query_one("#body", Lines).key
 
     def action_start(self) -> None:
         self._begin(force=False)
@@ -163,18 +209,20 @@ class NewRun(RunScreenBase):
     def action_force(self) -> None:
         self._begin(force=True)
 
-    def _begin(self, *, force: bool) -> None:
-        """Starts the run and opens its screen, or shows why it was refused."""
+    def _begin(self, *, force: bool, asks: bool = False) -> None:
+        """Starts the run and opens its screen, or shows why it was refused. `asks` first, on a host."""
         if self._starting:
+            return
+        if self._draft.where is not None:
+            self._begin_there(force=force, asks=asks)
             return
         if not force and self._is_current and self._answer and self._answer.refusal is not None:
             refusal = self._answer.refusal
             self.say(f"{refusal.message}; X starts it anyway", "bad")
             return
         self._starting = True
-        begin(
-            self.app, partial(self._start, self._draft, force)
-        )  # owned by the app: this screen closes when the run opens
+        # Owned by the app: this screen closes when the run opens.
+        begin(self.app, partial(self._start, self._draft, force))
 
     async def _start(self, draft: Draft, force: bool) -> None:
         try:
@@ -183,6 +231,43 @@ class NewRun(RunScreenBase):
             self._starting = False
         if run is not None and self.app.screen is self:
             await self.app.switch_screen(RunScreen(run))
+
+    def _begin_there(self, *, force: bool, asks: bool) -> None:
+        """On the host of the offer under the cursor, else of the best one."""
+        answer, chosen = self._answer, self._plans.chosen(self._key)
+        if answer is None or not self._is_current or answer.sent is None:
+            problem = (
+                answer.trouble.message if self._is_current and answer and answer.trouble else "no plan yet"
+            )
+            self.say(problem, "bad")
+            return
+        if chosen is None and self._plans.offers.ordered:
+            chosen = self._plans.offers.ordered[0]
+        if chosen is None or (isinstance(self._key, tuple) and key_of(chosen) != self._key):
+            waiting = ", ".join(self._plans.waiting)
+            self.say(f"no answer yet: {waiting}" if waiting else "no host has a plan", "warn")
+            return
+        if not chosen.starts and not force:
+            anyway = "; X starts it anyway" if chosen.state == "never" else ""
+            self.say(f"{chosen.host}: {chosen.refused or chosen.verdict}{anyway}", "bad")
+            return
+        start = partial(self._start_there, self._hosts[chosen.host], on_gpu_of(chosen, answer.sent), force)
+
+        def answered(sure: bool | None) -> None:
+            if sure and not self._starting:
+                self._starting = True
+                begin(self.app, start)  # owned by the app: a copy goes on after this screen has closed
+
+        if asks:
+            self.app.push_screen(Confirmation(f"start it on {chosen.place}?"), answered)
+        else:
+            answered(True)
+
+    async def _start_there(self, host: Host, job: Job, force: bool) -> None:
+        try:
+            await start_on_host(self, host, job, force=force)
+        finally:
+            self._starting = False
 
     # --- planning, in threads ---
 
@@ -220,6 +305,7 @@ class NewRun(RunScreenBase):
                     if answer.draft != self._draft:
                         continue
                     self._answer, self._waiting_for = answer, None
+                    self._plans.ask(answer.sent, self._chosen_hosts)
                 elif self._needs is None or self._needs[0] != self._needs_key:
                     await self._read_neighbours()
                 else:
@@ -228,6 +314,12 @@ class NewRun(RunScreenBase):
         finally:
             timer.stop()
             self._planning.discard(data_key)
+
+    @property
+    def _chosen_hosts(self) -> list[Host]:
+        """That could run the draft."""
+        where = self._draft.where
+        return [host for name, host in self._hosts.items() if where in (ANY, name)]
 
     async def _read_neighbours(self) -> None:
         """Reads the memory needs of the values next to the selected one."""
@@ -252,7 +344,9 @@ class NewRun(RunScreenBase):
     def _stepped(self, key: str, by: int) -> Draft:
         draft, offers = self._draft, self._offers
         if key == "workload":
-            return _with(draft, key, _next(_WORKLOADS, draft.workload, by))
+            return _with(draft, key, _next(new_run_page.WORKLOADS, draft.workload, by))
+        if key == "where":
+            return _with(draft, key, _next((None, ANY, *self._hosts), draft.where, by))
         if key == "profile":
             return _with(
                 draft, key, _next(offers.profiles, new_run_page.shown_profile(draft, self._answer), by)
@@ -260,19 +354,25 @@ class NewRun(RunScreenBase):
         if key == "gpu":
             here = tuple(index for index, _ in offers.gpus)
             return _with(draft, key, _next((None, *here, "cpu", *offers.known), draft.gpu, by))
-        known = self._names(key)
+        field = self._field(key)
+        if field is None:
+            return draft
+        known = self._names(key) or field.choices
         if known:
             none = ("",) if key in _MAY_BE_NONE else ()
-            return draft.with_field(key, _next((*none, *known), draft.text(key), by))
-        steps = next((one.steps for one in FIELDS[draft.workload] if one.name == key), ())
-        now = new_run_page.number_of(draft, self._answer, key)
-        return draft.with_field(key, str(_neighbour(steps, now, by))) if steps else draft
+            now = draft.text(key) if none else new_run_page.text_of(draft, self._answer, field)
+            return draft.with_field(key, _next((*none, *known), now, by))
+        number = new_run_page.number_of(draft, self._answer, field)
+        return draft.with_field(key, shown(_neighbour(field.steps, number, by))) if field.steps else draft
+
+    def _field(self, key: object) -> Field | None:
+        return next((one for one in FIELDS[self._draft.workload] if one.name == key), None)
 
     def _names(self, key: str) -> tuple[str, ...]:
-        """Known values of a field."""
+        """Known values of a field that names data."""
         offers = self._offers
         known = {"data": offers.data, "run": offers.runs, "config": offers.configs}
-        return {**known, "data_directory": offers.flights, "architecture": ARCHITECTURES}.get(key, ())
+        return {**known, "data_directory": offers.flights}.get(key, ())
 
 
 DataKey = tuple[str, ...]
@@ -293,7 +393,7 @@ def _next(values: Sequence[Any], now: object, by: int) -> Any:
     return values[min(max(at, 0), len(values) - 1)]
 
 
-def _neighbour(steps: Sequence[int], now: int | None, by: int) -> int:
+def _neighbour(steps: Sequence[float], now: float | None, by: int) -> float:
     if now is None:
         return steps[0]
     beyond = [value for value in steps if (value > now if by > 0 else value < now)]

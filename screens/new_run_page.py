@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kgops.jobs.on_device import AUTO
 from kgops.jobs.text import one_line
-from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, is_what_if
+from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, number_in, shown
+from kgops.views.drafts import ANY, Draft, is_what_if
 from kgops.views.formats import width_of
-from kgops.views.what_if import Answer, DraftOption, Offers
+from kgops.views.what_if import BY_HOST, Answer, DraftOption, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
-__all__ = ["label_of", "number_of", "rows", "shown_profile", "value_of"]
+__all__ = ["WIDEST", "WORKLOADS", "label_of", "number_of", "rows", "shown_profile", "text_of", "value_of"]
 
-_LABEL = 12
-_VALUE = 22
-_WIDEST = 150  # columns; wider tables are hard to follow
+WORKLOADS = ("train", "tracin", "pipeline", "regress", "exec")
+
+_LABEL = 13
+_VALUE = 20
+WIDEST = 150  # columns; wider tables are hard to follow
 
 
-def rows(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> list[Row]:
-    """Fields, then the options of the workload."""
+def rows(
+    draft: Draft,
+    offers: Offers,
+    answer: Answer | None,
+    width: int,
+    hosts: Sequence[str] = (),
+    places: Sequence[Row] = (),
+) -> list[Row]:
+    """Fields, then `places` on hosts where it could start, then the options of the workload."""
     options = [_option(name, draft, answer, _option_columns(width)) for name in DRAFT_OPTIONS[draft.workload]]
     heading = [BLANK, _option_columns(width).heading()] if options else []
-    return [*_fields(draft, offers, answer, width), *heading, *options]
+    return [*_fields(draft, offers, answer, width, hosts), *places, *heading, *options]
 
 
 def label_of(draft: Draft, name: str | None) -> str:
@@ -30,33 +41,42 @@ def label_of(draft: Draft, name: str | None) -> str:
     return next((field.label for field in FIELDS[draft.workload] if field.name == name), name or "")
 
 
-def number_of(draft: Draft, answer: Answer | None, name: str) -> int | None:
+def number_of(draft: Draft, answer: Answer | None, field: Field) -> float | None:
     """Number in a field, or its default."""
-    text = draft.text(name) or _default_text(draft, answer, name)
-    return int(text) if text.isdecimal() else draft.number(name)
+    return number_in(text_of(draft, answer, field))
+
+
+def text_of(draft: Draft, answer: Answer | None, field: Field) -> str:
+    """Text in a field, or its default; of a regression the default is that of the configuration file."""
+    text = draft.text(field.name)
+    if text or field.option is None:
+        return text
+    job = answer.requested if answer is not None and answer.draft.workload == draft.workload else None
+    if field.name == "label":
+        return "" if job is None else job.label
+    if draft.workload == "regress":
+        value = None if job is None else job.settings[field.name]
+        return "" if value is None else shown(value)
+    return field.shown_default
 
 
 # --- fields and options ---
 
 
-def _default_text(draft: Draft, answer: Answer | None, name: str) -> str:
-    """Value of an empty field: its default, or that of the configuration file."""
-    if draft.workload == "regress" and answer is not None and answer.requested is not None:
-        requested = answer.requested.settings if answer.draft.workload == draft.workload else {}
-        return str(requested.get(name) or "")
-    number = draft.number(name)
-    return "" if number is None else str(number)
-
-
-def _fields(draft: Draft, offers: Offers, answer: Answer | None, width: int) -> list[Row]:
+def _fields(
+    draft: Draft, offers: Offers, answer: Answer | None, width: int, hosts: Sequence[str]
+) -> list[Row]:
     trouble = answer.trouble if answer is not None and answer.draft == draft else None
-    lines = [("workload", "workload", draft.workload, "train · tracin · regress · exec")]
+    lines = [("workload", "workload", draft.workload, " · ".join(WORKLOADS))]
+    if hosts or draft.where:
+        where = f"{ANY} host" if draft.where == ANY else draft.where or "this machine"
+        lines.append(("where", "where", where, f"this machine · any · {' · '.join(hosts)}"))
     for field in FIELDS[draft.workload]:
-        text = draft.text(field.name) or _default_text(draft, answer, field.name)
-        lines.append((field.name, field.label, text, field.help))
+        lines.append((field.name, field.label, text_of(draft, answer, field), field.help))
     if draft.workload != "exec":
         lines.append(("profile", "profile", *_profile(draft, answer)))
-    lines.append(("gpu", "gpu", *_gpu(draft, offers, answer)))
+    if draft.where is None:
+        lines.append(("gpu", "gpu", *_gpu(draft, offers, answer)))
     value_width = min(
         max(_VALUE, *(width_of(text) for _, _, text, _ in lines)), max(width - _LABEL - 34, _VALUE)
     )
@@ -80,6 +100,8 @@ def shown_profile(draft: Draft, answer: Answer | None) -> str | None:
 def _profile(draft: Draft, answer: Answer | None) -> tuple[str, str]:
     """The profile and, if kgops chose it, why."""
     name, placed = shown_profile(draft, answer), answer.placed if answer is not None else None
+    if draft.where is not None and name is None:
+        return "", "each host's own for its GPU"
     if draft.profile is not None or name is None or placed is None:
         return name or "none", "named set of option values"
     where = "" if is_what_if(draft) else " in this machine"
@@ -105,7 +127,7 @@ def _gpu(draft: Draft, offers: Offers, answer: Answer | None) -> tuple[str, str]
 def _option_columns(width: int) -> Columns:
     return Columns(
         (Column("OPTION", 22), Column("value", 15), Column("why", 39, grows=True), Column("by", 14)),
-        min(width, _WIDEST),
+        min(width, WIDEST),
     )
 
 
@@ -120,10 +142,11 @@ def _option(name: str, draft: Draft, answer: Answer | None, columns: Columns) ->
             Piece(""),
         )
         return columns.row(cells, key=name)
+    is_open = option.by == BY_HOST
     tone = "warn" if option.corrected else "accent" if requested is not None else "text"
     cells = (
         Piece(name),
-        Piece(_applied(option), tone),
+        Piece("…" if is_open else _applied(option), tone),
         Piece(option.why, "text" if option.corrected or option.by == "planner" else "dim"),
         Piece(option.by, "dim"),
     )
@@ -140,6 +163,8 @@ def value_of(value: Any) -> str:
     """Value of an option as shown."""
     if isinstance(value, bool):
         return "on" if value else "off"
+    if value is None:
+        return "unset"
     return f"{value:,}" if isinstance(value, int) else one_line(str(value))
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import groupby
 
-from kgops.cli.command_line import as_command
 from kgops.jobs.text import one_line
 from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
@@ -16,20 +13,28 @@ from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.targets import State, Target
 from kgops.supervisor.plan_job import describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
-from kgops.views.drafts import DRAFT_OPTIONS, is_what_if
+from kgops.views.draft_fields import DRAFT_OPTIONS
 from kgops.views.formats import amount, duration, fitted, width_of
 from kgops.views.what_if import Answer, Need, predicted_time
+from screens.new_run_command import Command
+from screens.new_run_hosts import HostPlans, tone_of
 from screens.new_run_page import label_of, value_of
 from screens.rows import BLANK, Piece, Row, row, text_row
 
-__all__ = ["command_of", "plan_rows"]
+__all__ = ["plan_on_hosts", "plan_rows"]
 
 _MIB = 1 << 20
 _ALTERNATING = ("accent", "dim")  # to separate adjacent parts
 
 
 def plan_rows(
-    answer: Answer | None, needs: Sequence[Need], key: object, width: int, *, waits: str | None
+    answer: Answer | None,
+    command: Command | None,
+    needs: Sequence[Need],
+    key: object,
+    width: int,
+    *,
+    waits: str | None,
 ) -> list[Row]:
     """The plan in six lines after a blank one, and the rest of a long command; `key` is the selected row."""
     if answer is None or waits is not None:
@@ -53,7 +58,7 @@ def plan_rows(
             text_row(_unused_gpus(answer.placed), width, "warn"),
             _row_note(answer, needs, key, width),
             BLANK,
-            *_command(answer, width),
+            *_command(command, width),
         ]
     return [
         BLANK,
@@ -61,26 +66,33 @@ def plan_rows(
         _parts(planned.suggestion, width),
         _row_note(answer, needs, key, width),
         _hint_or_time(answer, planned.suggestion, width),
-        *_command(answer, width),
+        *_command(command, width),
     ]
 
 
-def command_of(answer: Answer) -> str | None:
-    """The command of the draft; None where flags cannot express it."""
-    job, planned = answer.requested, answer.planned
-    if job is None:
-        return None
-    if job.workload == "exec":
-        gpu = ["--gpu", job.gpu.wanted] if job.gpu.wanted else []
-        where = ["--cwd", job.settings["cwd"]]
-        return shlex.join(["kgops", "run", "exec", *where, *gpu, "--", *job.settings["command"]])
-    changes = planned.best.changes if planned is not None and planned.best is not None else {}
-    if planned is not None and answer.placed is not None and not answer.placed.mixed:
-        job = replace(job, profile=planned.job.profile)
-    if is_what_if(answer.draft):
-        job = replace(job, gpu=replace(job.gpu, wanted=answer.draft.gpu))
-    words = as_command(replace(job, options={**job.options, **changes}))
-    return shlex.join(words) if words else None
+def plan_on_hosts(plans: HostPlans, key: object, command: Command | None, width: int) -> list[Row]:
+    """The chosen offer in the place of a plan, and who has not answered."""
+    chosen, waiting = plans.chosen(key), plans.waiting
+    if chosen is not None:
+        words = Piece(str(chosen), tone_of(chosen))
+    elif plans.offers.ordered:
+        nearest = plans.offers.ordered[0]
+        words = Piece(
+            f"it would start on no host; on {nearest.host}: {nearest.refused or nearest.verdict}", "bad"
+        )
+    else:
+        words = Piece("no host has a plan" if not waiting else "asking the hosts", "dim")
+    first, *rest = textwrap.wrap(one_line(words.text), width - 6)
+    still = [f"no answer yet: {', '.join(waiting)}"] if waiting else []
+    keys = ["⏎ on an offer starts it there, x on this one"] if chosen is not None else []
+    return [
+        BLANK,
+        _plan(words._replace(text=first), width=width),
+        *([text_row(" ".join(rest), width, words.tone)] if rest else []),
+        text_row(" · ".join([*keys, *still]), width, "dim"),
+        BLANK,
+        *_command(command, width),
+    ]
 
 
 def _plan(*pieces: Piece, width: int) -> Row:
@@ -229,7 +241,7 @@ def _hint_or_time(answer: Answer, suggestion: Suggestion, width: int) -> Row:
     runs = "from 1 run here" if many == 1 else f"{amount(low)} to {amount(high)} in {many} runs here"
     if answer.draft.workload != "train":
         return text_row(f"expected: {amount(middle)} s ({runs})", width)
-    whole = duration(middle * (answer.draft.number("num_epochs") or 0))
+    whole = duration(middle * suggestion.job_size.job.settings["num_epochs"])
     return text_row(f"expected: {whole} for all epochs, {amount(middle)} s each ({runs})", width)
 
 
@@ -253,9 +265,13 @@ def _nearest_fit(suggestion: Suggestion) -> str:
     return f"{describe_changes(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect}) · X starts it anyway"
 
 
-def _command(answer: Answer, width: int) -> list[Row]:
+def _command(command: Command | None, width: int) -> list[Row]:
     """The command, wrapped."""
-    command = one_line(command_of(answer) or "no equivalent command: start it here")
-    first, *more = textwrap.wrap(command, max(width - 2, 20), break_on_hyphens=False)
+    if command is None:
+        return [BLANK]
+    note = " (y writes this job file)" if command.file is not None else ""
+    first, *more = textwrap.wrap(
+        one_line(command.text) + note, max(width - 2, 20), break_on_hyphens=False, break_long_words=True
+    )
     head = Row((Piece("y ", "accent", "screen.copy"), *text_row(first, width - 2, "dim").pieces))
     return [head, *(text_row(f"  {line}", width, "dim") for line in more)]

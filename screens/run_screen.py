@@ -51,6 +51,11 @@ class RunScreenBase(Screen[None]):
         """The run that keys act on."""
         raise NotImplementedError
 
+    @property
+    def host_here(self) -> str | None:
+        """Name of the host that the cursor is on; None: this machine."""
+        return None
+
     def title_row(self, width: int) -> Row:
         raise NotImplementedError
 

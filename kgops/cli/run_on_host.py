@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kgops.cli.offers_page import when
 from kgops.cli.output import print_json, say, tell
 from kgops.errors import Unavailable, Usage, WontFit
 from kgops.hosts import registry
-from kgops.hosts.offers import Offer, ask_offers
+from kgops.hosts.offers import ask_offers
+from kgops.hosts.placing import copied, flags_of, on_gpu_of
 from kgops.hosts.registry import Host
 from kgops.hosts.starting import plan_there, send_data, start_there
 from kgops.interchange.data_files import with_absolute_paths
@@ -31,7 +30,7 @@ def start_on_host(job: Job, words: str, given: dict[str, Any]) -> int:
     home = find_home()
     job = with_absolute_paths(job, Path.cwd())
     host, job = _placed(home, job, words)
-    flags = [*(["--force"] if given["force"] else []), *(f"--tag={tag}" for tag in given["tags"])]
+    flags = flags_of(force=bool(given["force"]), tags=given["tags"])
     if given["dry_run"]:
         shown = plan_there(home, host, job, [*flags, *(["--json"] if given["as_json"] else [])])
         for line in shown.decode("utf-8", "replace").splitlines():
@@ -68,14 +67,8 @@ def _placed(home: Home, job: Job, words: str) -> tuple[Host, Job]:
             f"it would start on no host; on {nearest.host}: {nearest.refused or nearest.verdict}",
             "`kgops suggest … --hosts all` shows each GPU",
         )
-    tell(f"Note: {_why(best)}")
-    return hosts[best.host], replace(job, gpu=replace(job.gpu, wanted=best.gpu)) if best.gpu else job
-
-
-def _why(best: Offer) -> str:
-    ends, basis = when(best)
-    on = f"GPU {best.gpu}, {best.on}" if best.gpu else best.on
-    return f"{best.host} ({on}): {best.verdict}; ends in {ends} ({basis})"
+    tell(f"Note: {best}")
+    return hosts[best.host], on_gpu_of(best, job)
 
 
 class _Progress:
@@ -91,8 +84,7 @@ class _Progress:
         if not done and now - self._at < (0.2 if self._is_terminal else _EVERY_S):
             return
         self._at = now
-        share = 100 if not size else min(100 * sent // size, 99 if not done else 100)
-        line = f"copying {one_line(name, 80)} to {self._host}: {share} % of {size / 2**20:,.1f} MiB"
+        line = copied(self._host, name, sent, size)
         if self._is_terminal:
             sys.stderr.write(f"\r{line}\x1b[K" + ("\n" if done else ""))
             sys.stderr.flush()

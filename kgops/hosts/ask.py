@@ -41,6 +41,8 @@ def ask(
 ) -> list[Answer]:
     """The answers in the order of `hosts`; none of them raises. `said`: the command's input; `answers`: exit codes with
     which it has answered."""
+    if len(hosts) == 1:  # in this thread: a screen that closes waits for none of a pool's
+        return [_ask(home, hosts[0], words, patience_s, said, answers)]
     with ThreadPoolExecutor(min(len(hosts), _MOST_AT_ONCE)) as threads:
         return list(threads.map(lambda host: _ask(home, host, words, patience_s, said, answers), hosts))
 

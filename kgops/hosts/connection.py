@@ -6,6 +6,7 @@ by one for the shell of the other side, and no shell of this side sees them.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -104,6 +105,16 @@ def meaning_of(code: int | None, said: str, host: Host) -> tuple[str, str]:
     )
 
 
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+@atexit.register
+def _end_clients() -> None:
+    """A console that quits while a host hangs leaves no client behind that waits for it."""
+    for child in list(_running):
+        child.kill()
+
+
 class Connection:
     """A running client. Nothing here blocks: `read` takes what has come, within the limits of a feed."""
 
@@ -131,6 +142,7 @@ class Connection:
             start_new_session=True,  # Ctrl-C is for the console, which ends its clients itself
             bufsize=0,
         )
+        _running.add(self._child)
         assert self._child.stdout is not None
         assert self._child.stderr is not None
         self.stdout, self.stderr = self._child.stdout.fileno(), self._child.stderr.fileno()
@@ -171,6 +183,7 @@ class Connection:
         if code is None:
             self._child.kill()
             self._child.wait()
+        _running.discard(self._child)
         for stream in (self._child.stdin, self._child.stdout, self._child.stderr):
             if stream is not None:
                 stream.close()

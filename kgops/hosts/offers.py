@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kgops.hosts.ask import Answer, ask
@@ -15,8 +15,9 @@ from kgops.jobs.text import one_line
 from kgops.planning.graph_counts import counts_of
 from kgops.settings import Home
 from kgops.supervisor.plan_job import remembered_in
+from kgops.views.formats import UNKNOWN, duration
 
-__all__ = ["Offer", "Offers", "ask_offers"]
+__all__ = ["Offer", "Offers", "ask_offers", "joined", "when"]
 
 _STATES = ("now", "later", "unknown", "empty", "never")
 _MOST_OFFERS = 256  # of a host
@@ -49,6 +50,29 @@ class Offer(NamedTuple):
         """At once or after others: neither too small nor refused."""
         return self.refused is None and self.state in ("now", "later", "unknown")
 
+    @property
+    def name(self) -> str:
+        """Of the GPU, or the CPU, without its maker."""
+        return self.on.removeprefix("NVIDIA ")
+
+    @property
+    def place(self) -> str:
+        return f"{self.host} (GPU {self.gpu}, {self.on})" if self.gpu else f"{self.host} ({self.on})"
+
+    @property
+    def now(self) -> str:
+        """Whether it would start there now, or why not."""
+        refused = self.refused if self.state != "never" else None
+        return self.verdict if refused is None else f"would not start: {refused}"
+
+    @property
+    def needs(self) -> str:
+        return UNKNOWN if self.need_mib is None else f"{self.need_mib:,.0f} MiB"
+
+    def __str__(self) -> str:
+        ends, basis = when(self)
+        return f"{self.place}: {self.now}; ends in {ends} ({basis})"
+
     def as_table(self) -> dict[str, Any]:
         return {**self._asdict(), "ends_in_s": self.ends_in_s, "starts": self.starts}
 
@@ -72,6 +96,25 @@ def ask_offers(home: Home, hosts: Sequence[Host], job: Job) -> Offers:
     found = [_offers_of(answer) for answer in answers]
     offers = [offer for one in found if isinstance(one, list) for offer in one]
     return Offers(sorted(offers, key=_place), [one for one in found if isinstance(one, Answer)])
+
+
+def joined(parts: Iterable[Offers]) -> Offers:
+    """Those of several hosts, in one order."""
+    known = list(parts)
+    return Offers(
+        sorted((offer for one in known for offer in one.ordered), key=_place),
+        [answer for one in known for answer in one.silent],
+    )
+
+
+def when(offer: Offer) -> tuple[str, str]:
+    """When it would end, and what says so."""
+    if offer.takes_s is None:
+        return UNKNOWN, "never measured there"
+    basis = "measured there" if offer.is_measured else "predicted, never measured"
+    if offer.ends_in_s is None:
+        return UNKNOWN, f"{duration(offer.takes_s)} once it starts, {basis}"
+    return duration(offer.ends_in_s), basis
 
 
 def _request(job: Job, home: Home) -> bytes:

@@ -8,101 +8,52 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kgops.errors import BadJob, Usage
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs import configurations
 from kgops.jobs.chunk_sizes import REGRESS_IMAGES
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.workloads import WORKLOADS
 from kgops.options.catalog import OPTIONS
+from kgops.planning.resolve import on_the_cpu
+from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, BadField, value_of
 from storage import runs
 from storage.database import Connection
 from storage.runs import Filter
 
 __all__ = [
+    "ANY",
     "BUNDLED",
-    "DRAFT_OPTIONS",
-    "FIELDS",
-    "BadField",
     "Draft",
-    "Field",
     "is_what_if",
     "job_of",
     "recent_data",
 ]
 
+ANY = "any"  # host: the one where the run would end first
 BUNDLED = ("nations", "kinships", "umls")
 _SPLITS = ("train", "valid", "test")
 _VOCABULARIES = ("entity_to_id", "relation_to_id")
 _ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz", "")
+_OF_TRACIN = ("test_triple", "max_triples", "top_k")  # fields of a pipeline's second stage
 _MOST_RUNS = 60  # newest runs whose data are offered again
-
-
-class BadField(Usage):
-    """An error in one field of the form."""
-
-    def __init__(self, field: str, message: str, hint: str | None = None) -> None:
-        super().__init__(message, hint)
-        self.field = field
-
-
-class Field(NamedTuple):
-    """One line of the form; `steps` are common values of a number."""
-
-    name: str
-    label: str
-    help: str
-    steps: tuple[int, ...] = ()
-
-
-FIELDS: dict[str, tuple[Field, ...]] = {
-    "train": (
-        Field("data", "data", "a bundled graph, a folder, or a file"),
-        Field("num_epochs", "epochs", "passes over the triples", (1, 5, 10, 20, 50, 100, 200, 500, 1000)),
-        Field("embedding_dim", "dimensions", "length of an entity's vector", (50, 100, 200, 300, 400, 800)),
-    ),
-    "tracin": (
-        Field("run", "run", "a training run that succeeded"),
-        Field("test_triple", "test triple", "head, relation, tail; empty: all"),
-        Field("top_k", "top", "number of strongest influences to keep", (10, 25, 50, 100, 500, 1000)),
-    ),
-    "regress": (
-        Field("config", "config", "a bundled configuration, or a file"),
-        Field("data_directory", "flights", "a folder with one file for each flight"),
-        Field("epochs", "epochs", "maximum passes over the windows", (1, 5, 10, 20, 50, 100, 200)),
-        Field("architecture", "network", "network that combines the frames of a window"),
-    ),
-    "exec": (
-        Field("command", "command", "the command line to run"),
-        Field("cwd", "folder", "working folder; empty: the current one"),
-    ),
-}
-_NUMBERS = {"num_epochs": 100, "embedding_dim": 200, "top_k": 100}
-DRAFT_OPTIONS: dict[str, tuple[str, ...]] = {
-    name: tuple(option.name for option in workload.optimizations.values() if option.in_form)
-    for name, workload in WORKLOADS.items()
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """`fields` by name, empty for the default; `gpu` is `cpu`, a GPU's index, or a known GPU's short name."""
+    """`fields` by name, empty for the default; `gpu` is `cpu`, a GPU's index, or a known GPU's short name. `where` is a
+    host's name or ANY, and None for this machine."""
 
     workload: str = "train"
     fields: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     profile: str | None = None
     gpu: str | None = None
+    where: str | None = None
 
     def text(self, name: str) -> str:
         return self.fields.get(name, "")
-
-    def number(self, name: str) -> int | None:
-        """The field's number, or its default where it is empty; None where it is not a number."""
-        text = self.text(name).strip().replace(",", "")
-        return int(text) if text.isdecimal() else _NUMBERS.get(name) if not text else None
 
     def with_field(self, name: str, text: str) -> Draft:
         return replace(self, fields={**self.fields, name: text})
@@ -115,7 +66,7 @@ class Draft:
 
 def is_what_if(draft: Draft) -> bool:
     """Whether the draft is planned for a known GPU that this machine does not have."""
-    return draft.gpu is not None and known_by_short_name(draft.gpu) is not None
+    return draft.where is None and draft.gpu is not None and known_by_short_name(draft.gpu) is not None
 
 
 def job_of(draft: Draft) -> Job:
@@ -125,20 +76,21 @@ def job_of(draft: Draft) -> Job:
         settings, options = _regress(draft, options)
     else:
         settings = _SETTINGS[draft.workload](draft)
-    if draft.gpu == "cpu" and draft.workload != "exec":
-        settings["device"] = "cpu"
-    gpu = draft.gpu if draft.gpu != "cpu" and not is_what_if(draft) else None
+    gpu = None if draft.where or draft.gpu == "cpu" or is_what_if(draft) else draft.gpu
+    label = draft.text("label").strip()
     table = {
         "workload": draft.workload,
+        **({"label": label} if label else {}),
         draft.workload: settings,
         "options": options,
         "gpu": {"wanted": gpu} if gpu else {},
         **({"profile": draft.profile} if draft.profile else {}),
     }
     try:
-        return read_job(table, "this run")
+        job = read_job(table, "this run")
     except BadJob as error:
         raise _field_error(error, draft.workload) from error
+    return on_the_cpu(job) if draft.gpu == "cpu" and draft.where is None else job
 
 
 def files_of(data: str) -> dict[str, str]:
@@ -221,19 +173,31 @@ def _data_files(folder: Path) -> dict[str, str]:
 
 
 def _train(draft: Draft) -> dict[str, Any]:
-    numbers = {name: _number(draft, name) for name in ("num_epochs", "embedding_dim") if draft.text(name)}
-    return {**files_of(draft.text("data")), **numbers}
+    settings = {**files_of(draft.text("data")), **_values(draft)}
+    if settings.get("model", "ConvE").lower() != "conve":
+        settings["engine"] = "pykeen"
+    return settings
 
 
 def _tracin(draft: Draft) -> dict[str, Any]:
     if not draft.text("run").strip():
         raise BadField("run", "the training run is missing", "train a model first, or enter a run's number")
-    settings: dict[str, Any] = {"run": _number(draft, "run")}
-    if draft.text("test_triple").strip():
-        settings["test_triple"] = draft.text("test_triple").strip()
-    if draft.text("top_k"):
-        settings["top_k"] = _number(draft, "top_k")
-    return settings
+    return _values(draft)
+
+
+def _pipeline(draft: Draft) -> dict[str, Any]:
+    values = _values(draft)
+    tracin = {name: values.pop(name) for name in _OF_TRACIN if name in values}
+    return {"train": {**files_of(draft.text("data")), **values}, "tracin": tracin}
+
+
+def _values(draft: Draft) -> dict[str, Any]:
+    """What the fields set, but for the label, which every workload has."""
+    return {
+        field.name: value_of(field, text)
+        for field in FIELDS[draft.workload]
+        if field.option is not None and field.name != "label" and (text := draft.text(field.name).strip())
+    }
 
 
 def _regress(draft: Draft, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -243,8 +207,7 @@ def _regress(draft: Draft, options: Mapping[str, Any]) -> tuple[dict[str, Any], 
         chosen = configurations.read(config) if config else {}
     except Usage as error:
         raise BadField("config", error.message, error.hint) from error
-    chosen |= {"epochs": _number(draft, "epochs")} if draft.text("epochs") else {}
-    chosen |= {"architecture": draft.text("architecture")} if draft.text("architecture") else {}
+    chosen |= _values(draft)
     if folder:
         path = Path(folder).expanduser().absolute()
         if not path.is_dir():
@@ -268,19 +231,12 @@ def _exec(draft: Draft) -> dict[str, Any]:
     if not words:
         raise BadField("command", "the command is missing", "for example: python train.py")
     folder = Path(draft.text("cwd").strip() or ".").expanduser().absolute()
-    if not folder.is_dir():
+    if draft.where is None and not folder.is_dir():
         raise BadField("cwd", f"there is no folder {folder}", "Tab completes a path")
     return {"command": words, "cwd": str(folder)}
 
 
-_SETTINGS = {"train": _train, "tracin": _tracin, "exec": _exec}
-
-
-def _number(draft: Draft, name: str) -> int:
-    value = draft.number(name)
-    if value is None:
-        raise BadField(name, f"expected a whole number, found {draft.text(name)!r:.40}")
-    return value
+_SETTINGS = {"train": _train, "tracin": _tracin, "pipeline": _pipeline, "exec": _exec}
 
 
 def _field_error(error: BadJob, workload: str) -> BadField:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.known import short_names
+from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs import configurations
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
-from kgops.jobs.workloads import WORKLOADS
 from kgops.options.option import Option
 from kgops.options.tracin import DATA
 from kgops.planning import profiles
@@ -29,10 +30,9 @@ from kgops.planning.train_sizes import TrainShape
 from kgops.settings import Home, make_home
 from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
 from kgops.supervisor.plan_per_gpu import Placement, plan_for, plan_here
+from kgops.views.draft_fields import BadField, optimizations
 from kgops.views.drafts import (
     BUNDLED,
-    DRAFT_OPTIONS,
-    BadField,
     Draft,
     is_what_if,
     job_of,
@@ -46,6 +46,7 @@ from storage.database import Connection, open_reader
 from storage.errors import DatabaseMissing, StorageError
 
 __all__ = [
+    "BY_HOST",
     "Answer",
     "DraftOption",
     "Need",
@@ -57,6 +58,7 @@ __all__ = [
     "step",
 ]
 
+BY_HOST = "each host"  # chooses an option
 _WITHOUT_TRIPLES = ("exec", "regress")  # workloads without triples
 
 
@@ -116,13 +118,15 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Either a plan or a problem; `refusal`: the plan does not fit."""
+    """Either a plan or a problem; `refusal`: the plan does not fit. A job for hosts has no plan here: they plan `sent`
+    themselves."""
 
     draft: Draft
     requested: Job | None = None
     placed: Placement | None = None
     planned: Planned | None = None
     options: Mapping[str, DraftOption] | None = None
+    sent: Job | None = None
     refusal: WontFit | None = None
     trouble: Trouble | None = None
 
@@ -194,6 +198,10 @@ class WhatIf:
                 raise BadField("run", "there are no runs yet", "train a model first")
             job = with_run(self._home, conn, job)
         self._count_in_background(job)
+        if draft.where is not None:
+            _check_flights(draft)
+            options = {one.name: one for one in _options_there(draft)}
+            return Answer(draft, requested, options=options, sent=with_absolute_paths(job, Path.cwd()))
         target = self._target(draft)
         placed = (
             plan_here(job, self._home, conn) if target is None else plan_for(job, target, self._home, conn)
@@ -205,12 +213,13 @@ class WhatIf:
         except WontFit as error:
             refusal = error
         options = {option.name: option for option in _options(draft, planned)}
-        return Answer(draft, requested, placed, planned, options, refusal)
+        return Answer(draft, requested, placed, planned, options, refusal=refusal)
 
     def _count_in_background(self, job: Job) -> None:
         """Counts large files once, in a subprocess: a counting thread would block key presses (GIL)."""
         remembered = self._home.path / "counts.json"
-        data = {name: job.settings.get(name) for name in ("dataset", *DATA)}
+        settings = job.settings["train"] if job.workload == "pipeline" else job.settings
+        data = {name: settings.get(name) for name in ("dataset", *DATA)}
         key = json.dumps(data)
         if job.workload in _WITHOUT_TRIPLES or key in self._counted:
             return
@@ -288,15 +297,19 @@ def startable(home: Home, conn: Connection, draft: Draft) -> Job:
             f"this is a what-if: this machine has no {draft.gpu}",
             "choose a GPU of this machine, or copy the command to a machine with that GPU",
         )
-    if draft.workload == "regress" and not draft.text("data_directory").strip():
-        raise BadField("data_directory", "the folder of flights is missing", _MAKES_FLIGHTS)
+    _check_flights(draft)
     job = job_of(draft)
     return with_run(home, conn, job) if names_a_run(job) else job
 
 
-def _values(option: Option, target: Target) -> tuple[Any, ...]:
+def _check_flights(draft: Draft) -> None:
+    if draft.workload == "regress" and not draft.text("data_directory").strip():
+        raise BadField("data_directory", "the folder of flights is missing", _MAKES_FLIGHTS)
+
+
+def _values(option: Option, on_gpu: bool) -> tuple[Any, ...]:
     named = [value for value in option.choices if value is not int]
-    if option.name in ("precision", "gram_precision") and not target.on_gpu:
+    if option.name in ("precision", "gram_precision") and not on_gpu:
         named = [value for value in named if value not in ("tf32", "fp16")]  # a CPU has neither
     if option.is_switch:
         return (False, True)
@@ -325,16 +338,15 @@ def _options(draft: Draft, planned: Planned) -> list[DraftOption]:
     )
     chosen = {choice.option: choice for choice in planned.choices}
     options = []
-    optimizations = WORKLOADS[draft.workload].optimizations
-    for name in DRAFT_OPTIONS[draft.workload]:
+    for name, option in optimizations(draft.workload).items():
         choice, worker_value = chosen.get(name), _worker_value(name, sizes)
-        values = _values(optimizations[name], planned.target)
-        default = worker_value if worker_value is not None else optimizations[name].default
+        values = _values(option, planned.target.on_gpu)
+        default = worker_value if worker_value is not None else option.default
         applied = planned.job.options.get(name, default)
         number = (
             worker_value if isinstance(worker_value, int) and not isinstance(worker_value, bool) else None
         )
-        why = (choice.reason if choice is not None else None) or optimizations[name].summary
+        why = (choice.reason if choice is not None else None) or option.summary
         by = choice.chosen_by if choice is not None else "default"
         corrected = choice is not None and choice.is_corrected
         requested = draft.options.get(name)
@@ -342,11 +354,23 @@ def _options(draft: Draft, planned: Planned) -> list[DraftOption]:
     return options
 
 
-def _worker_value(name: str, all_sizes: list[Shape]) -> Any:
-    """The worker's value of an option that is unset or `auto`."""
-    sizes = all_sizes[0] if all_sizes else None
-    if sizes is None:
-        return None
+def _options_there(draft: Draft) -> Iterator[DraftOption]:
+    """What is requested; the rest each host's planner decides."""
+    for name, option in optimizations(draft.workload).items():
+        requested = draft.options.get(name)
+        now = option.default if requested is None else requested
+        by = BY_HOST if requested is None else "requested"
+        values = _values(option, on_gpu=True)
+        yield DraftOption(name, requested, now, None, by, option.summary, False, values)
+
+
+def _worker_value(name: str, stages: list[Shape]) -> Any:
+    """The worker's value of an option that is unset or `auto`: that of the first stage that has one."""
+    found = (_value_in(sizes, name) for sizes in stages)
+    return next((value for value in found if value is not None), None)
+
+
+def _value_in(sizes: Shape, name: str) -> Any:
     if isinstance(sizes, RegressShape):
         return {
             "batch_size": sizes.batch_size,

@@ -215,7 +215,7 @@ def new_run_shown(home: str) -> str:
     async def story(seen: Seen) -> None:
         await seen.press("n")
         await seen.until_shows("to spare")
-        await seen.press("down", "down", "down", "right", "right", "right", "right")
+        await seen.press(*["down"] * 4, *["right"] * 4)
         await seen.until_shows("800", "would wait now")
         found.append(seen.text)
 

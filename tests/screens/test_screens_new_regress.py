@@ -14,7 +14,8 @@ from kgops.cli import run_regress
 from kgops.errors import Usage
 from kgops.jobs import configurations
 from kgops.settings import Home
-from kgops.views.drafts import BadField, Draft, job_of
+from kgops.views.draft_fields import BadField
+from kgops.views.drafts import Draft, job_of
 from kgops.views.what_if import WhatIf, startable, step
 from screens.new_run import NewRun
 from storage.database import Connection

@@ -11,7 +11,8 @@ from driving import Console
 from screen_driving import Seen, look
 
 from kgops.settings import Home
-from kgops.views.drafts import BadField, Draft, completions, files_of, job_of
+from kgops.views.draft_fields import BadField
+from kgops.views.drafts import Draft, completions, files_of, job_of
 from kgops.views.what_if import Answer, WhatIf, step
 from screens.new_run import NewRun
 from screens.widgets.lines import Lines
@@ -214,7 +215,7 @@ def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: 
         screen = await opened(seen)
         await go_to(seen, "data")
         screen._change(screen._draft.with_field("data", str(folder)))
-        await seen.press("down")
+        await go_to(seen, "num_epochs")
         await seen.press("right")
         assert "200" in seen.row_of("epochs")
         assert not is_counted(), "a key waited for the triples"

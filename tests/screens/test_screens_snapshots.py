@@ -82,7 +82,7 @@ async def new_run(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("n")
     await seen.until_shows("no file or folder")  # the newest run's data are gone
-    await seen.press("down", "right", *["down"] * 4, "right", *["down"] * 2)
+    await seen.press("down", "right", *["down"] * 10, "right", *["down"] * 2)
     await seen.until_shows("nations", "Tesla T4", "would wait now", "instead")
 
 
@@ -96,7 +96,7 @@ async def new_run_regress(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("n")
     await seen.until_shows("no file or folder")
-    await seen.press("right", "right", "down", "right", "right", *["down"] * 5, "right", *["down"] * 2)
+    await seen.press(*["right"] * 3, "down", "right", "right", *["down"] * 8, "right", *["down"] * 2)
     await seen.until_shows("colab_optimized", "Tesla T4", "would wait now", "instead")
 
 

@@ -1,0 +1,72 @@
+"""The command that starts a draft, and the job file that it needs where flags cannot say the job."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from kgops.cli.command_line import as_command
+from kgops.hosts.offers import Offer
+from kgops.hosts.placing import on_gpu_of
+from kgops.jobs.files import write_durably
+from kgops.jobs.job import Job
+from kgops.settings import Home, make_home
+from kgops.views.drafts import is_what_if
+from kgops.views.what_if import Answer
+
+__all__ = ["Command", "command_of"]
+
+
+class Command(NamedTuple):
+    """`file` does not exist before `write`."""
+
+    text: str
+    file: Path | None = None
+    content: str = ""
+
+    def write(self, home: Home) -> None:
+        if self.file is not None:
+            make_home(home)
+            self.file.parent.mkdir(mode=0o700, exist_ok=True)
+            write_durably(self.file, self.content.encode())
+
+
+def command_of(answer: Answer, home: Home, chosen: Offer | None = None) -> Command | None:
+    """The command of the draft, on the host and GPU of the chosen offer, if any; None where there is no job."""
+    if answer.requested is None:
+        return None
+    job = _planned(answer.requested, answer)
+    job = job if chosen is None else on_gpu_of(chosen, job)
+    host = answer.draft.where if chosen is None else chosen.host
+    there = ["--host", host] if host else []
+    if job.workload == "exec":
+        return Command(shlex.join(_exec_words(job, answer, there)))
+    words = as_command(job)
+    if words is not None:
+        return Command(shlex.join([*words, *there]))
+    content = job.as_toml()
+    # Named after its content: a file that an earlier command names is never changed.
+    mark = hashlib.sha256(content.encode()).hexdigest()[:8]
+    file = home.path / "jobs" / f"{job.workload}-{mark}.toml"
+    return Command(shlex.join(["kgops", "run", str(file), *there]), file, content)
+
+
+def _planned(job: Job, answer: Answer) -> Job:
+    """With the profile, the changes of the planner and the GPU of the draft."""
+    planned, placed = answer.planned, answer.placed
+    if planned is not None and placed is not None and not placed.mixed:
+        job = replace(job, profile=planned.job.profile)
+    if is_what_if(answer.draft):
+        job = replace(job, gpu=replace(job.gpu, wanted=answer.draft.gpu))
+    changes = planned.best.changes if planned is not None and planned.best is not None else {}
+    return replace(job, options={**job.options, **changes})
+
+
+def _exec_words(job: Job, answer: Answer, there: list[str]) -> list[str]:
+    gpu = ["--gpu", job.gpu.wanted] if job.gpu.wanted else []
+    label = ["--label", job.label] if answer.draft.text("label").strip() else []
+    where = ["--cwd", job.settings["cwd"]]
+    return ["kgops", "run", "exec", *where, *label, *gpu, *there, "--", *job.settings["command"]]
