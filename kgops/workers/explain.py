@@ -20,7 +20,7 @@ from kgops.explanations.necessary import Explanation, explain, gradient_order
 from kgops.explanations.prediction import Prediction
 from kgops.explanations.targets import targets_of
 from kgops.explanations.training_queries import Background, TrainingQueries
-from kgops.explanations.verify import KINDS, verified
+from kgops.explanations.verify import KINDS, Verified, verified
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import read_edge_map, read_node_names
 from kgops.jobs.explain import EXPLANATIONS
@@ -130,9 +130,9 @@ class _Work:
         if all(one.trouble is not None for one in explained):
             raise BadInput(f"nothing could be explained: {explained[0].trouble}")
         seconds = time.monotonic() - begin
-        checked: dict[str, float] = {}
+        verification: Verified | None = None
         if self.settings["verify"]:
-            explained, checked = self._verified(explained, wanted, loaded, model)
+            explained, verification = self._verified(explained, wanted, loaded, model)
         about = {
             "model": str(loaded.path),
             "by": self.settings["by"],
@@ -140,14 +140,16 @@ class _Work:
             "overshoot": self.settings["overshoot"],
             "damping": self.settings["damping"],
             "after": "an estimate: the head's row alone trained again without the facts, all else as it was",
+            "verified": verification.sentence() if verification is not None else None,
         }
         write_json(results / f"{EXPLANATIONS}.json", about, explained)
         write_csv(results / f"{EXPLANATIONS}.csv", explained)
+        checked = verification.metrics() if verification is not None else {}
         return self._metrics(explained, seconds) | checked
 
     def _verified(
         self, explained: list[Explained], wanted: list[Asked], loaded: LoadedCheckpoint, model: ConvE
-    ) -> tuple[list[Explained], dict[str, float]]:
+    ) -> tuple[list[Explained], Verified | None]:
         """Those with facts get the ranks of models trained without them."""
         if loaded.settings is None or loaded.epoch is None:
             raise BadInput(
@@ -157,7 +159,7 @@ class _Work:
         places = [place for place, one in enumerate(explained) if one.facts]
         if not places:
             self.report.note("nothing to verify: no prediction has a set.")
-            return explained, {}
+            return explained, None
         tests = torch.tensor([wanted[place].ids for place in places])
         sets = [torch.tensor([self._ids(fact.triple) for fact in explained[place].facts]) for place in places]
         settings = replace(TrainSettings(**loaded.settings), num_epochs=loaded.epoch)
@@ -182,7 +184,7 @@ class _Work:
         for number, place in enumerate(places):
             ranks = {key: found.rank(kind, number) for kind, key in KINDS.items()}
             explained[place] = replace(explained[place], retrained=ranks)
-        return explained, found.metrics()
+        return explained, found
 
     def _ids(self, named: Named) -> tuple[int, int, int]:
         entities, relations = self.graph.entities.ids, self.graph.relations.ids
