@@ -86,8 +86,9 @@ def read_explanations(results: Path, *, predictions: int) -> list[ExplainedPredi
             lines = file.read(_MOST_BYTES).split("\n")[:-1]  # the last one may be cut
     except (*ABSENT, UnicodeDecodeError):
         return []
-    groups = groupby(csv.DictReader(lines), lambda row: row.get("prediction") or "")
-    return [_explained(number, list(rows)) for number, rows in islice(groups, predictions)]
+    rows = (row for row in csv.DictReader(lines) if (row.get("prediction") or "").isdecimal())
+    groups = groupby(rows, lambda row: row["prediction"] or "")
+    return [_explained(number, list(group)) for number, group in islice(groups, predictions)]
 
 
 def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPrediction:
