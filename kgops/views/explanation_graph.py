@@ -14,7 +14,15 @@ from kgops.jobs.text import one_line
 from kgops.views.explanations import ExplainedPrediction
 from kgops.views.influences import Step
 
-__all__ = ["MOST_FACTS", "ExplanationEdge", "ExplanationGraph", "ExplanationNode", "Place", "graph_of", "route"]
+__all__ = [
+    "MOST_FACTS",
+    "ExplanationEdge",
+    "ExplanationGraph",
+    "ExplanationNode",
+    "Place",
+    "graph_of",
+    "route",
+]
 
 MOST_FACTS = 8  # drawn of one explanation
 _LAST = 4  # columns right of the head, at most: paths have four edges
@@ -77,7 +85,10 @@ def graph_of(
         drawing.chain(chain, lane)
     last = column[tail]
     return ExplanationGraph(
-        tuple(ExplanationNode(one_line(named.get(key[0], key[0])), column[key], lane) for key, lane in drawing.nodes.items()),
+        tuple(
+            ExplanationNode(one_line(named.get(key[0], key[0])), column[key], lane)
+            for key, lane in drawing.nodes.items()
+        ),
         tuple(drawing.edges),
         last + 1,
         len(chains) + 1,
@@ -169,7 +180,9 @@ class _Drawing:
         at = list(self.nodes)
         relation = one_line(self._names.get(step.relation, step.relation))
         self.edges.append(
-            ExplanationEdge(at.index(left), at.index(right), step.forward, relation, lane, kind, effect, strength)
+            ExplanationEdge(
+                at.index(left), at.index(right), step.forward, relation, lane, kind, effect, strength
+            )
         )
 
 

@@ -235,4 +235,6 @@ def _text_edge(
     if edge.forward:
         canvas.write(end, 2 * graph.nodes[edge.right].lane + 1 if goes_up else lane, "▲" if goes_up else "▶")
     else:
-        canvas.write(start, 2 * graph.nodes[edge.left].lane + 1 if goes_down else lane, "▲" if goes_down else "◀")
+        canvas.write(
+            start, 2 * graph.nodes[edge.left].lane + 1 if goes_down else lane, "▲" if goes_down else "◀"
+        )

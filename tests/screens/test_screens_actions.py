@@ -18,6 +18,7 @@ from screens.benchmarks import Benchmarks
 from screens.compare import Compare
 from screens.dashboard import Dashboard
 from screens.driver import begin
+from screens.explanation import Explanation
 from screens.feed import FeedState
 from screens.gpu import GpuScreen
 from screens.history import History
@@ -25,6 +26,7 @@ from screens.host_run import HostRun
 from screens.hosts import Hosts
 from screens.influences import Influences
 from screens.new_run import NewRun
+from screens.predictions import Predictions
 from screens.profiles import Profiles
 from screens.run import RunScreen
 from screens.symbols import THEMES
@@ -42,6 +44,8 @@ SCREENS = (
     Benchmarks,
     Hosts,
     HostRun,
+    Predictions,
+    Explanation,
 )
 
 
