@@ -13,8 +13,10 @@ from textual.app import ComposeResult
 from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.numbers import middle
 from kgops.settings import Home
+from kgops.supervisor.run_folder import RunFolder
 from kgops.views.comparison import Comparison, compare
 from kgops.views.metric_order import curve_rank
+from kgops.views.quality import compared_quality, read_quality
 from screens import compare_page
 from screens.actions import ScreenName
 from screens.compare_page import Curves
@@ -37,6 +39,7 @@ __all__ = ["Compare"]
 
 _MOST = 8  # curves
 _SHARE = 20  # a reload waits this many times as long as the last one took: 5 % of a CPU
+_RELATIONS = 20  # whose quality is compared
 _SKEW_S = 86_400.0  # clock error; larger steps are timestamps
 
 
@@ -49,6 +52,7 @@ class Compare(RunScreenBase):
         self._numbers = numbers
         self._comparison: Comparison | None = None
         self._curves: list[Curves] = []
+        self._quality: list[tuple[str, ...]] = []
         self._error: str | None = None
         self._reload_pending = False
         self._reload_at = 0.0  # earliest time of the next reload
@@ -65,7 +69,8 @@ class Compare(RunScreenBase):
     async def _open(self) -> None:
         begin = time.monotonic()
         try:
-            self._comparison, self._curves = await asyncio.to_thread(_read, self.kgops.home, self._numbers)
+            read = await asyncio.to_thread(_read, self.kgops.home, self._numbers)
+            self._comparison, self._curves, self._quality = read
         except (KgopsError, StorageError) as error:
             self._error = error.message
         now = time.monotonic()
@@ -111,7 +116,7 @@ class Compare(RunScreenBase):
             body.styles.height = len(runs)
             body.show(compare_page.run_rows(self._comparison, width))
             chosen = next((i for i, run in enumerate(runs) if run.id == body.key), 0)
-            detail = compare_page.detail_rows(self._comparison, self._curves, chosen, width)
+            detail = compare_page.detail_rows(self._comparison, self._curves, chosen, width, self._quality)
             self.query_one("#detail", Lines).show(detail)
         self.show_title()
 
@@ -139,14 +144,16 @@ class _Runs(Lines):
             super().action_edge(last)
 
 
-def _read(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves]]:
+def _read(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves], list[tuple[str, ...]]]:
     with explained(home.database):
         conn = open_reader(home.database)
         try:
             chosen = runs.of_numbers(conn, numbers)
             if len(chosen) < 2:
                 raise NoSuchRun("fewer than two of these runs are still in the record")
-            return compare(conn, chosen), _curves(conn, chosen)
+            qualities = [read_quality(RunFolder(home.runs / run.folder).results) for run in chosen]
+            quality, _ = compared_quality(qualities, relations=_RELATIONS)
+            return compare(conn, chosen), _curves(conn, chosen), quality
         finally:
             conn.close()
 

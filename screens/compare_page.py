@@ -49,7 +49,14 @@ def run_rows(comparison: Comparison, width: int) -> list[Row]:
     return out
 
 
-def detail_rows(comparison: Comparison, curves: Sequence[Curves], chosen: int, width: int) -> list[Row]:
+def detail_rows(
+    comparison: Comparison,
+    curves: Sequence[Curves],
+    chosen: int,
+    width: int,
+    quality: Sequence[tuple[str, ...]] = (),
+) -> list[Row]:
+    """`quality` has rows of `compared_quality`."""
     table = _Table(comparison, width)
     sections = [
         _cautions(comparison, width),
@@ -58,6 +65,7 @@ def detail_rows(comparison: Comparison, curves: Sequence[Curves], chosen: int, w
         ),
         table.differences("OPTIONS APPLIED", comparison.options),
         table.metrics("METRICS", comparison.metrics),
+        table.texts("MRR (RANKS)", quality),
         _charts(curves, chosen, width),
         table.differences("ENVIRONMENT", comparison.environment),
         table.differences(
@@ -153,6 +161,9 @@ class _Table:
         known = f"{heads.pop()}." if len(heads) == 1 else self._workload  # a common prefix is dropped
         named = [(row.name.removeprefix(known), [_word(value) for value in row.values]) for row in shown]
         return [self._head(title), *(self._row(name, cells) for name, cells in named)]
+
+    def texts(self, title: str, rows: Sequence[tuple[str, ...]]) -> list[Row]:
+        return [self._head(title), *(self._row(name, cells) for name, *cells in rows)] if rows else []
 
     def metrics(self, title: str, comparison: Sequence[Metric]) -> list[Row]:
         known = [one for one in comparison if any(value is not None for value in one.values)]

@@ -112,7 +112,8 @@ class Explanation(RunScreenBase):
             body.show(self._waiting(width))
             detail.show([])
         else:
-            body.styles.height = min(len(explained.predictions), _MOST_LISTED) + 1
+            most = _MOST_LISTED if not self.has_class("short") else _MOST_LISTED // 2
+            body.styles.height = min(len(explained.predictions), most) + 1
             body.show(explanation_page.prediction_rows(explained, width))
             one = self._prediction
             found = self._found if one is not None and self._is_drawn(one) else None

@@ -14,7 +14,7 @@ from kgops.jobs.text import one_line
 from kgops.supervisor.run_folder import RunFolder
 from kgops.views import asking
 from kgops.views.asking import Asking, Question
-from kgops.views.graph_names import GraphNames, completions, read_graph_names
+from kgops.views.graph_names import GraphNames, as_written, completions, read_graph_names
 from kgops.views.predictions import AnsweredQuestion, PredictedTriple, read_answers
 from screens import predictions_page, run_calls
 from screens.actions import ScreenName
@@ -153,8 +153,9 @@ class Predictions(RunScreenBase):
 
         def filled(text: str | None) -> None:
             if text is not None:
-                changed = replace(self._question, relation=text)
-                self._change(changed if key == "relation" else replace(self._question, entity=text))
+                name = as_written(text, names)
+                changed = replace(self._question, relation=name)
+                self._change(changed if key == "relation" else replace(self._question, entity=name))
 
         now: str = getattr(self._question, field)
         question = f"{field}: a name, a label or an id"

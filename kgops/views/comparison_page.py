@@ -13,11 +13,13 @@ from kgops.views.formats import UNKNOWN, amount, duration
 from kgops.views.html_page import HUES, document, fold, section, table, text
 from kgops.views.metric_order import curve_rank, headlines, is_time, lower_is_better, title_of
 from kgops.views.pictures import Line, Picture, as_inline_svg
+from kgops.views.quality import compared_quality, read_quality
 from kgops.views.run_detail import RunDetail
 
 __all__ = ["best_of", "page"]
 
 _FIRST_CURVES = 6
+_RELATIONS = 50  # of which quality is compared
 _ALSO_FIRST = ("best_valid_mrr", "epoch_seconds", "took", "peak_gpu_mib", "peak_host_mib")
 _OTHER_MACHINES = (
     "The machines or GPUs differ or are unknown: times have no ratios and no best, "
@@ -38,6 +40,10 @@ def page(comparison: Comparison, details: Sequence[RunDetail]) -> str:
         *(f'<p class="bad">{text(caution)}</p>' for caution in _cautions(comparison)),
         _legend(comparison),
         section("What was reached", _measured(comparison, first)),
+        section(
+            "MRR on test triples, by direction, degree of the answer, and relation",
+            _quality(comparison, details),
+        ),
         section("Settings that differ", _differences(comparison, comparison.settings)),
         section("Applied options that differ", _differences(comparison, comparison.options)),
         section("Curves", _grid(charts[:_FIRST_CURVES])),
@@ -103,6 +109,14 @@ def _measured(comparison: Comparison, metrics: Sequence[Metric]) -> str:
         rows.append((title_of(metric.name), *cells))
         best += [(i, j + 1) for j in winners]
     return table(_heads(comparison), rows, right=range(1, len(comparison.runs) + 1), best=best)
+
+
+def _quality(comparison: Comparison, details: Sequence[RunDetail]) -> str:
+    """Of each group of test triples, with a 95 % interval and its number of ranks."""
+    qualities = [read_quality(detail.path / "results") for detail in details]
+    rows, left_out = compared_quality(qualities, relations=_RELATIONS)
+    more = f'<p class="dim">and {left_out:,} more relations</p>' if left_out else ""
+    return table(_heads(comparison), rows, right=range(1, len(details) + 1)) + more
 
 
 def best_of(comparison: Comparison, metric: Metric) -> list[int]:

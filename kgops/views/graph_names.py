@@ -17,7 +17,7 @@ from storage import runs
 from storage.database import open_reader
 from storage.runs import Run
 
-__all__ = ["GraphNames", "completions", "node_names", "read_graph_names"]
+__all__ = ["GraphNames", "as_written", "completions", "node_names", "read_graph_names"]
 
 _MOST_BYTES = 64 << 20  # of a dictionary of names
 
@@ -46,6 +46,12 @@ def completions(text: str, names: Iterable[str]) -> list[str]:
     typed = _folded(text)
     within = [name for name in names if typed in _folded(name)]
     return [name for name in within if _folded(name).startswith(typed)] or within
+
+
+def as_written(text: str, names: Iterable[str]) -> str:
+    """The name that was typed in another case; the text where there is none."""
+    typed = _folded(text)
+    return next((name for name in names if _folded(name) == typed), text)
 
 
 def node_names(home: Home, run: Run) -> Mapping[str, str]:

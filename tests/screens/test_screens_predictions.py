@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,18 +11,25 @@ from driving import Console
 from screen_driving import Seen, look
 from small_graph import put_graph
 
-from kgops.views.graph_names import completions
+from kgops.views.graph_names import as_written, completions
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a trained model of the smallest graph; its folder has the graph."""
+    console = Console(tmp_path_factory.mktemp("template") / "kgops", tmp_path_factory.mktemp("graph"))
+    put_graph(console.cwd)
+    small = ("--embedding-dim", "16", "--output-channels", "2", "--num-epochs", "4", "--device", "cpu")
+    files = [word for name in ("train", "valid", "test") for word in (f"--{name}", f"{name}.txt")]
+    done = console("run", "train", *files, *small)
+    assert done.code == 0, done.err
+    return console.home
 
 
 @pytest.fixture
-def trained_home(home: Path, run_cli: Console) -> Iterator[Path]:
-    """With a trained model of the smallest graph, by names that people read."""
-    put_graph(run_cli.cwd)
-    small = ("--embedding-dim", "16", "--output-channels", "2", "--num-epochs", "4", "--device", "cpu")
-    files = [word for name in ("train", "valid", "test") for word in (f"--{name}", f"{name}.txt")]
-    done = run_cli("run", "train", *files, *small)
-    assert done.code == 0, done.err
-    yield home
+def trained_home(home: Path, template: Path) -> Path:
+    shutil.copytree(template, home, dirs_exist_ok=True)
+    return home
 
 
 async def asks(seen: Seen, entity: str, relation: str) -> None:
@@ -52,7 +59,9 @@ def test_a_question_by_name_is_answered_and_its_first_answer_explained(
         await seen.until_shows("MONDO:2 · treats · ?", "x asks the model")
         await seen.press("x")
         await seen.until_shows("RANK", "probability")
-        assert any(" new " in line for line in seen.lines()) and any(" train " in line for line in seen.lines())
+        assert any(" new " in line for line in seen.lines()) and any(
+            " train " in line for line in seen.lines()
+        )
         await seen.press("enter")
         await seen.until_shows("explanation 3", "PREDICTIONS")
         await seen.until_shows("by the estimate", "EFFECT")
@@ -118,7 +127,9 @@ def test_an_explain_run_opens_its_explanation_with_picture_and_paths(
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT", "explain")
         await seen.press("i")
-        await seen.until_shows("CHEBI:1 ╌", "╌▶ MONDO:2", "PATHS", "EFFECT", "TRAINED AGAIN", "mean rank of this one")
+        await seen.until_shows(
+            "CHEBI:1 ╌", "╌▶ MONDO:2", "PATHS", "EFFECT", "TRAINED AGAIN", "mean rank of this one"
+        )
         await seen.until_shows("trained again from the start (1 seed)")
 
     look(trained_home, story, (120, 50))
@@ -133,7 +144,9 @@ def test_an_explain_run_opens_its_explanation_with_picture_and_paths(
 
 
 def test_a_failed_explanation_says_why(trained_home: Path, run_cli: Console) -> None:
-    assert run_cli("run", "explain", "--run", "1", "--triple", "x", "treats", "y", "--device", "cpu").code == 1
+    assert (
+        run_cli("run", "explain", "--run", "1", "--triple", "x", "treats", "y", "--device", "cpu").code == 1
+    )
 
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT", "explain")
@@ -148,3 +161,4 @@ def test_names_are_completed_in_any_case_from_their_beginning_or_within() -> Non
     assert completions("DIS", names) == ["Disease_or_Syndrome", "disaster"]
     assert completions("disease or", names) == ["Disease_or_Syndrome"]
     assert completions("sease", names) == ["Disease_or_Syndrome", "Mental disease"]
+    assert as_written("mental_DISEASE", names) == "Mental disease" and as_written("x", names) == "x"
