@@ -57,7 +57,7 @@ def detail_rows(
     quality: Sequence[tuple[str, ...]] = (),
 ) -> list[Row]:
     """`quality` has rows of `compared_quality`."""
-    table = _Table(comparison, width)
+    table = _Table(comparison, width, quality)
     sections = [
         _cautions(comparison, width),
         table.differences(
@@ -137,7 +137,7 @@ def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
 class _Table:
     """Table with a name column and one column per run."""
 
-    def __init__(self, comparison: Comparison, width: int) -> None:
+    def __init__(self, comparison: Comparison, width: int, texts: Sequence[tuple[str, ...]]) -> None:
         self._count = len(comparison.runs)
         self._ratio_of = comparison.ratio
         workloads = {run.workload for run in comparison.runs}
@@ -148,7 +148,8 @@ class _Table:
         differing = (
             row for row in (*comparison.settings, *comparison.options, *comparison.environment) if row.differs
         )
-        longest = max((len(_word(value)) for row in differing for value in row.values), default=0)
+        words = [_word(value) for row in differing for value in row.values]
+        longest = max(map(len, [*words, *(cell for _, *cells in texts for cell in cells)]), default=0)
         self._cell = min(max((room - self._name) // self._count, 6), max(longest, _NUMBER + _RATIO + 2))
 
     def differences(self, title: str, comparison: Sequence[Difference]) -> list[Row]:
