@@ -27,6 +27,8 @@ from kgops.jobs.explain import EXPLANATIONS
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import explain_options
 from kgops.models.conve import ConvE
+from kgops.predictions.candidates import read_node_types
+from kgops.predictions.evidence import Evidence
 from kgops.predictions.known import KnownTriples
 from kgops.predictions.names import NamedVocabulary
 from kgops.tracin.checkpoint_set import LoadedCheckpoint
@@ -88,6 +90,12 @@ class _Work:
     @cached_property
     def known(self) -> KnownTriples:
         return KnownTriples(self.graph)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        path = self.settings["node_types"]
+        types = read_node_types(Path(path), self.graph.entities) if path else None
+        return Evidence(self.graph.train, self.known, self.entities, self.relations, types)
 
     @property
     def asked(self) -> list[Asked]:
@@ -207,7 +215,12 @@ class _Work:
             a, b, c = one.texts
             return Explained(one.number, Named(a, a, b, b, c, c), trouble=one.trouble)
         begin = time.monotonic()
-        h, r, _ = one.ids
+        h, r, t = one.ids
+        if one.number <= _MOST_NOTED:
+            for entity, is_head in ((h, True), (t, False)):
+                why = self.evidence.missing(entity, r, is_head=is_head)
+                if why is not None:
+                    self.report.note(f"prediction {one.number}: {why}.")
         head = HeadRow(around, h)
         named, known = self._named(one.ids), self.known.splits_of(torch.tensor([one.ids]))[0]
         if not len(head.facts):
@@ -246,8 +259,9 @@ class _Work:
         """A prediction that the model does not make can only be made less likely."""
         if found.before.rank > 1:
             self.report.note(
-                f"prediction {number}: the model ranks {named.tail_name} {found.before.rank:g}, not first: the set is "
-                "what lowers that rank."
+                f"prediction {number}: the model ranks {named.tail_name} {found.before.rank:g}, not first, so there is "
+                "no prediction to lose: the set is what lowers that rank. `kgops run predict` with this head and "
+                "relation lists what the model does predict."
             )
 
     def _facts(self, head: HeadRow, ids: tuple[int, int, int], found: Explanation) -> list[Fact]:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from driving import Console
-from tracing import files, first_test_triples, nations
+from tracing import FILES, files, first_test_triples, nations
 
 
 def ask(run_cli: Console, trained: Path, *words: str | Path) -> Any:
@@ -125,6 +125,61 @@ def test_what_cannot_be_explained_says_so_in_a_line_with_what_to_do(
     done = ask(run_cli, trained, *words)
     assert done.code in (1, 2) and said in done.err, done.err
     assert "Traceback" not in done.err + done.out
+
+
+def test_what_the_model_does_not_predict_says_so_and_where_to_see_what_it_does(
+    run_cli: Console, trained: Path
+) -> None:
+    wanted = next(
+        one for one in every_pair_of_usa() if "\t".join(one) not in predicted_first(run_cli, trained)
+    )
+    done = ask(run_cli, trained, "--triple", *wanted)
+    assert done.code == 0, done.err
+    shown = " ".join(run_cli("show", "2").out.split())
+    (one,) = found_in(run_cli, 2)
+    assert one["rank_before"] > 1
+    assert (
+        f"the model ranks {wanted[2]} {one['rank_before']:g}, not first, so there is no prediction to lose"
+        in shown
+    )
+    assert "`kgops run predict` with this head and relation lists what the model does predict" in shown
+
+
+def every_pair_of_usa() -> list[tuple[str, str, str]]:
+    return [("usa", "embassy", tail) for tail in sorted({one[2] for one in trained_on()} - {"usa"})]
+
+
+def predicted_first(run_cli: Console, trained: Path) -> set[str]:
+    """Of the relation embassy: what the model ranks first, known answers left out."""
+    named = [word for name, path in files().items() for word in (f"--{name}", path)]
+    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu", "--top-k", "1", "--new")
+    assert run_cli("run", "predict", *model, *named, "--head", "usa", "--relation", "embassy").code == 0
+    listed = Path(run_cli.show(1)["path"]) / "results" / "predicted_triples.tsv"
+    return set(listed.read_text().splitlines()) | {"\t".join(one) for one in trained_on()}
+
+
+def test_a_relation_that_nobody_of_such_a_type_has_is_said_with_who_has_it(
+    run_cli: Console, trained: Path, tmp_path: Path
+) -> None:
+    every = [one for name in FILES for one in split_of(name)]
+    heads = {one[0] for one in every if one[1] == "lostterritory"}
+    other = min({one[0] for one in every} - heads)
+    types = tmp_path / "nodes.tsv"
+    ends = sorted({end for one in every for end in (one[0], one[2])})
+    types.write_text("".join(f"{one}\t{'Loser' if one in heads else 'Winner'}\n" for one in ends))
+    done = ask(run_cli, trained, "--triple", other, "lostterritory", "usa", "--node-types", types)
+    assert done.code == 0, done.err
+    shown = " ".join(run_cli("show", "1").out.split())
+    assert f"no head of 'lostterritory' has a type of '{other}' (Winner)" in shown
+    assert f"its heads have: Loser ({len(heads)})" in shown and "kgops run predict --best 20" in shown
+    assert (
+        ask(run_cli, trained, "--triple", min(heads), "lostterritory", "usa", "--node-types", types).code == 0
+    )
+    assert "no head of" not in run_cli("show", "2").out
+
+
+def split_of(name: str) -> list[list[str]]:
+    return [line.split("\t") for line in (nations() / f"{name}.txt").read_text().splitlines()]
 
 
 def test_a_model_of_another_graph_is_not_explained(run_cli: Console, trained: Path) -> None:
