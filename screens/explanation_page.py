@@ -101,9 +101,11 @@ def _retrained(explained: ExplainedRun, one: ExplainedPrediction, width: int) ->
     if found is None:
         return [text_row("TRAINED AGAIN  not verified: kgops run explain … --verify", width, "dim")]
     ranks = found.ranks.get(one.number, {})
-    told = [f"{name} {amount(ranks[key])}" for key, name in _RETRAINED if key in ranks]
+    ranks_shown = [f"{name} {amount(ranks[key])}" for key, name in _RETRAINED if key in ranks]
     rows = [text_row("TRAINED AGAIN", width, "head")]
-    rows += [text_row(f"mean rank of this one: {', '.join(told)}", width, "strong")] if told else []
+    rows += (
+        [text_row(f"mean rank of this one: {', '.join(ranks_shown)}", width, "strong")] if ranks_shown else []
+    )
     return rows + _wrapped(found.sentence, width)
 
 
