@@ -40,16 +40,13 @@ def page(comparison: Comparison, details: Sequence[RunDetail]) -> str:
         *(f'<p class="bad">{text(caution)}</p>' for caution in _cautions(comparison)),
         _legend(comparison),
         section("What was reached", _measured(comparison, first)),
-        section(
-            "MRR on test triples, by direction, degree of the answer, and relation",
-            _quality(comparison, details),
-        ),
         section("Settings that differ", _differences(comparison, comparison.settings)),
         section("Applied options that differ", _differences(comparison, comparison.options)),
         section("Curves", _grid(charts[:_FIRST_CURVES])),
         '<div class="folded">',
         fold("More curves", _grid(charts[_FIRST_CURVES:]), f"{len(charts[_FIRST_CURVES:]):,}"),
         fold("More metrics", _measured(comparison, others), f"{len(others):,}"),
+        fold("Quality by direction, degree of the answer, and relation", _quality(comparison, details)),
         fold("Environment that differs", _differences(comparison, comparison.environment)),
         fold("All settings", _table(comparison, comparison.settings)),
         fold("All applied options", _table(comparison, comparison.options)),
@@ -112,7 +109,7 @@ def _measured(comparison: Comparison, metrics: Sequence[Metric]) -> str:
 
 
 def _quality(comparison: Comparison, details: Sequence[RunDetail]) -> str:
-    """Of each group of test triples, with a 95 % interval and its number of ranks."""
+    """The MRR of each group of test triples, with a 95 % interval and its number of ranks."""
     qualities = [read_quality(detail.path / "results") for detail in details]
     rows, left_out = compared_quality(qualities, relations=_RELATIONS)
     more = f'<p class="dim">and {left_out:,} more relations</p>' if left_out else ""
