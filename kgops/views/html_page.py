@@ -68,8 +68,8 @@ td.best {{ color: var(--good); }}
 pre {{ font-size: .8rem; overflow-x: auto; background: var(--shade); padding: .6rem; }}
 .charts {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); gap: .8rem 1.5rem; }}
 figure {{ margin: 0; break-inside: avoid; }} figcaption {{ font-size: .85rem; }} figcaption b {{ color: var(--ink); }}
-.beside-picture {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: .3rem 1.5rem; }}
-.beside-picture {{ align-items: center; break-inside: avoid; margin-bottom: 1.2rem; }}
+.beside-picture {{ display: flex; flex-wrap: wrap; align-items: center; gap: .3rem 1.5rem; margin-bottom: 1.2rem; }}
+.beside-picture {{ break-inside: avoid; }} .beside-picture > div {{ flex: 1 1 19rem; max-width: 58rem; }}
 svg {{ display: block; width: 100%; }} svg text {{ font-family: system-ui, sans-serif; }}
 .bar {{ display: flex; align-items: center; font-size: .85rem; margin: .25rem 0; }}
 .bar b {{ width: 5.5rem; font-weight: 500; }}

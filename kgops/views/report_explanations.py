@@ -12,6 +12,7 @@ from kgops.views.pictures import as_inline_svg
 __all__ = ["explanations"]
 
 _MOST = 20
+_SMALLEST = 0.8  # of a picture's size, for its letters
 _HEADS = ("effect alone", "head", "relation", "tail")
 
 
@@ -38,5 +39,7 @@ def _one(explained: ExplainedRun, one: ExplainedPrediction) -> str:
         (None if fact.effect is None else f"{fact.effect:+.4g}", *map(one_line, fact.triple))
         for fact in one.facts
     ]
-    picture = as_inline_svg(picture_of(explained.graph(one), title_of(one)))
-    return f'{said}\n<div class="beside-picture"><div>{table(_HEADS, rows, right=(0,))}</div>{picture}</div>'
+    picture = picture_of(explained.graph(one), title_of(one))
+    # A picture too wide to be read beside the list goes below it.
+    drawn = f'<div style="flex-basis: {round(picture.width * _SMALLEST)}px">{as_inline_svg(picture)}</div>'
+    return f'{said}\n<div class="beside-picture"><div>{table(_HEADS, rows, right=(0,))}</div>{drawn}</div>'
