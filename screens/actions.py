@@ -26,8 +26,10 @@ ScreenName = Literal[
     "benchmarks",
     "hosts",
     "host run",
+    "predictions",
+    "explanation",
 ]
-Needs = Literal["nothing", "row", "run", "unfinished run", "ended run", "resumable run"]
+Needs = Literal["nothing", "row", "run", "unfinished run", "ended run", "resumable run", "model"]
 
 EVERYWHERE: frozenset[ScreenName] = frozenset(get_args(ScreenName))
 DASHBOARD: frozenset[ScreenName] = frozenset({"dashboard"})
@@ -44,6 +46,8 @@ CHARTS = RUN | COMPARE  # screens with several charts
 BENCHMARKS: frozenset[ScreenName] = frozenset({"benchmarks"})
 HOSTS: frozenset[ScreenName] = frozenset({"hosts"})
 HOST_RUN: frozenset[ScreenName] = frozenset({"host run"})
+PREDICTIONS: frozenset[ScreenName] = frozenset({"predictions"})
+EXPLANATION: frozenset[ScreenName] = frozenset({"explanation"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ ACTIONS: tuple[Action, ...] = (
         "open",
         "Open what is under the cursor, or the marked chart.",
         "app.open",
-        DASHBOARD | GPU | RUN | HISTORY | COMPARE | HOSTS,
+        DASHBOARD | GPU | RUN | HISTORY | COMPARE | HOSTS | PREDICTIONS | EXPLANATION,
         "row",
     ),
     Action(
@@ -180,13 +184,31 @@ ACTIONS: tuple[Action, ...] = (
     Action("z", "z", "sort by", "Sort by any column or metric.", "screen.sort_by", HISTORY, in_footer=False),
     Action("equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY),
     Action("d", "d", "delete", "Delete the marked runs, or this one, once ended.", "screen.delete", HISTORY),
-    Action("right", "→", "change", "Next value; the left arrow goes back.", "screen.more", NEW_RUN),
-    Action("left", "left", "previous", "Previous value.", "screen.less", NEW_RUN, in_footer=False),
-    Action("e", "e", "edit", "Type a value; of a profile, edit a copy.", "screen.edit", NEW_RUN | PROFILES),
+    Action(
+        "right", "→", "change", "Next value; the left arrow goes back.", "screen.more", NEW_RUN | PREDICTIONS
+    ),
+    Action(
+        "left", "left", "previous", "Previous value.", "screen.less", NEW_RUN | PREDICTIONS, in_footer=False
+    ),
+    Action(
+        "e",
+        "e",
+        "edit",
+        "Type a value; of a profile, edit a copy.",
+        "screen.edit",
+        NEW_RUN | PROFILES | PREDICTIONS,
+    ),
     Action(
         "backspace,delete", "del", "unset", "Leave the value to profile and planner.", "screen.unset", NEW_RUN
     ),
-    Action("x", "x", "start", "Start the run, unless it is predicted not to fit.", "screen.start", NEW_RUN),
+    Action(
+        "x",
+        "x",
+        "start",
+        "Start the run, unless it is predicted not to fit.",
+        "screen.start",
+        NEW_RUN | PREDICTIONS,
+    ),
     Action(
         "X",
         "X",
@@ -272,9 +294,19 @@ ACTIONS: tuple[Action, ...] = (
         "i",
         "i",
         "influences",
-        "Influences of this or the newest TracIn run.",
+        "This run's influences or explanations, else the newest.",
         "app.influences",
         DASHBOARD | RUN,
+    ),
+    Action(
+        "P",
+        "P",
+        "predictions",
+        "Ask the model of this run: its ranked answers, and why.",
+        "app.predictions",
+        RUNS,
+        "model",
+        in_footer=False,
     ),
     Action(
         "f", "f", "profiles", "Named sets of option values.", "app.profiles", DASHBOARD | RUN, in_footer=False
@@ -336,6 +368,8 @@ def _applies_to(needs: Needs, run: Run | None) -> bool:
         return needs in ("nothing", "row")  # a screen knows its rows: see `RunScreenBase.opens`
     if needs == "unfinished run":
         return not run.ended
+    if needs == "model":
+        return run.workload == "predict" or (run.ended and run.workload in ("train", "pipeline"))
     if needs == "resumable run":
         return run.ended and run.state != "succeeded"
     return run.ended if needs == "ended run" else True

@@ -217,7 +217,23 @@ class KgopsApp(Console, inherit_bindings=False):
 
         run = self.here.subject if self.here is not None else None
         self.feed.start()
+        if run is not None and run.workload == "explain":
+            self.open_explanation(run)
+            return
         self.push_screen(Influences(run if run is not None and run.workload in TRACES else None))
+
+    def open_explanation(self, run: Run) -> None:
+        from screens.explanation import Explanation
+
+        self.push_screen(Explanation(run))
+
+    def action_predictions(self) -> None:
+        from screens.predictions import Predictions
+
+        run = self.here.subject if self.here is not None else None
+        if run is not None:
+            self.feed.start()
+            self.push_screen(Predictions(run))
 
     async def action_history(self) -> None:
         from screens.history import History

@@ -13,8 +13,10 @@ from textual.app import ComposeResult
 from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.numbers import middle
 from kgops.settings import Home
+from kgops.supervisor.run_folder import RunFolder
 from kgops.views.comparison import Comparison, compare
 from kgops.views.metric_order import curve_rank
+from kgops.views.quality import compared_quality, read_quality
 from screens import compare_page
 from screens.actions import ScreenName
 from screens.compare_page import Curves
@@ -37,6 +39,7 @@ __all__ = ["Compare"]
 
 _MOST = 8  # curves
 _SHARE = 20  # a reload waits this many times as long as the last one took: 5 % of a CPU
+_RELATIONS = 20  # whose quality is compared
 _SKEW_S = 86_400.0  # clock error; larger steps are timestamps
 
 
@@ -50,6 +53,7 @@ class Compare(MarksCharts):
         self._numbers = numbers
         self._comparison: Comparison | None = None
         self._curves: list[Curves] = []
+        self._quality: list[tuple[str, ...]] = []
         self._error: str | None = None
         self._drawn_key: Hashable | None = None  # the run under the cursor, as drawn last
         self._reload_pending = False
@@ -67,7 +71,8 @@ class Compare(MarksCharts):
     async def _open(self) -> None:
         begin = time.monotonic()
         try:
-            self._comparison, self._curves = await asyncio.to_thread(_read, self.kgops.home, self._numbers)
+            read = await asyncio.to_thread(_read, self.kgops.home, self._numbers)
+            self._comparison, self._curves, self._quality = read
         except (KgopsError, StorageError) as error:
             self._error = error.message
         now = time.monotonic()
@@ -130,7 +135,9 @@ class Compare(MarksCharts):
             body.show(compare_page.run_rows(self._comparison, width))
             chosen = next((i for i, run in enumerate(runs) if run.id == body.key), 0)
             self._drawn_key = body.key
-            detail = compare_page.detail_rows(self._comparison, self._curves, chosen, width, self.chart)
+            detail = compare_page.detail_rows(
+                self._comparison, self._curves, chosen, width, self.chart, self._quality
+            )
             self.query_one("#detail", Lines).show(detail)
         self.show_title()
 
@@ -158,14 +165,16 @@ class _Runs(Lines):
             super().action_edge(last)
 
 
-def _read(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves]]:
+def _read(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves], list[tuple[str, ...]]]:
     with explained(home.database):
         conn = open_reader(home.database)
         try:
             chosen = runs.of_numbers(conn, numbers)
             if len(chosen) < 2:
                 raise NoSuchRun("fewer than two of these runs are still in the record")
-            return compare(conn, chosen), _curves(conn, chosen)
+            qualities = [read_quality(RunFolder(home.runs / run.folder).results) for run in chosen]
+            quality, _ = compared_quality(qualities, relations=_RELATIONS)
+            return compare(conn, chosen), _curves(conn, chosen), quality
         finally:
             conn.close()
 

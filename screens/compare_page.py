@@ -51,10 +51,16 @@ def run_rows(comparison: Comparison, width: int) -> list[Row]:
 
 
 def detail_rows(
-    comparison: Comparison, curves: Sequence[Curves], chosen: int, width: int, marked: str | None
+    comparison: Comparison,
+    curves: Sequence[Curves],
+    chosen: int,
+    width: int,
+    marked: str | None,
+    quality: Sequence[tuple[str, ...]] = (),
 ) -> list[Row]:
-    """`chosen`: the run whose curve stands out; `marked`: the chart that Enter zooms."""
-    table = _Table(comparison, width)
+    """`chosen`: the run whose curve stands out; `marked`: the chart that Enter zooms; `quality` has rows of
+    `compared_quality`."""
+    table = _Table(comparison, width, quality)
     sections = [
         _cautions(comparison, width),
         table.differences(
@@ -62,6 +68,7 @@ def detail_rows(
         ),
         table.differences("OPTIONS APPLIED", comparison.options),
         table.metrics("METRICS", comparison.metrics),
+        table.texts("MRR (RANKS)", quality),
         _charts(curves, chosen, width, marked),
         table.differences("ENVIRONMENT", comparison.environment),
         table.differences(
@@ -136,7 +143,7 @@ def _chart(one: Curves, chosen: int, width: int) -> list[list[Piece]]:
 class _Table:
     """Table with a name column and one column per run."""
 
-    def __init__(self, comparison: Comparison, width: int) -> None:
+    def __init__(self, comparison: Comparison, width: int, texts: Sequence[tuple[str, ...]]) -> None:
         self._count = len(comparison.runs)
         self._ratio_of = comparison.ratio
         workloads = {run.workload for run in comparison.runs}
@@ -147,7 +154,8 @@ class _Table:
         differing = (
             row for row in (*comparison.settings, *comparison.options, *comparison.environment) if row.differs
         )
-        longest = max((len(_word(value)) for row in differing for value in row.values), default=0)
+        words = [_word(value) for row in differing for value in row.values]
+        longest = max(map(len, [*words, *(cell for _, *cells in texts for cell in cells)]), default=0)
         self._cell = min(max((room - self._name) // self._count, 6), max(longest, _NUMBER + _RATIO + 2))
 
     def differences(self, title: str, comparison: Sequence[Difference]) -> list[Row]:
@@ -160,6 +168,9 @@ class _Table:
         known = f"{heads.pop()}." if len(heads) == 1 else self._workload  # a common prefix is dropped
         named = [(row.name.removeprefix(known), [_word(value) for value in row.values]) for row in shown]
         return [self._head(title), *(self._row(name, cells) for name, cells in named)]
+
+    def texts(self, title: str, rows: Sequence[tuple[str, ...]]) -> list[Row]:
+        return [self._head(title), *(self._row(name, cells) for name, *cells in rows)] if rows else []
 
     def metrics(self, title: str, comparison: Sequence[Metric]) -> list[Row]:
         known = [one for one in comparison if any(value is not None for value in one.values)]

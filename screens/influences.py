@@ -168,7 +168,7 @@ class Influences(RunScreenBase):
             ]
         if self._path is None or self._path[0] != (test.test, one.rank):
             return [text_row("PATH", width, "head")]
-        return influences_page.path_rows(self._influences, self._path[1], width)
+        return influences_page.path_rows(self._influences.name_of, self._path[1], width)
 
     # --- key actions ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from kgops.views.influences import RunInfluences, Step
 from screens.rows import Column, Columns, Piece, Row, text_row
 from storage.influences import Influence, TestTriple
 
-__all__ = ["InfluenceFilter", "as_records", "influence_rows", "path_rows", "test_rows", "write"]
+__all__ = ["InfluenceFilter", "as_records", "influence_rows", "path_lines", "path_rows", "test_rows", "write"]
 
 _SIDES = ("both", "proponents", "opponents")
 _BAR = 8
@@ -134,19 +134,24 @@ def influence_rows(
     return rows if shown else [*rows, text_row("none matches the filter", width, "dim")]
 
 
-def path_rows(influences: RunInfluences, path: Sequence[Step], width: int) -> list[Row]:
+def path_rows(name_of: Callable[[str], str], path: Sequence[Step], width: int) -> list[Row]:
     """Path from the test triple's head to its tail through the influential triple."""
     if not path:
         nothing = "on no path of at most 4 edges from head to tail"
         return [text_row("PATH", width, "head"), text_row(nothing, width, "dim")]
-    words = [one_line(influences.name_of(path[0].start))]
-    for step in path:
-        relation, end = one_line(influences.name_of(step.relation)), one_line(influences.name_of(step.end))
-        words.append(f"─{relation}→ {end}" if step.forward else f"←{relation}─ {end}")
     edges = f"{len(path)} edge{'' if len(path) == 1 else 's'}"
-    rows = [Row((Piece("PATH", "head"), Piece(f"  {edges} from head to tail", "dim")))]
-    line = ""
-    for word in words:  # wrapped between edges
+    head = Row((Piece("PATH", "head"), Piece(f"  {edges} from head to tail", "dim")))
+    return [head, *path_lines(name_of, path, width)]
+
+
+def path_lines(name_of: Callable[[str], str], path: Sequence[Step], width: int) -> list[Row]:
+    """The path, wrapped between edges."""
+    words = [one_line(name_of(path[0].start))]
+    for step in path:
+        relation, end = one_line(name_of(step.relation)), one_line(name_of(step.end))
+        words.append(f"─{relation}→ {end}" if step.forward else f"←{relation}─ {end}")
+    rows, line = [], ""
+    for word in words:
         if line and len(line) + len(word) + 1 > width:
             rows.append(text_row(line, width))
             line = "  "

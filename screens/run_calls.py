@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from kgops.views.listing import Deleted
 
 __all__ = [
+    "ByJob",
     "acknowledge",
     "again",
     "delete",
+    "find",
     "note",
     "resume",
     "start",
+    "start_or_find",
     "stop",
     "tag",
     "tag_all",
@@ -37,6 +40,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+ByJob = Callable[[Session, Job], Run | None]
 
 
 def with_session(home: Home, change: Callable[[Session], T]) -> T:
@@ -89,6 +93,25 @@ def start(session: Session, draft: Draft, *, force: bool) -> Run | None:
 
     job = startable(session.home, session.conn, draft)
     return runs.get(session.conn, _launched(session, job, force=force))
+
+
+def start_or_find(session: Session, job: Job) -> Run | None:
+    """The run that has the job's result, or will have it: an earlier one, else a new one."""
+    from kgops.views import asking
+    from kgops.views.training_run import names_a_run, with_run
+
+    found = asking.earlier(session.home, session.conn, job)
+    if found is not None:
+        return found
+    if names_a_run(job):
+        job = with_run(session.home, session.conn, job)
+    return runs.get(session.conn, _launched(session, job, force=False))
+
+
+def find(session: Session, job: Job) -> Run | None:
+    from kgops.views import asking
+
+    return asking.earlier(session.home, session.conn, job)
 
 
 def _launched(session: Session, job: Job, *, force: bool) -> int:

@@ -13,6 +13,7 @@ from kgops.planning.targets import fit_of_run
 from kgops.views.formats import UNKNOWN, amount, duration, fitted, local_time, off_by, width_of
 from kgops.views.memory_parts import memory_parts
 from kgops.views.overview import eta_s
+from kgops.views.quality import HEADS, NUMBERS
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.run_options import attempt_table, option_table
 from screens.widgets.bar import share_bar
@@ -40,6 +41,7 @@ def rows(detail: RunDetail, width: int, height: int, marked: str | None = None) 
         option_table(detail, width),
         attempt_table(detail, width),
         _metrics(detail, width),
+        _quality(detail, width),
         _worker_messages(detail, width),
         _tags_and_notes(detail, width),
         _table("JOB", detail.job, width),
@@ -188,6 +190,22 @@ def _metrics(detail: RunDetail, width: int) -> list[Row]:
             pieces.append(Piece(f"{amount(value):>10}"))
         out.append(Row(tuple(pieces)))
     return out
+
+
+def _quality(detail: RunDetail, width: int) -> list[Row]:
+    """By direction, degree of the answer and relation."""
+    if not detail.quality:
+        return []
+    longest = max(width_of(row[1]) for row in detail.quality)
+    widths = (9, min(longest, 30), 7, 6, 13, 6, 7)
+    columns = Columns(
+        [
+            Column(name if i else "QUALITY", width, right=i in NUMBERS)
+            for i, (name, width) in enumerate(zip(map(str.lower, HEADS), widths, strict=True))
+        ],
+        width,
+    )
+    return [columns.heading(), *(columns.row([Piece(cell) for cell in row]) for row in detail.quality)]
 
 
 def _worker_messages(detail: RunDetail, width: int) -> list[Row]:

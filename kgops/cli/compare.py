@@ -15,7 +15,7 @@ from kgops.errors import Usage
 from kgops.jobs.text import one_line
 from kgops.views.comparison import MOST, Comparison, Difference, Metric, compare
 from kgops.views.formats import UNKNOWN, amount, table
-from kgops.views.quality import QualityGroup, read_quality
+from kgops.views.quality import QualityGroup, compared_quality, read_quality
 from storage import runs
 
 
@@ -94,25 +94,10 @@ def _quality(
     comparison: Comparison, qualities: Sequence[Sequence[QualityGroup]], *, everything: bool
 ) -> list[str]:
     """Return the MRR of each group of test triples for each run, with its interval."""
-    found = [{(one.by, one.name): one for one in groups} for groups in qualities]
-    names = list(dict.fromkeys(name for groups in found for name in groups))
-    relations = [name for name in names if name[0] == "relation"]
-    left_out = set() if everything else set(relations[_RELATIONS:])
+    rows, left_out = compared_quality(qualities, relations=None if everything else _RELATIONS)
     heads = [f"{run.id} {one_line(run.label)}" for run in comparison.runs]
-    rows = [
-        (" ".join(name), *(_mrr(groups.get(name)) for groups in found))
-        for name in names
-        if name not in left_out
-    ]
-    more = [f"{len(left_out):,} more relations: --all shows them."] if left_out else []
+    more = [f"{left_out:,} more relations: --all shows them."] if left_out else []
     return ["", *table(("MRR (RANKS)", *heads), rows, right=frozenset(heads)), *more] if rows else []
-
-
-def _mrr(group: QualityGroup | None) -> str:
-    if group is None or group.mrr is None:
-        return UNKNOWN
-    interval = "" if group.mrr_interval is None else " {:.3f}–{:.3f}".format(*group.mrr_interval)
-    return f"{group.mrr:.3f}{interval} ({group.count:,})"
 
 
 def as_table(comparison: Comparison) -> dict[str, Any]:

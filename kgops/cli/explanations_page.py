@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kgops.jobs.text import one_line
+from kgops.views.explained_run import title_of, verdict_of
 from kgops.views.explanations import ExplainedPrediction, read_explanations
-from kgops.views.formats import amount, table
+from kgops.views.formats import table
 
 __all__ = ["summary"]
 
@@ -26,25 +27,14 @@ def summary(results: Path) -> list[str]:
 
 
 def _page(one: ExplainedPrediction) -> list[str]:
-    title = f"prediction {one_line(one.number)} · {' · '.join(map(one_line, one.triple))}"
-    if one.trouble:
-        return [title, f"  not explained: {one_line(one.trouble)}"]
-    if not one.facts:
-        return [title, "  no training triple of the head lowers it, by the estimate"]
     rows = [
-        (str(n), _signed(fact.effect), *map(one_line, fact.triple), _PAIRS.get(fact.pair, ""))
+        (
+            str(n),
+            "n/a" if fact.effect is None else f"{fact.effect:+.4g}",
+            *map(one_line, fact.triple),
+            _PAIRS.get(fact.pair, ""),
+        )
         for n, fact in enumerate(one.facts, 1)
     ]
-    n = one.numbers
-    verdict = "lost" if one.lost else "not lost"
-    estimate = (
-        f"without {'it' if len(one.facts) == 1 else f'these {len(one.facts)}'}, by the estimate: {verdict}; rank "
-        f"{amount(n['rank_before'])} → {amount(n['rank_after'])}, score {_signed(n['score_before'])} → "
-        f"{_signed(n['score_after'])}, of {amount(n['head_facts'])} triples of the head"
-    )
-    lines = table((*_HEADS, "ABOUT"), rows, right=frozenset({"WITHOUT", "EFFECT ALONE"}))
-    return [title, *(f"  {line}" for line in lines), f"  {estimate}"]
-
-
-def _signed(number: float | None) -> str:
-    return "n/a" if number is None else f"{number:+.4g}"
+    lines = table((*_HEADS, "ABOUT"), rows, right=frozenset({"WITHOUT", "EFFECT ALONE"})) if rows else []
+    return [title_of(one), *(f"  {line}" for line in lines), f"  {verdict_of(one)}"]

@@ -1,4 +1,4 @@
-"""`kgops export`: write runs as JSON, CSV, Parquet, TensorBoard or MLflow files."""
+"""`kgops export`: write runs as JSON, CSV, Parquet, TensorBoard or MLflow files, or explanations as pictures."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ FORMATS: dict[str, str] = {
     "tensorboard": "a folder for `tensorboard --logdir`, which stores 32-bit values",
     "mlflow": "a file store for `mlflow ui --backend-store-uri ./mlruns`; MLflow 3.17 needs"
     " MLFLOW_ALLOW_FILE_STORE=true or `mlflow migrate-filestore`",
+    "svg": "a folder with a picture of each explanation of one explain run",
     "tar": "the folder of one run that has ended, for `kgops pull`; `--output -` is stdout",
 }
 
@@ -50,6 +51,9 @@ def command(names: tuple[str, ...], wanted: str, output: Path | None, force: boo
     chosen = [session.run(name) for name in dict.fromkeys(names)]
     if wanted == "tar":
         _write_tar(session, chosen, output, force=force)
+        return
+    if wanted == "svg":
+        _write_pictures(session, chosen, output, force=force)
         return
     if output == Path("-"):
         if wanted != "json":
@@ -83,6 +87,35 @@ def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, forc
     with target.open("wb" if force else "xb") as file:
         write_archive(folder, file)
     say(str(target))
+
+
+def _write_pictures(session: Session, chosen: list[Run], output: Path | None, *, force: bool) -> None:
+    from kgops.jobs.cluster import must_be_free, written
+    from kgops.views.explained_run import read_explained_run, title_of
+    from kgops.views.explanation_pictures import picture_of
+    from kgops.views.pictures import as_svg
+
+    if len(chosen) != 1 or output == Path("-"):
+        raise Usage("svg is a folder of pictures of one run", "name one run, and a folder: --output PATH")
+    (run,) = chosen
+    found = read_explained_run(session.home, run)
+    drawn = [one for one in found.predictions if one.facts]
+    if not drawn:
+        raise Usage(
+            f"run {run.id} ({run.workload}, {run.state}) has no explanations to draw",
+            "`kgops run explain` finds them; `kgops bench export --to svg` draws benchmarks",
+        )
+    folder = output or Path(f"run-{run.id}-svg")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in drawn:
+            target = folder / f"explanation-{one.number}.svg"
+            must_be_free(target, force=force)
+            with written(target) as file:
+                file.write(as_svg(picture_of(found.graph(one), title_of(one))).encode())
+    except OSError as error:
+        raise Unavailable(f"cannot write {folder}: {os.strerror(error.errno or 0)}") from error
+    say(str(folder))
 
 
 def _default(chosen: list[Run], wanted: str) -> str:

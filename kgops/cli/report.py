@@ -9,6 +9,7 @@ import click
 from kgops.cli.output import write_page
 from kgops.cli.session import existing
 from kgops.supervisor.run_json import IMPORTED
+from kgops.views.explained_run import EXPLAINS, read_explained_run
 from kgops.views.influences import TRACES, of_run
 from kgops.views.report_page import page
 from kgops.views.run_detail import LogTail, read_run_detail
@@ -31,4 +32,5 @@ def command(name: str, output: Path | None, force: bool) -> None:
     influences = of_run(session.home, run.id) if run.workload in TRACES else None
     imported = reports.events(session.conn, run.id, kinds=(IMPORTED,))
     target = output or Path(f"run-{run.id}.html")
-    write_page(page(detail, log, influences, imported), target, force=force)
+    explained = read_explained_run(session.home, run) if run.workload == EXPLAINS else None
+    write_page(page(detail, log, influences, imported, explained), target, force=force)

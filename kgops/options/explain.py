@@ -23,7 +23,7 @@ __all__ = ["EXPLAIN_OPTIONS", "FILES", "FOLDERS", "SCORES", "WRITTEN"]
 
 SCORES = ("newton", "gradient")
 _TRIPLES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
-FILES = (*_TRIPLES, "model_path", "edge_map", "node_name_dict", "triples")
+FILES = (*_TRIPLES, "model_path", "edge_map", "node_name_dict", "node_types", "triples")
 FOLDERS = ("checkpoint_dir",)
 WRITTEN = ("output", "output_dir")
 
@@ -115,6 +115,11 @@ _DATA = (
     ),
     EDGE_MAP,
     NODE_NAME_DICT,
+    Option(
+        "node_types",
+        help="TSV file with types of entities, to say which relations nobody of a type has.",
+        group="data",
+    ),
 )
 _RESULTS = (
     Option("output", help="File for a copy of the explanations: .json or .csv decides.", group="results"),

@@ -13,11 +13,13 @@ from kgops.views.formats import UNKNOWN, amount, duration
 from kgops.views.html_page import HUES, document, fold, section, table, text
 from kgops.views.metric_order import curve_rank, headlines, is_time, lower_is_better, title_of
 from kgops.views.pictures import Line, Picture, as_inline_svg
+from kgops.views.quality import compared_quality, read_quality
 from kgops.views.run_detail import RunDetail
 
 __all__ = ["best_of", "page"]
 
 _FIRST_CURVES = 6
+_RELATIONS = 50  # of which quality is compared
 _ALSO_FIRST = ("best_valid_mrr", "epoch_seconds", "took", "peak_gpu_mib", "peak_host_mib")
 _OTHER_MACHINES = (
     "The machines or GPUs differ or are unknown: times have no ratios and no best, "
@@ -44,6 +46,7 @@ def page(comparison: Comparison, details: Sequence[RunDetail]) -> str:
         '<div class="folded">',
         fold("More curves", _grid(charts[_FIRST_CURVES:]), f"{len(charts[_FIRST_CURVES:]):,}"),
         fold("More metrics", _measured(comparison, others), f"{len(others):,}"),
+        fold("Quality by direction, degree of the answer, and relation", _quality(comparison, details)),
         fold("Environment that differs", _differences(comparison, comparison.environment)),
         fold("All settings", _table(comparison, comparison.settings)),
         fold("All applied options", _table(comparison, comparison.options)),
@@ -103,6 +106,14 @@ def _measured(comparison: Comparison, metrics: Sequence[Metric]) -> str:
         rows.append((title_of(metric.name), *cells))
         best += [(i, j + 1) for j in winners]
     return table(_heads(comparison), rows, right=range(1, len(comparison.runs) + 1), best=best)
+
+
+def _quality(comparison: Comparison, details: Sequence[RunDetail]) -> str:
+    """The MRR of each group of test triples, with a 95 % interval and its number of ranks."""
+    qualities = [read_quality(detail.path / "results") for detail in details]
+    rows, left_out = compared_quality(qualities, relations=_RELATIONS)
+    more = f'<p class="dim">and {left_out:,} more relations</p>' if left_out else ""
+    return table(_heads(comparison), rows, right=range(1, len(details) + 1)) + more
 
 
 def best_of(comparison: Comparison, metric: Metric) -> list[int]:

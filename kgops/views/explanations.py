@@ -1,40 +1,82 @@
-"""The first explanations of an explain run, from its CSV file."""
+"""The first explanations of an explain run: its CSV file, and from its JSON file what was found by training again."""
 
 from __future__ import annotations
 
 import csv
+import json
 import os
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
+from typing import Any
 
+from kgops.jobs.events import is_metric
 from kgops.jobs.explain import EXPLANATIONS
-from kgops.jobs.files import ABSENT, open_regular
+from kgops.jobs.files import ABSENT, open_regular, read_regular
 from kgops.jobs.numbers import finite_number
 
-__all__ = ["ExplainedPrediction", "ExplainingFact", "read_explanations"]
+__all__ = ["ExplainedPrediction", "ExplainingFact", "Verification", "read_explanations", "read_verification"]
 
-_MOST_BYTES = 4 << 20  # of the file
+_MOST_BYTES = 4 << 20  # of a file
+
+Triple = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainingFact:
-    triple: tuple[str, str, str]
+    """`triple` has the names that people read, `labels` those of the graph."""
+
+    triple: Triple
+    labels: Triple
     effect: float | None
     pair: str
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedPrediction:
-    """Names as people read them; None for a number that is not there."""
+    """`triple` has the names that people read, `labels` those of the graph; None for a number that is not there."""
 
     number: str
-    triple: tuple[str, str, str]
+    triple: Triple
+    labels: Triple
     known: str
     trouble: str
     lost: bool
     numbers: dict[str, float | None]
     facts: tuple[ExplainingFact, ...]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Label → name, of what it mentions."""
+        named = ((self.labels, self.triple), *((fact.labels, fact.triple) for fact in self.facts))
+        return {label: name for labels, names in named for label, name in zip(labels, names, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What training again found: in a sentence, and the mean ranks of each prediction by its number."""
+
+    sentence: str
+    ranks: dict[str, dict[str, float]]
+
+
+def read_verification(results: Path) -> Verification | None:
+    """None without --verify, and where the file is too large to read beside a screen."""
+    try:
+        content = read_regular(results / f"{EXPLANATIONS}.json", at_most=_MOST_BYTES + 1)
+        table = json.loads(content) if len(content) <= _MOST_BYTES else None
+    except (*ABSENT, ValueError, RecursionError):
+        return None
+    if not isinstance(table, dict) or not isinstance(table.get("verified"), str):
+        return None
+    listed = table.get("predictions")
+    predictions = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return Verification(table["verified"], {str(one.get("prediction")): _ranks(one) for one in predictions})
+
+
+def _ranks(prediction: dict[str, Any]) -> dict[str, float]:
+    ranks = prediction.get("retrained")
+    return {name: rank for name, rank in ranks.items() if is_metric(rank)} if isinstance(ranks, dict) else {}
 
 
 def read_explanations(results: Path, *, predictions: int) -> list[ExplainedPrediction]:
@@ -44,19 +86,26 @@ def read_explanations(results: Path, *, predictions: int) -> list[ExplainedPredi
             lines = file.read(_MOST_BYTES).split("\n")[:-1]  # the last one may be cut
     except (*ABSENT, UnicodeDecodeError):
         return []
-    groups = groupby(csv.DictReader(lines), lambda row: row.get("prediction") or "")
-    return [_explained(number, list(rows)) for number, rows in islice(groups, predictions)]
+    rows = (row for row in csv.DictReader(lines) if (row.get("prediction") or "").isdecimal())
+    groups = groupby(rows, lambda row: row["prediction"] or "")
+    return [_explained(number, list(group)) for number, group in islice(groups, predictions)]
 
 
 def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPrediction:
     first = rows[0]
     names = [f"{name}_{when}" for name in ("rank", "score", "margin") for when in ("before", "after")]
     facts = (
-        ExplainingFact(_triple(row, "fact_"), _number(row.get("effect")), row.get("pair") or "")
+        ExplainingFact(
+            _triple(row, "fact_", "_name"),
+            _triple(row, "fact_"),
+            _number(row.get("effect")),
+            row.get("pair") or "",
+        )
         for row in rows
     )
     return ExplainedPrediction(
         number,
+        _triple(first, "", "_name"),
         _triple(first, ""),
         first.get("known") or "",
         first.get("trouble") or "",
@@ -66,8 +115,8 @@ def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPredi
     )
 
 
-def _triple(row: dict[str, str | None], before: str) -> tuple[str, str, str]:
-    head, relation, tail = (row.get(f"{before}{part}_name") or "" for part in ("head", "relation", "tail"))
+def _triple(row: dict[str, str | None], before: str, after: str = "") -> Triple:
+    head, relation, tail = (row.get(f"{before}{part}{after}") or "" for part in ("head", "relation", "tail"))
     return head, relation, tail
 
 

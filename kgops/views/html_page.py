@@ -12,6 +12,7 @@ from kgops.jobs.text import clock, lines
 
 __all__ = [
     "HUES",
+    "LIGHT_HUES",
     "Number",
     "chart",
     "document",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 HUES = 8
-_LIGHT = ("#0b63b0", "#c25700", "#00785a", "#a63c82", "#8a6d00", "#2a8fbd", "#c0262d", "#6a5acd")
+LIGHT_HUES = ("#0b63b0", "#c25700", "#00785a", "#a63c82", "#8a6d00", "#2a8fbd", "#c0262d", "#6a5acd")
 _DARK = ("#6cb2ff", "#ff9e4a", "#3ecf9d", "#e58cc7", "#e3c14a", "#7fd4f5", "#ff7b7b", "#b3a5ff")
 _INKS = {
     "ink": ("#111", "#eee"),
@@ -38,7 +39,7 @@ _INKS = {
 
 def _colours(dark: bool) -> str:
     """Of the page and its charts, as custom properties."""
-    hues = {f"hue{i}": one for i, one in enumerate(_DARK if dark else _LIGHT)}
+    hues = {f"hue{i}": one for i, one in enumerate(_DARK if dark else LIGHT_HUES)}
     named = {name: pair[dark] for name, pair in _INKS.items()} | hues
     good_and_bad = {"good": "#3ecf9d", "bad": "#ff7b7b"} if dark else {"good": "#00705a", "bad": "#b3151c"}
     shade = {"shade": "#22252b" if dark else "#f4f5f7"}
@@ -67,6 +68,8 @@ td.best {{ color: var(--good); }}
 pre {{ font-size: .8rem; overflow-x: auto; background: var(--shade); padding: .6rem; }}
 .charts {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); gap: .8rem 1.5rem; }}
 figure {{ margin: 0; break-inside: avoid; }} figcaption {{ font-size: .85rem; }} figcaption b {{ color: var(--ink); }}
+.beside-picture {{ display: flex; flex-wrap: wrap; align-items: center; gap: .3rem 1.5rem; margin-bottom: 1.2rem; }}
+.beside-picture {{ break-inside: avoid; }} .beside-picture > div {{ flex: 1 1 19rem; max-width: 58rem; }}
 svg {{ display: block; width: 100%; }} svg text {{ font-family: system-ui, sans-serif; }}
 .bar {{ display: flex; align-items: center; font-size: .85rem; margin: .25rem 0; }}
 .bar b {{ width: 5.5rem; font-weight: 500; }}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePath
@@ -32,6 +32,7 @@ __all__ = [
     "path_through",
     "rest_of",
     "training_neighbours",
+    "training_triples",
 ]
 
 TRACES = ("tracin", "pipeline")
@@ -109,25 +110,31 @@ def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> s
 
 def training_neighbours(home: Home, run: Run) -> Neighbours:
     """The edges of each entity in the run's training triples. Raises Unavailable where they cannot be read."""
-    path = _training_file(home, run)
     edges: defaultdict[str, list[Step]] = defaultdict(list)
+    for head, relation, tail in training_triples(home, run):
+        edges[head].append(Step(head, relation, tail, True))
+        edges[tail].append(Step(tail, relation, head, False))
+    return dict(edges)
+
+
+def training_triples(home: Home, run: Run) -> Iterator[tuple[str, str, str]]:
+    """Labels, each one object. Raises Unavailable where the run's training triples cannot be read."""
+    path = _training_file(home, run)
     interned: dict[str, str] = {}
     try:
         if path.stat().st_size > _LARGEST:
-            raise Unavailable(f"{path.name} is too large to search for paths")
+            raise Unavailable(f"{path.name} is too large to search for paths and names")
         with os.fdopen(open_regular(path, follow=True), encoding="utf-8-sig") as file:
             for line in file:
                 parts = line.rstrip("\r\n").split("\t")
                 if len(parts) < 3:
                     continue
                 head, relation, tail = (interned.setdefault(part, part) for part in parts[:3])
-                edges[head].append(Step(head, relation, tail, True))
-                edges[tail].append(Step(tail, relation, head, False))
+                yield head, relation, tail
     except FileNotFoundError as error:
         raise Unavailable(f"the run's training triples are gone: {path}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise Unavailable(f"the run's training triples cannot be read: {error}") from error
-    return dict(edges)
 
 
 def path_through(edges: Neighbours, head: str, tail: str, triple: tuple[str, str, str]) -> tuple[Step, ...]:

@@ -19,10 +19,12 @@ __all__ = [
     "Point",
     "Shape",
     "Text",
+    "arrowhead",
     "as_inline_svg",
     "as_png",
     "as_svg",
     "mark",
+    "rounded_box",
 ]
 
 Point = tuple[float, float]
@@ -32,7 +34,8 @@ FONT = "font-family='Helvetica, Arial, sans-serif'"
 
 @dataclass(frozen=True)
 class Line:
-    """A line through all points; `dash` alternates lengths of dashes and gaps. Its hue is seen on a page alone."""
+    """A line through all points; `dash` alternates lengths of dashes and gaps. Its hue is seen on a page, and in a
+    picture that has colours."""
 
     points: Sequence[Point]
     tone: Tone = "black"
@@ -69,6 +72,7 @@ class Picture:
     height: int
     title: str
     parts: list[Line | Shape | Text] = field(default_factory=list)
+    colours: tuple[str, ...] = ()  # of hues, in an SVG file
 
 
 def mark(number: int, at: Point, *, filled: bool) -> list[Line | Shape | Text]:
@@ -79,13 +83,35 @@ def mark(number: int, at: Point, *, filled: bool) -> list[Line | Shape | Text]:
     return [shape, *([Text((x + 7, y - 3), str(again + 1), size=9)] if again else [])]
 
 
+def rounded_box(left: float, top: float, right: float, bottom: float, radius: float = 8) -> list[Point]:
+    """The outline of a box with rounded corners."""
+    centres = (
+        *((right - radius, bottom - radius), (left + radius, bottom - radius)),
+        *((left + radius, top + radius), (right - radius, top + radius)),
+    )
+    angles = [[(quarter + i / 4) * math.pi / 2 for i in range(5)] for quarter in range(4)]
+    return [
+        (x + radius * math.cos(angle), y + radius * math.sin(angle))
+        for (x, y), quarter in zip(centres, angles, strict=True)
+        for angle in quarter
+    ]
+
+
+def arrowhead(before: Point, tip: Point, size: float, hue: int | None = None) -> Shape:
+    """A triangle at the end of a line from `before` to `tip`."""
+    length = math.hypot(tip[0] - before[0], tip[1] - before[1]) or 1.0
+    dx, dy = (tip[0] - before[0]) / length, (tip[1] - before[1]) / length
+    x, y, half = tip[0] - size * dx, tip[1] - size * dy, size / 2
+    return Shape([tip, (x - half * dy, y + half * dx), (x + half * dy, y - half * dx)], "black", hue)
+
+
 def as_svg(picture: Picture) -> str:
     size = f"{picture.width} {picture.height}"
     out = [
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{picture.width}' height='{picture.height}' "
         f"viewBox='0 0 {size}'>",
         f"<title>{_safe(picture.title)}</title><rect width='100%' height='100%' fill='white'/>",
-        *(_svg(part) for part in picture.parts),
+        *(_svg(part, picture.colours) for part in picture.parts),
     ]
     return "\n".join(out) + "\n</svg>\n"
 
@@ -111,13 +137,14 @@ def _inline(part: Line | Shape | Text) -> str:
     return f"<path class='{paint}' d='{_path(part)}Z' fill='currentColor' {edge}/>"
 
 
-def _svg(part: Line | Shape | Text) -> str:
+def _svg(part: Line | Shape | Text, colours: Sequence[str]) -> str:
     if isinstance(part, Text):
         return _text_element(part, f" {FONT}")
+    colour = None if part.hue is None or not colours else colours[part.hue % len(colours)]
     if isinstance(part, Line):
-        return _line_element(part, f"stroke='{part.tone}'")
-    edge = "" if part.faint else " stroke='black'"
-    return f"<path d='{_path(part)}Z' fill='{part.fill}'{edge}/>"
+        return _line_element(part, f"stroke='{colour or part.tone}'")
+    edge = "" if part.faint else f" stroke='{colour or 'black'}'"
+    return f"<path d='{_path(part)}Z' fill='{colour or part.fill}'{edge}/>"
 
 
 def _text_element(part: Text, paint: str) -> str:

@@ -19,7 +19,7 @@ _MOST_BYTES = 4 << 20  # of the file: some 30,000 answers
 
 @dataclass(frozen=True, slots=True)
 class PredictedTriple:
-    """Names as people read them; None for a number that is not there."""
+    """Names as people read them, and labels of the graph; None for a number that is not there."""
 
     rank: float | None
     head: str
@@ -28,6 +28,7 @@ class PredictedTriple:
     score: float | None
     probability: float | None
     known: str
+    labels: tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ def _triple(row: dict[str, str | None]) -> PredictedTriple:
         numbers["score"],
         numbers["probability"],
         row.get("known") or "",
+        (row.get("head") or "", row.get("relation") or "", row.get("tail") or ""),
     )
 
 

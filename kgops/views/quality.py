@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from kgops.jobs.events import is_metric
 from kgops.jobs.files import read_json
 from kgops.views.formats import UNKNOWN
 
-__all__ = ["FILTERS", "HEADS", "NUMBERS", "QualityGroup", "quality_rows", "read_quality"]
+__all__ = ["FILTERS", "HEADS", "NUMBERS", "QualityGroup", "compared_quality", "quality_rows", "read_quality"]
 
 HEADS = ("BY", "GROUP", "RANKS", "MRR", "95 % INTERVAL", "HITS@1", "HITS@10")
 NUMBERS = (2, 3, 4, 5, 6)  # columns of numbers
@@ -63,6 +63,30 @@ def quality_rows(results: Path, *, relations: int) -> list[tuple[str, ...]]:
             ("relation", f"{len(every) - relations:,} more in test_results.json", *[""] * len(NUMBERS))
         )
     return rows
+
+
+def compared_quality(
+    qualities: Sequence[Sequence[QualityGroup]], *, relations: int | None
+) -> tuple[list[tuple[str, ...]], int]:
+    """A row for each group: its name, and each run's MRR with interval and number of ranks; and how many relations are
+    left out of it, those beyond the first `relations`."""
+    found = [{(one.by, one.name): one for one in groups} for groups in qualities]
+    names = list(dict.fromkeys(name for groups in found for name in groups))
+    every = [name for name in names if name[0] == "relation"]
+    left_out = set() if relations is None else set(every[relations:])
+    rows = [
+        (" ".join(name), *(_mrr(groups.get(name)) for groups in found))
+        for name in names
+        if name not in left_out
+    ]
+    return rows, len(left_out)
+
+
+def _mrr(group: QualityGroup | None) -> str:
+    if group is None or group.mrr is None:
+        return UNKNOWN
+    interval = "" if group.mrr_interval is None else " {:.3f}–{:.3f}".format(*group.mrr_interval)
+    return f"{group.mrr:.3f}{interval} ({group.count:,})"
 
 
 def _row(one: QualityGroup) -> tuple[str, ...]:

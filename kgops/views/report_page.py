@@ -11,10 +11,12 @@ from kgops.jobs import toml
 from kgops.jobs.text import one_line
 from kgops.views.curve_chart import Clock, draw, short
 from kgops.views.differing_options import differing_options
+from kgops.views.explained_run import ExplainedRun
 from kgops.views.html_page import Number, document, fold, mib, moment, numbers, section, table, text
 from kgops.views.influences import RunInfluences
 from kgops.views.metric_order import curve_rank, headlines, title_of
 from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
+from kgops.views.report_explanations import explanations
 from kgops.views.report_influences import traces
 from kgops.views.report_memory import memory
 from kgops.views.run_detail import Curve, RunDetail
@@ -35,6 +37,7 @@ def page(
     log: Sequence[str],
     influences: RunInfluences | None = None,
     imported: Sequence[Event] = (),
+    explained: ExplainedRun | None = None,
 ) -> str:
     """`log` are its last lines, already cleaned; `imported` are the events that say where an imported run came from."""
     run = detail.run
@@ -48,6 +51,7 @@ def page(
         *_tags_and_notes(detail),
         numbers(_reached(detail)),
         section("Influences on test triples", traces(influences, 0, _FIRST_TESTS) if influences else ""),
+        section("Explanations", explanations(explained) if explained else ""),
         section("Curves", _grid(first) + constant),
         section("Memory", memory(detail)),
         section("Options that differ from the defaults", _differing(detail)),

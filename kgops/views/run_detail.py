@@ -14,6 +14,7 @@ from kgops.options.catalog import OPTIONS, effect_of
 from kgops.settings import Home
 from kgops.supervisor import worker_reports
 from kgops.supervisor.run_folder import RunFolder
+from kgops.views.quality import quality_rows
 from storage import attempts, reports, runs, series
 from storage.attempts import Attempt
 from storage.database import Connection
@@ -38,6 +39,7 @@ _IMPORTED = "imported"  # as in `supervisor.run_json`, which is not imported for
 LIBRARIES = "libraries_mib"
 PROCESS_PEAK = "process_peak_mib"
 _TAIL_BYTES = 1 << 18
+_RELATIONS = 10  # whose quality is shown
 _MOST_MESSAGES = 30  # newest messages of a worker that are kept
 
 
@@ -80,6 +82,7 @@ class RunDetail:
     traced: Mapping[str, Any] | None = None  # the worker's memory estimate: `worker_prediction`
     process: Mapping[str, Any] | None = None  # on a CPU: the prediction of the whole worker process
     imported: tuple[Event, ...] = ()  # when it was imported, and from where
+    quality: tuple[tuple[str, ...], ...] = ()  # rows of `quality.HEADS`
 
     @property
     def libraries_mib(self) -> float | None:
@@ -171,6 +174,7 @@ def read_run_detail(
         process=spec.plan.get("process"),
         traced=worker_prediction(conn, number, spec.plan),
         imported=tuple(event for event in events if event.kind == _IMPORTED),
+        quality=tuple(quality_rows(home.runs / run.folder / "results", relations=_RELATIONS)),
     )
 
 

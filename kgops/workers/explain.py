@@ -20,13 +20,15 @@ from kgops.explanations.necessary import Explanation, explain, gradient_order
 from kgops.explanations.prediction import Prediction
 from kgops.explanations.targets import targets_of
 from kgops.explanations.training_queries import Background, TrainingQueries
-from kgops.explanations.verify import KINDS, verified
+from kgops.explanations.verify import KINDS, Verified, verified
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import read_edge_map, read_node_names
 from kgops.jobs.explain import EXPLANATIONS
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import explain_options
 from kgops.models.conve import ConvE
+from kgops.predictions.candidates import read_node_types
+from kgops.predictions.evidence import Evidence
 from kgops.predictions.known import KnownTriples
 from kgops.predictions.names import NamedVocabulary
 from kgops.tracin.checkpoint_set import LoadedCheckpoint
@@ -89,6 +91,12 @@ class _Work:
     def known(self) -> KnownTriples:
         return KnownTriples(self.graph)
 
+    @cached_property
+    def evidence(self) -> Evidence:
+        path = self.settings["node_types"]
+        types = read_node_types(Path(path), self.graph.entities) if path else None
+        return Evidence(self.graph.train, self.known, self.entities, self.relations, types)
+
     @property
     def asked(self) -> list[Asked]:
         """What is to be explained; refuses a file of which nothing can be."""
@@ -130,9 +138,9 @@ class _Work:
         if all(one.trouble is not None for one in explained):
             raise BadInput(f"nothing could be explained: {explained[0].trouble}")
         seconds = time.monotonic() - begin
-        checked: dict[str, float] = {}
+        verification: Verified | None = None
         if self.settings["verify"]:
-            explained, checked = self._verified(explained, wanted, loaded, model)
+            explained, verification = self._verified(explained, wanted, loaded, model)
         about = {
             "model": str(loaded.path),
             "by": self.settings["by"],
@@ -140,14 +148,16 @@ class _Work:
             "overshoot": self.settings["overshoot"],
             "damping": self.settings["damping"],
             "after": "an estimate: the head's row alone trained again without the facts, all else as it was",
+            "verified": verification.sentence() if verification is not None else None,
         }
         write_json(results / f"{EXPLANATIONS}.json", about, explained)
         write_csv(results / f"{EXPLANATIONS}.csv", explained)
+        checked = verification.metrics() if verification is not None else {}
         return self._metrics(explained, seconds) | checked
 
     def _verified(
         self, explained: list[Explained], wanted: list[Asked], loaded: LoadedCheckpoint, model: ConvE
-    ) -> tuple[list[Explained], dict[str, float]]:
+    ) -> tuple[list[Explained], Verified | None]:
         """Those with facts get the ranks of models trained without them."""
         if loaded.settings is None or loaded.epoch is None:
             raise BadInput(
@@ -157,7 +167,7 @@ class _Work:
         places = [place for place, one in enumerate(explained) if one.facts]
         if not places:
             self.report.note("nothing to verify: no prediction has a set.")
-            return explained, {}
+            return explained, None
         tests = torch.tensor([wanted[place].ids for place in places])
         sets = [torch.tensor([self._ids(fact.triple) for fact in explained[place].facts]) for place in places]
         settings = replace(TrainSettings(**loaded.settings), num_epochs=loaded.epoch)
@@ -182,7 +192,7 @@ class _Work:
         for number, place in enumerate(places):
             ranks = {key: found.rank(kind, number) for kind, key in KINDS.items()}
             explained[place] = replace(explained[place], retrained=ranks)
-        return explained, found.metrics()
+        return explained, found
 
     def _ids(self, named: Named) -> tuple[int, int, int]:
         entities, relations = self.graph.entities.ids, self.graph.relations.ids
@@ -205,7 +215,12 @@ class _Work:
             a, b, c = one.texts
             return Explained(one.number, Named(a, a, b, b, c, c), trouble=one.trouble)
         begin = time.monotonic()
-        h, r, _ = one.ids
+        h, r, t = one.ids
+        if one.number <= _MOST_NOTED:
+            for entity, is_head in ((h, True), (t, False)):
+                why = self.evidence.missing(entity, r, is_head=is_head)
+                if why is not None:
+                    self.report.note(f"prediction {one.number}: {why}.")
         head = HeadRow(around, h)
         named, known = self._named(one.ids), self.known.splits_of(torch.tensor([one.ids]))[0]
         if not len(head.facts):
@@ -244,8 +259,9 @@ class _Work:
         """A prediction that the model does not make can only be made less likely."""
         if found.before.rank > 1:
             self.report.note(
-                f"prediction {number}: the model ranks {named.tail_name} {found.before.rank:g}, not first: the set is "
-                "what lowers that rank."
+                f"prediction {number}: the model ranks {named.tail_name} {found.before.rank:g}, not first, so there is "
+                "no prediction to lose: the set is what lowers that rank. `kgops run predict` with this head and "
+                "relation lists what the model does predict."
             )
 
     def _facts(self, head: HeadRow, ids: tuple[int, int, int], found: Explanation) -> list[Fact]:

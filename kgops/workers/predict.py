@@ -28,7 +28,8 @@ from kgops.predictions.answer_files import (
     write_parquet,
     write_triples,
 )
-from kgops.predictions.candidates import candidates_of_file, read_node_types
+from kgops.predictions.candidates import NodeTypes, candidates_of_file, read_node_types
+from kgops.predictions.evidence import Evidence
 from kgops.predictions.known import NEW, KnownTriples
 from kgops.predictions.names import NamedVocabulary
 from kgops.predictions.pairs import best_pairs
@@ -91,6 +92,7 @@ def answer_job(
     asked = _Asked(job, graph, report)
     one_by_one = [] if job.settings["best"] else asked.questions  # names are checked before a model is read
     allowed = asked.candidates
+    asked.note_guesses(one_by_one)
     loaded = load_model(job, graph, device)
     cleanup.between_phases()
     work = _Work(asked, loaded, results, report, stop)
@@ -182,9 +184,23 @@ class _Asked:
                 )
         return allowed
 
+    @cached_property
+    def types(self) -> NodeTypes | None:
+        path = self.job.settings["node_types"]
+        return read_node_types(Path(path), self.graph.entities) if path else None
+
+    def note_guesses(self, one_by_one: Sequence[Question]) -> None:
+        """Of the first questions, which ask for what no such entity has."""
+        evidence = Evidence(self.graph.train, self.known, self.entities, self.relations, self.types)
+        for one in [one for one in one_by_one if one.trouble is None][:_MOST_NOTED]:
+            why = evidence.missing(one.known, one.relation, is_head=not one.asks_heads)
+            if why is not None:
+                self.report.note(f"question {one.number}: {why}.")
+
     def _of_type(self, wanted: str) -> torch.Tensor:
         """Refuses a type that no answer of the asked relations has in the graph."""
-        types = read_node_types(Path(self.job.settings["node_types"]), self.graph.entities)
+        types = self.types
+        assert types is not None  # the job was checked
         found = types.entities(wanted)
         asked = {(one.relation, one.asks_heads) for one in self._asked_ends()}
         for relation, heads in sorted(asked):

@@ -6,10 +6,11 @@ import csv
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from driving import Console
-from tracing import files, first_test_triples, nations
+from tracing import FILES, files, first_test_triples, nations
 
 
 def ask(run_cli: Console, trained: Path, *words: str | Path) -> Any:
@@ -126,6 +127,61 @@ def test_what_cannot_be_explained_says_so_in_a_line_with_what_to_do(
     assert "Traceback" not in done.err + done.out
 
 
+def test_what_the_model_does_not_predict_says_so_and_where_to_see_what_it_does(
+    run_cli: Console, trained: Path
+) -> None:
+    wanted = next(
+        one for one in every_pair_of_usa() if "\t".join(one) not in predicted_first(run_cli, trained)
+    )
+    done = ask(run_cli, trained, "--triple", *wanted)
+    assert done.code == 0, done.err
+    shown = " ".join(run_cli("show", "2").out.split())
+    (one,) = found_in(run_cli, 2)
+    assert one["rank_before"] > 1
+    assert (
+        f"the model ranks {wanted[2]} {one['rank_before']:g}, not first, so there is no prediction to lose"
+        in shown
+    )
+    assert "`kgops run predict` with this head and relation lists what the model does predict" in shown
+
+
+def every_pair_of_usa() -> list[tuple[str, str, str]]:
+    return [("usa", "embassy", tail) for tail in sorted({one[2] for one in trained_on()} - {"usa"})]
+
+
+def predicted_first(run_cli: Console, trained: Path) -> set[str]:
+    """Of the relation embassy: what the model ranks first, known answers left out."""
+    named = [word for name, path in files().items() for word in (f"--{name}", path)]
+    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu", "--top-k", "1", "--new")
+    assert run_cli("run", "predict", *model, *named, "--head", "usa", "--relation", "embassy").code == 0
+    listed = Path(run_cli.show(1)["path"]) / "results" / "predicted_triples.tsv"
+    return set(listed.read_text().splitlines()) | {"\t".join(one) for one in trained_on()}
+
+
+def test_a_relation_that_nobody_of_such_a_type_has_is_said_with_who_has_it(
+    run_cli: Console, trained: Path, tmp_path: Path
+) -> None:
+    every = [one for name in FILES for one in split_of(name)]
+    heads = {one[0] for one in every if one[1] == "lostterritory"}
+    other = min({one[0] for one in every} - heads)
+    types = tmp_path / "nodes.tsv"
+    ends = sorted({end for one in every for end in (one[0], one[2])})
+    types.write_text("".join(f"{one}\t{'Loser' if one in heads else 'Winner'}\n" for one in ends))
+    done = ask(run_cli, trained, "--triple", other, "lostterritory", "usa", "--node-types", types)
+    assert done.code == 0, done.err
+    shown = " ".join(run_cli("show", "1").out.split())
+    assert f"no head of 'lostterritory' has a type of '{other}' (Winner)" in shown
+    assert f"its heads have: Loser ({len(heads)})" in shown and "kgops run predict --best 20" in shown
+    assert (
+        ask(run_cli, trained, "--triple", min(heads), "lostterritory", "usa", "--node-types", types).code == 0
+    )
+    assert "no head of" not in run_cli("show", "2").out
+
+
+def split_of(name: str) -> list[list[str]]:
+    return [line.split("\t") for line in (nations() / f"{name}.txt").read_text().splitlines()]
+
+
 def test_a_model_of_another_graph_is_not_explained(run_cli: Console, trained: Path) -> None:
     model = ("--checkpoint-dir", trained / "checkpoints", "--dataset", "umls", "--device", "cpu")
     done = run_cli("run", "explain", *model, "--triple", "virus", "causes", "disease_or_syndrome")
@@ -146,3 +202,30 @@ def test_verify_trains_again_without_the_sets_and_says_so_in_a_sentence(
     assert all(1 <= rank <= 14 for rank in one["retrained"].values())
     assert 1 / 14 <= metric["mrr_retrained"] <= 1
     assert "trained again from the start (2 seeds): without the" in run_cli("show", "1").out
+
+
+def test_explanations_are_pictures_in_a_folder_and_beside_their_list_in_the_report(
+    run_cli: Console, trained: Path, tmp_path: Path
+) -> None:
+    nodes = tmp_path / "nodes.tsv"
+    nodes.write_text("usa\t<b>United</b> & States\nuk\tUnited Kingdom\n")
+    words = ("--triple", "usa", "embassy", "china", "--node-name-dict", nodes, "--max-facts", "2", "--verify")
+    assert ask(run_cli, trained, *words).code == 0
+    assert run_cli("export", "1", "--to", "svg", "--output", tmp_path / "pictures").code == 0
+    (picture,) = (tmp_path / "pictures").iterdir()
+    drawn = "".join(ElementTree.parse(picture).getroot().itertext())
+    (one,) = found_in(run_cli, 1)
+    assert picture.name == "explanation-1.svg" and "embassy" in drawn and "<b>United</b>" in drawn
+    assert all(fact["relation"][:6] in drawn for fact in one["facts"])
+    again = run_cli("export", "1", "--to", "svg", "--output", tmp_path / "pictures")
+    assert again.code == 2 and "--force" in again.err
+    assert run_cli("report", "1", "--output", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "<h2>Explanations</h2>" in page and "by the estimate" in page and "stroke-dasharray" in page
+    assert "trained again from the start (1 seed)" in page and "<b>United" not in page
+
+
+def test_a_run_without_explanations_has_no_pictures_and_says_so(run_cli: Console) -> None:
+    assert run_cli("run", "exec", "--", "true").code == 0
+    done = run_cli("export", "1", "--to", "svg")
+    assert done.code == 2 and "run 1 (exec, succeeded) has no explanations to draw" in done.err

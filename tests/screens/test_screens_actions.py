@@ -19,6 +19,7 @@ from screens.chart import ChartScreen
 from screens.compare import Compare
 from screens.dashboard import Dashboard
 from screens.driver import begin
+from screens.explanation import Explanation
 from screens.feed import FeedState
 from screens.gpu import GpuScreen
 from screens.history import History
@@ -26,6 +27,7 @@ from screens.host_run import HostRun
 from screens.hosts import Hosts
 from screens.influences import Influences
 from screens.new_run import NewRun
+from screens.predictions import Predictions
 from screens.profiles import Profiles
 from screens.run import RunScreen
 from screens.symbols import THEMES
@@ -44,6 +46,8 @@ SCREENS = (
     Benchmarks,
     Hosts,
     HostRun,
+    Predictions,
+    Explanation,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
@@ -112,6 +113,37 @@ def test_every_run_has_its_column_at_any_width(home: Path, conn: Connection, cou
         assert ratios == [f"{number / count:.2f}×" for number in range(count - 1, 0, -1)]
 
     look(home, story, (width, 70))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_quality_by_relation_is_beside_each_other_and_on_the_runs_screen(
+    home: Path, conn: Connection, width: int
+) -> None:
+    for number in (1, 2):
+        add(conn, number)
+        results = home / "runs" / f"{number:04d}-exec" / "results"
+        results.mkdir(parents=True)
+        group = {"name": "treats [bold]", "count": 12, "mrr": number / 4, "mrr_interval": [0.1, 0.9]}
+        other = {"name": "head", "count": 2000 * number, "mrr": None}
+        table = {"groups": {"relation": [group], "direction": [other]}}
+        (results / "test_results.json").write_text(json.dumps(table))
+
+    async def story(seen: Seen) -> None:
+        await compared(seen, 2)
+        row = seen.row_of("relation treats").split()
+        assert [word for word in row if word.startswith("0.")] == [
+            "0.500",
+            "0.100–0.900",
+            "0.250",
+            "0.100–0.900",
+        ]
+        assert seen.row_of("direction head").split()[2:] == ["n/a", "n/a"]
+        await seen.press("enter")
+        await seen.until_shows("QUALITY")
+        assert "treats [bold]" in seen.text and "4,000" in seen.row_of("direction")
+        assert max(width_of(line) for line in seen.lines()) <= width
+
+    look(home, story, (width, 90))
 
 
 def test_seconds_come_with_their_spread(home: Path, conn: Connection) -> None:

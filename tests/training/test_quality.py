@@ -107,6 +107,9 @@ def test_a_training_writes_its_quality_and_show_compare_and_report_tell_it(
     assert compared.count(first[3]) >= 2
     assert run_cli("report", "1").code == 0
     assert "Quality by direction" in (run_cli.cwd / "run-1.html").read_text()
+    assert run_cli("compare", "1", "2", "--html").code == 0
+    page = (run_cli.cwd / "compare-1-2.html").read_text()
+    assert "<td>direction head</td>" in page and page.count(f">{first[3]} {first[4]} ({first[2]})<") == 2
 
 
 def test_ranks_that_pykeen_keeps_are_in_the_order_of_the_test_triples() -> None:

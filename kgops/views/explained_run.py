@@ -1,0 +1,84 @@
+"""An explain run as its screen, its report and its pictures show it: explanations, paths, what --verify found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kgops.errors import Unavailable
+from kgops.jobs.text import one_line
+from kgops.settings import Home
+from kgops.supervisor.run_folder import RunFolder
+from kgops.views.explanation_graph import MOST_FACTS, ExplanationGraph, graph_of
+from kgops.views.explanations import (
+    ExplainedPrediction,
+    Verification,
+    read_explanations,
+    read_verification,
+)
+from kgops.views.formats import amount
+from kgops.views.graph_names import node_names
+from kgops.views.influences import Neighbours, Step, path_through, training_neighbours
+from storage.runs import Run
+
+__all__ = ["EXPLAINS", "ExplainedRun", "read_explained_run", "title_of", "verdict_of"]
+
+EXPLAINS = "explain"  # the workload
+MOST_PREDICTIONS = 200  # read of a run
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRun:
+    """`without_paths` says why no paths are known, where none are."""
+
+    run: Run
+    predictions: tuple[ExplainedPrediction, ...]
+    verification: Verification | None = None
+    edges: Neighbours = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    without_paths: str | None = None
+
+    def paths(self, one: ExplainedPrediction) -> list[tuple[Step, ...]]:
+        """From head to tail through each of its first triples; empty where there is none."""
+        head, _, tail = one.labels
+        return [path_through(self.edges, head, tail, fact.labels) for fact in one.facts[:MOST_FACTS]]
+
+    def graph(self, one: ExplainedPrediction) -> ExplanationGraph:
+        return graph_of(one, self.paths(one), self.names)
+
+
+def read_explained_run(home: Home, run: Run, *, with_paths: bool = True) -> ExplainedRun:
+    """Its first explanations; none before it has ended."""
+    results = RunFolder(home.runs / run.folder).results
+    predictions = tuple(read_explanations(results, predictions=MOST_PREDICTIONS))
+    found = read_verification(results)
+    if not predictions or not with_paths:
+        return ExplainedRun(run, predictions, found)
+    try:
+        edges, trouble = training_neighbours(home, run), None
+    except Unavailable as error:
+        edges, trouble = {}, error.message
+    return ExplainedRun(run, predictions, found, edges, node_names(home, run), trouble)
+
+
+def title_of(one: ExplainedPrediction) -> str:
+    return f"prediction {one_line(one.number)} · {' · '.join(map(one_line, one.triple))}"
+
+
+def verdict_of(one: ExplainedPrediction) -> str:
+    """In a sentence: the prediction's rank and score, and what they are by the estimate without its triples."""
+    if one.trouble:
+        return f"not explained: {one_line(one.trouble)}"
+    if not one.facts:
+        return "no training triple of the head lowers it, by the estimate"
+    n = one.numbers
+    without = "it" if len(one.facts) == 1 else f"these {len(one.facts)}"
+    return (
+        f"without {without}, by the estimate: {'lost' if one.lost else 'not lost'}; rank {amount(n['rank_before'])} → "
+        f"{amount(n['rank_after'])}, score {_signed(n['score_before'])} → {_signed(n['score_after'])}, "
+        f"of {amount(n['head_facts'])} triples of the head"
+    )
+
+
+def _signed(number: float | None) -> str:
+    return "n/a" if number is None else f"{number:+.4g}"

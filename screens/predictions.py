@@ -1,0 +1,217 @@
+"""Predictions screen: a question to a trained model by name, its ranked answers, and why each is given."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+
+from kgops.errors import KgopsError
+from kgops.jobs.text import one_line
+from kgops.supervisor.run_folder import RunFolder
+from kgops.views import asking
+from kgops.views.asking import Asking, Question
+from kgops.views.graph_names import GraphNames, as_written, completions, read_graph_names
+from kgops.views.predictions import AnsweredQuestion, PredictedTriple, read_answers
+from screens import predictions_page, run_calls
+from screens.actions import ScreenName
+from screens.driver import begin
+from screens.explanation import Explanation
+from screens.feed import OneRun
+from screens.rows import Piece, Row, text_row
+from screens.run_screen import RunScreenBase
+from screens.widgets.choices import Choices, CompletingPrompt
+from screens.widgets.keys import Keys
+from screens.widgets.lines import Lines
+from screens.wording import progress_of, state_of
+from storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from kgops.cli.session import Session
+    from screens.feed import FeedState, Wanted
+    from storage.runs import Run
+
+__all__ = ["Predictions"]
+
+_MOST_ANSWERS = 1000
+
+
+class Predictions(RunScreenBase):
+    screen_name: ClassVar[ScreenName] = "predictions"
+
+    def __init__(self, run: Run) -> None:
+        """Asks the model of this training run, or of this predict run, whose answers are shown."""
+        super().__init__()
+        self._run = run
+        self._asking: Asking | None = None
+        self._names = GraphNames((), ())
+        self._question = Question()
+        self._answering: Run | None = None  # the predict run of the question
+        self._answered: AnsweredQuestion | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Lines(id="title")
+        yield Choices(id="body", cursor=True)
+        yield Lines(id="answers", cursor=True)
+        yield Keys()
+
+    def on_mount(self) -> None:
+        begin(self, self._open)
+
+    async def _open(self) -> None:
+        home, run = self.kgops.home, self._run
+        try:
+            self._asking = await asyncio.to_thread(asking.model_of, home, run)
+            self._question = self._asking.question
+            if self._question.is_complete:
+                await self._follow(run)
+            self.draw()
+            self._names = await asyncio.to_thread(read_graph_names, home, run)
+        except (KgopsError, StorageError) as error:
+            self.say(f"no names to complete: {error.message}", "warn")
+        self.draw()
+
+    # --- overrides ---
+
+    @property
+    def wanted(self) -> Wanted:
+        return None if self._answering is None else OneRun(self._answering.id)
+
+    @property
+    def subject(self) -> Run:
+        return self._run
+
+    @property
+    def opens(self) -> bool:
+        return self._answer is not None and self.focused is self.query_one("#answers")
+
+    def open_chosen(self) -> None:
+        answer, asked = self._answer, self._asking
+        if answer is not None and asked is not None:
+            begin(self, partial(self._explain, asked, answer))
+
+    def show_state(self, state: FeedState) -> None:
+        if self._answering is None or state.wanted != self.wanted or state.detail is None:
+            return
+        was_running = not self._answering.ended
+        self._answering = state.detail.run
+        if was_running and self._answering.ended:
+            begin(self, partial(self._read, self._answering))
+        self.draw()
+
+    def title_row(self, width: int) -> Row:
+        label = one_line(self._run.label, max(width - 40, 12))
+        return Row((Piece(f"predictions of {self._run.id} {self._run.workload} {label}", "strong"),))
+
+    def draw(self) -> None:
+        width = self.size.width
+        self.query_one("#body", Lines).show(predictions_page.question_rows(self._question, width))
+        answers = predictions_page.answer_rows(self._answered, width) if self._answered else self._hint(width)
+        self.query_one("#answers", Lines).show(answers)
+        self.show_title()
+
+    def on_lines_pointed(self) -> None:
+        self.show_title()
+
+    def on_lines_chosen(self) -> None:
+        self.open_chosen() if self.opens else self.action_edit()
+
+    def on_descendant_focus(self) -> None:
+        self.show_title()
+
+    def _hint(self, width: int) -> list[Row]:
+        run = self._answering
+        if run is None:
+            ready = "x asks the model: a recorded predict run" if self._question.is_complete else ""
+            return [text_row(ready, width, "dim")]
+        if not run.ended:
+            return [text_row(f"run {run.id} {state_of(run)}  {progress_of(run)}", width, "dim")]
+        if run.state == "succeeded":
+            return [text_row(f"reading the answers of run {run.id}", width, "dim")]
+        return [text_row(f"run {run.id} {state_of(run)}: {run.reason or ''}", width, "bad")]
+
+    @property
+    def _answer(self) -> PredictedTriple | None:
+        key = self.query_one("#answers", Lines).key
+        answers = self._answered.answers if self._answered is not None else ()
+        return answers[key] if isinstance(key, int) and key < len(answers) else None
+
+    # --- key actions ---
+
+    def action_edit(self) -> None:
+        """Types a name; Tab completes it."""
+        key = self.query_one("#body", Lines).key
+        if key == "asked":
+            self.action_more()
+            return
+        field, names = (
+            ("relation", self._names.relations) if key == "relation" else ("entity", self._names.entities)
+        )
+
+        def filled(text: str | None) -> None:
+            if text is not None:
+                name = as_written(text, names)
+                changed = replace(self._question, relation=name)
+                self._change(changed if key == "relation" else replace(self._question, entity=name))
+
+        now: str = getattr(self._question, field)
+        question = f"{field}: a name, a label or an id"
+        self.app.push_screen(CompletingPrompt(question, now, partial(completions, names=names)), filled)
+
+    def action_more(self) -> None:
+        self._change(replace(self._question, asks_heads=not self._question.asks_heads))
+
+    def action_less(self) -> None:
+        self.action_more()
+
+    def action_start(self) -> None:
+        """Shows the answers of an earlier run, else starts a run. Asked twice, it is one run."""
+        if self._asking is None or not self._question.is_complete:
+            self.say("choose an entity and a relation first", "warn")
+        else:
+            begin(self, partial(self._ask, self._asking, self._question, run_calls.start_or_find))
+
+    def _change(self, question: Question) -> None:
+        if question == self._question:
+            return
+        self._question, self._answering, self._answered = question, None, None
+        self.draw()
+        if self._asking is not None and question.is_complete:
+            begin(self, partial(self._ask, self._asking, question, run_calls.find), instead="earlier")
+
+    # --- in threads ---
+
+    async def _ask(self, asked: Asking, question: Question, by: run_calls.ByJob) -> None:
+        def in_session(session: Session) -> Run | None:
+            return by(session, asking.predict_job(asked.model, question))
+
+        run = await self.kgops.carry_out(in_session)
+        if run is not None and question == self._question:
+            await self._follow(run)
+
+    async def _follow(self, run: Run) -> None:
+        """Shows the answers of a run, or waits for its end."""
+        self._answering = run
+        self.kgops.feed.want(self.wanted)
+        self.draw()
+        if run.ended:
+            await self._read(run)
+
+    async def _read(self, run: Run) -> None:
+        results = RunFolder(self.kgops.home.runs / run.folder).results
+        found = await asyncio.to_thread(read_answers, results, questions=1, answers=_MOST_ANSWERS)
+        if self._answering is not None and self._answering.id == run.id and found:
+            self._answered = found[0]
+            self.query_one("#answers", Lines).focus()
+        self.draw()
+
+    async def _explain(self, asked: Asking, answer: PredictedTriple) -> None:
+        def in_session(session: Session) -> Run | None:
+            return run_calls.start_or_find(session, asking.explain_job(asked.model, answer.labels))
+
+        run = await self.kgops.carry_out(in_session)
+        if run is not None and self.app.screen is self:
+            self.app.push_screen(Explanation(run))

@@ -1,0 +1,164 @@
+"""From a question by name to its ranked answers and an explanation, on the screens, with recorded runs behind them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from driving import Console
+from screen_driving import Seen, look
+from small_graph import put_graph
+
+from kgops.views.graph_names import as_written, completions
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a trained model of the smallest graph; its folder has the graph."""
+    console = Console(tmp_path_factory.mktemp("template") / "kgops", tmp_path_factory.mktemp("graph"))
+    put_graph(console.cwd)
+    small = ("--embedding-dim", "16", "--output-channels", "2", "--num-epochs", "4", "--device", "cpu")
+    files = [word for name in ("train", "valid", "test") for word in (f"--{name}", f"{name}.txt")]
+    done = console("run", "train", *files, *small)
+    assert done.code == 0, done.err
+    return console.home
+
+
+@pytest.fixture
+def trained_home(home: Path, template: Path) -> Path:
+    shutil.copytree(template, home, dirs_exist_ok=True)
+    return home
+
+
+async def asks(seen: Seen, entity: str, relation: str) -> None:
+    """From the dashboard's first run."""
+    await seen.until_shows("RECENT", "train")
+    await seen.press("P")
+    await seen.until_shows("QUESTION", "predictions of 1")
+    for typed in (entity, relation):
+        await seen.press("down", "enter")
+        await seen.until_shows("tab complete")
+        await seen.type(typed)
+        await seen.press("tab")
+        await seen.press("enter")
+        await seen.until_gone("tab complete")
+
+
+def runs_of(run_cli: Console) -> list[str]:
+    return [run["workload"] for run in json.loads(run_cli("runs", "--json").out)]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_a_question_by_name_is_answered_and_its_first_answer_explained(
+    trained_home: Path, run_cli: Console, size: tuple[int, int]
+) -> None:
+    async def story(seen: Seen) -> None:
+        await asks(seen, "mondo:2", "tre")
+        await seen.until_shows("MONDO:2 · treats · ?", "x asks the model")
+        await seen.press("x")
+        await seen.until_shows("RANK", "probability")
+        assert any(" new " in line for line in seen.lines()) and any(
+            " train " in line for line in seen.lines()
+        )
+        await seen.press("enter")
+        await seen.until_shows("explanation 3", "PREDICTIONS")
+        await seen.until_shows("by the estimate", "EFFECT")
+        await seen.press("escape")
+        await seen.until_shows("QUESTION")
+        await seen.press("enter")  # it is there already
+        await seen.until_shows("explanation 3", "by the estimate")
+
+    look(trained_home, story, size)
+    assert sorted(runs_of(run_cli)) == ["explain", "predict", "train"]
+
+
+def test_a_question_that_was_answered_before_shows_at_once(trained_home: Path, run_cli: Console) -> None:
+    question = ("--tail", "MONDO:2", "--relation", "treats")
+    assert run_cli("run", "predict", "--run", "1", *question, "--device", "cpu").code == 0
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("down", "P")  # the training run is below
+        await seen.until_shows("predictions of 1")
+        await seen.press("right")
+        await seen.until_shows("? · … · …")
+        for typed in ("mondo:2", "treats"):
+            await seen.press("down", "enter")
+            await seen.until_shows("tab complete")
+            await seen.type(typed)
+            await seen.press("tab", "enter")
+            await seen.until_gone("tab complete")
+        await seen.until_shows("? · treats · MONDO:2", "RANK")
+
+    look(trained_home, story)
+    assert len(runs_of(run_cli)) == 2
+
+
+def test_a_predict_run_opens_with_its_own_question_and_answers(trained_home: Path, run_cli: Console) -> None:
+    question = ("--head", "CHEBI:1", "--relation", "treats")
+    assert run_cli("run", "predict", "--run", "1", *question, "--device", "cpu").code == 0
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("P")
+        await seen.until_shows("predictions of 2", "CHEBI:1 · treats · ?", "RANK")
+
+    look(trained_home, story)
+
+
+def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
+    async def story(seen: Seen) -> None:
+        await asks(seen, "MONDO:22", "treats")
+        await seen.press("x")
+        await seen.until_shows("no entity is named 'MONDO:22': did you mean")
+
+    look(trained_home, story)
+
+
+def test_an_explain_run_opens_its_explanation_with_picture_and_paths(
+    trained_home: Path, run_cli: Console
+) -> None:
+    triple = ("--triple", "CHEBI:1", "treats", "MONDO:2")
+    verified = ("--verify", "--max-facts", "2", "--device", "cpu")
+    assert run_cli("run", "explain", "--run", "1", *triple, *verified).code == 0
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "explain")
+        await seen.press("i")
+        await seen.until_shows(
+            "CHEBI:1 ╌", "╌▶ MONDO:2", "PATHS", "EFFECT", "TRAINED AGAIN", "mean rank of this one"
+        )
+        await seen.until_shows("trained again from the start (1 seed)")
+
+    look(trained_home, story, (120, 50))
+
+    async def on_a_small_terminal_in_ascii(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "explain")
+        await seen.press("i")
+        await seen.until_shows("by the estimate", "CHEBI:1", "MONDO:2", "EFFECT")
+        assert all(len(line) <= 80 for line in seen.lines())
+
+    look(trained_home, on_a_small_terminal_in_ascii, (80, 24), unicode=False)
+
+
+def test_a_failed_explanation_says_why(trained_home: Path, run_cli: Console) -> None:
+    assert (
+        run_cli("run", "explain", "--run", "1", "--triple", "x", "treats", "y", "--device", "cpu").code == 1
+    )
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "explain")
+        await seen.press("i")
+        await seen.until_shows("no entity is named 'x'", "opens the run")
+
+    look(trained_home, story)
+
+
+def test_names_are_completed_in_any_case_from_their_beginning_or_within() -> None:
+    names = ("Disease_or_Syndrome", "disaster", "Mental disease", "virus")
+    assert completions("DIS", names) == ["Disease_or_Syndrome", "disaster"]
+    assert completions("disease or", names) == ["Disease_or_Syndrome"]
+    assert completions("sease", names) == ["Disease_or_Syndrome", "Mental disease"]
+    assert as_written("mental_DISEASE", names) == "Mental disease" and as_written("x", names) == "x"
