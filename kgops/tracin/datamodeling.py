@@ -24,7 +24,7 @@ from kgops.tracin.mean_and_iqr import Spread
 from kgops.tracin.retraining import Retrain
 from kgops.training.reporter import Report
 
-__all__ = ["OUTPUTS", "Datamodeling", "linear_datamodeling_score", "spearman"]
+__all__ = ["OUTPUTS", "Datamodeling", "Subsets", "spearman", "train_on_subsets"]
 
 # Measured outputs, and the sign of the change that more influence should cause.
 OUTPUTS = {"margin": 1.0, "logit": 1.0, "loss": -1.0}
@@ -98,10 +98,36 @@ class Datamodeling:
         }
 
 
-def linear_datamodeling_score(
+@dataclass(frozen=True)
+class Subsets:
+    """Random subsets of the training triples, and what models trained on each of them make of the tests.
+
+    `chosen` (subsets, trains) of bool; `measured` by output: (seeds, tests, subsets). Any scores can be compared on
+    the outcomes of the same trainings.
+    """
+
+    tests: torch.Tensor
+    alpha: float
+    chosen: torch.Tensor
+    measured: dict[str, torch.Tensor]
+
+    def predicted(self, scores: torch.Tensor) -> torch.Tensor:
+        """(tests, subsets): the sum of each test's scores over each subset; `scores` (tests, trains)."""
+        if scores.shape != (len(self.tests), self.chosen.shape[1]):
+            raise ValueError(f"scores are {tuple(scores.shape)}, not (tests, trains)")
+        return scores.detach().cpu().double() @ self.chosen.double().t()
+
+    def score(self, scores: torch.Tensor) -> Datamodeling:
+        predicted = self.predicted(scores)
+        outputs = {name: _correlate(predicted, measured) for name, measured in self.measured.items()}
+        triples = tuple((int(h), int(r), int(t)) for h, r, t in self.tests.tolist())
+        seeds = len(next(iter(self.measured.values())))
+        return Datamodeling(len(self.chosen), seeds, self.alpha, triples, outputs)
+
+
+def train_on_subsets(
     graph: Graph,
     tests: torch.Tensor,
-    scores: torch.Tensor,
     retrain: Retrain,
     journal: Path,
     *,
@@ -111,11 +137,11 @@ def linear_datamodeling_score(
     alpha: float = 0.5,
     report: Report | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
-) -> Datamodeling:
+) -> Subsets:
     """Retrains on `subsets` random shares `alpha` of `graph.train`, each with `seed`, `seed` + 1, …
 
-    `scores` (tests, trains) has all scores. Outputs are averaged over the `seeds`. Finished retrainings are kept in
-    the file `journal` and not repeated. Raises `Interrupted` soon after `stop_requested` returns true.
+    Finished retrainings are kept in the file `journal` and not repeated. Raises `Interrupted` soon after
+    `stop_requested` returns true.
     """
     trains = len(graph.train)
     size = round(alpha * trains)
@@ -124,8 +150,6 @@ def linear_datamodeling_score(
             f"{subsets} subsets of {size:,} of {trains:,} triples and {seeds} seeds make no score.",
             hint="take at least 3 subsets, 1 seed and a share between 0 and 1.",
         )
-    if scores.shape != (len(tests), trains):
-        raise ValueError(f"scores are {tuple(scores.shape)}, not (tests, trains)")
     tests = tests.cpu()
     chosen = _subsets(trains, size, subsets, seed)
     wanted = [
@@ -135,14 +159,12 @@ def linear_datamodeling_score(
     ]
     retrainings = Journal(journal, graph.train, tests, retrain, report=report, stop_requested=stop_requested)
     outcomes = retrainings.outcomes(wanted)
-    predicted = scores.detach().cpu().double() @ chosen.double().t()
-    outputs = {}
+    measured = {}
     for output, sign in OUTPUTS.items():
         values = [[sign * getattr(outcome, output) for outcome in one] for one in outcomes]
-        measured = torch.tensor(values, dtype=torch.float64).view(seeds, subsets, len(tests))
-        outputs[output] = _correlate(predicted, measured.transpose(1, 2))
-    triples = tuple((int(h), int(r), int(t)) for h, r, t in tests.tolist())
-    return Datamodeling(subsets, seeds, alpha, triples, outputs)
+        table = torch.tensor(values, dtype=torch.float64).view(seeds, subsets, len(tests))
+        measured[output] = table.transpose(1, 2)
+    return Subsets(tests, alpha, chosen, measured)
 
 
 def spearman(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
