@@ -9,10 +9,9 @@ import torch
 
 from benchmarks.quality import Silent
 from kgops.graphs.triples import Graph
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.models.conve import ConvEConfig
 from kgops.tracin.datamodeling import Subsets, train_on_subsets
 from kgops.tracin.retraining import FitAgain
-from kgops.training.loop import fit
 from kgops.training.settings import TrainSettings
 
 __all__ = ["outcomes_of_subsets"]

@@ -9,8 +9,8 @@ cost what TracIn's do; only the gradients of the test triples are corrected.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import torch
@@ -70,6 +70,14 @@ class _Sampled:
     relations: torch.Tensor | None
     at_scores: torch.Tensor  # of entities, summed over the queries
 
+    @classmethod
+    def joined(cls, blocks: Sequence[_Sampled]) -> _Sampled:
+        names = [field.name for field in fields(cls) if field.name != "at_scores"]
+        parts = ([getattr(block, name) for block in blocks] for name in names)
+        joined = [None if part[0] is None else torch.cat(part) for part in parts]
+        at_scores = torch.stack([block.at_scores for block in blocks]).sum(0)
+        return cls(*joined, at_scores)  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, eq=False)
 class Training:
@@ -93,7 +101,13 @@ class Curvature:
     """`names` of the encoder choose the parameters, as in its gradients."""
 
     def __init__(
-        self, encoder: Encoder, queries: Queries, *, damping: float = DAMPING, seed: int = 0, most: int = _MOST
+        self,
+        encoder: Encoder,
+        queries: Queries,
+        *,
+        damping: float = DAMPING,
+        seed: int = 0,
+        most: int = _MOST,
     ) -> None:
         self.encoder, self.queries, self.damping = encoder, queries, damping
         self._seed = seed
@@ -154,16 +168,16 @@ class Curvature:
         if relation not in self._relations:
             at = (self.queries.rows[:, 1] == relation).nonzero()[:, 0]
             # A seed for each: the scores of a test triple do not depend on the tests beside it.
-            ours = self._sampled(at, _MOST_OF_RELATION, self._seed + 1 + relation).relations
-            assert ours is not None
-            self._relations[relation] = ours.t() @ ours
+            seed = self._seed + 1 + relation
+            ours = self._sampled(at, _MOST_OF_RELATION, seed).relations if len(at) else None
+            self._relations[relation] = torch.zeros_like(self._x) if ours is None else ours.t() @ ours
         return self._relations[relation]
 
     def _by_row(
         self, ids: torch.Tensor, vectors: torch.Tensor, block_of: Callable[[int], torch.Tensor]
     ) -> torch.Tensor:
         out = torch.empty_like(vectors)
-        for row in ids.unique().tolist():
+        for row in sorted(set(ids.tolist())):
             same, block = ids == row, block_of(row)
             hold = self.damping * block.diagonal().mean()
             # A row that no query reads is in no gradient: nothing to correct.
@@ -175,36 +189,23 @@ class Curvature:
     def _sampled(self, at: torch.Tensor, most: int, seed: int) -> _Sampled:
         draw = torch.Generator().manual_seed(seed)
         queries = self.queries.sample(at, most, draw)
-        encoder, like = self.encoder, self.encoder.entities
-        at_scores = like.new_zeros(len(like))
-        parts: list[tuple[torch.Tensor | None, ...]] = []
-        for rows, weights in zip(
-            split(queries.rows, _AT_ONCE), split(queries.weights, _AT_ONCE), strict=True
-        ):
-            weights = weights.to(like)
-            encoded = encoder.encode(rows[:, 0], rows[:, 1], keep=True)
-            scores = torch.addmm(encoder.biases, encoded.x, like.t())
-            p = scores.sigmoid() if queries.kind == "bce" else scores.softmax(dim=1)
-            at_scores += weights @ (p * (1 - p))
-            root = weights.sqrt()[:, None]
-            d_x = root * ((p - drawn_labels(p, queries.kind, draw)) @ like)
-            group = torch.arange(len(rows), device=rows.device)
-            u, norm = encoder.output_gradients(encoded, group, d_x)
-            pulled = encoder.pull(encoded, group, u)
-            activations = (weights, root * encoded.x, root * encoded.maps)
-            parts.append((*activations, u, norm, pulled.conv, pulled.heads, pulled.relations))
-        joined = [_joined(part) for part in zip(*parts, strict=True)] if parts else self._nothing()
-        weights, x, maps, u, *others = joined
-        assert weights is not None and x is not None and maps is not None and u is not None
-        return _Sampled(weights, x, maps, u, *others, at_scores=at_scores)
+        blocks = zip(split(queries.rows, _AT_ONCE), split(queries.weights, _AT_ONCE), strict=True)
+        return _Sampled.joined([self._block(*block, draw) for block in blocks])
 
-    def _nothing(self) -> list[torch.Tensor | None]:
-        """Of a relation without queries."""
-        like, features = self.encoder.entities, self.encoder.weight.shape[1]
-        dim = like.shape[1]
-        sizes = (dim, features, dim)
-        vectors = [like.new_zeros(0, size) for size in sizes]
-        return [like.new_zeros(0), *vectors, None, None, like.new_zeros(0, dim), like.new_zeros(0, dim)]
+    def _block(self, rows: torch.Tensor, weights: torch.Tensor, draw: torch.Generator) -> _Sampled:
+        encoder, kind, entities = self.encoder, self.queries.kind, self.encoder.entities
+        weights = weights.to(entities)
+        encoded = encoder.encode(rows[:, 0], rows[:, 1], keep=True)
+        scores = torch.addmm(encoder.biases, encoded.x, entities.t())
+        p = scores.sigmoid() if kind == "bce" else scores.softmax(dim=1)
+        root = weights.sqrt()[:, None]
+        d_x = root * ((p - drawn_labels(p, kind, draw)) @ entities)
+        group = torch.arange(len(rows), device=rows.device)
+        u, norm = encoder.output_gradients(encoded, group, d_x)
+        pulled = encoder.pull(encoded, group, u)
+        inputs = root * encoded.x, root * encoded.maps
+        at_scores = weights @ (p * (1 - p))
+        return _Sampled(weights, *inputs, u, norm, pulled.conv, pulled.heads, pulled.relations, at_scores)
 
 
 def solved(samples: torch.Tensor, vectors: torch.Tensor, damping: float) -> torch.Tensor:
@@ -217,12 +218,6 @@ def solved(samples: torch.Tensor, vectors: torch.Tensor, damping: float) -> torc
     wide = many < width
     gram = samples @ samples.t() if wide else samples.t() @ samples
     gram.diagonal().add_(hold)
-    if not wide:
-        return torch.linalg.solve(gram, vectors.t()).t()
-    inside = torch.linalg.solve(gram, samples @ vectors.t())
-    return (vectors - inside.t() @ samples) / hold
-
-
-def _joined(parts: tuple[torch.Tensor | None, ...]) -> torch.Tensor | None:
-    known = [part for part in parts if part is not None]
-    return torch.cat(known) if known else None
+    right = samples @ vectors.t() if wide else vectors.t()
+    inside: torch.Tensor = torch.linalg.solve(gram, right).t()
+    return (vectors - inside @ samples) / hold if wide else inside

@@ -29,6 +29,7 @@ __all__ = ["OUTPUTS", "Datamodeling", "Subsets", "spearman", "train_on_subsets"]
 # Measured outputs, and the sign of the change that more influence should cause.
 OUTPUTS = {"margin": 1.0, "logit": 1.0, "loss": -1.0}
 _SHUFFLES = 1000
+_DRAWN_AGAIN = 200
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,19 @@ class Correlations:
 
     `chance`: 95 % quantile of the absolute mean correlation under random orders of the subsets (None where nothing
     varies). `repeatable`: correlations between the measurements of two seeds, empty with one seed; a perfect
-    prediction of the mean over seeds reaches about their square root.
+    prediction of the mean over seeds reaches about their square root. `interval`: of the mean, 95 %, by drawing tests
+    and subsets again (bootstrap).
     """
 
     by_test: tuple[float, ...]
+    interval: tuple[float, float] | None
     chance: float | None
     repeatable: tuple[float, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "score": Spread.of(self.by_test).to_dict(),
+            "interval": None if self.interval is None else list(self.interval),
             "by_test": list(self.by_test),
             "chance": self.chance,
             "repeatable": Spread.of(self.repeatable).to_dict(),
@@ -185,7 +189,21 @@ def _correlate(predicted: torch.Tensor, measured: torch.Tensor) -> Correlations:
     again = [rho for a, b in pairs for rho in spearman(measured[a], measured[b]).tolist()]
     chance = float(by_chance.nanquantile(0.95))
     by_test = tuple(spearman(predicted, mean).tolist())
-    return Correlations(by_test, None if math.isnan(chance) else chance, tuple(again))
+    interval = _interval(predicted, mean, generator)
+    return Correlations(by_test, interval, None if math.isnan(chance) else chance, tuple(again))
+
+
+def _interval(
+    predicted: torch.Tensor, measured: torch.Tensor, generator: torch.Generator
+) -> tuple[float, float] | None:
+    tests, subsets = predicted.shape
+    means = []
+    for _ in range(_DRAWN_AGAIN):
+        at = torch.randint(tests, (tests, 1), generator=generator)
+        of = torch.randint(subsets, (1, subsets), generator=generator)
+        means.append(spearman(predicted[at, of], measured[at, of]).nanmean())
+    low, high = torch.stack(means).nanquantile(torch.tensor([0.025, 0.975]).double()).tolist()
+    return None if math.isnan(low) else (low, high)
 
 
 def _subsets(trains: int, size: int, subsets: int, seed: int) -> torch.Tensor:

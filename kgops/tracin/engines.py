@@ -42,8 +42,9 @@ def engine_for(
     entities; otherwise the gradients themselves, with only the embedding rows that a triple reads. All are exact."""
     if settings.score == "cosine":
         return CosineEngine(engine_for(checkpoint, loss, replace(settings, score="tracin"), names))
-    if settings.score != "tracin":
-        return {"fisher": FisherEngine, "trak": TrakEngine}[settings.score](checkpoint, settings, names)
+    if settings.score in ("fisher", "trak"):
+        make = FisherEngine if settings.score == "fisher" else TrakEngine
+        return make(checkpoint, settings, names)
     if isinstance(checkpoint.model, ConvE):
         return Engine(checkpoint, loss, settings, names)
     facts_of(checkpoint.model)

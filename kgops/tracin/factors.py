@@ -33,8 +33,8 @@ class Factors:
     """The factors of a block of rows. Gradient at the scores of sample s, in units of `scale`: the shared part of its
     group, plus `own`[s] at its tail.
 
-    `shared` is None where the loss reads the tail's score alone, so that nothing is shared. The gradients before the feature maps (`conv`,
-    `heads_in`, `relations_in`) are None where they were not computed.
+    `shared` is None where the loss reads the tail's score alone, so that nothing is shared. The gradients before the
+    feature maps (`conv`, `heads_in`, `relations_in`) are None where they were not computed.
     """
 
     encoded: Encoded

@@ -12,7 +12,7 @@ import torch
 from kgops.errors import BadInput
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Engine, Settings, TestFactors, TracinCheckpoint, rows_of
-from kgops.tracin.curvature import DAMPING, Curvature, Training
+from kgops.tracin.curvature import DAMPING, Curvature
 from kgops.tracin.factors import Factors, factors_of
 from kgops.tracin.loss import LOGIT, TARGET
 from kgops.training.evaluate import split
@@ -108,7 +108,7 @@ class FisherEngine(_LogitEngine):
         return TestFactors(factors, factors.as_other_side(chunk, self.total, gram), len(tests))
 
     def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
-        products = super().products(block, kept)
+        products = self.products(block, kept)
         return products.view(-1, triples, kept.triples).sum(0).t()
 
 
@@ -141,14 +141,15 @@ class TrakEngine(_LogitEngine):
         gram.diagonal().add_(self.damping * gram.diagonal().mean())
         return gram
 
-    def keep(self, tests: torch.Tensor) -> torch.Tensor:
+    def keep(self, tests: torch.Tensor) -> Any:
         projected = self._projected(self._test_rows(tests))
         return torch.linalg.solve(self.gram, projected.t())
 
-    def scores(self, kept: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
+    def scores(self, kept: Any, train: torch.Tensor) -> torch.Tensor:
         rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
         ours = self._projected(rows, residuals=self.training.one_positive)
-        return (ours @ kept).view(-1, len(train), kept.shape[1]).sum(0).t()
+        scores: torch.Tensor = (ours @ kept).view(-1, len(train), kept.shape[1]).sum(0).t()
+        return scores
 
     def _projected(self, rows: torch.Tensor, *, residuals: bool = False) -> torch.Tensor:
         """(rows, dim): a Gaussian projection of minus the logits' gradients, factor by factor: exact in the mean."""
@@ -173,7 +174,9 @@ class TrakEngine(_LogitEngine):
             if part is not None:
                 out += self._of(name, part)
         if residuals:
-            scores = (f.encoded.x[group] * self.encoder.entities[f.tails]).sum(1) + self.encoder.biases[f.tails]
+            scores = (f.encoded.x[group] * self.encoder.entities[f.tails]).sum(1) + self.encoder.biases[
+                f.tails
+            ]
             out *= torch.sigmoid(-scores)[:, None]
         return out.div_(self.dim**0.5)
 

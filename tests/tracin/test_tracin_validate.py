@@ -13,7 +13,7 @@ from validating import Listener, named, some_graph
 
 from kgops.errors import BadInput, Interrupted
 from kgops.graphs.triples import Graph
-from kgops.tracin.datamodeling import Datamodeling, linear_datamodeling_score, spearman
+from kgops.tracin.datamodeling import Datamodeling, spearman, train_on_subsets
 from kgops.tracin.retraining import Outcome
 from kgops.tracin.scan import TopTriples
 from kgops.tracin.validate import NOISE, Validation, validate
@@ -227,9 +227,7 @@ def test_more_than_can_be_deleted_is_refused_with_the_numbers(tmp_path: Path, k:
 
 
 def score(retrain: Additive, journal: Path, scores: torch.Tensor = SCORES, **how: Any) -> Datamodeling:
-    return linear_datamodeling_score(
-        GRAPH, GRAPH.test, scores, retrain, journal, seed=SEED, subsets=12, **how
-    )
+    return train_on_subsets(GRAPH, GRAPH.test, retrain, journal, seed=SEED, subsets=12, **how).score(scores)
 
 
 def test_additive_truth_has_a_datamodeling_score_of_one_and_its_negative_of_minus_one(tmp_path: Path) -> None:
@@ -248,7 +246,19 @@ def test_scores_of_nothing_stay_near_what_chance_gives(tmp_path: Path) -> None:
     assert chance is not None and 0.05 < chance < 0.7
     mean = found.score("logit").mean
     assert mean is not None and abs(mean) < 0.6
+    interval = found.outputs["logit"].interval
+    assert interval is not None and interval[0] < mean < interval[1] and interval[1] - interval[0] > 0.1
     assert found.metrics()["lds_logit_repeatable"] == pytest.approx(1.0), "the seed only shifts all alike"
+
+
+def test_scores_are_compared_on_the_outcomes_of_the_same_trainings(tmp_path: Path) -> None:
+    retrain = additive()
+    how: dict[str, Any] = {"seed": SEED, "subsets": 12}
+    subsets = train_on_subsets(GRAPH, GRAPH.test, retrain, tmp_path / "j", **how)
+    truth, nothing = subsets.score(SCORES), subsets.score(-SCORES)
+    assert len(retrain.calls) == 12
+    assert truth.outputs["logit"].interval == pytest.approx((1, 1))
+    assert nothing.outputs["logit"].interval == pytest.approx((-1, -1))
 
 
 def test_a_killed_datamodeling_score_resumes(tmp_path: Path) -> None:
