@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -72,11 +72,11 @@ class _Sampled:
 
     @classmethod
     def joined(cls, blocks: Sequence[_Sampled]) -> _Sampled:
-        names = [field.name for field in fields(cls) if field.name != "at_scores"]
-        parts = ([getattr(block, name) for block in blocks] for name in names)
-        joined = [None if part[0] is None else torch.cat(part) for part in parts]
-        at_scores = torch.stack([block.at_scores for block in blocks]).sum(0)
-        return cls(*joined, at_scores)  # type: ignore[arg-type]
+        made: dict[str, Any] = {"at_scores": torch.stack([block.at_scores for block in blocks]).sum(0)}
+        for name in {field.name for field in fields(cls)} - made.keys():
+            parts = [getattr(block, name) for block in blocks]
+            made[name] = None if parts[0] is None else torch.cat(parts)
+        return cls(**made)
 
 
 @dataclass(frozen=True, eq=False)

@@ -71,8 +71,8 @@ class TracinLoss:
 
     `target`: binary cross-entropy of the triple's logit, label 1. `logit`: minus the logit itself. `bce`: mean binary
     cross-entropy over all entities. `softmax`: cross-entropy over all entities. Smoothing as in training
-    (`EntityLoss`). Without `known`, the triple's tail is the only positive. With it, the loss is that of the training sample (head,
-    relation) with all its tails (KvsAll); an unseen triple adds its tail.
+    (`EntityLoss`). Without `known`, the triple's tail is the only positive. With it, the loss is that of the training
+    sample (head, relation) with all its tails (KvsAll); an unseen triple adds its tail.
     """
 
     kind: Literal["target", "logit", "bce", "softmax"]
