@@ -71,6 +71,25 @@ class Datamodeling:
         """Over the test triples."""
         return Spread.of(self.outputs[output].by_test)
 
+    def main_metrics(self) -> dict[str, float]:
+        """The few that a run shows; `to_dict` has all."""
+        return {
+            name: value for name, value in self.metrics().items() if name in ("lds_logit", "lds_logit_chance")
+        }
+
+    def sentence(self, output: str = "logit") -> str:
+        found, mean = self.outputs[output], self.score(output).mean
+        if mean is None or found.chance is None:
+            return f"linear datamodeling score: n/a, the {output}s of all subsets are equal."
+        between = (
+            "" if found.interval is None else f" (95 %: {found.interval[0]:+.2f} to {found.interval[1]:+.2f})"
+        )
+        verdict = "better than chance" if mean > found.chance else "not better than chance"
+        return (
+            f"linear datamodeling score of the {output}: {mean:+.2f}{between} over {self.subsets} trainings on random "
+            f"subsets, {verdict} (chance: up to {found.chance:.2f})."
+        )
+
     def metrics(self) -> dict[str, float]:
         metrics: dict[str, float | None] = {"subsets": float(self.subsets)}
         for output, correlations in self.outputs.items():

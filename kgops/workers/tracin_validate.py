@@ -69,11 +69,13 @@ def validate_influences(
     common: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}
     deleted = validate(graph, tests, influences, k, again, folder / JOURNAL, **common)
     results = folder / "results"
-    body, metrics, measured = deleted.to_dict(), deleted.metrics(), deleted.measurements()
+    body, metrics, measured = deleted.to_dict(), deleted.main_metrics(), deleted.measurements()
+    report.note(deleted.sentence())
     if len(graph.train) <= SMALL_GRAPH:
         modelled = train_on_subsets(graph, tests, again, folder / JOURNAL, **common).score(influences)
         body["linear_datamodeling"] = modelled.to_dict()
-        metrics |= modelled.metrics()
+        metrics |= modelled.main_metrics()
+        report.note(modelled.sentence())
         measured += modelled.measurements()
     else:
         report.note(f"no linear datamodeling score: more than {SMALL_GRAPH:,} training triples.")

@@ -152,6 +152,25 @@ def test_proponents_stand_out_from_random_and_opponents_the_other_way(tmp_path: 
     )
 
 
+def test_one_sentence_says_what_was_found_beside_controls_and_noise(tmp_path: Path) -> None:
+    clear = run(additive(), tmp_path / "a", together=False, noise=1).sentence("logit")
+    assert clear.startswith(
+        "validation: without the 5 strongest triples of each test triple the logit of 4 test"
+    )
+    assert "another seed alone 1.000): a fall beyond noise and controls." in clear
+    # Two more seeds add 1 and 4: that noise hides what the sentence above found.
+    hidden = run(additive(), tmp_path / "b", together=False, noise=5).sentence("logit")
+    assert hidden.endswith("no fall beyond noise.")
+    alone = run(additive(), tmp_path / "c", together=False, noise=0).sentence("logit")
+    assert "another seed alone n/a" in alone and "nobody can say" in alone
+
+
+def test_a_run_shows_few_metrics_of_a_validation(tmp_path: Path) -> None:
+    found, lds = run(additive(), tmp_path / "a"), score(additive(), tmp_path / "b")
+    assert len({**found.main_metrics(), **lds.main_metrics()}) <= 11
+    assert "better than chance" in lds.sentence() and "+1.00" in lds.sentence()
+
+
 def test_a_ranking_does_as_well_as_all_scores(tmp_path: Path) -> None:
     ranking = TopTriples(8)
     ranking.add(0, torch.arange(60), SCORES)

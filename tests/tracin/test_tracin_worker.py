@@ -340,6 +340,8 @@ def test_validation_trains_again_without_what_was_found_and_reports_it_as_measur
     assert body["k"] == 5
     metrics = events(results, "result")[-1]["metrics"]
     assert {"logit_change_proponents", "logit_change_random", "logit_noise"} <= metrics.keys()
+    said = [note["text"] for note in events(results, "note")]
+    assert any(text.startswith("validation: without the 5 strongest triples") for text in said)
     measured = events(results, "measured")
     assert {one["subject"] for one in measured} >= {"proponents", "opponents", "random", "neighbours"}
     assert all(one["n"] >= 1 for one in measured)
