@@ -59,7 +59,7 @@ class Compared:
         )
 
 
-class _Told(Silent):
+class _Counting(Silent):
     """Says how many trainings are done."""
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
@@ -109,7 +109,7 @@ def compared(
         seed=settings.seed + 1,
         subsets=subsets,
         seeds=seeds,
-        report=_Told(),
+        report=_Counting(),
     )
     paths = trained(graph, config, settings, folder)
     checkpoints = [load_checkpoint(path, graph, device=torch.device("cpu")).checkpoint for path in paths]

@@ -65,6 +65,9 @@ def walk_engines(ledger: Ledger, s: TracinShape) -> list[Held]:
             if size > _LARGE:
                 ledger.flash("checkpoint", size, size // 4, size // 4, size // 4)
         engines += walk_engine(ledger, s)
+    if s.score_bytes:
+        ledger.flash("score", s.score_bytes)
+        engines += [ledger.take("score", s.score_bytes) for _ in range(s.checkpoints)]
     return engines
 
 

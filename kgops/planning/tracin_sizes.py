@@ -78,6 +78,21 @@ class TracinShape:
     from_index: bool = False
     scanned: int = 0  # triples of a block where an index, with blocks of its own, does not answer
     retrained: TrainShape | None = None  # with --validate: what is trained again
+    score: str = "tracin"
+
+    @property
+    def score_bytes(self) -> int:
+        """What the score keeps of the training at each checkpoint, about; it is computed through as much again."""
+        c, features = self.model, self.model.features
+        if self.score == "fisher":
+            queries = min(chunk_sizes.TRACIN_FISHER_QUERIES, self.rows_each * self.counts.train)
+            return 4 * queries * (features + 6 * c.embedding_dim + min(queries, features))
+        if self.score == "trak":
+            dim = self.projection or chunk_sizes.TRACIN_TRAK_DIM
+            return 4 * dim * (features + dim + 3 * c.embedding_dim) + dim * (
+                2 * c.num_entities + c.relation_rows
+            )
+        return 0
 
     @property
     def gram(self) -> int:
@@ -145,7 +160,10 @@ def tracin_shape(
     settings, options = job.settings, job.options
     asked = settings["loss"] or ("target" if settings["run"] is None else "train")
     loss = trained["loss"] or chunk_sizes.TRAIN_LOSS if asked == "train" else asked
+    if settings["score"] in ("fisher", "trak"):  # logits, of both directions where there are two
+        asked = loss = "target"
     both = settings["both_directions"]
+    both = model.inverse if settings["score"] in ("fisher", "trak") else both
     both = (asked == "train" and model.inverse) if both is None else both
     # An index has larger blocks of its own.
     indexed = bool(settings["build_index"] or settings["use_index"])
@@ -175,6 +193,7 @@ def tracin_shape(
         bool(settings["use_index"]),
         scanned,
         _retrained(counts, gpu, model, trained) if settings["validate"] else None,
+        settings["score"],
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 
+from kgops.jobs.chunk_sizes import TRACIN_FISHER_QUERIES
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors
 from kgops.training.batches import inverse_triples, query_rows
@@ -23,7 +24,7 @@ from kgops.training.evaluate import split
 __all__ = ["DAMPING", "Curvature", "Queries", "Training", "drawn_labels", "solved"]
 
 DAMPING = 0.3
-_MOST, _MOST_OF_RELATION, _AT_ONCE = 4096, 512, 256
+_MOST_OF_RELATION, _AT_ONCE = 512, 256
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Curvature:
         *,
         damping: float = DAMPING,
         seed: int = 0,
-        most: int = _MOST,
+        most: int = TRACIN_FISHER_QUERIES,
     ) -> None:
         self.encoder, self.queries, self.damping = encoder, queries, damping
         self._seed = seed

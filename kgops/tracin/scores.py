@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput
+from kgops.jobs.chunk_sizes import TRACIN_TRAK_DIM
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Engine, Settings, TestFactors, TracinCheckpoint, rows_of
 from kgops.tracin.curvature import DAMPING, Curvature
@@ -18,8 +19,6 @@ from kgops.tracin.loss import LOGIT, TARGET
 from kgops.training.evaluate import split
 
 __all__ = ["CosineEngine", "FisherEngine", "TrakEngine"]
-
-_TRAK_DIM = 1024
 
 
 class CosineEngine:
@@ -124,7 +123,7 @@ class TrakEngine(_LogitEngine):
         damping: float = DAMPING,
     ) -> None:
         super().__init__(checkpoint, settings, names)
-        self.dim, self.damping = settings.projection_dim or _TRAK_DIM, damping
+        self.dim, self.damping = settings.projection_dim or TRACIN_TRAK_DIM, damping
         self._drawn: dict[tuple[str, int], torch.Tensor] = {}
 
     @property
