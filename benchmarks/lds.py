@@ -34,7 +34,7 @@ __all__ = ["LDS_HEADS", "Compared", "compared", "losses_of", "trained"]
 
 Scores = Callable[[], torch.Tensor]
 LDS_HEADS = (
-    f"{'score':26} {'models':>6} {'seconds':>8} {'x tracin':>8}   LDS of the logit         of the margin\n"
+    f"{'score':26} {'models':>6} {'CPU s':>8} {'x tracin':>8}   LDS of the logit         of the margin\n"
     + "-" * 100
 )
 _KEPT = 4  # checkpoints of the training that several are summed over
@@ -42,7 +42,7 @@ _KEPT = 4  # checkpoints of the training that several are summed over
 
 @dataclass(frozen=True)
 class Compared:
-    """One score; `interval`: 95 % by bootstrap over tests and halves."""
+    """One score; `seconds` of CPU; `interval`: 95 % by bootstrap over tests and halves."""
 
     score: str
     checkpoints: int
@@ -115,9 +115,9 @@ def compared(
     checkpoints = [load_checkpoint(path, graph, device=torch.device("cpu")).checkpoint for path in paths]
     plain: dict[int, float] = {}
     for name, models, scores in _scores(graph, config, settings, checkpoints, drawn, damping):
-        begin = time.perf_counter()
+        begin = time.process_time()
         found = scores()
-        seconds = time.perf_counter() - begin
+        seconds = time.process_time() - begin
         beside = plain.setdefault(models, seconds)  # the first is TracIn
         yield _compared(name, models, seconds, seconds / beside, halves.score(found))
 
