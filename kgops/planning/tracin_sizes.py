@@ -81,18 +81,21 @@ class TracinShape:
     score: str = "tracin"
 
     @property
-    def score_bytes(self) -> int:
-        """What the score keeps of the training at each checkpoint, about; it is computed through as much again."""
-        c, features = self.model, self.model.features
+    def score_bytes(self) -> tuple[int, int]:
+        """What the score keeps of the training at each checkpoint, and what it needs beside that; both at most, about."""
+        c, rows = self.model, self.rows_each * self.block
         if self.score == "fisher":
             queries = min(chunk_sizes.TRACIN_FISHER_QUERIES, self.rows_each * self.counts.train)
-            return 4 * queries * (features + 6 * c.embedding_dim + min(queries, features))
+            kept = 4 * queries * (c.features + 6 * c.embedding_dim)
+            return kept, kept + 4 * (5 * self.block * c.num_entities + 3 * min(queries, c.features) ** 2)
         if self.score == "trak":
             dim = self.projection or chunk_sizes.TRACIN_TRAK_DIM
-            return 4 * dim * (features + dim + 3 * c.embedding_dim) + dim * (
-                2 * c.num_entities + c.relation_rows
-            )
-        return 0
+            signs = dim * (2 * c.num_entities + c.relation_rows)
+            kept = 4 * dim * (c.features + dim + 3 * c.embedding_dim) + signs
+            return kept, 4 * dim * (6 * rows + 3 * dim)
+        if self.score == "cosine":
+            return 0, 4 * 2 * rows * (c.features + (0 if self.loss == "target" else 2 * c.num_entities))
+        return 0, 0
 
     @property
     def gram(self) -> int:

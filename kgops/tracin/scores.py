@@ -44,7 +44,8 @@ class CosineEngine:
         return torch.ones_like(self._lengths(triples))
 
     def _lengths(self, triples: torch.Tensor) -> torch.Tensor:
-        squared: torch.Tensor = self.inner.self_scores(triples)
+        blocks = split(triples, self.inner.settings.block)
+        squared = torch.cat([self.inner.self_scores(block) for block in blocks])
         return squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt()
 
 
