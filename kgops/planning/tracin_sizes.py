@@ -82,7 +82,7 @@ class TracinShape:
 
     @property
     def score_bytes(self) -> tuple[int, int]:
-        """What the score keeps of the training at each checkpoint, and what it needs beside that; both at most, about."""
+        """What the score keeps of the training at each checkpoint, and what it needs beside that; at most, about."""
         c, rows = self.model, self.rows_each * self.block
         if self.score == "fisher":
             queries = min(chunk_sizes.TRACIN_FISHER_QUERIES, self.rows_each * self.counts.train)
