@@ -31,7 +31,7 @@ class TestTripleOfThree(GroupedHelp):
 @click.command(
     "tracin",
     cls=TestTripleOfThree,
-    epilog="\b\nExample:  kgops run tracin --run 1 --test-triple 'usa,embassy,china' --top-k 10",
+    epilog="\b\nExample:  kgops run tracin --run 1 --test-triple 'usa,embassy,china' --score fisher --top-k 10",
 )
 @common_options
 @click.pass_context

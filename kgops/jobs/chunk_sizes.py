@@ -31,6 +31,7 @@ __all__ = [
     "TRACIN_AGREEMENT_TRAINS",
     "TRACIN_BLOCK",
     "TRACIN_CHUNK",
+    "TRACIN_FISHER_QUERIES",
     "TRACIN_INDEX_BLOCK",
     "TRACIN_INFLUENCES_IN_RECORD",
     "TRACIN_MERGED_COLUMNS",
@@ -41,6 +42,7 @@ __all__ = [
     "TRACIN_TEST_BYTES",
     "TRACIN_TIES_AT_ONCE",
     "TRACIN_TOP_K_DEFAULT",
+    "TRACIN_TRAK_DIM",
     "TRACIN_VALIDATED_TESTS",
     "TRAIN_BATCH",
     "TRAIN_LOSS",
@@ -78,6 +80,8 @@ TRACIN_INFLUENCES_IN_RECORD = 50  # proponents, and opponents, of each of these
 TRACIN_VALIDATED_TESTS = 50  # whose influences --validate deletes together
 TRACIN_AGREEMENT_TESTS = 16  # sample on which options that change scores are checked
 TRACIN_AGREEMENT_TRAINS = 20_000
+TRACIN_FISHER_QUERIES = 4096  # of the training, in which --score fisher sees its curvature
+TRACIN_TRAK_DIM = 1024
 PREDICT_CHUNK: int = _PREDICT["entity_chunk"]  # entities
 PREDICT_ENCODED = 256  # heads or questions encoded at once
 PREDICT_SCORES = 1 << 23  # of all entities, for the questions of a block

@@ -62,9 +62,19 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems.append("tracin: no test triples; give test_triple, test_triples, test or self_influence")
     if settings["strict_path_filtering"] and not settings["path_filtering"]:
         problems.append("tracin.strict_path_filtering: needs path_filtering")
+    problems += _check_score(settings)
     if settings["use_index"] and (settings["build_index"] or settings["self_influence"]):
         problems.append("tracin.use_index: cannot be combined with build_index or self_influence")
     return problems + _check_written(settings)
+
+
+def _check_score(settings: dict[str, Any]) -> list[str]:
+    """Problems of options that have no meaning with the score."""
+    score, others = settings["score"], ("self_influence", "build_index", "use_index")
+    of_logits = ("loss", "both_directions", *others)
+    without = {"tracin": (), "cosine": others, "fisher": (*of_logits, "projection_dim"), "trak": of_logits}
+    given = [name for name in without.get(score, ()) if settings[name] not in (None, False)]
+    return [f"tracin.{name}: has no meaning with the score {score}; leave it out" for name in given]
 
 
 def _check_written(settings: dict[str, Any]) -> list[str]:

@@ -28,6 +28,7 @@ from kgops.options.shared import (
 __all__ = ["DATA", "FILES", "FILTERS", "FOLDERS", "TRACIN_OPTIONS", "WRITTEN"]
 
 LOSSES = ("target", "one-to-n", "train")
+SCORES = ("tracin", "cosine", "fisher", "trak")
 DATA = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 FILES = (*DATA, "test_triples", "model_path", "edge_map", "node_name_dict")
 FOLDERS = ("checkpoint_dir", "use_index")
@@ -117,6 +118,13 @@ _RESULTS = tuple(
 _ATTRIBUTION = tuple(
     replace(option, group="attribution")
     for option in (
+        Option(
+            "score",
+            default="tracin",
+            check=one_of(*SCORES),
+            help="Score of a training triple: tracin; cosine, without the gradients' lengths; fisher, corrected by the "
+            "curvature of the training loss; trak, projected. The last two explain the logit, for ConvE.",
+        ),
         Option(
             "loss",
             check=one_of(*LOSSES),

@@ -43,6 +43,7 @@ _PARTS = {
     "evaluation": "ranking",
     "factors": "factors of gradients",
     "scores": "scores and the strongest of them",
+    "score": "what the score keeps of the training",
     "index": "a file of the index",
     "graph": "the graph that filtering searches, on the host",
     "checkpoint": "a checkpoint being read",

@@ -65,6 +65,9 @@ def walk_engines(ledger: Ledger, s: TracinShape) -> list[Held]:
             if size > _LARGE:
                 ledger.flash("checkpoint", size, size // 4, size // 4, size // 4)
         engines += walk_engine(ledger, s)
+    kept, beside = s.score_bytes
+    engines += [ledger.take("score", kept) for _ in range(s.checkpoints if kept else 0)]
+    engines += [ledger.take("score", beside)] if beside else []
     return engines
 
 

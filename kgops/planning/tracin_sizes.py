@@ -79,6 +79,24 @@ class TracinShape:
     from_index: bool = False
     scanned: int = 0  # triples of a block where an index, with blocks of its own, does not answer
     retrained: TrainShape | None = None  # with --validate: what is trained again
+    score: str = "tracin"
+
+    @property
+    def score_bytes(self) -> tuple[int, int]:
+        """What the score keeps of the training at each checkpoint, and what it needs beside that; at most, about."""
+        c, rows = self.model, self.rows_each * self.block
+        if self.score == "fisher":
+            queries = min(chunk_sizes.TRACIN_FISHER_QUERIES, self.rows_each * self.counts.train)
+            kept = 4 * queries * (c.features + 6 * c.embedding_dim)
+            return kept, kept + 4 * (5 * self.block * c.num_entities + 3 * min(queries, c.features) ** 2)
+        if self.score == "trak":
+            dim = self.projection or chunk_sizes.TRACIN_TRAK_DIM
+            signs = dim * (2 * c.num_entities + c.relation_rows)
+            kept = 4 * dim * (c.features + dim + 3 * c.embedding_dim) + signs
+            return kept, 4 * dim * (6 * rows + 3 * dim)
+        if self.score == "cosine":
+            return 0, 4 * 2 * rows * (c.features + (0 if self.loss == "target" else 2 * c.num_entities))
+        return 0, 0
 
     @property
     def gram(self) -> int:
@@ -146,7 +164,10 @@ def tracin_shape(
     settings, options = job.settings, job.options
     asked = settings["loss"] or ("target" if settings["run"] is None else "train")
     loss = trained["loss"] or chunk_sizes.TRAIN_LOSS if asked == "train" else asked
+    if settings["score"] in ("fisher", "trak"):  # logits, of both directions where there are two
+        asked = loss = "target"
     both = settings["both_directions"]
+    both = model.inverse if settings["score"] in ("fisher", "trak") else both
     both = (asked == "train" and model.inverse) if both is None else both
     # An index has larger blocks of its own.
     indexed = bool(settings["build_index"] or settings["use_index"])
@@ -176,6 +197,7 @@ def tracin_shape(
         bool(settings["use_index"]),
         scanned,
         _retrained(counts, gpu, model, trained) if settings["validate"] else None,
+        settings["score"],
     )
 
 

@@ -15,6 +15,7 @@ from kgops.errors import BadInput
 from kgops.jobs import chunk_sizes
 from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
+from kgops.tracin.curvature import Training
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors, OtherSide, factors_of
 from kgops.tracin.loss import TracinLoss
@@ -40,7 +41,8 @@ class Settings:
 
     `both_directions` adds each triple's inverse, as training does. `gram_dtype`: format of the factors in the two
     large products with the test triples; `precision`: in all other products. `projection_dim` estimates the wide
-    factors by a random projection drawn with `seed`. `tests_at_once` None: as many as fit in `test_mib`.
+    factors by a random projection drawn with `seed`. `tests_at_once` None: as many as fit in `test_mib`. `score`:
+    tracin, or one of `scores`; those with curvature need the `training`.
     """
 
     block: int = chunk_sizes.TRACIN_BLOCK
@@ -52,6 +54,8 @@ class Settings:
     precision: torch.dtype | None = None
     projection_dim: int | None = None
     seed: int = 0
+    score: str = "tracin"
+    training: Training | None = None
 
 
 @dataclass
@@ -96,7 +100,7 @@ class Engine:
     def floats_per_test(self) -> int:
         """Floats kept for each test triple, to choose how many fit in memory."""
         flat = self.encoder.weight.shape[1] if self.encoder.has_layers else 0
-        shared = 0 if self.loss.kind == "target" else self.total
+        shared = self.total if self.loss.all_scores else 0
         return shared + flat + 8 * self.encoder.entities.shape[1]
 
     def keep(self, tests: torch.Tensor) -> TestFactors:
@@ -127,13 +131,17 @@ class Engine:
 
     def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
         """(tests, trains) times the learning rate; `triples`: number of training triples."""
-        settings = self.settings
-        if kept.sketched is not None and block.shared is not None and block.shared.gram is not None:
-            block.shared.gram = product(block.shared.gram, kept.sketched.t(), settings.gram_dtype)
-        pairs = pair_scores(self.encoder, block, kept.factors, settings.gram_dtype)
-        if settings.both_directions:
+        pairs = self.products(block, kept)
+        if self.settings.both_directions:
             pairs = pairs.view(2, triples, 2, kept.triples).sum((0, 2))
         return pairs.t() * self.checkpoint.learning_rate
+
+    def products(self, block: Factors, kept: TestFactors) -> torch.Tensor:
+        """(train rows, test rows): inner products of the gradients."""
+        gram = self.settings.gram_dtype
+        if kept.sketched is not None and block.shared is not None and block.shared.gram is not None:
+            block.shared.gram = product(block.shared.gram, kept.sketched.t(), gram)
+        return pair_scores(self.encoder, block, kept.factors, gram)
 
     def scores(self, kept: TestFactors, train: torch.Tensor) -> torch.Tensor:
         """(tests, trains) times the learning rate."""

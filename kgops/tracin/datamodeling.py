@@ -24,11 +24,12 @@ from kgops.tracin.mean_and_iqr import Spread
 from kgops.tracin.retraining import Retrain
 from kgops.training.reporter import Report
 
-__all__ = ["OUTPUTS", "Datamodeling", "linear_datamodeling_score", "spearman"]
+__all__ = ["OUTPUTS", "Datamodeling", "Subsets", "spearman", "train_on_subsets"]
 
 # Measured outputs, and the sign of the change that more influence should cause.
 OUTPUTS = {"margin": 1.0, "logit": 1.0, "loss": -1.0}
 _SHUFFLES = 1000
+_DRAWN_AGAIN = 200
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,19 @@ class Correlations:
 
     `chance`: 95 % quantile of the absolute mean correlation under random orders of the subsets (None where nothing
     varies). `repeatable`: correlations between the measurements of two seeds, empty with one seed; a perfect
-    prediction of the mean over seeds reaches about their square root.
+    prediction of the mean over seeds reaches about their square root. `interval`: of the mean, 95 %, by drawing tests
+    and subsets again (bootstrap).
     """
 
     by_test: tuple[float, ...]
+    interval: tuple[float, float] | None
     chance: float | None
     repeatable: tuple[float, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "score": Spread.of(self.by_test).to_dict(),
+            "interval": None if self.interval is None else list(self.interval),
             "by_test": list(self.by_test),
             "chance": self.chance,
             "repeatable": Spread.of(self.repeatable).to_dict(),
@@ -66,6 +70,25 @@ class Datamodeling:
     def score(self, output: str = "margin") -> Spread:
         """Over the test triples."""
         return Spread.of(self.outputs[output].by_test)
+
+    def main_metrics(self) -> dict[str, float]:
+        """The few that a run shows; `to_dict` has all."""
+        return {
+            name: value for name, value in self.metrics().items() if name in ("lds_logit", "lds_logit_chance")
+        }
+
+    def sentence(self, output: str = "logit") -> str:
+        found, mean = self.outputs[output], self.score(output).mean
+        if mean is None or found.chance is None:
+            return f"linear datamodeling score: n/a, the {output}s of all subsets are equal."
+        between = (
+            "" if found.interval is None else f" (95 %: {found.interval[0]:+.2f} to {found.interval[1]:+.2f})"
+        )
+        verdict = "better than chance" if mean > found.chance else "not better than chance"
+        return (
+            f"linear datamodeling score of the {output}: {mean:+.2f}{between} over {self.subsets} trainings on random "
+            f"subsets, {verdict} (chance: up to {found.chance:.2f})."
+        )
 
     def metrics(self) -> dict[str, float]:
         metrics: dict[str, float | None] = {"subsets": float(self.subsets)}
@@ -98,10 +121,36 @@ class Datamodeling:
         }
 
 
-def linear_datamodeling_score(
+@dataclass(frozen=True)
+class Subsets:
+    """Random subsets of the training triples, and what models trained on each of them make of the tests.
+
+    `chosen` (subsets, trains) of bool; `measured` by output: (seeds, tests, subsets). Any scores can be compared on
+    the outcomes of the same trainings.
+    """
+
+    tests: torch.Tensor
+    alpha: float
+    chosen: torch.Tensor
+    measured: dict[str, torch.Tensor]
+
+    def predicted(self, scores: torch.Tensor) -> torch.Tensor:
+        """(tests, subsets): the sum of each test's scores over each subset; `scores` (tests, trains)."""
+        if scores.shape != (len(self.tests), self.chosen.shape[1]):
+            raise ValueError(f"scores are {tuple(scores.shape)}, not (tests, trains)")
+        return scores.detach().cpu().double() @ self.chosen.double().t()
+
+    def score(self, scores: torch.Tensor) -> Datamodeling:
+        predicted = self.predicted(scores)
+        outputs = {name: _correlate(predicted, measured) for name, measured in self.measured.items()}
+        triples = tuple((int(h), int(r), int(t)) for h, r, t in self.tests.tolist())
+        seeds = len(next(iter(self.measured.values())))
+        return Datamodeling(len(self.chosen), seeds, self.alpha, triples, outputs)
+
+
+def train_on_subsets(
     graph: Graph,
     tests: torch.Tensor,
-    scores: torch.Tensor,
     retrain: Retrain,
     journal: Path,
     *,
@@ -111,11 +160,11 @@ def linear_datamodeling_score(
     alpha: float = 0.5,
     report: Report | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
-) -> Datamodeling:
+) -> Subsets:
     """Retrains on `subsets` random shares `alpha` of `graph.train`, each with `seed`, `seed` + 1, …
 
-    `scores` (tests, trains) has all scores. Outputs are averaged over the `seeds`. Finished retrainings are kept in
-    the file `journal` and not repeated. Raises `Interrupted` soon after `stop_requested` returns true.
+    Finished retrainings are kept in the file `journal` and not repeated. Raises `Interrupted` soon after
+    `stop_requested` returns true.
     """
     trains = len(graph.train)
     size = round(alpha * trains)
@@ -124,8 +173,6 @@ def linear_datamodeling_score(
             f"{subsets} subsets of {size:,} of {trains:,} triples and {seeds} seeds make no score.",
             hint="take at least 3 subsets, 1 seed and a share between 0 and 1.",
         )
-    if scores.shape != (len(tests), trains):
-        raise ValueError(f"scores are {tuple(scores.shape)}, not (tests, trains)")
     tests = tests.cpu()
     chosen = _subsets(trains, size, subsets, seed)
     wanted = [
@@ -135,14 +182,12 @@ def linear_datamodeling_score(
     ]
     retrainings = Journal(journal, graph.train, tests, retrain, report=report, stop_requested=stop_requested)
     outcomes = retrainings.outcomes(wanted)
-    predicted = scores.detach().cpu().double() @ chosen.double().t()
-    outputs = {}
+    measured = {}
     for output, sign in OUTPUTS.items():
         values = [[sign * getattr(outcome, output) for outcome in one] for one in outcomes]
-        measured = torch.tensor(values, dtype=torch.float64).view(seeds, subsets, len(tests))
-        outputs[output] = _correlate(predicted, measured.transpose(1, 2))
-    triples = tuple((int(h), int(r), int(t)) for h, r, t in tests.tolist())
-    return Datamodeling(subsets, seeds, alpha, triples, outputs)
+        table = torch.tensor(values, dtype=torch.float64).view(seeds, subsets, len(tests))
+        measured[output] = table.transpose(1, 2)
+    return Subsets(tests, alpha, chosen, measured)
 
 
 def spearman(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -163,7 +208,21 @@ def _correlate(predicted: torch.Tensor, measured: torch.Tensor) -> Correlations:
     again = [rho for a, b in pairs for rho in spearman(measured[a], measured[b]).tolist()]
     chance = float(by_chance.nanquantile(0.95))
     by_test = tuple(spearman(predicted, mean).tolist())
-    return Correlations(by_test, None if math.isnan(chance) else chance, tuple(again))
+    interval = _interval(predicted, mean, generator)
+    return Correlations(by_test, interval, None if math.isnan(chance) else chance, tuple(again))
+
+
+def _interval(
+    predicted: torch.Tensor, measured: torch.Tensor, generator: torch.Generator
+) -> tuple[float, float] | None:
+    tests, subsets = predicted.shape
+    means = []
+    for _ in range(_DRAWN_AGAIN):
+        at = torch.randint(tests, (tests, 1), generator=generator)
+        of = torch.randint(subsets, (1, subsets), generator=generator)
+        means.append(spearman(predicted[at, of], measured[at, of]).nanmean())
+    low, high = torch.stack(means).nanquantile(torch.tensor([0.025, 0.975]).double()).tolist()
+    return None if math.isnan(low) else (low, high)
 
 
 def _subsets(trains: int, size: int, subsets: int, seed: int) -> torch.Tensor:

@@ -13,6 +13,7 @@ from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import check_ready, facts_of
+from kgops.tracin.scores import CosineEngine, FisherEngine, TrakEngine
 from kgops.training.threads import step_gflop
 
 __all__ = ["AnyEngine", "block_gflop", "engine_for", "engines_for"]
@@ -37,8 +38,13 @@ class AnyEngine(Protocol):
 def engine_for(
     checkpoint: TracinCheckpoint, loss: TracinLoss, settings: Settings, names: Collection[str] | None = None
 ) -> AnyEngine:
-    """Factors for ConvE, and for bilinear and distance models scored against all entities; otherwise the gradients
-    themselves, with only the embedding rows that a triple reads. All engines are exact."""
+    """By the settings' score. TracIn: factors for ConvE, and for bilinear and distance models scored against all
+    entities; otherwise the gradients themselves, with only the embedding rows that a triple reads. All are exact."""
+    if settings.score == "cosine":
+        return CosineEngine(engine_for(checkpoint, loss, replace(settings, score="tracin"), names))
+    if settings.score in ("fisher", "trak"):
+        make = FisherEngine if settings.score == "fisher" else TrakEngine
+        return make(checkpoint, settings, names)
     if isinstance(checkpoint.model, ConvE):
         return Engine(checkpoint, loss, settings, names)
     facts_of(checkpoint.model)

@@ -33,8 +33,8 @@ class Factors:
     """The factors of a block of rows. Gradient at the scores of sample s, in units of `scale`: the shared part of its
     group, plus `own`[s] at its tail.
 
-    `shared` is None under the `target` loss, where nothing is shared. The gradients before the feature maps (`conv`,
-    `heads_in`, `relations_in`) are None where they were not computed.
+    `shared` is None where the loss reads the tail's score alone, so that nothing is shared. The gradients before the
+    feature maps (`conv`, `heads_in`, `relations_in`) are None where they were not computed.
     """
 
     encoded: Encoded
@@ -55,6 +55,9 @@ class Factors:
     scale: float
     maps_low: torch.Tensor | None = None  # rounded or projected maps, if products use them
     positives: Positives | None = None  # of the shared part, to compute it at other entities
+    # What biases multiply, by group, where it is not 1: the entities' and the projection's.
+    x_one: torch.Tensor | None = None
+    maps_one: torch.Tensor | None = None
 
     def spread(self, by_group: torch.Tensor) -> torch.Tensor:
         """Rows for groups → rows for samples."""
@@ -101,10 +104,10 @@ def factors_of(
     g = _grouped(loss, rows, total, encoder.entities, chunk)
     encoded = encoder.encode(g.heads, g.relations, keep=keep)
     shared = None
-    if loss.kind == "target":
+    if not loss.all_scores:
         vectors = encoder.entities.index_select(0, g.tails)
         scores = (encoded.x.index_select(0, g.group) * vectors).sum(1) + encoder.biases[g.tails]
-        own = -torch.sigmoid(-scores)
+        own = -torch.sigmoid(-scores) if loss.kind == "target" else -torch.ones_like(scores)
         d_x = vectors * own[:, None]
     else:
         shared = output_pass(

@@ -10,7 +10,7 @@ import torch
 
 from kgops.errors import BadInput
 
-__all__ = ["ONE_TO_N", "TARGET", "KnownTails", "TracinLoss", "trained_loss"]
+__all__ = ["LOGIT", "ONE_TO_N", "TARGET", "KnownTails", "TracinLoss", "trained_loss"]
 
 
 class KnownTails:
@@ -69,18 +69,24 @@ class KnownTails:
 class TracinLoss:
     """The loss of one triple.
 
-    `target`: binary cross-entropy of the triple's logit, label 1. `bce`: mean binary cross-entropy over all entities.
-    `softmax`: cross-entropy over all entities. Smoothing as in training (`EntityLoss`). Without `known`, the triple's
-    tail is the only positive. With it, the loss is that of the training sample (head, relation) with all its tails
-    (KvsAll); an unseen triple adds its tail.
+    `target`: binary cross-entropy of the triple's logit, label 1. `logit`: minus the logit itself. `bce`: mean binary
+    cross-entropy over all entities. `softmax`: cross-entropy over all entities. Smoothing as in training
+    (`EntityLoss`). Without `known`, the triple's tail is the only positive. With it, the loss is that of the training
+    sample (head, relation) with all its tails (KvsAll); an unseen triple adds its tail.
     """
 
-    kind: Literal["target", "bce", "softmax"]
+    kind: Literal["target", "logit", "bce", "softmax"]
     smoothing: float = 0.0
     known: KnownTails | None = None
 
+    @property
+    def all_scores(self) -> bool:
+        """Whether it reads the scores of all entities, not the tail's alone."""
+        return self.kind not in ("target", "logit")
+
 
 TARGET = TracinLoss("target")
+LOGIT = TracinLoss("logit")
 ONE_TO_N = TracinLoss("bce")
 
 

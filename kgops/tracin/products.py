@@ -50,11 +50,12 @@ def pair_scores(
     with_x, with_biases = "entities" in names, "biases" in names
     if with_x or with_biases:
         out += _delta_products(train, test)
-        out *= _both(train, test, _layer(train.encoded.x, test.encoded.x, with_x, with_biases))
+        layer = _layer(train.encoded.x, test.encoded.x, with_x, with_biases, one=test.x_one)
+        out *= _both(train, test, layer)
     with_maps, with_bias = "project.weight" in names, "project.bias" in names
     if with_maps or with_bias:
         ours, theirs = (f.encoded.maps if f.maps_low is None else f.maps_low for f in (train, test))
-        maps = _layer(ours, theirs, with_maps, with_bias, gram_dtype)
+        maps = _layer(ours, theirs, with_maps, with_bias, gram_dtype, one=test.maps_one)
         out.addcmul_(train.u @ test.u.t(), _both(train, test, maps))
     if train.norm is not None and test.norm is not None:
         out.addmm_(train.norm, test.norm.t())
@@ -114,13 +115,17 @@ def _both(train: Factors, test: Factors, by_groups: torch.Tensor) -> torch.Tenso
 
 
 def _layer(
-    a: torch.Tensor, b: torch.Tensor, weight: bool, bias: bool, dtype: torch.dtype | None = None
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weight: bool,
+    bias: bool,
+    dtype: torch.dtype | None = None,
+    *,
+    one: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Inner products of a layer's inputs, plus one if its bias counts."""
-    if not weight:
-        return a.new_ones(len(a), len(b))
-    inner = product(a, b.t(), dtype)
-    return inner.add_(1) if bias else inner
+    """Inner products of a layer's inputs, plus that of the constant `one` (1) if its bias counts."""
+    inner = product(a, b.t(), dtype) if weight else a.new_zeros(len(a), len(b))
+    return inner.add_(1 if one is None else one) if bias else inner
 
 
 def _delta_products(train: Factors, test: Factors) -> torch.Tensor:

@@ -22,6 +22,8 @@ def row_loss(scores: torch.Tensor, row: torch.Tensor, loss: TracinLoss) -> torch
     """The loss of one (head, relation row, tail), given its scores of all entities."""
     if loss.kind == "target":
         return F.softplus(-scores[row[2]])
+    if loss.kind == "logit":
+        return -scores[row[2]]
     n, s = len(scores), loss.smoothing
     positives = row[2:] if loss.known is None else loss.known.positives(row[None])[1]
     labels = torch.zeros_like(scores)

@@ -7,7 +7,7 @@ retrainings on all triples with different seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -104,6 +104,26 @@ class Validation:
             metrics[f"share_hurt_more_than_{control}"] = self.share_below(control).mean
         return {name: value for name, value in metrics.items() if value is not None}
 
+    def main_metrics(self) -> dict[str, float]:
+        """The few that a run shows; `to_dict` has all."""
+        kinds = ("change_proponents", *(f"change_{control}" for control in CONTROLS), "noise")
+        wanted = {f"{quantity}_{kind}" for quantity in ("logit", "probability") for kind in kinds}
+        return {name: value for name, value in self.metrics().items() if name in wanted | {"retrainings"}}
+
+    def sentence(self, quantity: str = "probability") -> str:
+        """What deleting the proponents changed, beside controls and noise, and whether that is more than either."""
+        changes = {kind: self.spread(kind, quantity).mean for kind in ("proponents", *CONTROLS)}
+        ours, noise = changes.pop("proponents"), self.noise(quantity).mean
+        if ours is None:
+            return f"validation: the {quantity} could not be measured."
+        beside = ", ".join(f"{kind} {_signed(change)}" for kind, change in changes.items())
+        said = "n/a" if noise is None else f"{noise:.3f}"
+        return (
+            f"validation: without the {self.k:,} strongest triples of each test triple the {quantity} of "
+            f"{len(self.tests):,} test triples changes by {_signed(ours)} on average (as many {beside}; another seed "
+            f"alone {said}): {_verdict(ours, [one for one in changes.values() if one is not None], noise)}."
+        )
+
     def measurements(self) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = []
         for quantity, unit in QUANTITIES.items():
@@ -155,6 +175,20 @@ class Validation:
 
     def _all(self, deletion: str) -> list[Change]:
         return [change for change in self.changes if change.deletion == deletion]
+
+
+def _signed(change: float | None) -> str:
+    return "n/a" if change is None else f"{change:+.3f}"
+
+
+def _verdict(ours: float, controls: Sequence[float], noise: float | None) -> str:
+    if noise is None:
+        return "without a second seed nobody can say whether that is noise"
+    if -ours <= noise:
+        return "no fall beyond noise"
+    if min(controls, default=0.0) - ours <= noise:
+        return "a fall beyond noise, but not beyond that of the controls"
+    return "a fall beyond noise and controls"
 
 
 def validate(

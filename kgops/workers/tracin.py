@@ -264,7 +264,12 @@ class _Run(Work):
     def _outputs(self, tests: Sequence[TestTriple], scoring: Scoring | None) -> Outputs:
         about: dict[str, Any] = {}
         if scoring is not None:
-            about = {"loss": self.loss_name(), "checkpoints": len(scoring.checkpoints), "top_k": self.top_k()}
+            about = {
+                "score": self.settings["score"],
+                "loss": self.loss_name(),
+                "checkpoints": len(scoring.checkpoints),
+                "top_k": self.top_k(),
+            }
         return Outputs(
             self.results,
             self._table(),

@@ -10,6 +10,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import gram_precision, product_precision, single_device_reason, tracin_options
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
+from kgops.tracin.curvature import Training
 from kgops.tracin.layers import chosen_parameters, last_layers
 from kgops.training.settings import place_of
 from kgops.workers.devices import devices_for
@@ -26,7 +27,11 @@ def filters(job: Job) -> bool:
 
 
 def scoring_settings(
-    job: Job, both_directions: bool, model: torch.nn.Module, device: torch.device
+    job: Job,
+    both_directions: bool,
+    model: torch.nn.Module,
+    device: torch.device,
+    training: Training | None = None,
 ) -> Settings:
     factored = isinstance(model, ConvE)
     chunk = job.options.get("entity_chunk", "auto")
@@ -43,6 +48,8 @@ def scoring_settings(
         seed=job.settings["seed"],
         gram_dtype=_FORMATS[gram] if factored else None,
         precision=_FORMATS[precision] if factored else None,
+        score=job.settings["score"],
+        training=training,
     )
 
 

@@ -15,7 +15,7 @@ from kgops.jobs import events
 from kgops.jobs.files import write_json
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint
-from kgops.tracin.datamodeling import linear_datamodeling_score
+from kgops.tracin.datamodeling import train_on_subsets
 from kgops.tracin.retraining import FitAgain
 from kgops.tracin.scan import AllScores
 from kgops.tracin.validate import validate
@@ -69,11 +69,13 @@ def validate_influences(
     common: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}
     deleted = validate(graph, tests, influences, k, again, folder / JOURNAL, **common)
     results = folder / "results"
-    body, metrics, measured = deleted.to_dict(), deleted.metrics(), deleted.measurements()
+    body, metrics, measured = deleted.to_dict(), deleted.main_metrics(), deleted.measurements()
+    report.note(deleted.sentence())
     if len(graph.train) <= SMALL_GRAPH:
-        modelled = linear_datamodeling_score(graph, tests, influences, again, folder / JOURNAL, **common)
+        modelled = train_on_subsets(graph, tests, again, folder / JOURNAL, **common).score(influences)
         body["linear_datamodeling"] = modelled.to_dict()
-        metrics |= modelled.metrics()
+        metrics |= modelled.main_metrics()
+        report.note(modelled.sentence())
         measured += modelled.measurements()
     else:
         report.note(f"no linear datamodeling score: more than {SMALL_GRAPH:,} training triples.")

@@ -21,6 +21,7 @@ from kgops.options.tracin import DATA, FILTERS
 from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint
+from kgops.tracin.curvature import Training
 from kgops.tracin.engines import block_gflop
 from kgops.tracin.finished_tests import FinishedTests, open_finished_tests
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
@@ -35,6 +36,8 @@ from kgops.workers.report import Reporter
 from kgops.workers.tracin_options import chosen_names, filters, scoring_settings
 
 __all__ = ["Work", "load_graph", "path_of"]
+
+OF_LOGITS = ("fisher", "trak")  # scores that compare logits, not losses
 
 
 def load_graph(settings: dict[str, Any]) -> Graph:
@@ -85,7 +88,8 @@ class Work:
         self, loaded: Sequence[LoadedCheckpoint], device: torch.device, cleanup: MemoryCleanup = OFF
     ) -> Scoring:
         """The scorer: checkpoints, loss, settings and parameters."""
-        loss, both = self._loss(loaded)
+        training = self._training(loaded[0]) if self.settings["score"] in OF_LOGITS else None
+        loss, both = (TARGET, False) if training else self._loss(loaded)
         checkpoints = [one.checkpoint for one in loaded]
         model = checkpoints[0].model
         requested = self.job.options.get("precision", "fp32")
@@ -95,14 +99,23 @@ class Work:
         names = chosen_names(self.job, model)
         many = f"{len(checkpoints)} checkpoints up to" if len(checkpoints) > 1 else "one checkpoint,"
         directions = ", both directions" if both else ""
-        self.report.note(f"{many} {loaded[-1].path.name}; loss {self.loss_name()}{directions}.")
-        return Scoring(checkpoints, loss, scoring_settings(self.job, both, model, device), names, cleanup)
+        what = f"loss {self.loss_name()}{directions}" if training is None else "the logit of the tail"
+        self.report.note(f"{many} {loaded[-1].path.name}; score {self.settings['score']}, {what}.")
+        settings = scoring_settings(self.job, both, model, device, training)
+        return Scoring(checkpoints, loss, settings, names, cleanup)
 
     def choose_threads(self, scoring: Scoring) -> None:
         gflop = block_gflop(scoring.checkpoints[0].model, scoring.loss, scoring.settings.block)
         choose_threads(gflop, "a block", scoring.device, self.report)
 
+    def _training(self, loaded: LoadedCheckpoint) -> Training:
+        """What the checkpoint records; without a record as PyKEEN trains ConvE."""
+        sampling, _, kind = str((loaded.loss or {}).get("name") or "kvsall-bce").partition("-")
+        return Training(self.graph.train, "bce" if kind == "bce" else "softmax", sampling == "1vsall")
+
     def loss_name(self) -> str:
+        if self.settings["score"] in OF_LOGITS:
+            return "logit"
         requested: str | None = self.settings["loss"]
         return requested or ("target" if self.settings["run"] is None else "train")
 

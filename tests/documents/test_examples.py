@@ -176,7 +176,9 @@ def has_a_job(desk: Desk) -> None:
 AT_ONCE: dict[str, Check] = {
     # First, since it is run 1 that is traced.
     "kgops run train --dataset nations --num-epochs 20": succeeds(id=1, workload="train"),
-    "kgops run tracin --run 1 --test-triple 'usa,embassy,china' --top-k 10": succeeds(workload="tracin"),
+    "kgops run tracin --run 1 --test-triple 'usa,embassy,china' --score fisher --top-k 10": succeeds(
+        workload="tracin"
+    ),
     "kgops suggest tracin --run 1 --gpu t4": plans("tracin .*"),
     "kgops run predict --run 1 --head usa --relation embassy --top-k 5": succeeds(workload="predict"),
     "kgops suggest predict --run 1 --head usa --relation embassy --gpu t4": plans("predict .*"),

@@ -46,6 +46,7 @@ CHECKED = {
     "architecture": "gnn",
     "angles_mode": "none",
     "loss": {"train": "kvsall-ce", "tracin": "target"},
+    "score": {"tracin": "cosine"},
     "loss_type": "mse",
     "output": {"predict": "/x/y.json", "tracin": "/x/y.json", "explain": "/x/y.json"},
     "by": "gradient",

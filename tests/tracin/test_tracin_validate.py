@@ -13,7 +13,7 @@ from validating import Listener, named, some_graph
 
 from kgops.errors import BadInput, Interrupted
 from kgops.graphs.triples import Graph
-from kgops.tracin.datamodeling import Datamodeling, linear_datamodeling_score, spearman
+from kgops.tracin.datamodeling import Datamodeling, spearman, train_on_subsets
 from kgops.tracin.retraining import Outcome
 from kgops.tracin.scan import TopTriples
 from kgops.tracin.validate import NOISE, Validation, validate
@@ -152,6 +152,25 @@ def test_proponents_stand_out_from_random_and_opponents_the_other_way(tmp_path: 
     )
 
 
+def test_one_sentence_says_what_was_found_beside_controls_and_noise(tmp_path: Path) -> None:
+    clear = run(additive(), tmp_path / "a", together=False, noise=1).sentence("logit")
+    assert clear.startswith(
+        "validation: without the 5 strongest triples of each test triple the logit of 4 test"
+    )
+    assert "another seed alone 1.000): a fall beyond noise and controls." in clear
+    # Two more seeds add 1 and 4: that noise hides what the sentence above found.
+    hidden = run(additive(), tmp_path / "b", together=False, noise=5).sentence("logit")
+    assert hidden.endswith("no fall beyond noise.")
+    alone = run(additive(), tmp_path / "c", together=False, noise=0).sentence("logit")
+    assert "another seed alone n/a" in alone and "nobody can say" in alone
+
+
+def test_a_run_shows_few_metrics_of_a_validation(tmp_path: Path) -> None:
+    found, lds = run(additive(), tmp_path / "a"), score(additive(), tmp_path / "b")
+    assert len({**found.main_metrics(), **lds.main_metrics()}) <= 11
+    assert "better than chance" in lds.sentence() and "+1.00" in lds.sentence()
+
+
 def test_a_ranking_does_as_well_as_all_scores(tmp_path: Path) -> None:
     ranking = TopTriples(8)
     ranking.add(0, torch.arange(60), SCORES)
@@ -227,9 +246,7 @@ def test_more_than_can_be_deleted_is_refused_with_the_numbers(tmp_path: Path, k:
 
 
 def score(retrain: Additive, journal: Path, scores: torch.Tensor = SCORES, **how: Any) -> Datamodeling:
-    return linear_datamodeling_score(
-        GRAPH, GRAPH.test, scores, retrain, journal, seed=SEED, subsets=12, **how
-    )
+    return train_on_subsets(GRAPH, GRAPH.test, retrain, journal, seed=SEED, subsets=12, **how).score(scores)
 
 
 def test_additive_truth_has_a_datamodeling_score_of_one_and_its_negative_of_minus_one(tmp_path: Path) -> None:
@@ -248,7 +265,19 @@ def test_scores_of_nothing_stay_near_what_chance_gives(tmp_path: Path) -> None:
     assert chance is not None and 0.05 < chance < 0.7
     mean = found.score("logit").mean
     assert mean is not None and abs(mean) < 0.6
+    interval = found.outputs["logit"].interval
+    assert interval is not None and interval[0] < mean < interval[1] and interval[1] - interval[0] > 0.1
     assert found.metrics()["lds_logit_repeatable"] == pytest.approx(1.0), "the seed only shifts all alike"
+
+
+def test_scores_are_compared_on_the_outcomes_of_the_same_trainings(tmp_path: Path) -> None:
+    retrain = additive()
+    how: dict[str, Any] = {"seed": SEED, "subsets": 12}
+    subsets = train_on_subsets(GRAPH, GRAPH.test, retrain, tmp_path / "j", **how)
+    truth, nothing = subsets.score(SCORES), subsets.score(-SCORES)
+    assert len(retrain.calls) == 12
+    assert truth.outputs["logit"].interval == pytest.approx((1, 1))
+    assert nothing.outputs["logit"].interval == pytest.approx((-1, -1))
 
 
 def test_a_killed_datamodeling_score_resumes(tmp_path: Path) -> None:

@@ -90,6 +90,20 @@ def test_csv_holds_the_scores_that_plain_autograd_gives(
     torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
+@pytest.mark.parametrize("score", ["cosine", "fisher", "trak"])
+def test_files_and_messages_say_which_score_it_is(trace: Trace, tmp_path: Path, score: str) -> None:
+    triple = "\t".join(first_test_triples(1)[0])
+    results = trace(score=score, test_triple=triple, top_k=5, output=str(tmp_path / "out.json"))
+    assert json.loads((tmp_path / "out.json").read_text())["score"] == score
+    assert any(f"score {score}" in note["text"] for note in events(results, "note"))
+
+
+def test_options_without_meaning_for_a_score_are_refused(trace: Trace) -> None:
+    triple = "\t".join(first_test_triples(1)[0])
+    with pytest.raises(KgopsError, match=r"loss: has no meaning with the score fisher"):
+        trace(score="fisher", loss="target", test_triple=triple)
+
+
 def test_rows_are_sorted_by_absolute_score_and_top_k_are_the_first_of_them(
     trace: Trace, tmp_path: Path
 ) -> None:
@@ -340,6 +354,8 @@ def test_validation_trains_again_without_what_was_found_and_reports_it_as_measur
     assert body["k"] == 5
     metrics = events(results, "result")[-1]["metrics"]
     assert {"logit_change_proponents", "logit_change_random", "logit_noise"} <= metrics.keys()
+    said = [note["text"] for note in events(results, "note")]
+    assert any(text.startswith("validation: without the 5 strongest triples") for text in said)
     measured = events(results, "measured")
     assert {one["subject"] for one in measured} >= {"proponents", "opponents", "random", "neighbours"}
     assert all(one["n"] >= 1 for one in measured)

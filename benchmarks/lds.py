@@ -1,0 +1,190 @@
+"""Linear datamodeling score (Park et al. 2023) of each score of training triples: `python -m benchmarks.explain --lds`.
+
+Models are trained on random halves of the training triples. For each test triple, the sum of a score over a half
+predicts the logit that its model gives; the number is their rank correlation over the halves. All scores are compared
+on the outcomes of the same trainings.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from benchmarks.explain_methods import Explained, training_of
+from benchmarks.quality import Silent
+from kgops.explanations.settle import solved
+from kgops.graphs.triples import Graph
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.tracin.blocks import Settings, TracinCheckpoint
+from kgops.tracin.checkpoint_set import find_checkpoints, load_checkpoint
+from kgops.tracin.datamodeling import Datamodeling, train_on_subsets
+from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
+from kgops.tracin.retraining import FitAgain
+from kgops.tracin.scan import AllScores, scan
+from kgops.training.batches import inverse_triples, query_rows
+from kgops.training.loop import fit
+from kgops.training.settings import TrainSettings
+
+__all__ = ["LDS_HEADS", "Compared", "compared", "losses_of", "trained"]
+
+Scores = Callable[[], torch.Tensor]
+LDS_HEADS = (
+    f"{'score':26} {'models':>6} {'CPU s':>8} {'x tracin':>8}   LDS of the logit         of the margin\n"
+    + "-" * 100
+)
+_KEPT = 4  # checkpoints of the training that several are summed over
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One score; `seconds` of CPU; `interval`: 95 % by bootstrap over tests and halves."""
+
+    score: str
+    checkpoints: int
+    seconds: float
+    times_tracin: float
+    lds: dict[str, float | None]
+    interval: dict[str, tuple[float, float] | None]
+
+    def line(self) -> str:
+        values = (f"{_shown(self.lds[name])} {_between(self.interval[name])}" for name in self.lds)
+        return (
+            f"{self.score:26} {self.checkpoints:6} {self.seconds:8.2f} {self.times_tracin:8.2f}   "
+            + "   ".join(values)
+        )
+
+
+class _Counting(Silent):
+    """Says how many trainings are done."""
+
+    def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
+        if phase == "retrain" and done == int(done):
+            print(f"{done:.0f} of {total:.0f} {unit}", file=sys.stderr, flush=True)
+
+
+def trained(graph: Graph, config: ConvEConfig, settings: TrainSettings, folder: Path) -> list[Path]:
+    """Checkpoints of the model, oldest first; trained unless the folder has them."""
+    kept = folder / f"model-{settings.seed}"
+    if not (kept / "final_model.pt").exists():
+        torch.manual_seed(settings.seed)
+        often = max(1, settings.num_epochs // _KEPT)
+        fit(ConvE(config), graph, replace(settings, checkpoint_frequency=often), kept, Silent())
+    return find_checkpoints(None, kept / "checkpoints", _KEPT)
+
+
+def losses_of(graph: Graph, settings: TrainSettings, config: ConvEConfig) -> dict[str, TracinLoss]:
+    rows = query_rows(graph.train, config.inverse)
+    if config.inverse:
+        rows = torch.cat([rows, inverse_triples(graph.train)])
+    recorded = {"name": settings.loss, "label_smoothing": settings.label_smoothing}
+    return {
+        "train": trained_loss(recorded, rows, config.relation_rows),
+        "one-to-n": ONE_TO_N,
+        "target": TARGET,
+    }
+
+
+def compared(
+    graph: Graph,
+    config: ConvEConfig,
+    settings: TrainSettings,
+    folder: Path,
+    *,
+    tests: int,
+    subsets: int,
+    seeds: int,
+    damping: float,
+) -> Iterator[Compared]:
+    """Trainings that are in `folder` are not done again."""
+    order = torch.randperm(len(graph.test), generator=torch.Generator().manual_seed(settings.seed))
+    drawn = graph.test[order[:tests]]
+    again = FitAgain(graph, drawn, config, settings, folder, Silent())
+    halves = train_on_subsets(
+        *(graph, drawn, again, folder / "halves.jsonl"),
+        seed=settings.seed + 1,
+        subsets=subsets,
+        seeds=seeds,
+        report=_Counting(),
+    )
+    paths = trained(graph, config, settings, folder)
+    checkpoints = [load_checkpoint(path, graph, device=torch.device("cpu")).checkpoint for path in paths]
+    plain: dict[int, float] = {}
+    for name, models, scores in _scores(graph, config, settings, checkpoints, drawn, damping):
+        begin = time.process_time()
+        found = scores()
+        seconds = time.process_time() - begin
+        beside = plain.setdefault(models, seconds)  # the first is TracIn
+        yield _compared(name, models, seconds, seconds / beside, halves.score(found))
+
+
+def _scores(
+    graph: Graph,
+    config: ConvEConfig,
+    settings: TrainSettings,
+    checkpoints: Sequence[TracinCheckpoint],
+    drawn: torch.Tensor,
+    damping: float,
+) -> Iterator[tuple[str, int, Scores]]:
+    training = training_of(graph, settings)
+    losses = losses_of(graph, settings, config)
+    for some in (checkpoints[-1:], checkpoints):
+        for score in ("tracin", "cosine"):
+            for name, loss in losses.items():
+                how = Settings(both_directions=config.inverse, score=score)
+                yield f"{score}, {name}", len(some), _scan(some, loss, graph.train, drawn, how)
+        for score in ("fisher", "trak"):
+            how = Settings(score=score, training=training)
+            yield score, len(some), _scan(some, TARGET, graph.train, drawn, how)
+    model = checkpoints[-1].model
+    yield "head row", 1, lambda: head_row_scores(Explained(graph, model, settings, drawn, damping))
+
+
+def _scan(
+    checkpoints: Sequence[TracinCheckpoint],
+    loss: TracinLoss,
+    train: torch.Tensor,
+    drawn: torch.Tensor,
+    how: Settings,
+) -> Scores:
+    def scores() -> torch.Tensor:
+        sink = AllScores(len(drawn), len(train), like=checkpoints[0].model.entities)
+        scan(checkpoints, loss, train, drawn, sink, settings=how)
+        return sink.scores
+
+    return scores
+
+
+def head_row_scores(explained: Explained) -> torch.Tensor:
+    """How much removing each fact of the head lowers the margin, to first order; 0 for all other triples."""
+    scores = torch.zeros(len(explained.drawn), len(explained.graph.train))
+    for number in range(len(scores)):
+        pool = explained.of_head(number)
+        if not len(pool):
+            continue
+        head, prediction = explained.head(number), explained.prediction(number)
+        everything = torch.ones(len(pool), dtype=torch.bool)
+        at = head.at(head.start, everything, want_curvature=True)
+        assert at.curvature is not None
+        direction = solved(at.curvature) @ prediction.slope(head.start)
+        scores[number, pool] = -head.effects(at, everything, direction)
+    return scores
+
+
+def _compared(name: str, models: int, seconds: float, times: float, lds: Datamodeling) -> Compared:
+    outputs = ("logit", "margin")
+    means = {output: lds.score(output).mean for output in outputs}
+    between = {output: lds.outputs[output].interval for output in outputs}
+    return Compared(name, models, seconds, times, means, between)
+
+
+def _shown(value: float | None) -> str:
+    return "  n/a" if value is None else f"{value:+.3f}"
+
+
+def _between(interval: tuple[float, float] | None) -> str:
+    return "n/a" if interval is None else f"[{interval[0]:+.3f}, {interval[1]:+.3f}]"

@@ -1,0 +1,204 @@
+"""Scores beside TracIn's, from the same factors: normalised, corrected by curvature, or projected (TRAK)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput
+from kgops.jobs.chunk_sizes import TRACIN_TRAK_DIM
+from kgops.models.conve import ConvE
+from kgops.tracin.blocks import Engine, Settings, TestFactors, TracinCheckpoint, rows_of
+from kgops.tracin.curvature import DAMPING, Curvature
+from kgops.tracin.factors import Factors, factors_of
+from kgops.tracin.loss import LOGIT, TARGET
+from kgops.training.evaluate import split
+
+__all__ = ["CosineEngine", "FisherEngine", "TrakEngine"]
+
+
+class CosineEngine:
+    """Scores of another engine, divided by the lengths of both gradients."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    @property
+    def floats_per_test(self) -> int:
+        floats: int = self.inner.floats_per_test
+        return floats
+
+    def keep(self, tests: torch.Tensor) -> Any:
+        return self.inner.keep(tests), self._lengths(tests)
+
+    def scores(self, kept: Any, train: torch.Tensor) -> torch.Tensor:
+        inner, lengths = kept
+        scores: torch.Tensor = self.inner.scores(inner, train)
+        return scores.div_(lengths[:, None]).div_(self._lengths(train)[None])
+
+    def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
+        return torch.ones_like(self._lengths(triples))
+
+    def _lengths(self, triples: torch.Tensor) -> torch.Tensor:
+        blocks = split(triples, self.inner.settings.block)
+        squared = torch.cat([self.inner.self_scores(block) for block in blocks])
+        return squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt()
+
+
+class _LogitEngine(Engine):
+    """Compares what a training triple adds to the training with the gradient of the test triple's logit, for its tail.
+
+    Under KvsAll a triple that is removed becomes a false tail of its query, which moves the logit's label by a fixed
+    amount however well it is learnt; under 1vsAll its sample is gone, whose gradient has the residual as a factor.
+    """
+
+    def __init__(
+        self,
+        checkpoint: TracinCheckpoint,
+        settings: Settings,
+        names: Collection[str] | None = None,
+    ) -> None:
+        if not isinstance(checkpoint.model, ConvE):
+            raise BadInput(
+                f"the score {settings.score} is made for kgops' ConvE, not for {type(checkpoint.model).__name__}.",
+                hint="choose --score tracin or --score cosine.",
+            )
+        if settings.training is None:
+            raise ValueError(f"the score {settings.score} needs the training")
+        training, both = settings.training, bool(checkpoint.model.config.inverse)
+        super().__init__(
+            checkpoint,
+            TARGET if training.one_positive else LOGIT,
+            replace(settings, both_directions=both, projection_dim=None),
+            names,
+        )
+        self.training, self.seed = training, settings.seed
+
+    def _test_rows(self, tests: torch.Tensor) -> torch.Tensor:
+        return rows_of(self.checkpoint.model, tests, both_directions=False)
+
+    def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError("self-influence is TracIn's")
+
+
+class FisherEngine(_LogitEngine):
+    """⟨∇, F⁻¹ ∇'⟩ with the curvature F of the training loss (see `curvature`), damped."""
+
+    def __init__(self, *args: Any, damping: float = DAMPING, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.damping = damping
+
+    @cached_property
+    def curvature(self) -> Curvature:
+        device = self.encoder.entities.device
+        queries = self.training.queries(self.checkpoint.model.config.inverse)
+        queries = replace(queries, rows=queries.rows.to(device), weights=queries.weights.to(device))
+        return Curvature(self.encoder, queries, damping=self.damping, seed=self.seed)
+
+    def keep(self, tests: torch.Tensor) -> TestFactors:
+        chunk, gram = self.settings.chunk, self.settings.gram_dtype
+        made = factors_of(self.encoder, LOGIT, self._test_rows(tests), chunk=chunk, keep=True)
+        factors = self.curvature.applied(made)
+        if gram is not None:
+            factors.maps_low = factors.encoded.maps.to(gram)
+        return TestFactors(factors, factors.as_other_side(chunk, self.total, gram), len(tests))
+
+    def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
+        products = self.products(block, kept)
+        return products.view(-1, triples, kept.triples).sum(0).t()
+
+
+class TrakEngine(_LogitEngine):
+    """TRAK (Park et al. 2023): gradients of the logit, projected; the inverse of their Gram matrix between them."""
+
+    def __init__(
+        self,
+        checkpoint: TracinCheckpoint,
+        settings: Settings,
+        names: Collection[str] | None = None,
+        *,
+        damping: float = DAMPING,
+    ) -> None:
+        super().__init__(checkpoint, settings, names)
+        self.dim, self.damping = settings.projection_dim or TRACIN_TRAK_DIM, damping
+        self._drawn: dict[tuple[str, int], torch.Tensor] = {}
+
+    @property
+    def floats_per_test(self) -> int:
+        return self.dim
+
+    @cached_property
+    def gram(self) -> torch.Tensor:
+        like = self.encoder.entities
+        gram = like.new_zeros(self.dim, self.dim)
+        for triples in split(self.training.triples.to(like.device), self.settings.block):
+            some = self._projected(rows_of(self.checkpoint.model, triples, self.settings.both_directions))
+            gram.addmm_(some.t(), some)
+        gram.diagonal().add_(self.damping * gram.diagonal().mean())
+        return gram
+
+    def keep(self, tests: torch.Tensor) -> Any:
+        projected = self._projected(self._test_rows(tests))
+        return torch.linalg.solve(self.gram, projected.t())
+
+    def scores(self, kept: Any, train: torch.Tensor) -> torch.Tensor:
+        rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
+        ours = self._projected(rows, residuals=self.training.one_positive)
+        scores: torch.Tensor = (ours @ kept).view(-1, len(train), kept.shape[1]).sum(0).t()
+        return scores
+
+    def _projected(self, rows: torch.Tensor, *, residuals: bool = False) -> torch.Tensor:
+        """(rows, dim): a Gaussian projection of minus the logits' gradients, factor by factor: exact in the mean."""
+        f = factors_of(self.encoder, LOGIT, rows, chunk=self.settings.chunk)
+        group, names = f.group, self.encoder.names
+        out = torch.zeros(len(group), self.dim, dtype=f.u.dtype, device=f.u.device)
+        if "entities" in names:
+            out -= self._of("entities", f.encoded.x)[group] * self._signs("entities", f.tails)
+        if "biases" in names:
+            out -= self._signs("biases", f.tails)
+        if f.heads_in is not None:
+            out += self._of("entities", f.heads_in) * self._signs("entities", f.heads[group])
+        if f.relations_in is not None:
+            out += self._of("relations", f.relations_in) * self._signs("relations", f.relations[group])
+        inputs = torch.zeros_like(out)
+        if "project.weight" in names:
+            inputs += self._of("maps", f.encoded.maps)[group]
+        if "project.bias" in names:
+            inputs += self._matrix("one", 1)
+        out += self._of("u", f.u) * inputs
+        for name, part in (("norm", f.norm), ("conv", f.conv)):
+            if part is not None:
+                out += self._of(name, part)
+        if residuals:
+            scores = (f.encoded.x[group] * self.encoder.entities[f.tails]).sum(1) + self.encoder.biases[
+                f.tails
+            ]
+            out *= torch.sigmoid(-scores)[:, None]
+        return out.div_(self.dim**0.5)
+
+    def _of(self, name: str, vectors: torch.Tensor) -> torch.Tensor:
+        return vectors @ self._matrix(name, vectors.shape[1])
+
+    def _matrix(self, name: str, rows: int) -> torch.Tensor:
+        """Gaussian, (rows, dim); determined by name and seed on every device."""
+        key = name, rows
+        if key not in self._drawn:
+            like = self.encoder.entities
+            self._drawn[key] = torch.randn(rows, self.dim, generator=self._draw(name)).to(like)
+        return self._drawn[key]
+
+    def _signs(self, name: str, ids: torch.Tensor) -> torch.Tensor:
+        """1 or -1, by which rows of an embedding matrix share one projection."""
+        key = name, -1
+        if key not in self._drawn:
+            like = getattr(self.encoder, name)
+            drawn = torch.randint(0, 2, (len(like), self.dim), generator=self._draw(name), dtype=torch.int8)
+            self._drawn[key] = (2 * drawn - 1).to(like.device)
+        return self._drawn[key][ids]
+
+    def _draw(self, name: str) -> torch.Generator:
+        return torch.Generator().manual_seed(self.seed * 1000 + sum(name.encode()))
