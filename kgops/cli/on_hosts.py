@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from kgops.cli.output import print_json, say, tell
 from kgops.hosts import registry
-from kgops.hosts.ask import Answer, ask
+from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Row, accepted
 from kgops.hosts.rows import gpu_cells, run_cells, sorted_gpus
@@ -103,12 +102,11 @@ def _runs_of(answer: Answer) -> tuple[list[Row], str | None]:
     """The runs in an answer, in its order, or why there are none. Its numbers are those of that host."""
     if answer.problem is not None:
         return [], answer.problem
-    try:
-        listed = json.loads(answer.out)
-    except (ValueError, RecursionError):
+    listed = bounded_json(answer.out)
+    if not isinstance(listed, list):
         return [], "what it printed is not a list of runs"
     found: list[Row] = []
-    for one in listed if isinstance(listed, list) else ():
+    for one in listed:
         key = str(one.get("id")) if isinstance(one, dict) and isinstance(one.get("id"), int) else None
         row = accepted("run", key, one)
         if row is not None and key is not None:

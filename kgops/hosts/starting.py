@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from kgops.errors import KgopsError, Unavailable
 from kgops.hosts.archive import write_files
-from kgops.hosts.ask import Answer, ask
+from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.connection import Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
 from kgops.hosts.run_actions import number_in, refused
@@ -30,6 +30,7 @@ _STARTING_S = 300.0
 _STUCK_S = 120.0  # without a byte taken or an answer
 _EVERY_S = 0.25
 _LONGEST_PATH = 4096
+_MOST_WORDS = 1 << 16  # bytes that a host says of a copy
 
 
 def send_data(home: Home, host: Host, job: Job, progress: Progress) -> Job:
@@ -80,10 +81,7 @@ def _find(home: Home, host: Host, data: Mapping[str, DataFiles]) -> dict[str, st
     )
     if answer.problem is not None:
         raise Unavailable(f"{host.name}: {answer.problem}", answer.hint)
-    try:
-        listed = json.loads(answer.out)
-    except (ValueError, RecursionError):
-        listed = None
+    listed = bounded_json(answer.out)
     if not isinstance(listed, list) or len(listed) != len(data):
         raise Unavailable(
             f"{host.name}: what it printed is not a list of paths", "`kgops hosts check` tries it"
@@ -104,7 +102,7 @@ def _send(home: Home, host: Host, data: DataFiles, progress: Progress) -> str:
     words = ("data", "keep", data.digest, data.below_root)
     try:
         with os.fdopen(read_end, "rb") as source:
-            connection = Connection(home, host, words, Limits(), source=source)
+            connection = Connection(home, host, words, Limits.in_all(_MOST_WORDS, _MOST_WORDS), source=source)
     except BaseException:
         sender.close()
         raise
