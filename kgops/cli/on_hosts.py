@@ -12,11 +12,13 @@ from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Row, accepted
 from kgops.hosts.rows import gpu_cells, run_cells, sorted_gpus
+from kgops.hosts.started import Start, newest
+from kgops.hosts.starting import find_lost
 from kgops.hosts.watch import first_pictures
-from kgops.settings import find_home
-from kgops.views.formats import table
+from kgops.settings import Home, find_home
+from kgops.views.formats import local_time, table
 
-__all__ = ["show_gpus", "show_runs"]
+__all__ = ["show_elsewhere", "show_gpus", "show_runs"]
 
 _GPU_HEADS = ("HOST", "GPU", "NAME", "USED", "TOTAL", "UTIL", "TEMP", "USERS")
 _RUN_HEADS = ("HOST", "RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", "METRIC", "LABEL")
@@ -70,7 +72,9 @@ def _say_trouble(state: HostState) -> None:
 def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
     """`flags`: of `kgops runs`, which lists and filters on each host. Exit code 1 if a host does not answer."""
     home = find_home()
-    answers = ask(home, registry.pick(registry.read(home), words), ("runs", "--json", *flags))
+    hosts = registry.pick(registry.read(home), words)
+    find_lost(home, hosts)
+    answers = ask(home, hosts, ("runs", "--json", *flags))
     found = [_runs_of(answer) for answer in answers]
     rows = [
         (answer.host.name, row) for answer, (listed, _) in zip(answers, found, strict=True) for row in listed
@@ -96,6 +100,29 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
                 if answer.hint:
                     tell(f"Hint for {answer.host.name}: {answer.hint}")
     return 1 if any(problem for _, problem in found) else 0
+
+
+def show_elsewhere(home: Home, at_most: int, *, as_json: bool = False) -> None:
+    """What was started on other hosts from here, newest first, without asking them."""
+    starts = newest(home)
+    if as_json:
+        print_json([{"host": one.host, "id": one.run, **_said(one)} for one in starts[:at_most]])
+        return
+    if not starts:
+        tell("Nothing was started on another host from here. Start it there:  kgops run … --host NAME")
+        return
+    rows = []
+    for one in starts[:at_most]:
+        lost = "" if one.run is not None else f"  (no answer came: kgops runs --hosts {one.host})"
+        rows.append((one.name, one.workload, local_time(one.at), one.label + lost))
+    for line in table(("HOST:RUN", "WORKLOAD", "SUBMITTED", "LABEL"), rows):
+        say(line)
+    if len(starts) > at_most:
+        tell(f"{len(starts) - at_most:,} more: kgops runs --elsewhere --limit {len(starts)}")
+
+
+def _said(start: Start) -> dict[str, Any]:
+    return {"workload": start.workload, "label": start.label, "submitted_at": start.at}
 
 
 def _runs_of(answer: Answer) -> tuple[list[Row], str | None]:
