@@ -30,6 +30,7 @@ class HostState:
     hint: str | None = None
     version: str | None = None  # of kgops there
     heard_at: float | None = None  # of the last line, by this machine's clock
+    pause_s: float | None = None  # from its loss to the next try
     tables: Picture = field(default_factory=dict)  # empty until a picture came
 
     @property
