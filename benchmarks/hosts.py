@@ -188,8 +188,9 @@ def vanishing(base: Path, server: Any, rounds: int, seed: int) -> list[Line]:
     vanish = importlib.import_module("vanishing").vanish
     names = ("lab1", "lab2", "lab3")
     with _lab(base / "vanishing", server) as lab:
+        os.environ["PATH"] = lab.path  # connections start in this process
         for name in names:
-            lab.add(name)
+            lab.add(name, slowable=True)
         seen = vanish(lab, names, rounds=rounds, seed=seed)
     shown = f"{rounds} faults, {seen.posts:,} states shown: runs shown twice, lost or in a wrong state"
     return [Line("hosts_vanish_wrong", shown, "", (float(len(seen.wrong)),), 0)]

@@ -91,8 +91,9 @@ def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
             host = state.rows("host").get("host", {})
             gpus = sum(":" not in label for label in state.rows("gpu"))
             note = f"; {host['problem']}" if host.get("problem") else ""
+            version = state.other_version or f"kgops {state.version or 'n/a'}"
             say(
-                f"{state.name}: kgops {state.version or 'n/a'}, {gpus} GPU{'' if gpus == 1 else 's'}, "
+                f"{state.name}: {version}, {gpus} GPU{'' if gpus == 1 else 's'}, "
                 f"{host.get('runs') or 0} runs{note}"
             )
     ctx.exit(0 if all(answered) else 1)

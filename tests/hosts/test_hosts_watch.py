@@ -132,7 +132,7 @@ def test_another_protocol_is_told_and_others_are_shown(lab: Lab, watch: Callable
     lab.add("lab1", ONE)
     seen = watch()
     state = seen.wait("future", lambda s: s.problem, "a problem")
-    assert state.problem == "kgops 9.0 there speaks protocol 7, this one 1"
+    assert state.problem == "kgops 9.0 there speaks protocol 7, this one 1: this one is older"
     assert state.version == "9.0"
     assert not state.has_picture
     seen.live("lab1")
