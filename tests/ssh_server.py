@@ -234,7 +234,7 @@ class Lab:
         relay = shlex.join([*QUICK[:-1], str(_RELAY), str(self.server.port), str(self.slow_mark(name))])
         options = {"HostName": "127.0.0.1", "Port": self.server.port, "User": getpass.getuser()}
         if slowable:
-            options["ProxyCommand"] = f"exec {relay}"
+            options["ProxyCommand"] = relay
         lines = [f"  {key} {value}" for key, value in {**options, **self.server.options}.items()]
         with (self.folder / "config").open("a") as file:
             file.write("\n".join([f"Host {name}", *lines]) + "\n")

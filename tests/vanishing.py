@@ -84,31 +84,43 @@ def vanish(lab: Lab, names: Sequence[str], rounds: int, seed: int) -> Seen:
         silent_s=SILENT_S,
         pauses_s=(0.1, 0.3),
     )
+
+    def compare(name: str) -> None:
+        _same_as_there(lab, seen, name, failed)
+
     watch.start()
     try:
         for name in names:
-            _same_as_there(lab, seen, name, failed)
+            compare(name)
         for turn in range(1, rounds + 1):
             name, fault = rng.choice(names), rng.choice(FAULTS)
-            undo = _befall(lab, seen, name, fault, turn, rng)
+            undo = _befall(lab, seen, name, fault, turn, rng, compare)
             if rng.random() < 0.7:  # what happens there while nobody sees it
                 _change_runs(lab, seen, name, turn, rng)
             undo()
             for one in names:
-                _same_as_there(lab, seen, one, failed)
+                compare(one)
             assert not seen.wrong, (turn, name, fault, seen.wrong[:5])
     finally:
         watch.stop(timeout_s=30.0)
     return seen
 
 
-def _befall(lab: Lab, seen: Seen, name: str, fault: str, turn: int, rng: random.Random) -> Callable[[], None]:
+def _befall(
+    lab: Lab,
+    seen: Seen,
+    name: str,
+    fault: str,
+    turn: int,
+    rng: random.Random,
+    compare: Callable[[str], None],
+) -> Callable[[], None]:
     """What undoes it."""
     if fault == "slowed":
         lab.slow_mark(name).touch()
         for pid in lab.feeds(name):  # the next picture comes in small parts
             _signal(pid, signal.SIGKILL)
-        return lab.slow_mark(name).unlink
+        return lambda: _hurry(lab, name, compare)
     if fault == "server killed":
         lab.server.kill()
         return lab.server.listen
@@ -126,6 +138,12 @@ def _befall(lab: Lab, seen: Seen, name: str, fault: str, turn: int, rng: random.
             _signal(pid, signal.SIGSTOP)
         return lambda: _set_going(lab, pids, rng)
     return lambda: None
+
+
+def _hurry(lab: Lab, name: str, compare: Callable[[str], None]) -> None:
+    """A slow line shows all the same."""
+    compare(name)
+    lab.slow_mark(name).unlink()
 
 
 def _set_going(lab: Lab, pids: Sequence[int], rng: random.Random) -> None:
