@@ -18,7 +18,7 @@ from kgops.hosts.watch import first_pictures
 from kgops.settings import Home, find_home
 from kgops.views.formats import local_time, table
 
-__all__ = ["show_elsewhere", "show_gpus", "show_runs"]
+__all__ = ["show_gpus", "show_remote", "show_runs"]
 
 _GPU_HEADS = ("HOST", "GPU", "NAME", "USED", "TOTAL", "UTIL", "TEMP", "USERS")
 _RUN_HEADS = ("HOST", "RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", "METRIC", "LABEL")
@@ -102,7 +102,7 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
     return 1 if any(problem for _, problem in found) else 0
 
 
-def show_elsewhere(home: Home, at_most: int, *, as_json: bool = False) -> None:
+def show_remote(home: Home, at_most: int, *, as_json: bool = False) -> None:
     """What was started on other hosts from here, newest first, without asking them."""
     starts = newest(home)
     if as_json:
@@ -118,7 +118,7 @@ def show_elsewhere(home: Home, at_most: int, *, as_json: bool = False) -> None:
     for line in table(("HOST:RUN", "WORKLOAD", "SUBMITTED", "LABEL"), rows):
         say(line)
     if len(starts) > at_most:
-        tell(f"{len(starts) - at_most:,} more: kgops runs --elsewhere --limit {len(starts)}")
+        tell(f"{len(starts) - at_most:,} more: kgops runs --remote --limit {len(starts)}")
 
 
 def _said(start: Start) -> dict[str, Any]:

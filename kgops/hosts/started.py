@@ -105,7 +105,7 @@ def _changing(home: Home) -> Iterator[dict[str, Start]]:
     """The starts by token, which one process at a time changes."""
     lock = locks.take(home.path / "started.lock", patience_s=_LOCK_S)
     if lock is None:
-        raise Unavailable("another command is changing the list of runs started elsewhere", "try again")
+        raise Unavailable("another command is changing the list of runs started on other hosts", "try again")
     try:
         before = {start.token: start for start in _read(home.started)}
         after = dict(before)

@@ -109,7 +109,7 @@ WITH_A_HISTORY: dict[str, Check] = {
     "kgops show last": says(r"^run \d+ · tracin", r"^OPTION +\w+ +APPLIED +\w+ +BY +WHY"),
     "kgops runs 'mrr>0.3 tag:paper -state:failed since:7d' --sort mrr --limit 20": lists_the_best_first,
     "kgops runs workload:train --metric test_mrr --csv --all > runs.csv": has_a_table,
-    "kgops runs --elsewhere": says("Nothing was started on another host"),
+    "kgops runs --remote": says("Nothing was started on another host"),
     "kgops compare 12 17 21": says(r"\b12\b.*\b17\b.*\b21\b"),
     "kgops report 42 --output run-42.html": has_a_page,
     "kgops export 12 17 --to json --output two-runs.json": has_two_runs,

@@ -47,8 +47,8 @@ def kill(pids: list[int]) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def elsewhere(lab: Lab) -> list[tuple[str, int | None]]:
-    return [(one["host"], one["id"]) for one in lab.kgops("runs", "--elsewhere", "--json").json()]
+def remote(lab: Lab) -> list[tuple[str, int | None]]:
+    return [(one["host"], one["id"]) for one in lab.kgops("runs", "--remote", "--json").json()]
 
 
 def numbers(lab: Lab) -> list[int]:
@@ -60,7 +60,7 @@ def test_a_start_is_remembered_here_by_its_host_and_number(lab: Lab) -> None:
     lab.add("lab1")
     for number in (1, 2):
         assert lab.kgops(*SLEEP).out == f"lab1:{number}\n"
-    assert elsewhere(lab) == [("lab1", 2), ("lab1", 1)]
+    assert remote(lab) == [("lab1", 2), ("lab1", 1)]
     rows = [line.split() for line in lab.kgops("runs").out.splitlines() if line]
     assert [(row[0], row[1], row[-2:]) for row in rows] == [
         ("HOST:RUN", "WORKLOAD", ["SUBMITTED", "LABEL"]),
@@ -69,7 +69,7 @@ def test_a_start_is_remembered_here_by_its_host_and_number(lab: Lab) -> None:
     ]
     refused = lab.kgops("run", "exec", "--cwd", "/not/there", "--host", "lab1", "--", "true")
     assert refused.code == 2
-    assert elsewhere(lab) == [("lab1", 2), ("lab1", 1)]
+    assert remote(lab) == [("lab1", 2), ("lab1", 1)]
 
 
 @needs_ssh
@@ -78,12 +78,12 @@ def test_a_connection_that_breaks_before_the_answer_costs_no_second_run(lab: Lab
     console, _ = start_unanswered(lab, *SLEEP)
     kill(lab.server.own_processes())
     assert console.wait(60) == 1
-    assert elsewhere(lab) == [("lab1", None)]
+    assert remote(lab) == [("lab1", None)]
     assert "lab1:n/a" in lab.kgops("runs").out
     again = lab.kgops(*SLEEP)
     assert (again.code, again.out) == (0, "lab1:1\n"), again.err
     assert "this is the run of that start" in again.err
-    assert elsewhere(lab) == [("lab1", 1)]
+    assert remote(lab) == [("lab1", 1)]
     assert numbers(lab) == [1]
     assert lab.kgops(*SLEEP).out == "lab1:2\n", "asked for once more, it is another run"
 
@@ -93,9 +93,9 @@ def test_a_console_killed_while_it_starts_a_run_finds_it_later(lab: Lab) -> None
     lab.add("lab1")
     start_unanswered(lab, *SLEEP)
     end_all_of(lab.console.home)
-    assert elsewhere(lab) == [("lab1", None)]
+    assert remote(lab) == [("lab1", None)]
     assert lab.kgops("runs", "--hosts", "lab1").code == 0
-    assert elsewhere(lab) == [("lab1", 1)]
+    assert remote(lab) == [("lab1", 1)]
     assert numbers(lab) == [1]
 
 
@@ -107,10 +107,10 @@ def test_a_console_killed_while_it_copies_data_started_nothing(lab: Lab) -> None
     train = ("run", "train", "--train", here, "--num-epochs", "1", "--host", "lab1")
     start_unanswered(lab, *train, word="keep")
     end_all_of(lab.console.home)
-    assert elsewhere(lab) == []
+    assert remote(lab) == []
     again = lab.kgops(*train)
     assert (again.code, again.out) == (0, "lab1:1\n"), again.err
-    assert (elsewhere(lab), numbers(lab)) == ([("lab1", 1)], [1])
+    assert (remote(lab), numbers(lab)) == ([("lab1", 1)], [1])
 
 
 @needs_ssh
