@@ -26,7 +26,7 @@ from kgops.supervisor import locks
 
 __all__ = ["Start", "complete", "forget", "newest", "starting"]
 
-_MOST, _LARGEST, _LONGEST = 1000, 1 << 21, 300
+_MOST, _LARGEST, _LONGEST = 1000, 1 << 21, 400
 _LOCK_S = 10.0
 _IN_FLIGHT = "starting"  # a folder with a locked file for each start that waits for its answer
 _TOKEN = re.compile("[0-9a-f]{32}")
@@ -54,10 +54,10 @@ def starting(home: Home, host: Host, job: Job, flags: Sequence[str]) -> Iterator
     text = json.dumps([job.as_table(), *flags], sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
     make_home(home)
-    home.path.joinpath(_IN_FLIGHT).mkdir(mode=0o700, exist_ok=True)
     label = one_line(job.label, _LONGEST)
     start = Start(os.urandom(16).hex(), host.name, host.address, job.workload, label, digest, time.time())
     with _changing(home) as starts:
+        home.path.joinpath(_IN_FLIGHT).mkdir(mode=0o700, exist_ok=True)
         for known in starts.values():
             # Another command may be asking for it right now: that one is not lost.
             if (
@@ -102,18 +102,25 @@ def newest(home: Home) -> list[Start]:
 
 @contextmanager
 def _changing(home: Home) -> Iterator[dict[str, Start]]:
-    """The starts by token, which one process at a time changes."""
-    lock = locks.take(home.path / "started.lock", patience_s=_LOCK_S)
-    if lock is None:
-        raise Unavailable("another command is changing the list of runs started on other hosts", "try again")
+    """The starts by token, which one process at a time changes. Unavailable where they cannot be written."""
     try:
-        before = {start.token: start for start in _read(home.started)}
-        after = dict(before)
-        yield after
-        if after != before:
-            write_durably(home.started, _as_lines(list(after.values())[-_MOST:]))
-    finally:
-        os.close(lock)
+        lock = locks.take(home.path / "started.lock", patience_s=_LOCK_S)
+        if lock is None:
+            raise Unavailable(
+                "another command is changing the list of runs started on other hosts", "try again"
+            )
+        try:
+            before = {start.token: start for start in _read(home.started)}
+            after = dict(before)
+            yield after
+            if after != before:
+                write_durably(home.started, _as_lines(list(after.values())[-_MOST:]))
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise Unavailable(
+            f"the start cannot be recorded in {home.path}: {error.strerror}", "`kgops doctor` checks the home"
+        ) from error
 
 
 def _as_lines(starts: Iterable[Start]) -> bytes:

@@ -63,7 +63,10 @@ def start_there(
         if answer.problem is not None:
             raise refused(answer)
         number = number_in(answer)
-        started.complete(home, {start.token: number})
+        try:
+            started.complete(home, {start.token: number})
+        except Unavailable as error:  # it runs all the same
+            note(error.message)
     if was_lost:
         lost = time.strftime("%H:%M", time.localtime(start.at))
         note(f"the connection broke at {lost}, before {host.name} answered; this is the run of that start")

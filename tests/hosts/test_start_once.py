@@ -73,6 +73,16 @@ def test_a_start_is_remembered_here_by_its_host_and_number(lab: Lab) -> None:
 
 
 @needs_ssh
+def test_a_start_that_cannot_be_remembered_is_not_asked_for(lab: Lab) -> None:
+    lab.add("lab1")
+    (lab.console.home / "starting").write_text("in the way of a folder")
+    refused = lab.kgops(*SLEEP)
+    assert refused.code == 1
+    assert "the start cannot be recorded in" in refused.err
+    assert not (lab.homes["lab1"] / "kgops.db").exists()
+
+
+@needs_ssh
 def test_a_connection_that_breaks_before_the_answer_costs_no_second_run(lab: Lab) -> None:
     lab.add("lab1")
     console, _ = start_unanswered(lab, *SLEEP)
