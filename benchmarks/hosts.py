@@ -159,6 +159,7 @@ def watching(base: Path, server: Any, count: int, *, seconds: float) -> list[Lin
             screen.until(f"{count} of {count} answer".encode(), within_s=180)
             screen.read_for(10)
             still = _shares(lab, names, screen, seconds)
+            _start_progress(lab, names)
             with beside(lambda tick: _move(lab, names, tick)):
                 screen.read_for(3)
                 moving = _shares(lab, names, screen, seconds)
@@ -170,12 +171,20 @@ def watching(base: Path, server: Any, count: int, *, seconds: float) -> list[Lin
         Line("hosts_rss", f"{hosts}: memory here", "MB", (rss,), 70),
         Line("hosts_idle_cpu", "nothing changes: CPU here", "%", (still["here"],), 2),
         Line("hosts_idle_ssh_cpu", "the same: CPU of the SSH clients", "%", (still["clients"],)),
+        Line("hosts_idle_sshd_cpu", "the same: CPU of the SSH servers, all hosts", "%", (still["servers"],)),
         Line("hosts_idle_feed_cpu", "the same: CPU there, each host", "%", still["there"], 0.5),
         Line("hosts_idle_bytes", "the same: sent by a host, keep-alive within", "B/s", still["bytes"], 10),
         Line(
-            "hosts_moving_cpu", "a GPU of each host moves every second: CPU here", "%", (moving["here"],), 2
+            "hosts_moving_cpu",
+            "a GPU and the progress of a run of each host move every second: CPU here",
+            "%",
+            (moving["here"],),
+            2,
         ),
         Line("hosts_moving_ssh_cpu", "the same: CPU of the SSH clients", "%", (moving["clients"],)),
+        Line(
+            "hosts_moving_sshd_cpu", "the same: CPU of the SSH servers, all hosts", "%", (moving["servers"],)
+        ),
         Line("hosts_moving_feed_cpu", "the same: CPU there, each host", "%", moving["there"], 0.5),
         Line("hosts_moving_bytes", "the same: sent by a host", "B/s", moving["bytes"], 1000),
         Line("hosts_key_p50", f"key to screen, {HANGING} of {count} hosts hang: median", "ms", tuple(took)),
@@ -188,8 +197,9 @@ def vanishing(base: Path, server: Any, rounds: int, seed: int) -> list[Line]:
     vanish = importlib.import_module("vanishing").vanish
     names = ("lab1", "lab2", "lab3")
     with _lab(base / "vanishing", server) as lab:
+        os.environ["PATH"] = lab.path  # connections start in this process
         for name in names:
-            lab.add(name)
+            lab.add(name, slowable=True)
         seen = vanish(lab, names, rounds=rounds, seed=seed)
     shown = f"{rounds} faults, {seen.posts:,} states shown: runs shown twice, lost or in a wrong state"
     return [Line("hosts_vanish_wrong", shown, "", (float(len(seen.wrong)),), 0)]
@@ -198,7 +208,7 @@ def vanishing(base: Path, server: Any, rounds: int, seed: int) -> list[Line]:
 def _shares(lab: Any, names: list[str], screen: Screen, seconds: float) -> dict[str, Any]:
     """Percent of one CPU here and there, and what each feed wrote a second."""
     feeds = {name: psutil.Process(lab.feeds(name)[0]) for name in names}
-    clients = _clients(lab.folder)
+    clients, servers = _clients(lab.folder), _servers(lab)
 
     def spent(processes: list[psutil.Process]) -> list[float]:
         return [sum(one.cpu_times()[:2]) for one in processes]
@@ -206,18 +216,15 @@ def _shares(lab: Any, names: list[str], screen: Screen, seconds: float) -> dict[
     def written() -> list[int]:
         return [one.io_counters().write_chars for one in feeds.values()]
 
-    begin, cpu_there, cpu_clients, sent = (
-        time.monotonic(),
-        spent(list(feeds.values())),
-        spent(clients),
-        written(),
-    )
+    begin, cpu_there, sent = time.monotonic(), spent(list(feeds.values())), written()
+    cpu_clients, cpu_servers = sum(spent(clients)), sum(spent(servers))
     here, _ = screen.share_for(seconds)
     took = time.monotonic() - begin
     there = zip(spent(list(feeds.values())), cpu_there, strict=True)
     return {
         "here": here,
-        "clients": (sum(spent(clients)) - sum(cpu_clients)) / took * 100,
+        "clients": (sum(spent(clients)) - cpu_clients) / took * 100,
+        "servers": (sum(spent(servers)) - cpu_servers) / took * 100,
         "there": tuple((now - before) / took * 100 for now, before in there),
         "bytes": tuple((now - before) / took for now, before in zip(written(), sent, strict=True)),
     }
@@ -314,6 +321,20 @@ def _clients(folder: Path) -> list[psutil.Process]:
         if one.info["name"] == "ssh" and str(folder) in " ".join(one.info["cmdline"] or ()):
             found.append(one)
     return found
+
+
+def _servers(lab: Any) -> list[psutil.Process]:
+    """What `sshd` runs for each login, without the programs that were asked for."""
+    logins = [psutil.Process(pid) for pid in lab.server.own_processes()]
+    return [one for one in logins if one.name().startswith("sshd")]
+
+
+def _start_progress(lab: Any, names: list[str]) -> None:
+    """A run on each host that reports a step every second."""
+    steps = "i=0; while sleep 1; do i=$((i+1)); echo step $i of 100000; done"
+    wanted = ("--progress-regex", r"step (?P<done>\d+) of (?P<total>\d+)")
+    for name in names:
+        lab.there(name).detach("sh", "-c", steps, flags=wanted)
 
 
 def _end_clients(folder: Path) -> None:

@@ -133,7 +133,7 @@ def _host(state: HostState, width: int, now: float) -> Row:
     key = ("host", state.name)
     if state.reach == "live":
         problem = text(state.rows("host").get("host", {}).get("problem"))
-        words = "" if not problem else f"  {problem}"
+        words = "".join(f"  {one}" for one in (state.other_version, problem) if one)
         return text_row(f"{state.name}{words}", width, "strong", key=key)
     if state.reach == "connecting" and state.heard_at is None:
         return text_row(f"{state.name}  connecting …", width, "dim", key=key)

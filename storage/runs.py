@@ -128,6 +128,16 @@ def add(
         search.index(conn, number)
 
 
+def started_as(conn: sqlite3.Connection, token: str) -> int | None:
+    """The run that was started with this token."""
+    row = conn.execute(
+        # Only a text that holds the token is parsed.
+        "SELECT run FROM run_spec WHERE instr(environment, ?1) AND json_extract(environment, '$.start_token') = ?1",
+        (token,),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
 def _remember_gpus(conn: sqlite3.Connection, environment: dict[str, Any]) -> None:
     """Stores GPU names by UUID, so that `gpu:t4` finds runs on such a GPU."""
     for gpu in environment.get("gpus") or ():

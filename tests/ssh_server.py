@@ -7,18 +7,19 @@ import getpass
 import os
 import shlex
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from driving import Console, Done, Terminal, end_all_of, wait_for
+from driving import QUICK, Console, Done, Terminal, end_all_of, wait_for
 from nvml_standin import Machine, StandIn, cuda_build
 
 from kgops.supervisor import processes
@@ -29,6 +30,7 @@ MISSING = [name for name, path in FOUND.items() if path is None]
 needs_ssh = pytest.mark.skipif(
     bool(MISSING), reason=f"no {', '.join(MISSING)}: `apt-get install openssh-server openssh-client` has them"
 )
+_RELAY = Path(__file__).with_name("slow_relay.py")
 _EMPTY_ROOM = Path("/run/sshd")  # where a server that is root puts whoever has not logged in yet
 
 
@@ -68,11 +70,22 @@ class Server:
         if os.geteuid() == 0 and not _EMPTY_ROOM.exists():
             _EMPTY_ROOM.mkdir(mode=0o755)
             self.made_room = True
-        log = (self.folder / "sshd.log").open("wb")
-        argv = [FOUND["sshd"] or "", "-D", "-e", "-f", str(config)]
-        self.child = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        log.close()
+        self.listen()
+
+    def listen(self) -> None:
+        """Once more after it was killed, on the same port."""
+        argv = [FOUND["sshd"] or "", "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        with (self.folder / "sshd.log").open("ab") as log:
+            self.child = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         wait_for(self._answers, "the SSH server")
+
+    def kill(self) -> None:
+        """With all logins, at once."""
+        assert self.child is not None
+        for pid in [self.child.pid, *self.own_processes()]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.child.wait(10)
 
     def _answers(self) -> bool:
         assert self.child is not None
@@ -184,10 +197,11 @@ class Lab:
         program: str | None = None,
         group: str = "",
         has_cuda: bool = False,
+        slowable: bool = False,
     ) -> None:
         """Names a host for the console. `program`: a shell script in place of kgops there. `has_cuda`: kgops plans
         there with a CUDA build of torch, which can compute nothing."""
-        self.configure(name)
+        self.configure(name, slowable=slowable)
         home = self.folder / name / "kgops"
         home.mkdir(mode=0o700, parents=True)
         self.homes[name] = home
@@ -211,9 +225,16 @@ class Lab:
         shown = self.standins[name].environment()
         return {key: shown[key] for key in ("LD_LIBRARY_PATH", "KGOPS_NVML_STANDIN")}
 
-    def configure(self, name: str) -> None:
+    def slow_mark(self, name: str) -> Path:
+        """While this file is there, what passes to and from the host trickles."""
+        return self.folder / f"{name}.slow"
+
+    def configure(self, name: str, *, slowable: bool = False) -> None:
         """An alias in the client's configuration."""
+        relay = shlex.join([*QUICK[:-1], str(_RELAY), str(self.server.port), str(self.slow_mark(name))])
         options = {"HostName": "127.0.0.1", "Port": self.server.port, "User": getpass.getuser()}
+        if slowable:
+            options["ProxyCommand"] = relay
         lines = [f"  {key} {value}" for key, value in {**options, **self.server.options}.items()]
         with (self.folder / "config").open("a") as file:
             file.write("\n".join([f"Host {name}", *lines]) + "\n")

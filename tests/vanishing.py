@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from driving import wait_for
@@ -15,11 +16,15 @@ from ssh_server import Lab
 from kgops.hosts import registry
 from kgops.hosts.watch import States, Watch
 from kgops.settings import Home
+from kgops.supervisor import processes
 from storage.runs import ENDED
 
 __all__ = ["Seen", "vanish"]
 
-FAULTS = ("killed", "stopped", "session killed", "session stopped", "runs change")
+FAULTS = (
+    *("killed", "stopped", "session killed", "session stopped", "runs change"),
+    *("slowed", "server stopped", "server killed", "supervisor killed"),
+)
 SILENT_S = 4.0
 
 
@@ -79,36 +84,92 @@ def vanish(lab: Lab, names: Sequence[str], rounds: int, seed: int) -> Seen:
         silent_s=SILENT_S,
         pauses_s=(0.1, 0.3),
     )
+
+    def compare(name: str) -> None:
+        _same_as_there(lab, seen, name, failed)
+
     watch.start()
     try:
         for name in names:
-            _same_as_there(lab, seen, name, failed)
+            compare(name)
         for turn in range(1, rounds + 1):
             name, fault = rng.choice(names), rng.choice(FAULTS)
-            stopped = _befall(lab, name, fault)
+            undo = _befall(lab, seen, name, fault, turn, rng, compare)
             if rng.random() < 0.7:  # what happens there while nobody sees it
                 _change_runs(lab, seen, name, turn, rng)
-            for pid in stopped:
-                _signal(pid, rng.choice((signal.SIGCONT, signal.SIGKILL)))
+            undo()
             for one in names:
-                _same_as_there(lab, seen, one, failed)
+                compare(one)
             assert not seen.wrong, (turn, name, fault, seen.wrong[:5])
     finally:
         watch.stop(timeout_s=30.0)
     return seen
 
 
-def _befall(lab: Lab, name: str, fault: str) -> list[int]:
-    """Processes that were stopped, to be set going again."""
-    pids = lab.server.own_processes() if fault.startswith("session") else lab.feeds(name)
+def _befall(
+    lab: Lab,
+    seen: Seen,
+    name: str,
+    fault: str,
+    turn: int,
+    rng: random.Random,
+    compare: Callable[[str], None],
+) -> Callable[[], None]:
+    """What undoes it."""
+    if fault == "slowed":
+        lab.slow_mark(name).touch()
+        for pid in lab.feeds(name):  # the next picture comes in small parts
+            _signal(pid, signal.SIGKILL)
+        return lambda: _hurry(lab, name, compare)
+    if fault == "server killed":
+        lab.server.kill()
+        return lab.server.listen
+    if fault == "supervisor killed":
+        return _lose_supervisor(lab, seen, name, f"{turn} of {name}, adopted")
+    pids = lab.feeds(name)
+    if fault.startswith(("session", "server")):
+        assert lab.server.child is not None
+        pids = [*lab.server.own_processes(), *([lab.server.child.pid] if fault == "server stopped" else [])]
     if fault.endswith("killed"):
         for pid in pids:
             _signal(pid, signal.SIGKILL)
     elif fault.endswith("stopped"):
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
-        return pids
-    return []
+        return lambda: _set_going(lab, pids, rng)
+    return lambda: None
+
+
+def _hurry(lab: Lab, name: str, compare: Callable[[str], None]) -> None:
+    """A slow line shows all the same."""
+    compare(name)
+    lab.slow_mark(name).unlink()
+
+
+def _set_going(lab: Lab, pids: Sequence[int], rng: random.Random) -> None:
+    """Or they never go again: then a server comes anew."""
+    assert lab.server.child is not None
+    for pid in pids:
+        is_server = pid == lab.server.child.pid
+        _signal(pid, signal.SIGCONT if is_server else rng.choice((signal.SIGCONT, signal.SIGKILL)))
+
+
+def _lose_supervisor(lab: Lab, seen: Seen, name: str, label: str) -> Callable[[], None]:
+    """A run goes on without one, until the next command there has it adopted."""
+    there, go = lab.there(name), lab.folder / f"{label}.go"
+    seen.labels[name].add(label)
+    waits = f"until [ -e {shlex.quote(str(go))} ]; do sleep 0.05; done"
+    number = there.detach("sh", "-c", waits, flags=("--label", label))
+    there.running(number)
+    for who in processes.holders(there.folder(number) / "supervisor.lock"):
+        processes.send(who, signal.SIGKILL)
+
+    def go_on() -> None:
+        assert there("runs").code == 0
+        go.touch()
+        assert there.ended(number).state == "succeeded"
+
+    return go_on
 
 
 def _change_runs(lab: Lab, seen: Seen, name: str, turn: int, rng: random.Random) -> None:

@@ -13,7 +13,7 @@ import click
 from kgops import __version__
 from kgops.errors import Usage
 from kgops.hosts.picture import EVERY_S, PictureReader
-from kgops.hosts.protocol import PROTOCOL, as_line, difference
+from kgops.hosts.protocol import LEAST_WRITTEN, PROTOCOL, as_line, difference
 from kgops.settings import find_home
 
 
@@ -35,7 +35,7 @@ def command(as_json: bool, alive_s: int) -> None:
     """
     if not as_json:
         raise Usage("a feed is written for a console, as JSON", "kgops feed --json")
-    _say({"type": "hello", "protocol": PROTOCOL, "kgops": __version__})
+    _say({"type": "hello", "protocol": PROTOCOL, "least": LEAST_WRITTEN, "kgops": __version__})
     with PictureReader(find_home()) as reader:
         shown = reader.read()
         _say({"type": "picture", **shown})

@@ -91,8 +91,25 @@ def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
             host = state.rows("host").get("host", {})
             gpus = sum(":" not in label for label in state.rows("gpu"))
             note = f"; {host['problem']}" if host.get("problem") else ""
+            version = state.other_version or f"kgops {state.version or 'n/a'}"
             say(
-                f"{state.name}: kgops {state.version or 'n/a'}, {gpus} GPU{'' if gpus == 1 else 's'}, "
+                f"{state.name}: {version}, {gpus} GPU{'' if gpus == 1 else 's'}, "
                 f"{host.get('runs') or 0} runs{note}"
             )
     ctx.exit(0 if all(answered) else 1)
+
+
+@command.command(hidden=True, epilog="\b\nExample:  kgops hosts started 00112233445566778899aabbccddeeff")
+@click.argument("tokens", metavar="TOKEN...", nargs=-1, required=True)
+def started(tokens: tuple[str, ...]) -> None:
+    """Print the runs here that consoles of other machines started, by the tokens of those starts, as JSON."""
+    from kgops.cli.session import for_reading
+    from storage import runs
+    from storage.errors import DatabaseMissing
+
+    try:
+        conn = for_reading().conn
+    except DatabaseMissing:
+        print_json({})
+        return
+    print_json({token: number for token in tokens if (number := runs.started_as(conn, token)) is not None})

@@ -139,6 +139,9 @@ def with_the_run(job: Job) -> Job:
 
 
 def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
+    token: str | None = given.get("token")
+    if token is not None and (known := runs.started_as(session.conn, token)) is not None:
+        return known
     placed = plan_here(job, session.home, session.conn)
     planned = placed.planned
     if placed.unused is not None:
@@ -151,7 +154,7 @@ def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
         refuse_what_cannot_fit(planned)
     for name in folders_past_the_record(session.home, session.conn):
         tell(f"Warning: runs/{name} has no row in the database: `kgops doctor --rebuild` restores it.")
-    number = launch(session.home, session.conn, planned, _warn, each=placed.each)
+    number = launch(session.home, session.conn, planned, _warn, each=placed.each, token=token)
     tolerate_output_errors()  # after a failure message the user would start it again
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from kgops.cli.output import print_json, say, tell
 from kgops.hosts import registry
-from kgops.hosts.ask import Answer, ask
+from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Row, accepted
 from kgops.hosts.rows import gpu_cells, run_cells, sorted_gpus
+from kgops.hosts.started import Start, newest
+from kgops.hosts.starting import find_lost
 from kgops.hosts.watch import first_pictures
-from kgops.settings import find_home
-from kgops.views.formats import table
+from kgops.settings import Home, find_home
+from kgops.views.formats import local_time, table
 
-__all__ = ["show_gpus", "show_runs"]
+__all__ = ["show_gpus", "show_remote", "show_runs"]
 
 _GPU_HEADS = ("HOST", "GPU", "NAME", "USED", "TOTAL", "UTIL", "TEMP", "USERS")
 _RUN_HEADS = ("HOST", "RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", "METRIC", "LABEL")
@@ -71,7 +72,9 @@ def _say_trouble(state: HostState) -> None:
 def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
     """`flags`: of `kgops runs`, which lists and filters on each host. Exit code 1 if a host does not answer."""
     home = find_home()
-    answers = ask(home, registry.pick(registry.read(home), words), ("runs", "--json", *flags))
+    hosts = registry.pick(registry.read(home), words)
+    find_lost(home, hosts)
+    answers = ask(home, hosts, ("runs", "--json", *flags))
     found = [_runs_of(answer) for answer in answers]
     rows = [
         (answer.host.name, row) for answer, (listed, _) in zip(answers, found, strict=True) for row in listed
@@ -99,16 +102,38 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
     return 1 if any(problem for _, problem in found) else 0
 
 
+def show_remote(home: Home, at_most: int, *, as_json: bool = False) -> None:
+    """What was started on other hosts from here, newest first, without asking them."""
+    starts = newest(home)
+    if as_json:
+        print_json([{"host": one.host, "id": one.run, **_said(one)} for one in starts[:at_most]])
+        return
+    if not starts:
+        tell("Nothing was started on another host from here. Start it there:  kgops run … --host NAME")
+        return
+    rows = []
+    for one in starts[:at_most]:
+        lost = "" if one.run is not None else f"  (no answer came: kgops runs --hosts {one.host})"
+        rows.append((one.name, one.workload, local_time(one.at), one.label + lost))
+    for line in table(("HOST:RUN", "WORKLOAD", "SUBMITTED", "LABEL"), rows):
+        say(line)
+    if len(starts) > at_most:
+        tell(f"{len(starts) - at_most:,} more: kgops runs --remote --limit {len(starts)}")
+
+
+def _said(start: Start) -> dict[str, Any]:
+    return {"workload": start.workload, "label": start.label, "submitted_at": start.at}
+
+
 def _runs_of(answer: Answer) -> tuple[list[Row], str | None]:
     """The runs in an answer, in its order, or why there are none. Its numbers are those of that host."""
     if answer.problem is not None:
         return [], answer.problem
-    try:
-        listed = json.loads(answer.out)
-    except (ValueError, RecursionError):
+    listed = bounded_json(answer.out)
+    if not isinstance(listed, list):
         return [], "what it printed is not a list of runs"
     found: list[Row] = []
-    for one in listed if isinstance(listed, list) else ():
+    for one in listed:
         key = str(one.get("id")) if isinstance(one, dict) and isinstance(one.get("id"), int) else None
         row = accepted("run", key, one)
         if row is not None and key is not None:

@@ -107,6 +107,7 @@ def _again_there(name: str, given: dict[str, Any]) -> int:
 
 @click.command("FILE", hidden=True)
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option("--token", hidden=True, help="Start it once, however often it is asked for with this word.")
 @common_options
 @click.pass_context
 def _file(ctx: click.Context, /, file: Path, **given: Any) -> None:

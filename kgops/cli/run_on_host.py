@@ -36,7 +36,8 @@ def start_on_host(job: Job, words: str, given: dict[str, Any]) -> int:
         for line in shown.decode("utf-8", "replace").splitlines():
             say(one_line(line, 4_000))
         return 0
-    number = start_there(home, host, send_data(home, host, job, _Progress(host.name)), flags)
+    job = send_data(home, host, job, _Progress(host.name))
+    number = start_there(home, host, job, flags, note=lambda text: tell(f"Note: {text}"))
     if given["as_json"]:
         print_json({"host": host.name, "id": number})
     else:

@@ -20,12 +20,14 @@ from storage.errors import DatabaseMissing
 if TYPE_CHECKING:
     from storage.filters import Term
 
+_REMOTE = 5  # lines
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @click.command(
     epilog="\b\nExample:  kgops runs 'mrr>0.3 tag:paper -state:failed since:7d' --sort mrr --limit 20\n"
-    "          kgops runs workload:train --metric test_mrr --csv --all > runs.csv"
+    "          kgops runs workload:train --metric test_mrr --csv --all > runs.csv\n"
+    "          kgops runs --remote"
 )
 @click.argument("terms", metavar="[FILTER]", nargs=-1)
 @click.option(
@@ -56,6 +58,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option("--csv", "as_csv", is_flag=True, help="CSV on stdout.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 @click.option("--hosts", metavar="NAMES", help="Of these hosts: all, or names and groups with commas.")
+@click.option(
+    "--remote", is_flag=True, help="What was started on other hosts from here, without asking them."
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -75,6 +80,7 @@ def command(
     as_csv: bool,
     as_json: bool,
     hosts: str | None,
+    remote: bool,
 ) -> None:
     """List runs, newest first.
 
@@ -86,7 +92,13 @@ def command(
     Quote FILTER for the shell. If it starts with -, put -- before it.
 
     With --hosts each host lists and filters its own runs; exit code 1 if one does not answer, which a line says.
+    What `kgops run --host` started on other hosts stands below the runs of this machine.
     """
+    if remote:
+        from kgops.cli.on_hosts import show_remote
+
+        show_remote(find_home(), limit, as_json=as_json)
+        return
     if saved is not None:
         from kgops.views import saved_filters
 
@@ -116,6 +128,7 @@ def command(
             print_json([])
         else:
             tell("No runs yet. Start one:  kgops run exec -- python train.py")
+            _say_remote()
         return
     wanted = _with_terms(session, wanted, parsed)
     by_metric = _metric(session, sort)
@@ -138,6 +151,17 @@ def command(
         _print(session, page, columns)
         if len(page) == limit and not everything:
             tell(f"Next page: --after {page[-1].id}")
+        if after is None and wanted == runs.EVERYTHING:
+            _say_remote()
+
+
+def _say_remote() -> None:
+    home = find_home()
+    if home.started.exists():
+        from kgops.cli.on_hosts import show_remote
+
+        say("")
+        show_remote(home, _REMOTE)
 
 
 class _Order(NamedTuple):

@@ -9,7 +9,7 @@ import tarfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from kgops.errors import BadInput, Unavailable
 from kgops.hosts.connection import Connection
@@ -18,7 +18,9 @@ __all__ = ["ArchiveStream", "unpack", "write_archive", "write_files"]
 
 _LEFT_BEHIND = frozenset({"private.json", "supervisor.lock", "worker.lock", "supervisor.log"})
 _MOST_FILES, _DEEPEST, _LONGEST_NAME = 100_000, 12, 255
-_BLOCK = 1 << 20
+_BLOCK, _TAR_BLOCK, _DISK_BLOCK = 1 << 20, 512, 4096
+_LARGEST, _LARGEST_EXTENDED = 1 << 50, 1 << 14
+_MOST_AFTER = 1 << 16  # zeros behind the last file
 _SILENT_S = 120.0
 _LATEST = 1 << 33
 _SPARE = 1 << 28  # bytes of the disk that an archive leaves alone
@@ -51,41 +53,93 @@ def _files_of_run(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def unpack(stream: ArchiveStream | BinaryIO, target: Path) -> int:
     """Writes the files of the stream below `target`, an empty folder; the number of bytes. BadInput: no archive."""
-    count = taken = 0
+    count = taken = total = 0
     free = shutil.disk_usage(target).free - _SPARE
     try:
-        with tarfile.open(fileobj=cast(BinaryIO, stream), mode="r|") as archive:
-            for entry in archive:
-                count, taken = count + 1, taken + entry.size
-                if count > _MOST_FILES:
-                    raise BadInput(f"the archive has more than {_MOST_FILES:,} files")
-                if taken > free:
-                    raise Unavailable(f"the archive has more than the {free >> 20:,} MiB that are free here")
-                _write(archive, entry, target)
+        for entry in _entries(stream):
+            parts = _parts_of(entry)
+            # Each file and each folder takes whole blocks of the disk.
+            count, taken = count + 1, taken + _up_to(entry.size, _DISK_BLOCK) + len(parts) * _DISK_BLOCK
+            if count > _MOST_FILES:
+                raise BadInput(f"the archive has more than {_MOST_FILES:,} files")
+            if taken > free:
+                raise Unavailable(f"the archive has more than the {free >> 20:,} MiB that are free here")
+            _write(stream, entry, target.joinpath(*parts))
+            total += entry.size
     except tarfile.TarError as error:
         raise BadInput(f"what came is no archive of files: {error}") from error
-    return taken
+    return total
 
 
-def _write(archive: tarfile.TarFile, entry: tarfile.TarInfo, target: Path) -> None:
+def _entries(stream: ArchiveStream | BinaryIO) -> Iterator[tarfile.TarInfo]:
+    """Headers of regular files; each one's content has to be read before the next.
+
+    `tarfile` itself would hold the names, sparse maps and extended headers of any size that a stream announces.
+    """
+    while (block := _exactly(stream, _TAR_BLOCK)) != bytes(_TAR_BLOCK):
+        entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        more: dict[str, str] = {}
+        if entry.type == tarfile.XHDTYPE:
+            more = _extended(stream, entry.size)
+            entry = tarfile.TarInfo.frombuf(_exactly(stream, _TAR_BLOCK), "utf-8", "surrogateescape")
+        entry.name = more.get("path", entry.name)
+        entry.size = int(more["size"]) if more.get("size", "").isdecimal() else entry.size
+        if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or not 0 <= entry.size <= _LARGEST:
+            raise BadInput(f"the archive has an entry that is no file to keep: {entry.name!r:.100}")
+        yield entry
+
+
+def _extended(stream: ArchiveStream | BinaryIO, size: int) -> dict[str, str]:
+    """Name and size where the header of a file has no room for them. Lines are `27 path=…`, with their length."""
+    if not 0 <= size <= _LARGEST_EXTENDED:
+        raise BadInput(f"the archive has a header of {size:,} bytes")
+    text = _exactly(stream, _up_to(size, _TAR_BLOCK))[:size]
+    found: dict[str, str] = {}
+    while text:
+        number, _, _ = text.partition(b" ")
+        length = int(number) if number.isdigit() and len(number) <= 5 else 0
+        name, equals, value = text[len(number) + 1 : max(length - 1, 0)].partition(b"=")
+        if not equals:
+            raise BadInput("the archive has a header that is none")
+        found[name.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
+        text = text[length:]
+    return found
+
+
+def _parts_of(entry: tarfile.TarInfo) -> tuple[str, ...]:
     parts = PurePosixPath(entry.name).parts
-    odd = any(part in ("..", "/") or "\0" in part or len(part) > _LONGEST_NAME for part in parts)
-    if not entry.isreg() or odd or not 0 < len(parts) <= _DEEPEST or entry.name.startswith("/"):
+    odd = any(part in ("..", "/") or "\0" in part or len(os.fsencode(part)) > _LONGEST_NAME for part in parts)
+    if odd or not 0 < len(parts) <= _DEEPEST or entry.name.startswith("/"):
         raise BadInput(f"the archive has an entry that is no file to keep: {entry.name!r:.100}")
-    path = target.joinpath(*parts)
-    content = archive.extractfile(entry)
-    assert content is not None
+    return parts
+
+
+def _write(stream: ArchiveStream | BinaryIO, entry: tarfile.TarInfo, path: Path) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Nothing but this writes below `target`: what is there already came in the same archive.
+        # Nothing but this writes below the folder: what is there already came in the same archive.
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except (FileExistsError, NotADirectoryError) as error:
         raise BadInput(f"the archive has two entries of one name: {entry.name!r:.100}") from error
     with os.fdopen(fd, "wb") as file:
-        shutil.copyfileobj(content, file, _BLOCK)
+        for begin in range(0, entry.size, _BLOCK):
+            file.write(_exactly(stream, min(_BLOCK, entry.size - begin)))
+        _exactly(stream, -entry.size % _TAR_BLOCK)
         file.flush()
         if 0 <= entry.mtime < _LATEST:  # a log's age is the time of its file
             os.utime(file.fileno(), (entry.mtime, entry.mtime))
+
+
+def _exactly(stream: ArchiveStream | BinaryIO, size: int) -> bytes:
+    block = stream.read(size) if size else b""
+    if len(block) < size:
+        raise BadInput("what came is no archive of files: it is cut off")
+    return block
+
+
+def _up_to(size: int, block: int) -> int:
+    """In whole blocks."""
+    return -(-size // block) * block
 
 
 class ArchiveStream:
@@ -102,15 +156,19 @@ class ArchiveStream:
     def read(self, size: int) -> bytes:
         while len(self._rest) < size and not self.has_ended:
             self._take()
-        taken = bytes(self._rest[:size])
+        taken = bytes(memoryview(self._rest)[:size])
         del self._rest[:size]
         return taken
 
     def drain(self) -> None:
         """To the end of what the other side writes, which it must reach to exit with success."""
+        seen = 0
         while not self.has_ended:
-            self._rest.clear()
             self._take()
+            seen += len(self._rest)
+            self._rest.clear()
+            if seen > _MOST_AFTER:
+                raise BadInput("the archive goes on behind its end")
 
     def close(self) -> None:
         self._selector.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import selectors
 import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kgops.errors import KgopsError
 from kgops.hosts.connection import Connection, Limits, meaning_of
@@ -15,9 +16,10 @@ from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-__all__ = ["Answer", "ask"]
+__all__ = ["Answer", "ask", "bounded_json"]
 
 _MOST_BYTES, _MOST_LINES, _MOST_AT_ONCE = 1 << 23, 200_000, 32
+_MOST_VALUES = 500_000  # an empty list takes 2 bytes in JSON and 56 in memory
 
 
 class Answer(NamedTuple):
@@ -47,10 +49,20 @@ def ask(
         return list(threads.map(lambda host: _ask(home, host, words, patience_s, said, answers), hosts))
 
 
+def bounded_json(text: bytes, most_values: int = _MOST_VALUES) -> Any:
+    """The JSON value in the text; None where there is none, or one of more parts than any kgops sends."""
+    if sum(map(text.count, (b",", b"[", b"{"))) > most_values:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _ask(
     home: Home, host: Host, words: Sequence[str], patience_s: float, said: bytes, answers: frozenset[int]
 ) -> Answer:
-    limits = Limits(_MOST_BYTES, _MOST_BYTES, _MOST_LINES, _MOST_LINES)
+    limits = Limits.in_all(_MOST_BYTES, _MOST_LINES)
     try:
         # A file, not a pipe: nobody has to write while the answer is read.
         with tempfile.TemporaryFile() as source:

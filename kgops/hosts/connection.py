@@ -157,7 +157,7 @@ class Connection:
         self._rest += new
         *whole, self._rest = self._rest.split(b"\n")
         if len(self._rest) > LONGEST_LINE or any(len(line) > LONGEST_LINE for line in whole):
-            raise Flooded(f"it sent a line of more than {LONGEST_LINE:,} bytes", _NOT_A_FEED)
+            raise Flooded(f"it sent a line of more than {LONGEST_LINE:,} bytes", _TRY)
         self._limits.count(len(new), len(whole))
         return whole, bool(new)
 
@@ -198,7 +198,8 @@ class Connection:
 
 
 class Limits:
-    """A feed's rate over minutes: a first picture at once, then some lines a second. Buckets that leak."""
+    """A feed's rate over minutes: a first picture at once, then some lines a second. Buckets that leak; at a rate of
+    0 they do not, and hold all that an answer may have."""
 
     def __init__(
         self,
@@ -218,10 +219,15 @@ class Limits:
             self._held[i] = max(self._held[i] - passed * self._per_s[i], 0.0) + new
             if self._held[i] > self._most[i]:
                 what = ("bytes", "lines")[i]
-                raise Flooded(f"it sent more than {self._most[i]:,} {what} at once", _NOT_A_FEED)
+                at_once = " at once" if self._per_s[i] else ""
+                raise Flooded(f"it sent more than {self._most[i]:,} {what}{at_once}", _TRY)
+
+    @classmethod
+    def in_all(cls, most_bytes: int, most_lines: int) -> Limits:
+        return cls(most_bytes, 0, most_lines, 0)
 
 
-_NOT_A_FEED = "no feed of kgops does; `kgops hosts check` tries it again"
+_TRY = "kgops there sends less, where it is kgops; `kgops hosts check` tries it again"
 
 
 def _exit_code(child: subprocess.Popen[bytes], patience_s: float) -> int | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
+from kgops import __version__
 from kgops.errors import KgopsError
-from kgops.hosts.protocol import PROTOCOL, TABLES, Picture, Row, accepted
+from kgops.hosts.protocol import LEAST_READ, PROTOCOL, TABLES, Picture, Row, accepted
 from kgops.jobs.text import one_line
 
 __all__ = ["HostState", "Mirror", "Reach", "Unusable"]
@@ -30,11 +31,19 @@ class HostState:
     hint: str | None = None
     version: str | None = None  # of kgops there
     heard_at: float | None = None  # of the last line, by this machine's clock
+    pause_s: float | None = None  # from its loss to the next try
     tables: Picture = field(default_factory=dict)  # empty until a picture came
 
     @property
     def has_picture(self) -> bool:
         return bool(self.tables)
+
+    @property
+    def other_version(self) -> str | None:
+        """`kgops 0.9.0 there, 1.0.0 here`; None where both are of one version, or it is unknown."""
+        if self.version in (None, __version__):
+            return None
+        return f"kgops {self.version} there, {__version__} here"
 
     def rows(self, table: str) -> dict[str, Row]:
         return self.tables.get(table, {})
@@ -63,13 +72,16 @@ class Mirror:
 
     def _greet(self, message: dict[str, Any]) -> None:
         number, version = message.get("protocol"), message.get("kgops")
-        if message.get("type") != "hello" or not isinstance(number, int) or isinstance(number, bool):
+        if message.get("type") != "hello" or not _is_number(number):
             raise Unusable("what answers there is not kgops", "`kgops hosts check` runs it again")
+        least = message.get("least", number)
         self.version = one_line(version, 40) if isinstance(version, str) else None
-        if number != PROTOCOL:
+        if not _is_number(least) or not (least <= PROTOCOL and number >= LEAST_READ):
+            older = "the one there" if number < LEAST_READ else "this one"
             raise Unusable(
-                f"kgops {self.version or 'n/a'} there speaks protocol {str(number)[:12]}, this one {PROTOCOL}",
-                "install the same kgops on both machines",
+                f"kgops {self.version or 'n/a'} there speaks protocol {str(number)[:12]}, this one {PROTOCOL}:"
+                f" {older} is older",
+                f"install the newer kgops {'there' if number < LEAST_READ else 'here'}, then `kgops hosts check`",
             )
         self._greeted = True
 
@@ -106,6 +118,10 @@ class Mirror:
         changed = fresh != self.tables
         self.tables = fresh
         return changed
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _message(line: bytes) -> dict[str, Any]:

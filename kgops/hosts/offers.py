@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from kgops.hosts.ask import Answer, ask
+from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.registry import Host
 from kgops.jobs import toml
 from kgops.jobs.job import Job
@@ -141,10 +140,7 @@ def _place(offer: Offer) -> tuple[bool, float, int, float, float]:
 def _offers_of(answer: Answer) -> list[Offer] | Answer:
     if answer.problem is not None:
         return answer
-    try:
-        listed = json.loads(answer.out)
-    except (ValueError, RecursionError):
-        listed = None
+    listed = bounded_json(answer.out)
     tables = listed[:_MOST_OFFERS] if isinstance(listed, list) else []
     offers = [offer for one in tables if (offer := _offer(answer.host.name, one)) is not None]
     return offers or answer._replace(

@@ -1,12 +1,13 @@
 """What a feed says, as lines of JSON: `hello`, a whole picture, then changes of single fields of single rows.
 
-    {"type": "hello", "protocol": 1, "kgops": "1.0.0"}
+    {"type": "hello", "protocol": 1, "least": 1, "kgops": "1.0.0"}
     {"type": "picture", "gpu": {"0": {"name": "Tesla T4", …}}, "process": {…}, "run": {…}, "alert": {…}, "host": {…}}
     {"type": "change", "set": {"gpu": {"0": {"utilization_percent": 97}}}, "drop": {"run": ["17"]}}
     {"type": "alive"}
 
 A reader takes the fields below and ignores others, so that a newer kgops may add some. A change of what a field means
-needs another protocol number.
+needs another protocol number. `least` is the smallest number whose reader still understands the feed; a reader itself
+understands feeds from LEAST_READ on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any, NamedTuple
 from kgops.jobs.text import one_line
 
 __all__ = [
+    "LEAST_READ",
+    "LEAST_WRITTEN",
     "LONGEST_LINE",
     "PROTOCOL",
     "TABLES",
@@ -33,6 +36,8 @@ __all__ = [
 ]
 
 PROTOCOL = 1
+LEAST_WRITTEN = 1  # the oldest reader that understands what is written here
+LEAST_READ = 1  # the oldest feed that is understood here
 LONGEST_LINE = 1 << 20  # 8 GPUs with 64 processes each and 100 runs are about 120 kB
 
 Cell = str | int | float | bool | None

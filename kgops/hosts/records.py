@@ -14,7 +14,8 @@ from storage.transfer import Rows
 
 __all__ = ["fetch_record", "put"]
 
-_LARGEST = 1 << 27  # curves of a million points
+# Curves of three hundred thousand points, as text and as values.
+_LARGEST, _MOST_VALUES = 1 << 24, 1_500_000
 
 
 def fetch_record(home: Home, conn: Database, host: Host, number: str) -> Rows:
@@ -33,14 +34,25 @@ def fetch_record(home: Home, conn: Database, host: Host, number: str) -> Rows:
     if problem is not None:
         raise Unavailable(f"{host.name}: {problem.message}", problem.hint)
     if len(text) > _LARGEST:
-        raise Unavailable(f"{host.name}: the record of run {number} has more than {_LARGEST >> 20} MiB")
+        raise Unavailable(
+            f"{host.name}: the record of run {number} has more than {_LARGEST >> 20} MiB",
+            _PULL.format(host, number),
+        )
     if code != 0:
         message, hint = meaning_of(code, connection.errors, host)
         raise Unavailable(f"{host.name}: {message}", hint)
+    # kgops writes ASCII: other text would take four times its room.
+    if not text.isascii() or sum(map(text.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise Unavailable(
+            f"{host.name}: what it sent is no record that kgops compares", _PULL.format(host, number)
+        )
     found = read_runs(conn, text, f"{host.name}:{number}")
     if len(found) != 1:
         raise Unavailable(f"{host.name}: it sent {len(found)} runs for one")
     return found[0]
+
+
+_PULL = "`kgops pull {0.name}:{1}` brings a run of any size, and `kgops compare` reads it here"
 
 
 def put(conn: Database, rows: Rows, name: str, number: int) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kgops.errors import Unavailable, Usage, WontFit
-from kgops.hosts.ask import Answer, ask
+from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
@@ -43,10 +42,7 @@ def stop(
     words = ["stop", "--json", *([] if waits else ["--no-wait"])]
     words += [] if grace_s is None else [f"--grace={grace_s!r}"]
     answer = _ask(home, host, [*words, "--", *numbers], _STOPPING_S if waits else _PATIENCE_S)
-    try:
-        listed = json.loads(answer.out)
-    except (ValueError, RecursionError):
-        listed = None
+    listed = bounded_json(answer.out)
     found = [_stopped(one) for one in listed] if isinstance(listed, list) else []
     known = [one for one in found if one is not None]
     if len(known) != len(numbers):

@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeGuard, cast
 
-from kgops.errors import KgopsError, Unavailable
+from kgops.errors import KgopsError, Unavailable, Usage, WontFit
+from kgops.hosts import started
 from kgops.hosts.archive import write_files
-from kgops.hosts.ask import Answer, ask
+from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.connection import Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
 from kgops.hosts.run_actions import number_in, refused
@@ -21,7 +22,7 @@ from kgops.interchange.data_files import DataFiles, data_files_of, with_paths
 from kgops.jobs.job import Job
 from kgops.settings import Home
 
-__all__ = ["Progress", "plan_there", "send_data", "start_there"]
+__all__ = ["Progress", "find_lost", "plan_there", "send_data", "start_there"]
 
 Progress = Callable[[str, int, int], None]  # name, bytes sent, bytes in all
 
@@ -30,6 +31,9 @@ _STARTING_S = 300.0
 _STUCK_S = 120.0  # without a byte taken or an answer
 _EVERY_S = 0.25
 _LONGEST_PATH = 4096
+_REFUSED = (Usage.exit_code, WontFit.exit_code, 127)  # nothing was started
+_MOST_LOST = 64
+_MOST_WORDS = 1 << 16  # bytes that a host says of a copy
 
 
 def send_data(home: Home, host: Host, job: Job, progress: Progress) -> Job:
@@ -46,10 +50,47 @@ def send_data(home: Home, host: Host, job: Job, progress: Progress) -> Job:
     return with_paths(job, {key: path for key, path in found.items() if path is not None})
 
 
-def start_there(home: Home, host: Host, job: Job, flags: Sequence[str]) -> int:
-    """The number of the run there, which no longer needs this machine."""
-    answer = _ask(home, host, ("run", "-", "--detach", *flags), job, _STARTING_S)
-    return number_in(answer)
+def start_there(
+    home: Home, host: Host, job: Job, flags: Sequence[str], note: Callable[[str], None] = lambda text: None
+) -> int:
+    """The number of the run there, which no longer needs this machine. `note` hears of a start whose answer was lost:
+    it is not repeated."""
+    with started.starting(home, host, job, flags) as (start, was_lost):
+        words = ("run", "-", "--detach", f"--token={start.token}", *flags)
+        (answer,) = ask(home, [host], words, _STARTING_S, said=job.as_toml().encode())
+        if answer.code in _REFUSED:
+            started.forget(home, start)
+        if answer.problem is not None:
+            raise refused(answer)
+        number = number_in(answer)
+        try:
+            started.complete(home, {start.token: number})
+        except Unavailable as error:  # it runs all the same
+            note(error.message)
+    if was_lost:
+        lost = time.strftime("%H:%M", time.localtime(start.at))
+        note(f"the connection broke at {lost}, before {host.name} answered; this is the run of that start")
+    return number
+
+
+def find_lost(home: Home, hosts: Sequence[Host]) -> None:
+    """Asks those hosts for the runs whose numbers never came."""
+    lost: dict[str, list[str]] = {}
+    for start in started.newest(home):
+        if start.run is None:
+            lost.setdefault(start.host, []).append(start.token)
+    for host in hosts:
+        tokens = lost.get(host.name, [])[:_MOST_LOST]
+        if not tokens:
+            continue
+        (answer,) = ask(home, [host], ("hosts", "started", *tokens), _STARTING_S)
+        found = bounded_json(answer.out) if answer.problem is None else None
+        numbers = {token: found.get(token) for token in tokens} if isinstance(found, dict) else {}
+        started.complete(home, {token: one for token, one in numbers.items() if _is_number(one)})
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62
 
 
 def plan_there(home: Home, host: Host, job: Job, flags: Sequence[str]) -> bytes:
@@ -80,10 +121,7 @@ def _find(home: Home, host: Host, data: Mapping[str, DataFiles]) -> dict[str, st
     )
     if answer.problem is not None:
         raise Unavailable(f"{host.name}: {answer.problem}", answer.hint)
-    try:
-        listed = json.loads(answer.out)
-    except (ValueError, RecursionError):
-        listed = None
+    listed = bounded_json(answer.out)
     if not isinstance(listed, list) or len(listed) != len(data):
         raise Unavailable(
             f"{host.name}: what it printed is not a list of paths", "`kgops hosts check` tries it"
@@ -104,7 +142,7 @@ def _send(home: Home, host: Host, data: DataFiles, progress: Progress) -> str:
     words = ("data", "keep", data.digest, data.below_root)
     try:
         with os.fdopen(read_end, "rb") as source:
-            connection = Connection(home, host, words, Limits(), source=source)
+            connection = Connection(home, host, words, Limits.in_all(_MOST_WORDS, _MOST_WORDS), source=source)
     except BaseException:
         sender.close()
         raise

@@ -60,9 +60,10 @@ class Watch:
         alive_s: int = _ALIVE_S,
         silent_s: float | None = None,
         pauses_s: Sequence[float] = _PAUSES_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._home, self._post, self._fail = home, post, fail
-        self._tries_again, self._pauses_s = tries_again, pauses_s
+        self._tries_again, self._pauses_s, self._clock = tries_again, pauses_s, clock
         self._alive_s, self._silent_s = alive_s, _SILENT_S if silent_s is None else silent_s
         self._lines = [_Line(host, HostState(host.name, host.address)) for host in hosts]
         self._posted: States | None = None
@@ -82,7 +83,7 @@ class Watch:
     def stop(self, timeout_s: float = 0.0) -> None:
         """Once. The thread is a daemon, and ends its clients itself."""
         self._stopping = True
-        self._wake()
+        self.wake()
         self._thread.join(timeout_s)
         if not self._thread.is_alive():
             os.close(self._wake_in)
@@ -90,9 +91,10 @@ class Watch:
     def try_now(self) -> None:
         """Ends the pauses."""
         self._hurried = True
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Has the thread look at its clock."""
         try:
             os.write(self._wake_in, b"x")
         except OSError:
@@ -113,7 +115,7 @@ class Watch:
             os.close(self._wake_out)
 
     def _round(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         for line in self._lines:
             if line.connection is None and (now >= line.try_at or self._hurried):
                 self._open(line, now)
@@ -171,7 +173,7 @@ class Watch:
             self._lose(line, *meaning_of(code, connection.errors, line.host))
 
     def _hear(self, line: _Line, changed: bool) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if line.mirror.tables:  # until then it has the time of an opening
             line.deadline = now + self._silent_s
             if now - line.started_at >= _STEADY_S:
@@ -198,7 +200,7 @@ class Watch:
             pass  # it has ended anyway
 
     def _lose_silent(self, line: _Line) -> None:
-        waited_s = time.monotonic() - line.started_at if not line.mirror.tables else self._silent_s
+        waited_s = self._clock() - line.started_at if not line.mirror.tables else self._silent_s
         connection = line.connection
         assert connection is not None
         words = connection.errors.strip().splitlines()
@@ -212,13 +214,14 @@ class Watch:
         line.failures += 1
         # Not all hosts behind one gateway at the same moment.
         pause_s *= random.uniform(0.8, 1.2)
-        line.try_at = time.monotonic() + pause_s if self._tries_again else math.inf
+        line.try_at = self._clock() + pause_s if self._tries_again else math.inf
         line.state = replace(
             line.state,
             reach=reach,
             problem=one_line(problem, 300),
             hint=hint,
             version=line.mirror.version or line.state.version,
+            pause_s=pause_s if self._tries_again else None,
         )
 
     def _hang_up(self, line: _Line, *, has_ended: bool = False) -> int | None:

@@ -41,14 +41,15 @@ def launch(
     say: Callable[[str], None] = lambda text: None,
     *,
     each: Sequence[Planned] = (),
+    token: str | None = None,
 ) -> int:
     """Accepts a job and returns the new run's number; the run starts or queues.
 
     `each`: the plans per GPU, where GPUs differ; the GPU it gets decides. `say` gets the reason if an accepted run
-    cannot start at once.
+    cannot start at once. Of all launches with one `token` the first makes a run, and the others return its number.
     """
     try:
-        number = _accept(home, conn, planned, each)
+        number = _accept(home, conn, planned, each, token)
     except CommitUnknown as error:
         raise Unavailable(
             f"the disk failed while the run was accepted: {error.message}",
@@ -85,13 +86,19 @@ def fallbacks_below(planned: Planned) -> tuple[list[Fallback], list[Skipped]]:
     return worth_an_attempt(fallbacks, planned.job, planned.suggestion)
 
 
-def _accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Planned]) -> int:
+def _accept(
+    home: Home, conn: Connection, planned: Planned, each: Sequence[Planned], token: str | None
+) -> int:
     job = planned.job
     command, masked_command = commands_of(job)
     cwd = must_be_possible(job)
     masked_job = _masked(job, masked_command, cwd)
     environment = describe_environment(for_worker(planned.environment, os.environ))
+    if token is not None:
+        environment["start_token"] = token
     with ExitStack() as until_committed, transaction(conn):
+        if token is not None and (known := runs.started_as(conn, token)) is not None:
+            return known
         number = max(
             runs.next_number(conn), pending.highest_number(home) + 1, pending.highest_folder(home) + 1
         )

@@ -208,6 +208,7 @@ AT_ONCE: dict[str, Check] = {
     "kgops data keep SHA256 train.tsv < /dev/null": says_what_it_would_keep,
     "kgops hosts remove lab1": has_forgotten_a_host,
     "kgops hosts check all": says("^lab1: "),
+    "kgops hosts started 00112233445566778899aabbccddeeff": says(r"\A{}\n\Z"),
     "kgops data flights --make flights": has_flights(4, 32),
     "kgops data flights --make flights --flights 6 --size 64": has_flights(6, 64),
     "kgops run regress --config colab_optimized --data-directory flights --epochs 20": succeeds(

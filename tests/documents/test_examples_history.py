@@ -101,6 +101,10 @@ def has_a_note(desk: Desk, went: Went) -> None:
     assert "best so far; see the email of Tuesday" in desk.type("kgops note 42").out
 
 
+def finds_nothing_started_there(desk: Desk, went: Went) -> None:
+    assert "Nothing was started on another host from here" in went.err
+
+
 def has_forgotten_two(desk: Desk, went: Went) -> None:
     assert [desk.console("show", number).code for number in ("41", "42")] == [2, 2]
 
@@ -109,6 +113,7 @@ WITH_A_HISTORY: dict[str, Check] = {
     "kgops show last": says(r"^run \d+ · tracin", r"^OPTION +\w+ +APPLIED +\w+ +BY +WHY"),
     "kgops runs 'mrr>0.3 tag:paper -state:failed since:7d' --sort mrr --limit 20": lists_the_best_first,
     "kgops runs workload:train --metric test_mrr --csv --all > runs.csv": has_a_table,
+    "kgops runs --remote": finds_nothing_started_there,
     "kgops compare 12 17 21": says(r"\b12\b.*\b17\b.*\b21\b"),
     "kgops report 42 --output run-42.html": has_a_page,
     "kgops export 12 17 --to json --output two-runs.json": has_two_runs,

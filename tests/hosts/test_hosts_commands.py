@@ -9,6 +9,8 @@ from dataclasses import replace
 from nvml_standin import Machine, t4
 from ssh_server import Lab, needs_ssh
 
+from kgops import __version__
+
 pytestmark = needs_ssh
 
 TWO = Machine(
@@ -105,3 +107,14 @@ def test_hosts_are_added_changed_listed_and_removed(lab: Lab) -> None:
     wrong = kgops("hosts", "remove", "lab1")
     assert wrong.code == 2
     assert "there is no host 'lab1'; did you mean 'lab2'?" in wrong.err
+
+
+def test_a_host_with_another_version_is_used_and_says_so(lab: Lab) -> None:
+    said = (
+        '{"type": "hello", "protocol": 9, "least": 1, "kgops": "9.9"}',
+        '{"type": "picture", "gpu": {}, "host": {"host": {"runs": 3}}}',
+    )
+    lab.add("newer", program="#!/bin/sh\ncat <<'END'\n{}\n{}\nEND\nexec cat > /dev/null\n".format(*said))
+    done = lab.kgops("hosts", "check", "newer")
+    assert done.code == 0, done.err
+    assert done.out == f"newer: kgops 9.9 there, {__version__} here, 0 GPUs, 3 runs\n"

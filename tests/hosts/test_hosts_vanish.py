@@ -13,11 +13,11 @@ pytestmark = needs_ssh
 def test_no_run_is_shown_twice_lost_or_wrong_when_hosts_vanish(lab: Lab) -> None:
     names = ("lab1", "lab2", "lab3")
     for name in names:
-        lab.add(name)
+        lab.add(name, slowable=True)
     seen = vanish(lab, names, rounds=20, seed=24)
     assert seen.wrong == []
     assert seen.posts > 20
-    assert len(FAULTS) == 5
+    assert len(FAULTS) == 9
     assert len(seen.ended) > len(names)
 
 

@@ -17,7 +17,7 @@ from ssh_server import Lab, needs_ssh
 
 from kgops.hosts import registry
 from kgops.hosts.mirror import HostState
-from kgops.hosts.watch import States, Watch
+from kgops.hosts.watch import _PAUSES_S, States, Watch
 from kgops.settings import Home
 
 pytestmark = needs_ssh
@@ -31,6 +31,7 @@ class Watched:
 
     posted: list[States] = field(default_factory=list)
     failed: list[BaseException] = field(default_factory=list)
+    watches: list[Watch] = field(default_factory=list)
 
     def now(self, name: str) -> HostState | None:
         assert not self.failed, self.failed
@@ -57,6 +58,7 @@ def watch(lab: Lab) -> Iterator[Callable[..., Watched]]:
         hosts = list(registry.read(home).values())
         started.append(Watch(home, hosts, watched.posted.append, watched.failed.append, **how))
         started[-1].start()
+        watched.watches.append(started[-1])
         return watched
 
     yield start
@@ -130,7 +132,7 @@ def test_another_protocol_is_told_and_others_are_shown(lab: Lab, watch: Callable
     lab.add("lab1", ONE)
     seen = watch()
     state = seen.wait("future", lambda s: s.problem, "a problem")
-    assert state.problem == "kgops 9.0 there speaks protocol 7, this one 1"
+    assert state.problem == "kgops 9.0 there speaks protocol 7, this one 1: this one is older"
     assert state.version == "9.0"
     assert not state.has_picture
     seen.live("lab1")
@@ -186,3 +188,48 @@ def test_a_shared_connection_is_one_login(lab: Lab, watch: Callable[..., Watched
     assert lab.kgops("gpus", "--hosts", "lab1").code == 0
     log = Path(lab.server.folder / "sshd.log").read_text()
     assert log.count("Accepted publickey") == 1, log
+
+
+class Posted:
+    """A clock that stands still until the test sets it forward."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_pauses_between_tries_grow_and_start_small_after_a_steady_line(
+    lab: Lab, watch: Callable[..., Watched]
+) -> None:
+    counts = (
+        'n=0; while [ -e "$0.up" ]; do n=$((n+1));'
+        ' echo \'{"type": "change", "set": {"host": {"host": {"runs": \'$n\'}}}}\'; sleep 0.1; done'
+    )
+    program = says(HELLO, '{"type": "picture", "host": {"host": {}}}', then=counts).splitlines()
+    lab.add("shaky", program="\n".join([program[0], '[ -e "$0.up" ] || exit 1', *program[1:]]) + "\n")
+    up = lab.homes["shaky"].parent / "kgops command.up"
+    clock = Posted()
+    seen = watch(clock=clock, silent_s=1000.0)
+
+    def pauses(tick_s: float) -> list[float]:
+        """All that were posted until now; the clock goes on a little."""
+        clock.now += tick_s
+        seen.watches[-1].wake()
+        assert not seen.failed
+        posted = [state.pause_s for (state,) in seen.posted if state.pause_s is not None]
+        return [pause for pause, before in zip(posted, [0.0, *posted], strict=False) if pause != before]
+
+    grown = (*_PAUSES_S, _PAUSES_S[-1])
+    drawn = wait_for(lambda: found if len(found := pauses(0.5)) >= len(grown) else None, "tries that fail")
+    up.touch()
+    for wanted, pause_s in zip(grown, drawn, strict=False):
+        assert 0.8 * wanted <= pause_s <= 1.2 * wanted, drawn
+    clock.now += _PAUSES_S[-1] * 1.2
+    wait_for(lambda: pauses(0.05) and seen.now("shaky").reach == "live", "the host")  # type: ignore[union-attr]
+    begun, tries = clock.now, len(pauses(0.0))
+    wait_for(lambda: pauses(0.5) and clock.now > begun + 100, "a line that holds")
+    up.unlink()
+    again = wait_for(lambda: found[tries:] if len(found := pauses(0.02)) > tries else None, "its loss")
+    assert 0.8 * _PAUSES_S[0] <= again[0] <= 1.2 * _PAUSES_S[0]

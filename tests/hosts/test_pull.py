@@ -23,13 +23,14 @@ def test_a_run_comes_with_its_log_and_its_folder(lab: Lab) -> None:
         "--",
         "sh",
         "-c",
-        'echo said there; echo 1 > "$KGOPS_RESULTS/a b"',
+        'echo said there; echo 1 > "$KGOPS_RUN_FOLDER/results/a b"',
     )
     done = lab.kgops("pull", "lab1:1")
     assert done.code == 0, done.err
     assert done.out == "run 1: imported from lab1: exec run 1, succeeded: of lab1\n"
     here = lab.console
     assert (here.folder(1) / "worker.log").read_text() == (there.folder(1) / "worker.log").read_text()
+    assert (here.folder(1) / "results/a b").read_text() == "1\n"
     assert here.show(1)["state"] == "succeeded"
     again = lab.kgops("pull", "lab1:last")
     assert again.code == 0

@@ -27,9 +27,11 @@ def refused_launch_clears_the_newest_folder() -> None:
     """A launch that fails removes what it finds, not what it made."""
     real = launch._accept
 
-    def accept(home: Home, conn: Connection, planned: Planned, each: Sequence[Planned]) -> int:
+    def accept(
+        home: Home, conn: Connection, planned: Planned, each: Sequence[Planned], token: str | None
+    ) -> int:
         try:
-            return real(home, conn, planned, each)
+            return real(home, conn, planned, each, token)
         except Exception:
             shutil.rmtree(max(home.runs.glob("[0-9]*")))
             raise
