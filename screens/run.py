@@ -15,20 +15,24 @@ from screens.feed import FeedState, OneRun
 from screens.rows import Piece, Row
 from screens.run_actions import ChangesRuns
 from screens.run_log import RunLog
+from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.wording import sign_of, since, state_of, took
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kgops.views.run_detail import RunDetail
     from screens.feed import Wanted
     from storage.runs import Run
 
-__all__ = ["RunScreen"]
+__all__ = ["RunScreen", "RunView"]
 
 
-class RunScreen(ChangesRuns):
-    screen_name: ClassVar[ScreenName] = "run"
+class RunView(RunScreenBase):
+    """A run's page above its log. A subclass says where both come from."""
+
     BINDINGS = [  # noqa: RUF012
         Binding("n", "next_hit(1)", show=False),
         Binding("N", "next_hit(-1)", show=False),
@@ -42,7 +46,7 @@ class RunScreen(ChangesRuns):
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         yield Lines(id="body", scrolls=True)
-        yield RunLog(RunFolder(self.kgops.home.runs / self._run.folder).log)
+        yield RunLog(self.log_path)
         yield Keys()
 
     @property
@@ -50,21 +54,12 @@ class RunScreen(ChangesRuns):
         return self.query_one(RunLog)
 
     @property
-    def wanted(self) -> Wanted:
-        return OneRun(self._run.id)
+    def log_path(self) -> Path:
+        raise NotImplementedError
 
     @property
-    def subject(self) -> Run:
-        return self._run
-
-    def show_state(self, state: FeedState) -> None:
-        if state.wanted != self.wanted:
-            return
-        if state.detail is None:
-            self.say(state.error_text or f"run {self._run.id} is no longer in the record", "bad")
-            return
-        self._detail, self._run = state.detail, state.detail.run
-        self.draw()
+    def run_name(self) -> str:
+        return str(self._run.id)
 
     def action_log(self) -> None:
         """Toggles the log between full height and the lower part."""
@@ -86,7 +81,7 @@ class RunScreen(ChangesRuns):
         paused = [Piece("  paused", "warn")] if self.kgops.feed.paused else []
         when = took(run) if run.ended else since(run)
         sign = sign_of(run)
-        words = f"{run.id} {run.workload} {one_line(run.label, max(width - 50, 12))}"
+        words = f"{self.run_name} {run.workload} {one_line(run.label, max(width - 50, 12))}"
         tone = "text" if sign.tone == "accent" else sign.tone
         return Row(
             (
@@ -105,3 +100,28 @@ class RunScreen(ChangesRuns):
             self.query_one("#body", Lines).show(page)
         self.run_log.grows(not self._run.ended)
         self.show_title()
+
+
+class RunScreen(RunView, ChangesRuns):
+    screen_name: ClassVar[ScreenName] = "run"
+
+    @property
+    def log_path(self) -> Path:
+        return RunFolder(self.kgops.home.runs / self._run.folder).log
+
+    @property
+    def wanted(self) -> Wanted:
+        return OneRun(self._run.id)
+
+    @property
+    def subject(self) -> Run:
+        return self._run
+
+    def show_state(self, state: FeedState) -> None:
+        if state.wanted != self.wanted:
+            return
+        if state.detail is None:
+            self.say(state.error_text or f"run {self._run.id} is no longer in the record", "bad")
+            return
+        self._detail, self._run = state.detail, state.detail.run
+        self.draw()

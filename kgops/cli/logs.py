@@ -47,8 +47,15 @@ _PLAIN = re.compile(rb"[\x20-\x7e]*")  # most lines: nothing to escape
     help="Print only lines of this level, guessed from their text; may be repeated.",
 )
 @click.option("--raw", is_flag=True, help="Print the bytes unchanged, including terminal escapes.")
+@click.option("--bytes", "span", metavar="FROM:TO", help="Print only these bytes of the log, with --raw.")
 def command(
-    name: str, following: bool, count: int | None, grep: str | None, levels: tuple[Level, ...], raw: bool
+    name: str,
+    following: bool,
+    count: int | None,
+    grep: str | None,
+    levels: tuple[Level, ...],
+    raw: bool,
+    span: str | None,
 ) -> None:
     """Print a run's log. Control characters are shown as �, so that a log cannot control your terminal.
 
@@ -62,6 +69,11 @@ def command(
     log = session.folder(run).log
     if not log.exists():
         tell(f"Run {run.id} has no log yet.")
+    if span is not None:
+        if not raw or following or count is not None or grep is not None or levels:
+            raise Usage("--bytes goes with --raw alone", f"kgops logs {run.id} --raw --bytes {span:.40}")
+        _copy(log, *_ends_of(span), sys.stdout.buffer)
+        return
     offset = _beginning(log, 20 if count is None and following else count)
     matches = None if pattern is None and not levels else _matcher(pattern, levels)
     _print_from(session, run, log, offset, matches, following, raw)
@@ -91,7 +103,7 @@ def _print_from(
     while True:
         ended = run.ended or not following
         if raw and matches is None:
-            offset = _copy(log, offset, out)
+            offset = _copy(log, offset, None, out)
         while True:
             lines, next_offset = worker_reports.read_lines(log, offset, final=ended)
             if next_offset == offset:
@@ -128,14 +140,21 @@ def _opened(log: Path) -> int:
         ) from error
 
 
-def _copy(log: Path, offset: int, out: BinaryIO) -> int:
+def _ends_of(span: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", span)
+    if found is None:
+        raise Usage(f"--bytes {span!r:.60} is not FROM:TO", "for instance --bytes 0:65536")
+    return int(found[1]), int(found[2])
+
+
+def _copy(log: Path, offset: int, upto: int | None, out: BinaryIO) -> int:
     """Copy the log from `offset` on unchanged, and return the new offset."""
     try:
         fd = _opened(log)
     except FileNotFoundError:
         return offset
     try:
-        while block := os.pread(fd, _BLOCK, offset):
+        while block := os.pread(fd, _BLOCK if upto is None else max(min(_BLOCK, upto - offset), 0), offset):
             out.write(block)
             offset += len(block)
     finally:

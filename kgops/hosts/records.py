@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kgops.errors import KgopsError, Unavailable
 from kgops.hosts.archive import ArchiveStream
 from kgops.hosts.connection import Connection, Limits, meaning_of
@@ -12,7 +14,7 @@ from storage import transfer
 from storage.database import Connection as Database
 from storage.transfer import Rows
 
-__all__ = ["fetch_record", "put"]
+__all__ = ["fetch_bytes", "fetch_record", "put"]
 
 _LARGEST = 1 << 27  # curves of a million points
 
@@ -20,11 +22,20 @@ _LARGEST = 1 << 27  # curves of a million points
 def fetch_record(home: Home, conn: Database, host: Host, number: str) -> Rows:
     """Rows of the one run. Unavailable or BadInput, by the host's name, where there are none."""
     words = ("export", "--to", "json", "--output", "-", "--", number)
+    text = fetch_bytes(home, host, words, _LARGEST)
+    found = read_runs(conn, text, f"{host.name}:{number}")
+    if len(found) != 1:
+        raise Unavailable(f"{host.name}: it sent {len(found)} runs for one")
+    return found[0]
+
+
+def fetch_bytes(home: Home, host: Host, words: Sequence[str], most: int) -> bytes:
+    """What the command prints there; Unavailable, by the host's name, if it fails or prints more than that."""
     connection = Connection(home, host, words, Limits())
     stream = ArchiveStream(connection)
-    text, problem = b"", None
+    found, problem = b"", None
     try:
-        text = stream.read(_LARGEST + 1)
+        found = stream.read(most + 1)
     except KgopsError as error:
         problem = error
     finally:
@@ -32,15 +43,12 @@ def fetch_record(home: Home, conn: Database, host: Host, number: str) -> Rows:
         code = connection.close(has_ended=stream.has_ended)
     if problem is not None:
         raise Unavailable(f"{host.name}: {problem.message}", problem.hint)
-    if len(text) > _LARGEST:
-        raise Unavailable(f"{host.name}: the record of run {number} has more than {_LARGEST >> 20} MiB")
+    if len(found) > most:
+        raise Unavailable(f"{host.name}: it sent more than {most >> 20} MiB")
     if code != 0:
         message, hint = meaning_of(code, connection.errors, host)
         raise Unavailable(f"{host.name}: {message}", hint)
-    found = read_runs(conn, text, f"{host.name}:{number}")
-    if len(found) != 1:
-        raise Unavailable(f"{host.name}: it sent {len(found)} runs for one")
-    return found[0]
+    return found
 
 
 def put(conn: Database, rows: Rows, name: str, number: int) -> None:
