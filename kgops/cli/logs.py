@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ _BLOCK = 1 << 16
 _PLAIN = re.compile(rb"[\x20-\x7e]*")  # most lines: nothing to escape
 
 
-@click.command(epilog="\b\nExample:  kgops logs -f last --grep loss")
+@click.command(epilog="\b\nExample:  kgops logs -f last --grep loss\n          kgops logs -n 50 lab2:17")
 @click.argument("name", metavar="RUN")
 @click.option("-f", "--follow", "following", is_flag=True, help="Print new lines until the run ends.")
 @click.option(
@@ -47,6 +48,7 @@ _PLAIN = re.compile(rb"[\x20-\x7e]*")  # most lines: nothing to escape
     help="Print only lines of this level, guessed from their text; may be repeated.",
 )
 @click.option("--raw", is_flag=True, help="Print the bytes unchanged, including terminal escapes.")
+@click.option("--attached", is_flag=True, help="With -f: end when standard input ends, as a connection does.")
 @click.option("--bytes", "span", metavar="FROM:TO", help="Print only these bytes of the log, with --raw.")
 def command(
     name: str,
@@ -55,11 +57,23 @@ def command(
     grep: str | None,
     levels: tuple[Level, ...],
     raw: bool,
+    attached: bool,
     span: str | None,
 ) -> None:
     """Print a run's log. Control characters are shown as �, so that a log cannot control your terminal.
 
-    Files and pipes get � too, since they may end on a terminal; --raw prints the bytes unchanged."""
+    Files and pipes get � too, since they may end on a terminal; --raw prints the bytes unchanged.
+
+    lab2:17 is run 17 of host lab2.
+    """
+    if ":" in name:
+        from kgops.cli.host_run import logs_there
+
+        flags = [*(["--follow", "--attached"] if following else []), *(["--raw"] if raw else [])]
+        for flag, value in (("lines", count), ("grep", grep), ("bytes", span)):
+            flags += [f"--{flag}={value}"] if value is not None else []
+        logs_there(name, [*flags, *(f"--level={level}" for level in levels)], raw=raw)
+        return
     session = existing()
     run = session.run(name)
     try:
@@ -76,7 +90,7 @@ def command(
         return
     offset = _beginning(log, 20 if count is None and following else count)
     matches = None if pattern is None and not levels else _matcher(pattern, levels)
-    _print_from(session, run, log, offset, matches, following, raw)
+    _print_from(session, run, log, offset, matches, following, raw, attached)
 
 
 def _matcher(pattern: re.Pattern[str] | None, levels: tuple[Level, ...]) -> Callable[[str], bool]:
@@ -96,6 +110,7 @@ def _print_from(
     matches: Callable[[str], bool] | None,
     following: bool,
     raw: bool,
+    attached: bool,
 ) -> None:
     out = sys.stdout.buffer
     next_settle = time.monotonic() + _SETTLE_EVERY_S
@@ -121,13 +136,19 @@ def _print_from(
                     + b"\n"
                 )
         out.flush()
-        if ended:
+        if ended or (attached and _input_has_ended()):
             return
         time.sleep(_POLL_S)
         if time.monotonic() >= next_settle:  # its supervisor may have been killed
             session = existing()
             next_settle = time.monotonic() + _SETTLE_EVERY_S
         run = session.run(str(run.id))
+
+
+def _input_has_ended() -> bool:
+    waiting = select.poll()
+    waiting.register(sys.stdin.fileno(), select.POLLIN)
+    return any(not what & select.POLLIN or not os.read(fd, 4096) for fd, what in waiting.poll(0))
 
 
 def _opened(log: Path) -> int:
