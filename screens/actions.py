@@ -118,7 +118,7 @@ ACTIONS: tuple[Action, ...] = (
         HISTORY,
         in_footer=False,
     ),
-    Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY, "run"),
+    Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY | HOSTS, "run"),
     Action(
         "asterisk",
         "*",
@@ -148,7 +148,9 @@ ACTIONS: tuple[Action, ...] = (
         in_footer=False,
     ),
     Action("z", "z", "sort by", "Sort by any column or metric.", "screen.sort_by", HISTORY, in_footer=False),
-    Action("equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY),
+    Action(
+        "equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY | HOSTS
+    ),
     Action("d", "d", "delete", "Delete the marked runs, or this one, once ended.", "screen.delete", HISTORY),
     Action("right", "→", "change", "Next value; the left arrow goes back.", "screen.more", NEW_RUN),
     Action("left", "left", "previous", "Previous value.", "screen.less", NEW_RUN, in_footer=False),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from screens.feed import Wanted
     from storage.runs import Run
 
-__all__ = ["Compare"]
+__all__ = ["Compare", "curves_of"]
 
 _MOST = 8  # curves
 _SHARE = 20  # a reload waits this many times as long as the last one took: 5 % of a CPU
@@ -65,12 +65,16 @@ class Compare(RunScreenBase):
     async def _open(self) -> None:
         begin = time.monotonic()
         try:
-            self._comparison, self._curves = await asyncio.to_thread(_read, self.kgops.home, self._numbers)
+            self._comparison, self._curves = await asyncio.to_thread(self._read)
         except (KgopsError, StorageError) as error:
             self._error = error.message
         now = time.monotonic()
         self._reload_at, self._reload_pending = now + _SHARE * (now - begin), False
         self.draw()
+
+    def _read(self) -> tuple[Comparison, list[Curves]]:
+        """In a thread."""
+        return _read(self.kgops.home, self._numbers)
 
     @property
     def wanted(self) -> Wanted:
@@ -97,8 +101,9 @@ class Compare(RunScreenBase):
         self.kgops.action_open()
 
     def title_row(self, width: int) -> Row:
-        numbers = [run.id for run in self._comparison.runs] if self._comparison is not None else self._numbers
-        named = ", ".join(map(str, numbers))
+        found = self._comparison
+        names = [found.name(i) for i in range(len(found.runs))] if found is not None else self._numbers
+        named = ", ".join(map(str, names))
         return Row((Piece("compare", "strong"), Piece(f"  runs {named}; ratios to the first", "dim")))
 
     def draw(self) -> None:
@@ -146,12 +151,12 @@ def _read(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves
             chosen = runs.of_numbers(conn, numbers)
             if len(chosen) < 2:
                 raise NoSuchRun("fewer than two of these runs are still in the record")
-            return compare(conn, chosen), _curves(conn, chosen)
+            return compare(conn, chosen), curves_of(conn, chosen)
         finally:
             conn.close()
 
 
-def _curves(conn: Connection, chosen: Sequence[Run]) -> list[Curves]:
+def curves_of(conn: Connection, chosen: Sequence[Run]) -> list[Curves]:
     """Curves that change and that at least two runs have, most important first."""
     run_counts: dict[str, int] = {}
     for run in chosen:

@@ -24,9 +24,11 @@ __all__ = ["compared_over_hosts"]
 
 
 @contextmanager
-def compared_over_hosts(names: Sequence[str]) -> Iterator[tuple[Comparison, Session]]:
+def compared_over_hosts(
+    names: Sequence[str], home: Home | None = None
+) -> Iterator[tuple[Comparison, Session]]:
     """The comparison, and the database it is made from, which lives as long: nothing is imported."""
-    home = find_home()
+    home = home or find_home()
     hosts = registry.read(home)
     for name in names:
         if ":" in name:

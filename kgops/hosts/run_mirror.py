@@ -64,7 +64,7 @@ class LogCopy:
             return file.read()
 
     def _write(self, at: int, content: bytes) -> None:
-        """As another file: whoever reads the one before sees that it was replaced."""
+        """As another file: a reader of the one before sees that it was replaced."""
         fresh = self.path.with_suffix(".new")
         fresh.write_bytes(content)
         fresh.replace(self.path)

@@ -91,6 +91,11 @@ class Watch:
         if not self._thread.is_alive():
             os.close(self._wake_in)
 
+    @property
+    def states(self) -> States:
+        """As of now, with what is not worth a post: when a host was heard last."""
+        return self._states()
+
     def try_now(self) -> None:
         """Ends the pauses."""
         self._hurried = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import random
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from driving import Terminal
+from driving import Terminal, wait_for
 from nvml_standin import Machine, t4
 from screen_driving import Seen, look
 from screen_picture import picture
@@ -19,6 +20,8 @@ from ssh_server import Lab, needs_ssh
 
 from kgops.hosts.mirror import HostState, Mirror, Reach
 from kgops.hosts.protocol import PROTOCOL
+from kgops.supervisor import locks
+from kgops.supervisor.run_folder import RunFolder
 from screens.hosts import Hosts
 from screens.hosts_page import HostsPage
 from screens.rows import Row
@@ -242,6 +245,124 @@ def test_a_host_that_stops_answering_is_grey_and_keys_work_on(
         await seen.until_shows("KEYS HERE", "Try hosts that do not answer")
         await seen.press("escape", "R")
         await seen.until_shows("1 of 3 answer")
+
+    look(lab.console.home, story)
+
+
+def test_enter_on_a_gpu_lists_its_processes_with_their_users(lab: Lab) -> None:
+    lab.add("lab1", ONE)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer", "7,000/14,909")
+        seen.app.screen.query_one("#body", Lines).point_at(("gpu", "lab1", "0"))
+        await seen.press("enter")
+        await seen.until_shows("user", "command")
+        (listed,) = (line.split() for line in seen.lines() if f" {os.getpid()} " in line)
+        assert listed[1:3] == [getpass.getuser(), "6,900"]
+        await seen.press("enter")
+        await seen.until_gone("command")
+
+    look(lab.console.home, story)
+
+
+def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(lab: Lab) -> None:
+    lab.add("lab1", ONE)
+    there = lab.there("lab1")
+    for _ in range(2):
+        assert there("run", "exec", "--label", "bad", "--", "sh", "-c", "exit 3").code == 1
+    there.detach(
+        "sleep", "1000", flags=("--label", "holds", "--gpu", "0", "--exclusive"), env=lab.driver("lab1")
+    )
+    number = there.detach("true", flags=("--label", "waits", "--gpu", "0"), env=lab.driver("lab1"))
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("! run 2: failed", "(and 1 more)", "waits  (waits for ")
+        (row,) = (line for line in seen.lines() if line.split()[:2] == ["lab1", str(number)])
+        assert "queued" in row
+
+    look(lab.console.home, story)
+
+
+def test_marked_runs_of_two_hosts_are_compared_by_name(lab: Lab) -> None:
+    for name in ("lab1", "lab2"):
+        lab.add(name)
+        assert lab.there(name)("run", "exec", "--label", f"of {name}", "--", "true").code == 0
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("2 of 2 answer", "of lab1", "of lab2")
+        point_at(seen, "lab1", 1)
+        await seen.press("space", "equals_sign")
+        await seen.until_shows("mark 2 to 8 runs", "*lab1", "1 marked")
+        point_at(seen, "lab2", 1)
+        await seen.press("space", "equals_sign")
+        await seen.until_shows(
+            "compare  runs lab1:1, lab2:1", "A  lab1:1 exec  of lab1", "B  lab2:1 exec  of lab2"
+        )
+        await seen.press("escape")
+        await seen.until_shows("2 marked", "*lab2")
+        lab.there("lab2")("delete", "1", "--yes")
+        await seen.until_shows("1 marked")
+
+    look(lab.console.home, story)
+
+
+def test_a_failed_run_is_resumed_where_it_is(lab: Lab) -> None:
+    lab.add("lab1")
+    there, flag = lab.there("lab1"), lab.folder / "flag"
+    assert there("run", "exec", "--label", "again", "--", "sh", "-c", f"test -e {flag}").code == 1
+    flag.touch()
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer", "failed")
+        point_at(seen, "lab1", 1)
+        await seen.press("r")
+        await seen.until_shows("resume run lab1:1 (again)?")
+        await seen.press("y")
+        await seen.until_shows("resumed run lab1:1")
+        await seen.until_shows("succeeded")
+
+    look(lab.console.home, story)
+
+
+def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab: Lab) -> None:
+    lab.add("lab1")
+    there = lab.there("lab1")
+    number = there.detach("sleep", "1000", flags=("--label", "long"))
+    there.running(number)
+    os.kill(there.show(number)["attempt"][0]["supervisor_pid"], signal.SIGKILL)
+    lock = RunFolder(there.folder(number)).supervisor_lock
+    wait_for(lambda: not locks.is_held(lock) or None, "the supervisor's end")
+    checked = lab.kgops("hosts", "check")
+    assert "states of runs may be outdated" in checked.out
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("lab1  states of runs may be outdated", "? running")
+        await seen.press("R")
+        await seen.until_gone("may be outdated")
+        await seen.until_shows("› running")
+
+    look(lab.console.home, story)
+
+
+def test_a_host_whose_lines_are_late_shows_the_age_of_its_data(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("screens.hosts_page._LATE_S", 1.0)
+    monkeypatch.setattr("screens.hosts._AGES_EVERY_S", 0.2)
+    lab.add("lab1", ONE)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer")
+        await seen.until(lambda: "ago" in seen.row_of("lab1"), "the age of what is shown")
+        assert seen.row_of("lab1").startswith("lab1  as of ")
+        lab.standins["lab1"].show(Machine((replace(t4("GPU-a"), utilization=88),)))
+        await seen.until_shows(" 88 ")
 
     look(lab.console.home, story)
 
