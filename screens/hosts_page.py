@@ -25,7 +25,8 @@ _Look = tuple[
 ]  # of a run's row beside its fields: whether its host answers, whether it is marked
 
 _MOST_RUNS = 300
-_BAR, _NAME, _GAP = 20, 14, 2
+_BAR, _GAP = 20, 2
+_NAMES, _WIDE = (14, 18), 110  # columns for names of hosts and GPUs, the wider ones from that many columns on
 _LATE_S = 13.0  # a feed says every ten seconds that nothing changed
 _OF_NOW = ("GPU", "disk", "no progress")
 _ORDER = ("running", "starting", "queued")
@@ -70,7 +71,7 @@ class HostsPage:
     ) -> list[Row]:
         columns = Columns(
             (
-                Column("GPUS", _NAME),
+                Column("GPUS", _NAMES[width >= _WIDE]),
                 Column("memory", _BAR),
                 Column("MiB", 15, right=True),
                 Column("util", 4, right=True),
@@ -106,7 +107,7 @@ class HostsPage:
     ) -> list[Row]:
         columns = Columns(
             (
-                Column("RUNS", _NAME),
+                Column("RUNS", _NAMES[width >= _WIDE]),
                 Column("run", 6, right=True),
                 Column("workload", 8),
                 Column("state", 13),
@@ -204,7 +205,7 @@ def _processes(state: HostState, label: str, width: int, now: float) -> list[Row
         return [text_row("      no process", width, "dim")]
     columns = Columns(
         (
-            Column("", 14, right=True),
+            Column("pid", 14, right=True),
             Column("user", 12),
             Column("MiB", 8, right=True),
             Column("run", 6, right=True),

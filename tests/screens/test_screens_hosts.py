@@ -341,7 +341,7 @@ def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab: Lab) 
 
     async def story(seen: Seen) -> None:
         await seen.press("H")
-        await seen.until_shows("lab1  states of runs may be outdated", "? running")
+        await seen.until_shows("states of runs may be outdated", "? running")
         await seen.press("R")
         await seen.until_gone("may be outdated")
         await seen.until_shows("› running")
