@@ -123,7 +123,7 @@ ACTIONS: tuple[Action, ...] = (
         "search",
         "Filter the list, or search the log.",
         "screen.search",
-        INFLUENCES | HISTORY | RUN | BENCHMARKS,
+        INFLUENCES | HISTORY | RUN | HOST_RUN | BENCHMARKS,
     ),
     Action(
         "full_stop",
@@ -152,7 +152,7 @@ ACTIONS: tuple[Action, ...] = (
         HISTORY,
         in_footer=False,
     ),
-    Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY, "run"),
+    Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY | HOSTS, "run"),
     Action(
         "asterisk",
         "*",
@@ -182,7 +182,9 @@ ACTIONS: tuple[Action, ...] = (
         in_footer=False,
     ),
     Action("z", "z", "sort by", "Sort by any column or metric.", "screen.sort_by", HISTORY, in_footer=False),
-    Action("equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY),
+    Action(
+        "equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY | HOSTS
+    ),
     Action("d", "d", "delete", "Delete the marked runs, or this one, once ended.", "screen.delete", HISTORY),
     Action(
         "right", "→", "change", "Next value; the left arrow goes back.", "screen.more", NEW_RUN | PREDICTIONS
@@ -231,8 +233,15 @@ ACTIONS: tuple[Action, ...] = (
         INFLUENCES,
     ),
     Action("w", "w", "write", "Write the shown rows to a file.", "screen.write", INFLUENCES | HISTORY),
-    Action("l", "l", "log", "Enlarge or shrink the log.", "screen.log", RUN),
-    Action("L", "L", "level", "Log level: all, warnings and errors, errors only.", "screen.level", RUN),
+    Action("l", "l", "log", "Enlarge or shrink the log.", "screen.log", RUN | HOST_RUN),
+    Action(
+        "L",
+        "L",
+        "level",
+        "Log level: all, warnings and errors, errors only.",
+        "screen.level",
+        RUN | HOST_RUN,
+    ),
     Action(
         "s",
         "s",
@@ -286,7 +295,7 @@ ACTIONS: tuple[Action, ...] = (
         "R",
         "R",
         "retry",
-        "Try hosts that do not answer at once; read a host's run again.",
+        "Try hosts that do not answer at once.",
         "screen.retry",
         HOSTS | HOST_RUN,
     ),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from screens.feed import Wanted
     from storage.runs import Run
 
-__all__ = ["Compare"]
+__all__ = ["Compare", "curves_of"]
 
 _MOST = 8  # curves
 _SHARE = 20  # a reload waits this many times as long as the last one took: 5 % of a CPU
@@ -71,13 +71,17 @@ class Compare(MarksCharts):
     async def _open(self) -> None:
         begin = time.monotonic()
         try:
-            read = await asyncio.to_thread(_read, self.kgops.home, self._numbers)
+            read = await asyncio.to_thread(self._read)
             self._comparison, self._curves, self._quality = read
         except (KgopsError, StorageError) as error:
             self._error = error.message
         now = time.monotonic()
         self._reload_at, self._reload_pending = now + _SHARE * (now - begin), False
         self.draw()
+
+    def _read(self) -> tuple[Comparison, list[Curves], list[tuple[str, ...]]]:
+        """In a thread."""
+        return _read(self.kgops.home, self._numbers)
 
     @property
     def wanted(self) -> Wanted:
@@ -120,8 +124,9 @@ class Compare(MarksCharts):
         self.kgops.action_open()
 
     def title_row(self, width: int) -> Row:
-        numbers = [run.id for run in self._comparison.runs] if self._comparison is not None else self._numbers
-        named = ", ".join(map(str, numbers))
+        found = self._comparison
+        names = [found.name(i) for i in range(len(found.runs))] if found is not None else self._numbers
+        named = ", ".join(map(str, names))
         return Row((Piece("compare", "strong"), Piece(f"  runs {named}; ratios to the first", "dim")))
 
     def draw(self) -> None:
@@ -174,12 +179,12 @@ def _read(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves
                 raise NoSuchRun("fewer than two of these runs are still in the record")
             qualities = [read_quality(RunFolder(home.runs / run.folder).results) for run in chosen]
             quality, _ = compared_quality(qualities, relations=_RELATIONS)
-            return compare(conn, chosen), _curves(conn, chosen), quality
+            return compare(conn, chosen), curves_of(conn, chosen), quality
         finally:
             conn.close()
 
 
-def _curves(conn: Connection, chosen: Sequence[Run]) -> list[Curves]:
+def curves_of(conn: Connection, chosen: Sequence[Run]) -> list[Curves]:
     """Curves that change and that at least two runs have, most important first."""
     run_counts: dict[str, int] = {}
     for run in chosen:

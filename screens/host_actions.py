@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,13 +28,13 @@ class HostedRun(NamedTuple):
     run: Run  # what its host said of it; what it did not say is None
 
     @classmethod
-    def of(cls, host: Host, number: int, fields: Mapping[str, object] | Fields) -> HostedRun:
+    def of(cls, host: Host, number: int, fields: Fields) -> HostedRun:
         from storage.runs import Run
 
         empty = Run(*[None] * len(Run._fields))  # type: ignore[arg-type]
-        state, label = fields.get("state"), fields.get("label")
-        words = {"state": text(state if isinstance(state, str) else None), "label": label or ""}
-        return cls(host, empty._replace(id=number, **words))  # type: ignore[arg-type]
+        said = {name: value for name, value in fields.items() if name in Run._fields}
+        words = {name: text(fields.get(name)) for name in ("state", "label", "workload")}
+        return cls(host, empty._replace(**{**said, **words, "id": number}))  # type: ignore[arg-type]
 
     @property
     def name(self) -> str:

@@ -1,99 +1,210 @@
-"""A run of another host, as kgops there shows it: its page and the end of its log."""
+"""A run of another host: its page, curves and log, as its feed tells them over the connection that is open already."""
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import ComposeResult
-
-from kgops.hosts.ask import Answer, ask
-from kgops.jobs.text import clock, from_bytes
+from kgops.errors import KgopsError
+from kgops.hosts.mirror import HostState
+from kgops.views.formats import age
 from screens.actions import ScreenName
 from screens.driver import begin
-from screens.feed import FeedState
 from screens.host_actions import ChangesHostRuns, HostedRun
-from screens.rows import BLANK, Row, text_row, title
-from screens.widgets.keys import Keys
+from screens.rows import Piece, Row, text_row
+from screens.run import RunView
 from screens.widgets.lines import Lines
+from screens.widgets.log_lines import LogLines
+from screens.wording import error_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kgops.hosts.registry import Host
+    from kgops.hosts.run_mirror import LogCopy
+    from kgops.hosts.watch import Watch
     from kgops.settings import Home
-    from screens.feed import Wanted
+    from screens.feed import FeedState, Wanted
 
 __all__ = ["HostRun"]
 
-_LOG_LINES = 200
-_MOST_LINES = 2_000
+_AGES_EVERY_S = 5.0
+_OLDER, _OLDEST = 1 << 20, 1 << 24  # bytes of earlier lines that are asked for: at first, and at most
 
 
-class HostRun(ChangesHostRuns):
-    """Asks over the connection that is open already, in a thread; `R` asks again."""
+class HostRun(RunView, ChangesHostRuns):
+    """Waits for nothing: the watch's thread tells what changed, and another one brings earlier lines of the log."""
 
     screen_name: ClassVar[ScreenName] = "host run"
 
     def __init__(self, shown: HostedRun) -> None:
-        super().__init__()
-        self._shown, self._host, self._run = shown, shown.host, shown.run.id
-        self._answers: tuple[Answer, Answer] | None = None
-        self._as_of: float | None = None
-
-    def compose(self) -> ComposeResult:
-        yield Lines(id="title")
-        yield Lines(id="body", scrolls=True)
-        yield Keys()
+        super().__init__(shown.run)
+        self._host = shown.host
+        self._state = HostState(self._host.name, self._host.address)
+        self._folder = tempfile.TemporaryDirectory(prefix="kgops-log-")
+        self._copy: LogCopy | None = None
+        self._watch: Watch | None = None
+        self._older = _OLDER
+        self._is_asking = False
+        self._waiting: Sequence[HostState] | None = None  # what came while the console was paused
 
     # --- overrides ---
 
     @property
+    def log_path(self) -> Path:
+        return Path(self._folder.name) / "worker.log"
+
+    @property
+    def run_name(self) -> str:
+        return f"{self._host.name}:{self._run.id}"
+
+    @property
     def wanted(self) -> Wanted:
-        return None
+        return None  # nothing of this machine
 
     @property
     def chosen(self) -> HostedRun | None:
-        return self._shown
+        return HostedRun(self._host, self._run)
 
     def show_state(self, state: FeedState) -> None:
         pass
 
     def title_row(self, width: int) -> Row:
-        right = "asking …" if self._as_of is None else f"as of {clock(self._as_of, '%H:%M:%S')}"
-        return title(f"{self._host.name} · run {self._run}", right, width)
+        row = super().title_row(width)
+        return row._replace(pieces=(*row.pieces, Piece(f"  {self._news(time.time())}", "warn")))
+
+    def show_title(self) -> None:
+        """Also called when the pause ends."""
+        if self._waiting is not None and not self.kgops.feed.paused:
+            self._take(self._waiting)
+        super().show_title()
 
     def draw(self) -> None:
-        self.query_one("#body", Lines).show(self._rows(self.size.width))
-        self.show_title()
+        is_old = self._state.reach != "live" and self._detail is not None
+        for lines in self.query(Lines):
+            if lines.id in ("body", "lines"):
+                lines.fade(is_old)
+        if self._detail is None:
+            words = self._state.problem or f"asking {self._host.name} …"
+            hint = f" → {self._state.hint}" if self._state.hint else ""
+            tone = "bad" if self._state.problem else "dim"
+            self.query_one("#body", Lines).show([text_row(f"{words}{hint}", self.size.width, tone)])
+            self.show_title()
+            return
+        try:
+            super().draw()
+        except (KeyError, TypeError, ValueError, AttributeError):
+            # Tables of another machine, of whose form nobody knows anything, as a plan's.
+            words = f"what {self._host.name} says of the run cannot be shown"
+            self.query_one("#body", Lines).show([text_row(words, self.size.width, "bad")])
+            self.show_title()
+        self._show_extent()
 
     def on_mount(self) -> None:
+        from kgops.hosts.run_mirror import LogCopy, RunMirror
+        from kgops.hosts.watch import Watch
+
+        copy = self._copy = LogCopy(self.log_path)
+        self._watch = Watch(
+            self.kgops.home,
+            [self._host],
+            self._post,
+            self._fail,
+            asks=(f"--run={self._run.id}",),
+            mirror=partial(RunMirror, copy),
+        )
+        self._watch.start()
+        self.set_interval(_AGES_EVERY_S, self._draw_age)
         self.draw()
-        self.action_retry()
+
+    def on_unmount(self) -> None:
+        super().on_unmount()
+        if self._watch is not None:
+            self._watch.stop()
+        self._folder.cleanup()
 
     def action_retry(self) -> None:
-        begin(self, self._ask, instead="ask")
+        if self._watch is not None:
+            self._watch.try_now()
 
-    async def _ask(self) -> None:
-        self._answers = await asyncio.to_thread(_answers, self.kgops.home, self._host, self._run)
-        self._as_of = time.time()
+    # --- what came ---
+
+    def _take(self, states: Sequence[HostState]) -> None:
+        if not self.is_running:
+            return
+        if self.kgops.feed.paused:
+            self._waiting = states
+            return
+        (self._state,), self._waiting = states, None
+        if self._state.detail is not None:
+            self._detail, self._run = self._state.detail, self._state.detail.run
+        self.run_log.read_again()  # of a run that has ended, too: its last lines may come after its end
         self.draw()
 
-    def _rows(self, width: int) -> list[Row]:
-        if self._answers is None:
-            return [text_row(f"asking {self._host.name} …", width, "dim")]
-        page, log = self._answers
-        return [*_shown(page, width), BLANK, text_row("LOG", width, "head"), *_shown(log, width)]
+    def _news(self, now: float) -> str:
+        """Why the page may be old."""
+        state = self._state
+        if state.reach == "live":
+            return ""
+        if state.heard_at is None:
+            return "connecting …" if state.reach == "connecting" else "does not answer"
+        return f"does not answer, as of {age(state.heard_at, now)} ago: {state.problem or ''}".rstrip(": ")
+
+    def _draw_age(self) -> None:
+        if self._state.reach != "live":
+            self.show_title()
+
+    # --- earlier lines of the log ---
+
+    def on_log_lines_scrolled(self) -> None:
+        """At the top, earlier lines are asked for."""
+        lines, copy = self.query_one(LogLines), self._copy
+        if copy is None or self._is_asking or lines.top or lines.follows or copy.begins <= copy.there[0]:
+            return
+        self._is_asking = True
+        self._show_extent()
+        begin(self, self._fetch_older)
+
+    async def _fetch_older(self) -> None:
+        copy, number = self._copy, self._run.id
+        assert copy is not None
+        try:
+            await asyncio.to_thread(_fetch, self.kgops.home, self._host, number, copy, self._older)
+            self._older = min(self._older * 2, _OLDEST)
+        except (KgopsError, OSError) as error:
+            self.kgops.say(error_text(error) if isinstance(error, KgopsError) else str(error), "bad")
+        self._is_asking = False
+        self.run_log.read_again()
+        self._show_extent()
+
+    def _show_extent(self) -> None:
+        copy = self._copy
+        missing = 0 if copy is None else copy.begins - copy.there[0]
+        words = "asking for earlier lines …" if self._is_asking else "scroll to the top for them"
+        self.run_log.says_beyond(
+            f"{missing / 2**20:,.1f} MiB of earlier lines: {words}" if missing > 0 else ""
+        )
+
+    # --- called from the watch's thread ---
+
+    def _post(self, states: Sequence[HostState]) -> None:
+        self.app.call_later(self._take, states)
+
+    def _fail(self, error: BaseException) -> None:
+        def surface() -> None:
+            raise error
+
+        self.app.call_later(surface)
 
 
-def _answers(home: Home, host: Host, run: int) -> tuple[Answer, Answer]:
-    (page,) = ask(home, [host], ("show", str(run)))
-    (log,) = ask(home, [host], ("logs", "-n", str(_LOG_LINES), str(run)))
-    return page, log
+def _fetch(home: Home, host: Host, number: int, copy: LogCopy, size: int) -> None:
+    from kgops.hosts.records import fetch_bytes
 
-
-def _shown(answer: Answer, width: int) -> list[Row]:
-    if answer.problem is not None:
-        hint = f" → {answer.hint}" if answer.hint else ""
-        return [text_row(f"{answer.problem}{hint}", width, "bad")]
-    lines = from_bytes(answer.out[: 1 << 20]).split("\n")[:_MOST_LINES]
-    return [text_row(line[:4_000], width) for line in lines]
+    upto = copy.begins
+    since = max(upto - size, copy.there[0])
+    words = ("logs", "--raw", f"--bytes={since}:{upto}", "--", str(number))
+    copy.add_before(since, fetch_bytes(home, host, words, size))

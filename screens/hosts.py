@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -11,16 +12,19 @@ from textual.message import Message
 
 from kgops.hosts.mirror import HostState
 from kgops.hosts.registry import Host
+from kgops.hosts.rows import is_outdated
 from screens.actions import ScreenName
+from screens.driver import begin
 from screens.feed import FeedState
 from screens.host_actions import ChangesHostRuns, HostedRun
-from screens.hosts_page import HostsPage
+from screens.hosts_page import HostsPage, is_late
 from screens.rows import Piece, Row, title
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from kgops.hosts.watch import Watch
+    from kgops.settings import Home
     from screens.console import Console
     from screens.feed import Wanted
 
@@ -51,6 +55,9 @@ class Hosts(ChangesHostRuns):
         self._states: Sequence[HostState] = tuple(HostState(host.name, host.address) for host in hosts)
         self._hosts = {host.name: host for host in hosts}
         self._waiting: Sequence[HostState] | None = None  # what came while the console was paused
+        self._opened: set[tuple[str, str]] = set()  # GPUs whose processes are listed
+        self._marked: dict[tuple[str, int], None] = {}
+        self._shows_ages = False
         self._home = app.home
         self._watch: Watch | None = None
 
@@ -84,9 +91,22 @@ class Hosts(ChangesHostRuns):
         fields = state.rows("run").get(str(key[2])) if state is not None else None
         return None if fields is None else HostedRun.of(self._hosts[key[1]], key[2], fields)
 
+    @property
+    def opens(self) -> bool:
+        return self.chosen is not None or self._gpu is not None
+
+    @property
+    def _gpu(self) -> tuple[str, str] | None:
+        """The GPU under the cursor, by host and number."""
+        key = next((body.key for body in self.query("#body").results(Lines)), None)
+        return (key[1], key[2]) if isinstance(key, tuple) and key[0] == "gpu" else None
+
     def open_chosen(self) -> None:
-        """Shows the run under the cursor, where it is."""
-        if self.chosen is not None:
+        """Shows the run under the cursor, where it is, or lists the processes of the GPU."""
+        if self._gpu is not None:
+            self._opened ^= {self._gpu}
+            self.draw()
+        elif self.chosen is not None:
             from screens.host_run import HostRun
 
             self.app.push_screen(HostRun(self.chosen))
@@ -109,12 +129,24 @@ class Hosts(ChangesHostRuns):
             for run in state.rows("run").values()
         )
         right = f"{live} of {len(self._states)} answer · {active} running" if self._states else ""
+        right = f"{len(self._marked)} marked · {right}" if self._marked else right
         between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
         return title("hosts", right, width, *between)
 
     def draw(self) -> None:
-        self.query_one("#body", Lines).show(self._page.rows(self._states, self.size.width, time.time()))
+        self._forget_deleted()
+        rows = self._page.rows(
+            self._states, self.size.width, time.time(), opened=self._opened, marked=self._marked
+        )
+        self.query_one("#body", Lines).show(rows)
         self.show_title()
+
+    def _forget_deleted(self) -> None:
+        """Marks of runs that their host no longer lists."""
+        by_name = {state.name: state for state in self._states if state.has_picture}
+        for host, run in list(self._marked):
+            if host in by_name and str(run) not in by_name[host].rows("run"):
+                del self._marked[host, run]
 
     def on_mount(self) -> None:
         self.set_interval(_AGES_EVERY_S, self._draw_ages)
@@ -148,11 +180,33 @@ class Hosts(ChangesHostRuns):
 
     # --- key actions ---
 
+    def action_mark(self) -> None:
+        """Marks the run under the cursor or removes its mark, and goes to the next."""
+        if self.chosen is not None:
+            one = (self.chosen.host.name, self.chosen.run.id)
+            if one in self._marked:
+                del self._marked[one]
+            else:
+                self._marked[one] = None
+            self.query_one("#body", Lines).action_move(1)
+            self.draw()
+
+    def action_compare(self) -> None:
+        from kgops.views.comparison import MOST
+        from screens.host_compare import HostCompare
+
+        if 2 <= len(self._marked) <= MOST:
+            self.app.push_screen(HostCompare([f"{host}:{run}" for host, run in self._marked]))
+        else:
+            self.kgops.say(f"mark 2 to {MOST} runs with the space bar to compare them", "warn")
+
     def action_retry(self) -> None:
-        """Tries hosts that do not answer at once."""
+        """Tries hosts that do not answer at once, and settles states that may be outdated."""
         if self._watch is not None:
             self._watch.try_now()
         self.kgops.say("trying again")
+        if outdated := [self._hosts[state.name] for state in self._states if is_outdated(state)]:
+            begin(self.app, lambda: asyncio.to_thread(_settle, self._home, outdated))
 
     def _begin_watching(self) -> None:
         if self._watch is None and self.is_running:
@@ -173,5 +227,17 @@ class Hosts(ChangesHostRuns):
         self.app.call_later(surface)
 
     def _draw_ages(self) -> None:
-        if any(state.reach != "live" for state in self._states):
+        if self._watch is None or self._waiting is not None or self.kgops.feed.paused:
+            return
+        now, states = time.time(), self._watch.states
+        are_old = any(state.reach != "live" or is_late(state, now) for state in states)
+        if are_old or self._shows_ages:
+            self._states, self._shows_ages = states, are_old
             self.draw()
+
+
+def _settle(home: Home, hosts: Sequence[Host]) -> None:
+    """A listing there settles its runs; what it says comes by the feed."""
+    from kgops.hosts.ask import ask
+
+    ask(home, hosts, ("runs", "--limit=1"))

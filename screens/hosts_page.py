@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kgops.hosts.rows import number, sorted_gpus, text, users_of
-from kgops.views.formats import UNKNOWN, age, amount, duration
+from kgops.hosts.rows import OUTDATED, is_outdated, number, sorted_gpus, text, users_of
+from kgops.views.formats import UNKNOWN, age, amount, duration, fitted, width_of
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.wording import sign_of_state
 
@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     from kgops.hosts.mirror import HostState, Reach
     from kgops.hosts.protocol import Row as Fields
 
-__all__ = ["HostsPage"]
+__all__ = ["HostsPage", "is_late"]
 
 _Placed = tuple[tuple[int, float], str, str]  # place, host, run
 
+_Look = tuple[
+    "Reach", bool
+]  # of a run's row beside its fields: whether its host answers, whether it is marked
+
 _MOST_RUNS = 300
-_BAR, _NAME = 20, 14
+_BAR, _GAP = 20, 2
+_NAMES, _WIDE = (14, 18), 110  # columns for names of hosts and GPUs, the wider ones from that many columns on
+_LATE_S = 13.0  # a feed says every ten seconds that nothing changed
+_OF_NOW = ("GPU", "disk", "no progress")
 _ORDER = ("running", "starting", "queued")
 _NO_HOSTS = (
     "No host is named yet. In a shell:",
@@ -38,21 +45,33 @@ class HostsPage:
     def __init__(self) -> None:
         self._width = 0
         self._gpu_rows: dict[str, tuple[HostState, dict[str, tuple[Fields, Row]]]] = {}
-        self._run_rows: dict[tuple[str, str], tuple[Fields, Reach, Row]] = {}
+        self._run_rows: dict[tuple[str, str], tuple[Fields, _Look, Row]] = {}
         self._run_order: dict[str, tuple[dict[str, Fields], list[_Placed]]] = {}
 
-    def rows(self, states: Sequence[HostState], width: int, now: float) -> list[Row]:
+    def rows(
+        self,
+        states: Sequence[HostState],
+        width: int,
+        now: float,
+        *,
+        opened: Collection[tuple[str, str]] = (),
+        marked: Collection[tuple[str, int]] = (),
+    ) -> list[Row]:
+        """`opened`: GPUs whose processes are listed, by host and number. `marked`: runs, by host and number."""
         if not states:
             return [text_row(line, width) for line in _NO_HOSTS]
         if width != self._width:
             self._width = width
             self._gpu_rows, self._run_rows = {}, {}
-        return [*self._gpus(states, width, now), BLANK, *self._runs(states, width, now)]
+        gpus = self._gpus(states, width, now, opened)
+        return [*gpus, BLANK, *self._runs(states, width, now, marked)]
 
-    def _gpus(self, states: Sequence[HostState], width: int, now: float) -> list[Row]:
+    def _gpus(
+        self, states: Sequence[HostState], width: int, now: float, opened: Collection[tuple[str, str]]
+    ) -> list[Row]:
         columns = Columns(
             (
-                Column("GPUS", _NAME),
+                Column("GPUS", _NAMES[width >= _WIDE]),
                 Column("memory", _BAR),
                 Column("MiB", 15, right=True),
                 Column("util", 4, right=True),
@@ -63,7 +82,11 @@ class HostsPage:
         )
         out = [columns.heading()]
         for state in states:
-            out += [_host(state, width, now), *_alerts(state, width), *self._gpus_of(state, columns)]
+            out += [_host(state, width, now), *_alerts(state, width)]
+            for row in self._gpus_of(state, columns):
+                out.append(row)
+                if opened and isinstance(row.key, tuple) and row.key[1:] in opened:
+                    out += _processes(state, row.key[2], width, now)
         return out
 
     def _gpus_of(self, state: HostState, columns: Columns) -> list[Row]:
@@ -79,10 +102,12 @@ class HostsPage:
             self._gpu_rows[state.name] = state, drawn
         return [row for _, row in drawn.values()]
 
-    def _runs(self, states: Sequence[HostState], width: int, now: float) -> list[Row]:
+    def _runs(
+        self, states: Sequence[HostState], width: int, now: float, marked: Collection[tuple[str, int]]
+    ) -> list[Row]:
         columns = Columns(
             (
-                Column("RUNS", _NAME),
+                Column("RUNS", _NAMES[width >= _WIDE]),
                 Column("run", 6, right=True),
                 Column("workload", 8),
                 Column("state", 13),
@@ -103,14 +128,9 @@ class HostsPage:
         for _, name, key in placed:
             state = by_name[name]
             fields = state.rows("run")[key]
-            known = drawn.get((name, key))
-            if (
-                known is None
-                or known[0] is not fields
-                or known[1] != state.reach
-                or not fields.get("ended_at")
-            ):
-                known = (fields, state.reach, _run(state, key, fields, columns, now))
+            known, look = drawn.get((name, key)), (state.reach, (name, int(key)) in marked)
+            if known is None or known[0] is not fields or known[1] != look or not fields.get("ended_at"):
+                known = (fields, look, _run(state, key, fields, columns, now, is_marked=look[1]))
             self._run_rows[name, key] = known
             out.append(known[2])
         return out
@@ -132,9 +152,7 @@ def _is_same(one: HostState, other: HostState, *tables: str) -> bool:
 def _host(state: HostState, width: int, now: float) -> Row:
     key = ("host", state.name)
     if state.reach == "live":
-        problem = text(state.rows("host").get("host", {}).get("problem"))
-        words = "".join(f"  {one}" for one in (state.other_version, problem) if one)
-        return text_row(f"{state.name}{words}", width, "strong", key=key)
+        return Row(tuple(_of_live(state, width, now)), key)
     if state.reach == "connecting" and state.heard_at is None:
         return text_row(f"{state.name}  connecting …", width, "dim", key=key)
     old = f", shown as of {age(state.heard_at, now)} ago" if state.heard_at is not None else ""
@@ -142,13 +160,77 @@ def _host(state: HostState, width: int, now: float) -> Row:
     return text_row(words + (f" → {state.hint}" if state.hint else ""), width, "dim", key=key)
 
 
-def _alerts(state: HostState, width: int) -> list[Row]:
-    tone = "warn" if state.reach == "live" else "dim"
-    return [
-        text_row(f"  ! {text(one.get('text'))}", width, tone)
-        for one in state.rows("alert").values()
-        if one.get("kind") in ("GPU", "disk", "no progress")
+def _of_live(state: HostState, width: int, now: float) -> Iterator[Piece]:
+    """The name, and what is not as it should be."""
+    yield Piece(state.name, "strong")
+    room = width - len(state.name)
+    problem = text(state.rows("host").get("host", {}).get("problem"))
+    words = [
+        (state.other_version or "", "warn"),
+        (problem, "bad"),
+        (OUTDATED if is_outdated(state) else "", "warn"),
     ]
+    if is_late(state, now):
+        words.append((f"as of {age(state.heard_at, now)} ago", "dim"))
+    for said, tone in words:
+        if said and room > _GAP:
+            yield Piece(fitted(f"{'':{_GAP}}{said}", room), tone)
+            room -= width_of(said) + _GAP
+
+
+def is_late(state: HostState, now: float) -> bool:
+    """Whether a line is missing, of which at least one comes every few seconds."""
+    return state.heard_at is not None and now - state.heard_at > _LATE_S
+
+
+def _alerts(state: HostState, width: int) -> list[Row]:
+    """Of this moment each, and of runs that ended badly the newest."""
+    tone = "warn" if state.reach == "live" else "dim"
+    alerts = list(state.rows("alert").values())
+    of_now = [one for one in alerts if one.get("kind") in _OF_NOW]
+    ended = [one for one in alerts if one.get("kind") not in _OF_NOW]
+    shown = [text_row(f"  ! {_alert(one)}", width, tone) for one in of_now]
+    if ended:
+        newest = max(ended, key=lambda one: number(one.get("run")) or 0.0)
+        more = f" (and {len(ended) - 1} more)" if len(ended) > 1 else ""
+        shown.append(text_row(f"  ! {_alert(newest)}{more}", width, tone))
+    return shown
+
+
+def _alert(fields: Fields) -> str:
+    run = fields.get("run")
+    return text(fields.get("text")) if run is None else f"run {run}: {text(fields.get('text'))}"
+
+
+def _processes(state: HostState, label: str, width: int, now: float) -> list[Row]:
+    """Below their GPU: who holds its memory, the largest first."""
+    found = [one for one in state.rows("process").values() if text(one.get("gpu")) == label]
+    if not found:
+        return [text_row("      no process", width, "dim")]
+    columns = Columns(
+        (
+            Column("pid", 14, right=True),
+            Column("user", 12),
+            Column("MiB", 8, right=True),
+            Column("run", 6, right=True),
+            Column("age", 8, right=True),
+            Column("command", 12, grows=True),
+        ),
+        width,
+    )
+    rows = [columns.heading()]
+    for one in sorted(found, key=lambda one: -(number(one.get("used_mib")) or 0.0)):
+        run, began = one.get("run"), number(one.get("started_at"))
+        cells = (
+            f"{one.get('pid')}",
+            text(one.get("user")) or UNKNOWN,
+            _whole(number(one.get("used_mib"))),
+            "" if run is None else f"{run}",
+            UNKNOWN if began is None else age(began, now),
+            text(one.get("command")) or UNKNOWN,
+        )
+        rows.append(columns.row([Piece(cell, "dim") for cell in cells]))
+    return rows
 
 
 def _gpu(label: str, fields: Fields, state: HostState, columns: Columns) -> Row:
@@ -193,21 +275,25 @@ def _place(fields: Fields, run: int) -> tuple[int, float]:
     return len(_ORDER), -(number(fields.get("ended_at")) or 0.0)
 
 
-def _run(state: HostState, key: str, fields: Fields, columns: Columns, now: float) -> Row:
+def _run(state: HostState, key: str, fields: Fields, columns: Columns, now: float, *, is_marked: bool) -> Row:
     plain = "text" if state.reach == "live" else "dim"
     of = text(fields.get("state"))
     sign, tone = sign_of_state(of)
+    if of in ("running", "starting") and is_outdated(state):
+        sign, tone = "?", "warn"
+    label, reason = text(fields.get("label")), text(fields.get("reason"))
+    why = f"  ({'waits for ' if of == 'queued' else ''}{reason})" if reason and of != "cancelled" else ""
     done, total = number(fields.get("done")), number(fields.get("total"))
     started, ended = number(fields.get("started_at")), number(fields.get("ended_at"))
     until = ended or (now if state.reach == "live" else state.heard_at or now)
     metric, value = text(fields.get("metric")), number(fields.get("metric_value"))
     return columns.row(
         (
-            Piece(state.name, plain),
+            Piece(f"{'*' if is_marked else ''}{state.name}", "accent" if is_marked else plain),
             Piece(key, plain),
             Piece(text(fields.get("workload")), plain),
             Piece(f"{sign} {of.replace('_', ' ')}", tone if plain == "text" else "dim"),
-            Piece(text(fields.get("label")), plain),
+            Piece(f"{label}{why}", plain),
             Piece(f"{100 * done / total:.0f} %" if done is not None and total and not ended else "", plain),
             Piece("" if started is None else duration(max(until - started, 0.0)), plain),
             Piece(f"{metric} {amount(value)}" if metric else "", plain),

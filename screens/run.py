@@ -16,21 +16,26 @@ from screens.marked_chart import MarksCharts
 from screens.rows import Piece, Row
 from screens.run_actions import ChangesRuns
 from screens.run_log import RunLog
+from screens.run_screen import RunScreenBase
 from screens.widgets.curve_panels import chart_names
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.wording import sign_of, since, state_of, took
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kgops.views.run_detail import RunDetail
     from screens.feed import Wanted
     from storage.runs import Run
 
-__all__ = ["RunScreen"]
+__all__ = ["RunScreen", "RunView"]
 
 
-class RunScreen(ChangesRuns, MarksCharts):
-    screen_name: ClassVar[ScreenName] = "run"
+class RunView(RunScreenBase):
+    """A run's page above its log. A subclass says where both come from."""
+
+    chart: str | None = None  # the marked one, where a screen marks charts
     BINDINGS = [  # noqa: RUF012
         Binding("n", "next_hit(1)", show=False),
         Binding("N", "next_hit(-1)", show=False),
@@ -44,12 +49,68 @@ class RunScreen(ChangesRuns, MarksCharts):
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
         yield Lines(id="body", scrolls=True)
-        yield RunLog(RunFolder(self.kgops.home.runs / self._run.folder).log)
+        yield RunLog(self.log_path)
         yield Keys()
 
     @property
     def run_log(self) -> RunLog:
         return self.query_one(RunLog)
+
+    @property
+    def log_path(self) -> Path:
+        raise NotImplementedError
+
+    @property
+    def run_name(self) -> str:
+        return str(self._run.id)
+
+    def action_log(self) -> None:
+        """Toggles the log between full height and the lower part."""
+        log = self.run_log
+        log.toggle_class("tall")
+        log.lines.focus() if log.has_class("tall") else self.query_one("#body", Lines).focus()
+
+    def action_search(self) -> None:
+        self.run_log.search()
+
+    def action_level(self) -> None:
+        self.run_log.next_level()
+
+    def action_next_hit(self, step: int) -> None:
+        self.run_log.next_hit(step)
+
+    def title_row(self, width: int) -> Row:
+        run = self._run
+        paused = [Piece("  paused", "warn")] if self.kgops.feed.paused else []
+        when = took(run) if run.ended else since(run)
+        sign = sign_of(run)
+        words = f"{self.run_name} {run.workload} {one_line(run.label, max(width - 50, 12))}"
+        tone = "text" if sign.tone == "accent" else sign.tone
+        return Row(
+            (
+                Piece(words, "strong"),
+                Piece("  "),
+                sign,
+                Piece(f" {state_of(run)}", tone),
+                Piece(f"  {when}", "dim"),
+                *paused,
+            )
+        )
+
+    def draw(self) -> None:
+        if self._detail is not None:
+            page = run_page.rows(self._detail, self.size.width, self.size.height, self.chart)
+            self.query_one("#body", Lines).show(page)
+        self.run_log.grows(not self._run.ended)
+        self.show_title()
+
+
+class RunScreen(RunView, ChangesRuns, MarksCharts):
+    screen_name: ClassVar[ScreenName] = "run"
+
+    @property
+    def log_path(self) -> Path:
+        return RunFolder(self.kgops.home.runs / self._run.folder).log
 
     @property
     def wanted(self) -> Wanted:
@@ -68,17 +129,10 @@ class RunScreen(ChangesRuns, MarksCharts):
         self._detail, self._run = state.detail, state.detail.run
         self.draw()
 
-    def action_log(self) -> None:
-        """Toggles the log between full height and the lower part."""
-        log = self.run_log
-        log.toggle_class("tall")
-        log.lines.focus() if log.has_class("tall") else self.query_one("#body", Lines).focus()
-
-    def action_search(self) -> None:
-        self.run_log.search()
-
-    def action_level(self) -> None:
-        self.run_log.next_level()
+    def draw(self) -> None:
+        charts = self.charts
+        self.chart = self.chart if self.chart in charts else next(iter(charts), None)
+        super().draw()
 
     # --- charts ---
 
@@ -97,33 +151,3 @@ class RunScreen(ChangesRuns, MarksCharts):
     def open_chosen(self) -> None:
         if self.chart is not None:
             self.zoom(self.chart)
-
-    def action_next_hit(self, step: int) -> None:
-        self.run_log.next_hit(step)
-
-    def title_row(self, width: int) -> Row:
-        run = self._run
-        paused = [Piece("  paused", "warn")] if self.kgops.feed.paused else []
-        when = took(run) if run.ended else since(run)
-        sign = sign_of(run)
-        words = f"{run.id} {run.workload} {one_line(run.label, max(width - 50, 12))}"
-        tone = "text" if sign.tone == "accent" else sign.tone
-        return Row(
-            (
-                Piece(words, "strong"),
-                Piece("  "),
-                sign,
-                Piece(f" {state_of(run)}", tone),
-                Piece(f"  {when}", "dim"),
-                *paused,
-            )
-        )
-
-    def draw(self) -> None:
-        if self._detail is not None:
-            charts = self.charts
-            self.chart = self.chart if self.chart in charts else next(iter(charts), None)
-            page = run_page.rows(self._detail, self.size.width, self.size.height, self.chart)
-            self.query_one("#body", Lines).show(page)
-        self.run_log.grows(not self._run.ended)
-        self.show_title()

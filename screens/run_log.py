@@ -48,6 +48,7 @@ class RunLog(Vertical):
         self._below = 0  # screen lines above the marked line when the level changes
         self._grows = True
         self._error: str | None = None
+        self._beyond = ""
 
     def compose(self) -> ComposeResult:
         yield Lines(id="heading")
@@ -69,6 +70,15 @@ class RunLog(Vertical):
         if going != self._grows:
             self._grows = going
             self._wake.set()
+
+    def read_again(self) -> None:
+        self._wake.set()
+
+    def says_beyond(self, words: str) -> None:
+        """What the file lacks of the log, for the heading."""
+        if words != self._beyond:
+            self._beyond = words
+            self._draw_heading(self.size.width)
 
     # --- reading ---
 
@@ -235,6 +245,8 @@ class RunLog(Vertical):
 
     def _draw_heading(self, width: int) -> None:
         pieces = [Piece("LOG", "head"), Piece(f"  {self._position()}", "dim")]
+        if self._beyond:
+            pieces.append(Piece(f"  {self._beyond}", "dim"))
         levels = self._page.levels
         if levels in _LEVEL_NAMES:
             pieces.append(Piece(f"  only {_LEVEL_NAMES[levels]}", "warn"))

@@ -11,7 +11,7 @@ import click
 
 from kgops.cli.output import print_json, say, write_page
 from kgops.cli.session import Session, existing
-from kgops.errors import Usage
+from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
 from kgops.views.comparison import MOST, Comparison, Difference, Metric, compare
 from kgops.views.formats import UNKNOWN, amount, table
@@ -19,7 +19,9 @@ from kgops.views.quality import QualityGroup, compared_quality, read_quality
 from storage import runs
 
 
-@click.command(epilog="\b\nExample:  kgops compare 12 17 21")
+@click.command(
+    epilog="\b\nExample:  kgops compare 12 17 21\n          kgops compare lab1:3 lab2:17 --html --output two.html"
+)
 @click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
 @click.option("--all", "everything", is_flag=True, help="Show equal values too.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
@@ -46,15 +48,15 @@ def command(
     if not 2 <= len(names) <= MOST:
         raise Usage(f"{len(names)} runs were given", f"compare two to {MOST}")
     if any(":" in name for name in names):
-        if as_html:
-            raise Usage("--html compares runs of this machine", "bring the others here with kgops pull")
         from kgops.cli.compare_hosts import compared_over_hosts
 
-        with compared_over_hosts(names) as (found, shown):
-            if as_json:
-                print_json({"name": shown, "fingerprint": found.fingerprints, **as_table(found)})
+        with compared_over_hosts(names) as (found, beside):
+            if as_html:
+                _write_html(beside, found, output, force=force)
+            elif as_json:
+                print_json({"name": found.names, "fingerprint": found.fingerprints, **as_table(found)})
             else:
-                for line in page(found, everything=everything, names=shown):
+                for line in page(found, everything=everything):
                     say(line)
         return
     session = existing()
@@ -63,8 +65,7 @@ def command(
         raise Usage("one run was given twice")
     comparison = compare(session.conn, chosen)
     if as_html:
-        target = output or Path(f"compare-{'-'.join(str(run.id) for run in chosen)}.html")
-        write_page(_html(session, comparison), target, force=force)
+        _write_html(session, comparison, output, force=force)
         return
     qualities = [read_quality(session.folder(run).results) for run in chosen]
     if as_json:
@@ -79,12 +80,19 @@ def command(
         say(line)
 
 
-def _html(session: Session, comparison: Comparison) -> str:
+def _write_html(session: Session, comparison: Comparison, output: Path | None, *, force: bool) -> None:
     from kgops.views import comparison_page
     from kgops.views.run_detail import read_run_detail  # seldom needed
 
     details = [read_run_detail(session.home, session.conn, run.id) for run in comparison.runs]
-    return comparison_page.page(comparison, [one for one in details if one is not None])
+    names = [comparison.name(i).replace(":", "-") for i in range(len(details))]
+    try:
+        found = comparison_page.page(comparison, [one for one in details if one is not None])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if not comparison.names:
+            raise
+        raise Unavailable("what a host says of its run cannot be drawn", "compare without --html") from error
+    write_page(found, output or Path(f"compare-{'-'.join(names)}.html"), force=force)
 
 
 _RELATIONS = 10  # of which quality is compared without --all
@@ -124,12 +132,10 @@ def as_table(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def page(comparison: Comparison, *, everything: bool, names: Sequence[str] | None = None) -> list[str]:
-    """`names`: of runs of several hosts, whose machines are then named, too."""
-    called = names or [str(run.id) for run in comparison.runs]
-    heads = [f"{name} {one_line(run.label)}" for name, run in zip(called, comparison.runs, strict=True)]
+def page(comparison: Comparison, *, everything: bool) -> list[str]:
+    heads = [f"{comparison.name(i)} {one_line(run.label)}" for i, run in enumerate(comparison.runs)]
     about = [("state", *(run.state for run in comparison.runs))]
-    if names is not None:
+    if comparison.names:
         about.append(("fingerprint", *(one or UNKNOWN for one in comparison.fingerprints)))
     out = table(("", *heads), about)
     for title, rows in (

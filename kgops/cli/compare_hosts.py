@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from kgops.cli.session import existing
+from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.hosts import registry
 from kgops.hosts.records import fetch_record, put
@@ -23,9 +24,11 @@ __all__ = ["compared_over_hosts"]
 
 
 @contextmanager
-def compared_over_hosts(names: Sequence[str]) -> Iterator[tuple[Comparison, list[str]]]:
-    """The comparison and the runs' names, from a database that lives as long: nothing is imported."""
-    home = find_home()
+def compared_over_hosts(
+    names: Sequence[str], home: Home | None = None
+) -> Iterator[tuple[Comparison, Session]]:
+    """The comparison, and the database it is made from, which lives as long: nothing is imported."""
+    home = home or find_home()
     hosts = registry.read(home)
     for name in names:
         if ":" in name:
@@ -51,7 +54,7 @@ def compared_over_hosts(names: Sequence[str]) -> Iterator[tuple[Comparison, list
                 chosen.append(found)
             if len(set(shown)) < len(shown):
                 raise Usage("one run was given twice")
-            yield compare(conn, chosen), shown
+            yield replace(compare(conn, chosen), names=tuple(shown)), Session(beside, conn)
         finally:
             conn.close()
 

@@ -17,7 +17,9 @@ from kgops.hosts.protocol import LEAST_WRITTEN, PROTOCOL, as_line, difference
 from kgops.settings import find_home
 
 
-@click.command(epilog="\b\nExample:  kgops feed --json < /dev/null")
+@click.command(
+    epilog="\b\nExample:  kgops feed --json < /dev/null\n          kgops feed --run last --json < /dev/null"
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, the only form there is.")
 @click.option(
     "--alive",
@@ -27,7 +29,8 @@ from kgops.settings import find_home
     show_default=True,
     help="Seconds after which a line says that nothing changed.",
 )
-def command(as_json: bool, alive_s: int) -> None:
+@click.option("--run", "name", metavar="RUN", help="This run alone: its page, curves and log.")
+def command(as_json: bool, alive_s: int, name: str | None) -> None:
     """Show GPUs, processes, runs and alerts of this machine as they change, read-only.
 
     A greeting, a whole picture, then what changed; `kgops hosts` of another machine reads it. Ends when its input
@@ -35,7 +38,10 @@ def command(as_json: bool, alive_s: int) -> None:
     """
     if not as_json:
         raise Usage("a feed is written for a console, as JSON", "kgops feed --json")
-    _say({"type": "hello", "protocol": PROTOCOL, "least": LEAST_WRITTEN, "kgops": __version__})
+    if name is not None:
+        _say_run(name, alive_s)
+        return
+    _say(_HELLO)
     with PictureReader(find_home()) as reader:
         shown = reader.read()
         _say({"type": "picture", **shown})
@@ -47,6 +53,42 @@ def command(as_json: bool, alive_s: int) -> None:
             if change is not None or time.monotonic() - said_at >= alive_s:
                 _say(change or {"type": "alive"})
                 shown, said_at = now, time.monotonic()
+
+
+_HELLO: dict[str, object] = {
+    "type": "hello",
+    "protocol": PROTOCOL,
+    "least": LEAST_WRITTEN,
+    "kgops": __version__,
+}
+_SETTLE_EVERY_S = 15.0
+
+
+def _say_run(name: str, alive_s: int) -> None:
+    from kgops.cli.session import (
+        existing,
+    )  # a feed of all runs opens the database itself, and settles nothing
+    from kgops.hosts.run_picture import RunPictureReader
+    from kgops.supervisor.unsettled import needs_settling
+
+    session = existing()
+    reader = RunPictureReader(session.home, session.conn, session.run(name).id)
+    _say(_HELLO)
+    said_at = settled_at = time.monotonic()
+    while True:
+        messages = reader.read()
+        for message in messages:
+            _say(message)
+        now = time.monotonic()
+        if not messages and now - said_at >= alive_s:
+            _say({"type": "alive"})
+        said_at = now if messages or now - said_at >= alive_s else said_at
+        if not _goes_on():
+            return
+        if now - settled_at >= _SETTLE_EVERY_S:
+            settled_at = now
+            if needs_settling(session.home, session.conn):
+                existing().conn.close()  # its supervisor may have been killed
 
 
 def _say(message: dict[str, object]) -> None:

@@ -36,7 +36,13 @@ _CPU_S = 0.2  # between two readings of the processes, for their share of a CPU
 @click.command(epilog="\b\nExample:  kgops gpus --json")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; with --watch one object per line.")
 @click.option("--watch", is_flag=True, help="Update once a second until Ctrl-C.")
-@click.option("--hosts", metavar="NAMES", help="Of these hosts: all, or names and groups with commas.")
+@click.option(
+    "--hosts",
+    "--host",
+    "hosts",
+    metavar="NAMES",
+    help="Of these hosts: all, or names and groups with commas.",
+)
 @click.pass_context
 def command(ctx: click.Context, as_json: bool, watch: bool, hosts: str | None) -> None:
     """Show the GPUs of this machine; exit code 1 if the driver or a GPU does not answer.

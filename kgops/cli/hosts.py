@@ -61,6 +61,7 @@ def remove(names: tuple[str, ...]) -> None:
 @click.pass_context
 def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     """Connect to hosts or groups (default: all), and say what answers; exit code 1 if one does not."""
+    from kgops.hosts.rows import OUTDATED, is_outdated
     from kgops.hosts.watch import first_pictures
 
     home = find_home()
@@ -75,6 +76,7 @@ def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
                     "answers": state.has_picture,
                     "kgops": state.version,
                     "gpus": len(state.rows("gpu")) if state.has_picture else None,
+                    "states_may_be_outdated": is_outdated(state) if state.has_picture else None,
                     "problem": state.problem,
                     "hint": state.hint,
                 }
@@ -92,6 +94,8 @@ def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
             gpus = sum(":" not in label for label in state.rows("gpu"))
             note = f"; {host['problem']}" if host.get("problem") else ""
             version = state.other_version or f"kgops {state.version or 'n/a'}"
+            if is_outdated(state):
+                note += f"; {OUTDATED}; `kgops runs --hosts {state.name}` settles them"
             say(
                 f"{state.name}: {version}, {gpus} GPU{'' if gpus == 1 else 's'}, "
                 f"{host.get('runs') or 0} runs{note}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ _BLOCK = 1 << 16
 _PLAIN = re.compile(rb"[\x20-\x7e]*")  # most lines: nothing to escape
 
 
-@click.command(epilog="\b\nExample:  kgops logs -f last --grep loss")
+@click.command(epilog="\b\nExample:  kgops logs -f last --grep loss\n          kgops logs -n 50 lab2:17")
 @click.argument("name", metavar="RUN")
 @click.option("-f", "--follow", "following", is_flag=True, help="Print new lines until the run ends.")
 @click.option(
@@ -47,12 +48,32 @@ _PLAIN = re.compile(rb"[\x20-\x7e]*")  # most lines: nothing to escape
     help="Print only lines of this level, guessed from their text; may be repeated.",
 )
 @click.option("--raw", is_flag=True, help="Print the bytes unchanged, including terminal escapes.")
+@click.option("--attached", is_flag=True, help="With -f: end when standard input ends, as a connection does.")
+@click.option("--bytes", "span", metavar="FROM:TO", help="Print only these bytes of the log, with --raw.")
 def command(
-    name: str, following: bool, count: int | None, grep: str | None, levels: tuple[Level, ...], raw: bool
+    name: str,
+    following: bool,
+    count: int | None,
+    grep: str | None,
+    levels: tuple[Level, ...],
+    raw: bool,
+    attached: bool,
+    span: str | None,
 ) -> None:
     """Print a run's log. Control characters are shown as �, so that a log cannot control your terminal.
 
-    Files and pipes get � too, since they may end on a terminal; --raw prints the bytes unchanged."""
+    Files and pipes get � too, since they may end on a terminal; --raw prints the bytes unchanged.
+
+    lab2:17 is run 17 of host lab2.
+    """
+    if ":" in name:
+        from kgops.cli.host_run import logs_there
+
+        flags = [*(["--follow", "--attached"] if following else []), *(["--raw"] if raw else [])]
+        for flag, value in (("lines", count), ("grep", grep), ("bytes", span)):
+            flags += [f"--{flag}={value}"] if value is not None else []
+        logs_there(name, [*flags, *(f"--level={level}" for level in levels)], raw=raw)
+        return
     session = existing()
     run = session.run(name)
     try:
@@ -62,9 +83,14 @@ def command(
     log = session.folder(run).log
     if not log.exists():
         tell(f"Run {run.id} has no log yet.")
+    if span is not None:
+        if not raw or following or count is not None or grep is not None or levels:
+            raise Usage("--bytes goes with --raw alone", f"kgops logs {run.id} --raw --bytes {span:.40}")
+        _copy(log, *_ends_of(span), sys.stdout.buffer)
+        return
     offset = _beginning(log, 20 if count is None and following else count)
     matches = None if pattern is None and not levels else _matcher(pattern, levels)
-    _print_from(session, run, log, offset, matches, following, raw)
+    _print_from(session, run, log, offset, matches, following, raw, attached)
 
 
 def _matcher(pattern: re.Pattern[str] | None, levels: tuple[Level, ...]) -> Callable[[str], bool]:
@@ -84,6 +110,7 @@ def _print_from(
     matches: Callable[[str], bool] | None,
     following: bool,
     raw: bool,
+    attached: bool,
 ) -> None:
     out = sys.stdout.buffer
     next_settle = time.monotonic() + _SETTLE_EVERY_S
@@ -91,7 +118,7 @@ def _print_from(
     while True:
         ended = run.ended or not following
         if raw and matches is None:
-            offset = _copy(log, offset, out)
+            offset = _copy(log, offset, None, out)
         while True:
             lines, next_offset = worker_reports.read_lines(log, offset, final=ended)
             if next_offset == offset:
@@ -109,13 +136,19 @@ def _print_from(
                     + b"\n"
                 )
         out.flush()
-        if ended:
+        if ended or (attached and _input_has_ended()):
             return
         time.sleep(_POLL_S)
         if time.monotonic() >= next_settle:  # its supervisor may have been killed
             session = existing()
             next_settle = time.monotonic() + _SETTLE_EVERY_S
         run = session.run(str(run.id))
+
+
+def _input_has_ended() -> bool:
+    waiting = select.poll()
+    waiting.register(sys.stdin.fileno(), select.POLLIN)
+    return any(not what & select.POLLIN or not os.read(fd, 4096) for fd, what in waiting.poll(0))
 
 
 def _opened(log: Path) -> int:
@@ -128,14 +161,21 @@ def _opened(log: Path) -> int:
         ) from error
 
 
-def _copy(log: Path, offset: int, out: BinaryIO) -> int:
+def _ends_of(span: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", span)
+    if found is None:
+        raise Usage(f"--bytes {span!r:.60} is not FROM:TO", "for instance --bytes 0:65536")
+    return int(found[1]), int(found[2])
+
+
+def _copy(log: Path, offset: int, upto: int | None, out: BinaryIO) -> int:
     """Copy the log from `offset` on unchanged, and return the new offset."""
     try:
         fd = _opened(log)
     except FileNotFoundError:
         return offset
     try:
-        while block := os.pread(fd, _BLOCK, offset):
+        while block := os.pread(fd, _BLOCK if upto is None else max(min(_BLOCK, upto - offset), 0), offset):
             out.write(block)
             offset += len(block)
     finally:

@@ -16,14 +16,25 @@ from kgops.views.run_detail import LogTail, read_run_detail
 from storage import reports
 
 
-@click.command(epilog="\b\nExample:  kgops report 42 --output run-42.html")
+@click.command(
+    epilog="\b\nExample:  kgops report 42 --output run-42.html\n          kgops report lab2:17 --output lab2-17.html"
+)
 @click.argument("name", metavar="RUN")
 @click.option(
     "--output", type=click.Path(path_type=Path), help="Output file; default: run-N.html in this folder."
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def command(name: str, output: Path | None, force: bool) -> None:
-    """Write a run as one self-contained HTML page: what was reached, curves, memory, options, the record."""
+    """Write a run as one self-contained HTML page: what was reached, curves, memory, options, the record.
+
+    lab2:17 is run 17 of host lab2, whose page is made of what it says: it need not have ended.
+    """
+    if ":" in name:
+        from kgops.cli.host_run import report_there
+
+        found, number = report_there(name)
+        write_page(found, output or Path(f"run-{number.replace(':', '-')}.html"), force=force)
+        return
     session = existing()
     run = session.run(name)
     detail = read_run_detail(session.home, session.conn, run.id)

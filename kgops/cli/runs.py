@@ -57,7 +57,13 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 @click.option("--metric", "metrics", multiple=True, help="Add a column with this metric; may be repeated.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV on stdout.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
-@click.option("--hosts", metavar="NAMES", help="Of these hosts: all, or names and groups with commas.")
+@click.option(
+    "--hosts",
+    "--host",
+    "hosts",
+    metavar="NAMES",
+    help="Of these hosts: all, or names and groups with commas.",
+)
 @click.option(
     "--remote", is_flag=True, help="What was started on other hosts from here, without asking them."
 )

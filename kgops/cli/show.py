@@ -37,11 +37,19 @@ _RELATIONS = 10  # shown of those that quality is known of
 _ALLOCATED = "peak_allocated_mib"  # curve of torch's peak allocated GPU memory
 
 
-@click.command(epilog="\b\nExample:  kgops show last")
+@click.command(epilog="\b\nExample:  kgops show last\n          kgops show lab2:17")
 @click.argument("name", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout; keys are the database's columns.")
 def command(name: str, as_json: bool) -> None:
-    """Show a run: state and reason, attempts, options, metrics, artifacts, messages of the worker, tags and notes."""
+    """Show a run: state and reason, attempts, options, metrics, artifacts, messages of the worker, tags and notes.
+
+    lab2:17 is run 17 of host lab2.
+    """
+    if ":" in name:
+        from kgops.cli.host_run import show_there
+
+        show_there(name, as_json=as_json)
+        return
     session = existing()
     run = session.run(name)
     if as_json:

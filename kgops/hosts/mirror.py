@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from kgops import __version__
 from kgops.errors import KgopsError
 from kgops.hosts.protocol import LEAST_READ, PROTOCOL, TABLES, Picture, Row, accepted
 from kgops.jobs.text import one_line
 
-__all__ = ["HostState", "Mirror", "Reach", "Unusable"]
+if TYPE_CHECKING:
+    from kgops.views.run_detail import RunDetail
+
+__all__ = ["HostState", "Mirror", "Reach", "Unusable", "message_of"]
 
 Reach = Literal["connecting", "live", "silent", "unreachable"]
 
@@ -33,6 +36,7 @@ class HostState:
     heard_at: float | None = None  # of the last line, by this machine's clock
     pause_s: float | None = None  # from its loss to the next try
     tables: Picture = field(default_factory=dict)  # empty until a picture came
+    detail: RunDetail | None = None  # where one run is watched
 
     @property
     def has_picture(self) -> bool:
@@ -55,11 +59,12 @@ class Mirror:
     def __init__(self) -> None:
         self.version: str | None = None
         self.tables: Picture = {}
+        self.detail: RunDetail | None = None
         self._greeted = False
 
     def read(self, line: bytes) -> bool:
         """Takes one line; True if something changed."""
-        message = _message(line)
+        message = message_of(line)
         kind = message.get("type")
         if not self._greeted:
             self._greet(message)
@@ -124,7 +129,7 @@ def _is_number(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _message(line: bytes) -> dict[str, Any]:
+def message_of(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):  # of bad UTF-8, too

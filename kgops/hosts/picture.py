@@ -8,7 +8,7 @@ from kgops.errors import KgopsError
 from kgops.gpus.sampler import GpuSampler
 from kgops.hosts.protocol import TABLES, Picture, Row, sendable
 from kgops.settings import Home
-from kgops.supervisor.unsettled import needs_settling
+from kgops.supervisor.unsettled import may_be_outdated
 from kgops.views.alerts import live_alerts, recorded_alerts
 from kgops.views.gpus import GpuProcess, GpuUsage, GpuUsageReader
 from storage import alerts, runs
@@ -97,10 +97,10 @@ class PictureReader:
                 changed, self._version = changed_since(self._conn, self._version)
                 if changed:
                     self._read_runs(self._conn)
-                if time.monotonic() >= self._check_at:
+                if time.monotonic() >= self._check_at or self._host.get("states_may_be_outdated"):
                     self._check_at = time.monotonic() + _CHECK_EVERY_S
                     # Supervisors of this machine are for its own commands to start: a feed only says that one should.
-                    self._host["states_may_be_outdated"] = needs_settling(self._home, self._conn)
+                    self._host["states_may_be_outdated"] = may_be_outdated(self._home, self._conn)
         except DatabaseMissing:
             return None
         except (KgopsError, StorageError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kgops.errors import KgopsError, Unavailable
 from kgops.hosts.archive import ArchiveStream
 from kgops.hosts.connection import Connection, Limits, meaning_of
@@ -12,7 +14,7 @@ from storage import transfer
 from storage.database import Connection as Database
 from storage.transfer import Rows
 
-__all__ = ["fetch_record", "put"]
+__all__ = ["fetch_bytes", "fetch_record", "put"]
 
 # Curves of three hundred thousand points, as text and as values.
 _LARGEST, _MOST_VALUES = 1 << 24, 1_500_000
@@ -21,26 +23,7 @@ _LARGEST, _MOST_VALUES = 1 << 24, 1_500_000
 def fetch_record(home: Home, conn: Database, host: Host, number: str) -> Rows:
     """Rows of the one run. Unavailable or BadInput, by the host's name, where there are none."""
     words = ("export", "--to", "json", "--output", "-", "--", number)
-    connection = Connection(home, host, words, Limits())
-    stream = ArchiveStream(connection)
-    text, problem = b"", None
-    try:
-        text = stream.read(_LARGEST + 1)
-    except KgopsError as error:
-        problem = error
-    finally:
-        stream.close()
-        code = connection.close(has_ended=stream.has_ended)
-    if problem is not None:
-        raise Unavailable(f"{host.name}: {problem.message}", problem.hint)
-    if len(text) > _LARGEST:
-        raise Unavailable(
-            f"{host.name}: the record of run {number} has more than {_LARGEST >> 20} MiB",
-            _PULL.format(host, number),
-        )
-    if code != 0:
-        message, hint = meaning_of(code, connection.errors, host)
-        raise Unavailable(f"{host.name}: {message}", hint)
+    text = fetch_bytes(home, host, words, _LARGEST, hint=_PULL.format(host, number))
     # kgops writes ASCII: other text would take four times its room.
     if not text.isascii() or sum(map(text.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise Unavailable(
@@ -50,6 +33,28 @@ def fetch_record(home: Home, conn: Database, host: Host, number: str) -> Rows:
     if len(found) != 1:
         raise Unavailable(f"{host.name}: it sent {len(found)} runs for one")
     return found[0]
+
+
+def fetch_bytes(home: Home, host: Host, words: Sequence[str], most: int, *, hint: str | None = None) -> bytes:
+    """What the command prints there; Unavailable, by the host's name, if it fails or, with the hint, prints more."""
+    connection = Connection(home, host, words, Limits())
+    stream = ArchiveStream(connection)
+    found, problem = b"", None
+    try:
+        found = stream.read(most + 1)
+    except KgopsError as error:
+        problem = error
+    finally:
+        stream.close()
+        code = connection.close(has_ended=stream.has_ended)
+    if problem is not None:
+        raise Unavailable(f"{host.name}: {problem.message}", problem.hint)
+    if len(found) > most:
+        raise Unavailable(f"{host.name}: it sent more than {most >> 20} MiB", hint)
+    if code != 0:
+        message, hint = meaning_of(code, connection.errors, host)
+        raise Unavailable(f"{host.name}: {message}", hint)
+    return found
 
 
 _PULL = "`kgops pull {0.name}:{1}` brings a run of any size, and `kgops compare` reads it here"

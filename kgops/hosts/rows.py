@@ -8,7 +8,9 @@ from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Cell, Row
 from kgops.views.formats import UNKNOWN, amount, duration, local_time
 
-__all__ = ["gpu_cells", "number", "run_cells", "sorted_gpus", "users_of"]
+__all__ = ["OUTDATED", "gpu_cells", "is_outdated", "number", "run_cells", "sorted_gpus", "users_of"]
+
+OUTDATED = "states of runs may be outdated: a supervisor is gone"
 
 
 def number(value: Cell) -> float | None:
@@ -17,6 +19,11 @@ def number(value: Cell) -> float | None:
 
 def text(value: Cell) -> str:
     return value if isinstance(value, str) else ""
+
+
+def is_outdated(state: HostState) -> bool:
+    """Whether a run there may have ended without anybody to notice it."""
+    return state.rows("host").get("host", {}).get("states_may_be_outdated") is True
 
 
 def sorted_gpus(state: HostState) -> list[tuple[str, Row]]:

@@ -57,12 +57,16 @@ class Watch:
         fail: Callable[[BaseException], None],
         *,
         tries_again: bool = True,
+        asks: Sequence[str] = (),
+        mirror: Callable[[], Mirror] = Mirror,
         alive_s: int = _ALIVE_S,
         silent_s: float | None = None,
         pauses_s: Sequence[float] = _PAUSES_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`asks`: what the feed is asked for beside, which `mirror` reads."""
         self._home, self._post, self._fail = home, post, fail
+        self._asks, self._mirror = asks, mirror
         self._tries_again, self._pauses_s, self._clock = tries_again, pauses_s, clock
         self._alive_s, self._silent_s = alive_s, _SILENT_S if silent_s is None else silent_s
         self._lines = [_Line(host, HostState(host.name, host.address)) for host in hosts]
@@ -87,6 +91,11 @@ class Watch:
         self._thread.join(timeout_s)
         if not self._thread.is_alive():
             os.close(self._wake_in)
+
+    @property
+    def states(self) -> States:
+        """As of now, with what is not worth a post: when a host was heard last."""
+        return self._states()
 
     def try_now(self) -> None:
         """Ends the pauses."""
@@ -140,8 +149,8 @@ class Watch:
             pass
 
     def _open(self, line: _Line, now: float) -> None:
-        words = ("feed", "--json", "--alive", str(self._alive_s))
-        line.started_at, line.deadline, line.mirror = now, now + _OPENING_S, Mirror()
+        words = ("feed", "--json", "--alive", str(self._alive_s), *self._asks)
+        line.started_at, line.deadline, line.mirror = now, now + _OPENING_S, self._mirror()
         try:
             line.connection = Connection(self._home, line.host, words, Limits(), keeps_stdin=True)
         except (KgopsError, OSError) as error:
@@ -188,6 +197,7 @@ class Watch:
                 version=line.mirror.version,
                 heard_at=time.time(),
                 tables=line.mirror.tables,
+                detail=line.mirror.detail,
             )
         else:
             # `alive` is no change to show: nothing is drawn for it.
@@ -254,7 +264,14 @@ class Watch:
         return math.inf
 
 
-def first_pictures(home: Home, hosts: Sequence[Host], patience_s: float = _OPENING_S) -> States:
+def first_pictures(
+    home: Home,
+    hosts: Sequence[Host],
+    patience_s: float = _OPENING_S,
+    *,
+    asks: Sequence[str] = (),
+    mirror: Callable[[], Mirror] = Mirror,
+) -> States:
     """One state of each host, all asked at once; one that does not answer in time says so."""
     known: list[States] = []
     errors: list[BaseException] = []
@@ -269,7 +286,7 @@ def first_pictures(home: Home, hosts: Sequence[Host], patience_s: float = _OPENI
         errors.append(error)
         is_done.set()
 
-    watch = Watch(home, hosts, post, fail, tries_again=False)
+    watch = Watch(home, hosts, post, fail, tries_again=False, asks=asks, mirror=mirror)
     watch.start()
     try:
         is_done.wait(patience_s + 1.0)

@@ -8,7 +8,7 @@ from kgops.supervisor.run_folder import RunFolder
 from storage import runs
 from storage.database import Connection
 
-__all__ = ["needs_settling"]
+__all__ = ["may_be_outdated", "needs_settling"]
 
 
 def needs_settling(home: Home, conn: Connection) -> bool:
@@ -18,6 +18,14 @@ def needs_settling(home: Home, conn: Connection) -> bool:
     return any(
         run.state in runs.WAITING or not _is_supervised(RunFolder(home.runs / run.folder))
         for run in runs.in_states(conn, runs.UNFINISHED)
+    )
+
+
+def may_be_outdated(home: Home, conn: Connection) -> bool:
+    """Whether a run is half created, or called starting or running without a supervisor that would know its end."""
+    active = runs.in_states(conn, runs.ACTIVE)
+    return pending.is_anything(home) or not all(
+        _is_supervised(RunFolder(home.runs / run.folder)) for run in active
     )
 
 

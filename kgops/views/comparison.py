@@ -64,6 +64,10 @@ class Comparison:
     options: tuple[Difference, ...]
     environment: tuple[Difference, ...]
     metrics: tuple[Metric, ...]
+    names: tuple[str, ...] = ()  # of runs of several hosts, as in lab2:17
+
+    def name(self, i: int) -> str:
+        return self.names[i] if self.names else str(self.runs[i].id)
 
     def is_of_one_workload(self, row: Difference) -> bool:
         """Whether only one workload has this setting, and all its runs agree on it."""

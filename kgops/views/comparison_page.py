@@ -32,7 +32,7 @@ _NOT_SUCCEEDED = (
 
 def page(comparison: Comparison, details: Sequence[RunDetail]) -> str:
     """`details` are of the same runs, in the same order."""
-    title = "runs " + ", ".join(str(run.id) for run in comparison.runs)
+    title = "runs " + ", ".join(comparison.name(i) for i in range(len(comparison.runs)))
     first, others = _metrics(comparison)
     charts = _charts(details)
     parts = [
@@ -70,12 +70,16 @@ def _legend(comparison: Comparison) -> str:
         line = Line([(0, 6), (44, 6)], width=2.5, dash=DASHES[i % len(DASHES)], hue=i % HUES)
         state = run.state.replace("_", " ") + (f": {run.reason}" if run.reason else "")
         said = f"{_name(comparison, i)} · {run.workload} · {state}"
-        items.append(f"<li>{as_inline_svg(Picture(44, 12, f'run {run.id}', [line]))}{text(said)}</li>")
+        if comparison.names:
+            said += f" · machine {comparison.fingerprints[i] or UNKNOWN}"
+        items.append(
+            f"<li>{as_inline_svg(Picture(44, 12, f'run {comparison.name(i)}', [line]))}{text(said)}</li>"
+        )
     return f'<ul class="key">{"".join(items)}</ul>'
 
 
 def _name(comparison: Comparison, i: int) -> str:
-    return f"{comparison.runs[i].id} {comparison.runs[i].label}"
+    return f"{comparison.name(i)} {comparison.runs[i].label}"
 
 
 def _heads(comparison: Comparison) -> list[str]:

@@ -38,10 +38,13 @@ def page(
     influences: RunInfluences | None = None,
     imported: Sequence[Event] = (),
     explained: ExplainedRun | None = None,
+    *,
+    name: str | None = None,
 ) -> str:
-    """`log` are its last lines, already cleaned; `imported` are the events that say where an imported run came from."""
+    """`log` are its last lines, already cleaned; `imported` are the events that say where an imported run came from.
+    `name`: of a run of another host."""
     run = detail.run
-    title = f"run {run.id} · {run.workload} · {one_line(run.label)}"
+    title = f"run {name or run.id} · {run.workload} · {one_line(run.label)}"
     first, more, constant = _curves(detail)
     parts = [
         f"<h1>{text(title)}</h1>",

@@ -55,6 +55,7 @@ class Lines(ScrollView):
         self.key: Hashable | None = None
         self.ends_followed = False  # whether to follow the end while rows are added
         self.follows = False
+        self._is_faded = False
 
     @property
     def kgops(self) -> Console:
@@ -74,11 +75,18 @@ class Lines(ScrollView):
                 for left, width in _changes(old, new):
                     self.refresh(Region(left, y - top, width, 1))
 
+    def fade(self, is_old: bool) -> None:
+        """Draws all rows grey while nobody knows whether they still hold."""
+        if is_old != self._is_faded:
+            self._is_faded = is_old
+            self.refresh()
+
     def render_line(self, y: int) -> Strip:
         row = _at(self.rows, y + round(self.scroll_y))
         plain, under_cursor = self.kgops.tones
         tones = under_cursor if row.key is not None and row.key == self.key else plain
-        segments = [Segment(piece.text, _style(tones, piece)) for piece in row.pieces if piece.text]
+        pieces = [piece._replace(tone="dim") for piece in row.pieces] if self._is_faded else row.pieces
+        segments = [Segment(piece.text, _style(tones, piece)) for piece in pieces if piece.text]
         return Strip(segments).adjust_cell_length(self.size.width, tones["text"])
 
     # --- the cursor ---

@@ -34,7 +34,8 @@ def test_every_command_has_help_that_ends_with_a_runnable_example(
     assert example[:2] == ["kgops", words[0]]
     command = group.get_command(click.Context(group), words[0])
     assert command is not None
-    parse(command, words[0], example[2 : example.index("<") if "<" in example else None])
+    ends = [i for i, word in enumerate(example) if i and word in ("kgops", "<")]  # another example, or input
+    parse(command, words[0], example[2 : min(ends, default=None)])
 
 
 def test_help_names_every_command_and_says_what_it_does(run_cli: Console) -> None:

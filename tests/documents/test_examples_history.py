@@ -119,6 +119,7 @@ WITH_A_HISTORY: dict[str, Check] = {
     "kgops export 12 17 --to json --output two-runs.json": has_two_runs,
     "kgops influences last --test 1": says("^test 1 · ", "^ +SCORE +HEAD +RELATION +TAIL", r"^ +\+\d"),
     "kgops logs -f last --grep loss": says(r"\Aloss=0.125\n\Z"),
+    "kgops feed --run last --json < /dev/null": says('^{"type":"hello"', '^{"type":"shown"'),
     "kgops tag 42 paper baseline --remove draft": has_changed_tags,
     'kgops note 42 "best so far; see the email of Tuesday"': has_a_note,
     "kgops bench show 3": says(r"\bbench(mark)? 3\b"),

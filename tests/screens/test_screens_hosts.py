@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import random
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from driving import Terminal
+from driving import Terminal, wait_for
 from nvml_standin import Machine, t4
 from screen_driving import Seen, look
+from screen_picture import picture
 from ssh_server import Lab, needs_ssh
 
 from kgops.hosts.mirror import HostState, Mirror, Reach
 from kgops.hosts.protocol import PROTOCOL
+from kgops.supervisor import locks
+from kgops.supervisor.run_folder import RunFolder
 from screens.hosts import Hosts
 from screens.hosts_page import HostsPage
 from screens.rows import Row
@@ -50,16 +55,134 @@ def test_gpus_stand_under_their_host_and_runs_carry_its_name(lab: Lab) -> None:
     look(lab.console.home, story)
 
 
-def test_enter_opens_a_run_where_it_is_with_its_log(lab: Lab) -> None:
+WRITES = """
+import os, sys, time
+def say(value, step): print(f"loss {value} step {step}", flush=True)
+say(4, 1), say(2, 2), say(1.5, 3)
+print("said there\\n\\033[2Jescaped", flush=True)
+while not os.path.exists(sys.argv[1]): time.sleep(0.05)
+say(0.25, 4)
+print("said later", flush=True)
+while not os.path.exists(sys.argv[1] + "2"): time.sleep(0.05)
+"""
+
+
+def point_at(seen: Seen, host: str, run: int) -> None:
+    seen.app.screen.query_one("#body", Lines).point_at(("run", host, run))
+
+
+def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(lab: Lab) -> None:
     lab.add("lab1")
-    lab.there("lab1")("run", "exec", "--label", "far", "--", "printf", "said there\n\\033[2Jescaped\n")
+    there, flag = lab.there("lab1"), lab.folder / "on"
+    patterns = ("--metric-regex", r"loss (?P<loss>[0-9.]+) step (?P<step>[0-9]+)")
+    number = there.detach(
+        sys.executable, "-c", WRITES, str(flag), flags=("--label", "far", "--tag", "paper", *patterns)
+    )
+    there.running(number)
 
     async def story(seen: Seen) -> None:
         await seen.press("H")
         await seen.until_shows("1 of 1 answer", "far")
-        seen.app.screen.query_one("#body", Lines).point_at(("run", "lab1", 1))
+        point_at(seen, "lab1", number)
         await seen.press("enter")
-        await seen.until_shows("lab1 · run 1", "as of", "LOG", "said there", "�[2Jescaped")
+        await seen.until_shows(
+            f"lab1:{number} exec far", "running", "CURVES", "loss", "said there", "�[2Jescaped"
+        )
+        assert "does not answer" not in seen.text
+        assert "paper" in seen.text
+        flag.touch()
+        await seen.until_shows("said later", "0.2500")
+        flag.with_name("on2").touch()
+        await seen.until_shows("succeeded")
+        await seen.press("escape")
+        await seen.until_shows("1 of 1 answer")
+
+    look(lab.console.home, story)
+
+
+def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: Lab) -> None:
+    lab.add("lab1")
+    done = lab.there("lab1")("run", "exec", "--label", "long", "--", "seq", "-f", "line %.0f", "200000")
+    assert done.code == 0, done.err
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer", "long")
+        point_at(seen, "lab1", 1)
+        await seen.press("enter")
+        await seen.until_shows("line 200000", "MiB of earlier lines")
+        await seen.press("l")
+        for count in ("110,065 lines", "200,000 lines"):
+            await seen.press("home")
+            await seen.until_shows(count)
+        await seen.press("home")
+        await seen.until(lambda: "line 1" in [line.strip() for line in seen.lines()], "the first line")
+        assert "earlier lines" not in seen.text
+        await seen.press("end")
+        await seen.until_shows("line 200000", "of 200,000 lines")
+
+    look(lab.console.home, story)
+
+
+def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kgops.hosts.watch._SILENT_S", 3.0)
+    lab.add("lab1")
+    there = lab.there("lab1")
+    number = there.detach("sh", "-c", "echo hello; sleep 1000", flags=("--label", "long"))
+    there.running(number)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer", "long")
+        point_at(seen, "lab1", number)
+        await seen.press("enter")
+        await seen.until_shows("hello", "ARTIFACTS")
+        stopped = lab.feeds("lab1")
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        await seen.until_shows("does not answer, as of", "hello")
+        shown = picture(seen.app)
+        tones = shown.split("~~~")[1].splitlines()[2:-2]
+        assert not set("".join(tones)) & set("tsabgw"), shown
+        await seen.press("end", "home")
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+        await seen.press("R")
+        await seen.until_gone("does not answer")
+
+    look(lab.console.home, story)
+
+
+@pytest.mark.parametrize(
+    "said",
+    (
+        '{"type": "part", "name": "run", "value": {"id": "x"}}',
+        '{"type": "curves", "curves": [{"name": "a", "from": 0, "n": 1, "last": 1, "buckets": [[1, 2]]}]}',
+        '{"type": "log", "at": -5, "base64": "AAAA"}',
+        '{"type": "log", "at": 0, "base64": "?"}',
+        '{"type": "shown", "log_begins": 0, "log_ends": 0}',
+        '{"type": "curves"}',
+    ),
+)
+def test_a_host_that_lies_about_a_run_is_named_and_shows_nothing(lab: Lab, said: str) -> None:
+    feed = '{"type": "picture", "run": {"3": {"label": "odd", "state": "running"}}}'
+    lab.add(
+        "lab1",
+        program=f"""#!/bin/sh
+echo '{{"type": "hello", "protocol": {PROTOCOL}, "kgops": "0.1.0"}}'
+case "$*" in *--run*) echo '{said}{chr(10)}{{"type": "shown"}}';; *) echo '{feed}';; esac
+exec sleep 1000
+""",
+    )
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer", "odd")
+        point_at(seen, "lab1", 3)
+        await seen.press("enter")
+        await seen.until_shows("what it says of the run cannot be read")
         await seen.press("escape")
         await seen.until_shows("1 of 1 answer")
 
@@ -122,6 +245,124 @@ def test_a_host_that_stops_answering_is_grey_and_keys_work_on(
         await seen.until_shows("KEYS HERE", "Try hosts that do not answer")
         await seen.press("escape", "R")
         await seen.until_shows("1 of 3 answer")
+
+    look(lab.console.home, story)
+
+
+def test_enter_on_a_gpu_lists_its_processes_with_their_users(lab: Lab) -> None:
+    lab.add("lab1", ONE)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer", "7,000/14,909")
+        seen.app.screen.query_one("#body", Lines).point_at(("gpu", "lab1", "0"))
+        await seen.press("enter")
+        await seen.until_shows("user", "command")
+        (listed,) = (line.split() for line in seen.lines() if f" {os.getpid()} " in line)
+        assert listed[1:3] == [getpass.getuser(), "6,900"]
+        await seen.press("enter")
+        await seen.until_gone("command")
+
+    look(lab.console.home, story)
+
+
+def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(lab: Lab) -> None:
+    lab.add("lab1", ONE)
+    there = lab.there("lab1")
+    for _ in range(2):
+        assert there("run", "exec", "--label", "bad", "--", "sh", "-c", "exit 3").code == 1
+    there.detach(
+        "sleep", "1000", flags=("--label", "holds", "--gpu", "0", "--exclusive"), env=lab.driver("lab1")
+    )
+    number = there.detach("true", flags=("--label", "waits", "--gpu", "0"), env=lab.driver("lab1"))
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("! run 2: failed", "(and 1 more)", "waits  (waits for ")
+        (row,) = (line for line in seen.lines() if line.split()[:2] == ["lab1", str(number)])
+        assert "queued" in row
+
+    look(lab.console.home, story)
+
+
+def test_marked_runs_of_two_hosts_are_compared_by_name(lab: Lab) -> None:
+    for name in ("lab1", "lab2"):
+        lab.add(name)
+        assert lab.there(name)("run", "exec", "--label", f"of {name}", "--", "true").code == 0
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("2 of 2 answer", "of lab1", "of lab2")
+        point_at(seen, "lab1", 1)
+        await seen.press("space", "equals_sign")
+        await seen.until_shows("mark 2 to 8 runs", "*lab1", "1 marked")
+        point_at(seen, "lab2", 1)
+        await seen.press("space", "equals_sign")
+        await seen.until_shows(
+            "compare  runs lab1:1, lab2:1", "A  lab1:1 exec  of lab1", "B  lab2:1 exec  of lab2"
+        )
+        await seen.press("escape")
+        await seen.until_shows("2 marked", "*lab2")
+        lab.there("lab2")("delete", "1", "--yes")
+        await seen.until_shows("1 marked")
+
+    look(lab.console.home, story)
+
+
+def test_a_failed_run_is_resumed_where_it_is(lab: Lab) -> None:
+    lab.add("lab1")
+    there, flag = lab.there("lab1"), lab.folder / "flag"
+    assert there("run", "exec", "--label", "again", "--", "sh", "-c", f"test -e {flag}").code == 1
+    flag.touch()
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer", "failed")
+        point_at(seen, "lab1", 1)
+        await seen.press("r")
+        await seen.until_shows("resume run lab1:1 (again)?")
+        await seen.press("y")
+        await seen.until_shows("resumed run lab1:1")
+        await seen.until_shows("succeeded")
+
+    look(lab.console.home, story)
+
+
+def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab: Lab) -> None:
+    lab.add("lab1")
+    there = lab.there("lab1")
+    number = there.detach("sleep", "1000", flags=("--label", "long"))
+    there.running(number)
+    os.kill(there.show(number)["attempt"][0]["supervisor_pid"], signal.SIGKILL)
+    lock = RunFolder(there.folder(number)).supervisor_lock
+    wait_for(lambda: not locks.is_held(lock) or None, "the supervisor's end")
+    checked = lab.kgops("hosts", "check")
+    assert "states of runs may be outdated" in checked.out
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("states of runs may be outdated", "? running")
+        await seen.press("R")
+        await seen.until_gone("may be outdated")
+        await seen.until_shows("› running")
+
+    look(lab.console.home, story)
+
+
+def test_a_host_whose_lines_are_late_shows_the_age_of_its_data(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("screens.hosts_page._LATE_S", 1.0)
+    monkeypatch.setattr("screens.hosts._AGES_EVERY_S", 0.2)
+    lab.add("lab1", ONE)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer")
+        await seen.until(lambda: "ago" in seen.row_of("lab1"), "the age of what is shown")
+        assert seen.row_of("lab1").startswith("lab1  as of ")
+        lab.standins["lab1"].show(Machine((replace(t4("GPU-a"), utilization=88),)))
+        await seen.until_shows(" 88 ")
 
     look(lab.console.home, story)
 

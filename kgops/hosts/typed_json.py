@@ -1,0 +1,120 @@
+"""Records as JSON and back: what another machine wrote is cleaned, and taken where it is of its field's type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from kgops.jobs.text import lines
+
+__all__ = ["Misfit", "plain", "taken"]
+
+T = TypeVar("T")
+
+_LONGEST_TEXT = 1 << 16
+_DEEPEST = 16
+_LARGEST_INTEGER = 1 << 53
+
+
+class Misfit(ValueError):
+    """A value is not of its field's type."""
+
+
+def plain(value: Any) -> Any:
+    """Values that JSON has words for; NaN and infinity are unknown."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if names := _names(cast(Any, type(value))):
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, (tuple, list)):
+        return [plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def taken(kind: type[T], value: Any) -> T:
+    """`value`, read from JSON, as a record, text, number, tuple or table. Unknown fields are ignored."""
+    return cast(T, _taken(kind, value))
+
+
+def _taken(kind: Any, value: Any) -> Any:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else _taken(next(one for one in inner if one is not NoneType), value)
+    if origin is tuple:
+        return _tuple(inner, value)
+    if origin in (dict, Mapping):
+        return _any(_of(value, dict), 0)
+    if names := _names(kind):
+        given, hints = _of(value, dict), _hints(kind)
+        return kind(
+            **{name: _taken(hints[name], given[name]) for name in names if _is_given(kind, name, given)}
+        )
+    if kind is Path:
+        return Path(_taken(str, value).replace("\0", ""))
+    return _plain_value(kind, value)
+
+
+def _is_given(kind: Any, name: str, given: Mapping[str, Any]) -> bool:
+    if name in given:
+        return True
+    if name in getattr(kind, "_field_defaults", {}):
+        return False
+    raise Misfit(f"{kind.__name__} without {name}")
+
+
+def _tuple(inner: Sequence[Any], value: Any) -> tuple[Any, ...]:
+    listed = _of(value, list)
+    if inner[-1] is Ellipsis:
+        return tuple(_taken(inner[0], one) for one in listed)
+    if len(listed) != len(inner):
+        raise Misfit(f"{len(listed)} values for {len(inner)}")
+    return tuple(_taken(kind, one) for kind, one in zip(inner, listed, strict=True))
+
+
+def _plain_value(kind: Any, value: Any) -> Any:
+    if kind is str:
+        return lines(_of(value, str)[:_LONGEST_TEXT])
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Misfit(f"{value!r:.40} is not a number")
+    if not math.isfinite(value) or (kind is int and abs(value) > _LARGEST_INTEGER):
+        raise Misfit(f"{value!r:.40} is too large")
+    return kind(value)
+
+
+def _any(value: Any, depth: int) -> Any:
+    """A value of a table whose form nobody knows."""
+    if depth > _DEEPEST:
+        raise Misfit("tables nested too deeply")
+    if isinstance(value, dict):
+        return {lines(str(key)[:_LONGEST_TEXT]): _any(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_any(one, depth + 1) for one in value]
+    if isinstance(value, str):
+        return lines(value[:_LONGEST_TEXT])
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _of(value: Any, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise Misfit(f"{value!r:.40} is not a {kind.__name__}")
+    return value
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """Fields of a record; none of other types."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        return tuple(field.name for field in fields(kind))
+    return tuple(getattr(kind, "_fields", ()))
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)

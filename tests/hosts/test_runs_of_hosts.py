@@ -1,0 +1,130 @@
+"""`kgops show`, `logs`, `report` and `compare --html` of runs of other hosts, over real SSH."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from driving import wait_for
+from nvml_standin import Machine, a100, t4
+from ssh_server import Lab, needs_ssh
+
+pytestmark = needs_ssh
+
+LOSSES = "for step in range(1, 5): print(f'loss {4 / step} step {step}', flush=True)"
+REGEX = r"loss (?P<loss>[0-9.]+) step (?P<step>[0-9]+)"
+
+
+def a_run(lab: Lab, name: str, *, machine: bool = False) -> None:
+    done = lab.there(name)(
+        *(
+            "run",
+            "exec",
+            "--label",
+            f"of {name}",
+            "--metric-regex",
+            REGEX,
+            "--",
+            sys.executable,
+            "-c",
+            LOSSES,
+        ),
+        env=lab.driver(name) if machine else {},
+    )
+    assert done.code == 0, done.err
+
+
+def test_show_prints_the_page_there_cleaned_and_json_names_the_host(lab: Lab) -> None:
+    lab.add("lab1")
+    a_run(lab, "lab1")
+    assert lab.there("lab1")("note", "1", "it said \x1b[2J").code == 0
+    page = lab.kgops("show", "lab1:last")
+    assert page.code == 0, page.err
+    assert page.out.startswith("run 1 · exec · of lab1\n")
+    assert "it said �[2J" in page.out
+    table = lab.kgops("show", "lab1:1", "--json").json()
+    assert (table["host"], table["id"], table["label"]) == ("lab1", 1, "of lab1")
+    missing = lab.kgops("show", "lab1:9")
+    assert missing.code == 2
+    assert "lab1: there is no run 9" in missing.err
+    assert lab.kgops("show", "lab7:1").code == 2
+
+
+def test_logs_prints_the_last_lines_there_or_its_bytes(lab: Lab) -> None:
+    lab.add("lab1")
+    done = lab.there("lab1")("run", "exec", "--", "printf", "one\\ntwo\\nthr\\033ee\\n")
+    assert done.code == 0
+    assert lab.kgops("logs", "lab1:1").out == "one\ntwo\nthr�ee\n"
+    assert lab.kgops("logs", "lab1:1", "-n", "1").out == "thr�ee\n"
+    assert lab.kgops("logs", "lab1:1", "--grep", "^t", "--raw").out == "two\nthr\x1bee\n"
+    assert lab.kgops("logs", "lab1:1", "--raw", "--bytes", "4:8").out == "two\n"
+    wrong = lab.kgops("logs", "lab1:1", "--bytes", "4:8")
+    assert wrong.code == 2
+    assert "lab1: --bytes goes with --raw alone" in wrong.err
+
+
+def test_logs_of_a_host_are_followed_to_the_runs_end_and_end_with_their_reader(lab: Lab) -> None:
+    lab.add("lab1")
+    there, flag = lab.there("lab1"), lab.folder / "flag"
+    waits = f"echo first; while ! test -e {flag}; do sleep 0.05; done; echo second"
+    number = there.detach("sh", "-c", waits)
+    argv = lab.console.argv("logs", "-f", f"lab1:{number}")
+    environment = {"KGOPS_HOME": str(lab.console.home), "PATH": lab.path}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"first\n"
+        follows = lab.feeds("lab1")
+        assert follows
+        reader.kill()
+    wait_for(lambda: not set(lab.feeds("lab1")) & set(follows) or None, "its end there")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"first\n"
+        flag.touch()
+        assert reader.stdout.read() == b"second\n"
+    assert reader.returncode == 0
+
+
+def test_a_report_is_made_of_a_run_that_still_goes_on_there(lab: Lab) -> None:
+    lab.add("lab1")
+    there = lab.there("lab1")
+    number = there.detach(
+        *(sys.executable, "-c", f"{LOSSES}\nprint('<b>end', flush=True)\nimport time; time.sleep(1000)"),
+        flags=("--label", "<i>far", "--metric-regex", REGEX),
+    )
+    there.running(number)
+    wait_for(lambda: any(one["n"] == 4 for one in there.show(number)["series"]) or None, "four points")
+    target = lab.folder / "page.html"
+    done = lab.kgops("report", f"lab1:{number}", "--output", target)
+    assert done.code == 0, done.err
+    page = target.read_text()
+    assert f"run lab1:{number} · exec · &lt;i&gt;far" in page
+    assert "running" in page and "&lt;b&gt;end" in page and "<svg" in page
+    assert "<i>" not in page
+    again = lab.kgops("report", f"lab1:{number}", "--output", target)
+    assert again.code != 0, "it is there already"
+    assert lab.kgops("report", "lab1:9").code == 1
+    assert lab.kgops("runs", "--json").json() == []
+
+
+def test_a_page_compares_runs_of_two_hosts_by_name_and_fingerprint_without_time_ratios(lab: Lab) -> None:
+    for name, gpu in (("lab1", t4()), ("lab2", a100())):
+        lab.add(name, Machine((gpu,)))
+        a_run(lab, name, machine=True)
+    target = lab.folder / "two.html"
+    done = lab.kgops("compare", "lab1:1", "lab2:1", "--html", "--output", target)
+    assert done.code == 0, done.err
+    page = target.read_text()
+    assert "runs lab1:1, lab2:1, compared" in page
+    for print_of_it in lab.kgops("compare", "lab1:1", "lab2:1", "--json").json()["fingerprint"]:
+        assert f"machine {print_of_it}" in page
+    assert "times have no ratios and no best" in page
+    assert "<svg" in page
+
+
+def test_runs_of_hosts_are_listed_by_either_spelling_of_the_flag(lab: Lab) -> None:
+    lab.add("lab1")
+    a_run(lab, "lab1")
+    for flag in ("--hosts", "--host"):
+        (listed,) = lab.kgops("runs", flag, "all", "--json").json()
+        assert [(listed["host"], run["id"]) for run in listed["run"]] == [("lab1", 1)]
