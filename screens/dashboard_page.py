@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from kgops.gpus.history import BUCKET_S
 from kgops.jobs.text import clock, one_line
-from kgops.views.formats import duration, width_of
+from kgops.views.formats import duration, fitted, width_of
 from kgops.views.gpu_lines import LEGEND, SHORT_LEGEND, host_line, load_of, name_of, users_of, whole
 from kgops.views.gpus import expected_start
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.curve_panels import sparkline
 from screens.widgets.gpu_bar import gpu_bar, small_curve
-from screens.wording import metric_of, progress_of, sign_of, since, speed_of, state_of, took
+from screens.wording import attempt_of, metric_of, progress_of, sign_of, since, speed_of, state_of, took
 
 if TYPE_CHECKING:
     from kgops.views.alerts import Alert
@@ -42,6 +42,7 @@ _MEMORY, _WHO, _MEMORY_CURVE, _UTIL_CURVE = "MiB", "who", "MiB, 2 min", "util, 2
 TWO_MINUTES = 120
 _NUMBER, _LONGEST_NUMBER = 12, 16  # columns of run number and workload
 _LABEL = 48  # at most
+_LABEL_AND_ATTEMPT = 20
 
 
 def rows(state: FeedState, width: int, height: int) -> list[Row]:
@@ -252,10 +253,10 @@ def _running_row(one: RunningRun, columns: Columns, spark: int) -> Row:
     return columns.row(
         (
             Piece(_who(run), "accent"),
-            Piece(run.label),
+            Piece(_label_and_attempt(run, columns.width_of(""))),
             Piece(progress_of(run, columns.width_of("progress")))
             if run.done is not None
-            else Piece(since(run) or state_of(run), "dim"),
+            else Piece(attempt_of(run) or since(run) or state_of(run), "dim"),
             Piece(left),
             Piece(metric_of(run, columns.width_of("metric")), "warn" if one.diverged else "text"),
             Piece(sparkline(one.curve, spark), "accent"),
@@ -263,6 +264,14 @@ def _running_row(one: RunningRun, columns: Columns, spark: int) -> Row:
         ),
         run.id,
     )
+
+
+def _label_and_attempt(run: Run, width: int) -> str:
+    """Where the label leaves no room for it, the attempt is said until the first report."""
+    attempt = attempt_of(run)
+    if not attempt or run.done is None or width < _LABEL_AND_ATTEMPT:
+        return run.label
+    return f"{fitted(one_line(run.label), width - len(attempt) - 3)} · {attempt}"
 
 
 def _waiting(

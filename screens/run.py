@@ -17,7 +17,7 @@ from screens.run_actions import ChangesRuns
 from screens.run_log import RunLog
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.wording import sign_of, since, state_of, took
+from screens.wording import attempt_of, sign_of, since, state_of, took
 
 if TYPE_CHECKING:
     from kgops.views.run_detail import RunDetail
@@ -94,7 +94,7 @@ class RunScreen(ChangesRuns):
                 Piece("  "),
                 sign,
                 Piece(f" {state_of(run)}", tone),
-                Piece(f"  {when}", "dim"),
+                Piece("".join(f"  {text}" for text in (attempt_of(run), when) if text), "dim"),
                 *paused,
             )
         )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 __all__ = [
+    "attempt_of",
     "error_text",
     "metric_of",
     "notification",
@@ -72,6 +73,11 @@ def sign_of_state(state: str) -> tuple[str, str]:
 
 def state_of(run: Run) -> str:
     return _NAMES.get(run.state, run.state)
+
+
+def attempt_of(run: Run) -> str:
+    """`attempt 2`; empty for a first one."""
+    return f"attempt {run.attempts}" if run.attempts > 1 else ""
 
 
 def progress_of(run: Run, width: int = 80) -> str:

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from kgops.jobs.text import clock, one_line
 
@@ -14,6 +15,7 @@ __all__ = [
     "age",
     "amount",
     "columns",
+    "drawn",
     "duration",
     "fitted",
     "local_time",
@@ -32,18 +34,36 @@ _GROUPED = 1e15  # larger numbers are printed without thousands separators
 _MAX_RATIO = 1e4  # beyond it a percentage of the prediction is not printed
 
 
-def width_of(text: str) -> int:
-    """Return the number of terminal columns of the text."""
-    if text.isascii():
-        return len(text)
-    import unicodedata
+# Zero-width joiner, variation selectors and skin tones: terminals disagree on the width of what these make of emoji.
+_JOINERS = dict.fromkeys((0x200D, *range(0xFE00, 0xFE10), *range(0x1F3FB, 0x1F400)))
 
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
-    return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
+
+def drawn(text: str) -> str:
+    """The text with joined emoji apart, so that it has the same width on every terminal."""
+    return text if text.isascii() else text.translate(_JOINERS)
+
+
+def width_of(text: str) -> int:
+    """Return the number of terminal columns of the text as `drawn`."""
+    return len(text) if text.isascii() else _width_of(text)
+
+
+@lru_cache(4096)
+def _width_of(text: str) -> int:
+    from unicodedata import category, east_asian_width
+
+    def columns(char: str) -> int:
+        # Marks and vowels of Hangul stand over or within what precedes them.
+        if category(char) in ("Mn", "Me", "Mc", "Cf") or "\u1160" <= char <= "\u11ff":
+            return 0
+        return 2 if east_asian_width(char) in "WF" else 1
+
+    return sum(map(columns, drawn(text)))
 
 
 def fitted(text: str, columns: int) -> str:
     """Cut the text to at most `columns` columns, with an ellipsis: at a word, unless that is a very long one."""
+    text = drawn(text)
     if width_of(text) <= columns:
         return text
     kept = ""

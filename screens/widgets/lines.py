@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, cast
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding
@@ -15,6 +14,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from kgops.views.formats import drawn, width_of
 from screens.rows import BLANK, Piece, Row
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Lines(ScrollView):
         row = _at(self.rows, y + round(self.scroll_y))
         plain, under_cursor = self.kgops.tones
         tones = under_cursor if row.key is not None and row.key == self.key else plain
-        segments = [Segment(piece.text, _style(tones, piece)) for piece in row.pieces if piece.text]
+        segments = [Segment(drawn(piece.text), _style(tones, piece)) for piece in row.pieces if piece.text]
         return Strip(segments).adjust_cell_length(self.size.width, tones["text"])
 
     # --- the cursor ---
@@ -187,16 +187,16 @@ def _style(tones: dict[str, Style], piece: Piece) -> Style:
 
 def _changes(old: Row, new: Row) -> Iterator[tuple[int, int]]:
     """Spans (left, width) to repaint; the whole row if its columns moved."""
-    if old.key != new.key or [cell_len(p.text) for p in old.pieces] != [cell_len(p.text) for p in new.pieces]:
+    if old.key != new.key or [width_of(p.text) for p in old.pieces] != [width_of(p.text) for p in new.pieces]:
         yield 0, max(_width(old), _width(new))
         return
     left = 0
     for before, after in zip_longest(old.pieces, new.pieces, fillvalue=Piece("")):
-        width = cell_len(after.text)
+        width = width_of(after.text)
         if before != after:
             yield left, width
         left += width
 
 
 def _width(row: Row) -> int:
-    return sum(cell_len(piece.text) for piece in row.pieces)
+    return sum(width_of(piece.text) for piece in row.pieces)

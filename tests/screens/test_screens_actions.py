@@ -11,6 +11,8 @@ import pytest
 from driving import Console
 from screen_driving import Seen, look
 from textual.binding import Binding
+from textual.events import Paste
+from textual.widgets import Input
 
 from screens.actions import ACTIONS, EVERYWHERE, holding
 from screens.app import FeedChanged, KgopsApp
@@ -171,6 +173,22 @@ def test_themes_take_turns_and_each_has_all_tones(run_cli: Console) -> None:
         assert sorted(seen_themes) == sorted(THEMES)
 
     look(run_cli.home, story, (80, 24))
+
+
+def test_a_pasted_note_keeps_its_lines(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("m")
+        await seen.until_shows("note on run 1")
+        seen.app.screen.query_one(Input).post_message(Paste("the first\nthe second\r\nthe third"))
+        await seen.until_shows("the third")
+        await seen.press("enter")
+        await seen.until_shows("added a note")
+        assert run_cli.show(1)["note"][0]["text"] == "the first\nthe second\nthe third"
+
+    look(run_cli.home, story)
 
 
 def test_the_palette_does_what_it_names(run_cli: Console) -> None:
