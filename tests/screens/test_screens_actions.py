@@ -206,6 +206,47 @@ def test_the_palette_does_what_it_names(run_cli: Console) -> None:
     look(run_cli.home, story, (100, 40))
 
 
+def test_a_run_has_one_sign_on_all_pages(run_cli: Console) -> None:
+    oom = "echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1"
+    run_cli("run", "exec", "--on-oom", "batch=64,32", "--", "sh", "-c", f"if [ {{batch}} = 64 ]; then {oom}; fi")
+    assert run_cli.show(1)["state"] == "succeeded", run_cli.show(1)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        assert "▼" in seen.row_of("1 exec")
+        await seen.press("h")
+        await seen.until(lambda: any(line.lstrip().startswith("1 ▼") or "  1  ▼" in line for line in seen.lines()), "▼")
+        await seen.press("enter")
+        await seen.until_shows("JOB")
+        assert "▼ succeeded" in seen.lines()[0]
+        await seen.press("colon")
+        await seen.type("1")
+        await seen.until_shows("exec, ▼ succeeded")
+
+    look(run_cli.home, story)
+
+
+def test_why_a_run_failed_takes_one_key_and_comparing_two_takes_five(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+    run_cli("run", "exec", "--", "sh", "-c", "echo no such file; exit 3")
+
+    async def why(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "ALERTS")
+        await seen.press("enter")
+        await seen.until_shows("2 exec", "exit code 3", "no such file")
+
+    async def compared(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("h")
+        await seen.until_shows("2 runs")
+        await seen.press("space", "down", "space", "equals_sign")
+        await seen.until(lambda: isinstance(seen.app.screen, Compare), "the comparison")
+        await seen.until_shows("A  2 exec", "B  1 exec")
+
+    look(run_cli.home, why, (80, 24))
+    look(run_cli.home, compared, (80, 24))
+
+
 def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
     run = run_cli.run(1)
