@@ -166,7 +166,6 @@ ACTIONS: tuple[Action, ...] = (
         NEW_RUN,
         in_footer=False,
     ),
-    Action("y", "y", "copy", "Copy the equivalent command.", "screen.copy", NEW_RUN | BENCHMARKS),
     Action("escape", "esc", "back", "Back to the previous screen.", "app.back", EVERYWHERE - DASHBOARD),
     Action("o", "o", "side", "Show proponents, opponents, or both.", "screen.side", INFLUENCES),
     Action("M", "M", "machines", "Include other machines and versions.", "screen.machines", BENCHMARKS),
@@ -255,6 +254,14 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("t", "t", "tag", "Add or remove tags.", "screen.tag", RUNS, needs="run"),
     Action("m", "m", "note", "Add a note to the run.", "screen.note", RUNS, needs="run"),
+    Action(
+        "y",
+        "y",
+        "copy",
+        "Copy by the terminal: a command, or what a letter then names (id, folder, metric, triple).",
+        "screen.copy",
+        RUNS | GPU | INFLUENCES | NEW_RUN | BENCHMARKS,
+    ),
     Action("p", "p", "pause", "Pause or resume updates.", "app.pause", in_footer=False),
     Action(
         "c", "c", "colours", "Next theme: dark, light, colour-blind-safe.", "app.colours", in_footer=False

@@ -186,6 +186,14 @@ class KgopsApp(Console, inherit_bindings=False):
         """The active run screen; None while a prompt is open."""
         return self.screen if isinstance(self.screen, RunScreenBase) else None
 
+    def copy_to_clipboard(self, text: str) -> None:
+        """Also through tmux, which Textual does not know."""
+        self._clipboard = text
+        if self._driver is not None:
+            from screens.copying import sequence
+
+            self._driver.write(sequence(text))
+
     def say(self, text: str, tone: str = "strong") -> None:
         if self.here is not None:
             self.here.say(text, tone)

@@ -13,7 +13,7 @@ from kgops.errors import KgopsError
 from kgops.experiments.benchmark_list import Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery, BenchmarkReader
 from kgops.jobs.text import one_line
-from screens import benchmarks_page
+from screens import benchmarks_page, copying
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.filtered_list import FilteredList
@@ -158,5 +158,4 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
         if one is None:
             self.say("no command to copy", "warn")
             return
-        self.app.copy_to_clipboard(one.command)
-        self.say(f"copied: {one_line(one.command)}", "strong")
+        copying.copy(self.kgops, one.command)

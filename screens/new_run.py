@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from kgops.options.regress import ARCHITECTURES
 from kgops.views.drafts import DRAFT_OPTIONS, FIELDS, Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
-from screens import new_run_page, new_run_plan, run_calls
+from screens import copying, new_run_page, new_run_plan, run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.rows import Piece, Row
@@ -154,8 +154,7 @@ class NewRun(RunScreenBase):
         if command is None:
             self.say("no command yet", "warn")
             return
-        self.app.copy_to_clipboard(command)
-        self.say(f"copied: {command}", "strong")
+        copying.copy(self.kgops, command)
 
     def action_start(self) -> None:
         self._begin(force=False)

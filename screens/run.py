@@ -9,8 +9,10 @@ from textual.binding import Binding
 
 from kgops.jobs.text import one_line
 from kgops.supervisor.run_folder import RunFolder
+from kgops.views.formats import value_text
 from screens import run_page
 from screens.actions import ScreenName
+from screens.copying import Copyable
 from screens.feed import FeedState, OneRun
 from screens.rows import Piece, Row
 from screens.run_actions import ChangesRuns
@@ -65,6 +67,14 @@ class RunScreen(ChangesRuns):
             return
         self._detail, self._run = state.detail, state.detail.run
         self.draw()
+
+    @property
+    def copyable(self) -> list[Copyable]:
+        texts = super().copyable
+        command = self._detail.job.get("exec", {}).get("command") if self._detail is not None else None
+        if command:
+            texts.append(Copyable("e", "executed command", value_text(command)))
+        return texts
 
     def action_log(self) -> None:
         """Toggles the log between full height and the lower part."""

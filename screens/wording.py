@@ -28,6 +28,7 @@ __all__ = [
     "since",
     "speed_of",
     "state_of",
+    "through_tmux",
     "took",
 ]
 
@@ -53,11 +54,15 @@ def error_text(error: KgopsError | StorageError) -> str:
 
 
 def notification(alert: Alert) -> str:
-    """OSC 9, which many terminals show on the desktop; tmux hands on what is wrapped."""
+    """OSC 9, which many terminals show on the desktop."""
     about = "" if alert.run is None else f"run {alert.run.id}: "
     text = one_line(f"kgops: {about}{alert.text}", 200)
-    sequence = f"\x1b]9;{text}\x07"
-    return f"\x1bPtmux;\x1b{sequence}\x1b\\" if os.environ.get("TMUX") else sequence
+    return through_tmux(f"\x1b]9;{text}\x07")
+
+
+def through_tmux(osc: str) -> str:
+    """tmux hands on what is wrapped, where its option allow-passthrough is on."""
+    return f"\x1bPtmux;\x1b{osc}\x1b\\" if os.environ.get("TMUX") else osc
 
 
 def sign_of(run: Run) -> Piece:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import time
@@ -24,6 +25,7 @@ __all__ = [
     "percent",
     "small_duration",
     "table",
+    "value_text",
     "width_of",
     "wrapped",
 ]
@@ -172,6 +174,19 @@ def small_duration(seconds: float) -> str:
     return (
         amount(float(f"{seconds:.2g}"), "s") if seconds >= 1 else amount(float(f"{seconds * 1e3:.2g}"), "ms")
     )
+
+
+def value_text(value: object) -> str:
+    """A setting as a person would type it: booleans as on or off, words as a line for a shell; else JSON."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, str):
+        return value
+    if value and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        import shlex  # seldom needed
+
+        return shlex.join(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def off_by(measured: float, predicted: float) -> str | None:
