@@ -12,7 +12,6 @@ from textual.containers import Container
 from kgops.errors import KgopsError
 from kgops.experiments.benchmark_list import Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery, BenchmarkReader
-from kgops.jobs.text import one_line
 from screens import benchmarks_page, copying
 from screens.actions import ScreenName
 from screens.driver import begin

@@ -15,8 +15,8 @@ from kgops.views.formats import age
 from kgops.views.gpus import signal_process
 from screens import gpu_page
 from screens.actions import ScreenName
-from screens.driver import begin
 from screens.copying import Copyable
+from screens.driver import begin
 from screens.feed import DASHBOARD, FeedState
 from screens.rows import Piece, Row, text_row, title
 from screens.run_screen import RunScreenBase

@@ -147,7 +147,10 @@ class RunRows(Sequence[Row]):
                 Piece(self._when(run.submitted_at), "dim"),
                 _took(run),
                 Piece(metric),
-                *(Piece("" if mib is None else f"{mib:,.0f}") for mib in (run.peak_gpu_mib, run.peak_host_mib)),
+                *(
+                    Piece("" if mib is None else f"{mib:,.0f}")
+                    for mib in (run.peak_gpu_mib, run.peak_host_mib)
+                ),
                 Piece(" ".join(self._page.tags.get(number, ())), "accent"),
                 Piece(run.profile or "", "dim"),
                 Piece(run.reason or "", "bad" if bad and run.ended else "dim"),

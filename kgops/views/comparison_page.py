@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from kgops.views.comparison import Comparison, Difference, Metric
 from kgops.views.curve_chart import DASHES, Clock, Trace, draw_together, short

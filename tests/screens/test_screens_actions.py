@@ -208,14 +208,18 @@ def test_the_palette_does_what_it_names(run_cli: Console) -> None:
 
 def test_a_run_has_one_sign_on_all_pages(run_cli: Console) -> None:
     oom = "echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1"
-    run_cli("run", "exec", "--on-oom", "batch=64,32", "--", "sh", "-c", f"if [ {{batch}} = 64 ]; then {oom}; fi")
+    run_cli(
+        "run", "exec", "--on-oom", "batch=64,32", "--", "sh", "-c", f"if [ {{batch}} = 64 ]; then {oom}; fi"
+    )
     assert run_cli.show(1)["state"] == "succeeded", run_cli.show(1)
 
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT")
         assert "▼" in seen.row_of("1 exec")
         await seen.press("h")
-        await seen.until(lambda: any(line.lstrip().startswith("1 ▼") or "  1  ▼" in line for line in seen.lines()), "▼")
+        await seen.until(
+            lambda: any(line.lstrip().startswith("1 ▼") or "  1  ▼" in line for line in seen.lines()), "▼"
+        )
         await seen.press("enter")
         await seen.until_shows("JOB")
         assert "▼ succeeded" in seen.lines()[0]

@@ -15,7 +15,7 @@ from screens.copying import sequence
 
 Open = Callable[..., Terminal]
 REPORTS = (
-    """echo '{"event":"metric","name":"loss","value":0.25,"step":1}' >> $KGOPS_EVENTS; echo größe '\u200b'; true"""
+    """echo '{"event":"metric","name":"loss","value":0.25,"step":1}' >> $KGOPS_EVENTS; echo größe; true"""
 )
 
 

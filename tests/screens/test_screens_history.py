@@ -97,7 +97,19 @@ def test_labels_are_drawn_as_text_and_columns_fall_away_from_the_right(
         if width >= 80:  # up to the minutes of a time
             assert width_of(hostile.partition(":")[0]) == width_of(plain.partition(":")[0])
         assert max(width_of(line) for line in seen.lines()) <= width
-        heads = ["RUN▼", "workload", "label", "submitted", "took", "metric", "GPU MiB", "host MiB", "tags", "profile", "why"]
+        heads = [
+            "RUN▼",
+            "workload",
+            "label",
+            "submitted",
+            "took",
+            "metric",
+            "GPU MiB",
+            "host MiB",
+            "tags",
+            "profile",
+            "why",
+        ]
         head = next(line for line in seen.lines() if line.lstrip().startswith("RUN▼"))
         there = [name for name in heads if name in head]
         assert there == heads[: len(there)]
