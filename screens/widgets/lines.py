@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Lines"]
 
 
+_LEAST_LINES = 3  # of a widget that says how many more rows it has
+
+
 class Lines(ScrollView):
     """Shows rows, with a cursor over those that have a key. The cursor stays on its key when rows move."""
 
@@ -55,6 +58,7 @@ class Lines(ScrollView):
         self.key: Hashable | None = None
         self.ends_followed = False  # whether to follow the end while rows are added
         self.follows = False
+        self._sign = ""
 
     @property
     def kgops(self) -> Console:
@@ -73,13 +77,31 @@ class Lines(ScrollView):
             if old.pieces != new.pieces:
                 for left, width in _changes(old, new):
                     self.refresh(Region(left, y - top, width, 1))
+        self._show_more_below()
+
+    def _show_more_below(self) -> None:
+        before, self._sign = self._sign, self._more_below()
+        if self._sign != before:
+            width = max(len(before), len(self._sign))
+            self.refresh(Region(self.size.width - width, self.size.height - 1, width, 1))
 
     def render_line(self, y: int) -> Strip:
         row = _at(self.rows, y + round(self.scroll_y))
         plain, under_cursor = self.kgops.tones
         tones = under_cursor if row.key is not None and row.key == self.key else plain
         segments = [Segment(drawn(piece.text), _style(tones, piece)) for piece in row.pieces if piece.text]
-        return Strip(segments).adjust_cell_length(self.size.width, tones["text"])
+        sign = self._more_below() if y == self.size.height - 1 else ""
+        strip = Strip(segments).adjust_cell_length(self.size.width - len(sign), tones["text"])
+        return Strip([*strip, Segment(sign, plain["accent"])]) if sign else strip
+
+    def _more_below(self) -> str:
+        """Says at the end of the last line how many rows are below it; over text only as an arrow."""
+        last = round(self.scroll_y) + self.size.height
+        below = len(self.rows) - last
+        if below <= 0 or not self.can_focus or self.size.height < _LEAST_LINES:
+            return ""
+        sign = f" ↓ {below:,} more"
+        return sign if _width(_at(self.rows, last - 1)) + len(sign) <= self.size.width else " ↓"
 
     # --- the cursor ---
 
@@ -131,6 +153,7 @@ class Lines(ScrollView):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Scrolling to the end starts following it; scrolling away stops that."""
         super().watch_scroll_y(old_value, new_value)
+        self._sign = self._more_below()  # scrolling repaints all lines
         self.follows = self.ends_followed and new_value >= self.max_scroll_y
 
     # --- the rest ---

@@ -28,9 +28,11 @@ from screens.hosts import Hosts
 from screens.influences import Influences
 from screens.new_run import NewRun
 from screens.profiles import Profiles
+from screens.rows import Row
 from screens.run import RunScreen
 from screens.symbols import THEMES
 from screens.widgets.choices import Choices
+from screens.widgets.lines import Lines
 
 SCREENS = (
     Dashboard,
@@ -249,6 +251,61 @@ def test_why_a_run_failed_takes_one_key_and_comparing_two_takes_five(run_cli: Co
 
     look(run_cli.home, why, (80, 24))
     look(run_cli.home, compared, (80, 24))
+
+
+def test_a_list_says_how_much_is_below_and_repaints_no_more_than_that(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("enter")
+        await seen.until_shows("JOB")
+        body = seen.app.screen.query_one("#body", Lines)
+        below = len(body.rows) - body.size.height
+        assert below > 1
+        last = seen.lines()[body.region.bottom - 1]
+        assert last.endswith(("more", "↓"))
+        await seen.press("G")
+        await seen.until(lambda: "↓" not in seen.text, "the end")
+        await seen.press("g")
+        await seen.until(lambda: "↓" in seen.text, "the arrow")
+        refreshed: list[object] = []
+        body.refresh = lambda *regions, **_: refreshed.extend(regions) or body  # type: ignore[method-assign]
+        body.show([*body.rows, Row(())])
+        assert [(region.height, region.y) for region in refreshed] in ([], [(1, body.size.height - 1)])
+
+    look(run_cli.home, story, (80, 16))
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_help_tells_of_signs_first_and_wraps_what_is_long(run_cli: Console, width: int) -> None:
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("HOST")
+        await seen.press("question_mark")
+        await seen.until_shows("SIGNS", "KEYS HERE")
+        assert seen.lines()[0] == "SIGNS"
+        body = seen.app.screen.query_one("#body", Lines)
+        texts = ["".join(piece.text for piece in row.pieces) for row in body.rows]
+        assert max(map(len, texts)) <= width
+        words = " ".join(" ".join(texts).split())
+        for text in ("is predicted to need", "Go to a run, GPU, tag or saved filter, or act, by name."):
+            assert text in words
+
+    look(run_cli.home, story, (width, 24))
+
+
+def test_jumping_is_named_in_every_footer(run_cli: Console) -> None:
+    for width in (80, 120):
+
+        async def story(seen: Seen) -> None:
+            await seen.until_shows("HOST")
+            for key in ("h", "b"):
+                assert ": jump" in seen.lines()[-1]
+                await seen.press(key)
+            await seen.until_shows("benchmarks")
+            await seen.until(lambda: ": jump" in seen.lines()[-1], "the footer")
+
+        look(run_cli.home, story, (width, 24))
 
 
 def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
