@@ -66,7 +66,7 @@ ACTIONS: tuple[Action, ...] = (
         "enter",
         "⏎",
         "open",
-        "Open what is under the cursor: a run, a GPU, an alert.",
+        "Open what is under the cursor: a run, a GPU, an alert, the rest of the alerts.",
         "app.open",
         DASHBOARD | GPU | HISTORY | COMPARE | HOSTS,
         "row",

@@ -17,7 +17,7 @@ from kgops.settings import Home, find_home
 from kgops.views.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
 from screens.actions import ACTIONS, bindings, holding
 from screens.console import Console
-from screens.feed import DASHBOARD, Feed, FeedState
+from screens.feed import Feed, FeedState
 from screens.run_screen import RunScreenBase
 from screens.symbols import THEMES, FewColours, PlainSigns, Tones, tones_of
 from screens.wording import error_text, notification
@@ -77,7 +77,9 @@ class KgopsApp(Console, inherit_bindings=False):
         if no_color is not None:  # Textual removes it; runs started from here need it
             os.environ["NO_COLOR"] = no_color
         self.home = home
-        self.feed = Feed(home, self._post, self._raise_in_app)
+        wanted = os.environ.get(NOTIFY_VARIABLE)
+        self._notifies_by = wanted if wanted in ("bell", "osc9") else None
+        self.feed = Feed(home, self._post, self._raise_in_app, notifies=self._notifies_by is not None)
         self.animation_level = "none"  # every frame would go over SSH
         for theme in THEMES.values():
             self.register_theme(theme)
@@ -161,18 +163,18 @@ class KgopsApp(Console, inherit_bindings=False):
         for screen in self.screen_stack:
             if isinstance(screen, RunScreenBase):
                 screen.show_state(message.state)
-        if message.state.wanted == DASHBOARD:
+        if self._notifies_by is not None and message.state.error_text is None:
             self._notify_of_new(message.state)
 
     def _notify_of_new(self, state: FeedState) -> None:
-        """Bell or desktop notification, if asked for, of alerts that came while the console was open."""
+        """Of alerts that came while the console was open, on whichever screen."""
         names = {alert.name: alert for alert in state.alerts}
-        before, self._notified = self._notified, set(names)
-        wanted = os.environ.get(NOTIFY_VARIABLE)
-        new = [names[name] for name in names if before is not None and name not in before]
-        if not new or wanted not in ("bell", "osc9"):
+        new = [names[name] for name in names if self._notified is not None and name not in self._notified]
+        # Kept, though a screen without GPUs has none of their alerts.
+        self._notified = {*names, *(self._notified or ())}
+        if not new:
             return
-        if wanted == "bell":
+        if self._notifies_by == "bell":
             self.bell()
         elif self._driver is not None:
             self._driver.write(notification(new[0]))

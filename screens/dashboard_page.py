@@ -45,7 +45,7 @@ _LABEL = 48  # at most
 _LABEL_AND_ATTEMPT = 20
 
 
-def rows(state: FeedState, width: int, height: int) -> list[Row]:
+def rows(state: FeedState, width: int, height: int, *, all_alerts: bool = False) -> list[Row]:
     """Runs that ended fill what the other sections leave of `height`; at least a few are there, to scroll to."""
     overview = state.overview
     host = _host(state)
@@ -55,7 +55,8 @@ def rows(state: FeedState, width: int, height: int) -> list[Row]:
     sections = [[*gpus, *host]]
     if state.error_text is not None:
         sections.insert(0, [text_row(state.error_text, width, "bad")])
-    sections.append(_alerts(state, width, _MOST_ALERTS if height >= _TALL else _FEW_ALERTS))
+    most = _MOST_ALERTS if height >= _TALL else _FEW_ALERTS
+    sections.append(_alerts(state, width, most, show_all=all_alerts))
     if overview is not None and overview.count:
         first = _first_columns(overview, width)
         sections += [_running(overview.running, first, width)]
@@ -187,20 +188,22 @@ def _host(state: FeedState) -> list[Row]:
 # --- runs ---
 
 
-def _alerts(state: FeedState, width: int, most: int) -> list[Row]:
+def _alerts(state: FeedState, width: int, most: int, *, show_all: bool) -> list[Row]:
     """Alerts, and notes about options where alerts leave room."""
     notes = state.overview.notes if state.overview is not None else ()
-    shown = state.alerts[:most]
-    more = len(state.alerts) - len(shown)
+    shown = state.alerts if show_all else state.alerts[:most]
+    more = len(state.alerts) - most
     notes = notes[: max(most - len(shown), 0) if shown else _MOST_NOTES]
     if not shown and not notes and state.away is None:
         return []
-    hint = "A acknowledges the one under the cursor" if shown and width >= 60 else ""
+    hint = "A acknowledges" + ("" if state.away else " the one under the cursor")
+    hint = hint if shown and width >= 60 else ""
     beside = "  ".join(text for text in (state.away, hint) if text)
     rows = [Row((Piece("ALERTS", "head"), *text_row(f"  {beside}", width - 6, "dim").pieces))]
     rows += [_alert(alert, "!", width) for alert in shown]
     if more > 0:
-        rows.append(text_row(f"  and {more} more", width, "dim"))
+        said = f"  Enter shows {most} again" if show_all else f"  and {more} more: Enter shows all"
+        rows.append(text_row(said, width, "dim", key=("alerts", "more")))
     return rows + [_alert(note, "·", width) for note in notes]
 
 
