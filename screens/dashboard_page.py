@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgops.gpus.history import BUCKET_S
 from kgops.jobs.text import clock, one_line
 from kgops.views.formats import duration, fitted, width_of
-from kgops.views.gpu_lines import LEGEND, SHORT_LEGEND, host_line, load_of, name_of, users_of, whole
+from kgops.views.gpu_lines import (
+    LEGEND,
+    SHORT_LEGEND,
+    curves_of,
+    host_line,
+    load_of,
+    name_of,
+    users_of,
+    whole,
+)
 from kgops.views.gpus import expected_start
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.curve_panels import sparkline
-from screens.widgets.gpu_bar import gpu_bar, small_curve
+from screens.widgets.gpu_bar import gpu_bar
 from screens.wording import attempt_of, metric_of, progress_of, sign_of, since, speed_of, state_of, took
 
 if TYPE_CHECKING:
@@ -39,7 +47,6 @@ _WIDE = 110  # columns from which metrics are shown in full
 _SPARK, _WIDE_SPARK = 8, 15  # columns, two points each
 _METRIC, _WIDE_METRIC = 15, 16
 _MEMORY, _WHO, _MEMORY_CURVE, _UTIL_CURVE = "MiB", "who", "MiB, 2 min", "util, 2 min"
-TWO_MINUTES = 120
 _NUMBER, _LONGEST_NUMBER = 12, 16  # columns of run number and workload
 _LABEL = 48  # at most
 _LABEL_AND_ATTEMPT = 20
@@ -156,15 +163,9 @@ def waiting_mib_of(usage: GpuUsage, start: ExpectedStart | None) -> int:
 
 
 def _curves(usage: GpuUsage, columns: Columns, state: FeedState) -> list[Piece]:
-    curve = None if usage.is_slice else state.curves.get(usage.reading.index)
-    if curve is None:
-        return [Piece(""), Piece("")]
-    newest = TWO_MINUTES // BUCKET_S
-    memory, util = columns.width_of(_MEMORY_CURVE), columns.width_of(_UTIL_CURVE)
-    return [
-        Piece(small_curve(curve.memory_mib[-newest:], memory, usage.usable_mib), "accent"),
-        Piece(small_curve(curve.utilization[-newest:], util, 100.0), "dim"),
-    ]
+    curve = state.curves.get(usage.reading.index)
+    widths = columns.width_of(_MEMORY_CURVE), columns.width_of(_UTIL_CURVE)
+    return [Piece(*one) for one in curves_of(usage, curve, *widths)]
 
 
 def expected_start_of(state: FeedState) -> ExpectedStart | None:

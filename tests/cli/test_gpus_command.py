@@ -20,8 +20,12 @@ from typing import Any
 import pytest
 from driving import Console, Done, Terminal, identity_in, patience, wait_for
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, h200, t4
+from records import add
 
+from kgops.supervisor import locks
+from kgops.supervisor.run_folder import RunFolder
 from kgops.views.formats import width_of
+from storage.database import Connection
 
 
 @pytest.fixture
@@ -381,6 +385,23 @@ def test_a_watch_follows_the_size_and_gives_the_terminal_back_at_sigterm(
     assert terminal.wait() == 128 + signal.SIGTERM
     assert terminal.seen.rstrip().endswith(b"\x1b[?1049l\x1b[?25h")
     assert b"Traceback" not in terminal.seen
+
+
+def test_a_watch_draws_two_minutes_and_what_the_next_run_needs(
+    watching: Callable[..., Terminal], standin: StandIn, conn: Connection, home: Path
+) -> None:
+    add(conn, 1, gpu_request="0", reserved_mib=6000)
+    folder = RunFolder(home / "runs" / "0001-exec")
+    folder.path.mkdir()
+    held = locks.take(folder.supervisor_lock)  # as its supervisor would, that waits
+    assert held is not None
+    standin.show(Machine((t4("GPU-a", used_mib=9000, processes=((os.getpid(), 9000),)),)))
+    terminal = watching()
+    terminal.wait_for_text("┄┄".encode())
+    terminal.wait_for_text(b"MiB, 2 min")
+    terminal.wait_for_text("⢰".encode())  # a mean of four seconds
+    assert b"util, 2 min" in terminal.seen
+    os.close(held)
 
 
 @pytest.mark.parametrize(
