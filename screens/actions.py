@@ -156,7 +156,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "backspace,delete", "del", "unset", "Leave the value to profile and planner.", "screen.unset", NEW_RUN
     ),
-    Action("x", "x", "start", "Start the run, unless it is predicted not to fit.", "screen.start", NEW_RUN),
+    Action("x", "x", "start", "Start the run, asking first, unless it is predicted not to fit.", "screen.start", NEW_RUN),
     Action(
         "X",
         "X",

@@ -163,17 +163,25 @@ class NewRun(RunScreenBase):
         self._begin(force=True)
 
     def _begin(self, *, force: bool) -> None:
-        """Starts the run and opens its screen, or shows why it was refused."""
+        """Starts the run after a question and opens its screen, or shows why it was refused."""
+        from screens.widgets.confirm import Confirmation
+
         if self._starting:
             return
         if not force and self._is_current and self._answer and self._answer.refusal is not None:
             refusal = self._answer.refusal
             self.say(f"{refusal.message}; X starts it anyway", "bad")
             return
-        self._starting = True
-        begin(
-            self.app, partial(self._start, self._draft, force)
-        )  # owned by the app: this screen closes when the run opens
+        draft = self._draft
+
+        def answered(sure: bool | None) -> None:
+            if sure and not self._starting:
+                self._starting = True
+                # Owned by the app: this screen closes when the run opens.
+                begin(self.app, partial(self._start, draft, force))
+
+        question = "start this run even if it does not fit?" if force else "start this run?"
+        self.app.push_screen(Confirmation(question), answered)
 
     async def _start(self, draft: Draft, force: bool) -> None:
         try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from driving import Console
 from screen_driving import Seen, look
 from textual.binding import Binding
 from textual.events import Paste
+from textual.geometry import Region
 from textual.widgets import Input
 
 from screens.actions import ACTIONS, EVERYWHERE, holding
@@ -28,7 +29,7 @@ from screens.hosts import Hosts
 from screens.influences import Influences
 from screens.new_run import NewRun
 from screens.profiles import Profiles
-from screens.rows import Row
+from screens.rows import text_row
 from screens.run import RunScreen
 from screens.symbols import THEMES
 from screens.widgets.choices import Choices
@@ -253,6 +254,14 @@ def test_why_a_run_failed_takes_one_key_and_comparing_two_takes_five(run_cli: Co
     look(run_cli.home, compared, (80, 24))
 
 
+class Counted(Lines):
+    repainted: ClassVar[list[Region]] = []
+
+    def refresh(self, *regions: Region, **given: Any) -> Counted:
+        self.repainted.extend(regions)
+        return super().refresh(*regions, **given)
+
+
 def test_a_list_says_how_much_is_below_and_repaints_no_more_than_that(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
 
@@ -269,10 +278,13 @@ def test_a_list_says_how_much_is_below_and_repaints_no_more_than_that(run_cli: C
         await seen.until(lambda: "↓" not in seen.text, "the end")
         await seen.press("g")
         await seen.until(lambda: "↓" in seen.text, "the arrow")
-        refreshed: list[object] = []
-        body.refresh = lambda *regions, **_: refreshed.extend(regions) or body  # type: ignore[method-assign]
-        body.show([*body.rows, Row(())])
-        assert [(region.height, region.y) for region in refreshed] in ([], [(1, body.size.height - 1)])
+        counted = Counted(id="counted", scrolls=True)
+        await seen.app.screen.mount(counted)
+        counted.show([text_row(str(number), 80) for number in range(50)])
+        await seen.until(lambda: counted.size.height > 2 and counted.max_scroll_y > 0, "its lines")
+        counted.repainted.clear()
+        counted.show([*counted.rows, text_row("50", 80)])
+        assert [(region.y, region.height) for region in counted.repainted] == [(counted.size.height - 1, 1)]
 
     look(run_cli.home, story, (80, 16))
 
