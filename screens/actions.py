@@ -119,6 +119,7 @@ ACTIONS: tuple[Action, ...] = (
         in_footer=False,
     ),
     Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY, "run"),
+    Action("equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY),
     Action(
         "asterisk",
         "*",
@@ -148,7 +149,6 @@ ACTIONS: tuple[Action, ...] = (
         in_footer=False,
     ),
     Action("z", "z", "sort by", "Sort by any column or metric.", "screen.sort_by", HISTORY, in_footer=False),
-    Action("equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY),
     Action("d", "d", "delete", "Delete the marked runs, or this one, once ended.", "screen.delete", HISTORY),
     Action("right", "→", "change", "Next value; the left arrow goes back.", "screen.more", NEW_RUN),
     Action("left", "left", "previous", "Previous value.", "screen.less", NEW_RUN, in_footer=False),
@@ -156,7 +156,14 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "backspace,delete", "del", "unset", "Leave the value to profile and planner.", "screen.unset", NEW_RUN
     ),
-    Action("x", "x", "start", "Start the run, asking first, unless it is predicted not to fit.", "screen.start", NEW_RUN),
+    Action(
+        "x",
+        "x",
+        "start",
+        "Start the run, asking first, unless it is predicted not to fit.",
+        "screen.start",
+        NEW_RUN,
+    ),
     Action(
         "X",
         "X",

@@ -101,7 +101,8 @@ class Lines(ScrollView):
         if below <= 0 or not self.can_focus or self.size.height < _LEAST_LINES:
             return ""
         sign = f" ↓ {below:,} more"
-        return sign if _width(_at(self.rows, last - 1)) + len(sign) <= self.size.width else " ↓"
+        text = "".join(piece.text for piece in _at(self.rows, last - 1).pieces).rstrip()
+        return sign if width_of(text) + len(sign) <= self.size.width else " ↓"
 
     # --- the cursor ---
 
