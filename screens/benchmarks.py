@@ -67,6 +67,8 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
 
     def _load_detail(self) -> None:
         """Reads the details of the row under the cursor."""
+        if not self.query("#body"):
+            return  # the screen is closing and has lost its widgets already
         one = self._selected
         if one is not None:
             begin(self, partial(self._read, self.body.key, one), instead="detail")
