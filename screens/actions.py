@@ -154,6 +154,9 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY | HOSTS, "run"),
     Action(
+        "equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY | HOSTS
+    ),
+    Action(
         "asterisk",
         "*",
         "mark all",
@@ -182,9 +185,6 @@ ACTIONS: tuple[Action, ...] = (
         in_footer=False,
     ),
     Action("z", "z", "sort by", "Sort by any column or metric.", "screen.sort_by", HISTORY, in_footer=False),
-    Action(
-        "equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY | HOSTS
-    ),
     Action("d", "d", "delete", "Delete the marked runs, or this one, once ended.", "screen.delete", HISTORY),
     Action(
         "right", "→", "change", "Next value; the left arrow goes back.", "screen.more", NEW_RUN | PREDICTIONS
@@ -207,7 +207,7 @@ ACTIONS: tuple[Action, ...] = (
         "x",
         "x",
         "start",
-        "Start the run, unless it is predicted not to fit.",
+        "Start the run, asking first, unless it is predicted not to fit.",
         "screen.start",
         NEW_RUN | PREDICTIONS,
     ),
@@ -220,7 +220,6 @@ ACTIONS: tuple[Action, ...] = (
         NEW_RUN,
         in_footer=False,
     ),
-    Action("y", "y", "copy", "Copy the equivalent command.", "screen.copy", NEW_RUN | BENCHMARKS),
     Action("escape", "esc", "back", "Back to the previous screen.", "app.back", EVERYWHERE - DASHBOARD),
     Action("o", "o", "side", "Show proponents, opponents, or both.", "screen.side", INFLUENCES),
     Action("M", "M", "machines", "Include other machines and versions.", "screen.machines", BENCHMARKS),
@@ -330,6 +329,14 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("t", "t", "tag", "Add or remove tags.", "screen.tag", RUNS, needs="run"),
     Action("m", "m", "note", "Add a note to the run.", "screen.note", RUNS, needs="run"),
+    Action(
+        "y",
+        "y",
+        "copy",
+        "Copy by the terminal: a command, or what a letter then names (id, folder, metric, triple).",
+        "screen.copy",
+        RUNS | GPU | INFLUENCES | NEW_RUN | BENCHMARKS,
+    ),
     Action("p", "p", "pause", "Pause or resume updates.", "app.pause", in_footer=False),
     Action(
         "c", "c", "colours", "Next theme: dark, light, colour-blind-safe.", "app.colours", in_footer=False

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.app import App, SystemCommand
+from textual.filter import Monochrome
 from textual.message import Message
 
 from kgops.errors import KgopsError
 from kgops.settings import Home, find_home
+from kgops.views.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
 from screens.actions import ACTIONS, bindings, holding
 from screens.console import Console
-from screens.feed import DASHBOARD, Feed, FeedState
+from screens.feed import Feed, FeedState
 from screens.run_screen import RunScreenBase
-from screens.symbols import THEMES, PlainSigns, Tones, speaks_unicode, tones_of
+from screens.symbols import THEMES, FewColours, PlainSigns, Tones, tones_of
 from screens.wording import error_text, notification
 from storage.errors import StorageError
 
@@ -67,13 +70,16 @@ class KgopsApp(Console, inherit_bindings=False):
     def __init__(
         self, home: Home, *, unicode: bool | None = None, hosts: Sequence[Host] | None = None
     ) -> None:
-        """`hosts`: those to be shown at once, in place of the dashboard of this machine."""
+        """`unicode`: all signs and colours, or ASCII; None: what the terminal has, by its environment.
+        `hosts`: those to be shown at once, in place of the dashboard of this machine."""
         no_color = os.environ.get("NO_COLOR")
         super().__init__()
         if no_color is not None:  # Textual removes it; runs started from here need it
             os.environ["NO_COLOR"] = no_color
         self.home = home
-        self.feed = Feed(home, self._post, self._raise_in_app)
+        wanted = os.environ.get(NOTIFY_VARIABLE)
+        self._notifies_by = wanted if wanted in ("bell", "osc9") else None
+        self.feed = Feed(home, self._post, self._raise_in_app, notifies=self._notifies_by is not None)
         self.animation_level = "none"  # every frame would go over SSH
         for theme in THEMES.values():
             self.register_theme(theme)
@@ -83,12 +89,24 @@ class KgopsApp(Console, inherit_bindings=False):
             self.get_css_variables()
         )  # before the stylesheet is parsed, to parse it once
         self._tones: tuple[str, tuple[Tones, Tones]] | None = None
-        self._plain = PlainSigns() if not (speaks_unicode() if unicode is None else unicode) else None
+        self._replaces = list(self._replacements(unicode))
         self._one_change_at_a_time = asyncio.Lock()
         self._notified: set[str] | None = None  # alerts that were shown already
         self._hosts = hosts
         self.add_mode(self.DEFAULT_MODE, self.get_default_screen)
         self.add_mode("dashboard", _dashboard)
+
+    def _replacements(self, unicode: bool | None) -> Iterator[LineFilter]:
+        """Of what the terminal does not show."""
+        colours = colours_of_terminal()
+        if colours == "none" or (colours == "sixteen" and unicode is None):
+            yield FewColours(lambda: self.theme, has_sixteen=colours == "sixteen")
+        # Textual writes to stderr.
+        signs = signs_of_terminal(getattr(sys.__stderr__, "encoding", None)) if unicode is None else "all"
+        if signs == "ascii" or unicode is False:
+            yield PlainSigns(plain)
+        elif signs == "no braille":
+            yield PlainSigns(without_braille)
 
     # --- Textual overrides ---
 
@@ -113,8 +131,8 @@ class KgopsApp(Console, inherit_bindings=False):
         return wanted
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        filters = super().get_line_filters()
-        return filters if self._plain is None else [*filters, self._plain]
+        theirs = [one for one in super().get_line_filters() if not isinstance(one, Monochrome)]
+        return [*theirs, *self._replaces]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Command palette: the actions of the screen it was opened from."""
@@ -145,18 +163,18 @@ class KgopsApp(Console, inherit_bindings=False):
         for screen in self.screen_stack:
             if isinstance(screen, RunScreenBase):
                 screen.show_state(message.state)
-        if message.state.wanted == DASHBOARD:
+        if self._notifies_by is not None and message.state.error_text is None:
             self._notify_of_new(message.state)
 
     def _notify_of_new(self, state: FeedState) -> None:
-        """Bell or desktop notification, if asked for, of alerts that came while the console was open."""
+        """Of alerts that came while the console was open, on whichever screen."""
         names = {alert.name: alert for alert in state.alerts}
-        before, self._notified = self._notified, set(names)
-        wanted = os.environ.get(NOTIFY_VARIABLE)
-        new = [names[name] for name in names if before is not None and name not in before]
-        if not new or wanted not in ("bell", "osc9"):
+        new = [names[name] for name in names if self._notified is not None and name not in self._notified]
+        # Kept, though a screen without GPUs has none of their alerts.
+        self._notified = {*names, *(self._notified or ())}
+        if not new:
             return
-        if wanted == "bell":
+        if self._notifies_by == "bell":
             self.bell()
         elif self._driver is not None:
             self._driver.write(notification(new[0]))
@@ -185,6 +203,14 @@ class KgopsApp(Console, inherit_bindings=False):
     def here(self) -> RunScreenBase | None:
         """The active run screen; None while a prompt is open."""
         return self.screen if isinstance(self.screen, RunScreenBase) else None
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Also through tmux, which Textual does not know."""
+        self._clipboard = text
+        if self._driver is not None:
+            from screens.copying import sequence
+
+            self._driver.write(sequence(text))
 
     def say(self, text: str, tone: str = "strong") -> None:
         if self.here is not None:

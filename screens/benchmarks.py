@@ -12,8 +12,7 @@ from textual.containers import Container
 from kgops.errors import KgopsError
 from kgops.experiments.benchmark_list import Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery, BenchmarkReader
-from kgops.jobs.text import one_line
-from screens import benchmarks_page
+from screens import benchmarks_page, copying
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.filtered_list import FilteredList
@@ -68,6 +67,8 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
 
     def _load_detail(self) -> None:
         """Reads the details of the row under the cursor."""
+        if not self.query("#body"):
+            return  # the screen is closing and has lost its widgets already
         one = self._selected
         if one is not None:
             begin(self, partial(self._read, self.body.key, one), instead="detail")
@@ -158,5 +159,4 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
         if one is None:
             self.say("no command to copy", "warn")
             return
-        self.app.copy_to_clipboard(one.command)
-        self.say(f"copied: {one_line(one.command)}", "strong")
+        copying.copy(self.kgops, one.command)

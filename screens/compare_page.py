@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.views.formats import UNKNOWN, amount, fitted, padded, width_of
+from kgops.views.formats import UNKNOWN, amount, fitted, padded, value_text, width_of
 from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import chart_heading
@@ -240,8 +240,4 @@ def _ratio(ratio: float | None) -> str:
 def _word(value: Any) -> str:
     if value is None:
         return UNKNOWN
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else value_text(value)

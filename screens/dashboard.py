@@ -31,7 +31,7 @@ class Dashboard(HasPane):
     def __init__(self) -> None:
         super().__init__()
         self._state = FeedState()
-        self._has_pointed = False
+        self._has_pointed = self._all_alerts = False
         self._host = one_line(socket.gethostname(), 40)
 
     def compose(self) -> ComposeResult:
@@ -82,7 +82,10 @@ class Dashboard(HasPane):
 
     def open_chosen(self) -> None:
         key = self.query_one("#body", Lines).key
-        if isinstance(key, tuple) and key[0] == "gpu":
+        if isinstance(key, tuple) and key[0] == "alerts":
+            self._all_alerts = not self._all_alerts
+            self.draw()
+        elif isinstance(key, tuple) and key[0] == "gpu":
             self.action_gpu(key[1])
         elif self._alert is not None and self._alert.gpu is not None:
             self.action_gpu(self._alert.gpu)
@@ -151,19 +154,19 @@ class Dashboard(HasPane):
 
     def draw(self) -> None:
         body = self.query_one("#body", Lines)
-        body.show(_rows(self._state, self.list_width, body.size.height))
+        body.show(_rows(self._state, self.list_width, body.size.height, self._all_alerts))
         self._point_at_first(body)
         self.point_pane()
         self.draw_pane()
         self.show_title()
 
 
-def _rows(state: FeedState, width: int, height: int) -> list[Row]:
+def _rows(state: FeedState, width: int, height: int, all_alerts: bool) -> list[Row]:
     if state.wanted is None:  # the first picture, for which the page is not yet imported
         return [text_row("GPUS", width, "head"), text_row("reading GPUs …", width, "dim")]
     from screens import dashboard_page
 
-    return dashboard_page.rows(state, width, height)
+    return dashboard_page.rows(state, width, height, all_alerts=all_alerts)
 
 
 def _counts(overview: Overview) -> str:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgops.gpus.history import BUCKET_S
 from kgops.jobs.text import clock, one_line
-from kgops.views.formats import duration, width_of
-from kgops.views.gpu_lines import LEGEND, SHORT_LEGEND, host_line, load_of, name_of, users_of, whole
+from kgops.views.formats import duration, fitted, width_of
+from kgops.views.gpu_lines import (
+    LEGEND,
+    SHORT_LEGEND,
+    curves_of,
+    host_line,
+    load_of,
+    name_of,
+    users_of,
+    whole,
+)
 from kgops.views.gpus import expected_start
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.curve_panels import sparkline
-from screens.widgets.gpu_bar import gpu_bar, small_curve
-from screens.wording import metric_of, progress_of, sign_of, since, speed_of, state_of, took
+from screens.widgets.gpu_bar import gpu_bar
+from screens.wording import attempt_of, metric_of, progress_of, sign_of, since, speed_of, state_of, took
 
 if TYPE_CHECKING:
     from kgops.views.alerts import Alert
@@ -39,13 +47,13 @@ _WIDE = 114  # columns from which metrics are shown in full
 _SPARK, _WIDE_SPARK = 8, 15  # columns, two points each
 _METRIC, _WIDE_METRIC = 15, 16
 _MEMORY, _WHO, _MEMORY_CURVE, _UTIL_CURVE = "MiB", "who", "MiB, 2 min", "util, 2 min"
-TWO_MINUTES = 120
 _NUMBER, _LONGEST_NUMBER = 12, 16  # columns of run number and workload
 _LABEL = 48  # at most
 _BESIDE_LABEL = 96  # columns that all else of a running run takes
+_LABEL_AND_ATTEMPT = 20
 
 
-def rows(state: FeedState, width: int, height: int) -> list[Row]:
+def rows(state: FeedState, width: int, height: int, *, all_alerts: bool = False) -> list[Row]:
     """Runs that ended fill what the other sections leave of `height`; at least a few are there, to scroll to."""
     overview = state.overview
     host = _host(state)
@@ -55,7 +63,8 @@ def rows(state: FeedState, width: int, height: int) -> list[Row]:
     sections = [[*gpus, *host]]
     if state.error_text is not None:
         sections.insert(0, [text_row(state.error_text, width, "bad")])
-    sections.append(_alerts(state, width, _MOST_ALERTS if height >= _TALL else _FEW_ALERTS))
+    most = _MOST_ALERTS if height >= _TALL else _FEW_ALERTS
+    sections.append(_alerts(state, width, most, show_all=all_alerts))
     if overview is not None and overview.count:
         first = _first_columns(overview, width)
         sections += [_running(overview.running, first, width)]
@@ -155,15 +164,9 @@ def waiting_mib_of(usage: GpuUsage, start: ExpectedStart | None) -> int:
 
 
 def _curves(usage: GpuUsage, columns: Columns, state: FeedState) -> list[Piece]:
-    curve = None if usage.is_slice else state.curves.get(usage.reading.index)
-    if curve is None:
-        return [Piece(""), Piece("")]
-    newest = TWO_MINUTES // BUCKET_S
-    memory, util = columns.width_of(_MEMORY_CURVE), columns.width_of(_UTIL_CURVE)
-    return [
-        Piece(small_curve(curve.memory_mib[-newest:], memory, usage.usable_mib), "accent"),
-        Piece(small_curve(curve.utilization[-newest:], util, 100.0), "dim"),
-    ]
+    curve = state.curves.get(usage.reading.index)
+    widths = columns.width_of(_MEMORY_CURVE), columns.width_of(_UTIL_CURVE)
+    return [Piece(*one) for one in curves_of(usage, curve, *widths)]
 
 
 def expected_start_of(state: FeedState) -> ExpectedStart | None:
@@ -187,20 +190,22 @@ def _host(state: FeedState) -> list[Row]:
 # --- runs ---
 
 
-def _alerts(state: FeedState, width: int, most: int) -> list[Row]:
+def _alerts(state: FeedState, width: int, most: int, *, show_all: bool) -> list[Row]:
     """Alerts, and notes about options where alerts leave room."""
     notes = state.overview.notes if state.overview is not None else ()
-    shown = state.alerts[:most]
-    more = len(state.alerts) - len(shown)
+    shown = state.alerts if show_all else state.alerts[:most]
+    more = len(state.alerts) - most
     notes = notes[: max(most - len(shown), 0) if shown else _MOST_NOTES]
     if not shown and not notes and state.away is None:
         return []
-    hint = "A acknowledges the one under the cursor" if shown and width >= 60 else ""
+    hint = "A acknowledges" + ("" if state.away else " the one under the cursor")
+    hint = hint if shown and width >= 60 else ""
     beside = "  ".join(text for text in (state.away, hint) if text)
     rows = [Row((Piece("ALERTS", "head"), *text_row(f"  {beside}", width - 6, "dim").pieces))]
     rows += [_alert(alert, "!", width) for alert in shown]
     if more > 0:
-        rows.append(text_row(f"  and {more} more", width, "dim"))
+        said = f"  Enter shows {most} again" if show_all else f"  and {more} more: Enter shows all"
+        rows.append(text_row(said, width, "dim", key=("alerts", "more")))
     return rows + [_alert(note, "·", width) for note in notes]
 
 
@@ -253,10 +258,10 @@ def _running_row(one: RunningRun, columns: Columns, spark: int) -> Row:
     return columns.row(
         (
             Piece(_who(run), "accent"),
-            Piece(run.label),
+            Piece(_label_and_attempt(run, columns.width_of(""))),
             Piece(progress_of(run, columns.width_of("progress")))
             if run.done is not None
-            else Piece(since(run) or state_of(run), "dim"),
+            else Piece(attempt_of(run) or since(run) or state_of(run), "dim"),
             Piece(left),
             Piece(metric_of(run, columns.width_of("metric")), "warn" if one.diverged else "text"),
             Piece(sparkline(one.curve, spark), "accent"),
@@ -264,6 +269,14 @@ def _running_row(one: RunningRun, columns: Columns, spark: int) -> Row:
         ),
         run.id,
     )
+
+
+def _label_and_attempt(run: Run, width: int) -> str:
+    """Where the label leaves no room for it, the attempt is said until the first report."""
+    attempt = attempt_of(run)
+    if not attempt or run.done is None or width < _LABEL_AND_ATTEMPT:
+        return run.label
+    return f"{fitted(one_line(run.label), width - len(attempt) - 3)} · {attempt}"
 
 
 def _waiting(

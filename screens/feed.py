@@ -80,8 +80,11 @@ class Feed:
         fail: Callable[[BaseException], None],
         *,
         every_s: float = 1.0,
+        notifies: bool = False,
     ) -> None:
+        """`notifies`: alerts of the record are read for every screen."""
         self._home, self._post, self._fail, self._every_s = home, post, fail, every_s
+        self._notifies = notifies
         self._wake = threading.Event()
         self._stopping = False
         self._paused = False
@@ -133,7 +136,7 @@ class Feed:
                 self._wake.clear()
                 wanted = self._wanted
                 # While paused, a newly opened screen and changes made from here are still shown once.
-                idle = wanted is None or (self._paused and self._posted is not None)
+                idle = (wanted is None and not self._notifies) or (self._paused and self._posted is not None)
                 if self._reader is not None and (idle or wanted != DASHBOARD):
                     self._reader.stop_sampler()
                 if not idle:
@@ -148,7 +151,7 @@ class Feed:
 
     def _read_and_post(self, wanted: Wanted) -> None:
         if self._reader is None:
-            self._reader = _open_reader(self._home, self._every_s)
+            self._reader = _open_reader(self._home, self._every_s, self._notifies)
         afresh, self._afresh = self._afresh, False
         state = self._reader.read(wanted, afresh)
         if state != self._posted and wanted == self._wanted:
@@ -165,11 +168,11 @@ class Feed:
             self._post(state)
 
 
-def _open_reader(home: Home, every_s: float) -> FeedReader:
+def _open_reader(home: Home, every_s: float, notifies: bool) -> FeedReader:
     """Imported by the thread, behind the first picture: half of kgops is what it reads with."""
     gc.disable()  # as `kgops tui` imports the rest
     from screens.feed_reader import FeedReader
 
     gc.freeze()
     gc.enable()
-    return FeedReader(home, every_s)
+    return FeedReader(home, every_s, notifies)

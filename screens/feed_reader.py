@@ -12,7 +12,7 @@ from kgops.gpus.readings import NvmlProblem
 from kgops.gpus.sampler import GpuSampler
 from kgops.settings import Home, make_home
 from kgops.supervisor.unsettled import needs_settling
-from kgops.views.alerts import Alert, ended_while_away, live_alerts
+from kgops.views.alerts import Alert, ended_while_away, live_alerts, recorded_alerts
 from kgops.views.chart import read_chart
 from kgops.views.glance import GlanceReader
 from kgops.views.gpus import GpuUsage, GpuUsageReader
@@ -22,6 +22,7 @@ from kgops.views.run_detail import read_run_detail
 from screens.feed import DASHBOARD, HISTORY, BesideList, FeedState, OneCurve, OneRun, Wanted
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
+from storage.runs import ACTIVE, Run, in_states
 
 __all__ = ["FeedReader"]
 
@@ -32,8 +33,11 @@ _DRIVER_PATIENCE_S = 0.05  # wait for the first GPU reading: most drivers answer
 class FeedReader:
     """Keeps the database open, and the GPUs sampled while the dashboard is wanted."""
 
-    def __init__(self, home: Home, every_s: float) -> None:
-        self._home, self._every_s = home, every_s
+    def __init__(self, home: Home, every_s: float, notifies: bool) -> None:
+        self._home, self._every_s, self._notifies = home, every_s, notifies
+        self._watched: tuple[tuple[Run, ...], tuple[Alert, ...]] | None = (
+            None  # active runs, alerts of the record
+        )
         self._conn: Connection | None = None
         self._sampler: GpuSampler | None = None
         self._seen_version: int | None = None
@@ -94,20 +98,23 @@ class FeedReader:
         self._settle(self._conn)
         changed, version = changed_since(self._conn, None if afresh else self._seen_version)
         self._seen_version = version
-        if wanted == HISTORY:
-            self._latest = FeedState(wanted, version=version)
+        if wanted != DASHBOARD and self._notifies and (changed or self._watched is None):
+            self._watched = tuple(in_states(self._conn, ACTIVE)), recorded_alerts(self._conn)
+        if wanted == HISTORY or wanted is None:
+            self._latest = FeedState(wanted, version=version, alerts=self._watched_alerts())
             return self._latest
         if isinstance(wanted, OneRun):
             detail = self._latest.detail
             if changed or detail is None or detail.run.id != wanted.number:
                 detail = read_run_detail(self._home, self._conn, wanted.number)
-            self._latest = FeedState(wanted, detail=detail)
+            self._latest = FeedState(wanted, detail=detail, alerts=self._watched_alerts())
             return self._latest
         if isinstance(wanted, OneCurve):
             if changed or self._latest.wanted != wanted:
                 chart = read_chart(self._home, self._conn, wanted.name, wanted.numbers)
-                self._latest = FeedState(wanted, chart=chart)
+                self._latest = FeedState(wanted, chart=chart, alerts=self._watched_alerts())
             return self._latest
+        self._watched = None
         known_overview = self._latest.overview
         if changed or known_overview is None:
             known_overview = overview(self._conn, known_overview)
@@ -152,6 +159,13 @@ class FeedReader:
             return live
         seen = known_overview.acknowledged
         return (*(one for one in live if one.name not in seen), *known_overview.alerts)
+
+    def _watched_alerts(self) -> tuple[Alert, ...]:
+        """Of screens that do not show them, for notifications; GPUs are read for the dashboard alone."""
+        if self._watched is None:
+            return ()
+        active, recorded = self._watched
+        return (*live_alerts(self._home, active, (), time.time()), *recorded)
 
     def _gpus(self) -> tuple[tuple[GpuUsage, ...] | None, NvmlProblem | None]:
         if self._sampler is None:

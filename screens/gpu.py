@@ -15,6 +15,7 @@ from kgops.views.formats import age
 from kgops.views.gpus import signal_process
 from screens import gpu_page
 from screens.actions import ScreenName
+from screens.copying import Copyable
 from screens.driver import begin
 from screens.feed import DASHBOARD, FeedState
 from screens.rows import Piece, Row, text_row, title
@@ -100,6 +101,16 @@ class GpuScreen(RunScreenBase):
         key = self.query_one("#body", Lines).key
         listed = self._usage.processes if self._usage is not None else None
         return next((one for one in listed or () if gpu_page.process_key(one) == key), None)
+
+    @property
+    def copyable(self) -> list[Copyable]:
+        process, usage = self._process, self._usage
+        texts = super().copyable
+        if process is not None:
+            texts.append(Copyable("p", "PID", str(process.pid)))
+            texts += [Copyable("e", "executed command", process.command)] if process.command else []
+        uuid = None if usage is None else usage.reading.uuid
+        return texts if uuid is None else [*texts, Copyable("u", "UUID", uuid)]
 
     def action_gpu(self, number: int = 0) -> None:
         """Shows another GPU."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
-from screens.actions import ACTIONS, ScreenName, holding
+from kgops.views.formats import wrapped
+from screens.actions import ACTIONS, Action, ScreenName, holding
 from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.lines import Lines
 from storage.runs import Run
 
 __all__ = ["HelpScreen"]
 
+_SIGN = 13  # columns of a key or sign
 _MOVING = (
     ("↑ ↓", "Move the cursor, as do j and k."),
     ("PgUp PgDn", "Page up or down."),
@@ -49,27 +53,43 @@ class HelpScreen(ModalScreen[None]):
         yield Lines(id="keys")
 
     def on_mount(self) -> None:
-        now = list(holding(self._screen_name, self._run))
-        rows = [text_row("KEYS HERE", 80, "head")]
-        rows += [_entry(action.sign, f"{action.name:<12}{action.help}") for action in now]
-        rows += [BLANK, text_row("MOVING", 80, "head"), *(_entry(sign, text) for sign, text in _MOVING)]
-        if self._screen_name == "run":
-            rows += [
-                BLANK,
-                text_row("IN THE LOG", 80, "head"),
-                *(_entry(sign, text) for sign, text in _IN_THE_LOG),
-            ]
-        later = [action for action in ACTIONS if self._screen_name in action.where and action not in now]
-        if later:
-            rows += [BLANK, text_row("KEYS FOR OTHER RUNS", 80, "head")]
-            rows += [_entry(action.sign, f"{action.name:<12}{action.help}", "dim") for action in later]
-        rows += [BLANK, text_row("SIGNS", 80, "head")]
-        rows += [_entry(sign, text, tone) for sign, tone, text in _SIGNS]
-        self.query_one("#body", Lines).show(rows)
         self.query_one("#keys", Lines).show(
             [Row((Piece("esc", "accent", "screen.dismiss"), Piece(" back", "dim")))]
         )
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        self.query_one("#body", Lines).show(list(self._rows(self.app.size.width)))
+
+    def _rows(self, width: int) -> Iterator[Row]:
+        now = list(holding(self._screen_name, self._run))
+        yield text_row("SIGNS", width, "head")
+        for sign, tone, text in _SIGNS:
+            yield from _entry(sign, "", text, width, tone)
+        sections: list[tuple[str, Iterable[tuple[str, str, str]], str]] = [
+            ("KEYS HERE", map(_named, now), "accent"),
+            ("MOVING", ((sign, "", text) for sign, text in _MOVING), "accent"),
+        ]
+        if self._screen_name == "run":
+            sections.append(("IN THE LOG", ((sign, "", text) for sign, text in _IN_THE_LOG), "accent"))
+        later = [action for action in ACTIONS if self._screen_name in action.where and action not in now]
+        if later:
+            sections.append(("KEYS FOR OTHER RUNS", map(_named, later), "dim"))
+        for head, entries, tone in sections:
+            yield BLANK
+            yield text_row(head, width, "head")
+            for sign, name, text in entries:
+                yield from _entry(sign, name, text, width, tone)
 
 
-def _entry(sign: str, text: str, tone: str = "accent") -> Row:
-    return Row((Piece(f"  {sign:<11}", tone), Piece(text, "text")))
+def _named(action: Action) -> tuple[str, str, str]:
+    return action.sign, f"{action.name:<12} ", action.help
+
+
+def _entry(sign: str, name: str, text: str, width: int, tone: str) -> Iterator[Row]:
+    """Texts that are too long go on below themselves."""
+    room = width - _SIGN - len(name) - 2  # beside the sign of more below
+    first, *more = wrapped(text, room)
+    yield Row((Piece(f"  {sign:<{_SIGN - 2}}", tone), Piece(f"{name}{first}", "text")))
+    for line in more:
+        yield Row((Piece(" " * (_SIGN + len(name))), Piece(line, "text")))

@@ -210,7 +210,8 @@ class History(FilteredList[Query, Page], HasPane):
     async def _sort_by(self) -> None:
         from screens.widgets.choices import CompletingPrompt
 
-        names = sorted({*SORTABLE, *await asyncio.to_thread(self._reader.metrics)})
+        columns = SORTABLE - {"peak"}  # of GPU or host: here each has its column
+        names = sorted({*columns, *await asyncio.to_thread(self._reader.metrics)})
 
         def complete(text: str) -> list[str]:
             return [name for name in names if name.startswith(text)]

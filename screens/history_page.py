@@ -60,7 +60,8 @@ _SORTABLE = (
     _Sortable(Column("submitted", 10), "submitted_at", True),
     _Sortable(Column("took", 7, right=True), "time", True),
     _Sortable(Column("metric", 14), "metric_value", True),
-    _Sortable(Column("peak MiB", 9, right=True), "peak", True),
+    _Sortable(Column("GPU MiB", 8, right=True), "peak_gpu_mib", True),
+    _Sortable(Column("host MiB", 9, right=True), "peak_host_mib", True),
     _Sortable(Column("why", 24), "reason"),
     _Sortable(Column("profile", 9), "profile"),
     _Sortable(Column("tags", 14), None),
@@ -136,7 +137,6 @@ class RunRows(Sequence[Row]):
         value = self._page.values.get(number)
         room = self._columns.width_of("metric")
         metric = metric_of(run, room) if metric is None else "" if value is None else short_amount(value)
-        peak = run.peak_gpu_mib if run.peak_gpu_mib is not None else run.peak_host_mib
         bad = run.state not in ("succeeded", "cancelled")
         return self._columns.row(
             (
@@ -147,7 +147,10 @@ class RunRows(Sequence[Row]):
                 Piece(self._when(run.submitted_at), "dim"),
                 _took(run),
                 Piece(metric),
-                Piece("" if peak is None else f"{peak:,.0f}"),
+                *(
+                    Piece("" if mib is None else f"{mib:,.0f}")
+                    for mib in (run.peak_gpu_mib, run.peak_host_mib)
+                ),
                 Piece(run.reason or "", "bad" if bad and run.ended else "dim"),
                 Piece(run.profile or "", "dim"),
                 Piece(" ".join(self._page.tags.get(number, ())), "accent"),

@@ -15,6 +15,7 @@ from kgops.views import influences as influence_views
 from kgops.views.influences import TRACES, Neighbours, RunInfluences, Step
 from screens import influences_page
 from screens.actions import ScreenName
+from screens.copying import Copyable
 from screens.driver import begin
 from screens.influences_page import InfluenceFilter
 from screens.question import Prompt
@@ -171,6 +172,19 @@ class Influences(RunScreenBase):
         return influences_page.path_rows(self._influences.name_of, self._path[1], width)
 
     # --- key actions ---
+
+    @property
+    def copyable(self) -> list[Copyable]:
+        """The triples under the cursors, with tabs as in files of triples."""
+        named = (("t", "test triple", self.test), ("n", "influence", self._influence))
+        return [
+            *super().copyable,
+            *(
+                Copyable(key, name, "\t".join(map(one_line, (one.head, one.relation, one.tail))))
+                for key, name, one in named
+                if one is not None
+            ),
+        ]
 
     def action_side(self) -> None:
         self._influence_filter = self._influence_filter.other_side()

@@ -16,7 +16,7 @@ from kgops.hosts.placing import on_gpu_of
 from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, shown
 from kgops.views.drafts import ANY, Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
-from screens import new_run_page, new_run_plan, run_calls
+from screens import copying, new_run_page, new_run_plan, run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.new_run_command import Command, command_of
@@ -163,7 +163,7 @@ class NewRun(RunScreenBase):
     def action_edit(self) -> None:
         key = self._key
         if isinstance(key, tuple):  # an offer of a host
-            self._begin(force=False, asks=True)
+            self._begin(force=False)
             return
         field = self._field(key)
         if field is None:
@@ -188,8 +188,7 @@ class NewRun(RunScreenBase):
         except (KgopsError, OSError) as error:
             self.say(f"the job file cannot be written: {error}", "bad")
             return
-        self.app.copy_to_clipboard(command.text)
-        self.say(f"copied: {command.text}", "strong")
+        copying.copy(self.kgops, command.text)
 
     @property
     def _command(self) -> Command | None:
@@ -209,20 +208,29 @@ class NewRun(RunScreenBase):
     def action_force(self) -> None:
         self._begin(force=True)
 
-    def _begin(self, *, force: bool, asks: bool = False) -> None:
-        """Starts the run and opens its screen, or shows why it was refused. `asks` first, on a host."""
+    def _begin(self, *, force: bool) -> None:
+        """Starts the run after a question and opens its screen, or shows why it was refused."""
+        from screens.widgets.confirm import Confirmation
+
         if self._starting:
             return
         if self._draft.where is not None:
-            self._begin_there(force=force, asks=asks)
+            self._begin_there(force=force)
             return
         if not force and self._is_current and self._answer and self._answer.refusal is not None:
             refusal = self._answer.refusal
             self.say(f"{refusal.message}; X starts it anyway", "bad")
             return
-        self._starting = True
-        # Owned by the app: this screen closes when the run opens.
-        begin(self.app, partial(self._start, self._draft, force))
+        draft = self._draft
+
+        def answered(sure: bool | None) -> None:
+            if sure and not self._starting:
+                self._starting = True
+                # Owned by the app: this screen closes when the run opens.
+                begin(self.app, partial(self._start, draft, force))
+
+        question = "start this run even if it does not fit?" if force else "start this run?"
+        self.app.push_screen(Confirmation(question), answered)
 
     async def _start(self, draft: Draft, force: bool) -> None:
         try:
@@ -232,7 +240,7 @@ class NewRun(RunScreenBase):
         if run is not None and self.app.screen is self:
             await self.app.switch_screen(RunScreen(run))
 
-    def _begin_there(self, *, force: bool, asks: bool) -> None:
+    def _begin_there(self, *, force: bool) -> None:
         """On the host of the offer under the cursor, else of the best one."""
         answer, chosen = self._answer, self._plans.chosen(self._key)
         if answer is None or not self._is_current or answer.sent is None:
@@ -258,10 +266,7 @@ class NewRun(RunScreenBase):
                 self._starting = True
                 begin(self.app, start)  # owned by the app: a copy goes on after this screen has closed
 
-        if asks:
-            self.app.push_screen(Confirmation(f"start it on {chosen.place}?"), answered)
-        else:
-            answered(True)
+        self.app.push_screen(Confirmation(f"start it on {chosen.place}?"), answered)
 
     async def _start_there(self, host: Host, job: Job, force: bool) -> None:
         try:

@@ -15,7 +15,7 @@ from kgops.gpus.known import short_names
 from kgops.jobs.text import one_line
 from kgops.views import saved_filters
 from screens.history_query import HistoryReader, Query
-from screens.wording import sign_of_state
+from screens.wording import sign_of, state_of
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _of_record(console: KgopsApp, reader: HistoryReader) -> tuple[dict[int, _Pla
 
 def _runs(console: KgopsApp, runs: Mapping[int, Run]) -> Iterator[tuple[int, _Place]]:
     for number, run in runs.items():
-        state = f"{sign_of_state(run.state)[0]} {run.state.replace('_', ' ')}"
+        state = f"{sign_of(run).text} {state_of(run)}"
         yield (
             number,
             _Place(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
@@ -13,17 +14,29 @@ from screens.widgets.lines import Lines
 __all__ = ["Prompt"]
 
 
+_LINE_END = "⏎"  # stands in the line for what separates pasted lines
+
+
+class _LinesInput(Input):
+    """Keeps all lines of a pasted text; Textual's keeps the first."""
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        self.replace(_LINE_END.join(event.text.splitlines()), *self.selection)
+
+
 class Prompt(ModalScreen[str | None]):
     BINDINGS = [Binding("escape", "dismiss(None)", "nothing", show=False)]  # noqa: RUF012
 
-    def __init__(self, question: str, *, accepts_empty: bool = False) -> None:
-        """With `accepts_empty`, Enter alone returns ""; otherwise it cancels."""
+    def __init__(self, question: str, *, accepts_empty: bool = False, keeps_lines: bool = False) -> None:
+        """With `accepts_empty`, Enter alone returns ""; otherwise it cancels. `keeps_lines`: of a pasted text."""
         super().__init__()
-        self._question, self._nothing_counts = question, accepts_empty
+        self._question, self._nothing_counts, self._keeps_lines = question, accepts_empty, keeps_lines
 
     def compose(self) -> ComposeResult:
         yield Lines(id="question")
-        yield Input()
+        yield _LinesInput() if self._keeps_lines else Input()
 
     def on_mount(self) -> None:
         self.query_one("#question", Lines).show(
@@ -32,4 +45,5 @@ class Prompt(ModalScreen[str | None]):
         self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value.strip() or ("" if self._nothing_counts else None))
+        text = event.value.replace(_LINE_END, "\n") if self._keeps_lines else event.value
+        self.dismiss(text.strip() or ("" if self._nothing_counts else None))

@@ -9,8 +9,10 @@ from textual.binding import Binding
 
 from kgops.jobs.text import one_line
 from kgops.supervisor.run_folder import RunFolder
+from kgops.views.formats import value_text
 from screens import run_page
 from screens.actions import ScreenName
+from screens.copying import Copyable
 from screens.feed import FeedState, OneRun
 from screens.marked_chart import MarksCharts
 from screens.rows import Piece, Row
@@ -20,7 +22,7 @@ from screens.run_screen import RunScreenBase
 from screens.widgets.curve_panels import chart_names
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.wording import sign_of, since, state_of, took
+from screens.wording import attempt_of, sign_of, since, state_of, took
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +66,14 @@ class RunView(RunScreenBase):
     def run_name(self) -> str:
         return str(self._run.id)
 
+    @property
+    def copyable(self) -> list[Copyable]:
+        texts = super().copyable
+        command = self._detail.job.get("exec", {}).get("command") if self._detail is not None else None
+        if command:
+            texts.append(Copyable("e", "executed command", value_text(command)))
+        return texts
+
     def action_log(self) -> None:
         """Toggles the log between full height and the lower part."""
         log = self.run_log
@@ -92,7 +102,7 @@ class RunView(RunScreenBase):
                 Piece("  "),
                 sign,
                 Piece(f" {state_of(run)}", tone),
-                Piece(f"  {when}", "dim"),
+                Piece("".join(f"  {text}" for text in (attempt_of(run), when) if text), "dim"),
                 *paused,
             )
         )

@@ -45,9 +45,11 @@ class ChangesRuns(RunScreenBase):
     def action_note(self) -> None:
         from screens import run_calls
 
-        self._prompt("note on run {}", run_calls.note)
+        self._prompt("note on run {}", run_calls.note, keeps_lines=True)
 
-    def _prompt(self, question: str, change: Callable[[Session, Run, str], str]) -> None:
+    def _prompt(
+        self, question: str, change: Callable[[Session, Run, str], str], *, keeps_lines: bool = False
+    ) -> None:
         from screens.question import Prompt
 
         run = self.subject
@@ -58,7 +60,7 @@ class ChangesRuns(RunScreenBase):
             if words:
                 self._start(lambda session: change(session, run, words))
 
-        self.app.push_screen(Prompt(question.format(run.id)), answered)
+        self.app.push_screen(Prompt(question.format(run.id), keeps_lines=keeps_lines), answered)
 
     def _change_if_sure(self, question: str, change: Callable[[Session, Run], str]) -> None:
         """Asks in one line; any key but `y` is no."""

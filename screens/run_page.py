@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.planning.targets import fit_of_run
-from kgops.views.formats import UNKNOWN, amount, duration, fitted, local_time, off_by, width_of
+from kgops.views.formats import UNKNOWN, amount, duration, fitted, local_time, off_by, value_text, width_of
 from kgops.views.memory_parts import memory_parts
 from kgops.views.overview import eta_s
 from kgops.views.quality import HEADS, NUMBERS
@@ -253,7 +252,7 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str
             for index, one in enumerate(value):
                 yield f"{before}{name}.{index}", ", ".join(f"{key} {word}" for key, word in one.items())
         elif value is not None and value != []:
-            yield f"{before}{name}", value if isinstance(value, str) else json.dumps(value)
+            yield f"{before}{name}", value_text(value)
 
 
 def _artifacts(detail: RunDetail, width: int) -> list[Row]:

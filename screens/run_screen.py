@@ -13,6 +13,7 @@ from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from screens.console import Console
+    from screens.copying import Copyable
     from screens.feed import BesideList, FeedState, Wanted
     from storage.runs import Run
 
@@ -98,6 +99,19 @@ class RunScreenBase(Screen[None]):
             for action in holding(self.screen_name, self.subject)
             if action.needs != "row" or self.opens
         ]
+
+    @property
+    def copyable(self) -> list[Copyable]:
+        """What `y` offers to copy."""
+        from screens.copying import of_run
+
+        run = self.subject
+        return [] if run is None else of_run(run, str(self.kgops.home.runs / run.folder))
+
+    def action_copy(self) -> None:
+        from screens.copying import offer
+
+        offer(self.kgops, self.copyable)
 
     def show_title(self) -> None:
         self.query_one("#title", Lines).show([self.title_row(self.size.width)])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from rich.cells import cell_len
+from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
@@ -15,9 +14,9 @@ from textual.theme import Theme
 
 __all__ = [
     "THEMES",
+    "FewColours",
     "PlainSigns",
     "Tones",
-    "speaks_unicode",
     "tones_of",
 ]
 
@@ -93,93 +92,81 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
     return drawn(colours["back"]), drawn(colours["cursor"])
 
 
-# One column each, to keep columns aligned.
-_TWINS = str.maketrans(
-    {
-        "▇": "#",
-        "░": ":",
-        "▓": "%",
-        "▒": "?",
-        "┄": "~",
-        "▏": "|",
-        "█": "#",
-        "▉": "#",
-        "▊": "#",
-        "▋": "#",
-        "▌": "=",
-        "▐": "=",
-        "▍": "=",
-        "▎": "-",
-        "│": "|",
-        "┃": "|",
-        "┤": "+",
-        "┬": "+",
-        "━": "=",
-        "╌": "~",
-        "└": "`",
-        "┘": "'",
-        "▶": ">",
-        "◀": "<",
-        "◆": "o",
-        "─": "-",
-        "▔": "-",
-        "▁": "_",
-        "·": "-",
-        "…": "~",
-        "→": ">",
-        "←": "<",
-        "✓": "+",
-        "✗": "x",
-        "▼": "v",
-        "▲": "^",
-        "■": "*",
-        "●": "*",
-        "›": ">",
-        "‹": "<",
-        "—": "-",
-        "–": "-",
-        "−": "-",
-        "°": " ",
-        "×": "x",
-        "≤": "<",
-        "±": "+",
-        "⏎": "<",
-        "↑": "^",
-        "↓": "v",
-        "�": "?",
-        "🔎": "/ ",
-    }
-)
-_BRAILLE_LEVELS = " ..::-=+*#"  # by the number of dots set: keeps a curve's density, not its shape
-
-
-def speaks_unicode() -> bool:
-    """Whether stderr, where Textual writes, has a Unicode encoding."""
-    encoding = getattr(sys.__stderr__, "encoding", None) or "ascii"
-    return encoding.lower().replace("-", "").replace("_", "") in ("utf8", "utf8sig", "utf16", "utf32")
-
-
 class PlainSigns(LineFilter):
-    """Turns all text into ASCII; a wide character becomes two question marks."""
+    """Replaces signs that the terminal may not have."""
+
+    def __init__(self, replaced: Callable[[str], str]) -> None:
+        super().__init__()
+        self._replaced = lru_cache(4096)(replaced)
 
     def apply(self, segments: Iterable[Segment], background: Color) -> list[Segment]:
         return [
             segment
             if segment.text.isascii()
-            else Segment(plain(segment.text), segment.style, segment.control)
+            else Segment(self._replaced(segment.text), segment.style, segment.control)
             for segment in segments
         ]
 
 
-@lru_cache(4096)
-def plain(text: str) -> str:
-    return "".join(_twin(char) for char in text.translate(_TWINS))
+# By tone, as `kgops gpus --watch` paints. Without colours a warning is underlined: only what is minor is dim.
+_SIXTEEN = {
+    "strong": Style(bold=True),
+    "dim": Style(dim=True),
+    "accent": Style(color="cyan"),
+    "good": Style(color="green"),
+    "warn": Style(color="yellow"),
+    "bad": Style(color="red", bold=True),
+    "other": Style(color="magenta"),
+}
+_NONE = {
+    "strong": Style(bold=True),
+    "dim": Style(dim=True),
+    "warn": Style(underline=True),
+    "bad": Style(bold=True),
+}
 
 
-def _twin(char: str) -> str:
-    if char.isascii():
-        return char
-    code = ord(char)
-    if 0x2800 <= code <= 0x28FF:
-        return _BRAILLE_LEVELS[(code - 0x2800).bit_count()]
-    return "?" * cell_len(char)
+class FewColours(LineFilter):
+    """Turns colours of a theme into the terminal's own sixteen, or none; the cursor's background into reverse."""
+
+    def __init__(self, theme: Callable[[], str], *, has_sixteen: bool) -> None:
+        super().__init__()
+        self._theme = theme
+        self._paints = _SIXTEEN if has_sixteen else _NONE
+        self._style = lru_cache(1024)(self._repainted)
+
+    def apply(self, segments: Iterable[Segment], background: Color) -> list[Segment]:
+        theme = self._theme()
+        return [
+            Segment(text, None if style is None else self._style(theme, style), control)
+            for text, style, control in segments
+        ]
+
+    def _repainted(self, theme: str, style: Style) -> Style:
+        colours = _COLOURS.get(theme, _DARK)
+        kept = Style(
+            bold=style.bold,
+            underline=style.underline,
+            reverse=style.reverse,
+            italic=style.italic,
+            meta=style.meta,
+        )
+        if style.color is not None:
+            tone = _nearest(style.color, colours, ("back", "cursor"))
+            kept += Style.null() if tone == "dim" and style.bold else self._paints.get(tone, Style.null())
+        if style.bgcolor is not None and _nearest(style.bgcolor, colours, ()) != "back":
+            kept += Style(reverse=not style.reverse)
+        return kept
+
+
+def _nearest(colour: RichColor, colours: dict[str, str], but: tuple[str, ...]) -> str:
+    """The tone whose colour it is, or is closest to where Textual mixed it."""
+    if colour.is_default:
+        return "text" if but else "back"
+    red, green, blue = colour.get_truecolor()
+
+    def distance(name: str) -> int:
+        r, g, b = RichColor.parse(colours[name]).get_truecolor()
+        return (r - red) ** 2 + (g - green) ** 2 + (b - blue) ** 2
+
+    return min((name for name in colours if name not in but), key=distance)

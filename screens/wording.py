@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 __all__ = [
+    "attempt_of",
     "error_text",
     "metric_of",
     "notification",
@@ -27,6 +28,7 @@ __all__ = [
     "since",
     "speed_of",
     "state_of",
+    "through_tmux",
     "took",
 ]
 
@@ -52,11 +54,15 @@ def error_text(error: KgopsError | StorageError) -> str:
 
 
 def notification(alert: Alert) -> str:
-    """OSC 9, which many terminals show on the desktop; tmux hands on what is wrapped."""
+    """OSC 9, which many terminals show on the desktop."""
     about = "" if alert.run is None else f"run {alert.run.id}: "
     text = one_line(f"kgops: {about}{alert.text}", 200)
-    sequence = f"\x1b]9;{text}\x07"
-    return f"\x1bPtmux;\x1b{sequence}\x1b\\" if os.environ.get("TMUX") else sequence
+    return through_tmux(f"\x1b]9;{text}\x07")
+
+
+def through_tmux(osc: str) -> str:
+    """tmux hands on what is wrapped, where its option allow-passthrough is on."""
+    return f"\x1bPtmux;\x1b{osc}\x1b\\" if os.environ.get("TMUX") else osc
 
 
 def sign_of(run: Run) -> Piece:
@@ -72,6 +78,11 @@ def sign_of_state(state: str) -> tuple[str, str]:
 
 def state_of(run: Run) -> str:
     return _NAMES.get(run.state, run.state)
+
+
+def attempt_of(run: Run) -> str:
+    """`attempt 2`; empty for a first one."""
+    return f"attempt {run.attempts}" if run.attempts > 1 else ""
 
 
 def progress_of(run: Run, width: int = 80) -> str:

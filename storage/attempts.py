@@ -36,6 +36,9 @@ class Attempt:
 COLUMNS = tuple(field.name for field in fields(Attempt))
 
 
+_FORGET_PROGRESS = "phase = NULL, done = NULL, total = NULL, unit = NULL, rate = NULL, reported_at = NULL"
+
+
 def begin(
     conn: sqlite3.Connection,
     run: int,
@@ -72,6 +75,11 @@ def begin(
                 supervisor_pid,
                 started_at,
             ),
+        )
+        # What the attempt before it reported would be shown as this one's. The metric stays: it was measured.
+        conn.execute(
+            f"UPDATE run SET {_FORGET_PROGRESS} WHERE id = ? AND attempts < ? AND state IN ('starting', 'running')",
+            (run, number),
         )
         conn.execute(
             "UPDATE run SET state = 'running', reason = NULL, attempts = max(attempts, ?),"

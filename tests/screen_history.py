@@ -61,7 +61,7 @@ def fill(conn: Connection, count: int) -> None:
 async def opened(seen: Seen) -> None:
     await seen.until_shows("RECENT")
     await seen.press("h")
-    await seen.until_shows("RUN▼" if seen.app._plain is None else "RUNv")
+    await seen.until(lambda: "RUN▼" in seen.text or "RUNv" in seen.text, "the history")
 
 
 def window(seen: Seen) -> RowWindow:

@@ -12,6 +12,7 @@ from types import FrameType
 import click
 
 from kgops.views.formats import fitted, width_of
+from kgops.views.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
 
 __all__ = ["FullScreen", "Line", "full_screen", "terminal_size"]
 
@@ -19,8 +20,7 @@ Line = Sequence[tuple[str, str]]  # texts and their tones
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[0m\x1b[?1049l\x1b[?25h"
 _CLEAR, _TO_THE_END = "\x1b[H\x1b[2J", "\x1b[K"
 _PAINT = {"dim": "2", "head": "1", "accent": "36", "other": "35", "warn": "33", "bad": "1;31"}
-# For encodings without the signs of bars.
-_TWINS = str.maketrans("▇▓▒░┄·│°…", "#%?-~.|o.")
+_UNCOLOURED = {"dim": "2", "head": "1", "warn": "4", "bad": "1"}
 
 
 def terminal_size() -> os.terminal_size:
@@ -40,8 +40,8 @@ class FullScreen:
     def __init__(self) -> None:
         self._shown: list[Line] = []
         self._size: os.terminal_size | None = None
-        self._coloured = not os.environ.get("NO_COLOR")
-        self._is_ascii = not (sys.stdout.encoding or "ascii").lower().startswith("utf")
+        self._paint = _UNCOLOURED if colours_of_terminal() == "none" else _PAINT
+        self._signs = signs_of_terminal(sys.stdout.encoding)
 
     def show(self, page: Sequence[Line], size: os.terminal_size) -> None:
         wanted = [_cut(line, size.columns - 1) for line in page[: size.lines]]
@@ -56,7 +56,8 @@ class FullScreen:
         out += "".join(f"\x1b[{y + 1};1H{_TO_THE_END}" for y in range(len(wanted), len(self._shown)))
         self._shown = wanted
         if out:
-            sys.stdout.write(out.translate(_TWINS) if self._is_ascii else out)
+            shown = {"ascii": plain, "no braille": without_braille}.get(self._signs, str)(out)
+            sys.stdout.write(shown)
             sys.stdout.flush()
 
     def _changed(self, y: int, line: Line, before: Line) -> str:
@@ -71,7 +72,7 @@ class FullScreen:
         return f"\x1b[{y + 1};{x + 1}H{texts}{_TO_THE_END}"
 
     def _painted(self, text: str, tone: str) -> str:
-        paint = _PAINT.get(tone) if self._coloured and text else None
+        paint = self._paint.get(tone) if text else None
         return f"\x1b[{paint}m{text}\x1b[0m" if paint else text
 
 

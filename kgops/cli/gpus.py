@@ -15,6 +15,7 @@ from kgops.cli.gpus_page import View, dotted, page, plain
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError, Usage
+from kgops.gpus.history import GpuHistory
 from kgops.gpus.known import known_by_name
 from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import Snapshot
@@ -22,7 +23,7 @@ from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.text import one_line
 from kgops.planning.targets import fit_of_run
 from kgops.settings import find_home
-from kgops.views.gpus import GpuUsage, GpuUsageReader
+from kgops.views.gpus import ExpectedStart, GpuUsage, GpuUsageReader, expected_start
 from kgops.views.host import HostReader
 from storage import runs
 from storage.errors import DatabaseMissing, StorageError
@@ -115,15 +116,34 @@ def _redraw(sampler: GpuSampler, reader: GpuUsageReader, session: Session | None
     from kgops.cli.gpus_watch import watch_page  # both are needed here alone
 
     host = HostReader(find_home() if session is None else session.home)
+    history, number = GpuHistory(), 0
     newest = _first(sampler)
     with full_screen() as screen:
         while True:
             view, size = _view(newest, reader, session), terminal_size()
-            screen.show(watch_page(view, host.read(), size.columns), size)
-            number = newest.number
+            if number != newest.number:
+                number = newest.number
+                history.add(newest.taken_at, newest.gpus)
+            start = _expected_start(view, session)
+            screen.show(watch_page(view, host.read(), size.columns, history.curves, start), size)
             while newest.number == number and size == terminal_size():
                 time.sleep(_POLL_S)
                 newest = sampler.newest() or newest
+
+
+def _expected_start(view: View, session: Session | None) -> ExpectedStart | None:
+    """Of the first waiting run, as on the dashboard."""
+    from kgops.views.overview import eta_s  # needed here alone
+
+    if session is None:
+        return None
+    active = runs.in_states(session.conn, runs.ACTIVE)
+    ends = {
+        run.id: run.reported_at + eta
+        for run in active
+        if run.reported_at is not None and (eta := eta_s(run)) is not None
+    }
+    return expected_start(runs.in_states(session.conn, runs.WAITING), view.gpus, ends)
 
 
 def _rounds(sampler: GpuSampler) -> Iterator[Snapshot]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kgops.cli.full_screen import Line
 from kgops.cli.gpus_page import View, notes, problem_lines, processes
+from kgops.gpus.history import GpuCurve
+from kgops.jobs.text import clock
 from kgops.views.formats import fitted, padded, width_of
 from kgops.views.gpu_lines import (
     LEGEND,
     SHORT_LEGEND,
     Toned,
+    curves_of,
     host_line,
     load_of,
     memory_bar,
@@ -18,30 +21,40 @@ from kgops.views.gpu_lines import (
     users_of,
     whole,
 )
-from kgops.views.gpus import GpuUsage
+from kgops.views.gpus import ExpectedStart, GpuUsage
 from kgops.views.host import HostUse
 
 __all__ = ["watch_page"]
 
-_WIDE, _ROOMY = 120, 160  # columns, as on the dashboard
+Curves = Mapping[int, GpuCurve]  # by GPU index
+_WIDE, _ROOMY = 119, 159  # columns, as on the dashboard, but for the last
 _MIB, _UTIL, _HEAT, _POWER = 15, 4, 3, 8
 _GAP, _LEAST_BAR = "  ", 12
 _HEADS = ("MiB", "util", "°C", "W of cap")
 _WIDTHS = (_MIB, _UTIL, _HEAT, _POWER)
 
 
-def watch_page(view: View, host: HostUse, columns: int) -> list[Line]:
+def watch_page(
+    view: View, host: HostUse, columns: int, curves: Curves, start: ExpectedStart | None
+) -> list[Line]:
+    """`start`: of the first waiting run, whose predicted memory is drawn where it would go."""
     columns -= 1  # the last column stays free: a terminal may wrap there
     return [
         host_line(host),
         [],
-        *_gpus(view, columns),
+        *_gpus(view, columns, curves, start),
+        *_starts(start),
         *([(line, "head" if i == 1 else "text")] for i, line in enumerate(processes(view, columns))),
         *([(line, "dim")] for line in notes(view, columns)),
     ]
 
 
-def _gpus(view: View, columns: int) -> Iterator[Line]:
+def _starts(start: ExpectedStart | None) -> Iterator[Line]:
+    if start is not None and start.at is not None:
+        yield [(f"Run {start.run} starts about {clock(start.at, '%H:%M')} on GPU {start.gpu}.", "text")]
+
+
+def _gpus(view: View, columns: int, curves: Curves, start: ExpectedStart | None) -> Iterator[Line]:
     snapshot = view.snapshot
     if snapshot.problem is not None:
         for line in problem_lines(snapshot.problem, columns):
@@ -52,9 +65,9 @@ def _gpus(view: View, columns: int) -> Iterator[Line]:
         return
     yield _heading(columns)
     for usage in view.gpus:
-        yield _gpu(usage, columns)
-        for part in usage.slices:
-            yield _gpu(part, columns)
+        for part in (usage, *usage.slices):
+            waiting_mib = start.need_mib if start is not None and start.gpu == part.label else 0
+            yield _gpu(part, columns, curves.get(usage.reading.index), waiting_mib)
 
 
 def _widths(columns: int) -> tuple[int, int, int]:
@@ -62,7 +75,12 @@ def _widths(columns: int) -> tuple[int, int, int]:
     name = 24 if columns >= _ROOMY else 15
     who = 28 if columns >= _ROOMY else 12 if columns >= _WIDE else 10
     taken = name + who + sum(_WIDTHS) + len(_GAP) * (len(_WIDTHS) + 2)
+    taken += sum(width + len(_GAP) for width in _curve_widths(columns))
     return name, max(columns - taken, _LEAST_BAR), who
+
+
+def _curve_widths(columns: int) -> tuple[int, ...]:
+    return (20, 20) if columns >= _ROOMY else (13, 11) if columns >= _WIDE else ()
 
 
 def _heading(columns: int) -> Line:
@@ -70,10 +88,12 @@ def _heading(columns: int) -> Line:
     legend = LEGEND if bar >= width_of(LEGEND) else SHORT_LEGEND
     cells = [padded("GPU", name), padded(fitted(legend, bar), bar)]
     cells += [padded(head, width, right=True) for head, width in zip(_HEADS, _WIDTHS, strict=True)]
-    return [(_GAP.join([*cells, padded("who", who)]).rstrip(), "head")]
+    heads = zip(("MiB, 2 min", "util, 2 min"), _curve_widths(columns), strict=False)
+    cells += [padded("who", who), *(padded(head, width) for head, width in heads)]
+    return [(_GAP.join(cells).rstrip(), "head")]
 
 
-def _gpu(usage: GpuUsage, columns: int) -> Line:
+def _gpu(usage: GpuUsage, columns: int, curve: GpuCurve | None, waiting_mib: float) -> Line:
     """Each cell is a text of its own: of a line that changed, what stands before the change is not sent again."""
     name, bar, who = _widths(columns)
     reading = usage.reading
@@ -82,7 +102,11 @@ def _gpu(usage: GpuUsage, columns: int) -> Line:
         return [(first + _GAP, "text"), (reading.problem.message, "bad")]
     memory = f"{whole(reading.memory_used_mib)}/{whole(usage.usable_mib)}"
     cells: list[Toned] = [(memory, "text"), *load_of(usage)]
-    line: list[Toned] = [(first + _GAP, "text"), *memory_bar(usage, 0, bar)]
+    line: list[Toned] = [(first + _GAP, "text"), *memory_bar(usage, waiting_mib, bar)]
     for (text, tone), width in zip(cells, _WIDTHS, strict=True):
         line.append((_GAP + padded(fitted(text, width), width, right=True), tone))
-    return [*line, (_GAP, "text"), *users_of(usage, who)]
+    line += [(_GAP, "text"), *users_of(usage, who)]
+    if _curve_widths(columns):
+        for shown, tone in curves_of(usage, curve, *_curve_widths(columns)):
+            line += [(_GAP, "text"), (shown, tone)]
+    return line

@@ -36,7 +36,8 @@ _READ_AT_IMPORT = {
 def command() -> None:
     """Open the dashboard: GPUs, runs, their curves and logs. Runs go on when you close it.
 
-    KGOPS_THEME sets the theme: dark, light or safe (for the colour-blind). NO_COLOR turns colours off.
+    KGOPS_THEME sets the theme: dark, light or safe (for the colour-blind). NO_COLOR turns colours off,
+    KGOPS_ASCII=1 signs that are not ASCII; both also for `kgops gpus --watch`.
     KGOPS_NOTIFY tells of new alerts: bell rings, osc9 asks the terminal for a notification.
     """
     open_screens()

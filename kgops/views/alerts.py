@@ -83,14 +83,14 @@ def note_of_fallback(conn: Connection, run: Run) -> list[Alert]:
 
 
 def ended_while_away(conn: Connection) -> str | None:
-    """`since 14:20: 2 finished, 1 out of memory`; None if no run ended since a console was left."""
+    """`while you were away: 2 finished, 1 out of memory`; None if no run ended since a console was left."""
     left = alerts.left_at(conn)
     ended = alerts.ended_since(conn, left) if left is not None else {}
     words = {"succeeded": "finished", "out_of_memory": "out of memory", "cancelled": "stopped"}
     counts = [f"{ended[state]} {words.get(state, state)}" for state in runs.ENDED if state in ended]
-    if left is None or not counts:
+    if not counts:
         return None
-    return f"since {clock(left, '%d %b %H:%M')}: {', '.join(counts)}"
+    return f"while you were away: {', '.join(counts)}"
 
 
 def _stalled(run: Run, now: float) -> list[Alert]:

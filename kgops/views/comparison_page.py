@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from kgops.views.comparison import Comparison, Difference, Metric
 from kgops.views.curve_chart import DASHES, Clock, Trace, draw_together, short
-from kgops.views.formats import UNKNOWN, amount, duration
+from kgops.views.formats import UNKNOWN, amount, duration, value_text
 from kgops.views.html_page import HUES, document, fold, section, table, text
 from kgops.views.metric_order import curve_rank, headlines, is_time, lower_is_better, title_of
 from kgops.views.pictures import Line, Picture, as_inline_svg
@@ -161,15 +159,9 @@ def _differences(comparison: Comparison, rows: Sequence[Difference]) -> str:
 
 def _table(comparison: Comparison, rows: Sequence[Difference]) -> str:
     shown = [
-        (row.name, *(UNKNOWN if value is None else _word(value) for value in row.values)) for row in rows
+        (row.name, *(UNKNOWN if value is None else value_text(value) for value in row.values)) for row in rows
     ]
     return table(_heads(comparison), shown)
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 # --- curves ---

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kgops.jobs.workloads import WORKLOADS
 from kgops.options.catalog import OPTIONS
 from kgops.options.option import Option
+from kgops.views.formats import value_text
 from kgops.views.run_detail import OptionRow
 
 __all__ = ["DifferingOption", "differing_options"]
@@ -49,7 +48,7 @@ def _settings(workload: str, table: Mapping[str, Any], before: str) -> Iterator[
     for option in known.settings if known is not None else ():
         value = table.get(option.name)
         if value is not None and option.as_read(value) != option.default:
-            yield DifferingOption(before + option.name, _word(value), _default(option), "the job", "")
+            yield DifferingOption(before + option.name, value_text(value), _default(option), "the job", "")
 
 
 def _applied(workload: str, options: Iterable[OptionRow]) -> Iterator[DifferingOption]:
@@ -66,7 +65,7 @@ def _differs(row: OptionRow, option: Option) -> bool:
     value = row.applied or row.requested
     if option.default in _CHOSEN:
         return row.requested not in _CHOSEN
-    return value is not None and value not in ("auto", _word(option.default))
+    return value is not None and value not in ("auto", value_text(option.default))
 
 
 def _default(option: Option) -> str:
@@ -74,13 +73,4 @@ def _default(option: Option) -> str:
         return option.shown_default
     if option.default is None:
         return "none" if option.effect is None else "chosen by kgops"
-    return _word(option.default)
-
-
-def _word(value: Any) -> str:
-    """As workers report it: booleans as on or off."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return shlex.join(value)
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return value_text(option.default)

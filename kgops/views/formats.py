@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from kgops.jobs.text import clock, one_line
 
@@ -14,6 +16,7 @@ __all__ = [
     "age",
     "amount",
     "columns",
+    "drawn",
     "duration",
     "fitted",
     "local_time",
@@ -22,6 +25,7 @@ __all__ = [
     "percent",
     "small_duration",
     "table",
+    "value_text",
     "width_of",
     "wrapped",
 ]
@@ -32,18 +36,36 @@ _GROUPED = 1e15  # larger numbers are printed without thousands separators
 _MAX_RATIO = 1e4  # beyond it a percentage of the prediction is not printed
 
 
-def width_of(text: str) -> int:
-    """Return the number of terminal columns of the text."""
-    if text.isascii():
-        return len(text)
-    import unicodedata
+# Zero-width joiner, variation selectors and skin tones: terminals disagree on the width of what these make of emoji.
+_JOINERS = dict.fromkeys((0x200D, *range(0xFE00, 0xFE10), *range(0x1F3FB, 0x1F400)))
 
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
-    return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
+
+def drawn(text: str) -> str:
+    """The text with joined emoji apart, so that it has the same width on every terminal."""
+    return text if text.isascii() else text.translate(_JOINERS)
+
+
+def width_of(text: str) -> int:
+    """Return the number of terminal columns of the text as `drawn`."""
+    return len(text) if text.isascii() else _width_of(text)
+
+
+@lru_cache(4096)
+def _width_of(text: str) -> int:
+    from unicodedata import category, east_asian_width
+
+    def columns(char: str) -> int:
+        # Marks and vowels of Hangul stand over or within what precedes them.
+        if category(char) in ("Mn", "Me", "Mc", "Cf") or "\u1160" <= char <= "\u11ff":
+            return 0
+        return 2 if east_asian_width(char) in "WF" else 1
+
+    return sum(map(columns, drawn(text)))
 
 
 def fitted(text: str, columns: int) -> str:
     """Cut the text to at most `columns` columns, with an ellipsis: at a word, unless that is a very long one."""
+    text = drawn(text)
     if width_of(text) <= columns:
         return text
     kept = ""
@@ -152,6 +174,19 @@ def small_duration(seconds: float) -> str:
     return (
         amount(float(f"{seconds:.2g}"), "s") if seconds >= 1 else amount(float(f"{seconds * 1e3:.2g}"), "ms")
     )
+
+
+def value_text(value: object) -> str:
+    """A setting as a person would type it: booleans as on or off, words as a line for a shell; else JSON."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, str):
+        return value
+    if value and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        import shlex  # seldom needed
+
+        return shlex.join(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def off_by(measured: float, predicted: float) -> str | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from kgops.gpus.history import BUCKET_S, GpuCurve
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.views.alerts import HOT_C
@@ -13,10 +16,12 @@ __all__ = [
     "LEGEND",
     "SHORT_LEGEND",
     "Toned",
+    "curves_of",
     "host_line",
     "load_of",
     "memory_bar",
     "name_of",
+    "small_curve",
     "users_of",
     "whole",
 ]
@@ -91,6 +96,31 @@ def users_of(usage: GpuUsage, width: int) -> list[Toned]:
     gap = " " if runs and names else ""
     rest = width - width_of(runs) - width_of(names) - len(gap)
     return [(runs, "accent"), (gap, "text"), (names, "other"), (" " * max(rest, 0), "text")]
+
+
+_LEFT, _RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)  # dots of a column, from the bottom
+_NEWEST = 120 // BUCKET_S  # buckets of two minutes
+
+
+def curves_of(usage: GpuUsage, curve: GpuCurve | None, memory: int, util: int) -> list[Toned]:
+    """Two minutes of memory and utilization in so many columns; NVML has them of whole GPUs alone."""
+    if curve is None or usage.is_slice:
+        return [(" " * memory, "text"), (" " * util, "text")]
+    return [
+        (small_curve(curve.memory_mib[-_NEWEST:], memory, usage.usable_mib), "accent"),
+        (small_curve(curve.utilization[-_NEWEST:], util, 100.0), "dim"),
+    ]
+
+
+def small_curve(values: Sequence[float | None], width: int, high: float | None) -> str:
+    """The newest `2 * width` values as a filled curve from zero to `high`; blank where nobody looked."""
+    if not high or width < 1:
+        return " " * width
+    newest = [*[None] * (2 * width - len(values)), *values[-2 * width :]]
+    dots = [0 if value is None else min(int(share_between(value, 0.0, high) * 4), 3) + 1 for value in newest]
+    pairs = zip(dots[::2], dots[1::2], strict=True)
+    codes = (sum(_LEFT[:left]) + sum(_RIGHT[:right]) for left, right in pairs)
+    return "".join(chr(0x2800 + code) if code else " " for code in codes)
 
 
 def host_line(host: HostUse) -> list[Toned]:

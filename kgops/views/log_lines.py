@@ -89,8 +89,15 @@ _ERROR = (
     r"error|exception|traceback|fatal|critical|failed|failure|panic|segfault|core dumped|out of memory|killed"
 )
 _WARNING = r"warn|deprecat"
-_IS_ERROR = re.compile(rf"(?<!\bno )(?<!\b0 )(?:{_ERROR})", re.IGNORECASE | re.ASCII)
-_IS_WARNING = re.compile(rf"(?<!\bno )(?<!\b0 )(?:{_WARNING})", re.IGNORECASE | re.ASCII)
+# A count of zero: `failed_tests 0`, `errors=0, `. Not a message that begins with one: `Error: 0 GPUs found`.
+# Every part is bounded, since a line of a log may repeat a word thousands of times.
+_COUNT_OF_ZERO = (
+    r"""\w{0,40}["']?\s?[=:]?\s{0,3}0(?:\.0{1,9})?(?=\s{0,3}(?:$|[^\w\s.:+-])|\s{1,3}\w{3,40}\s?[=:]?\s?\d)"""
+)
+_IS_ERROR, _IS_WARNING = (
+    re.compile(rf"(?<!\bno )(?<!\b0 )(?:{words})(?!{_COUNT_OF_ZERO})", re.IGNORECASE | re.ASCII)
+    for words in (_ERROR, _WARNING)
+)
 _MAY_BE = {ERROR: re.compile(_ERROR.encode()), WARNING: re.compile(_WARNING.encode())}
 # Display replaces other characters with these, so a search text that contains one may differ in the file.
 _UNSURE = re.compile("[\\s\ufffd…]+")

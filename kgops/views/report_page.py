@@ -12,6 +12,7 @@ from kgops.jobs.text import one_line
 from kgops.views.curve_chart import Clock, draw, short
 from kgops.views.differing_options import differing_options
 from kgops.views.explained_run import ExplainedRun
+from kgops.views.formats import value_text
 from kgops.views.html_page import Number, document, fold, mib, moment, numbers, section, table, text
 from kgops.views.influences import RunInfluences
 from kgops.views.metric_order import curve_rank, headlines, title_of
@@ -206,7 +207,7 @@ def _artifacts(detail: RunDetail) -> str:
 
 def _environment(environment: Mapping[str, Any]) -> str:
     shown = {name: value for name, value in environment.items() if name != "variables" and value is not None}
-    rows = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in shown.items()]
+    rows = [(name, value_text(value)) for name, value in shown.items()]
     return table(("", ""), rows)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from kgops.options.catalog import OPTIONS, effect_of
 from kgops.settings import Home
 from kgops.supervisor import worker_reports
 from kgops.supervisor.run_folder import RunFolder
+from kgops.views.formats import value_text
 from kgops.views.quality import quality_rows
 from storage import attempts, reports, runs, series
 from storage.attempts import Attempt
@@ -215,14 +215,14 @@ def option_rows(run: Run, reported: list[Option], choices: list[dict[str, Any]])
 def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None, run: Run) -> OptionRow:
     requested = option.requested if option else None
     if choice:
-        requested = None if choice["requested"] is None else _shown(choice["requested"])
+        requested = None if choice["requested"] is None else value_text(choice["requested"])
     applied = option.applied if option else None
     reasons = [option.reason if option else None]
     if choice is not None and (is_settled := _is_settled(name, choice, run)):
         reasons.insert(0, choice["reason"])
     if option is None and choice is not None:
         if is_settled:
-            applied = _shown(choice["applied"])
+            applied = value_text(choice["applied"])
         elif choice["requested"] is False or choice["requested"] == "off":
             applied = "off"  # also where the worker ended before it reported: nothing turned it on
         elif run.ended:
@@ -237,13 +237,6 @@ def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:
     """Whether the plan alone settles the option: a rule or the planner set it, or no worker reports it."""
     by_planner = choice["chosen_by"] == "planner"
     return bool(choice.get("source")) or by_planner or run.workload == "exec" or name not in OPTIONS
-
-
-def _shown(value: Any) -> str:
-    """A value as workers report it: booleans as on or off."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 class LogTail:

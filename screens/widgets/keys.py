@@ -15,7 +15,7 @@ _GAP = "  "
 
 
 class Keys(Lines):
-    """One line; keys that do not fit are dropped, but never help and quit."""
+    """One line; keys that do not fit are dropped, but never jump, help and quit."""
 
     def __init__(self) -> None:
         super().__init__(id="keys")
@@ -53,7 +53,7 @@ class Keys(Lines):
 
 
 def _key_pieces(actions: tuple[Action, ...], width: int) -> list[Piece]:
-    first, last = list(actions[:-2]), list(actions[-2:])
+    first, last = list(actions[:-3]), list(actions[-3:])
     while first and sum(_width(action) for action in (*first, *last)) > width:
         first.pop()
     pieces: list[Piece] = []

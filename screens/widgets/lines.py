@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, cast
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding
@@ -15,6 +14,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from kgops.views.formats import drawn, width_of
 from screens.rows import BLANK, Piece, Row
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from screens.console import Console
 
 __all__ = ["Lines"]
+
+
+_LEAST_LINES = 3  # of a widget that says how many more rows it has
 
 
 class Lines(ScrollView):
@@ -56,6 +59,7 @@ class Lines(ScrollView):
         self.ends_followed = False  # whether to follow the end while rows are added
         self.follows = False
         self._is_faded = False
+        self._sign = ""
 
     @property
     def kgops(self) -> Console:
@@ -74,6 +78,13 @@ class Lines(ScrollView):
             if old.pieces != new.pieces:
                 for left, width in _changes(old, new):
                     self.refresh(Region(left, y - top, width, 1))
+        self._show_more_below()
+
+    def _show_more_below(self) -> None:
+        before, self._sign = self._sign, self._more_below()
+        if self._sign != before:
+            width = max(len(before), len(self._sign))
+            self.refresh(Region(self.size.width - width, self.size.height - 1, width, 1))
 
     def fade(self, is_old: bool) -> None:
         """Draws all rows grey while nobody knows whether they still hold."""
@@ -86,8 +97,20 @@ class Lines(ScrollView):
         plain, under_cursor = self.kgops.tones
         tones = under_cursor if row.key is not None and row.key == self.key else plain
         pieces = [piece._replace(tone="dim") for piece in row.pieces] if self._is_faded else row.pieces
-        segments = [Segment(piece.text, _style(tones, piece)) for piece in pieces if piece.text]
-        return Strip(segments).adjust_cell_length(self.size.width, tones["text"])
+        segments = [Segment(drawn(piece.text), _style(tones, piece)) for piece in pieces if piece.text]
+        sign = self._more_below() if y == self.size.height - 1 else ""
+        strip = Strip(segments).adjust_cell_length(self.size.width - len(sign), tones["text"])
+        return Strip([*strip, Segment(sign, plain["accent"])]) if sign else strip
+
+    def _more_below(self) -> str:
+        """Says at the end of the last line how many rows are below it; over text only as an arrow."""
+        last = round(self.scroll_y) + self.size.height
+        below = len(self.rows) - last
+        if below <= 0 or not self.can_focus or self.size.height < _LEAST_LINES:
+            return ""
+        sign = f" ↓ {below:,} more"
+        text = "".join(piece.text for piece in _at(self.rows, last - 1).pieces).rstrip()
+        return sign if width_of(text) + len(sign) <= self.size.width else " ↓"
 
     # --- the cursor ---
 
@@ -146,6 +169,7 @@ class Lines(ScrollView):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Scrolling to the end starts following it; scrolling away stops that."""
         super().watch_scroll_y(old_value, new_value)
+        self._sign = self._more_below()  # scrolling repaints all lines
         self.follows = self.ends_followed and new_value >= self.max_scroll_y
 
     # --- the rest ---
@@ -202,16 +226,16 @@ def _style(tones: dict[str, Style], piece: Piece) -> Style:
 
 def _changes(old: Row, new: Row) -> Iterator[tuple[int, int]]:
     """Spans (left, width) to repaint; the whole row if its columns moved."""
-    if old.key != new.key or [cell_len(p.text) for p in old.pieces] != [cell_len(p.text) for p in new.pieces]:
+    if old.key != new.key or [width_of(p.text) for p in old.pieces] != [width_of(p.text) for p in new.pieces]:
         yield 0, max(_width(old), _width(new))
         return
     left = 0
     for before, after in zip_longest(old.pieces, new.pieces, fillvalue=Piece("")):
-        width = cell_len(after.text)
+        width = width_of(after.text)
         if before != after:
             yield left, width
         left += width
 
 
 def _width(row: Row) -> int:
-    return sum(cell_len(piece.text) for piece in row.pieces)
+    return sum(width_of(piece.text) for piece in row.pieces)

@@ -20,8 +20,12 @@ from typing import Any
 import pytest
 from driving import Console, Done, Terminal, identity_in, patience, wait_for
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, h200, t4
+from records import add
 
+from kgops.supervisor import locks
+from kgops.supervisor.run_folder import RunFolder
 from kgops.views.formats import width_of
+from storage.database import Connection
 
 
 @pytest.fixture
@@ -316,12 +320,13 @@ def test_where_no_process_can_be_named_a_run_is_told_by_the_change_of_its_gpus_m
 
 
 @pytest.fixture
-def watching(run_cli: Console, standin: StandIn) -> Iterator[Callable[[], Terminal]]:
+def watching(run_cli: Console, standin: StandIn) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
-    def start() -> Terminal:
+    def start(*variables: str) -> Terminal:
         environment = run_cli.environment(standin.environment() | {"KGOPS_HOME": str(run_cli.home)})
-        opened.append(Terminal(run_cli.argv("gpus", "--watch"), environment, run_cli.cwd))
+        command = ["env", *variables, *run_cli.argv("gpus", "--watch")]
+        opened.append(Terminal(command, environment, run_cli.cwd))
         return opened[-1]
 
     yield start
@@ -330,7 +335,7 @@ def watching(run_cli: Console, standin: StandIn) -> Iterator[Callable[[], Termin
 
 
 def test_watching_draws_again_what_changed_and_nothing_else_until_ctrl_c(
-    watching: Callable[[], Terminal], standin: StandIn
+    watching: Callable[..., Terminal], standin: StandIn
 ) -> None:
     gpus = (t4("GPU-a", used_mib=111), t4("GPU-b", used_mib=222))
     standin.show(Machine(gpus))
@@ -352,7 +357,7 @@ def test_watching_draws_again_what_changed_and_nothing_else_until_ctrl_c(
 
 
 def test_watching_shows_who_holds_each_gpu_and_the_host(
-    watching: Callable[[], Terminal], standin: StandIn
+    watching: Callable[..., Terminal], standin: StandIn
 ) -> None:
     standin.show(Machine((t4("GPU-a", used_mib=9000, processes=((os.getpid(), 9000),)),)))
     terminal = watching()
@@ -365,7 +370,7 @@ def test_watching_shows_who_holds_each_gpu_and_the_host(
 
 
 def test_a_watch_follows_the_size_and_gives_the_terminal_back_at_sigterm(
-    watching: Callable[[], Terminal], standin: StandIn
+    watching: Callable[..., Terminal], standin: StandIn
 ) -> None:
     standin.show(Machine((t4("GPU-a", used_mib=111), t4("GPU-b", used_mib=222))))
     terminal = watching()
@@ -380,6 +385,39 @@ def test_a_watch_follows_the_size_and_gives_the_terminal_back_at_sigterm(
     assert terminal.wait() == 128 + signal.SIGTERM
     assert terminal.seen.rstrip().endswith(b"\x1b[?1049l\x1b[?25h")
     assert b"Traceback" not in terminal.seen
+
+
+def test_a_watch_draws_two_minutes_and_what_the_next_run_needs(
+    watching: Callable[..., Terminal], standin: StandIn, conn: Connection, home: Path
+) -> None:
+    add(conn, 1, gpu_request="0", reserved_mib=6000)
+    folder = RunFolder(home / "runs" / "0001-exec")
+    folder.path.mkdir()
+    held = locks.take(folder.supervisor_lock)  # as its supervisor would, that waits
+    assert held is not None
+    standin.show(Machine((t4("GPU-a", used_mib=9000, processes=((os.getpid(), 9000),)),)))
+    terminal = watching()
+    terminal.wait_for_text("┄┄".encode())
+    terminal.wait_for_text(b"MiB, 2 min")
+    terminal.wait_for_text("⢰".encode())  # a mean of four seconds
+    assert b"util, 2 min" in terminal.seen
+    os.close(held)
+
+
+@pytest.mark.parametrize(
+    "variables", [("TERM=linux",), ("TERM=xterm-256color", "KGOPS_ASCII=1", "NO_COLOR=1")]
+)
+def test_a_watch_sends_a_terminal_only_what_it_shows(
+    watching: Callable[..., Terminal], standin: StandIn, variables: tuple[str, ...]
+) -> None:
+    standin.show(Machine((t4("GPU-a", used_mib=9000, processes=((os.getpid(), 9000),)),)))
+    terminal = watching(*variables)
+    terminal.wait_for_text(b"9,000/14,909")
+    terminal.wait_for_text(b"COMMAND")
+    assert terminal.seen.isascii()
+    coloured = re.search(rb"\x1b\[(?:\d+;)*[34]\d(?:;\d+)*m", terminal.seen)
+    assert (coloured is None) == ("NO_COLOR=1" in variables)
+    assert b"\x1b[1m" in terminal.seen
 
 
 def _read_until(terminal: Terminal, standin: StandIn, readings: int) -> None:

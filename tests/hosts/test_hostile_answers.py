@@ -90,18 +90,11 @@ def test_what_a_host_says_of_a_copy_is_bounded(lab: Lab) -> None:
     assert peak_mib < MOST_MIB
 
 
-@pytest.mark.parametrize(
-    ("block", "words"),
-    [
-        (b"x" * 1_000_000, "has more than 16 MiB"),
-        (b"[],[],[],[],", "has more than 16 MiB"),
-    ],
-    ids=["text", "lists"],
-)
-def test_a_record_without_end_is_not_compared(lab: Lab, block: bytes, words: str) -> None:
+@pytest.mark.parametrize("block", [b"x" * 1_000_000, b"[],[],[],[],"], ids=["text", "lists"])
+def test_a_record_without_end_is_not_compared(lab: Lab, block: bytes) -> None:
     lab.add("evil", program=repeats(lab.folder, block * (1_000_000 // len(block))))
     said, peak_mib = refused(lab, "compare", "evil:1", "evil:2")
-    assert f"evil: the record of run 1 {words}" in said
+    assert "evil: it sent more than 16 MiB" in said and "kgops pull evil:1" in said
     assert peak_mib < MOST_MIB
 
 

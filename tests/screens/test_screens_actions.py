@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from driving import Console
 from screen_driving import Seen, look
 from textual.binding import Binding
+from textual.events import Paste
+from textual.geometry import Region
+from textual.widgets import Input
 
 from screens.actions import ACTIONS, EVERYWHERE, ScreenName, holding
 from screens.app import FeedChanged, KgopsApp
@@ -29,9 +32,11 @@ from screens.influences import Influences
 from screens.new_run import NewRun
 from screens.predictions import Predictions
 from screens.profiles import Profiles
+from screens.rows import Piece, text_row
 from screens.run import RunScreen
 from screens.symbols import THEMES
 from screens.widgets.choices import Choices
+from screens.widgets.lines import Lines
 
 SCREENS = (
     Dashboard,
@@ -89,7 +94,8 @@ def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None
         offered = list(holding("dashboard", run))
         await seen.press("question_mark")
         await seen.until_shows("KEYS HERE")
-        shown = seen.text
+        rows = seen.app.screen.query_one("#body", Lines).rows  # long texts go on in the next row
+        shown = " ".join("".join(piece.text for row in rows for piece in (*row.pieces, Piece(" "))).split())
         assert all(action.help in shown for action in offered)
         await seen.press("escape")
         await seen.until_gone("KEYS HERE")
@@ -97,7 +103,7 @@ def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None
         await seen.until_shows("Resume a run that did not succeed. (r)")
         assert "Stop the run" not in seen.text
 
-    look(run_cli.home, story, (100, 50))
+    look(run_cli.home, story, (100, 60))
 
 
 def test_a_key_does_nothing_on_screens_where_it_is_not_offered(run_cli: Console) -> None:
@@ -180,6 +186,22 @@ def test_themes_take_turns_and_each_has_all_tones(run_cli: Console) -> None:
     look(run_cli.home, story, (80, 24))
 
 
+def test_a_pasted_note_keeps_its_lines(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("m")
+        await seen.until_shows("note on run 1")
+        seen.app.screen.query_one(Input).post_message(Paste("the first\nthe second\r\nthe third"))
+        await seen.until_shows("the third")
+        await seen.press("enter")
+        await seen.until_shows("added a note")
+        assert run_cli.show(1)["note"][0]["text"] == "the first\nthe second\nthe third"
+
+    look(run_cli.home, story)
+
+
 def test_the_palette_does_what_it_names(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "by name", "--", "true")
 
@@ -193,6 +215,117 @@ def test_the_palette_does_what_it_names(run_cli: Console) -> None:
         await seen.until_shows("1 exec by name  ✓ succeeded", "JOB")
 
     look(run_cli.home, story, (100, 40))
+
+
+def test_a_run_has_one_sign_on_all_pages(run_cli: Console) -> None:
+    oom = "echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1"
+    run_cli(
+        "run", "exec", "--on-oom", "batch=64,32", "--", "sh", "-c", f"if [ {{batch}} = 64 ]; then {oom}; fi"
+    )
+    assert run_cli.show(1)["state"] == "succeeded", run_cli.show(1)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        assert "▼" in seen.row_of("1 exec")
+        await seen.press("h")
+        await seen.until(
+            lambda: any(line.lstrip().startswith("1 ▼") or "  1  ▼" in line for line in seen.lines()), "▼"
+        )
+        await seen.press("enter")
+        await seen.until_shows("JOB")
+        assert "▼ succeeded" in seen.lines()[0]
+        await seen.press("colon")
+        await seen.type("1")
+        await seen.until_shows("exec, ▼ succeeded")
+
+    look(run_cli.home, story)
+
+
+def test_why_a_run_failed_takes_one_key_and_comparing_two_takes_five(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+    run_cli("run", "exec", "--", "sh", "-c", "echo no such file; exit 3")
+
+    async def why(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "ALERTS")
+        await seen.press("enter")
+        await seen.until_shows("2 exec", "exit code 3", "no such file")
+
+    async def compared(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("h")
+        await seen.until_shows("2 runs")
+        await seen.press("space", "down", "space", "equals_sign")
+        await seen.until(lambda: isinstance(seen.app.screen, Compare), "the comparison")
+        await seen.until_shows("A  2 exec", "B  1 exec")
+
+    look(run_cli.home, why, (80, 24))
+    look(run_cli.home, compared, (80, 24))
+
+
+class Counted(Lines):
+    repainted: ClassVar[list[Region]] = []
+
+    def refresh(self, *regions: Region, **given: Any) -> Counted:
+        self.repainted.extend(regions)
+        return super().refresh(*regions, **given)
+
+
+def test_a_list_says_how_much_is_below_and_repaints_no_more_than_that(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("enter")
+        await seen.until_shows("JOB")
+        body = seen.app.screen.query_one("#body", Lines)
+        below = len(body.rows) - body.size.height
+        assert below > 1
+        last = seen.lines()[body.region.bottom - 1]
+        assert last.endswith(("more", "↓"))
+        await seen.press("G")
+        await seen.until(lambda: "↓" not in seen.text, "the end")
+        await seen.press("g")
+        await seen.until(lambda: "↓" in seen.text, "the arrow")
+        counted = Counted(id="counted", scrolls=True)
+        await seen.app.screen.mount(counted)
+        counted.show([text_row(str(number), 80) for number in range(50)])
+        await seen.until(lambda: counted.size.height > 2 and counted.max_scroll_y > 0, "its lines")
+        counted.repainted.clear()
+        counted.show([*counted.rows, text_row("50", 80)])
+        assert [(region.y, region.height) for region in counted.repainted] == [(counted.size.height - 1, 1)]
+
+    look(run_cli.home, story, (80, 16))
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_help_tells_of_signs_first_and_wraps_what_is_long(run_cli: Console, width: int) -> None:
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("HOST")
+        await seen.press("question_mark")
+        await seen.until_shows("SIGNS", "KEYS HERE")
+        assert seen.lines()[0] == "SIGNS"
+        body = seen.app.screen.query_one("#body", Lines)
+        texts = ["".join(piece.text for piece in row.pieces) for row in body.rows]
+        assert max(map(len, texts)) <= width
+        words = " ".join(" ".join(texts).split())
+        for text in ("is predicted to need", "Go to a run, GPU, tag or saved filter, or act, by name."):
+            assert text in words
+
+    look(run_cli.home, story, (width, 24))
+
+
+def test_jumping_is_named_in_every_footer(run_cli: Console) -> None:
+    for width in (80, 120):
+
+        async def story(seen: Seen) -> None:
+            await seen.until_shows("HOST")
+            for key in ("h", "b"):
+                assert ": jump" in seen.lines()[-1]
+                await seen.press(key)
+            await seen.until_shows("benchmarks")
+            await seen.until(lambda: ": jump" in seen.lines()[-1], "the footer")
+
+        look(run_cli.home, story, (width, 24))
 
 
 def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:

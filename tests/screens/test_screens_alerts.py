@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driving import Console
+from driving import Console, Terminal
 from nvml_standin import Machine, StandIn, t4
 from records import add
 from screen_driving import Seen, look, shown_at
 
 from kgops.views.alerts import Alert, ended_while_away, live_alerts, recorded_alerts
+from screens.widgets.lines import Lines
 from screens.wording import notification
 from storage import alerts, runs
 from storage.database import Connection
@@ -78,6 +79,46 @@ def test_all_alerts_can_be_acknowledged_after_a_question(conn: Connection, home:
     look(home, story)
 
 
+@pytest.mark.parametrize(("height", "shown"), [(24, 3), (40, 6)])
+def test_alerts_beyond_the_first_are_reached(conn: Connection, home: Path, height: int, shown: int) -> None:
+    for number in range(1, 11):
+        ended(conn, number, "failed", f"exit code {number}")
+
+    def listed(seen: Seen) -> int:
+        body = seen.app.screen.query_one("#body", Lines)
+        return sum(isinstance(row.key, tuple) and row.key[0] == "alert" for row in body.rows)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows(f"and {10 - shown} more: Enter shows all")
+        assert listed(seen) == shown
+        await seen.press(*["down"] * shown, "enter")
+        await seen.until(lambda: listed(seen) == 10, "all alerts")
+        await seen.press("enter")
+        await seen.until(lambda: listed(seen) == shown, "the first alerts")
+
+    look(home, story, (80, height))
+
+
+@pytest.mark.parametrize("key", [b"h", b"f", b"\r"], ids=["history", "profiles", "run"])
+def test_alerts_are_notified_of_from_every_screen(run_cli: Console, key: bytes) -> None:
+    run_cli("run", "exec", "--", "true")
+    shown = {b"h": b"submitted", b"f": b"a100", b"\r": b"JOB"}[key]
+    command = ["env", "-u", "TMUX", "KGOPS_NOTIFY=osc9", *run_cli.argv("tui")]
+    terminal = Terminal(command, run_cli.environment(), run_cli.cwd)
+    try:
+        terminal.wait_for_text(b"RECENT")
+        terminal.type(key)
+        terminal.wait_for_text(shown)
+        run_cli("run", "exec", "--", "sh", "-c", "exit 3")
+        terminal.wait_for_text(b"\x1b]9;kgops: run 2: failed: exit code 3\x07")
+        terminal.type(b"\x1b")
+        terminal.wait_for_text(b"ALERTS")
+        terminal.read(0.5)
+        assert terminal.seen.count(b"\x1b]9;") == 1
+    finally:
+        terminal.close()
+
+
 def test_what_ended_while_nobody_looked_is_told_on_opening(conn: Connection, home: Path) -> None:
     ended(conn, 1)
     assert ended_while_away(conn) is None
@@ -87,7 +128,7 @@ def test_what_ended_while_nobody_looked_is_told_on_opening(conn: Connection, hom
     ended(conn, 4, "out_of_memory")
 
     async def story(seen: Seen) -> None:
-        await seen.until_shows("2 finished, 1 out of memory")
+        await seen.until_shows("while you were away: 2 finished, 1 out of memory")
 
     look(home, story)
     assert ended_while_away(conn) is None  # the console was left again

@@ -69,12 +69,12 @@ def test_the_key_that_copies_takes_the_command_that_repeats_what_the_cursor_is_o
         await opened(seen)
         await go_to(seen, "claims b")
         await seen.press("y")
-        await seen.until_shows("copied: kgops bench claims --quick --only b")
+        await seen.until_shows("sent to the terminal: kgops bench claims --quick --only b")
         assert seen.app.clipboard == "kgops bench claims --quick --only b"
         await go_to(seen, "claims d")
         assert "CLAIMS NOT MEASURED HERE" in detail_text(seen)
         await seen.press("y")
-        await seen.until_shows("copied: kgops bench claims --quick --only d")
+        await seen.until_shows("sent to the terminal: kgops bench claims --quick --only d")
 
     look(home, story, (100, 40))
 

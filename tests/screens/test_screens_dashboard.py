@@ -11,6 +11,7 @@ import pytest
 from driving import Console
 from nvml_standin import Machine, StandIn, t4
 from records import add
+from rich.cells import cell_len
 from screen_driving import Seen, look, shown_at
 
 from kgops.views.formats import width_of
@@ -78,7 +79,46 @@ def test_a_run_that_ends_moves_while_one_looks_and_the_next_takes_its_turn(run_c
     look(run_cli.home, story, (80, 24))
 
 
+RESUMED = (
+    'if [ $KGOPS_ATTEMPT = 1 ]; then echo \'{"event":"progress","done":3,"total":9,"rate":2.5,"unit":"epochs"}\' '
+    f">> $KGOPS_EVENTS; exit 1; fi; {WAITS}"
+)
+
+
+def test_a_resumed_run_shows_its_attempt_and_no_rate_of_the_one_before(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "sh", "-c", RESUMED)
+    run_cli("resume", "1", "--detach")
+    run_cli.running(1)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RUNNING", "attempt 2")
+        row = seen.row_of("1 exec")
+        assert "3/9" not in row
+        assert "epochs/s" not in row
+        await seen.press("down", "enter")
+        await seen.until_shows("JOB")
+        assert "attempt 2" in seen.lines()[0]
+        assert "epochs/s" not in seen.text
+
+    look(run_cli.home, story)
+
+
 HOSTILE = "[bold red]x[/] \x1b[31m \u202eevil 日本 @click=app.quit"
+
+
+def test_joined_emoji_shift_no_columns(run_cli: Console) -> None:
+    """Terminals disagree on the width of a family or a flag of a heart: its parts are drawn apart."""
+    run_cli("run", "exec", "--label", "👩\u200d👧\u200d👦 ❤\ufe0f 👍🏽 e\u0301", "--", "true")
+    run_cli("run", "exec", "--label", "plain", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("2 runs in all")
+        joined, plain = seen.row_of("1 exec"), seen.row_of("2 exec")
+        assert "👩👧👦 ❤ 👍" in joined
+        assert width_of(joined.partition("✓")[0]) == width_of(plain.partition("✓")[0])
+        assert cell_len(joined.partition("✓")[0]) == cell_len(plain.partition("✓")[0])
+
+    look(run_cli.home, story)
 
 
 @pytest.mark.parametrize("width", [80, 120])

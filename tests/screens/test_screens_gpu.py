@@ -16,8 +16,9 @@ from screen_driving import Seen, look
 
 from kgops.gpus.history import BUCKET_S, KEPT, GpuHistory
 from kgops.gpus.readings import GpuReading, NvmlProblem, silent_gpu
+from kgops.views.gpu_lines import small_curve
 from kgops.views.gpus import GpuUsage
-from screens.widgets.gpu_bar import gpu_bar, small_curve
+from screens.widgets.gpu_bar import gpu_bar
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 

@@ -99,14 +99,39 @@ def test_labels_are_drawn_as_text_and_columns_fall_away_from_the_right(
         if width >= 80:  # up to the minutes of a time
             assert width_of(hostile.partition(":")[0]) == width_of(plain.partition(":")[0])
         assert max(width_of(line) for line in seen.lines()) <= width
-        heads = ["RUN▼", "workload", "label", "submitted", "took", "metric", "peak", "why", "profile", "tags"]
+        heads = [
+            *("RUN▼", "workload", "label", "submitted", "took", "metric", "GPU MiB", "host MiB", "why"),
+            *("profile", "tags"),
+        ]
         head = next(line for line in seen.lines() if line.lstrip().startswith("RUN▼"))
         there = [name for name in heads if name in head]
         assert there == heads[: len(there)]
-        assert len(there) == {50: 3, 80: 6, 120: 8, 200: 9}[width]
+        assert len(there) == {50: 3, 80: 6, 120: 9, 200: 10}[width]
         await seen.until(lambda: ("keep" in seen.text) == (width >= 160), "tags in the pane")
 
     look(home, story, (width, 24))
+
+
+def test_memory_of_gpus_and_of_the_host_have_their_own_columns(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        for number, gpu, host in ((1, 2_000.0, 9_000.0), (2, None, 5_000.0), (3, 3_000.0, 1_000.0)):
+            add(conn, number, label="plain")
+            conn.execute(
+                "UPDATE run SET peak_gpu_mib = ?, peak_host_mib = ? WHERE id = ?", (gpu, host, number)
+            )
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.until_shows("GPU MiB", "host MiB")
+        row = next(line for line in seen.lines() if "9,000" in line)
+        assert row.split()[-2:] == ["2,000", "9,000"]
+        head = next(line for line in seen.lines() if "GPU MiB" in line)
+        for name, expected in (("GPU MiB", [3, 1, 2]), ("host MiB", [1, 2, 3])):
+            await seen.pilot.click("#columns", offset=(head.index(name), 0))
+            await until_settled(seen)
+            assert shown(seen) == expected
+
+    look(home, story)
 
 
 def test_a_terminal_that_grows_or_shrinks_shows_as_many_rows_as_fit(home: Path, conn: Connection) -> None:

@@ -90,14 +90,14 @@ def test_a_regression_is_chosen_planned_and_started(run_cli: Console, flights: P
         await turn(seen, "config", "colab_optimized")
         await seen.until_shows("50", "--data-directory DIR", "to spare")
         await go_to(seen, "data_directory")
-        await seen.press("x")
+        await seen.press("x", "y")
         await seen.until_shows("the folder of flights is missing")
         await go_to(seen, "architecture")
         await seen.press("right", "right")  # the first, then the next
         await seen.until_shows("--architecture gnn")
         await write(seen, "data_directory", str(flights))
         await seen.until_shows(f"--data-directory {flights}", "to spare")
-        await seen.press("x")
+        await seen.press("x", "y")
         await seen.until(lambda: not isinstance(seen.app.screen, NewRun), "the run's screen")
         await seen.until_shows("1 regress", "JOB")
 

@@ -91,7 +91,7 @@ def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_sta
         await turn(seen, "gradient_checkpointing", "on")
         await seen.until_shows("reduce-overhead replays CUDA graphs, and gradient checkpointing")
         assert seen.row_of("compile")[24:].startswith("default")
-        await seen.press("x")
+        await seen.press("x", "y")
         await seen.until_shows("this machine has no t4")
         assert run_cli.run(1) is None
 
@@ -121,6 +121,11 @@ def test_a_command_is_started_and_its_screen_opens(run_cli: Console) -> None:
         await write(seen, "command", "echo hello")
         await seen.until_shows("-- echo hello")
         await seen.press("x")
+        await seen.until_shows("start this run?")
+        await seen.press("enter")  # as any other key than y: no
+        await seen.until_gone("start this run?")
+        assert run_cli.run(1) is None
+        await seen.press("x", "y")
         await seen.until_shows("1 exec", "succeeded")
         await seen.press("escape")
         await seen.until_shows("RECENT")
@@ -137,7 +142,7 @@ def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
         assert "expected a whole number" in seen.row_of("epochs")
         await write(seen, "num_epochs", "0")
         await seen.until_shows("PLAN  epochs: must be at least 1, found 0")
-        await seen.press("x")
+        await seen.press("x", "y")
         await seen.until_shows("must be at least 1")
         await seen.press("backspace")
         await seen.until_shows("to spare")
@@ -173,7 +178,7 @@ def test_the_command_to_copy_starts_the_same(run_cli: Console) -> None:
         await turn(seen, "num_epochs", "200")
         await seen.until_shows("kgops run train --dataset umls --num-epochs 200")
         await seen.press("y")
-        await seen.until_shows("copied: ")
+        await seen.until_shows("sent to the terminal: ")
         assert seen.app.clipboard == "kgops run train --dataset umls --num-epochs 200 --profile auto"
         words = shlex.split(seen.app.clipboard)
         assert "umls" in run_cli(*words[1:], "--dry-run").out

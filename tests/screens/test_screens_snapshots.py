@@ -139,7 +139,7 @@ async def benchmarks(seen: Seen) -> None:
 async def help_page(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("question_mark")
-    await seen.until_shows("KEYS HERE", "MOVING")
+    await seen.until_shows("KEYS HERE", "SIGNS")
 
 
 STORIES: dict[str, Story] = {

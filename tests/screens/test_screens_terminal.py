@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import struct
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from driving import Console, Terminal, patience, wait_for
 
 Open = Callable[..., Terminal]
@@ -214,6 +216,66 @@ def test_a_report_sends_its_columns_and_not_its_line(run_cli: Console, open_term
     terminal.read(0.3)
     assert b"label" not in terminal.seen
     assert len(terminal.seen) < 250, terminal.seen
+
+
+MANY_COLOURS = re.compile(rb"\x1b\[[0-9;]*(?:38|48);[25];")
+ANY_COLOUR = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
+CURVE = (
+    'for i in 1 5 2 7 3; do echo \'{"event":"metric","name":"loss","value":\'$i\',"step":\'$i\'}\' >> $KGOPS_EVENTS;'
+    f" done; {WAITS}"
+)
+
+
+def screens_on(run_cli: Console, *variables: str) -> bytes:
+    """What the dashboard, a run, the help and the palette send to a terminal of those variables."""
+    unset = [word for name in ("COLORTERM", "NO_COLOR", "TERM") for word in ("-u", name)]
+    terminal = Terminal(["env", *unset, *variables, *run_cli.argv("tui")], run_cli.environment(), run_cli.cwd)
+    try:
+        terminal.wait_for_text(b"RUNNING")
+        terminal.wait_for_text(b"RECENT")
+        for keys, text in ((b"\r", b"JOB"), (b"?", b"KEYS HERE"), (b"\x1b", b"JOB"), (b":", b"Search")):
+            terminal.type(keys)
+            terminal.wait_for_text(text)
+            settled(terminal, 0.3)
+        return terminal.seen
+    finally:
+        terminal.close()
+
+
+@pytest.mark.parametrize(
+    ("variables", "has_colours", "is_ascii"),
+    [
+        (["TERM=linux"], True, True),
+        (["TERM=vt100"], True, True),
+        (["TERM=xterm"], True, False),
+        (["TERM=xterm-256color", "NO_COLOR=1"], False, False),
+        (["TERM=xterm-256color", "KGOPS_ASCII=1", "NO_COLOR=1"], False, True),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_each_terminal_gets_only_what_it_shows(
+    run_cli: Console, variables: list[str], has_colours: bool, is_ascii: bool
+) -> None:
+    run_cli("run", "exec", "--", "sh", "-c", "exit 3")
+    run_cli.running(run_cli.detach("sh", "-c", CURVE))
+    seen = screens_on(run_cli, *variables)
+    assert not MANY_COLOURS.search(seen)
+    assert bool(ANY_COLOUR.search(seen)) == has_colours
+    assert b"\x1b[7m" in seen or b";7m" in seen, "the cursor is to be seen"
+    if "TERM=xterm" in variables:
+        assert not re.search("[\u2801-\u28ff]", seen.decode()), "braille"
+    if is_ascii:
+        assert seen.isascii()
+    failed = seen[: seen.index(b"exit code 3")].rpartition(b"\x1b[")[2]
+    assert not re.match(rb"2m|[0-9;]*;2m", failed), "an error is dimmed"
+
+
+def test_a_terminal_of_many_colours_gets_them_and_braille(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "sh", "-c", "exit 3")
+    run_cli.running(run_cli.detach("sh", "-c", CURVE))
+    seen = screens_on(run_cli, "TERM=xterm-256color")
+    assert MANY_COLOURS.search(seen)
+    assert re.search("[\u2801-\u28ff]", seen.decode())
 
 
 def test_a_terminal_whose_encoding_is_not_utf_8_gets_ascii(run_cli: Console) -> None:

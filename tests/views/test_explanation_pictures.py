@@ -15,7 +15,7 @@ from kgops.views.explanations import ExplainedPrediction, ExplainingFact
 from kgops.views.formats import width_of
 from kgops.views.influences import Neighbours, Step, path_through
 from kgops.views.pictures import as_inline_svg, as_svg
-from screens.symbols import plain
+from kgops.views.terminals import plain
 
 ODD = "<b>x</b> & \x1b[31m蛋白质 \u202eسلام"
 Triple = tuple[str, str, str]

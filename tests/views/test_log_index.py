@@ -33,6 +33,7 @@ PIECES = [
     b" ",
     b"x" * 70,
     b"0 errors",
+    b"failed_tests 0",
     "… \u017flow \u212a".encode(),
 ]
 
@@ -53,7 +54,7 @@ def naive_shown(line: bytes) -> str:
 
 
 def some_log(chance: random.Random, pieces: int, *, long: int = 0) -> bytes:
-    parts = chance.choices(PIECES, weights=[4, 1, 1, 1, 1, 1, 6, 1, 1, 1, 1, 1, 1, 1, 1], k=pieces)
+    parts = chance.choices(PIECES, weights=[4, 1, 1, 1, 1, 1, 6, 1, 1, 1, 1, 1, 1, 1, 1, 1], k=pieces)
     for _ in range(long):
         huge = chance.choice([b"y", b"longword ", b"q\r"]) * chance.randrange(5_000, 400_000)
         parts.insert(chance.randrange(len(parts) + 1), huge + chance.choice([b"", b"\n"]))
@@ -197,6 +198,18 @@ def test_what_is_shown_is_what_a_terminal_would_have_left_and_harmless() -> None
         ("[WARN] slow", "warning"),
         ("DeprecationWarning: old", "warning"),
         ("epoch 1 done, 0 errors, no warnings", "info"),
+        ("done: failed_tests 0 · fp16_overflows 0", "info"),
+        ("failed_tests=0 warnings=0", "info"),
+        ('{"errors": 0, "warnings": 0}', "info"),
+        ("failed: 0", "info"),
+        ("failed 0 passed 12", "info"),
+        ("failed_tests 1 · fp16_overflows 0", "error"),
+        ("failed_tests 0 · errors 3", "error"),
+        ("error: 0.25", "error"),
+        ("failed_tests 01", "error"),
+        ("Error: 0 GPUs found", "error"),
+        ("RuntimeError: 0-dim tensor", "error"),
+        ("Error: 0 of 3 processes answered", "error"),
         ("loss 0.25", "info"),
     ],
 )

@@ -1,0 +1,87 @@
+"""Copying by OSC 52. A terminal that ignores it does not say so: nothing here claims that it was copied."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from textual.app import ComposeResult
+from textual.screen import ModalScreen
+
+from kgops.jobs.text import one_line
+from screens.rows import text_row
+from screens.widgets.lines import Lines
+from screens.wording import through_tmux
+
+if TYPE_CHECKING:
+    from textual import events
+
+    from screens.console import Console
+    from storage.runs import Run
+
+__all__ = ["Copyable", "copy", "of_run", "offer", "sequence"]
+
+
+class Copyable(NamedTuple):
+    """A text under the letter that copies it."""
+
+    key: str
+    name: str
+    text: str
+
+
+def of_run(run: Run, folder: str) -> list[Copyable]:
+    """What people paste of a run."""
+    found = [
+        Copyable("i", "id", str(run.id)),
+        Copyable("f", "folder", folder),
+        Copyable("c", "command", f"kgops run --again {run.id}"),
+    ]
+    if run.metric is not None and run.metric_value is not None:
+        found.append(Copyable("m", "metric", f"{run.metric} {run.metric_value!r}"))
+    return found
+
+
+def offer(console: Console, texts: Sequence[Copyable]) -> None:
+    """Asks which text, by its letter."""
+
+    def chosen(key: str | None) -> None:
+        for one in texts:
+            if one.key == key:
+                copy(console, one.text)
+
+    if texts:
+        console.push_screen(_Choice(texts), chosen)
+    else:
+        console.say("nothing to copy here", "warn")
+
+
+def copy(console: Console, text: str) -> None:
+    console.copy_to_clipboard(text)
+    console.say(f"sent to the terminal: {one_line(text)}")
+
+
+def sequence(text: str) -> str:
+    """OSC 52. Base64: no text can end the sequence."""
+    return through_tmux(f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07")
+
+
+class _Choice(ModalScreen[str]):
+    """One line with a letter for each text; any other key copies nothing."""
+
+    def __init__(self, texts: Sequence[Copyable]) -> None:
+        super().__init__()
+        self._texts = texts
+
+    def compose(self) -> ComposeResult:
+        yield Lines(id="question")
+
+    def on_mount(self) -> None:
+        letters = " · ".join(f"{one.key} {one.name}" for one in self._texts)
+        row = text_row(f"copy: {letters} · any other key nothing", self.app.size.width, "accent")
+        self.query_one("#question", Lines).show([row])
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        self.dismiss(event.key)

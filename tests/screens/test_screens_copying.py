@@ -1,0 +1,87 @@
+"""What is copied goes to the terminal by OSC 52, also through tmux; nobody claims that it arrived."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+import pytest
+from driving import Console, Terminal
+from screen_driving import Seen, look
+
+from kgops.views.formats import value_text
+from screens.actions import holding
+from screens.copying import sequence
+
+Open = Callable[..., Terminal]
+REPORTS = (
+    """echo '{"event":"metric","name":"loss","value":0.25,"step":1}' >> $KGOPS_EVENTS; echo größe; true"""
+)
+
+
+def osc52(text: str) -> bytes:
+    return b"\x1b]52;c;" + base64.b64encode(text.encode()) + b"\x07"
+
+
+def test_a_letter_names_what_of_a_run_is_copied(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "sh", "-c", REPORTS)
+    folder = str(run_cli.folder(1))
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        for key, text in (("i", "1"), ("f", folder), ("c", "kgops run --again 1"), ("m", "loss 0.25")):
+            await seen.press("y")
+            await seen.until_shows("copy: i id · f folder · c command · m metric")
+            await seen.press(key)
+            await seen.until_shows("sent to the terminal: ")
+            assert seen.app.clipboard == text
+        await seen.press("y", "x")
+        await seen.until_gone("copy: i id")
+        assert seen.app.clipboard == "loss 0.25"
+
+    look(run_cli.home, story)
+
+
+def test_a_command_is_shown_and_copied_as_a_shell_takes_it(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "sh", "-c", REPORTS)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("enter")
+        await seen.until_shows("exec.command", "sh -c 'echo", "größe")
+        await seen.press("y", "e")
+        await seen.until_shows("sent to the terminal: ")
+        assert seen.app.clipboard == value_text(["sh", "-c", REPORTS])
+
+    look(run_cli.home, story, (200, 40))
+
+
+def test_copies_reach_the_terminal_and_tmux_hands_them_on(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+    for variables, sent in (
+        ({"TMUX": ""}, osc52("kgops run --again 1")),
+        (
+            {"TMUX": "/tmp/tmux-0/default,1,0"},
+            b"\x1bPtmux;\x1b" + osc52("kgops run --again 1") + b"\x1b\\",
+        ),
+    ):
+        terminal = Terminal(run_cli.argv("tui"), run_cli.environment(variables), run_cli.cwd)
+        try:
+            terminal.wait_for_text(b"RECENT")
+            terminal.type(b"y")
+            terminal.wait_for_text(b"copy: ")
+            terminal.type(b"c")
+            terminal.wait_for_text(b"sent to the terminal")
+            assert sent in terminal.seen
+        finally:
+            terminal.close()
+
+
+def test_no_text_ends_the_sequence_that_carries_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    assert sequence("a\x07\x1b\\ b") == osc52("a\x07\x1b\\ b").decode()
+
+
+def test_screens_with_something_to_copy_offer_it() -> None:
+    for screen in ("dashboard", "history", "run", "gpu", "influences", "new run", "benchmarks"):
+        assert "copy" in {action.name for action in holding(screen, None)}, screen
