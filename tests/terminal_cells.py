@@ -18,6 +18,10 @@ class Cells:
         self._x = self._y = 0
         self._look: dict[str, str] = {}
 
+    @property
+    def text(self) -> str:
+        return "\n".join("".join(char for char, _ in line) for line in self.lines)
+
     def feed(self, sent: str) -> None:
         for parameters, kind, back, down, char in (match.groups() for match in _PARTS.finditer(sent)):
             if kind == "H":
