@@ -35,7 +35,9 @@ def gpu_sample(home: Home, gpus: Gpus) -> list[Line]:
     of = f"a sample of {_GPUS} GPUs with {_PROCESSES} processes"
     return [
         Line("screens_gpu_sample", f"{of}: CPU", "ms", tuple(whole), 1.5),
-        Line("screens_gpu_sample_driver", "the same: of that, the readings of the driver", "ms", tuple(driver)),
+        Line(
+            "screens_gpu_sample_driver", "the same: of that, the readings of the driver", "ms", tuple(driver)
+        ),
     ]
 
 

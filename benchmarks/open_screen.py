@@ -195,7 +195,9 @@ class Gpus:
         for i in range(count):
             mine = pids[i::count]
             gpu = made.h200(f"GPU-{i}", 1000 * len(mine), tuple((pid, 900) for pid in mine))
-            gpus.append(replace(gpu, mig=None, utilization=97, busy=tuple((pid, 90 // len(mine)) for pid in mine)))
+            gpus.append(
+                replace(gpu, mig=None, utilization=97, busy=tuple((pid, 90 // len(mine)) for pid in mine))
+            )
         self._write(made.Machine(tuple(gpus)))
 
     @contextmanager

@@ -88,7 +88,11 @@ def first_paint(home: Home, rounds: int, gpus: Gpus | None = None, how: str = ""
         Line(f"screens_first_paint{slow}", f"first paint{how}: CPU", "ms", tuple(first), 350),
         Line(f"screens_runs_shown{slow}", f"runs are shown{how}: CPU", "ms", tuple(whole), 350),
         Line(f"screens_runs_shown_wall{slow}", f"the same{how}: wall clock", "ms", tuple(wall)),
-        *([Line("screens_bare_textual", "Textual alone, one line of text: CPU", "ms", tuple(bare))] if bare else []),
+        *(
+            [Line("screens_bare_textual", "Textual alone, one line of text: CPU", "ms", tuple(bare))]
+            if bare
+            else []
+        ),
     ]
 
 
@@ -110,7 +114,11 @@ def sent_to_open(base: Path, gpus: Gpus, rounds: int) -> list[Line]:
                     opened[name].append(len(screen.seen) / 1000)
     finally:
         tours.remove(tour, own_too=True)
-    said = {"dashboard": "the whole dashboard", "history": "the history, from there", "run": "a run, from there"}
+    said = {
+        "dashboard": "the whole dashboard",
+        "history": "the history, from there",
+        "run": "a run, from there",
+    }
     return [
         Line(f"screens_sent_{name}", f"sent to open {said[name]}, four GPUs, 120x40", "kB", tuple(sent), 15)
         for name, sent in opened.items()

@@ -51,7 +51,18 @@ _UNKNOWN = None
 _UNSEEN_ON_BLANKS = {"1", "2", "3"}  # bold, dim and italic
 _BRIDGE = 4  # as many bytes as moving the cursor takes: so many unchanged cells are sent again instead
 # These erase in the current background colour. GNU screen, for one, does not.
-_ERASE_IN_COLOUR = ("xterm", "tmux", "linux", "rxvt", "alacritty", "foot", "konsole", "putty", "vte", "wezterm")
+_ERASE_IN_COLOUR = (
+    "xterm",
+    "tmux",
+    "linux",
+    "rxvt",
+    "alacritty",
+    "foot",
+    "konsole",
+    "putty",
+    "vte",
+    "wezterm",
+)
 
 
 class Terminal:
@@ -99,10 +110,9 @@ class Terminal:
         if old == new:
             return
         line[x:end] = new
-        if all(_is_narrow(cell) for cell in (*old, *new)):
-            spans = list(_spans(old, new))
-        else:  # terminals disagree about the width of such characters: never start or stop beside one
-            spans = [(0, len(new))]
+        # Terminals disagree about the width of some characters: never start or stop beside one.
+        is_sure = all(_is_narrow(cell) for cell in (*old, *new))
+        spans = list(_spans(old, new)) if is_sure else [(0, len(new))]
         tail = len(new)
         if self._erases and end == self._size.width and new[-1].text == " ":
             while tail and new[tail - 1] == new[-1]:
@@ -228,9 +238,7 @@ def _all_narrow(text: str) -> bool:
 def _looks(style: Style, colours: ColorSystem) -> tuple[_Look, _Cell]:
     """Look of a style, and how a space has it: without what cannot be seen on it."""
     fore, back = (
-        ";".join(colour.downgrade(colours).get_ansi_codes(foreground=front))
-        if colour is not None
-        else ""
+        ";".join(colour.downgrade(colours).get_ansi_codes(foreground=front)) if colour is not None else ""
         for colour, front in ((style.color, True), (style.bgcolor, False))
     )
     attributes = style.without_color._make_ansi_codes(colours)

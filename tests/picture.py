@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # ships no types
 from driving import end_all_of
-from nvml_standin import Gpu, Machine, Slice, StandIn, a100, t4
+from nvml_standin import Gpu, Machine, Slice, StandIn, a100, cuda_build, t4
 from screen_driving import Seen
 
 from kgops.settings import Home
@@ -33,8 +33,9 @@ from screens.app import KgopsApp
 from screens.widgets.lines import Lines
 
 README_SIZE, SIZE = (112, 30), (120, 36)
-LARGEST = 900_000
-WATCHED_S = 8.0  # until what is running has a curve
+LARGEST = 100_000
+WATCHED_S = 45.0  # until what is running has a curve
+CELL = 12.2  # width of a character in Rich's SVG
 COMPARED, SHOWN = (36, 35, 34), 46  # of the sample data
 TITLE = "kgops demo --tour: sample data"
 
@@ -45,19 +46,19 @@ TITLE = "kgops demo --tour: sample data"
 def gpus(ours: int, theirs: list[int], tick: int) -> Machine:
     """One with a run of ours, one full of another user's process, one in slices, and one that rests."""
     wave = tick * 37 % 50
-    first = t4("GPU-a", 9_180, ((ours, 8_940),))
-    full = t4("GPU-b", 14_610, ((theirs[0], 14_520),))
+    first = t4("GPU-a", 8_940, ((ours, 8_940),))
+    full = t4("GPU-b", 14_520, ((theirs[0], 14_520),))
     slices = (
-        Slice(0, "A100 MIG 3g.20gb (sample)", "MIG-a", 20_096, 11_240, ((theirs[1], 11_130),)),
+        Slice(0, "A100 MIG 3g.20gb (sample)", "MIG-a", 20_096, 11_130, ((theirs[1], 11_130),)),
         Slice(1, "A100 MIG 3g.20gb (sample)", "MIG-b", 20_096, 0),
     )
-    cut = replace(a100("GPU-c", 11_240), mig=True, slices=slices)
+    cut = replace(a100("GPU-c", 11_130), mig=True, slices=slices)
     return Machine(
         (
-            _named(first, "Tesla T4 (sample)", 88 + wave // 5, ((ours, 88 + wave // 5),), 61 + wave // 20),
-            _named(full, "Tesla T4 (sample)", 97, ((theirs[0], 97),), 74),
-            _named(cut, "A100-40GB (sample)", None, (), 52),
-            _named(t4("GPU-d"), "Tesla T4 (sample)", 0, (), 34),
+            _named(first, "T4 (sample)", 88 + wave // 5, ((ours, 88 + wave // 5),), 61 + wave // 20),
+            _named(full, "T4 (sample)", 97, ((theirs[0], 97),), 74),
+            _named(cut, "A100 (sample)", None, (), 52),
+            _named(t4("GPU-d"), "T4 (sample)", 0, (), 34),
         )
     )
 
@@ -134,12 +135,27 @@ def taken(app: KgopsApp) -> str:
         (r"terminal-\d+-", ""),
     ):
         drawn = re.sub(pattern, instead, drawn, flags=re.S)
+    drawn = re.sub(r'x="([\d.]+)"([^>]*) textLength="([\d.]+)">([^<]*)', _without_blanks_around, drawn)
     drawn = re.sub(r'(<g [^>]*clip-path="url\(#clip-terminal\)">)', rf"\1{ground}", drawn)
     return re.sub(r"\s*\n\s*", "\n", drawn).strip() + "\n"
 
 
+def _without_blanks_around(text: re.Match[str]) -> str:
+    """Some programs drop blanks at the start of a text, and what follows moves to the left."""
+    x, y, words = float(text[1]), text[2], text[4].removesuffix("\n")
+    led = re.match("(?:&#160;)*", words)
+    kept = words[led.end() if led else 0 :]
+    before = (len(words) - len(kept)) // len("&#160;")
+    after = len(re.search("(?:&#160;)*$", kept)[0]) // len("&#160;")  # type: ignore[index]  # it always matches
+    length = float(text[3]) - (before + after) * CELL
+    return f'x="{x + before * CELL:.1f}"{y} textLength="{length:.1f}">{kept[: len(kept) - after * 6]}'
+
+
 async def _walk(seen: Seen, folder: Path) -> None:
-    app, body = seen.app, lambda: seen.app.screen.query_one("#body", Lines)
+    app = seen.app
+
+    def body() -> Lines:
+        return app.screen.query_one("#body", Lines)
 
     def take(name: str) -> None:
         (folder / f"{name}.svg").write_text(taken(app), encoding="utf-8")
@@ -164,7 +180,7 @@ async def _walk(seen: Seen, folder: Path) -> None:
     await seen.until_shows("filter:")
     body().point_at(SHOWN)
     await seen.press("enter")
-    await seen.until_shows("JOB", "CURVES")
+    await seen.until_shows("CURVES", "LOG")
     take("run")
     await seen.press("escape", "escape")
     await seen.until_shows("RUNNING")
@@ -192,11 +208,13 @@ def main() -> None:
         drawn = Path(folder) / "drawn"
         drawn.mkdir()
         try:
-            tour = fill(home, lambda line: print(line, file=sys.stderr), ())
+            tour = fill(home, lambda line: print(line, file=sys.stderr), REAL)
             standin = StandIn(Path(folder))
             with _moving(standin, _process_of(home, tour.running), theirs):
+                # So that it plans for those GPUs, too.
+                environment = {**standin.environment(), "PYTHONPATH": str(cuda_build(Path(folder)))}
                 subprocess.run(
-                    [sys.executable, __file__, "--draw", home.path, drawn], env=standin.environment(), check=True
+                    [sys.executable, __file__, "--draw", home.path, drawn], env=environment, check=True
                 )
             homes.remove(home, own_too=True)
         finally:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-_PARTS = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|\x1b\][^\x07]*\x07|\x1b[\[PO][^A-Za-z]*[A-Za-z]|(\r)|(\n)|(.)", re.S)
+LARGEST = (250, 80)  # no terminal of a test has more
+_PARTS = re.compile(
+    r"\x1b\[([0-9;]*)([A-Za-z])|\x1b\][^\x07]*\x07|\x1b[\[PO][^A-Za-z]*[A-Za-z]|(\r)|(\n)|(.)", re.S
+)
 
 Cell = tuple[str, tuple[str, ...]]
 
@@ -17,10 +20,6 @@ class Cells:
         self.lines: list[list[Cell]] = [[("?", ())] * columns for _ in range(lines)]
         self._x = self._y = 0
         self._look: dict[str, str] = {}
-
-    @property
-    def text(self) -> str:
-        return "\n".join("".join(char for char, _ in line) for line in self.lines)
 
     def feed(self, sent: str) -> None:
         for parameters, kind, back, down, char in (match.groups() for match in _PARTS.finditer(sent)):
@@ -68,3 +67,14 @@ class Cells:
                 self._look["fore" if code[-2] in "39" else "back"] = code
             else:
                 self._look[code] = ""
+
+
+def shown(sent: bytes) -> list[str]:
+    """Lines after all that was sent: of a text that changes, only what changed is sent."""
+    cells = Cells(*LARGEST)
+    cells.feed(sent.decode(errors="replace"))
+    return ["".join(char for char, _ in line).rstrip() for line in cells.lines]
+
+
+def shows(sent: bytes, text: str) -> bool:
+    return any(text in line for line in shown(sent))

@@ -118,7 +118,7 @@ def test_files_of_processes_are_closed_when_they_end_and_with_the_reader(
 
 
 def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _ticks(pid: int) -> int:

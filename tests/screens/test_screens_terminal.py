@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from driving import Console, Terminal, patience, wait_for
-from terminal_cells import Cells
+from terminal_cells import shows
 
 Open = Callable[..., Terminal]
 WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
@@ -33,13 +33,6 @@ def settled(terminal: Terminal, quiet_s: float = 1.2) -> None:
         terminal.read(0.1)
         if len(terminal.seen) != size:
             size, since = len(terminal.seen), time.monotonic()
-
-
-def shown(terminal: Terminal) -> str:
-    """What stands there after all that was sent: of a text that changes, only what changed is sent."""
-    cells = Cells(120, 30)
-    cells.feed(terminal.seen.decode(errors="replace"))
-    return cells.text
 
 
 def away_and_back(terminal: Terminal, shown: bytes) -> None:
@@ -218,7 +211,7 @@ def test_a_report_sends_its_columns_and_not_its_line(run_cli: Console, open_term
     settled(terminal)
     before = len(terminal.seen)
     (run_cli.cwd / "gate").touch()
-    wait_for(lambda: terminal.read() and "4/9" in shown(terminal), "the report")
+    wait_for(lambda: terminal.read() and shows(terminal.seen, "4/9"), "the report")
     terminal.read(0.3)
     sent = terminal.seen[before:]
     assert b"label" not in sent
