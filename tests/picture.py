@@ -72,7 +72,7 @@ def _named(gpu: Gpu, name: str, percent: int | None, busy: tuple[tuple[int, int]
 def _others() -> Iterator[list[int]]:
     """Processes of another user, if this one may start such."""
     sleep = shutil.which("sleep")
-    other = "nobody" if os.getuid() == 0 else None
+    other = "daemon" if os.getuid() == 0 else None
     names = ("finetune.py --sample", "serve.py --sample")
     begun = [subprocess.Popen([name, "900"], executable=sleep, user=other, cwd="/") for name in names]
     try:
