@@ -67,9 +67,9 @@ SECONDS ?= 60
 fuzz: $(VENV)/.ready-dev
 	$(BIN)/python tests/guided_fuzz.py --seconds $(SECONDS)
 
-# The one that README shows, from a session that really takes place: a minute.
+# README's and those of docs/SCREENS.md, from a session that really takes place: two minutes.
 picture: $(VENV)/.ready-dev
-	$(BIN)/python tests/picture.py docs/dashboard.svg
+	$(BIN)/python tests/picture.py docs
 
 # All that needs a GPU, tests first, then benchmarks, in less than nine minutes; without a GPU it says so and fails. With
 # whatever Python has a CUDA build of torch: `make gpu-check GPU_PYTHON=python3 GPU_FLAGS="--data DIR"`. An interrupt when

@@ -24,7 +24,7 @@ import psutil  # type: ignore[import-untyped]  # ships no types
 from benchmarks.console import fill
 from benchmarks.entry import run
 from benchmarks.measure import Line, quietness, store, table
-from benchmarks.open_screen import Screen, beside, screens
+from benchmarks.open_screen import Screen, bare_textual_ms, beside, screens
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import Home, make_home
 
@@ -77,7 +77,7 @@ def opening(base: Path, server: Any, count: int, *, rounds: int) -> list[Line]:
             lab.add(name, program=program)
         client = _client_without_ssh(base / "opening")
         for _ in range(rounds):
-            bare.append(_bare_textual_ms(lab))
+            bare.append(bare_textual_ms(Home(lab.console.home)))
             floor.append(_bare_ssh_s(lab, _names(count)))
             begin = time.monotonic()
             with _screen(lab) as screen:
@@ -122,20 +122,6 @@ def _bare_ssh_s(lab: Any, names: list[str]) -> float:
         if client.wait():
             raise RuntimeError(f"`ssh HOST true` exits with {client.returncode}")
     return time.monotonic() - begin
-
-
-def _bare_textual_ms(lab: Any) -> float:
-    """CPU to the first frame of the smallest application there is."""
-    code = (
-        "import gc; gc.disable()\n"
-        "from textual.app import App\nfrom textual.widgets import Static\n"
-        "class Bare(App):\n    def compose(self):\n        yield Static('here it is')\n"
-        "    async def key_q(self):\n        self.exit()\n"
-        "Bare().run()"
-    )
-    with screens(Home(lab.console.home), None, program=("-c", code)) as screen:
-        screen.until(b"here it is")
-        return screen.cpu_s * 1000
 
 
 def _client_without_ssh(folder: Path) -> str:

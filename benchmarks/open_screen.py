@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.measure import PYTHON
 from kgops.settings import Home
 
-__all__ = ["Gpus", "Screen", "beside", "screens"]
+__all__ = ["Gpus", "Screen", "bare_textual_ms", "beside", "screens"]
 
 COLUMNS, LINES = 120, 40
 _CURSOR = b"48;5;236"  # the colour that only the row under the cursor has behind it
@@ -60,6 +60,13 @@ class Screen:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.read(left)
+
+    def read_until_silent(self, silent_s: float = 0.3, within_s: float = 3.0) -> None:
+        """Until nothing has come for a while; a screen that moves every second falls silent in between."""
+        deadline, before = time.monotonic() + within_s, -1
+        while len(self.seen) != before and time.monotonic() < deadline:
+            before = len(self.seen)
+            self.read(silent_s)
 
     def until(self, *texts: bytes, within_s: float = 30.0) -> None:
         deadline = time.monotonic() + within_s
@@ -115,6 +122,20 @@ def _become_screens(home: Home, more: Mapping[str, str], words: Sequence[str]) -
     os.execve(PYTHON, [PYTHON, "-P", *words], environment)
 
 
+def bare_textual_ms(home: Home) -> float:
+    """CPU to the first frame of the smallest application that Textual can show."""
+    code = (
+        "import gc; gc.disable()\n"
+        "from textual.app import App\nfrom textual.widgets import Static\n"
+        "class Bare(App):\n    def compose(self):\n        yield Static('here it is')\n"
+        "    async def key_q(self):\n        self.exit()\n"
+        "Bare().run()"
+    )
+    with screens(home, program=("-c", code)) as screen:
+        screen.until(b"here it is")
+        return screen.cpu_s * 1000
+
+
 @contextmanager
 def screens(
     home: Home,
@@ -160,9 +181,24 @@ class Gpus:
             )
             for i in range(4)
         )
+        self._write(made.Machine(gpus, delay_ms=delay_ms))
+
+    def _write(self, machine: Any) -> None:
         fresh = self._state.with_suffix(".new")
-        fresh.write_text(made.state_text(made.Machine(gpus, delay_ms=delay_ms)))
+        fresh.write_text(self._module.state_text(machine))
         fresh.replace(self._state)
+
+    def show_busy(self, count: int, pids: Sequence[int]) -> None:
+        """So many GPUs with these processes on them."""
+        made = self._module
+        gpus = []
+        for i in range(count):
+            mine = pids[i::count]
+            gpu = made.h200(f"GPU-{i}", 1000 * len(mine), tuple((pid, 900) for pid in mine))
+            gpus.append(
+                replace(gpu, mig=None, utilization=97, busy=tuple((pid, 90 // len(mine)) for pid in mine))
+            )
+        self._write(made.Machine(tuple(gpus)))
 
     @contextmanager
     def moving(self) -> Iterator[None]:

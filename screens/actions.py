@@ -350,6 +350,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("question_mark", "?", "help", "Keys of this screen.", "app.help"),
     Action("q,ctrl+q,ctrl+c", "q", "quit", "Quit; runs go on.", "app.quit"),
+    Action("ctrl+l", "^l", "redraw", "Draw the whole screen again.", "app.redraw", in_footer=False),
     Action(
         "ctrl+z",
         "^z",

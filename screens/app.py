@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from textual._compositor import CompositorUpdate
 from textual.app import App, SystemCommand
 from textual.filter import Monochrome
 from textual.message import Message
@@ -18,12 +19,14 @@ from kgops.views.terminals import colours_of_terminal, plain, signs_of_terminal,
 from screens.actions import ACTIONS, bindings, holding
 from screens.console import Console
 from screens.feed import Feed, FeedState
+from screens.painting import Painted, Terminal
 from screens.run_screen import RunScreenBase
 from screens.symbols import THEMES, FewColours, PlainSigns, Tones, tones_of
 from screens.wording import error_text, notification
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from textual.command import Provider
     from textual.driver import Driver
     from textual.filter import LineFilter
@@ -93,6 +96,7 @@ class KgopsApp(Console, inherit_bindings=False):
         self._one_change_at_a_time = asyncio.Lock()
         self._notified: set[str] | None = None  # alerts that were shown already
         self._hosts = hosts
+        self._terminal = Terminal()
         self.add_mode(self.DEFAULT_MODE, self.get_default_screen)
         self.add_mode("dashboard", _dashboard)
 
@@ -149,8 +153,16 @@ class KgopsApp(Console, inherit_bindings=False):
         """Ignores keys whose action does not apply here."""
         return self.here is None or self.here.allows(f"app.{action}")
 
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        if isinstance(renderable, CompositorUpdate):
+            renderable = Painted(renderable, self._terminal, self.size)
+        super()._display(screen, renderable)
+
+    def on_resize(self) -> None:
+        self._terminal.forget()
+
     def on_mount(self) -> None:
-        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
+        self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
         self.call_after_refresh(self.feed.start)  # after the first paint
 
     def on_unmount(self) -> None:
@@ -227,6 +239,10 @@ class KgopsApp(Console, inherit_bindings=False):
             self._hosts = None
             await self.switch_mode("dashboard")
             await self.remove_mode(self.DEFAULT_MODE)
+
+    def action_redraw(self) -> None:
+        self._terminal.forget()
+        self.refresh(layout=True)
 
     def action_new(self) -> None:
         self.open_new_run(where=None if self.here is None else self.here.host_here)

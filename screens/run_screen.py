@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.screen import Screen
 
 from screens.actions import ACTIONS, Action, ScreenName, holding
-from screens.rows import ChangedColumnsCompositor, Row, drop_style_caches
+from screens.painting import drop_style_caches
+from screens.rows import Row
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
@@ -28,10 +29,6 @@ class RunScreenBase(Screen[None]):
 
     screen_name: ClassVar[ScreenName]
     AUTO_FOCUS = "#body"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._compositor = ChangedColumnsCompositor()
 
     @property
     def kgops(self) -> Console:

@@ -126,7 +126,7 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
         if not table["on_gpu"]:
             counted = table["estimate"].get("live_mib", predicted) if forecast_json else counted
             predicted = None if process is None else predicted_total - process["start_mib"]
-        memory = (predicted, table["modelled_s"], gpu, host, libraries)
+        memory = (predicted, table.get("modelled_s"), gpu, host, libraries)
         one = Forecast(run, workload, label, table["on"], table["on_gpu"], *memory, seconds)
         one = one._replace(context_mib=context, driver=driver, time_kind=table.get("time_kind"))
         predictions.append(one._replace(counted_mib=counted, process=process, process_peak_mib=peak))

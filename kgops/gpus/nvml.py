@@ -28,6 +28,8 @@ from kgops.gpus.readings import (
 
 __all__ = ["Nvml", "ReadingAbandoned", "open_nvml"]
 
+_POWER_LIMIT_EVERY_S = 10.0
+
 
 class ReadingAbandoned(Exception):
     """A reading was left half-way because another thread called `Nvml.abandon()`."""
@@ -96,6 +98,7 @@ class Nvml:
         self._count = count
         self._identities: dict[int, _Identity] = {}
         self._uuids: dict[int, str] = {}
+        self._power_limits: dict[int, tuple[float, int | None]] = {}
         self._open = True
         self._abandoned = False
 
@@ -172,7 +175,7 @@ class Nvml:
         memory = self._memory(handle)
         rates = self._ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
         power_mw = self._ask(pynvml.nvmlDeviceGetPowerUsage, handle)
-        limit_mw = self._ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+        limit_mw = self._power_limit_mw(index, handle)
         mode = self._ask(pynvml.nvmlDeviceGetMigMode, handle) if identity.may_have_slices else None
         mig_enabled = None if mode is None else mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
         return GpuReading(
@@ -233,6 +236,15 @@ class Nvml:
         if v1 is not None:
             return _Memory(v1.total >> 20, v1.used >> 20, v1.free >> 20, None, "v1")
         return _Memory()
+
+    def _power_limit_mw(self, index: int, handle: Any) -> int | None:
+        """Somebody sets it now and then: no reason to ask every second."""
+        now = time.monotonic()
+        asked_at, limit_mw = self._power_limits.get(index, (None, None))
+        if asked_at is None or now - asked_at >= _POWER_LIMIT_EVERY_S:
+            limit_mw = self._ask(self._pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+            self._power_limits[index] = now, limit_mw
+        return limit_mw
 
     def _temperature(self, handle: Any) -> int | None:
         pynvml = self._pynvml

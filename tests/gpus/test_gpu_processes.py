@@ -103,6 +103,24 @@ def test_a_process_is_named_by_user_command_age_and_use_of_a_cpu() -> None:
     assert reader.read([spinning.pid]) == {}
 
 
+def test_files_of_processes_are_closed_when_they_end_and_with_the_reader(
+    sixty: list[subprocess.Popen[bytes]],
+) -> None:
+    before, reader = _open_files(), ProcessReader()
+    assert len(reader.read([child.pid for child in sixty])) == 60
+    sixty[0].kill()
+    sixty[0].wait()
+    assert len(reader.read([child.pid for child in sixty])) == 59
+    assert len(reader.read([sixty[1].pid])) == 1
+    assert _open_files() <= before + 1
+    del reader
+    assert _open_files() == before
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def _ticks(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
 

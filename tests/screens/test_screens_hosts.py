@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from driving import Terminal, wait_for
@@ -17,6 +18,7 @@ from nvml_standin import Machine, t4
 from screen_driving import Seen, look
 from screen_picture import picture
 from ssh_server import Lab, needs_ssh
+from terminal_cells import shows
 
 from kgops.hosts.mirror import HostState, Mirror, Reach
 from kgops.hosts.protocol import PROTOCOL
@@ -376,15 +378,16 @@ def test_without_a_host_the_screen_says_how_to_name_one(lab: Lab) -> None:
     look(lab.console.home, story)
 
 
+def _is_there(terminal: Terminal, text: str) -> bool:
+    return terminal.read() and shows(terminal.seen, text)
+
+
 def test_kgops_hosts_all_opens_the_screen_with_them(lab: Lab, open_terminal: Callable[..., Terminal]) -> None:
     lab.add("lab1", ONE)
     terminal = open_terminal("--hosts", "all")
-    terminal.wait_for_text(b"1 of 1 answer")
-    terminal.type(b"\x1b")
-    terminal.wait_for_text(b"No runs yet")
-    terminal.seen = b""
-    terminal.type(b"H")
-    terminal.wait_for_text(b"1 of 1 answer")
+    for key, text in ((b"", "1 of 1 answer"), (b"\x1b", "No runs yet"), (b"H", "1 of 1 answer")):
+        terminal.type(key)
+        wait_for(partial(_is_there, terminal, text), text)
     terminal.type(b"q")
     assert terminal.wait() == 0
     wrong = lab.kgops("--hosts", "lab7")

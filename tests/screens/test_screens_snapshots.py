@@ -1,4 +1,4 @@
-"""Every screen looks as it did when somebody last looked at it: text and tones, at two sizes.
+"""Every screen looks as it did when somebody last looked at it: text and tones, at two sizes, the main ones at three.
 
 `pytest tests/screens/test_screens_snapshots.py --update-screens` draws the pictures anew; `git diff` then shows
 what changed, and a person says whether that is better.
@@ -14,10 +14,11 @@ import platform
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nvml_standin import StandIn
+from nvml_standin import Machine, Slice, StandIn, a100, t4
 from screen_benchmarks import add_claims
 from screen_driving import Seen
 from screen_home import ENVIRONMENT, GPUS, NOW, fill, hold
@@ -30,7 +31,31 @@ from screens.widgets.lines import Lines
 from storage.database import open_writer
 
 PICTURES = Path(__file__).parents[1] / "fixtures" / "screens"
-SIZES = ((80, 24), (120, 40))
+SIZES = ("80x24", "120x40")
+MAIN = (
+    "dashboard",
+    "run",
+    "history",
+    "compare",
+    "new-run",
+    "gpu",
+)  # those are looked at on a large terminal, too
+OF_ONE_SIZE = ("dashboard-light", "run-safe", "four-gpus")
+FOUR = Machine(  # one free, one full of another user's process, one in slices, one that rests
+    (
+        replace(t4("GPU-a", used_mib=11_204), utilization=97, temperature=71, power_mw=68_000),
+        replace(t4("GPU-b", used_mib=14_600, processes=((1, 14_500),)), utilization=99, power_mw=70_000),
+        replace(
+            a100("GPU-c", used_mib=700),
+            mig=True,
+            slices=(
+                Slice(0, "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "MIG-a", 20096, 700, ((1, 600),)),
+                Slice(1, "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "MIG-b", 20096, 0),
+            ),
+        ),
+        t4("GPU-d"),
+    )
+)
 _STILL_S = 0.5  # so long a picture that is not the expected one has to stay as it is
 
 Story = Callable[[Seen], Awaitable[None]]
@@ -43,6 +68,16 @@ async def dashboard(seen: Seen) -> None:
     await seen.until_shows("ALERTS", "11,204", "RECENT")
 
 
+async def dashboard_light(seen: Seen) -> None:
+    await dashboard(seen)
+    await seen.press("c")
+    await seen.until_shows("theme light")
+
+
+async def four_gpus(seen: Seen) -> None:
+    await seen.until_shows("ALERTS", "14,600", "2:1", "RECENT")
+
+
 async def empty(seen: Seen) -> None:
     await seen.until_shows("No runs yet", "Tesla T4")
 
@@ -52,6 +87,12 @@ async def run(seen: Seen) -> None:
     seen.app.screen.query_one("#body", Lines).point_at(7)
     await seen.press("enter")
     await seen.until_shows("7 train robokop-conve", "CURVES", "39 lines")
+
+
+async def run_safe(seen: Seen) -> None:
+    await run(seen)
+    await seen.press("c", "c")
+    await seen.until_shows("theme safe")
 
 
 async def gpu(seen: Seen) -> None:
@@ -144,9 +185,12 @@ async def help_page(seen: Seen) -> None:
 
 STORIES: dict[str, Story] = {
     "dashboard": dashboard,
+    "dashboard-light": dashboard_light,
+    "four-gpus": four_gpus,
     "empty": empty,
     "gpu": gpu,
     "run": run,
+    "run-safe": run_safe,
     "run-ended": run_ended,
     "run-steps": run_steps,
     "run-log": run_log,
@@ -161,7 +205,8 @@ STORIES: dict[str, Story] = {
     "benchmarks": benchmarks,
     "help": help_page,
 }
-NAMES = [f"{name}-{width}x{height}" for name in STORIES for width, height in SIZES]
+NAMES = [f"{name}-{size}" for name in STORIES for size in (SIZES[1:] if name in OF_ONE_SIZE else SIZES)]
+NAMES += [f"{name}-200x60" for name in MAIN]
 
 
 # --- the pictures, drawn in a child that sees two GPUs ---
@@ -228,16 +273,16 @@ def drawn(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Dra
     add_claims(conn, ENVIRONMENT, NOW - 3 * 86_400)
     conn.close()
     standin = StandIn(folder)
-    standin.show(GPUS)
-    return functools.partial(_one_of, functools.cache(functools.partial(_all_of_size, standin, folder)))
+    return functools.partial(_one_of, functools.cache(functools.partial(_all_like, standin, folder)))
 
 
-def _one_of(all_of_size: Callable[[str], dict[str, str]], name: str) -> str:
-    return all_of_size(name.rpartition("-")[2])[name]
+def _one_of(all_like: Callable[[str, bool], dict[str, str]], name: str) -> str:
+    return all_like(name.rpartition("-")[2], name.startswith("four-gpus"))[name]
 
 
-def _all_of_size(standin: StandIn, folder: Path, size: str) -> dict[str, str]:
-    names = [name for name in NAMES if name.endswith(f"-{size}")]
+def _all_like(standin: StandIn, folder: Path, size: str, four: bool) -> dict[str, str]:
+    standin.show(FOUR if four else GPUS)
+    names = [name for name in NAMES if name.endswith(f"-{size}") and name.startswith("four-gpus") == four]
     kept = {name: path.read_text("utf-8") for name in names if (path := _file(name)).exists()}
     with pytest.MonkeyPatch.context() as surroundings:
         surroundings.setenv("TZ", "UTC")

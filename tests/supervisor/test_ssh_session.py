@@ -18,6 +18,7 @@ import aiohttp
 import pytest
 from driving import Console, Terminal, all_of, wait_for
 from ssh_server import Server, needs_ssh
+from terminal_cells import shown, shows
 
 pytestmark = needs_ssh
 WAITS = (
@@ -73,7 +74,7 @@ def test_a_run_started_over_ssh_goes_on_when_the_connection_breaks_and_is_there_
     first.type(b"y")
     wait_for(lambda: run_cli.run(2), "the second run")
     run_cli.running(2)
-    first.wait_for_text(b"1 running")
+    wait_for(lambda: first.read() and shows(first.seen, "1 running"), "1 running")
     breaks(server, first)
     first.wait()
     wait_for(lambda: not screens_of(run_cli.home), "the screens to leave with their terminal")
@@ -86,7 +87,7 @@ def test_a_run_started_over_ssh_goes_on_when_the_connection_breaks_and_is_there_
     assert run_cli.ended(2).state == "succeeded"
     (made,) = run_cli.show(2)["attempt"]
     assert made["adoptions"] == 0  # it kept its supervisor all the time
-    second.wait_for_text(b"0 running")
+    wait_for(lambda: second.read() and shows(second.seen, "0 running"), "0 running")
     second.type(b"q")
     assert second.wait() == 0
     assert b"\x1b[?1049l" in second.seen
@@ -104,12 +105,17 @@ def test_the_screens_take_the_size_of_the_terminal_at_the_other_end(run_cli: Con
     run_cli("run", "exec", "--label", "seen from afar", "--", "true")
     terminal = server.session(run_cli, "tui")
     terminal.wait_for_text(b"seen from afar")
-    terminal.seen = b""
     fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     os.kill(terminal.child.pid, signal.SIGWINCH)
-    terminal.wait_for_text(b"\x1b[24;")  # the footer is drawn in the last of fewer lines
+    wait_for(
+        lambda: terminal.read() and _last_line(terminal.seen) == 24, "the footer in the last of fewer lines"
+    )
     terminal.type(b"q")
     assert terminal.wait() == 0
+
+
+def _last_line(sent: bytes) -> int:
+    return max((i for i, line in enumerate(shown(sent), 1) if line), default=0)
 
 
 def test_served_screens_are_reached_through_a_tunnel_under_the_port_of_this_side(

@@ -76,6 +76,10 @@ def test_every_screen_has_something_to_show(tour: Home) -> None:
         await seen.until_shows("a curve to watch")
         await seen.press("i")
         await seen.until_shows("Veritol", "lunar fever")
+        await seen.press("escape")
+        await seen.until_shows("a curve to watch")
+        await seen.press("f")
+        await seen.until_shows("PROFILE", "any machine")
 
     look(tour.path, story, (150, 45))
 
