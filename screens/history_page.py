@@ -62,7 +62,7 @@ _SORTABLE = (
     _Sortable(Column("metric", 14), "metric_value", True),
     _Sortable(Column("GPU MiB", 8, right=True), "peak_gpu_mib", True),
     _Sortable(Column("host MiB", 9, right=True), "peak_host_mib", True),
-    _Sortable(Column("why", 24), "reason"),
+    _Sortable(Column("why", 18, grows=True), "reason"),
     _Sortable(Column("profile", 9), "profile"),
     _Sortable(Column("tags", 14), None),
 )

@@ -82,7 +82,7 @@ def state_of(run: Run) -> str:
 
 def attempt_of(run: Run) -> str:
     """`attempt 2`; empty for a first one."""
-    return f"attempt {run.attempts}" if run.attempts > 1 else ""
+    return f"attempt {run.attempts}" if (run.attempts or 0) > 1 else ""
 
 
 def progress_of(run: Run, width: int = 80) -> str:

@@ -100,7 +100,7 @@ class Lines(ScrollView):
         segments = [Segment(drawn(piece.text), _style(tones, piece)) for piece in pieces if piece.text]
         sign = self._more_below() if y == self.size.height - 1 else ""
         strip = Strip(segments).adjust_cell_length(self.size.width - len(sign), tones["text"])
-        return Strip([*strip, Segment(sign, plain["accent"])]) if sign else strip
+        return Strip([*strip, Segment(sign, plain["dim" if self._is_faded else "accent"])]) if sign else strip
 
     def _more_below(self) -> str:
         """Says at the end of the last line how many rows are below it; over text only as an arrow."""

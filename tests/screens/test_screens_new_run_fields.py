@@ -27,7 +27,7 @@ def test_rate_seed_model_and_label_are_in_the_command_and_in_its_job(run_cli: Co
         await turn(seen, "optimizer", "adagrad")
         await seen.until_shows("--optimizer adagrad", "--label 'a try of mine'", "no memory estimate")
         await seen.press("y")
-        await seen.until_shows("copied: ")
+        await seen.until_shows("sent to the terminal: ")
         words = shlex.split(seen.app.clipboard)
         job = run_cli(*words[1:], "--dry-run", "--json").json()["job"]
         assert job["label"] == "a try of mine"
@@ -83,7 +83,7 @@ def test_a_label_names_the_command_of_any_workload(run_cli: Console) -> None:
         await write(seen, "command", "true")
         await write(seen, "label", "mine; id")
         await seen.until_shows("--label 'mine; id' -- true")
-        await seen.press("x")
+        await seen.press("x", "y")
         await seen.until_shows("1 exec mine; id")
 
     look(run_cli.home, story)
@@ -103,7 +103,7 @@ def test_a_pipeline_is_planned_and_its_command_is_a_file_that_works(run_cli: Con
         await seen.until_shows("to spare", "kgops run ", "y writes this job file")
         assert not (run_cli.home / "jobs").exists()
         await seen.press("y")
-        await seen.until_shows("copied: kgops run ")
+        await seen.until_shows("sent to the terminal: kgops run ")
         words = shlex.split(seen.app.clipboard)
         job = run_cli(*words[1:], "--dry-run", "--json").json()["job"]
         assert job["label"] == "both"
@@ -111,7 +111,7 @@ def test_a_pipeline_is_planned_and_its_command_is_a_file_that_works(run_cli: Con
         assert job["pipeline"]["train"]["embedding_dim"] == 16
         assert job["pipeline"]["tracin"]["max_triples"] == 2
         before = Path(words[2]).read_text()
-        await seen.press("x")
+        await seen.press("x", "y")
         await seen.until(lambda: not isinstance(seen.app.screen, NewRun), "the run's screen")
         await seen.until_shows("1 pipeline both")
         assert Path(words[2]).read_text() == before

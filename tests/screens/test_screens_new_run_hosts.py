@@ -53,7 +53,7 @@ def test_offers_come_host_by_host_and_enter_starts_the_job_there(lab: Lab) -> No
         point_at(seen, "lab2")
         await seen.until_shows("--label 'of both' --host lab2", "PLAN  lab2 (the CPU): fits now")
         await seen.press("y")
-        await seen.until_shows("copied: ")
+        await seen.until_shows("sent to the terminal: ")
         await seen.press("enter")
         await seen.until_shows("start it on lab2 (the CPU)?")
         await seen.press("n")
@@ -61,7 +61,7 @@ def test_offers_come_host_by_host_and_enter_starts_the_job_there(lab: Lab) -> No
         assert not lab.there("lab2")("runs", "--json").json()
         await seen.press("enter", "y")
         await seen.until(lambda: isinstance(seen.app.screen, HostRun), "the run's screen")
-        await seen.until_shows("lab2 · run 1", "started run lab2:1")
+        await seen.until_shows("lab2:1 ", "started run lab2:1")
         words = shlex.split(seen.app.clipboard)
         dry = lab.kgops(*words[1:], "--dry-run", "--json")
         assert (dry.code, dry.json()["job"]["label"]) == (0, "of both"), dry.err
@@ -85,9 +85,9 @@ def test_x_starts_on_the_best_host_and_copies_what_it_reads(
         screen._change(screen._draft.with_field("data", "/proc/self/cwd/mine.tsv"))
         await turn(seen, "where", "lab1")
         await seen.until_shows("lab1 (the CPU): fits now", "--host lab1")
-        await seen.press("x")
+        await seen.press("x", "y")
         await seen.until_shows("copying mine.tsv to lab1: 100 % of 0.0 MiB")
-        await seen.until_shows("lab1 · run 1", "started run lab1:1")
+        await seen.until_shows("lab1:1 ", "started run lab1:1")
 
     look(lab.console.home, story, (160, 40))
     assert lab.there("lab1").ended(1).state == "succeeded"
@@ -127,7 +127,7 @@ def test_what_the_host_refuses_is_said_and_the_form_stays(lab: Lab) -> None:
         await turn(seen, "where", "lab1")
         await seen.until_shows("--cwd /not/there --host lab1 -- true", "OFFERS")
         await seen.until_shows("on lab1: the working folder /not/there does not exist")
-        await seen.press("X")
+        await seen.press("X", "y")
         await seen.until_shows("lab1: the working folder /not/there does not exist —")
         assert isinstance(seen.app.screen, NewRun)
 
