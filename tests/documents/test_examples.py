@@ -115,6 +115,11 @@ def names_another_host(desk: Desk) -> None:
     assert desk.type("kgops hosts add lab2 127.0.0.1").code == 0
 
 
+def names_two_hosts(desk: Desk) -> None:
+    names_a_host(desk)
+    names_another_host(desk)
+
+
 def has_named_a_host(desk: Desk, went: Went) -> None:
     hosts = {host["name"]: host for host in json.loads(desk.type("kgops hosts --json").out)}
     assert hosts["lab1"]["address"] == "ada@lab1.example.org"
@@ -228,7 +233,7 @@ BEFORE: dict[str, Callable[[Desk], None]] = {
     "kgops show": names_another_host,
     "kgops logs": names_another_host,
     "kgops report": names_another_host,
-    "kgops compare": names_another_host,
+    "kgops compare": names_two_hosts,
     "kgops bench matrix": has_a_job,
 }
 

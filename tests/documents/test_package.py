@@ -57,7 +57,7 @@ def test_the_wheel_holds_the_three_packages_and_the_profiles_and_nothing_else(wh
     ):
         kept = {f"{folder}/{path.name}" for path in (ROOT / folder).glob(kind)}
         assert kept and kept <= set(names), folder
-    assert wheel.stat().st_size < 5 << 18
+    assert wheel.stat().st_size < 3 << 19
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def test_what_the_session_leaves_is_what_it_says(session: Session) -> None:
     assert log.wait(20) == 0, "`logs -f` goes on after the end of the run"
     table = (session.here.run(2) / "results/tracin.csv").read_text().splitlines()
     assert len(table) == 1 + 100
-    assert "; loss train, " in json.dumps(show(2))  # the default with --run
+    assert "; score tracin, loss train, " in json.dumps(show(2))  # the default with --run
     exported = json.loads((session.here.folder / "runs.json").read_text())
     assert len(exported["runs"]) == 2
     there = [session.elsewhere.console.show(number) for number in (1, 2, 3)]
