@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kgops.jobs.text import one_line
 from kgops.views.explained_run import title_of, verdict_of
-from kgops.views.explanations import ExplainedPrediction, read_explanations
+from kgops.views.explanations import ExplainedPrediction, read_explanations, read_verification
 from kgops.views.formats import table
 
 __all__ = ["summary"]
@@ -17,11 +17,13 @@ _PAIRS = {"parallel": "same two entities", "inverse": "same two entities, turned
 
 
 def summary(results: Path) -> list[str]:
-    """Return the first explanations, and where all of them are; nothing without explanations."""
+    """Return the first explanations, where all of them are, and what training again found; nothing without them."""
     found = read_explanations(results, predictions=_PREDICTIONS + 1)
     lines = [line for one in found[:_PREDICTIONS] for line in _page(one)]
+    verified = read_verification(results) if found else None
     return [
         *lines,
+        *([one_line(verified.sentence)] if verified is not None else []),
         *([f"all explanations: {results / 'explanations.csv'}"] if len(found) > _PREDICTIONS else []),
     ]
 

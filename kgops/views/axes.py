@@ -71,6 +71,8 @@ class Axis:
         if self.logarithmic:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             ticks = [m * 10.0**d for d in decades for m in (1, 2, 5) if self.low <= m * 10.0**d <= self.high]
+            if len(ticks) < 2:  # within one step of 1, 2, 5
+                return _round_ticks(self.low, self.high, 5, 0.0, False)
             whole = [t for t in ticks if math.log10(t).is_integer()]
             return whole if len(ticks) > 9 and len(whole) > 1 else ticks
         raw = (self.high - self.low) / 5

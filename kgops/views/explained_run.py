@@ -74,7 +74,7 @@ def verdict_of(one: ExplainedPrediction) -> str:
     n = one.numbers
     without = "it" if len(one.facts) == 1 else f"these {len(one.facts)}"
     return (
-        f"without {without}, by the estimate: {'lost' if one.lost else 'not lost'}; rank {amount(n['rank_before'])} → "
+        f"without {without}, by the estimate: {_verdict(one)}; rank {amount(n['rank_before'])} → "
         f"{amount(n['rank_after'])}, score {_signed(n['score_before'])} → {_signed(n['score_after'])}, "
         f"of {amount(n['head_facts'])} triples of the head"
     )
@@ -82,3 +82,12 @@ def verdict_of(one: ExplainedPrediction) -> str:
 
 def _signed(number: float | None) -> str:
     return "n/a" if number is None else f"{number:+.4g}"
+
+
+def _verdict(one: ExplainedPrediction) -> str:
+    """A rank that falls by a hair is not lost: see `--overshoot`."""
+    if one.lost:
+        return "lost"
+    before, after = one.numbers["rank_before"], one.numbers["rank_after"]
+    has_fallen = before is not None and after is not None and after > before
+    return "lower, by less than --overshoot" if has_fallen else "not lost"

@@ -127,3 +127,8 @@ def test_a_tick_says_the_value_it_stands_at(values: tuple[float, float]) -> None
     for value, name in ticks:
         assert math.isclose(float(name.replace(",", "")), value, rel_tol=1e-9, abs_tol=1e-12)
         assert -1e-9 <= axis(value) <= 100 + 1e-9
+
+
+def test_a_logarithmic_axis_within_one_decade_has_round_ticks() -> None:
+    ticks = Axis(0.2115, 0.3004, 0.0, 1.0, "", True).ticks()
+    assert [label for _, label in ticks] == ["0.22", "0.24", "0.26", "0.28", "0.3"]

@@ -195,6 +195,7 @@ def test_verify_trains_again_without_the_sets_and_says_so_in_a_sentence(
     words = ("--triple", "usa", "embassy", "china", "--max-facts", "2", "--verify", "--verify-seeds", "2")
     done = ask(run_cli, trained, *words)
     assert done.code == 0, done.err
+    assert "trained again from the start (2 seeds): without the" in done.out
     (one,) = found_in(run_cli, 1)
     metric = run_cli.show(1)["metric"]
     assert metric["retrainings"] == 6 and metric["removed_facts"] == len(one["facts"])
