@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from terminal_cells import shows
+
 from kgops.supervisor import processes
 from kgops.supervisor.processes import Identity
 from storage import runs
@@ -254,12 +256,16 @@ class Terminal:
     def wait_for_text(self, text: bytes) -> None:
         def look() -> bool:
             self.read()
-            return text in self.seen
+            return text in self.seen or self._shows(text)
 
         try:
             wait_for(look, f"{text!r} on the terminal")
         except AssertionError as error:
             raise AssertionError(f"{error}; it shows {self.seen!r}") from None
+
+    def _shows(self, text: bytes) -> bool:
+        """On a screen, of which only the cells that changed are sent."""
+        return b"\x1b[?1049h" in self.seen and shows(self.seen, text.decode())
 
     def type(self, text: bytes) -> None:
         os.write(self.master, text)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 from driving import Console, all_of, patience, wait_for
+from terminal_cells import shows
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ class Screen:
 
     async def until(self, text: str) -> None:
         async with asyncio.timeout(patience()):
-            while text.encode() not in self.sent:
+            while text.encode() not in self.sent and not shows(self.sent, text):
                 message = await self.websocket.receive()
                 assert message.type is not aiohttp.WSMsgType.CLOSED, f"no {text!r} in {self.sent[-2000:]!r}"
                 if message.type is aiohttp.WSMsgType.BINARY:

@@ -101,7 +101,7 @@ def test_the_tutorial_reaches_the_published_quality_and_checks_itself(umls: Read
     assert show(1)["metric"]["test_mrr"] > 0.9
     assert show(2)["metric"]["new_answers"] == 5
     assert show(3)["metric"]["retrainings"] == 3
-    assert any("trained again from the start" in str(one) for one in show(3)["message"])
+    assert any("trained again from the start" in str(one) for one in show(3)["event"])
     report = (umls.desk.folder / "vitamin.html").read_text()
     assert "vitamin" in report and "<script" not in report
 
