@@ -61,8 +61,8 @@ _SORTABLE = (
     _Sortable(Column("took", 7, right=True), "time", True),
     _Sortable(Column("metric", 14), "metric_value", True),
     _Sortable(Column("GPU MiB", 8, right=True), "peak_gpu_mib", True),
-    _Sortable(Column("host MiB", 9, right=True), "peak_host_mib", True),
-    _Sortable(Column("why", 18, grows=True), "reason"),
+    _Sortable(Column("host MiB", 8, right=True), "peak_host_mib", True),
+    _Sortable(Column("why", 19), "reason"),
     _Sortable(Column("profile", 9), "profile"),
     _Sortable(Column("tags", 14), None),
 )

@@ -42,7 +42,7 @@ BLANK = Row(())
 
 
 class Column(NamedTuple):
-    """Columns that grow share the remaining width; `width` is the minimum."""
+    """A column that `grows` takes the remaining width; `width` is its minimum."""
 
     head: str
     width: int
@@ -58,10 +58,7 @@ class Columns:
         while len(fitting) > 1 and _total_width(fitting) > width:
             fitting.pop()
         spare = max(width - _total_width(fitting), 0)
-        growing = [column for column in fitting if column.grows]
-        share, rest = divmod(spare, max(len(growing), 1))
-        widths = {c.head: c.width + share + (rest if c is growing[0] else 0) for c in growing}
-        self._columns = [c._replace(width=widths.get(c.head, c.width)) for c in fitting]
+        self._columns = [c._replace(width=c.width + spare) if c.grows else c for c in fitting]
 
     def width_of(self, head: str) -> int:
         """Width of the column, 0 if dropped."""
