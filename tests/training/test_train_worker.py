@@ -235,7 +235,7 @@ def test_the_worker_run_by_hand_prints_its_events(by_hand: tuple[Path, list[dict
 
 
 def in_the_middle(run_cli: Console, number: int) -> dict[str, Any]:
-    """The worker's start, once it has trained for a few epochs and has many to go."""
+    """The worker's start, once it has trained for a few epochs, saved where it is, and has many to go."""
 
     def look() -> dict[str, Any] | None:
         folder = run_cli.folder(number)
@@ -244,7 +244,8 @@ def in_the_middle(run_cli: Console, number: int) -> dict[str, Any]:
             return None
         far = [e["step"] for e in events(folder, "metric") if e["name"] == "loss"]
         assert not far or far[-1] < EPOCHS, "too quick for this test"
-        return events(folder, "started")[-1] if far and far[-1] >= 3 else None
+        is_saved = any((folder / "results").rglob("resume_*"))
+        return events(folder, "started")[-1] if far and far[-1] >= 3 and is_saved else None
 
     return wait_for(look, f"run {number} to be in the middle of its training")
 
