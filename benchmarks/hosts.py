@@ -103,9 +103,7 @@ def opening(base: Path, server: Any, count: int, *, rounds: int) -> list[Line]:
 
 def _until_answer(screen: Screen, wanted: int, count: int) -> float:
     """When the title says that so many answer."""
-    while not any(
-        f"{number} of {count} answer".encode() in screen.seen for number in range(wanted, count + 1)
-    ):
+    while not any(screen.shows(f"{number} of {count} answer") for number in range(wanted, count + 1)):
         screen.read(0.1)
     return time.monotonic()
 

@@ -70,10 +70,17 @@ class Screen:
 
     def until(self, *texts: bytes, within_s: float = 30.0) -> None:
         deadline = time.monotonic() + within_s
-        while not all(text in self.seen for text in texts):
+        while not all(text in self.seen or self.shows(text.decode(errors="replace")) for text in texts):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{texts} never showed; the screen sent {self.seen[-2000:]!r}")
             self.read(0.1)
+
+    def shows(self, text: str) -> bool:
+        """Of a text that changes, a screen sends only the cells that differ."""
+        if str(_TESTS) not in sys.path:
+            sys.path.append(str(_TESTS))
+        found: bool = importlib.import_module("terminal_cells").shows(self.seen, text)
+        return found
 
     def until_painted(self, label: bytes) -> None:
         """Waits for the row of that label in the cursor's colour."""
