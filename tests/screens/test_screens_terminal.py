@@ -274,7 +274,12 @@ def test_each_terminal_gets_only_what_it_shows(
 
 def test_a_terminal_of_many_colours_gets_them_and_braille(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "sh", "-c", "exit 3")
-    run_cli.running(run_cli.detach("sh", "-c", CURVE))
+    number = run_cli.detach("sh", "-c", CURVE)
+    run_cli.running(number)
+    wait_for(
+        lambda: [one["n"] for one in run_cli.show(number)["series"] if one["name"] == "loss"] == [5],
+        "its curve",
+    )
     seen = screens_on(run_cli, "TERM=xterm-256color")
     assert MANY_COLOURS.search(seen)
     assert re.search("[\u2801-\u28ff]", seen.decode())
