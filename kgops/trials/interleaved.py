@@ -6,6 +6,7 @@ in which the load of a shared machine changes little. Libraries are loaded befor
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -17,12 +18,29 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
+
 from kgops.jobs.workloads import write_trials
 from kgops.trials.variants import Trial, Untestable, Variant, live_memory_mib
 
-__all__ = ["run_trials"]
+__all__ = ["read_arguments", "run_trials"]
 
 Records = list[dict[str, Any]]  # one for each repetition of a trial
+
+
+def read_arguments(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """The program's arguments and those of `run_trials`; computes on one thread from then on."""
+    parser.add_argument("--trials", type=int, default=2, help="trials of each variant")
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=4,
+        help="repetitions in each trial; variants alternate at each repetition",
+    )
+    parser.add_argument("--round", type=int, default=0, help="seed of the order in which variants run")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)  # a process forked from one with threads would wait for them forever
+    return args
 
 
 def run_trials(variants: Mapping[str, Variant], seed: int, *, trials: int = 1, repetitions: int = 1) -> None:

@@ -21,7 +21,7 @@ from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
 from kgops.trials import peers
 from kgops.trials.entry import run
-from kgops.trials.interleaved import run_trials
+from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.train_step import synthetic
 from kgops.trials.training import few_batches
 from kgops.trials.variants import LIVE_OF_A_STEP, Trial, TrialResult
@@ -120,16 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--entities", type=int, default=10_000)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=1, help="steps in each repetition")
-    parser.add_argument("--trials", type=int, default=2, help="trials of each variant")
-    parser.add_argument(
-        "--repetitions",
-        type=int,
-        default=4,
-        help="repetitions in each trial; variants alternate at each repetition",
-    )
-    parser.add_argument("--round", type=int, default=0, help="seed of the order in which variants run")
-    args = parser.parse_args(argv)
-    torch.set_num_threads(1)  # a process forked from one with threads would wait for them forever
+    args = read_arguments(parser, argv)
     size = (args.entities, args.batch_size, args.steps)
     run_trials(
         {

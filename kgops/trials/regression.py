@@ -18,7 +18,7 @@ from kgops.regression.step import RegressionStep
 from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import resolve_precision
 from kgops.trials.entry import run
-from kgops.trials.interleaved import run_trials
+from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.variants import Trial, TrialResult, Untestable, Variant
 
 __all__ = ["main"]
@@ -76,16 +76,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--steps", type=int, default=1, help="steps in each repetition")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
-    parser.add_argument("--trials", type=int, default=2, help="trials of each variant")
-    parser.add_argument(
-        "--repetitions",
-        type=int,
-        default=4,
-        help="repetitions in each trial; variants alternate at each repetition",
-    )
-    parser.add_argument("--round", type=int, default=0, help="seed of the order in which variants run")
-    args = parser.parse_args(argv)
-    torch.set_num_threads(1)  # a process forked from one with threads would wait for them forever
+    args = read_arguments(parser, argv)
     chosen = variants(args.size, args.frames, args.batch_size, args.steps, args.compile)
     run_trials(chosen, args.round, trials=args.trials, repetitions=args.repetitions)
     return 0

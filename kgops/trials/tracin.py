@@ -35,7 +35,7 @@ from kgops.training.settings import TrainSettings, cpu_has_bf16
 from kgops.training.step import TrainStep
 from kgops.trials import peers
 from kgops.trials.entry import run
-from kgops.trials.interleaved import run_trials
+from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.tracin_variants import model_of, pykeen_model
 from kgops.trials.variants import Trial, TrialResult, Untestable, Variant, needs_a_gpu
 
@@ -291,16 +291,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--triples", type=int, default=256, help="training triples that every variant scores")
     parser.add_argument("--training", type=int, default=60, help="training steps before the benchmark")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
-    parser.add_argument("--trials", type=int, default=2, help="trials of each variant")
-    parser.add_argument(
-        "--repetitions",
-        type=int,
-        default=4,
-        help="repetitions in each trial; variants alternate at each repetition",
-    )
-    parser.add_argument("--round", type=int, default=0, help="seed of the order in which variants run")
-    args = parser.parse_args(argv)
-    torch.set_num_threads(1)  # a process forked from one with threads would wait for them forever
+    args = read_arguments(parser, argv)
     graph = read_graph(args.data / "train.txt") if args.data else local_graph(args.entities)
     model = trained(graph, args.dim, args.training)
     draw = torch.Generator().manual_seed(0)

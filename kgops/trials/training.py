@@ -28,7 +28,7 @@ from kgops.training.settings import TrainSettings, cpu_has_bf16
 from kgops.training.step import TrainStep
 from kgops.trials import peers
 from kgops.trials.entry import run
-from kgops.trials.interleaved import run_trials
+from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.train_step import synthetic
 from kgops.trials.variants import Trial, TrialResult, Untestable, Variant, needs_a_gpu
 
@@ -165,16 +165,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=4, help="steps in each repetition")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
-    parser.add_argument("--trials", type=int, default=2, help="trials of each variant")
-    parser.add_argument(
-        "--repetitions",
-        type=int,
-        default=4,
-        help="repetitions in each trial; variants alternate at each repetition",
-    )
-    parser.add_argument("--round", type=int, default=0, help="seed of the order in which variants run")
-    args = parser.parse_args(argv)
-    torch.set_num_threads(1)  # a process forked from one with threads would wait for them forever
+    args = read_arguments(parser, argv)
     graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.dim)
     # PyKEEN imports most of itself here, once, before any fork. No step is run: its variants could reuse freed memory.
