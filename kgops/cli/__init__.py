@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from kgops import __version__
+from kgops.cli.groups import NamedCommands
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.text import lines
 from kgops.streams import output_error
@@ -51,32 +52,14 @@ COMMANDS: dict[str, str] = {
 ABORTED = 130
 
 
-class Commands(click.Group):
-    """Group that imports only the subcommand that is called."""
+class Commands(NamedCommands):
+    summaries = COMMANDS
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+    def find(self, name: str) -> click.Command:
+        module = f"{name}_" if iskeyword(name) else name
         command: click.Command = importlib.import_module(f"kgops.cli.{module}").command
         gc.enable()
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS:
-            from kgops.options.reading import nearest
-
-            ctx.fail(f"no such command {args[0]!r}{nearest(args[0], COMMANDS)}")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(

@@ -6,8 +6,7 @@ import importlib
 
 import click
 
-from kgops.errors import Usage
-from kgops.options.reading import nearest
+from kgops.cli.groups import NamedCommands
 
 # Each is a command in kgops/cli/bench_NAME.py.
 VERBS: dict[str, str] = {
@@ -20,30 +19,12 @@ VERBS: dict[str, str] = {
 }
 
 
-class _Verbs(click.Group):
-    """Group that imports only the subcommand that is called."""
+class _Verbs(NamedCommands):
+    summaries = VERBS
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = importlib.import_module(f"kgops.cli.bench_{cmd_name}").command
+    def find(self, name: str) -> click.Command:
+        command: click.Command = importlib.import_module(f"kgops.cli.bench_{name}").command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in VERBS:
-            raise Usage(
-                f"there is no command {args[0]!r:.60} of bench{nearest(args[0], dict.fromkeys(VERBS))}"
-            )
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
 
 
 @click.group(cls=_Verbs, epilog="\b\nExample:  kgops bench claims --quick --only b")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.by_workload import ByWorkload
+from kgops.cli.groups import ByWorkload
 from kgops.cli.launching import common_options, merged, start
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import existing, job_of_run
@@ -38,10 +38,10 @@ DEFAULT_JOB = {
 class Kinds(ByWorkload):
     """Workloads of `kgops run`."""
 
-    kinds = KINDS
+    summaries = KINDS
 
-    def find(self, workload: str) -> click.Command:
-        command: click.Command = importlib.import_module(f"kgops.cli.run_{workload}").command
+    def find(self, name: str) -> click.Command:
+        command: click.Command = importlib.import_module(f"kgops.cli.run_{name}").command
         return command
 
     def of_file(self) -> click.Command:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from kgops.cli.by_workload import ByWorkload
+from kgops.cli.groups import ByWorkload
 from kgops.cli.job_options import add_options
 from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the_run
 from kgops.cli.output import print_json, say
@@ -60,10 +60,10 @@ _HERE = Data()
 
 
 class _Workloads(ByWorkload):
-    kinds = WORKLOADS
+    summaries = WORKLOADS
 
-    def find(self, workload: str) -> click.Command:
-        return _command_for(workload)
+    def find(self, name: str) -> click.Command:
+        return _command_for(name)
 
     def of_file(self) -> click.Command:
         return _file

@@ -1,0 +1,61 @@
+"""Click groups that know their commands by name and summary, and import only the one that is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+__all__ = ["ByWorkload", "NamedCommands"]
+
+
+class NamedCommands(click.Group):
+    """Subclasses define `summaries` (command → summary) and `find` (its command)."""
+
+    summaries: Mapping[str, str]
+    heading = "Commands"
+
+    def find(self, name: str) -> click.Command:
+        raise NotImplementedError
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.summaries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self.find(cmd_name) if cmd_name in self.summaries else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.summaries:
+            self.fail_unknown(ctx, "command", args[0])
+        return super().resolve_command(ctx, args)
+
+    def fail_unknown(self, ctx: click.Context, what: str, name: str) -> None:
+        from kgops.options.reading import nearest  # here: only a typing error needs it
+
+        ctx.fail(f"no such {what} {name!r:.60}{nearest(name, self.summaries)}")
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section(self.heading):
+            formatter.write_dl(list(self.summaries.items()))
+
+
+class ByWorkload(NamedCommands):
+    """Takes a workload or a job file (`-`: standard input): `kgops run train …`, `kgops run job.toml`."""
+
+    heading = "Workloads"
+
+    def of_file(self) -> click.Command:
+        """The command for job files."""
+        raise NotImplementedError
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.summaries:
+            if args[0] != "-" and not args[0].endswith(".toml") and not Path(args[0]).is_file():
+                self.fail_unknown(ctx, "workload or job file:", args[0])
+            return "FILE", self.of_file(), args
+        return super().resolve_command(ctx, args)
