@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # GPUs that are not there: torch's CUDA build over a stand-in for CUDA (tests/cuda). Some 600 MB the first time.
 CUDA_VENV := .venv-cuda
 
-.PHONY: demo test test-cuda check lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
+.PHONY: demo test test-cuda check check-tests lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -18,9 +18,13 @@ test: $(VENV)/.ready-dev lint
 test-cuda: $(CUDA_VENV)/.ready
 	KGOPS_GPU_MACHINES="t4 a100 h200 two-t4 mig" KGOPS_OOM_JOBS=40 $(BIN)/pytest -q -n 2 tests/cuda
 
-# What takes a minute: no server, no long training. The rest is `make test`'s.
-check: $(VENV)/.ready-dev lint
-	$(BIN)/pytest -q -n 2 tests/jobs tests/options tests/gpus tests/graphs tests/models/test_conve.py tests/planning/test_rules.py \
+# What takes a minute: no server, no training of a whole run. The rest is `make test`'s. mypy, on one core, beside the tests.
+check: $(VENV)/.ready-dev
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint check-tests
+
+check-tests: $(VENV)/.ready-dev
+	$(BIN)/pytest -q -n 2 tests/jobs/test_jobs.py tests/jobs/test_regress_job.py tests/options tests/gpus tests/graphs \
+	  tests/models/test_conve.py tests/planning/test_rules.py \
 	  tests/planning/test_planner.py tests/planning/test_fallbacks.py tests/views tests/storage tests/tracin/test_tracin_factors.py
 
 lint: $(VENV)/.ready-dev

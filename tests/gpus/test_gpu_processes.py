@@ -85,6 +85,8 @@ def test_what_the_driver_does_not_count_is_unknown_and_what_it_counts_as_idle_is
 def test_a_process_is_named_by_user_command_age_and_use_of_a_cpu() -> None:
     spinning = subprocess.Popen([sys.executable, "-c", "while True: pass", "--token=hush"])
     try:
+        while not Path(f"/proc/{spinning.pid}/cmdline").read_bytes():  # the kernel still loads the program
+            time.sleep(0.01)
         reader = ProcessReader()
         first = reader.read([spinning.pid])[spinning.pid]
         assert first.user == pwd.getpwuid(os.getuid()).pw_name
