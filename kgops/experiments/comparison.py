@@ -22,7 +22,6 @@ from kgops.experiments.fingerprint import fingerprint
 from kgops.experiments.summary import as_measurements
 from kgops.experiments.trial_result import read_run, troubles
 from kgops.jobs.job import Job
-from kgops.jobs.temporary_environment import temporary_variables
 from kgops.jobs.text import fill_in, one_line
 from kgops.jobs.workloads import read_trials, trial_of
 from kgops.options.run import LONGEST_LABEL
@@ -30,6 +29,7 @@ from kgops.planning.resolve import for_worker, resolve
 from kgops.settings import Home
 from kgops.supervisor import locks, machine_load
 from kgops.supervisor.control import stop_run, wait_for_end
+from kgops.supervisor.environment import temporary_variables
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import plan, refuse_what_cannot_fit
 from kgops.supervisor.run_folder import RunFolder

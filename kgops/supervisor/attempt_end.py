@@ -15,8 +15,7 @@ from kgops.supervisor.intake import Intake
 from kgops.supervisor.log_patterns import LogPatterns
 from kgops.supervisor.outcome import Facts, Verdict, decide
 from kgops.supervisor.plan_file import Plan
-from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.stop_request import read_stop
+from kgops.supervisor.run_folder import RunFolder, read_stop
 from storage import attempts, reports, runs
 from storage.database import Connection, transaction
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kgops.jobs import manifest
+from kgops.jobs.cluster import GPU
 from kgops.jobs.files import set_aside, size_of, sync_folder, write_json
+from kgops.jobs.text import fill_in
 from kgops.settings import Home
 from kgops.supervisor import gate, locks, processes, run_folder
 from kgops.supervisor.plan_file import Plan, Private
@@ -19,9 +24,11 @@ from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.watch import reap
-from kgops.supervisor.worker_environment import worker_environment
 
 __all__ = ["Beginning", "full_path_of_home"]
+
+# Modules that follow a worker on a cluster.
+_CLUSTER_FOLLOWERS = {"slurm": "kgops.slurm.follow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,40 @@ class Beginning:
             for who in processes.holders(self.folder.worker_lock):
                 processes.send(who, signal.SIGKILL)
         return lock
+
+
+def worker_environment(
+    home: Home,
+    folder: RunFolder,
+    plan: Plan,
+    private: Private,
+    attempt: int,
+    settings: dict[str, Any],
+    tag: str,
+    gpu: str | None,
+) -> tuple[list[str], dict[str, str]]:
+    """The command and environment of attempt `attempt`; `home` and `folder` by their full paths."""
+    environment = {
+        **private.environment,
+        **plan.environment,
+        "KGOPS_HOME": str(home.path),
+        "KGOPS_RUN": str(plan.number),
+        "KGOPS_RUN_FOLDER": str(folder.path),
+        "KGOPS_EVENTS": str(folder.events),
+        "KGOPS_ATTEMPT": str(attempt),
+        "KGOPS_SETTINGS": json.dumps(settings),
+        processes.TAG: tag,
+        GPU: gpu or "",  # else a run started inside another would inherit that one's
+    }
+    if plan.key is not None:
+        environment[manifest.OWNER] = manifest.owner(plan.key, attempt)
+    if gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = gpu
+    if plan.module is not None:
+        # -P: Python must not import modules from the working folder.
+        module = _CLUSTER_FOLLOWERS.get(plan.on or "", plan.module)
+        return [sys.executable, "-P", "-m", module, str(folder.job)], environment
+    return fill_in(private.command, settings), environment
 
 
 def full_path_of_home(spelled: Path) -> Path:

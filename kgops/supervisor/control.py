@@ -12,9 +12,8 @@ from kgops.supervisor import processes, queue, run_folder
 from kgops.supervisor.attempt_end import end_without_attempt
 from kgops.supervisor.ownership import take_over, wake_supervisor
 from kgops.supervisor.plan_file import recorded_plan
-from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.run_folder import RunFolder, read_stop, request_stop
 from kgops.supervisor.settle import settle
-from kgops.supervisor.stop_request import read_stop, request_stop
 from storage import runs
 from storage.database import Connection
 from storage.errors import DatabaseBusy, DatabaseFull, DatabaseReadOnly, StorageError
@@ -97,8 +96,8 @@ def wait_for_end(
 
 def _delay_message(number: int, folder: RunFolder, waited_s: float) -> str | None:
     """Why a stopped run has not ended yet; None before the delay is unusual."""
-    stop = read_stop(folder)
-    if stop is None or waited_s < stop.grace_s + _MESSAGE_AFTER_S:
+    grace_s = read_stop(folder)
+    if grace_s is None or waited_s < grace_s + _MESSAGE_AFTER_S:
         return None
     woken = wake_supervisor(folder)
     if woken is not None:

@@ -1,4 +1,4 @@
-"""Describes a run's environment (package versions, git commit, machine) without importing the packages."""
+"""A run's environment: described (package versions, git commit, machine) without importing the packages, and set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,21 @@ def describe_environment(more: Mapping[str, str] | None = None) -> dict[str, Any
         "cwd": masked_text(str(Path.cwd())),
         "variables": masked_environment({**os.environ, **(more or {})}),
     }
+
+
+@contextmanager
+def temporary_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables of this process, for runs launched meanwhile, and restores the previous ones afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _gpus() -> dict[str, Any]:

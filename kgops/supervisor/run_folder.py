@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import time
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -81,6 +83,24 @@ def read_ending(path: Path) -> Ending | None:
         return Ending(**table) if table else None
     except TypeError:
         return None
+
+
+def request_stop(folder: RunFolder, grace_s: float) -> None:
+    """Requests a stop, without the database or disk space. The supervisor sees it within a tick; a second request
+    changes the grace."""
+    fill(folder.stop, {"grace_s": grace_s, "at": time.time()})
+
+
+def read_stop(folder: RunFolder) -> float | None:
+    """The grace in seconds of a requested stop; None if none was requested."""
+    table = read(folder.stop)
+    if table is None:
+        return None
+    try:
+        grace_s = float(table["grace_s"])
+    except (TypeError, KeyError, ValueError):
+        return 0.0  # a written slot: a stop was requested
+    return grace_s if math.isfinite(grace_s) else 0.0
 
 
 def _open(path: Path) -> int:

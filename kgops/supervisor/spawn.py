@@ -8,13 +8,21 @@ import sys
 from pathlib import Path
 
 from kgops.errors import Unavailable
+from kgops.jobs import manifest
+from kgops.jobs.cluster import GPU
 from kgops.jobs.files import NotAFile, open_regular, set_aside
 from kgops.settings import Home
 from kgops.supervisor import processes
 from kgops.supervisor.gate import SURVIVED
 from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.worker_environment import RUN_VARIABLES
 
+# Variables of one run, removed for a run started inside it.
+_RUN_VARIABLES = frozenset(
+    {
+        *("KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_EVENTS", "KGOPS_ATTEMPT", "KGOPS_SETTINGS"),
+        *(processes.TAG, processes.SUPERVISOR, manifest.OWNER, GPU),
+    }
+)
 # Isolated and without site-packages: half the memory, and the user's path cannot replace a module.
 ENTRY = "from kgops.supervisor.supervise import main; main()"
 _PREPARE = """
@@ -99,7 +107,7 @@ def _environment(home: Home, number: int) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name in names or (name.startswith("KGOPS_") and name not in RUN_VARIABLES)
+        if name in names or (name.startswith("KGOPS_") and name not in _RUN_VARIABLES)
     }
     return {**kept, "KGOPS_HOME": str(home.path), processes.SUPERVISOR: str(number)}
 

@@ -27,8 +27,7 @@ from kgops.supervisor.durable_writes import Record, log
 from kgops.supervisor.plan_file import Plan, read_private, recorded_plan, write_as_given
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
-from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.stop_request import read_stop
+from kgops.supervisor.run_folder import RunFolder, read_stop
 from kgops.supervisor.watch import LEFTOVERS_GRACE_S, Watch, reap
 from storage import attempts, reports, runs
 from storage.database import Connection

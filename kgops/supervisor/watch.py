@@ -14,8 +14,7 @@ from kgops.supervisor.durable_writes import Record, log
 from kgops.supervisor.plan_file import Plan
 from kgops.supervisor.process_tree import Sample, Sampler, Tree
 from kgops.supervisor.processes import Identity
-from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.stop_request import read_stop
+from kgops.supervisor.run_folder import RunFolder, read_stop
 from storage import attempts, reports, series
 from storage.database import explained, transaction
 from storage.errors import StorageError
@@ -95,11 +94,11 @@ class Watch:
 
     def _tick(self, sampler: Sampler, kills: KernelKills) -> None:
         now = time.monotonic()
-        stop = read_stop(self._folder)
-        if stop is not None and stop.grace_s != self._grace_s:
+        grace_s = read_stop(self._folder)
+        if grace_s is not None and grace_s != self._grace_s:
             # A new grace counts from now; the old one again does not postpone the end.
             is_first = self._kill_at is None
-            self._kill_at, self._grace_s = now + stop.grace_s, stop.grace_s
+            self._kill_at, self._grace_s = now + grace_s, grace_s
             if is_first:
                 self._ask_to_stop()
         if now >= self._next_sample:

@@ -11,10 +11,10 @@ from typing import Any
 
 from kgops.jobs.files import write_json
 from kgops.jobs.job import read_job
-from kgops.jobs.temporary_environment import temporary_variables
 from kgops.planning.resolve import resolve
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import wait_for_end
+from kgops.supervisor.environment import temporary_variables
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import plan
 from kgops.supervisor.run_folder import RunFolder
