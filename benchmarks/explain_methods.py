@@ -19,8 +19,8 @@ from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.curvature import Training
-from kgops.tracin.layers import last_layers
 from kgops.tracin.loss import TARGET, TracinLoss
+from kgops.tracin.models import last_layers
 from kgops.tracin.scan import TopTriples, scan
 from kgops.training.evaluate import KnownAnswers
 from kgops.training.settings import TrainSettings

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.encoder import Buffers
-from kgops.tracin.layers import all_parameters
 from kgops.tracin.low_precision import product
+from kgops.tracin.models import all_parameters
 
 __all__ = ["Encoded", "Encoder", "Pulled"]
 

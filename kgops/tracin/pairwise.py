@@ -14,9 +14,8 @@ import torch
 from torch.nn import functional as F
 
 from kgops.tracin.blocks import Settings, TracinCheckpoint, rows_of
-from kgops.tracin.layers import all_parameters
 from kgops.tracin.loss import TracinLoss
-from kgops.tracin.models import facts_of
+from kgops.tracin.models import all_parameters, facts_of
 
 __all__ = ["PairwiseEngine", "TestGradients", "add_equal", "labels_of", "losses_of", "products_where_equal"]
 

@@ -27,8 +27,8 @@ from kgops.graphs.vocabulary import Vocabulary
 from kgops.models.conve import ConvE
 from kgops.tracin.agreement import compare
 from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
-from kgops.tracin.layers import last_layers
 from kgops.tracin.loss import TARGET
+from kgops.tracin.models import last_layers
 from kgops.training.batches import Batches, query_rows
 from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings, cpu_has_bf16

@@ -10,7 +10,7 @@ import torch
 
 from kgops.errors import Usage
 from kgops.tracin.attribution import Scorer, Scoring
-from kgops.tracin.index import Index, build_index, open_index
+from kgops.tracin.index import build_index, open_index
 from kgops.tracin.scan import Sink
 from kgops.training.reporter import Report
 
@@ -52,19 +52,10 @@ def index_scorer(scoring: Scoring, train: torch.Tensor, folder: Path, filtered: 
         names=scoring.names,
         cleanup=scoring.cleanup,
     )
-    return _IndexScorer(index)
 
-
-class _IndexScorer:
-    def __init__(self, index: Index) -> None:
-        self._index = index
-
-    def __call__(
-        self,
-        train: torch.Tensor,
-        tests: torch.Tensor,
-        sink: Sink,
-        report: Report | None,
-        stop: Callable[[], bool],
+    def score(
+        train: torch.Tensor, tests: torch.Tensor, sink: Sink, report: Report | None, stop: Callable[[], bool]
     ) -> None:
-        self._index.scan(tests, sink, report=report, stop_requested=stop)
+        index.scan(tests, sink, report=report, stop_requested=stop)
+
+    return score

@@ -11,7 +11,7 @@ from kgops.jobs.on_device import gram_precision, product_precision, single_devic
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.curvature import Training
-from kgops.tracin.layers import chosen_parameters, last_layers
+from kgops.tracin.models import chosen_parameters, last_layers
 from kgops.training.settings import place_of
 from kgops.workers.devices import devices_for
 from kgops.workers.report import Reporter, report_applied

@@ -129,7 +129,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
 def test_layers_are_chosen_without_torch_as_tracin_chooses_them() -> None:
     from kgops.models.conve import ConvE
     from kgops.planning.tracin_sizes import parameters_of
-    from kgops.tracin.layers import all_parameters, chosen_parameters, last_layers
+    from kgops.tracin.models import all_parameters, chosen_parameters, last_layers
 
     for batch_norm in (False, True):
         config = ConvEConfig(20, 3, embedding_dim=16, output_channels=3, batch_norm=batch_norm)

@@ -14,8 +14,8 @@ from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import from_pykeen_state
 from kgops.tracin import sequential
 from kgops.tracin.engines import engines_for
-from kgops.tracin.layers import last_layers
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
+from kgops.tracin.models import last_layers
 from kgops.tracin.results import Ranking
 from kgops.tracin.scan import AllScores, Settings, TopTriples, TracinCheckpoint, scan, self_influence
 from kgops.tracin.scan import tests_that_fit as how_many_fit  # pytest would take it for a test
