@@ -46,7 +46,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     "--sort",
     default="id",
     show_default=True,
-    help="Column or metric to sort by; `--json` shows the column names.",
+    help="Column or metric to sort by, such as time, peak_gpu or peak_host; `--json` shows the columns.",
 )
 @click.option("--ascending", is_flag=True, help="Sort smallest first.")
 @click.option(
@@ -93,7 +93,7 @@ def command(
     \b
     FILTER has words, keys and metrics; a run must match all of them:
       workload:train  state:failed,oom  profile:t4  tag:paper  label:"two words"  note:text
-      gpu:t4          since:7d          until:2026-01-31       time>2h            peak>10g
+      gpu:t4          since:7d          until:2026-01-31       time>2h            peak_gpu>10g
       mrr>0.3         best.loss<0.1     hits_at_10:0.3..0.5    -tag:old           words anywhere
     Quote FILTER for the shell. If it starts with -, put -- before it.
 
