@@ -19,6 +19,7 @@ from screens.widgets.lines import Lines
 if TYPE_CHECKING:
     from kgops.views.alerts import Alert
     from kgops.views.overview import Overview
+    from screens.copying import Copyable
     from screens.feed import Wanted
     from storage.runs import Run
 
@@ -98,6 +99,17 @@ class Dashboard(HasPane):
         key = self.query_one("#body", Lines).key
         notes = self._state.overview.notes if self._state.overview is not None else ()
         return next((one for one in (*self._state.alerts, *notes) if ("alert", one.name) == key), None)
+
+    @property
+    def copyable(self) -> list[Copyable]:
+        key = self.query_one("#body", Lines).key
+        usages = (part for usage in self._state.gpus or () for part in (usage, *usage.slices))
+        usage = next((one for one in usages if ("gpu", one.reading.index, one.label) == key), None)
+        if usage is None:
+            return super().copyable
+        from screens.copying import of_gpu
+
+        return of_gpu(usage)
 
     def action_acknowledge(self) -> None:
         """Acknowledges the alert under the cursor; on other rows, asks to acknowledge all."""

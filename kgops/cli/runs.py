@@ -133,7 +133,7 @@ def command(
         if as_json:
             print_json([])
         else:
-            tell("No runs yet. Start one:  kgops run exec -- python train.py")
+            _tell_no_run(runs.EVERYTHING)
             _say_remote()
         return
     wanted = _with_terms(session, wanted, parsed)
@@ -154,11 +154,23 @@ def command(
     elif as_json:
         print_json([runs.as_table(run) for run in page])
     else:
-        _print(session, page, columns)
+        if page:
+            _print(session, page, columns)
+        else:
+            _tell_no_run(wanted)
         if len(page) == limit and not everything:
             tell(f"Next page: --after {page[-1].id}")
         if after is None and wanted == runs.EVERYTHING:
             _say_remote()
+
+
+def _tell_no_run(wanted: runs.Filter) -> None:
+    if wanted != runs.EVERYTHING:
+        tell("No run matches.")
+    elif find_home().started.exists():
+        tell("No runs on this machine; those started on other hosts from here:")
+    else:
+        tell("No runs yet. Start one:  kgops run exec -- python train.py")
 
 
 def _say_remote() -> None:
@@ -205,9 +217,6 @@ def _metric(session: Session, sort: str) -> str | None:
 
 
 def _print(session: Session, page: list[runs.Run], metrics: tuple[str, ...]) -> None:
-    if not page:
-        tell("No run matches.")
-        return
     now = time.time()
     values = {name: series.of_runs(session.conn, [run.id for run in page], name) for name in metrics}
     rows = [

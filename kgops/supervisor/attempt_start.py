@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.files import set_aside, size_of, sync_folder, write_json
-from kgops.settings import Home
+from kgops.settings import Home, full_path_of_home
 from kgops.supervisor import gate, locks, processes, run_folder
 from kgops.supervisor.plan_file import Plan, Private
 from kgops.supervisor.process_tree import Tree
@@ -21,7 +21,7 @@ from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.watch import reap
 from kgops.supervisor.worker_environment import worker_environment
 
-__all__ = ["Beginning", "full_path_of_home"]
+__all__ = ["Beginning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +105,6 @@ class Beginning:
             for who in processes.holders(self.folder.worker_lock):
                 processes.send(who, signal.SIGKILL)
         return lock
-
-
-def full_path_of_home(spelled: Path) -> Path:
-    """Path of the home, the working folder: as the user wrote it, if that still leads here."""
-    try:
-        is_here = spelled.is_absolute() and spelled.samefile(Path())
-    except OSError:
-        is_here = False
-    return spelled if is_here else Path.cwd()
 
 
 def _fork(report_wait: Callable[[str], bool]) -> int:

@@ -54,7 +54,7 @@ def test_frequent_words_are_found_by_reading_all_and_rare_ones_by_the_index(
 
 def test_half_typed_filters_never_raise_and_are_pending_not_wrong(history: History) -> None:
     conn, known = history
-    whole = 'workload:train gpu:t4 mrr>0.3 tag:paper since:7d state:failed label:"two words" -tag:old peak_gpu>1000 words'
+    whole = 'workload:train gpu:t4 mrr>0.3 tag:paper since:7d state:failed label:"two words" -tag:old peak_gpu>1g words'
     for end in range(len(whole) + 1):
         reading = filters.read(whole[:end], now=NOW, typing=True)
         assert not reading.troubles, whole[:end]

@@ -162,7 +162,9 @@ def test_listing_stays_until_it_is_refreshed_and_follows_what_others_commit(
         == [k.run["id"] for k in known if "a" not in k.text.lower() and k.run["id"] != gone][::-1]
     )
     listing.show(strictly("-peak_host>600"))
-    expected = [k.run["id"] for k in known if not compared(k.run["peak_host_mib"], ">", 600) and k.run["id"] != gone]
+    expected = [
+        k.run["id"] for k in known if not compared(k.run["peak_host_mib"], ">", 600) and k.run["id"] != gone
+    ]
     assert list(listing.numbers) == expected[::-1]
 
 
