@@ -72,13 +72,13 @@ class GpuScreen(RunScreenBase):
         return title(f"GPU {self._index} · {name}", right, width, *between)
 
     def draw(self) -> None:
-        usage, width = self._usage, self.size.width
+        usage, width, body = self._usage, self.size.width, self.query_one("#body", Lines)
         rows = (
             [text_row(f"the driver reports no GPU {self._index}", width, "dim")]
             if usage is None
-            else gpu_page.rows(usage, self._state, width)
+            else gpu_page.rows(usage, self._state, width, body.size.height)
         )
-        self.query_one("#body", Lines).show(rows)
+        body.show(rows)
         self.show_title()
 
     def on_mount(self) -> None:
