@@ -15,7 +15,7 @@ from kgops.settings import Home
 from kgops.supervisor.alerts import Alert, disk_alerts, diverged_alert, gpu_alerts, stall_alerts
 from kgops.supervisor.end_hook import facts_of, read_hook, start_hook
 from kgops.supervisor.on_gpus import Owners
-from storage import alerts, runs
+from storage import alerts, runs, series
 from storage.database import Connection
 from storage.runs import Run
 
@@ -68,10 +68,10 @@ class AlertHook:
     def _alerts(self, conn: Connection, run: Run, gpus: Iterable[GpuReading]) -> list[Alert]:
         now = time.time()
         found = [*stall_alerts(run, now), *disk_alerts(self._home, now)]
-        if names := alerts.diverged(conn, 0.0).get(run.id):
+        if names := [one.name for one in series.of_run(conn, run.id) if one.n and one.last_value is None]:
             found.append(diverged_alert(run, names))
+        owners = Owners(self._home, conn)
         for gpu in gpus:
-            owners = Owners(self._home, conn)
             held = [one.used_mib for one in owners.on_gpu(gpu)]
             known = [mib for mib in held if mib is not None]
             others = [one.pid for one in all_processes(gpu) or () if owners.run_of(one.pid) is None]

@@ -14,7 +14,7 @@ from records import add
 
 from kgops.settings import Home
 from kgops.supervisor.alert_hook import AlertHook
-from storage import alerts, runs
+from storage import alerts, runs, series
 from storage.database import Connection
 
 PRINTER = (
@@ -93,6 +93,20 @@ def test_a_run_that_stalls_starts_the_hook_once(conn: Connection, home: Path, tm
     hooks[0].check(conn, ())
     wait_for(lambda: not hooks[0].pids(), "the end of the hook")
     assert len(heard(told)) == 2
+
+
+def test_a_run_that_diverges_starts_the_hook(conn: Connection, home: Path, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    hook(home, told)
+    stalled(conn)
+    conn.execute("UPDATE run SET rate = NULL WHERE id = 1")
+    series.append(conn, 1, [series.Point("loss", 1.0, None, 1.0)])
+    one = AlertHook(Home(home), 1)
+    one.check(conn, ())
+    wait_for(lambda: not one.pids(), "the end of the hook")
+    assert [(facts["KGOPS_ALERT"], facts["KGOPS_ALERT_TEXT"]) for facts in heard(told)] == [
+        ("diverged", "diverged: loss became NaN or infinite")
+    ]
 
 
 def test_an_acknowledged_alert_starts_no_hook(conn: Connection, home: Path, tmp_path: Path) -> None:
