@@ -23,7 +23,7 @@ __all__ = ["ProcessKey", "process_key", "rows"]
 
 ProcessKey = tuple[str, int, int | None]
 _AXIS = 8
-_LEAST_HEIGHT, _MOST_HEIGHT = 6, 16  # lines of a curve
+_LEAST_HEIGHT, _MOST_HEIGHT = 6, 24  # lines of a curve
 _SIDE_BY_SIDE = 110  # columns from which both curves stand in one line
 _MINUTES = BUCKET_S * KEPT // 60
 

@@ -72,7 +72,7 @@ def test_the_run_of_a_process_opens_from_there(run_cli: Console, standin: StandI
     assert lines
 
 
-@pytest.mark.parametrize(("size", "curve"), [((80, 24), 6), ((120, 40), 16), ((200, 60), 16)])
+@pytest.mark.parametrize(("size", "curve"), [((80, 24), 6), ((120, 40), 24), ((200, 60), 24)])
 def test_curves_of_a_gpu_are_as_tall_as_the_screen_has_room(
     run_cli: Console, standin: StandIn, size: tuple[int, int], curve: int
 ) -> None:
