@@ -35,7 +35,7 @@ TYPED = (
     "umls baseline",
     "workload:train gpu:t4 mrr>0.3 tag:paper since:400d",
     "state:failed -tag:old label:seed",
-    "peak>10g best.loss<0.5 treats",
+    "peak_gpu>10g best.loss<0.5 treats",
     "python train.py",
     "x",
 )

@@ -25,6 +25,10 @@ class Home(NamedTuple):
         return self.path / "runs"
 
     @property
+    def hooks(self) -> Path:
+        return self.path / "hooks.toml"
+
+    @property
     def pending(self) -> Path:
         """Marker files of runs that are being created or deleted."""
         return self.path / "pending"
@@ -49,6 +53,15 @@ def find_home() -> Home:
 
 
 _original_umask: int | None = None
+
+
+def full_path_of_home(spelled: Path) -> Path:
+    """Path of the home, the working folder: as the user wrote it, if that still leads here."""
+    try:
+        is_here = spelled.is_absolute() and spelled.samefile(Path())
+    except OSError:
+        is_here = False
+    return spelled if is_here else Path.cwd()
 
 
 def guard_files() -> int:

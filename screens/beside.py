@@ -69,13 +69,18 @@ class HasPane(ChangesRuns):
         if not pane.display:
             return
         inner = width - self.list_width - _GAP
-        pane.styles.width = inner
+        # A docked widget of height 1fr leaves no room for its margin there, and hid the footer.
+        pane.styles.width, pane.styles.height = inner, self.size.height - _AROUND
         pane.show(self._pane_rows(inner))
+
+    def other_pane(self, width: int, height: int) -> list[Row]:
+        """Rows while the cursor is on no run."""
+        return [text_row("no run under the cursor", width, "dim")]
 
     def _pane_rows(self, width: int) -> list[Row]:
         state = self._glance
         if self._beside is None:
-            return [text_row("no run under the cursor", width, "dim")]
+            return self.other_pane(width, self.size.height - _AROUND)
         if state is None:
             return [text_row("reading the run …", width, "dim")]
         if state.glance is None:

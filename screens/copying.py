@@ -17,10 +17,11 @@ from screens.wording import through_tmux
 if TYPE_CHECKING:
     from textual import events
 
+    from kgops.views.gpus import GpuUsage
     from screens.console import Console
     from storage.runs import Run
 
-__all__ = ["Copyable", "copy", "of_run", "offer", "sequence"]
+__all__ = ["Copyable", "copy", "of_gpu", "of_run", "offer", "sequence"]
 
 
 class Copyable(NamedTuple):
@@ -41,6 +42,16 @@ def of_run(run: Run, folder: str) -> list[Copyable]:
     if run.metric is not None and run.metric_value is not None:
         found.append(Copyable("m", "metric", f"{run.metric} {run.metric_value!r}"))
     return found
+
+
+def of_gpu(usage: GpuUsage) -> list[Copyable]:
+    """`g` is what a run's --gpu takes; of a slice that is its UUID alone."""
+    found = [] if usage.is_slice else [Copyable("g", "GPU", usage.label)]
+    return found + [
+        Copyable(key, name, text)
+        for key, name, text in (("u", "UUID", usage.reading.uuid), ("n", "name", usage.reading.name))
+        if text
+    ]
 
 
 def offer(console: Console, texts: Sequence[Copyable]) -> None:

@@ -18,7 +18,9 @@ from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from kgops.views.alerts import Alert
+    from kgops.views.gpus import GpuUsage
     from kgops.views.overview import Overview
+    from screens.copying import Copyable
     from screens.feed import Wanted
     from storage.runs import Run
 
@@ -72,6 +74,8 @@ class Dashboard(HasPane):
     def on_lines_pointed(self) -> None:
         self.query_one(Keys).offer(self.offered)
         self.point_pane()
+        if self.subject is None:  # of GPUs all is known
+            self.draw_pane()
 
     def on_lines_chosen(self) -> None:
         self.open_chosen()
@@ -98,6 +102,33 @@ class Dashboard(HasPane):
         key = self.query_one("#body", Lines).key
         notes = self._state.overview.notes if self._state.overview is not None else ()
         return next((one for one in (*self._state.alerts, *notes) if ("alert", one.name) == key), None)
+
+    @property
+    def _gpu(self) -> GpuUsage | None:
+        """The GPU or slice under the cursor."""
+        key = self.query_one("#body", Lines).key
+        usages = (part for usage in self._state.gpus or () for part in (usage, *usage.slices))
+        return next((one for one in usages if ("gpu", one.reading.index, one.label) == key), None)
+
+    @property
+    def copyable(self) -> list[Copyable]:
+        if self._gpu is None:
+            return super().copyable
+        from screens.copying import of_gpu
+
+        return of_gpu(self._gpu)
+
+    def other_pane(self, width: int, height: int) -> list[Row]:
+        """A GPU under the cursor, or that of an alert."""
+        of_alert = self._alert.gpu if self._alert is not None else None
+        whole = (one for one in self._state.gpus or () if one.reading.index == of_alert)
+        usage = self._gpu or next(whole, None)
+        if usage is None:
+            return super().other_pane(width, height)
+        from screens import gpu_page
+
+        head = text_row(f"GPU {usage.label} {one_line(usage.reading.name or 'n/a')}", width, "strong")
+        return [head, *gpu_page.rows(usage, self._state, width, height - 1)]
 
     def action_acknowledge(self) -> None:
         """Acknowledges the alert under the cursor; on other rows, asks to acknowledge all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgops.jobs.text import clock, one_line
-from kgops.views.formats import duration, fitted, width_of
+from kgops.views.formats import UNKNOWN, duration, fitted, width_of
 from kgops.views.gpu_lines import (
     LEGEND,
     SHORT_LEGEND,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["expected_start_of", "rows", "waiting_mib_of"]
 
 _MOST_ALERTS, _FEW_ALERTS, _MOST_NOTES = 6, 3, 2
-_TALL, _LEAST_RECENT = 30, 8  # lines
+_TALL, _LEAST_RECENT, _LEAST_PROCESSES = 30, 8, 5  # lines
 _NO_RUNS = (
     "No runs yet. Press n to choose a job and see its plan, or use a shell:",
     "",
@@ -73,6 +73,7 @@ def rows(state: FeedState, width: int, height: int, *, all_alerts: bool = False)
         taken = sum(len(section) + 1 for section in sections if section) + 1
         recent = overview.recent[: max(height - taken, _LEAST_RECENT)]
         sections.append(_recent(recent, first, width))
+        sections.append(_processes(state, width, height - taken - len(recent) - 2))
     elif state.error_text is None:
         sections.append([text_row(line, width, "text") for line in _NO_RUNS])
     out: list[Row] = []
@@ -151,6 +152,40 @@ def _gpu(usage: GpuUsage, columns: Columns, state: FeedState, start: ExpectedSta
         ),
         key,
     )
+
+
+def _processes(state: FeedState, width: int, room: int) -> list[Row]:
+    """Of all GPUs, where the runs leave lines for them; those with most memory first."""
+    listed = [one for usage in state.gpus or () for one in usage.processes or ()]
+    if not listed or room < _LEAST_PROCESSES:
+        return []
+    columns = Columns(
+        (
+            Column("PROCESSES", 9, right=True),
+            Column("GPU", 4),
+            Column("user", 12),
+            Column("MiB", 7, right=True),
+            Column("run", 5, right=True),
+            Column("command", 12, grows=True),
+        ),
+        width,
+    )
+    listed.sort(key=lambda one: (-(one.used_mib or 0), one.pid))
+    rows = [
+        columns.row(
+            (
+                Piece(str(one.pid)),
+                Piece(one.gpu),
+                Piece(one.user or UNKNOWN, "accent" if one.run is not None else "other"),
+                Piece(whole(one.used_mib)),
+                Piece("" if one.run is None else str(one.run), "accent"),
+                Piece(one.command or UNKNOWN, "text" if one.is_own else "dim"),
+            )
+        )
+        for one in listed[: room - 1]
+    ]
+    more = len(listed) - len(rows)
+    return [columns.heading(), *rows, *([text_row(f"and {more} more", width, "dim")] if more else [])]
 
 
 def gpu_key(usage: GpuUsage) -> tuple[str, int, str]:

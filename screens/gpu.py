@@ -15,7 +15,7 @@ from kgops.views.formats import age
 from kgops.views.gpus import signal_process
 from screens import gpu_page
 from screens.actions import ScreenName
-from screens.copying import Copyable
+from screens.copying import Copyable, of_gpu
 from screens.driver import begin
 from screens.feed import DASHBOARD, FeedState
 from screens.rows import Piece, Row, text_row, title
@@ -72,13 +72,13 @@ class GpuScreen(RunScreenBase):
         return title(f"GPU {self._index} · {name}", right, width, *between)
 
     def draw(self) -> None:
-        usage, width = self._usage, self.size.width
+        usage, width, body = self._usage, self.size.width, self.query_one("#body", Lines)
         rows = (
             [text_row(f"the driver reports no GPU {self._index}", width, "dim")]
             if usage is None
-            else gpu_page.rows(usage, self._state, width)
+            else gpu_page.rows(usage, self._state, width, body.size.height)
         )
-        self.query_one("#body", Lines).show(rows)
+        body.show(rows)
         self.show_title()
 
     def on_mount(self) -> None:
@@ -109,8 +109,7 @@ class GpuScreen(RunScreenBase):
         if process is not None:
             texts.append(Copyable("p", "PID", str(process.pid)))
             texts += [Copyable("e", "executed command", process.command)] if process.command else []
-        uuid = None if usage is None else usage.reading.uuid
-        return texts if uuid is None else [*texts, Copyable("u", "UUID", uuid)]
+        return texts if usage is None else [*texts, *of_gpu(usage)]
 
     def action_gpu(self, number: int = 0) -> None:
         """Shows another GPU."""

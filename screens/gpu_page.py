@@ -23,16 +23,19 @@ __all__ = ["ProcessKey", "process_key", "rows"]
 
 ProcessKey = tuple[str, int, int | None]
 _AXIS = 8
-_HEIGHT = 6
+_LEAST_HEIGHT, _MOST_HEIGHT = 6, 24  # lines of a curve
 _SIDE_BY_SIDE = 110  # columns from which both curves stand in one line
 _MINUTES = BUCKET_S * KEPT // 60
 
 
-def rows(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
+def rows(usage: GpuUsage, state: FeedState, width: int, height: int) -> list[Row]:
+    """Curves are as tall as `height` allows below the processes."""
     if usage.reading.problem is not None:
         problem = usage.reading.problem
         return [text_row(problem.message, width, "bad"), text_row(f"→ {problem.hint}", width)]
-    sections = [_memory(usage, state, width), _processes(usage, state, width), _history(usage, state, width)]
+    sections = [_memory(usage, state, width), _processes(usage, state, width)]
+    taken = sum(len(section) + 1 for section in sections)
+    sections.append(_history(usage, state, width, height - taken))
     out: list[Row] = []
     for section in sections:
         out += [BLANK, *section] if out else section
@@ -152,28 +155,31 @@ def _process(one: GpuProcess, columns: Columns, now: float, with_slice: bool) ->
 # --- history ---
 
 
-def _history(usage: GpuUsage, state: FeedState, width: int) -> list[Row]:
+def _history(usage: GpuUsage, state: FeedState, width: int, room: int) -> list[Row]:
     curve = state.curves.get(usage.reading.index)
     if curve is None:
         return []
     total = float(usage.usable_mib or 0)
-    if width >= _SIDE_BY_SIDE:
+    are_beside = width >= _SIDE_BY_SIDE
+    height = (room if are_beside else room // 2) - 2  # without title and axis
+    height = min(max(height, _LEAST_HEIGHT), _MOST_HEIGHT)
+    if are_beside:
         half = (width - 4) // 2
-        left = _chart("MEMORY, MiB", curve.memory_mib, total, half)
-        right = _chart("UTILIZATION, %", curve.utilization, 100.0, half)
+        left = _chart("MEMORY, MiB", curve.memory_mib, total, half, height)
+        right = _chart("UTILIZATION, %", curve.utilization, 100.0, half, height)
         return [Row((*a.pieces, Piece("    "), *b.pieces)) for a, b in zip(left, right, strict=True)]
     return [
-        *_chart("MEMORY, MiB", curve.memory_mib, total, width),
-        *_chart("UTILIZATION, %", curve.utilization, 100.0, width),
+        *_chart("MEMORY, MiB", curve.memory_mib, total, width, height),
+        *_chart("UTILIZATION, %", curve.utilization, 100.0, width, height),
     ]
 
 
-def _chart(title: str, values: Values, high: float, width: int) -> list[Row]:
+def _chart(title: str, values: Values, high: float, width: int, height: int) -> list[Row]:
     """From zero to the most there can be, over ten minutes; each line `width` wide."""
     room = width - _AXIS - 1
     padding: list[float | None] = [None] * (KEPT - len(values))
-    lines = braille([*padding, *values], room, _HEIGHT, 0.0, high or 1.0)
-    labels = [f"{high:,.0f}", *[""] * (_HEIGHT - 2), "0"]
+    lines = braille([*padding, *values], room, height, 0.0, high or 1.0)
+    labels = [f"{high:,.0f}", *[""] * (height - 2), "0"]
     out = [Row((Piece(f"{title:<{width}}", "head"),))]
     out += [
         Row((Piece(f"{label:>{_AXIS}} ", "dim"), Piece(f"{line:<{room}}", "accent")))

@@ -210,7 +210,7 @@ class History(FilteredList[Query, Page], HasPane):
     async def _sort_by(self) -> None:
         from screens.widgets.choices import CompletingPrompt
 
-        columns = SORTABLE - {"peak"}  # of GPU or host: here each has its column
+        columns = SORTABLE - {"peak_gpu", "peak_host"}  # short for columns that are among them
         names = sorted({*columns, *await asyncio.to_thread(self._reader.metrics)})
 
         def complete(text: str) -> list[str]:

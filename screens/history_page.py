@@ -31,6 +31,7 @@ __all__ = [
 
 _MARK = "●"
 _WEEK_S = 6 * 86_400.0  # within this time a weekday is unambiguous
+_ROOMY, _ROOMY_TEXT = 131, 24  # from here label and why are wider, before profiles are shown
 _WIDEST = 170  # columns; longer rows are hard to follow
 _NO_RUNS = (
     "No runs yet.",
@@ -62,7 +63,7 @@ _SORTABLE = (
     _Sortable(Column("metric", 14), "metric_value", True),
     _Sortable(Column("GPU MiB", 8, right=True), "peak_gpu_mib", True),
     _Sortable(Column("host MiB", 8, right=True), "peak_host_mib", True),
-    _Sortable(Column("why", 19), "reason"),
+    _Sortable(Column("why", 19, grows=True), "reason"),
     _Sortable(Column("profile", 9), "profile"),
     _Sortable(Column("tags", 14), None),
 )
@@ -76,7 +77,10 @@ def sorts(width: int) -> list[str]:
 
 
 def _columns(width: int) -> Columns:
-    return Columns([one.column for one in _SORTABLE], min(width, _WIDEST))
+    columns = [one.column for one in _SORTABLE]
+    if width >= _ROOMY:
+        columns = [one._replace(width=_ROOMY_TEXT) if one.grows else one for one in columns]
+    return Columns(columns, min(width, _WIDEST))
 
 
 def heading(query: Query, metric: str | None, width: int) -> Row:

@@ -278,7 +278,7 @@ def _place(fields: Fields, run: int) -> tuple[int, float]:
 def _run(state: HostState, key: str, fields: Fields, columns: Columns, now: float, *, is_marked: bool) -> Row:
     plain = "text" if state.reach == "live" else "dim"
     of = text(fields.get("state"))
-    sign, tone = sign_of_state(of)
+    sign, tone = sign_of_state(of, int(number(fields.get("oom_attempts")) or 0))
     if of in ("running", "starting") and is_outdated(state):
         sign, tone = "?", "warn"
     label, reason = text(fields.get("label")), text(fields.get("reason"))

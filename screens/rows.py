@@ -58,7 +58,9 @@ class Columns:
         while len(fitting) > 1 and _total_width(fitting) > width:
             fitting.pop()
         spare = max(width - _total_width(fitting), 0)
-        self._columns = [c._replace(width=c.width + spare) if c.grows else c for c in fitting]
+        growing = sum(column.grows for column in fitting) or 1
+        shares = iter([spare // growing + spare % growing, *[spare // growing] * growing])
+        self._columns = [c._replace(width=c.width + next(shares)) if c.grows else c for c in fitting]
 
     def width_of(self, head: str) -> int:
         """Width of the column, 0 if dropped."""

@@ -67,12 +67,12 @@ def through_tmux(osc: str) -> str:
 
 def sign_of(run: Run) -> Piece:
     """Sign and colour of a run's state, one on all screens; the sign is for colour-blind people."""
-    if run.state == "succeeded" and run.oom_attempts:
-        return Piece("▼", "warn")
-    return Piece(*sign_of_state(run.state))
+    return Piece(*sign_of_state(run.state, run.oom_attempts))
 
 
-def sign_of_state(state: str) -> tuple[str, str]:
+def sign_of_state(state: str, oom_attempts: int) -> tuple[str, str]:
+    if state == "succeeded" and oom_attempts:
+        return "▼", "warn"
     return _SIGNS.get(state, ("?", "dim"))
 
 

@@ -18,10 +18,12 @@ __all__ = [
     "ended_since",
     "leave",
     "left_at",
+    "mark_hooked",
     "quiet_before",
 ]
 
 _LEFT, _QUIET = "console left", "quiet before"  # no alert has these names: theirs have a colon
+_HOOKED = "hook: "  # before the name of an alert that the hook was started for
 _BAD = ("failed", "out_of_memory", "interrupted")
 _MOST = 100
 _KEPT_S = 90 * 86_400.0  # a mark that old is of an alert that nobody derives any more
@@ -41,6 +43,18 @@ def acknowledge(conn: sqlite3.Connection, alerts: Iterable[str]) -> None:
         conn.execute(
             "DELETE FROM acknowledged WHERE at < ? AND alert NOT IN (?, ?) AND alert NOT LIKE '%:run %'",
             (now - _KEPT_S, _LEFT, _QUIET),
+        )
+
+
+def mark_hooked(conn: sqlite3.Connection, alert: str) -> bool:
+    """Whether the hook is to be started for this alert: it is new, and nobody acknowledged it."""
+    with transaction(conn):
+        return bool(
+            conn.execute(
+                "INSERT INTO acknowledged (alert, at) SELECT ?, ?"
+                " WHERE NOT EXISTS (SELECT 1 FROM acknowledged WHERE alert IN (?, ?))",
+                (f"{_HOOKED}{alert}", time.time(), f"{_HOOKED}{alert}", alert),
+            ).rowcount
         )
 
 

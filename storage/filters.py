@@ -41,9 +41,8 @@ FIELDS: dict[str, Field] = {
     "attempts": Field("number", "run.attempts"),
     "exit": Field("number", "run.exit_code"),
     "time": Field("number", COMPUTED["time"], "seconds"),
-    "peak": Field("number", COMPUTED["peak"], "mib"),
-    "peak_gpu": Field("number", "run.peak_gpu_mib", "mib"),
-    "peak_host": Field("number", "run.peak_host_mib", "mib"),
+    "peak_gpu": Field("number", COMPUTED["peak_gpu"], "mib"),
+    "peak_host": Field("number", COMPUTED["peak_host"], "mib"),
     "predicted": Field("number", "run.predicted_mib", "mib"),
     "reserved": Field("number", "run.reserved_mib", "mib"),
     "rate": Field("number", "run.rate"),
@@ -65,6 +64,8 @@ GROUPS = {
     "unfinished": UNFINISHED,
     "oom": ("out_of_memory",),
 }
+# Keys of older versions, and what to write now: that one mixed GPU and host memory in one order.
+REPLACED = {"peak": "write peak_gpu for GPU memory or peak_host for host memory"}
 NONE = "none"  # `profile:none`: no value in that column
 
 Value = str | float | tuple[float, float]  # a pair is a closed range
@@ -205,6 +206,8 @@ def _states(names: list[str], prefix: bool) -> tuple[str, ...]:
 
 def _metric(key: str, op: str, value: str, negated: bool, begun: bool) -> Term:
     """A term for a metric, which may have any name."""
+    if key in REPLACED:
+        raise _Bad(f"{key} is of two kinds of memory", REPLACED[key])
     is_range = op == ":" and re.match(r"[-+.\d]", value)
     if op == ":" and not is_range:
         raise _Bad(

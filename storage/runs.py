@@ -76,7 +76,8 @@ def as_table(run: Run) -> dict[str, Any]:
 # Computed columns to sort and filter by.
 COMPUTED = {
     "time": "(coalesce(run.ended_at, (julianday('now') - 2440587.5) * 86400) - run.started_at)",
-    "peak": "coalesce(run.peak_gpu_mib, run.peak_host_mib)",
+    "peak_gpu": "run.peak_gpu_mib",
+    "peak_host": "run.peak_host_mib",
 }
 SORTABLE = frozenset((*COLUMNS, *COMPUTED))
 _OOM_ATTEMPTS = (

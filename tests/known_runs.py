@@ -153,11 +153,6 @@ def on_gpu(known: Known, name: str) -> bool:
     return name in words or known.run["gpu_request"] == name
 
 
-def peak(known: Known) -> float | None:
-    on_a_gpu: float | None = known.run["peak_gpu_mib"]
-    return known.run["peak_host_mib"] if on_a_gpu is None else on_a_gpu
-
-
 def seconds(known: Known) -> float | None:
     run = known.run
     if run["started_at"] is None:
@@ -201,7 +196,7 @@ def a_term(chance: random.Random) -> tuple[str, Meaning]:
         ("since:1h", lambda k: k.run["submitted_at"] >= NOW - 3600),
         ("until:2026-06-10", lambda k: k.run["submitted_at"] < datetime(2026, 6, 10).timestamp()),
         ("since:today", lambda k: k.run["submitted_at"] >= datetime(2026, 6, 15).timestamp()),
-        (f"peak{sign}{mib}", lambda k: compared(peak(k), sign, mib)),
+        (f"peak_gpu{sign}{mib}", lambda k: compared(k.run["peak_gpu_mib"], sign, mib)),
         (f"peak_host{sign}{mib}MiB", lambda k: compared(k.run["peak_host_mib"], sign, mib)),
         (f"predicted{sign}2g", lambda k: compared(k.run["predicted_mib"], sign, 2048)),
         (f"time{sign}1h", lambda k: compared(seconds(k), sign, 3600)),

@@ -46,7 +46,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     "--sort",
     default="id",
     show_default=True,
-    help="Column or metric to sort by; `--json` shows the column names.",
+    help="Column or metric to sort by, such as time, peak_gpu or peak_host; `--json` shows the columns.",
 )
 @click.option("--ascending", is_flag=True, help="Sort smallest first.")
 @click.option(
@@ -93,7 +93,7 @@ def command(
     \b
     FILTER has words, keys and metrics; a run must match all of them:
       workload:train  state:failed,oom  profile:t4  tag:paper  label:"two words"  note:text
-      gpu:t4          since:7d          until:2026-01-31       time>2h            peak>10g
+      gpu:t4          since:7d          until:2026-01-31       time>2h            peak_gpu>10g
       mrr>0.3         best.loss<0.1     hits_at_10:0.3..0.5    -tag:old           words anywhere
     Quote FILTER for the shell. If it starts with -, put -- before it.
 
@@ -133,7 +133,7 @@ def command(
         if as_json:
             print_json([])
         else:
-            tell("No runs yet. Start one:  kgops run exec -- python train.py")
+            _tell_no_run(runs.EVERYTHING)
             _say_remote()
         return
     wanted = _with_terms(session, wanted, parsed)
@@ -154,11 +154,23 @@ def command(
     elif as_json:
         print_json([runs.as_table(run) for run in page])
     else:
-        _print(session, page, columns)
+        if page:
+            _print(session, page, columns)
+        else:
+            _tell_no_run(wanted)
         if len(page) == limit and not everything:
             tell(f"Next page: --after {page[-1].id}")
         if after is None and wanted == runs.EVERYTHING:
             _say_remote()
+
+
+def _tell_no_run(wanted: runs.Filter) -> None:
+    if wanted != runs.EVERYTHING:
+        tell("No run matches.")
+    elif find_home().started.exists():
+        tell("No runs on this machine; those started on other hosts from here:")
+    else:
+        tell("No runs yet. Start one:  kgops run exec -- python train.py")
 
 
 def _say_remote() -> None:
@@ -205,9 +217,6 @@ def _metric(session: Session, sort: str) -> str | None:
 
 
 def _print(session: Session, page: list[runs.Run], metrics: tuple[str, ...]) -> None:
-    if not page:
-        tell("No run matches.")
-        return
     now = time.time()
     values = {name: series.of_runs(session.conn, [run.id for run in page], name) for name in metrics}
     rows = [

@@ -29,6 +29,7 @@ from kgops.gpus.readings import (
 __all__ = ["Nvml", "ReadingAbandoned", "open_nvml"]
 
 _POWER_LIMIT_EVERY_S = 10.0
+_USUALLY_AT_MOST = 32  # processes on a GPU
 
 
 class ReadingAbandoned(Exception):
@@ -99,6 +100,7 @@ class Nvml:
         self._identities: dict[int, _Identity] = {}
         self._uuids: dict[int, str] = {}
         self._power_limits: dict[int, tuple[float, int | None]] = {}
+        self._room = (pynvml.c_nvmlProcessInfo_v3_t * _USUALLY_AT_MOST)()
         self._open = True
         self._abandoned = False
 
@@ -257,23 +259,45 @@ class Nvml:
         return None
 
     def _processes(self, handle: Any, for_people: bool) -> tuple[ProcessReading, ...] | None:
-        listed = self._ask(self._pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+        listed = self._list("nvmlDeviceGetComputeRunningProcesses_v3", handle)
         if listed is None or (not listed and not self._lists_all):
             return None
         # nvidia-smi's type M+C: clients of an MPS server, which is itself among the processes above.
-        clients = self._ask(self._pynvml.nvmlDeviceGetMPSComputeRunningProcesses, handle) or []
-        known = {entry.pid for entry in clients}
-        found = [_process(entry) for entry in listed if entry.pid not in known]
-        found += [_process(entry, is_mps_client=True) for entry in clients]
+        clients = self._list("nvmlDeviceGetMPSComputeRunningProcesses_v3", handle) or []
+        known = {one.pid for one in clients}
+        found = [one for one in listed if one.pid not in known]
+        found += [one._replace(is_mps_client=True) for one in clients]
         if not for_people:
             return tuple(found)
-        known |= {entry.pid for entry in listed}
-        drawing = self._ask(self._pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
-        found += [_process(entry) for entry in drawing if entry.pid not in known]
+        known |= {one.pid for one in listed}
+        drawing = self._list("nvmlDeviceGetGraphicsRunningProcesses_v3", handle) or []
+        found += [one for one in drawing if one.pid not in known]
         busy = self._sm_percents(handle) if found else None
         if busy is None:
             return tuple(found)
         return tuple(one._replace(sm_percent=busy.get(one.pid, 0)) for one in found)
+
+    def _list(self, call: str, handle: Any) -> list[ProcessReading] | None:
+        """Processes in one call of the driver; pynvml asks for their number first, and copies each field by name."""
+        pynvml = self._pynvml
+        if (function := getattr(pynvml.nvmlLib, call, None)) is None:
+            return None  # the driver is too old to have it
+        while True:
+            self._check()
+            count = ctypes.c_uint(len(self._room))
+            code = function(handle, ctypes.byref(count), self._room)
+            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                break
+            self._room = (pynvml.c_nvmlProcessInfo_v3_t * (2 * max(count.value, len(self._room))))()
+        if code in GONE:
+            raise _GpuGone(problem_of(pynvml, pynvml.NVMLError(code)))
+        if code != pynvml.NVML_SUCCESS:
+            return None
+        hidden = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
+        return [
+            ProcessReading(one.pid, None if (used := one.usedGpuMemory) == hidden else used >> 20)
+            for one in self._room[: count.value]
+        ]
 
     def _sm_percents(self, handle: Any) -> dict[int, int] | None:
         """By PID, the newest sample of the last second; a process without one was idle. None: not counted."""
@@ -314,8 +338,3 @@ class Nvml:
             return None
         except self._pynvml.NVMLLibraryMismatchError:
             return None  # pynvml's word for a call that this driver is too old to have
-
-
-def _process(entry: Any, *, is_mps_client: bool = False) -> ProcessReading:
-    used_mib = None if entry.usedGpuMemory is None else entry.usedGpuMemory >> 20
-    return ProcessReading(entry.pid, used_mib, is_mps_client)

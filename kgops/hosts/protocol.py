@@ -100,6 +100,7 @@ TABLES = {
             "started_at": float,
             "ended_at": float,
             "attempts": int,
+            "oom_attempts": int,
             "gpu": str,
             "reserved_mib": float,
             "predicted_mib": float,

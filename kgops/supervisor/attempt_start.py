@@ -17,7 +17,7 @@ from kgops.jobs import manifest
 from kgops.jobs.cluster import GPU
 from kgops.jobs.files import set_aside, size_of, sync_folder, write_json
 from kgops.jobs.text import fill_in
-from kgops.settings import Home
+from kgops.settings import Home, full_path_of_home
 from kgops.supervisor import gate, locks, processes, run_folder
 from kgops.supervisor.plan_file import Plan, Private
 from kgops.supervisor.process_tree import Tree
@@ -25,7 +25,7 @@ from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.watch import reap
 
-__all__ = ["Beginning", "full_path_of_home"]
+__all__ = ["Beginning"]
 
 # Modules that follow a worker on a cluster.
 _CLUSTER_FOLLOWERS = {"slurm": "kgops.slurm.follow"}
@@ -146,15 +146,6 @@ def worker_environment(
         module = _CLUSTER_FOLLOWERS.get(plan.on or "", plan.module)
         return [sys.executable, "-P", "-m", module, str(folder.job)], environment
     return fill_in(private.command, settings), environment
-
-
-def full_path_of_home(spelled: Path) -> Path:
-    """Path of the home, the working folder: as the user wrote it, if that still leads here."""
-    try:
-        is_here = spelled.is_absolute() and spelled.samefile(Path())
-    except OSError:
-        is_here = False
-    return spelled if is_here else Path.cwd()
 
 
 def _fork(report_wait: Callable[[str], bool]) -> int:

@@ -1,49 +1,62 @@
-"""The command that a supervisor starts when its run has ended: a list of arguments, never a shell line."""
+"""Commands that supervisors start, when a run has ended or for an alert: lists of arguments, never a shell line."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 
+from kgops.settings import Home
 from kgops.supervisor.durable_writes import log
 from kgops.supervisor.processes import SUPERVISOR, TAG
 from storage.runs import Run
 
-__all__ = ["HOOKS_FILE", "run_end_hook"]
-
-HOOKS_FILE = "hooks.toml"
+__all__ = ["facts_of", "read_hook", "run_end_hook", "start_hook"]
 
 
-def run_end_hook(home: str, run: Run) -> None:
-    """Starts `on_end` of the home's hooks.toml with the run's facts in its environment. A broken hook is logged."""
+def run_end_hook(home: Home, run: Run) -> None:
+    """Starts `on_end` with the run's facts in its environment."""
+    if (command := read_hook(home, "on_end")) is not None:
+        # Not waited for: a run's end must not depend on it. What it prints is in the run's supervisor.log.
+        start_hook(command, facts_of(run, home))
+
+
+def read_hook(home: Home, name: str) -> list[str] | None:
+    """The command of this name in the home's hooks.toml. A broken file is logged."""
     import tomllib  # only supervisors of homes with hooks pay for it
 
-    path = os.path.join(home, HOOKS_FILE)  # noqa: PTH118
+    file = home.hooks.name
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            command = tomllib.load(file).get("on_end")
+        command = tomllib.loads(home.hooks.read_text(encoding="utf-8")).get(name)
     except FileNotFoundError:
-        return
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        log(f"{HOOKS_FILE} cannot be read: {error}")
-        return
+        return None
+    except (OSError, ValueError) as error:
+        log(f"{file} cannot be read: {error}")
+        return None
+    if command is None:
+        return None
     if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
-        log(f'{HOOKS_FILE}: on_end must be a list of words, such as on_end = ["notify-send", "kgops"]')
-        return
+        log(f'{file}: {name} must be a list of words, such as {name} = ["notify-send", "kgops"]')
+        return None
+    return command
+
+
+def start_hook(
+    command: list[str], facts: dict[str, str], *, is_during_run: bool = False
+) -> subprocess.Popen[bytes] | None:
+    """In a session of its own, with these facts in its environment. A command that cannot be started is logged."""
     inherited = {name: value for name, value in os.environ.items() if name not in (SUPERVISOR, TAG)}
+    if is_during_run:
+        inherited[SUPERVISOR] = "hook"  # as a child of the supervisor it would count as the run's process
     try:
-        # Not waited for: a run's end must not depend on it. What it prints is in the run's supervisor.log.
-        subprocess.Popen(
-            command,
-            env={**inherited, **facts_of(run, home)},
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
+        return subprocess.Popen(
+            command, env={**inherited, **facts}, stdin=subprocess.DEVNULL, start_new_session=True
         )
     except (OSError, ValueError) as error:
-        log(f"{HOOKS_FILE}: {command[0]} cannot be started: {error}")
+        log(f"hooks.toml: {command[0]} cannot be started: {error}")
+        return None
 
 
-def facts_of(run: Run, home: str) -> dict[str, str]:
+def facts_of(run: Run, home: Home) -> dict[str, str]:
     """The run's facts as environment variables; unknown is empty."""
     took_s = (
         run.ended_at - run.started_at if run.ended_at is not None and run.started_at is not None else None
@@ -60,8 +73,8 @@ def facts_of(run: Run, home: str) -> dict[str, str]:
         "KGOPS_RUN_METRIC": run.metric,
         "KGOPS_RUN_METRIC_VALUE": run.metric_value,
         "KGOPS_RUN_PEAK_GPU_MIB": run.peak_gpu_mib,
-        "KGOPS_RUN_FOLDER": os.path.join(home, "runs", run.folder),  # noqa: PTH118
-        "KGOPS_HOME": home,
+        "KGOPS_RUN_FOLDER": home.runs / run.folder,
+        "KGOPS_HOME": home.path,
     }
     # A zero byte cannot stand in an environment.
     return {name: "" if value is None else str(value).replace("\0", "") for name, value in facts.items()}

@@ -117,7 +117,10 @@ class Tree:
 # Importing `typing` would cost every supervisor half a megabyte.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kgops.gpus.processes import HeldMemory
+    from kgops.gpus.readings import GpuReading
     from kgops.gpus.sampler import GpuSampler
 
 
@@ -155,6 +158,11 @@ class Sampler:
             gpu_method=held.source if held else None,
             cpu_s=processes.cpu_seconds(pids) if pids else None,
         )
+
+    def own_gpus(self, uuids: Collection[str]) -> list[GpuReading]:
+        """The newest readings of these GPUs, or of the GPUs of these slices."""
+        newest = self._gpus.newest() if self._gpus is not None else None
+        return [gpu for gpu in newest.gpus if not gpu.uuids.isdisjoint(uuids)] if newest is not None else []
 
     def _held(self, pids: set[int]) -> HeldMemory | None:
         newest = self._gpus.newest() if self._gpus is not None else None

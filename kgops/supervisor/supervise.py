@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from kgops.jobs.files import read_table
-from kgops.settings import Home
+from kgops.settings import Home, full_path_of_home
 from kgops.supervisor import gate, locks, run_folder
 from kgops.supervisor.attempt_end import (
     Observations,
@@ -22,7 +22,7 @@ from kgops.supervisor.attempt_end import (
     count_lost_and_oom,
     end_without_attempt,
 )
-from kgops.supervisor.attempt_start import Beginning, full_path_of_home
+from kgops.supervisor.attempt_start import Beginning
 from kgops.supervisor.durable_writes import Record, log
 from kgops.supervisor.plan_file import Plan, read_private, recorded_plan, write_as_given
 from kgops.supervisor.process_tree import Tree
@@ -64,7 +64,7 @@ def main() -> None:
 
         ended = record.retry_until_written(lambda conn: runs.get(conn, number))
         if ended is not None and ended.ended:
-            run_end_hook(str(full_path_of_home(home_as_given)), ended)
+            run_end_hook(Home(full_path_of_home(home_as_given)), ended)
 
 
 def _run_to_end(supervisor: Supervisor) -> bool:
@@ -167,7 +167,7 @@ class Supervisor:
         return read_stop(self._folder) is None
 
     def _watch_and_conclude(self, number: int, gate_identity: Identity) -> bool:
-        watch = Watch(self._record, self._folder, self._plan, self._gpu, number)
+        watch = Watch(self._record, self._folder, self._plan, self._gpu, number, self._spelled_home)
         return self._conclude(number, watch.until_tree_ended(gate_identity))
 
     def _conclude(self, number: int, observed: Observations) -> bool:

@@ -6,8 +6,10 @@ import os
 import select
 import signal
 import time
+from collections.abc import Collection
 from pathlib import Path
 
+from kgops.settings import Home, full_path_of_home
 from kgops.supervisor import log_patterns, processes
 from kgops.supervisor.attempt_end import Observations
 from kgops.supervisor.durable_writes import Record, log
@@ -29,18 +31,34 @@ MAX_INTAKE_S = 0.5  # plus one chunk: log patterns may be slow
 SAMPLE_EVERY_S = 2.0
 SAMPLES_WRITTEN_EVERY_S = 6.0
 SETTLED_S = 2 * SAMPLE_EVERY_S + 1  # after which a sample is of what torch reserved last
+ALERTS_EVERY_S = 10.0
 LEFTOVERS_GRACE_S = 5.0  # for processes that outlive the worker
+
+# Importing `typing` would cost every supervisor half a megabyte.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kgops.supervisor.alert_hook import AlertHook
 
 
 class Watch:
     """Watches an attempt from its start or adoption until no process of its tree is left."""
 
-    def __init__(self, record: Record, folder: RunFolder, plan: Plan, gpu: str | None, number: int) -> None:
+    def __init__(
+        self,
+        record: Record,
+        folder: RunFolder,
+        plan: Plan,
+        gpu: str | None,
+        number: int,
+        spelled_home: Path,
+    ) -> None:
         self._record, self._folder, self._plan, self._gpu = record, folder, plan, gpu
         self._number = number
+        self._spelled_home = spelled_home
+        self._hook: AlertHook | None = None
         self._tree = Tree(folder, number)
         self._samples: list[Sample] = []
-        self._next_sample = self._next_commit = self._next_write = 0.0
+        self._next_sample = self._next_commit = self._next_write = self._next_alerts = 0.0
         self._kill_at: float | None = None
         self._grace_s: float | None = None
         self._orphan_killed = False
@@ -106,12 +124,31 @@ class Watch:
             kills.update()
             if self._plan.on != "slurm":  # the local process only follows the Slurm job
                 self._samples.append(sampler.take())
-            self._orphan_killed |= _reap_orphans(leave=sampler.gate_pid)
+            self._orphan_killed |= _reap_orphans(
+                {sampler.gate_pid, *(self._hook.pids() if self._hook else ())}
+            )
             log_patterns.keep_newest(self._folder.log, self._plan.log_mib)
         if now >= self._next_commit and (self._record.intake.has_news() or now >= self._next_write):
             self._next_commit, self._next_write = now + COMMIT_EVERY_S, now + SAMPLES_WRITTEN_EVERY_S
             if self._write_reports(self._samples):
                 self._samples = []
+        if now >= self._next_alerts:
+            self._next_alerts = now + ALERTS_EVERY_S
+            self._check_alerts(sampler)
+
+    def _check_alerts(self, sampler: Sampler) -> None:
+        if self._hook is None:
+            if not Home(Path()).hooks.exists():
+                return
+            from kgops.supervisor.alert_hook import (
+                AlertHook,
+            )  # only supervisors of homes with hooks pay for it
+
+            self._hook = AlertHook(Home(full_path_of_home(self._spelled_home)), self._plan.number)
+        try:
+            self._hook.check(self._record.conn, sampler.own_gpus((self._gpu or "").split(",")))
+        except StorageError as error:
+            self._record.note_failure(error)
 
     def _ask_to_stop(self) -> None:
         # The mark comes first: an exit after it answers the stop and is not a success.
@@ -252,11 +289,11 @@ def reap() -> None:
         pass
 
 
-def _reap_orphans(leave: int) -> bool:
-    """Waits for all ended children but the gate; whether SIGKILL ended one of them."""
+def _reap_orphans(leave: Collection[int]) -> bool:
+    """Waits for all ended children but these; whether SIGKILL ended one of them."""
     killed = False
     for pid in processes.children(os.getpid()):
-        if pid != leave:
+        if pid not in leave:
             try:
                 ended, status = os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:

@@ -28,7 +28,8 @@ __all__ = [
 ]
 
 MOST_RUNS = 8
-_POINTS = 1024  # of a curve; longer ones are read as means
+# Of a curve; longer ones are read as means. Several together are drawn from fewer: two for each column of a screen.
+_POINTS, _POINTS_OF_SEVERAL = 1024, 512
 _DAY_S = 86_400.0
 _COUNT_EPOCHS = ("train", "regress", "pipeline")
 _COUNTED_BY = "loss"  # the curve that tells which epoch a moment belongs to
@@ -111,24 +112,25 @@ def axes(runs: Sequence[ChartRun]) -> tuple[Axis, ...]:
 
 def read_chart(home: Home, conn: Connection, name: str, numbers: Sequence[int]) -> tuple[ChartRun, ...]:
     """Runs that are no longer in the record are left out."""
-    read = (_read_one(home, conn, name, number) for number in numbers[:MOST_RUNS])
+    points = _POINTS if len(numbers) == 1 else _POINTS_OF_SEVERAL
+    read = (_read_one(home, conn, name, number, points) for number in numbers[:MOST_RUNS])
     return tuple(one for one in read if one is not None)
 
 
-def _read_one(home: Home, conn: Connection, name: str, number: int) -> ChartRun | None:
-    detail = read_run_detail(home, conn, number, points=_POINTS, only=(name, LIBRARIES, PROCESS_PEAK))
+def _read_one(home: Home, conn: Connection, name: str, number: int, points: int) -> ChartRun | None:
+    detail = read_run_detail(home, conn, number, points=points, only=(name, LIBRARIES, PROCESS_PEAK))
     if detail is None:
         return None
     buckets = next((one.buckets for one in detail.curves if one.name == name), ())
     epochs: list[tuple[float, float]] = []
     if is_by_clock(buckets, detail.run):
-        counted = series.curve(conn, number, _COUNTED_BY, at_most=_POINTS)
-        times = series.times(conn, number, _COUNTED_BY, at_most=_POINTS)
+        counted = series.curve(conn, number, _COUNTED_BY, at_most=points)
+        times = series.times(conn, number, _COUNTED_BY, at_most=points)
         epochs = sorted((at, one.first_step) for at, one in zip(times, counted, strict=False))
     return ChartRun(
         detail.run,
         buckets,
-        tuple(series.times(conn, number, name, at_most=_POINTS)),
+        tuple(series.times(conn, number, name, at_most=points)),
         tuple(epochs),
         detail.estimate_mib(name),
         detail.limit_mib(name),

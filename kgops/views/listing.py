@@ -166,6 +166,8 @@ def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
     """The sort by a column or metric of this name. Raises Usage where there is neither."""
     if name in runs.SORTABLE:
         return Sort(name, descending=descending)
+    if name in filters.REPLACED:
+        raise Usage(f"cannot sort by {name}: it is of two kinds of memory", filters.REPLACED[name])
     metrics = series.names(conn)
     if series.split(name)[1] not in metrics:
         raise Usage(f"cannot sort by {name!r:.60}{nearest(name, dict.fromkeys((*runs.COLUMNS, *metrics)))}")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driving import Console
+from driving import Console, wait_for
 from nvml_standin import Machine, Slice, StandIn, a100, h200, t4
 
 from kgops.gpus.process_details import ProcessReader
@@ -85,8 +85,8 @@ def test_what_the_driver_does_not_count_is_unknown_and_what_it_counts_as_idle_is
 def test_a_process_is_named_by_user_command_age_and_use_of_a_cpu() -> None:
     spinning = subprocess.Popen([sys.executable, "-c", "while True: pass", "--token=hush"])
     try:
-        while not Path(f"/proc/{spinning.pid}/cmdline").read_bytes():  # the kernel still loads the program
-            time.sleep(0.01)
+        # A process that has begun to execute has no command for a moment.
+        wait_for(Path(f"/proc/{spinning.pid}/cmdline").read_bytes, "the command")
         reader = ProcessReader()
         first = reader.read([spinning.pid])[spinning.pid]
         assert first.user == pwd.getpwuid(os.getuid()).pw_name

@@ -172,7 +172,7 @@ def test_memory_of_a_tree_is_summed_per_gpu(standin: StandIn) -> None:
     assert standin.ask(see, 10, 11, 12).tree == {"GPU-a": 150, "GPU-b": 0}
 
 
-def test_many_processes_are_all_listed(standin: StandIn) -> None:
+def test_more_processes_than_usual_are_all_listed(standin: StandIn) -> None:
     processes = tuple((pid, pid * 2) for pid in range(1, 65))
     read = see_one(standin, t4(processes=processes))
     assert read.processes == tuple(ProcessReading(pid, mib) for pid, mib in processes)

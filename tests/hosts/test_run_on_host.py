@@ -28,6 +28,9 @@ def test_a_run_is_named_by_its_host_and_goes_on_without_any_connection(lab: Lab)
     assert started.out == "lab1:1\n"
     there = lab.there("lab1")
     there.running(1)
+    listed = lab.kgops("runs")
+    assert "lab1:1" in listed.out
+    assert listed.err == "No runs on this machine; those started on other hosts from here:\n"
     for pid in lab.server.own_processes():  # the connection that ssh keeps for the next command
         os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not lab.server.own_processes(), "all logins to end")

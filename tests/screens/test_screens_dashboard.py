@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from screen_driving import Seen, look, shown_at
 
 from kgops.views.formats import width_of
+from screens.widgets.lines import Lines
 from storage import runs
 from storage.database import Connection
 
@@ -186,6 +187,25 @@ def test_the_cursor_stays_with_its_run_when_another_comes_above_it(run_cli: Cons
         assert seen.cursor_is_on(2)
 
     look(run_cli.home, story, (80, 24))
+
+
+def test_the_cursor_opens_off_what_runs_and_one_key_stops_or_starts_nothing(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "ended", "--", "true")
+    going = run_cli.detach("sleep", "600")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RUNNING", "RECENT")
+        await seen.until(lambda: seen.cursor_is_on(1), "the cursor on the ended run")
+        for key, asked in (("a", "run 1"), ("s", f"run {going}")):
+            seen.app.screen.query_one("#body", Lines).point_at(1 if key == "a" else going)
+            await seen.press(key)
+            await seen.until_shows(f"{asked} (")
+            await seen.press("enter")  # no is what any key but y says
+            await seen.until_gone(f"{asked} (")
+        assert seen.app.screen.query_one("#body", Lines).key == going
+
+    look(run_cli.home, story)
+    assert [run["state"] for run in run_cli("runs", "--json").json()] == ["running", "succeeded"]
 
 
 def test_columns_fall_away_from_the_right(run_cli: Console) -> None:

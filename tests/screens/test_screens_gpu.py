@@ -72,6 +72,17 @@ def test_the_run_of_a_process_opens_from_there(run_cli: Console, standin: StandI
     assert lines
 
 
+@pytest.mark.parametrize(("size", "curve"), [((80, 24), 6), ((120, 40), 24), ((200, 60), 24)])
+def test_curves_of_a_gpu_are_as_tall_as_the_screen_has_room(
+    run_cli: Console, standin: StandIn, size: tuple[int, int], curve: int
+) -> None:
+    standin.show(Machine((t4("GPU-a", used_mib=900),)))
+    lines = standin.ask(after, str(run_cli.home), ("0",), "MEMORY, MiB", "-10 min", size=size)
+    title = next(i for i, line in enumerate(lines) if line.startswith("MEMORY, MiB"))
+    axis = next(i for i, line in enumerate(lines) if "-10 min" in line)
+    assert axis - title - 1 == curve
+
+
 def test_slices_have_lines_of_their_own_under_their_gpu_on_both_screens(
     run_cli: Console, standin: StandIn, child: subprocess.Popen[bytes]
 ) -> None:

@@ -475,3 +475,16 @@ def _picture(rng: random.Random) -> dict[str, dict[str, dict[str, object]]]:
             for i in range(1, 7)
         },
     }
+
+
+@pytest.mark.parametrize(("oom_attempts", "sign"), [(0, "✓"), (1, "▼")])
+def test_sign_of_a_run_is_the_one_of_dashboard_and_history(oom_attempts: int, sign: str) -> None:
+    add_run = {"workload": "train", "state": "succeeded", "label": "x", "oom_attempts": oom_attempts}
+    mirror = Mirror()
+    mirror.read(json.dumps({"type": "hello", "protocol": PROTOCOL, "kgops": "0.1.0"}).encode())
+    mirror.read(
+        json.dumps({"type": "picture", **_picture(random.Random(24)), "run": {"4": add_run}}).encode()
+    )
+    state = HostState("lab1", "lab1", "live", heard_at=1e9, tables=mirror.tables)
+    (row,) = (row for row in HostsPage().rows([state], 120, 1e9) if row.key == ("run", "lab1", 4))
+    assert f"{sign} succeeded" in "".join(piece.text for piece in row.pieces)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import time
 from pathlib import Path
 
 import records
 from driving import Console
+from nvml_standin import Machine, StandIn, t4
 from screen_driving import Seen, look
 
 from screens.widgets.lines import Lines
@@ -68,6 +71,7 @@ def test_from_160_columns_history_shows_the_run_under_the_cursor(home: Path, con
         await seen.press("h")
         await until_pane_shows(seen, "2 train a label", "✓ succeeded", "loss", "num_epochs", "line of 2")
         assert "\x1b" not in seen.text
+        assert seen.lines()[-1].endswith("? help  q quit")  # the pane leaves the footer free
         options = pane(seen).partition("OPTIONS that differ from profile t4")[2]
         assert "compile" in options  # it was not applied as the profile chose
         assert "precision" not in options
@@ -96,6 +100,32 @@ def test_the_dashboard_has_the_pane_too_and_follows_a_resize(home: Path, conn: C
         assert "line of 1" in seen.text
 
     look(home, story, WIDE)
+
+
+def gpu_in_pane(home: str, pid: str) -> list[str]:
+    found: list[str] = []
+
+    async def story(seen: Seen) -> None:
+        await until_pane_shows(seen, "GPU 0 Tesla T4", "PROCESSES", pid)
+        await seen.press("down")
+        await until_pane_shows(seen, "GPU 1 Tesla T4", "no process uses this GPU")
+        found.extend(seen.lines())
+
+    look(Path(home), story, WIDE)
+    return found
+
+
+def test_the_pane_shows_the_gpu_under_the_cursor_and_the_list_all_processes(
+    home: Path, conn: Connection, tmp_path: Path
+) -> None:
+    with transaction(conn):
+        add(home, conn, 1)
+    me, mine = os.getpid(), pwd.getpwuid(os.getuid()).pw_name
+    standin = StandIn(tmp_path)
+    standin.show(Machine((t4("GPU-a", used_mib=7_000, processes=((me, 6_900),)), t4("GPU-b"))))
+    lines = standin.ask(gpu_in_pane, str(home), str(me))
+    (listed,) = (line.split() for line in lines if line.split()[:1] == [str(me)])
+    assert listed[1:4] == ["0", mine, "6,900"]
 
 
 def test_below_160_columns_nothing_is_read_for_a_pane(home: Path, conn: Connection) -> None:

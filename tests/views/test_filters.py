@@ -54,14 +54,14 @@ def test_frequent_words_are_found_by_reading_all_and_rare_ones_by_the_index(
 
 def test_half_typed_filters_never_raise_and_are_pending_not_wrong(history: History) -> None:
     conn, known = history
-    whole = 'workload:train gpu:t4 mrr>0.3 tag:paper since:7d state:failed label:"two words" -tag:old peak>1000 words'
+    whole = 'workload:train gpu:t4 mrr>0.3 tag:paper since:7d state:failed label:"two words" -tag:old peak_gpu>1g words'
     for end in range(len(whole) + 1):
         reading = filters.read(whole[:end], now=NOW, typing=True)
         assert not reading.troubles, whole[:end]
         conditions.compiled(conn, reading.terms)
     assert filters.read("tag:paper mrr>", typing=True).pending == "mrr>"
     assert filters.read("since:7", typing=True).pending == "since:7"
-    assert filters.read("time>2m peak>10g", typing=True).pending is None
+    assert filters.read("time>2m peak_gpu>10g", typing=True).pending is None
     tagged = [k.run["id"] for k in known if any(tag.startswith("pap") for tag in k.tags)]
     assert found(conn, "tag:pap", typing=True) == tagged
     assert found(conn, "tag:pap ", typing=True) == []  # finished by the blank: no run has that tag
@@ -97,7 +97,8 @@ def test_any_text_at_all_can_be_looked_up(history: History) -> None:
         ),
         ("mrr>", 0, "'mrr>' has no value", "mrr>0.3"),
         ("mrr>high", 0, "mrr needs a number, not 'high'", "mrr>0.3"),
-        ("peak>10zb", 0, "peak needs a number", "gib"),
+        ("peak_gpu>10zb", 0, "peak_gpu needs a number", "gib"),
+        ("a peak>10g", 2, "two kinds of memory", "write peak_gpu for GPU memory or peak_host"),
         ("a state:faild", 2, "there is no state 'faild'", "did you mean 'failed'?"),
         ("since:soon", 0, "'soon' is not a date or time span", "since:7d"),
         ('label:"two', 0, "the quote in", 'put a "'),
@@ -143,3 +144,20 @@ def test_listing_command_takes_a_filter_and_says_where_it_is_wrong(
     assert "did you mean 'mrr'?" in run_cli("runs", "mmr>0.2").err
     assert "cannot sort by 'mmr'" in run_cli("runs", "--sort", "mmr").err
     assert "Example:  kgops runs '" in run_cli("runs", "--help").out
+
+
+def test_peaks_of_gpu_and_host_memory_are_never_in_one_order(
+    run_cli: Console, conn: sqlite3.Connection
+) -> None:
+    known = small(conn, 30)
+    for key in ("peak_gpu", "peak_host"):
+        having = [k.run for k in known if k.run[f"{key}_mib"] is not None]
+        listed = run_cli("runs", "--json", "--sort", key).json()[: len(having)]
+        values = [run[f"{key}_mib"] for run in listed]
+        assert values == sorted((run[f"{key}_mib"] for run in having), reverse=True)
+        found = run_cli("runs", "--json", f"{key}>600MiB").json()
+        assert {run["id"] for run in found} == {run["id"] for run in having if run[f"{key}_mib"] > 600}
+    for arguments in (["--sort", "peak"], ["peak>600"]):
+        refused = run_cli("runs", *arguments)
+        assert (refused.code, refused.out) == (2, "")
+        assert "peak_gpu for GPU memory or peak_host for host memory" in refused.err
