@@ -70,9 +70,11 @@ def walk_building(ledger: Ledger, s: TracinShape) -> None:
     ledger.phase = "blocks"
     n = s.counts.train
     # All blocks are cut before the first is computed.
+    rows = ledger.take("data", _ROW * n if s.on_gpu else 0)
     blocks = [ledger.take("data", _ID_BYTES * n)]
     ledger.flash("data", *[_ID_BYTES * n] * 4)
     blocks.append(ledger.take("data", _ROW * n))
+    ledger.give(rows)
     known = s.counts.groups.blocks(s.block, n, both_directions=s.both_directions)
     scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
     body: list[Held] = []
@@ -80,9 +82,12 @@ def walk_building(ledger: Ledger, s: TracinShape) -> None:
         for block in known.found:
             side = Side.of_block(s, block, None)
             made = _walk_made(ledger, s, scratch, side)
-            # The body before is written, and stands until this one is made.
+            # The body before is written, and stands until this one is made; on a GPU only its copy does.
             ledger.give(*body)
             body = made
+            if s.on_gpu:
+                ledger.give(*body)
+                body = []
     ledger.give(*body, *blocks, *engines)
     for scratch in scratches:
         scratch.close()
@@ -146,9 +151,10 @@ def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], side: 
     for scratch in ends(scratches):
         # Copied to a GPU, while that of the checkpoint before is there. A host maps it, and lets go of it when
         # it wants to: that is no memory which could run out.
-        ahead = [ledger.take("index", _stored_bytes(s, side) if s.on_gpu else 0)]
+        ahead = [ledger.take("index", size) for size in _stored_sizes(s, side)] if s.on_gpu else []
+        read = _walk_read(ledger, s, side, test)
         ledger.give(*stored, *made)
-        stored, made = ahead, _walk_read(ledger, s, side, test)
+        stored, made = ahead, read
         scores = walk_pairs(ledger, s, scratch, side, test)
         if summed is None:
             summed = scores
@@ -169,19 +175,24 @@ def index_bytes(s: TracinShape) -> int:
 
 
 def _stored_bytes(s: TracinShape, side: Side) -> int:
+    return sum(_stored_sizes(s, side))
+
+
+def _stored_sizes(s: TracinShape, side: Side) -> list[int]:
     """Of the tensors in one file, in the order of `_to_file`."""
-    c, vector = s.model, 4 * s.model.embedding_dim
-    vectors = sum(name in s.names for name in _WITH_A_VECTOR) + 1
-    by_sample = 2 * _ID_BYTES + 4 + vectors * vector + small_each(s)
-    by_group = 2 * _ID_BYTES + vector + 4 * (s.projection or c.features)
-    size = _ID_BYTES * side.triples + (_ID_BYTES * side.rows if s.knows_all else 0)
+    c, vector, own = s.model, 4 * s.model.embedding_dim, side.samples
+    norms = sum(name in s.names for name in ("output_norm.weight", "output_norm.bias"))
+    inputs = sum(name in s.names for name in ("entities", "relations"))
+    sizes = [*[_ID_BYTES * side.groups] * 2, _ID_BYTES * own, _ID_BYTES * own, 4 * own]
+    sizes += [_ID_BYTES * side.rows if s.knows_all else 0, vector * own, norms * vector * own]
+    sizes += [small_each(s) * own, *[vector * own] * inputs]
+    sizes += [vector * side.groups, 4 * (s.projection or c.features) * side.groups]
     if s.loss != "target":
-        by_group += 4 * (s.projection or c.num_entities) + (8 if s.loss.endswith("-ce") else 0)
-        size += (2 * _ID_BYTES + 4) * (side.group_answers or min(side.groups, side.rows))
-    return size + by_sample * side.samples + by_group * side.groups
-
-
-_WITH_A_VECTOR = ("output_norm.weight", "output_norm.bias", "entities", "relations")
+        sizes += [4 * (s.projection or c.num_entities) * side.groups]
+        sizes += [8 * side.groups if s.loss.endswith("-ce") else 0]
+        many = side.group_answers or min(side.groups, side.rows)
+        sizes += [_ID_BYTES * many, _ID_BYTES * many, 4 * many]
+    return [*sizes, _ID_BYTES * side.triples]
 
 
 def _walk_read(ledger: Ledger, s: TracinShape, side: Side, test: Side) -> list[Held]:

@@ -30,6 +30,7 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
     # A sample's scores have their place beforehand, those of a tile when the first of them come.
     every = [] if is_traced else walk_all_scores(ledger, s, tile)
     engines = walk_engines(ledger, s)
+    rows += [ledger.take("data", _ROW * n)] if s.on_gpu else []
     order = ledger.take("data", _ID * n)
     ledger.flash("data", *[_ID * n] * 4)
     ledger.phase = "tests"
@@ -195,6 +196,9 @@ class _Blocks:
         self._ranking.finish()
         for side in sides:
             self._walk_alone(side, waiting)
+        if n >= 2 * waiting:  # beside what was found, more are ranked than the first time
+            self._ranking.wait(waiting)
+            self._ranking.finish()
         self._walk_alone(Side.of_block(s, blocks.found[-1], test), n % waiting or waiting)
         self._ranking.wait(n % waiting)
 
