@@ -150,7 +150,7 @@ class Ranking:
         shared = self._s.knows_all
         walk_ranking(self._ledger, tests, columns, best, self._waiting, again=again, shared=shared)
         if not again:
-            self.found = [self._ledger.take("scores", 12 * tests * best) for _ in (1, 2)]
+            self.found = [self._ledger.take("scores", size * tests * best) for size in (4, _ID) * 2]
         self._waiting, self.columns = [], 0
         self._ledger.phase = "blocks"
 
@@ -267,17 +267,16 @@ def walk_block(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, tes
 
 def walk_kept(ledger: Ledger, s: TracinShape, scratches: list[Scratch], test: Side) -> list[Held]:
     """`Engine.keep` of every checkpoint."""
-    first: list[Held] = []
-    others: list[Held] = []
+    each: list[list[Held]] = []
+    left = len(scratches)
     for scratch in ends(scratches):
-        if not first:
-            first = _walk_keeping(ledger, s, scratch, test)
-            continue
-        for _ in scratches[1:-1]:  # they keep the same
-            for part in {part: None for part, _, _ in first}:
-                others += ledger.take_together(part, [size for name, size, _ in first if name == part])
-        others += _walk_keeping(ledger, s, scratch, test)
-    return [*first, *others]
+        while each and scratch is scratches[-1] and left > 1:  # not walked through: they keep the same
+            for part in {part: None for part, _, _ in each[0]}:
+                each.append(ledger.take_together(part, [size for name, size, _ in each[0] if name == part]))
+            left -= 1
+        each.append(_walk_keeping(ledger, s, scratch, test))
+        left -= 1
+    return [held for one in each for held in one]
 
 
 def _walk_keeping(ledger: Ledger, s: TracinShape, scratch: Scratch, test: Side) -> list[Held]:

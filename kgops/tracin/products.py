@@ -50,13 +50,16 @@ def pair_scores(
     with_x, with_biases = "entities" in names, "biases" in names
     if with_x or with_biases:
         out += _delta_products(train, test)
-        layer = _layer(train.encoded.x, test.encoded.x, with_x, with_biases, one=test.x_one)
-        out *= _both(train, test, layer)
+        out *= _both(
+            train, test, _layer(train.encoded.x, test.encoded.x, with_x, with_biases, one=test.x_one)
+        )
     with_maps, with_bias = "project.weight" in names, "project.bias" in names
     if with_maps or with_bias:
         ours, theirs = (f.encoded.maps if f.maps_low is None else f.maps_low for f in (train, test))
-        maps = _layer(ours, theirs, with_maps, with_bias, gram_dtype, one=test.maps_one)
-        out.addcmul_(train.u @ test.u.t(), _both(train, test, maps))
+        out.addcmul_(
+            _both(train, test, _layer(ours, theirs, with_maps, with_bias, gram_dtype, one=test.maps_one)),
+            train.u @ test.u.t(),
+        )
     if train.norm is not None and test.norm is not None:
         out.addmm_(train.norm, test.norm.t())
     if with_x and test.heads_in is not None:
