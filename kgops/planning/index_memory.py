@@ -207,9 +207,8 @@ def _walk_read(ledger: Ledger, s: TracinShape, side: Side, test: Side) -> list[H
     at = ledger.take(part, 4 * side.groups * wanted)
     ledger.give(vectors)
     many = side.group_answers or side.groups
-    positives = ledger.take(part, _ID_BYTES * 2 * many)
     ledger.flash(part, *[_ID_BYTES * wanted] * 3)
-    ledger.give(positives)
+    _walk_positives(ledger, round(many * wanted / c.num_entities))
     held = [*ids, at]
     if s.projection:
         return [*held, ledger.take(part, 4 * side.groups * s.projection)]
@@ -223,3 +222,14 @@ def _walk_read(ledger: Ledger, s: TracinShape, side: Side, test: Side) -> list[H
     copied = ledger.take(part, 4 * side.groups * test.groups)
     ledger.give(gram)
     return [*held, copied]
+
+
+def _walk_positives(ledger: Ledger, pairs: int) -> None:
+    """Of `gradient_at`: positive entities that are wanted, each as often as it is, sorted."""
+    part, each = "factors", _ID_BYTES * pairs
+    ledger.flash(part, *[each] * 4)
+    held = [ledger.take(part, each) for _ in range(3)]  # which of the positives, where, of which group
+    ledger.flash(part, *[each] * 3, 2 * each)
+    held += [ledger.take(part, each) for _ in range(2)]
+    ledger.flash(part, each, each // 2, each // 2)
+    ledger.give(*held)

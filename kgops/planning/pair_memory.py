@@ -125,8 +125,10 @@ def _add_equal(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> None:
     columns = min(test.samples, train.samples * 4)
     both = 4 * train.samples * columns
     equal, chosen = train.groups * test.groups, train.groups * columns
-    # A CPU widens what is equal before it multiplies.
-    ledger.flash("scores", equal, chosen, both, 0 if s.knows_all else both // 4, 0 if s.on_gpu else both)
+    for _ in s.names & {"entities", "relations"}:
+        ledger.flash("scores", equal)
+        # A CPU widens what is equal before it multiplies.
+        ledger.flash("scores", chosen, both, 0 if s.knows_all else both // 4, 0 if s.on_gpu else both)
 
 
 def _tangents(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, tests: int) -> None:

@@ -20,6 +20,7 @@ __all__ = ["Ranking", "tests_at_once", "walk_engines", "walk_kept", "walk_result
 _ID = 8
 _ROW = 3 * _ID
 _LARGE = 1 << 20  # bytes: smaller ones find room in what is there
+_ALL_WALKED = 32
 
 
 def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None:
@@ -164,9 +165,11 @@ class _Blocks:
         self._ledger, self._s, self._scratches = ledger, s, scratches
         self._test, self._ranking = test, ranking
         self._walked: list[tuple[Side, int, int]] = []
+        self._number = 0  # of blocks at checkpoints
 
     def each(self, blocks: Blocks) -> None:
         """All blocks in their order."""
+        self._number = len(blocks.found) * len(self._scratches)
         for block in blocks.found:
             side = Side.of_block(self._s, block, self._test)
             if (forward := self._perhaps_forward(side, block, blocks.share)) is not None:
@@ -237,7 +240,10 @@ class _Blocks:
         return summed
 
     def _adds_nothing(self, side: Side) -> bool:
-        """Whether one no smaller was walked through when no less was alive."""
+        """Whether one no smaller was walked through when no less was alive. Where segments are counted, a few
+        blocks are all walked through: what waits lies between what comes and goes."""
+        if self._ledger.events is not None and self._number <= _ALL_WALKED:
+            return False
         waiting, grown = self._ranking.columns, self._grown()
         return any(
             grown == then and waiting + side.triples <= columns and _holds(walked, side)

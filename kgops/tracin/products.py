@@ -183,11 +183,11 @@ def _add_equal(
     """Input vectors count only where both samples read one row; few columns have such a pair."""
     if train_in is None or test_in is None:
         return
-    same = _equal(train_rows, test_rows)
-    columns = test.spread_columns(same.any(0)[None])[0].nonzero()[:, 0]
+    # By row: a GPU would take partial results of columns, up to twice as much as the plane.
+    columns = test.spread_columns(_equal(test_rows, train_rows).any(1)[None])[0].nonzero()[:, 0]
     if not len(columns):
         return
-    chosen = same.index_select(1, columns if test.one_to_one else test.group[columns])
+    chosen = _equal(train_rows, test_rows[columns if test.one_to_one else test.group[columns]])
     inner = train_in @ test_in.index_select(0, columns).t()
     out.index_add_(1, columns, inner.mul_(train.spread(chosen)))
 
