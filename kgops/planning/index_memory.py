@@ -136,32 +136,28 @@ def walk_query(ledger: Ledger, s: TracinShape) -> None:
 
 
 def mapped_bytes(s: TracinShape) -> int:
-    """Of files that a process on a CPU has resident at once: the one it reads, and the one before."""
+    """Of the file that a process on a CPU has resident: the one it reads."""
     if not s.from_index or s.on_gpu:
         return 0
     blocks = s.counts.groups.blocks(s.block, s.counts.train, both_directions=s.both_directions).found
-    return 2 * max(_stored_bytes(s, Side.of_block(s, block, None)) for block in blocks)
+    return max(_stored_bytes(s, Side.of_block(s, block, None)) for block in blocks)
 
 
 def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], side: Side, test: Side) -> Held:
     """`Index._block`: a block at every checkpoint, and the sum of its scores."""
     summed: Held | None = None
-    stored: list[Held] = []
-    made: list[Held] = []
     for scratch in ends(scratches):
-        # Copied to a GPU, while that of the checkpoint before is there. A host maps it, and lets go of it when
-        # it wants to: that is no memory which could run out.
-        ahead = [ledger.take("index", size) for size in _stored_sizes(s, side)] if s.on_gpu else []
-        read = _walk_read(ledger, s, side, test)
+        # Copied to a GPU. A host maps it, and lets go of it when it wants to: that is no memory which could run out.
+        stored = [ledger.take("index", size) for size in _stored_sizes(s, side)] if s.on_gpu else []
+        made = _walk_read(ledger, s, side, test)
+        projected = made.pop() if s.projection and made else None  # until it was multiplied
+        scores = walk_pairs(ledger, s, scratch, side, test, projected)
         ledger.give(*stored, *made)
-        stored, made = ahead, read
-        scores = walk_pairs(ledger, s, scratch, side, test)
         if summed is None:
             summed = scores
         else:
             ledger.give(scores)
     assert summed is not None
-    ledger.give(*stored, *made)
     return summed
 
 

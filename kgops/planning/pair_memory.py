@@ -14,13 +14,16 @@ __all__ = ["walk_all_scores", "walk_pairs", "walk_ranking", "walk_samples"]
 _ID = 8
 
 
-def walk_pairs(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, test: Side) -> Held:
-    """`Engine.pair`: (tests, trains) of one checkpoint."""
+def walk_pairs(
+    ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, test: Side, projected: Held | None = None
+) -> Held:
+    """`Engine.pair`: (tests, trains) of one checkpoint. What was `projected` is replaced by its product."""
     part = "scores"
     gram: list[Held] = []
     if s.projection and s.loss != "target":
         product = (train.groups * s.projection, s.projection * test.groups, train.groups * test.groups)
         gram.append(walk_product(ledger, part, s.gram_format, *product))
+        ledger.give(*[projected] if projected else [])
     out = walk_samples(ledger, s, scratch, train, test)
     pairs = 4 * train.triples * test.triples
     summed = [ledger.take(part, pairs)] if s.both_directions else []
