@@ -2,9 +2,10 @@
 
     python tests/cuda/cuda_machine.py small .venv-cuda/bin/python tests/cuda/batch_judge.py [--settings 40] [--seed 1]
 
-Each setting is a random training. It *fits* where an epoch in batches of this size ends on that GPU. A plan keeps a
-margin of the GPU free, so a tenth more need not run out of memory: it is *too much* where the allocator and the context
-then hold more than the plan may use. Plans without margin are judged too: how often they fit, and a tenth more does not.
+Each setting is a random training. A batch *fits* where an epoch in such batches ends on that GPU. A plan keeps a
+margin of the GPU free, so a tenth more need not run out of memory: it is *too much* where the allocator and the
+context then hold more than the plan may use. Plans without margin are judged too: how often their batch fits, and a
+tenth more does not. It fails where a batch does not fit, or a tenth more is too much in fewer than nine of ten.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ __all__ = ["Judged", "judge", "judged"]
 
 MIB = 1 << 20
 _MORE = 1.1
+_TOO_MUCH = 0.9  # of the settings: the allocator's holes come and go with the batch
 _LARGE = 1 << 16  # numbers; of larger planes no value is computed: memory does not depend on them
 _TRIPLES = 60_000
 _STEPS = 5  # an epoch has at least so many: a graph is captured in the fourth
@@ -81,10 +83,6 @@ class Judged:
     bare_batch: int
     bare_fits: bool
     bare_more_fits: bool
-
-    @property
-    def is_right(self) -> bool:
-        return self.fits and self.held > 1
 
     def __str__(self) -> str:
         said = "fits" if self.fits else "DOES NOT FIT"
@@ -184,11 +182,11 @@ def judged(settings: int, seed: int) -> Iterator[Judged]:
 
 
 def summary(found: Sequence[Judged]) -> str:
-    many = len(found)
+    fits, bare = sum(one.fits for one in found), sum(one.bare_fits for one in found)
     return (
-        f"{many} settings: the batch fits in {sum(one.fits for one in found)}, a tenth more is too much for the plan in "
-        f"{sum(one.held > 1 for one in found)}; without a margin it fits in {sum(one.bare_fits for one in found)}, and "
-        f"a tenth more is out of memory in {sum(not one.bare_more_fits for one in found)}"
+        f"{len(found)} settings: the batch fits in {fits}, a tenth more is too much in "
+        f"{sum(one.held > 1 for one in found)}; without a margin it fits in {bare}, a tenth more is out of memory in "
+        f"{sum(not one.bare_more_fits for one in found)}"
     )
 
 
@@ -202,7 +200,8 @@ def main() -> int:
         print(one, flush=True)
         found.append(one)
     print(summary(found))
-    return 0 if all(one.is_right for one in found) else 1
+    too_much = sum(one.held > 1 for one in found)
+    return 0 if all(one.fits for one in found) and too_much >= _TOO_MUCH * len(found) else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Jobs that do not fit as asked end well on an emulated GPU, or are refused with numbers: drawn at random, forced and not.
+"""Jobs that do not fit as asked end well on an emulated GPU, or are refused with numbers: drawn at random.
 
-KGOPS_OOM_JOBS is how many are drawn: 40 for a release, a few else, since each really runs. Most are for a GPU of 1.4 GB;
-every tenth is for a T4, in whose memory the scores of one batch do not fit.
+KGOPS_OOM_JOBS is how many are drawn: 40 for a release, a few else, since each really runs. Most are for a GPU of
+1.4 GB; every tenth is for a T4, in whose memory the scores of one batch do not fit.
 """
 
 from __future__ import annotations

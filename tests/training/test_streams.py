@@ -1,4 +1,4 @@
-"""Nothing reads on one stream of a GPU what another may still be writing: torch's own sanitizer watches every operation.
+"""Nothing reads on one stream of a GPU what another may still write: torch's own sanitizer watches every operation.
 
 Each run is in a process of its own, since torch cannot stop telling of its streams and events.
 """
