@@ -67,7 +67,7 @@ def tracin(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
 
 def regress(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
     """Large batches of windows of images."""
-    make_flights(folder / "flights", 3, Sky(frames=60, size=96), seed=4)
+    make_flights(folder / "flights", 3, Sky(frames=36, size=96), seed=4)
     heavy = ["--batch-size", str(draw.choice([40, 56])), "--temporal-frames", str(draw.choice([5, 7]))]
     heavy += ["--precision", draw.choice(["fp32", "fp16"]), "--compile", "off"]
     plain = ["--epochs", "1", "--no-pretrain", "--no-loo"]
