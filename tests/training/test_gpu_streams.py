@@ -47,7 +47,7 @@ def run(work: str, folder: Path) -> None:
                 model.entities.detach() @ model.entities.detach().t()
             return true(own, batch, want_value)
 
-        TrainStep.__call__ = step  # type: ignore[method-assign]
+        TrainStep.__call__ = step  # type: ignore[method-assign, assignment]
     settings = TrainSettings(num_epochs=2, batch_size=128, cuda_graphs=work == "replayed training")
     fit(model, graph, settings, folder, Nobody())
 
@@ -56,7 +56,7 @@ def watched(work: str, folder: Path, answers: Any) -> None:
     from torch.cuda._sanitizer import CUDASanitizerDispatchMode, CUDASanitizerErrors
 
     try:
-        with CUDASanitizerDispatchMode():  # type: ignore[no-untyped-call]
+        with CUDASanitizerDispatchMode():
             run(work, folder)
     except CUDASanitizerErrors as error:
         answers.put("\n".join(map(str, error.errors)))
