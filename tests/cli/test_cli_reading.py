@@ -74,9 +74,7 @@ def test_of_what_a_worker_says_the_newest_is_shown_and_how_much_there_was_before
     assert [f"word {n}\n" in page for n in (9, 10, 39)] == [False, True, True]
 
 
-def test_an_option_turned_off_is_off_though_the_worker_ended_before_it_said_so(
-    run_cli: Console, tmp_path: Path
-) -> None:
+def test_an_option_turned_off_is_off_whatever_the_worker_reported(run_cli: Console, tmp_path: Path) -> None:
     files = {"train": "a\tr\tb\n", "valid": "a\tr\tunknown\n", "entity-to-id": "a\t0\nb\t1\n"}
     named: list[str | Path] = []
     for flag, text in files.items():
