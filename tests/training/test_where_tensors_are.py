@@ -30,9 +30,10 @@ from kgops.predictions.scores import scorer_of
 from kgops.regression.made_flights import Sky, make_flights
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.index import build_index, open_index
-from kgops.tracin.loss import ONE_TO_N, TARGET
+from kgops.tracin.loss import ONE_TO_N, TARGET, trained_loss
+from kgops.tracin.retraining import FitAgain
 from kgops.tracin.scan import AllScores, TopTriples, scan
-from kgops.training.batches import Batch
+from kgops.training.batches import Batch, query_rows
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
@@ -195,6 +196,19 @@ def test_more_blocks_of_tracin_read_back_no_more_than_is_listed(nations: Graph) 
     few, many = (Counter(watched(lambda: score(on_gpu, nations, block)).crossed) for block in (256, 64))  # noqa: B023
     grown = {asked.partition(":")[0] for asked, times in many.items() if times > few[asked]}
     assert grown <= OF_A_BLOCK
+
+
+def test_a_retraining_on_the_gpu_measures_the_loss_that_tracin_compares(
+    nations: Graph, tmp_path: Path
+) -> None:
+    on_gpu = model(nations, "cuda")
+    rows = query_rows(nations.train, on_gpu.config.inverse).to("cuda")
+    loss = trained_loss({"name": "kvsall-bce"}, rows, on_gpu.config.relation_rows)
+    settings = TrainSettings(num_epochs=1)
+    again = FitAgain(
+        nations, nations.test[:3], on_gpu.config, settings, tmp_path, Nobody(), loss=loss, device="cuda"
+    )
+    assert [outcome.loss > 0 for outcome in again.outcomes(on_gpu)] == [True] * 3
 
 
 def test_a_checkpoints_model_is_where_its_weights_are(nations: Graph, tmp_path: Path) -> None:
