@@ -53,6 +53,7 @@ __all__ = [
     "compare_regress",
     "compare_tracin",
     "compare_train",
+    "drawn_data",
     "main",
     "summary",
 ]
@@ -115,7 +116,7 @@ class Outcome:
 
 def compare_train(setting: TrainSetting, seed: int, target: TargetDevice = CPU) -> Outcome:
     """One training run, as its worker runs it."""
-    graph, counts = _data(setting, seed)
+    graph, counts = drawn_data(setting, seed)
     job = setting.job()
 
     def work() -> None:
@@ -131,7 +132,7 @@ def compare_tracin(
     setting: TracinSetting, seed: int, kind: str = "tracin", target: TargetDevice = CPU
 ) -> Outcome:
     """One TracIn run over checkpoints of an untrained model: memory does not depend on the weights."""
-    graph, counts = _data(setting, seed)
+    graph, counts = drawn_data(setting, seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number in range(setting.checkpoints):
@@ -207,7 +208,7 @@ def _compared(
     )
 
 
-def _data(setting: TrainSetting | TracinSetting, seed: int) -> tuple[Graph, Counts]:
+def drawn_data(setting: TrainSetting | TracinSetting, seed: int) -> tuple[Graph, Counts]:
     generator = torch.Generator().manual_seed(seed)
     split = [_triples(setting, count, generator) for count in (setting.train, setting.valid, setting.test)]
     names = [Vocabulary.of(map(str, range(n))) for n in (setting.entities, setting.relations)]

@@ -70,9 +70,11 @@ def walk_building(ledger: Ledger, s: TracinShape) -> None:
     ledger.phase = "blocks"
     n = s.counts.train
     # All blocks are cut before the first is computed.
+    rows = ledger.take("data", _ROW * n if s.on_gpu else 0)
     blocks = [ledger.take("data", _ID_BYTES * n)]
     ledger.flash("data", *[_ID_BYTES * n] * 4)
     blocks.append(ledger.take("data", _ROW * n))
+    ledger.give(rows)
     known = s.counts.groups.blocks(s.block, n, both_directions=s.both_directions)
     scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
     body: list[Held] = []
@@ -80,9 +82,12 @@ def walk_building(ledger: Ledger, s: TracinShape) -> None:
         for block in known.found:
             side = Side.of_block(s, block, None)
             made = _walk_made(ledger, s, scratch, side)
-            # The body before is written, and stands until this one is made.
+            # The body before is written, and stands until this one is made; on a GPU only its copy does.
             ledger.give(*body)
             body = made
+            if s.on_gpu:
+                ledger.give(*body)
+                body = []
     ledger.give(*body, *blocks, *engines)
     for scratch in scratches:
         scratch.close()
@@ -131,31 +136,28 @@ def walk_query(ledger: Ledger, s: TracinShape) -> None:
 
 
 def mapped_bytes(s: TracinShape) -> int:
-    """Of files that a process on a CPU has resident at once: the one it reads, and the one before."""
+    """Of the file that a process on a CPU has resident: the one it reads."""
     if not s.from_index or s.on_gpu:
         return 0
     blocks = s.counts.groups.blocks(s.block, s.counts.train, both_directions=s.both_directions).found
-    return 2 * max(_stored_bytes(s, Side.of_block(s, block, None)) for block in blocks)
+    return max(_stored_bytes(s, Side.of_block(s, block, None)) for block in blocks)
 
 
 def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], side: Side, test: Side) -> Held:
     """`Index._block`: a block at every checkpoint, and the sum of its scores."""
     summed: Held | None = None
-    stored: list[Held] = []
-    made: list[Held] = []
     for scratch in ends(scratches):
-        # Copied to a GPU, while that of the checkpoint before is there. A host maps it, and lets go of it when
-        # it wants to: that is no memory which could run out.
-        ahead = [ledger.take("index", _stored_bytes(s, side) if s.on_gpu else 0)]
+        # Copied to a GPU. A host maps it, and lets go of it when it wants to: that is no memory which could run out.
+        stored = [ledger.take("index", size) for size in _stored_sizes(s, side)] if s.on_gpu else []
+        made = _walk_read(ledger, s, side, test)
+        projected = made.pop() if s.projection and made else None  # until it was multiplied
+        scores = walk_pairs(ledger, s, scratch, side, test, projected)
         ledger.give(*stored, *made)
-        stored, made = ahead, _walk_read(ledger, s, side, test)
-        scores = walk_pairs(ledger, s, scratch, side, test)
         if summed is None:
             summed = scores
         else:
             ledger.give(scores)
     assert summed is not None
-    ledger.give(*stored, *made)
     return summed
 
 
@@ -169,19 +171,24 @@ def index_bytes(s: TracinShape) -> int:
 
 
 def _stored_bytes(s: TracinShape, side: Side) -> int:
+    return sum(_stored_sizes(s, side))
+
+
+def _stored_sizes(s: TracinShape, side: Side) -> list[int]:
     """Of the tensors in one file, in the order of `_to_file`."""
-    c, vector = s.model, 4 * s.model.embedding_dim
-    vectors = sum(name in s.names for name in _WITH_A_VECTOR) + 1
-    by_sample = 2 * _ID_BYTES + 4 + vectors * vector + small_each(s)
-    by_group = 2 * _ID_BYTES + vector + 4 * (s.projection or c.features)
-    size = _ID_BYTES * side.triples + (_ID_BYTES * side.rows if s.knows_all else 0)
+    c, vector, own = s.model, 4 * s.model.embedding_dim, side.samples
+    norms = sum(name in s.names for name in ("output_norm.weight", "output_norm.bias"))
+    inputs = sum(name in s.names for name in ("entities", "relations"))
+    sizes = [*[_ID_BYTES * side.groups] * 2, _ID_BYTES * own, _ID_BYTES * own, 4 * own]
+    sizes += [_ID_BYTES * side.rows if s.knows_all else 0, vector * own, norms * vector * own]
+    sizes += [small_each(s) * own, *[vector * own] * inputs]
+    sizes += [vector * side.groups, 4 * (s.projection or c.features) * side.groups]
     if s.loss != "target":
-        by_group += 4 * (s.projection or c.num_entities) + (8 if s.loss.endswith("-ce") else 0)
-        size += (2 * _ID_BYTES + 4) * (side.group_answers or min(side.groups, side.rows))
-    return size + by_sample * side.samples + by_group * side.groups
-
-
-_WITH_A_VECTOR = ("output_norm.weight", "output_norm.bias", "entities", "relations")
+        sizes += [4 * (s.projection or c.num_entities) * side.groups]
+        sizes += [8 * side.groups if s.loss.endswith("-ce") else 0]
+        many = side.group_answers or min(side.groups, side.rows)
+        sizes += [_ID_BYTES * many, _ID_BYTES * many, 4 * many]
+    return [*sizes, _ID_BYTES * side.triples]
 
 
 def _walk_read(ledger: Ledger, s: TracinShape, side: Side, test: Side) -> list[Held]:
@@ -196,9 +203,8 @@ def _walk_read(ledger: Ledger, s: TracinShape, side: Side, test: Side) -> list[H
     at = ledger.take(part, 4 * side.groups * wanted)
     ledger.give(vectors)
     many = side.group_answers or side.groups
-    positives = ledger.take(part, _ID_BYTES * 2 * many)
     ledger.flash(part, *[_ID_BYTES * wanted] * 3)
-    ledger.give(positives)
+    _walk_positives(ledger, round(many * wanted / c.num_entities))
     held = [*ids, at]
     if s.projection:
         return [*held, ledger.take(part, 4 * side.groups * s.projection)]
@@ -212,3 +218,14 @@ def _walk_read(ledger: Ledger, s: TracinShape, side: Side, test: Side) -> list[H
     copied = ledger.take(part, 4 * side.groups * test.groups)
     ledger.give(gram)
     return [*held, copied]
+
+
+def _walk_positives(ledger: Ledger, pairs: int) -> None:
+    """Of `gradient_at`: positive entities that are wanted, each as often as it is, sorted."""
+    part, each = "factors", _ID_BYTES * pairs
+    ledger.flash(part, *[each] * 4)
+    held = [ledger.take(part, each) for _ in range(3)]  # which of the positives, where, of which group
+    ledger.flash(part, *[each] * 3, 2 * each)
+    held += [ledger.take(part, each) for _ in range(2)]
+    ledger.flash(part, each, each // 2, each // 2)
+    ledger.give(*held)

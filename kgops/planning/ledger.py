@@ -327,6 +327,10 @@ class Scratch:
         self._kept: dict[str, Held] = {}
         self._sizes: dict[str, int] = {}
 
+    @property
+    def is_recorded(self) -> bool:
+        return self._ledger.events is not None
+
     def take(self, part: str, name: str, size: int) -> None:
         if size <= self._sizes.get(name, -1):
             return
@@ -352,11 +356,18 @@ class Scratch:
         self._sizes.clear()
 
 
+_ALL_WALKED = 4
+
+
 def ends(scratches: Sequence[Scratch]) -> Iterator[Scratch]:
     """The first and the last of buffers with which the same is done one after the other. Those between only grow as
-    the first did: whatever is done with them, more is alive when it is done with the last."""
+    the first did: whatever is done with them, more is alive when it is done with the last. A few are all walked
+    through where every hole between segments counts."""
     first, *between = scratches
     yield first
+    if first.is_recorded and len(scratches) <= _ALL_WALKED:
+        yield from between
+        return
     for scratch in between[:-1]:
         scratch.grow_as(first)
     if between:

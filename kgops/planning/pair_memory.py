@@ -14,13 +14,16 @@ __all__ = ["walk_all_scores", "walk_pairs", "walk_ranking", "walk_samples"]
 _ID = 8
 
 
-def walk_pairs(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, test: Side) -> Held:
-    """`Engine.pair`: (tests, trains) of one checkpoint."""
+def walk_pairs(
+    ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, test: Side, projected: Held | None = None
+) -> Held:
+    """`Engine.pair`: (tests, trains) of one checkpoint. What was `projected` is replaced by its product."""
     part = "scores"
     gram: list[Held] = []
     if s.projection and s.loss != "target":
         product = (train.groups * s.projection, s.projection * test.groups, train.groups * test.groups)
         gram.append(walk_product(ledger, part, s.gram_format, *product))
+        ledger.give(*[projected] if projected else [])
     out = walk_samples(ledger, s, scratch, train, test)
     pairs = 4 * train.triples * test.triples
     summed = [ledger.take(part, pairs)] if s.both_directions else []
@@ -37,18 +40,18 @@ def walk_samples(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, 
     out = ledger.take(part, both)
     if names & {"entities", "biases"}:
         _delta_products(ledger, s, both, half)
-        ledger.flash(part, groups, half, both)
-    maps: list[Held] = []
+        ledger.give(_spread(ledger, s, ledger.take(part, groups), half, both))
     if names & {"project.weight", "project.bias"}:
-        maps = [_map_products(ledger, s, train, test)]
+        _map_products(ledger, s, train, test)
+    across, has_shared = 4 * train.groups * test.samples, s.loss != "target"
     if "entities" in names:
-        _add_heads(ledger, s, both, 4 * train.groups * test.samples, half)
+        _add_heads(ledger, s, both, across, half // 4, *[half] * has_shared)
     if train.moves_forward:
         if names & (CONVOLUTION | {"entities", "relations"}):
             _tangents(ledger, s, scratch, train.groups, test.samples)
     else:
         if "entities" in names:
-            _add_heads(ledger, s, both, half, groups, half)
+            _add_heads(ledger, s, both, half, across // 4, *(groups, half) * has_shared)
         if names & {"entities", "relations"}:
             _add_equal(ledger, s, train, test)
     if s.knows_all:  # samples back to the rows they stand for
@@ -56,7 +59,6 @@ def walk_samples(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, 
         ledger.give(out)
         out = ledger.take(part, 4 * train.rows * test.rows)
         ledger.give(rows)
-    ledger.give(*maps)
     return out
 
 
@@ -64,9 +66,11 @@ def _delta_products(ledger: Ledger, s: TracinShape, both: int, half: int) -> Non
     part = "scores"
     same, inner = ledger.take(part, both // 4), ledger.take(part, both)
     ledger.flash(part, 0 if s.on_gpu else both)  # a CPU widens what is equal before it multiplies
-    if s.loss != "target":
+    if s.knows_all:
+        ledger.flash(part, both)
+    elif s.loss != "target":
         ledger.flash(part, half, both)
-        chosen = ledger.take(part, both if s.knows_all else half)
+        chosen = ledger.take(part, half)
         theirs = ledger.take(part, both)
         ledger.give(chosen)
         ledger.flash(part, both)
@@ -74,8 +78,8 @@ def _delta_products(ledger: Ledger, s: TracinShape, both: int, half: int) -> Non
     ledger.give(same, inner)
 
 
-def _map_products(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> Held:
-    """The product of the feature maps, in the format that was asked for; it stays until the end."""
+def _map_products(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> None:
+    """The product of the feature maps, in the format that was asked for, beside that of what comes back."""
     part, both = "scores", 4 * train.samples * test.samples
     inner, pairs = s.projection or s.model.features, train.groups * test.groups
     if "project.weight" in s.names:
@@ -83,29 +87,51 @@ def _map_products(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> He
         maps = walk_product(ledger, part, s.gram_format, *product, rounded=not s.projection)
     else:
         maps = ledger.take(part, 4 * pairs)
-    ledger.flash(part, both, 4 * train.samples * test.groups, both)
-    return maps
+    spread = _spread(ledger, s, maps, 4 * train.samples * test.groups, both)
+    ledger.flash(part, both)
+    ledger.give(spread)
 
 
-def _add_heads(ledger: Ledger, s: TracinShape, both: int, spread: int, *shared: int) -> None:
-    """Where a head vector also plays a tail's part; that some do is taken for granted. `shared`: what the shared
-    gradient at the heads is spread out from."""
+def _spread(ledger: Ledger, s: TracinShape, of: Held, half: int, both: int) -> Held:
+    """`_both`: a product of groups for samples. Where a loss knows all tails, they are the same."""
+    if s.knows_all:
+        return of
+    rows = ledger.take("scores", half)
+    spread = ledger.take("scores", both)
+    ledger.give(rows, of)
+    return spread
+
+
+def _add_heads(ledger: Ledger, s: TracinShape, both: int, spread: int, same: int, *shared: int) -> None:
+    """Where a head vector also plays a tail's part; that some do is taken for granted: `same` says which. `shared`:
+    what the shared gradient at the heads is spread out from."""
     part = "scores"
-    product = ledger.take(part, spread)
-    across = ledger.take(part, both)
-    ledger.give(product)
-    before = [ledger.take(part, size) for size in shared] if s.loss != "target" else []
-    weight = ledger.take(part, both)
-    ledger.give(*before)
-    ledger.flash(part, both // 4, both, both)
-    ledger.give(across, weight)
+    across = ledger.take(part, spread)
+    if not s.knows_all:
+        product, across = across, ledger.take(part, both)
+        ledger.give(product)
+    before = [ledger.take(part, size) for size in shared[: -1 if s.knows_all else None]]
+    weight = before
+    if not s.knows_all:
+        weight = [ledger.take(part, both)]
+        ledger.give(*before)
+    equal, some = ledger.take(part, same), ledger.take(part, 0 if s.knows_all else both // 4)
+    wide = ledger.take(part, both)
+    ledger.give(some)
+    added = ledger.take(part, both)
+    ledger.give(wide, *weight)
+    ledger.give(across, added, equal)
 
 
 def _add_equal(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> None:
     """Only columns with a common head or relation; with few relations that is all of them."""
     columns = min(test.samples, train.samples * 4)
     both = 4 * train.samples * columns
-    ledger.flash("scores", both // 4, train.groups * columns, both, both // 4, both)
+    equal, chosen = train.groups * test.groups, train.groups * columns
+    for _ in s.names & {"entities", "relations"}:
+        ledger.flash("scores", equal)
+        # A CPU widens what is equal before it multiplies.
+        ledger.flash("scores", chosen, both, 0 if s.knows_all else both // 4, 0 if s.on_gpu else both)
 
 
 def _tangents(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, tests: int) -> None:
@@ -133,31 +159,34 @@ def walk_ranking(
 ) -> None:
     """`TopTriples.finish` of scores that were `waiting`: the highest, then the lowest; `again` beside those found in
     other columns, `shared` where triples share their gradient."""
-    ledger.phase, part, best = "ranking", "scores", 12 * tests * min(k, columns)
+    ledger.phase, part, best = "ranking", "scores", tests * min(k, columns)
     ids = ledger.take(part, _ID * columns)
     joined = ledger.take(part, 4 * tests * columns)
     ledger.give(*waiting)
     both = tests * (columns + k if again else columns)
     _walk_highest(ledger, tests, both, k, [], shared=shared)
-    highest = ledger.take(part, best)  # of this merge, while the lowest are looked for
+    # Of this merge, while the lowest are looked for.
+    highest = [ledger.take(part, 4 * best), ledger.take(part, _ID * best)]
     negated = ledger.take(part, 4 * tests * columns)
     _walk_highest(ledger, tests, both, k, [negated], shared=shared)
-    ledger.give(joined, highest, ids)
+    ledger.give(joined, *highest, ids)
 
 
 def _walk_highest(
     ledger: Ledger, tests: int, numbers: int, k: int, copied: list[Held], *, shared: bool
 ) -> None:
     """`Ranking.add` of so many scores, some of which were `copied` for it."""
-    part, best = "scores", 12 * tests * min(k, numbers // max(tests, 1))
+    part, best = "scores", tests * min(k, numbers // max(tests, 1))
     candidates = [ledger.take(part, 4 * numbers), ledger.take(part, _ID * numbers)]
     ledger.give(*copied)
     if numbers > tests * k:
-        chosen = ledger.take(part, best)
+        chosen = [ledger.take(part, 4 * best), ledger.take(part, _ID * best)]
         ledger.flash(part, numbers, _ID * numbers)  # which tie with the last, and how many
         # Some at a time: ids decide where they tie. Triples that share a gradient do; of others one test may.
+        chosen.append(ledger.take(part, _ID * best))
         torn = numbers // tests * (min(tests, chunk_sizes.TRACIN_TIES_AT_ONCE) if shared else 1)
         ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
-        candidates.append(chosen)
-    ledger.flash(part, *[_ID * tests * min(k, numbers // max(tests, 1))] * 3)
+        ledger.give(*candidates)
+        candidates = chosen
+    ledger.flash(part, *[_ID * best] * 3)
     ledger.give(*candidates)

@@ -97,8 +97,7 @@ class Suggestion:
     def predicted_step(self) -> StepTime | None:
         """By data sheets alone: on a known GPU on which no such run was measured."""
         is_unmeasured = self.target.on_gpu and self.target.known is not None and self.corrections.time is None
-        counted = self.job_size.predict is None  # no kernel of an answer was counted
-        return self.best.step if is_unmeasured and counted else None
+        return self.best.step if is_unmeasured else None
 
     @property
     def best(self) -> Candidate:

@@ -20,6 +20,7 @@ __all__ = ["Ranking", "tests_at_once", "walk_engines", "walk_kept", "walk_result
 _ID = 8
 _ROW = 3 * _ID
 _LARGE = 1 << 20  # bytes: smaller ones find room in what is there
+_ALL_WALKED = 32
 
 
 def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None:
@@ -30,6 +31,7 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
     # A sample's scores have their place beforehand, those of a tile when the first of them come.
     every = [] if is_traced else walk_all_scores(ledger, s, tile)
     engines = walk_engines(ledger, s)
+    rows += [ledger.take("data", _ROW * n)] if s.on_gpu else []
     order = ledger.take("data", _ID * n)
     ledger.flash("data", *[_ID * n] * 4)
     ledger.phase = "tests"
@@ -149,7 +151,7 @@ class Ranking:
         shared = self._s.knows_all
         walk_ranking(self._ledger, tests, columns, best, self._waiting, again=again, shared=shared)
         if not again:
-            self.found = [self._ledger.take("scores", 12 * tests * best) for _ in (1, 2)]
+            self.found = [self._ledger.take("scores", size * tests * best) for size in (4, _ID) * 2]
         self._waiting, self.columns = [], 0
         self._ledger.phase = "blocks"
 
@@ -163,9 +165,11 @@ class _Blocks:
         self._ledger, self._s, self._scratches = ledger, s, scratches
         self._test, self._ranking = test, ranking
         self._walked: list[tuple[Side, int, int]] = []
+        self._number = 0  # of blocks at checkpoints
 
     def each(self, blocks: Blocks) -> None:
         """All blocks in their order."""
+        self._number = len(blocks.found) * len(self._scratches)
         for block in blocks.found:
             side = Side.of_block(self._s, block, self._test)
             if (forward := self._perhaps_forward(side, block, blocks.share)) is not None:
@@ -195,6 +199,9 @@ class _Blocks:
         self._ranking.finish()
         for side in sides:
             self._walk_alone(side, waiting)
+        if n >= 2 * waiting:  # beside what was found, more are ranked than the first time
+            self._ranking.wait(waiting)
+            self._ranking.finish()
         self._walk_alone(Side.of_block(s, blocks.found[-1], test), n % waiting or waiting)
         self._ranking.wait(n % waiting)
 
@@ -233,7 +240,10 @@ class _Blocks:
         return summed
 
     def _adds_nothing(self, side: Side) -> bool:
-        """Whether one no smaller was walked through when no less was alive."""
+        """Whether one no smaller was walked through when no less was alive. Where segments are counted, a few
+        blocks are all walked through: what waits lies between what comes and goes."""
+        if self._ledger.events is not None and self._number <= _ALL_WALKED:
+            return False
         waiting, grown = self._ranking.columns, self._grown()
         return any(
             grown == then and waiting + side.triples <= columns and _holds(walked, side)
@@ -263,17 +273,16 @@ def walk_block(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, tes
 
 def walk_kept(ledger: Ledger, s: TracinShape, scratches: list[Scratch], test: Side) -> list[Held]:
     """`Engine.keep` of every checkpoint."""
-    first: list[Held] = []
-    others: list[Held] = []
+    each: list[list[Held]] = []
+    left = len(scratches)
     for scratch in ends(scratches):
-        if not first:
-            first = _walk_keeping(ledger, s, scratch, test)
-            continue
-        for _ in scratches[1:-1]:  # they keep the same
-            for part in {part: None for part, _, _ in first}:
-                others += ledger.take_together(part, [size for name, size, _ in first if name == part])
-        others += _walk_keeping(ledger, s, scratch, test)
-    return [*first, *others]
+        while each and scratch is scratches[-1] and left > 1:  # not walked through: they keep the same
+            for part in {part: None for part, _, _ in each[0]}:
+                each.append(ledger.take_together(part, [size for name, size, _ in each[0] if name == part]))
+            left -= 1
+        each.append(_walk_keeping(ledger, s, scratch, test))
+        left -= 1
+    return [held for one in each for held in one]
 
 
 def _walk_keeping(ledger: Ledger, s: TracinShape, scratch: Scratch, test: Side) -> list[Held]:

@@ -49,10 +49,14 @@ _HALF_CHUNK_KERNELS = 5
 _REPLAYED_STEP_KERNELS = 23  # a batch, and one launch of the step's graph
 _BLOCK_KERNELS = {"target": 118, "entities": 129}
 _BLOCK_CHUNK_KERNELS = 11
-_ANSWER_KERNELS = 8  # of a chunk of answers; not counted yet
-# The image network: passes over a map of a stage, written and read, there and back; and kernels of one pass through it.
+_QUESTIONS_KERNELS, _QUESTION_KERNELS = 37, 3  # of a block of questions, and of each
+_PAIRS_KERNELS, _PAIRS_CHUNK_KERNELS = 35, 11
+# The image network: passes over a map of a stage, written and read, there and back; kernels of a step, and of its
+# convolutions, which are gone through frame by frame where activations are recomputed.
 _MAP_PASSES = 24
-_IMAGE_KERNELS = 200
+_REGRESS_KERNELS, _IMAGE_KERNELS = 81, 135
+_PRECISION_REGRESS_KERNELS = {"fp16": 69, "bf16": 56}
+_PRECISION_IMAGE_KERNELS = 46
 _FUSED = 2  # as many of either in one, where torch.compile makes the kernels; not measured on a GPU
 _OPTIMIZER_PASSES = {"adam": 7, "adamw": 7, "adagrad": 5, "sgd": 3}  # over the parameters, read and written
 
@@ -157,9 +161,11 @@ def _questions(shape: PredictShape, rates: Rates) -> StepTime:
     model, asked = shape.model, min(_asked(shape), shape.at_once)
     encoder = 2 * asked * model.features * (_kernel(model) + model.embedding_dim)
     scores = 2 * asked * model.num_entities * model.embedding_dim
-    chunks = math.ceil(model.num_entities / shape.chunk) if shape.pairs else 1
     traffic = 2 * 4 * asked * model.num_entities / rates.bandwidth
-    return _timed((encoder + scores) / rates.of("fp32"), traffic, _ANSWER_KERNELS * chunks, rates)
+    kernels = _QUESTIONS_KERNELS + _QUESTION_KERNELS * asked
+    if shape.pairs:
+        kernels = _PAIRS_KERNELS + _PAIRS_CHUNK_KERNELS * math.ceil(model.num_entities / shape.chunk)
+    return _timed((encoder + scores) / rates.of("fp32"), traffic, kernels, rates)
 
 
 def _asked(shape: PredictShape) -> int:
@@ -203,15 +209,21 @@ def _regression_step(shape: RegressShape, rates: Rates) -> StepTime:
     recomputing = 4 / 3 if shape.checkpointing else 1.0
     # Compiled, what lies between two convolutions is one kernel there and one back.
     passes = _MAP_PASSES / (1 if shape.compile == "off" else _FUSED)
-    passes_a_step = math.ceil(shape.batch / max(shape.computed, 1)) * (
-        c.temporal_frames if shape.checkpointing else 1
-    )
     wide = 4 if shape.on_gpu and shape.compile == "off" else shape.low
     operations = recomputing * 6 * images * products / rates.of(shape.precision)
     moved = recomputing * passes * wide * maps
     moved += 4 * c.parameters * _OPTIMIZER_PASSES.get(shape.optimizer, 7)
-    kernels = _IMAGE_KERNELS if shape.compile == "off" else _IMAGE_KERNELS / _FUSED
-    return _timed(operations, moved / rates.bandwidth, round(recomputing * passes_a_step * kernels), rates)
+    return _timed(operations, moved / rates.bandwidth, _regression_kernels(shape, recomputing), rates)
+
+
+def _regression_kernels(shape: RegressShape, recomputing: float) -> int:
+    frames = shape.model.temporal_frames if shape.checkpointing else 1
+    is_low = shape.precision in _PRECISION_REGRESS_KERNELS
+    images = _IMAGE_KERNELS + is_low * _PRECISION_IMAGE_KERNELS
+    kernels = _REGRESS_KERNELS + _PRECISION_REGRESS_KERNELS.get(shape.precision, 0)
+    a_pass = kernels + recomputing * frames * images
+    passes = math.ceil(shape.batch / max(shape.computed, 1))
+    return round(passes * a_pass / (1 if shape.compile == "off" else _FUSED))
 
 
 def _timed(operations: float, traffic: float, kernels: int, rates: Rates) -> StepTime:

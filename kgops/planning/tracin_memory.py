@@ -28,9 +28,8 @@ _ROW = 3 * _ID
 def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
     """From the checkpoints to what is written of the last test."""
     ledger.phase = "loading"
-    triples = [ledger.take("data", _ROW * s.counts.train)]
-    if not s.on_gpu:
-        triples += [ledger.take("data", _ROW * n) for n in (s.counts.valid, s.counts.test)]
+    splits = s.counts.train, s.counts.valid, s.counts.test
+    triples = [] if s.on_gpu else [ledger.take("data", _ROW * n) for n in splits]
     if s.does == "filter":
         walk_neighbourhood(ledger, s)
         ledger.give(*triples)
@@ -57,6 +56,9 @@ def _walk_tests(ledger: Ledger, s: TracinShape) -> None:
     for way in compared_ways(s):
         ledger.phase = "agreement"
         pairs = way.tests * way.counts.train
+        if s.on_gpu:  # the sample and its scores are on the host
+            walk_scan(ledger, way, is_traced=False)
+            continue
         sample = ledger.take("data", _ROW * way.counts.train)
         walk_scan(ledger, way, is_traced=False)
         if ours:
@@ -86,6 +88,7 @@ def _walk_itself(ledger: Ledger, s: TracinShape) -> None:
     engines = walk_engines(ledger, s)
     ledger.phase = "blocks"
     n = s.counts.train
+    rows = ledger.take("data", _ROW * n if s.on_gpu else 0)
     out = ledger.take("scores", 4 * n)
     order = ledger.take("data", _ID * n)
     ledger.flash("data", *[_ID * n] * 4)
@@ -98,7 +101,7 @@ def _walk_itself(ledger: Ledger, s: TracinShape) -> None:
         ledger.give(cut)
     for scratch in scratches:
         scratch.close()
-    ledger.give(order, *engines)
+    ledger.give(order, rows, *engines)
     ledger.phase = "results"
     ledger.flash("scores", _ID * n, 4 * n, _ID * n)
     ledger.give(out)

@@ -150,13 +150,19 @@ class Index:
         self, b: int, kept: Sequence[TestFactors], device: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
         total: torch.Tensor | None = None
-        for p, (engine, tests) in enumerate(zip(self.engines, kept, strict=True)):
-            stored = _read(_file(self.folder, p, b), device)
-            factors = _from_file(engine, stored, tests)
-            scores = engine.pair(factors, tests, len(stored["ids"]))
+        for p, tests in enumerate(kept):
+            ids, scores = self._at_checkpoint(p, b, tests, device)
             total = scores if total is None else total.add_(scores)
         assert total is not None
-        return stored["ids"], total
+        return ids, total
+
+    def _at_checkpoint(
+        self, p: int, b: int, tests: TestFactors, device: torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """In a function of its own: nothing of one checkpoint is left when the next is read."""
+        stored = _read(_file(self.folder, p, b), device)
+        factors = _from_file(self.engines[p], stored, tests)
+        return stored["ids"], self.engines[p].pair(factors, tests, len(stored["ids"]))
 
 
 def open_index(

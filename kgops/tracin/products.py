@@ -50,13 +50,16 @@ def pair_scores(
     with_x, with_biases = "entities" in names, "biases" in names
     if with_x or with_biases:
         out += _delta_products(train, test)
-        layer = _layer(train.encoded.x, test.encoded.x, with_x, with_biases, one=test.x_one)
-        out *= _both(train, test, layer)
+        out *= _both(
+            train, test, _layer(train.encoded.x, test.encoded.x, with_x, with_biases, one=test.x_one)
+        )
     with_maps, with_bias = "project.weight" in names, "project.bias" in names
     if with_maps or with_bias:
         ours, theirs = (f.encoded.maps if f.maps_low is None else f.maps_low for f in (train, test))
-        maps = _layer(ours, theirs, with_maps, with_bias, gram_dtype, one=test.maps_one)
-        out.addcmul_(train.u @ test.u.t(), _both(train, test, maps))
+        out.addcmul_(
+            _both(train, test, _layer(ours, theirs, with_maps, with_bias, gram_dtype, one=test.maps_one)),
+            train.u @ test.u.t(),
+        )
     if train.norm is not None and test.norm is not None:
         out.addmm_(train.norm, test.norm.t())
     if with_x and test.heads_in is not None:
@@ -180,11 +183,11 @@ def _add_equal(
     """Input vectors count only where both samples read one row; few columns have such a pair."""
     if train_in is None or test_in is None:
         return
-    same = _equal(train_rows, test_rows)
-    columns = test.spread_columns(same.any(0)[None])[0].nonzero()[:, 0]
+    # By row: a GPU would take partial results of columns, up to twice as much as the plane.
+    columns = test.spread_columns(_equal(test_rows, train_rows).any(1)[None])[0].nonzero()[:, 0]
     if not len(columns):
         return
-    chosen = same.index_select(1, columns if test.one_to_one else test.group[columns])
+    chosen = _equal(train_rows, test_rows[columns if test.one_to_one else test.group[columns]])
     inner = train_in @ test_in.index_select(0, columns).t()
     out.index_add_(1, columns, inner.mul_(train.spread(chosen)))
 

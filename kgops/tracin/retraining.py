@@ -89,7 +89,9 @@ class FitAgain:
         cleanup: MemoryCleanup = OFF,
     ) -> None:
         self.cleanup = cleanup
-        self.graph, self.tests, self.config, self.loss = graph, tests.cpu(), config, loss
+        self.graph, self.tests, self.config = graph, tests.cpu(), config
+        # Where the tests and their scores are.
+        self.loss = loss if loss.known is None else replace(loss, known=loss.known.to(torch.device("cpu")))
         self.settings = replace(settings, validate_every=0, patience=0, checkpoint_frequency=0)
         self.folder, self.report, self.stop_requested = folder, report, stop_requested
         self.device = torch.device(device)

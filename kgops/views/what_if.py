@@ -275,13 +275,13 @@ class WhatIf:
 
 
 def predicted_time(suggestion: Suggestion) -> str | None:
-    """What a step takes at least on a known GPU where no such run was measured, and a whole epoch or TracIn run."""
+    """What a step takes at least on a known GPU where no such run was measured, and a whole epoch or run."""
     step = suggestion.predicted_step
     if step is None:
         return None
-    is_tracin = suggestion.job_size.tracin is not None
-    whole = f"{amount(suggestion.best.seconds)} s {'in total' if is_tracin else 'per epoch'}"
-    unit = "block" if is_tracin else "step"
+    trains = suggestion.job_size.trains
+    whole = f"{amount(suggestion.best.seconds)} s {'per epoch' if trains else 'in total'}"
+    unit = "step" if trains else "block"
     limit = {"launches": "", "operations": "operations, ", "bytes": "memory bandwidth, "}[step.limit]
     limit += f"{step.launches:,} kernel launches"
     return (

@@ -74,6 +74,17 @@ def test_of_what_a_worker_says_the_newest_is_shown_and_how_much_there_was_before
     assert [f"word {n}\n" in page for n in (9, 10, 39)] == [False, True, True]
 
 
+def test_an_option_turned_off_is_off_whatever_the_worker_reported(run_cli: Console, tmp_path: Path) -> None:
+    files = {"train": "a\tr\tb\n", "valid": "a\tr\tunknown\n", "entity-to-id": "a\t0\nb\t1\n"}
+    named: list[str | Path] = []
+    for flag, text in files.items():
+        (tmp_path / flag).write_text(text)
+        named += [f"--{flag}", tmp_path / flag]
+    assert run_cli("run", "train", *named, "--device", "cpu", "--compile", "off").code != 0
+    (shown,) = [line.split() for line in run_cli("show", "1").out.splitlines() if line.startswith("compile")]
+    assert shown[:3] == ["compile", "off", "off"]
+
+
 def test_listing_filters_sorts_and_pages(run_cli: Console, conn: sqlite3.Connection) -> None:
     for number, state in enumerate(["succeeded", "failed", "succeeded", "cancelled", "failed"], start=1):
         runs.add(

@@ -46,7 +46,7 @@ from kgops.gpus.facts import GpuFacts, facts_here
 from kgops.planning import memory_estimate
 from kgops.planning.ledger import Ledger
 
-__all__ = ["Judged", "judge", "judged"]
+__all__ = ["Judged", "forget", "judge", "judged"]
 
 WORKLOADS = ("train", "tracin", "regress")
 MIB = 1 << 20
@@ -121,14 +121,14 @@ class _NoisyProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _measured(work: Work, mapped: Mapped) -> tuple[int, int]:
-    _forget()  # an index was built for a setting that reads one
+    forget()  # an index was built for a setting that reads one
     torch.cuda.reset_peak_memory_stats()
     with _NoisyProducts():  # type: ignore[no-untyped-call]
         work()
     return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
 
 
-def _forget() -> None:
+def forget() -> None:
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
@@ -200,7 +200,7 @@ def _answer(answers: Any, workload: str, seeds: Sequence[int], without: str | No
             answers.send(judge(workload, seed))
         except Exception:
             answers.send(f"{workload} {seed}: {traceback.format_exc()}")
-        _forget()
+        forget()
         if torch.cuda.memory_reserved():
             return
 

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.estimate import SilentReporter
+from benchmarks.estimate_regress import shape_of as regress_shape_of
+from benchmarks.estimate_regress import work_of
 from kgops.gpus.facts import facts_here
 from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.jobs.job import Job, read_job
@@ -20,11 +23,17 @@ from kgops.planning.corrections import Measured, TimeCorrection
 from kgops.planning.graph_counts import counts_of
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest
+from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.speed import rates_of, seconds, step_time
 from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import cpu_target, find_targets
 from kgops.planning.tracin_sizes import tracin_shape
 from kgops.planning.train_sizes import TrainShape
+from kgops.predictions.pairs import best_pairs
+from kgops.predictions.probabilities import probability_of
+from kgops.predictions.ranking import answers
+from kgops.predictions.scores import scorer_of
+from kgops.regression.made_flights import Sky, make_flights
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
 from kgops.tracin.scan import AllScores, scan
@@ -197,3 +206,63 @@ def test_a_block_of_tracin_launches_what_was_planned(loss: TracinLoss, nations: 
         tests=8,
     )
     assert step_time(planned, rates_of(find_targets("t4")[0])).launches == pytest.approx(a_block, rel=0.15)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"precision": "fp16"},
+        {"temporal_frames": 5, "gradient_checkpointing": True},
+        {"precision": "fp16", "gradient_checkpointing": True},
+    ],
+    ids=str,
+)
+def test_a_regression_step_launches_what_was_planned(options: dict[str, Any], tmp_path: Path) -> None:
+    make_flights(tmp_path, 3, Sky(frames=24, size=16), seed=4)
+    plain = {"temporal_frames": 3, "compile": "off", "precision": "fp32"}
+
+    def counted(batch: int) -> tuple[float, int, int]:
+        """Launches and steps of an epoch, and what was planned of one."""
+        shape, each = None, []
+        for epochs in (2, 4):
+            own = {"data_directory": str(tmp_path), "epochs": epochs, "pretrain": False, "device": "cuda"}
+            chosen = {**plain, **options, "batch_size": batch}
+            job = read_job({"workload": "regress", "regress": own, "options": chosen}, "a test's job")
+            shape = regress_shape_of(job, tmp_path, facts_here(None))
+            each.append(launched(work_of(job, tmp_path, torch.device("cuda"), SilentReporter())))
+        assert shape is not None
+        planned = step_time(shape, rates_of(find_targets("t4")[0])).launches
+        return (each[1] - each[0]) / 2, shape.steps, planned
+
+    counted(8)  # what a process does once, it has done
+    (few, few_steps, planned), (many, many_steps, _) = counted(8), counted(4)
+    assert planned == pytest.approx((many - few) / (many_steps - few_steps), rel=0.15)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("pairs", "asked", "chunk"), [(False, 1, 14), (False, 64, 14), (True, 1, 4)])
+def test_a_block_of_answers_launches_what_was_planned(
+    nations: Graph, pairs: bool, asked: int, chunk: int
+) -> None:
+    trained = shape_of(training())
+    counts = counts_of(training().settings, None)
+    assert isinstance(trained, TrainShape) and counts is not None
+    with torch.device("cuda"):
+        model = ConvE(trained.model).eval()
+    scorer, probability = scorer_of(model, chunk), probability_of({"name": "kvsall-bce"}, model)
+    some = nations.train[:asked]
+    questions = torch.stack([some[:, 0], some[:, 1], torch.zeros(asked, dtype=torch.long)], dim=1)
+
+    def answer() -> None:
+        if pairs:
+            best_pairs(scorer, 3, 10, probability, chunk=chunk)
+        else:
+            list(answers(scorer, questions, 5, probability))
+
+    shape = PredictShape(trained.model, True, counts, asked, 10, 5, pairs, chunk)
+    answer()
+    assert step_time(shape, rates_of(find_targets("t4")[0])).launches == pytest.approx(
+        launched(answer), rel=0.15
+    )

@@ -18,12 +18,22 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from benchmarks.estimate import SilentReporter
+from benchmarks.estimate_regress import work_of
 from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE, ConvEConfig
+from kgops.predictions.pairs import best_pairs
+from kgops.predictions.probabilities import probability_of
+from kgops.predictions.ranking import answers
+from kgops.predictions.scores import scorer_of
+from kgops.regression.made_flights import Sky, make_flights
 from kgops.tracin.blocks import Settings, TracinCheckpoint
-from kgops.tracin.loss import TARGET
-from kgops.tracin.scan import AllScores, scan
-from kgops.training.batches import Batch
+from kgops.tracin.index import build_index, open_index
+from kgops.tracin.loss import ONE_TO_N, TARGET, trained_loss
+from kgops.tracin.retraining import FitAgain
+from kgops.tracin.scan import AllScores, TopTriples, scan
+from kgops.training.batches import Batch, query_rows
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
@@ -32,6 +42,7 @@ from kgops.training.step import TrainStep
 
 pytestmark = pytest.mark.gpu
 LARGE = 1000  # elements
+_COMPUTES_NOTHING = {"empty", "detach", "view", "alias", "set_", "_to_copy"}  # a file is read so
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -49,7 +60,11 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = str(func)
         if devices == {"cpu", "cuda"} or ("cuda" in devices and "_local_scalar_dense" in name):
             self.crossed.append(f"{_asked_by()}: {name}")
-        elif devices == {"cpu"} and any(x.is_floating_point() and x.numel() > LARGE for x in tensors):
+        elif (
+            devices == {"cpu"}
+            and name.split(".")[1] not in _COMPUTES_NOTHING
+            and any(x.is_floating_point() and x.numel() > LARGE for x in tensors)
+        ):
             self.computed.append(f"{name} {[tuple(x.shape) for x in tensors]}")
         return out
 
@@ -107,7 +122,7 @@ def test_more_steps_of_a_training_cross_no_more_often(
     assert len(many.crossed) <= len(few.crossed), set(many.crossed) - set(few.crossed)
 
 
-@pytest.mark.parametrize("work", ["training", "evaluation", "tracin"])
+@pytest.mark.parametrize("work", ["training", "evaluation", "tracin", "index", "questions", "pairs"])
 def test_nothing_of_size_is_computed_on_the_cpu(nations: Graph, tmp_path: Path, work: str) -> None:
     on_gpu = model(nations, "cuda")
     works: dict[str, Callable[[], object]] = {
@@ -122,8 +137,35 @@ def test_nothing_of_size_is_computed_on_the_cpu(nations: Graph, tmp_path: Path, 
             on_gpu, nations.test
         ),
         "tracin": lambda: score(on_gpu, nations, 256),
+        "index": lambda: build_and_ask(on_gpu, nations, tmp_path / "index"),
+        "questions": lambda: list(
+            answers(scorer_of(on_gpu, 4096), questions(nations), 5, probability(on_gpu))
+        ),
+        "pairs": lambda: best_pairs(scorer_of(on_gpu.eval(), 4096), 3, 10, probability(on_gpu)),
     }
     assert watched(works[work]).computed == []
+
+
+def build_and_ask(on_gpu: ConvE, graph: Graph, folder: Path) -> None:
+    points, settings = [TracinCheckpoint(on_gpu.eval(), 0.1)], Settings()
+    build_index(points, ONE_TO_N, graph.train, folder, settings=settings)
+    open_index(folder, points, ONE_TO_N, graph.train, settings=settings).scan(graph.test[:8], TopTriples(5))
+
+
+def questions(graph: Graph) -> torch.Tensor:
+    return torch.stack([graph.test[:, 0], graph.test[:, 1], torch.zeros_like(graph.test[:, 0])], dim=1)
+
+
+def probability(on_gpu: ConvE) -> Any:
+    return probability_of({"name": "kvsall-bce"}, on_gpu.eval())
+
+
+def regression(folder: Path, epochs: int) -> Callable[[], object]:
+    make_flights(folder, 3, Sky(frames=24, size=16), seed=4)
+    own = {"data_directory": str(folder), "epochs": epochs, "pretrain": False, "device": "cuda"}
+    options = {"compile": "off", "batch_size": 8, "temporal_frames": 3}
+    job = read_job({"workload": "regress", "regress": own, "options": options}, "a test's job")
+    return work_of(job, folder, torch.device("cuda"), SilentReporter())
 
 
 def score(on_gpu: ConvE, graph: Graph, block: int) -> None:
@@ -132,6 +174,12 @@ def score(on_gpu: ConvE, graph: Graph, block: int) -> None:
         8, len(graph.train), like=on_gpu.entities, out=torch.zeros(8, len(graph.train), device="cuda")
     )
     scan(points, TARGET, graph.train, graph.test[:8], sink, settings=replace(Settings(), block=block))
+
+
+def test_a_regression_computes_its_first_weights_alone_on_the_cpu(tmp_path: Path) -> None:
+    once, more = (watched(regression(tmp_path / str(epochs), epochs)).computed for epochs in (1, 3))
+    assert more == once
+    assert {one.partition(" ")[0] for one in once} == {"aten.uniform_.default", "aten.mul_.Tensor"}
 
 
 # What a block of TracIn reads back, a few numbers each, and why.
@@ -148,6 +196,19 @@ def test_more_blocks_of_tracin_read_back_no_more_than_is_listed(nations: Graph) 
     few, many = (Counter(watched(lambda: score(on_gpu, nations, block)).crossed) for block in (256, 64))  # noqa: B023
     grown = {asked.partition(":")[0] for asked, times in many.items() if times > few[asked]}
     assert grown <= OF_A_BLOCK
+
+
+def test_a_retraining_on_the_gpu_measures_the_loss_that_tracin_compares(
+    nations: Graph, tmp_path: Path
+) -> None:
+    on_gpu = model(nations, "cuda")
+    rows = query_rows(nations.train, on_gpu.config.inverse).to("cuda")
+    loss = trained_loss({"name": "kvsall-bce"}, rows, on_gpu.config.relation_rows)
+    settings = TrainSettings(num_epochs=1)
+    again = FitAgain(
+        nations, nations.test[:3], on_gpu.config, settings, tmp_path, Nobody(), loss=loss, device="cuda"
+    )
+    assert [outcome.loss > 0 for outcome in again.outcomes(on_gpu)] == [True] * 3
 
 
 def test_a_checkpoints_model_is_where_its_weights_are(nations: Graph, tmp_path: Path) -> None:
