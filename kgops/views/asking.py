@@ -43,9 +43,6 @@ _SAME = {
         "triple",
         "triples",
         "max_facts",
-        "by",
-        "overshoot",
-        "damping",
     ),
 }
 

@@ -64,11 +64,11 @@ def test_a_question_by_name_is_answered_and_its_first_answer_explained(
         )
         await seen.press("enter")
         await seen.until_shows("explanation 3", "PREDICTIONS")
-        await seen.until_shows("by the estimate", "EFFECT")
+        await seen.until_shows("what carries it most", "EFFECT")
         await seen.press("escape")
         await seen.until_shows("QUESTION")
         await seen.press("enter")  # it is there already
-        await seen.until_shows("explanation 3", "by the estimate")
+        await seen.until_shows("explanation 3", "what carries it most")
 
     look(trained_home, story, size)
     assert sorted(runs_of(run_cli)) == ["explain", "predict", "train"]
@@ -137,7 +137,7 @@ def test_an_explain_run_opens_its_explanation_with_picture_and_paths(
     async def on_a_small_terminal_in_ascii(seen: Seen) -> None:
         await seen.until_shows("RECENT", "explain")
         await seen.press("i")
-        await seen.until_shows("by the estimate", "CHEBI:1", "MONDO:2", "EFFECT")
+        await seen.until_shows("without ", "CHEBI:1", "MONDO:2", "EFFECT")
         assert all(len(line) <= 80 for line in seen.lines())
 
     look(trained_home, on_a_small_terminal_in_ascii, (80, 24), unicode=False)
