@@ -108,6 +108,21 @@ def test_a_predict_run_opens_with_its_own_question_and_answers(trained_home: Pat
     look(trained_home, story)
 
 
+def test_a_run_of_a_question_file_opens_with_its_first_question(trained_home: Path, run_cli: Console) -> None:
+    asked = run_cli.cwd / "asked.tsv"
+    asked.write_text("?\ttreats\tMONDO:2\nCHEBI:1\ttreats\t?\n")
+    assert run_cli("run", "predict", "--run", "1", "--queries", asked, "--device", "cpu").code == 0
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("P")
+        await seen.until_shows(
+            "predictions of 2", "? · treats · MONDO:2", "RANK", "the first question of run 2"
+        )
+
+    look(trained_home, story)
+
+
 def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
     async def story(seen: Seen) -> None:
         await asks(seen, "MONDO:22", "treats")
