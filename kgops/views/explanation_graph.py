@@ -78,7 +78,15 @@ def graph_of(
         path = paths[i] if i < len(paths) and paths[i] else [_alone(fact.labels, one.labels)]
         own = next((n for n, step in enumerate(path) if _triple(step) == fact.labels), 0)
         strength = abs(fact.effect or 0.0) / largest
-        chains.append(_Chain(_keys(path, i), tuple(path), own, fact.effect, strength))
+        chains.append(
+            _Chain(
+                _keys(path, i, one.labels, own == 0 and path[0].start == one.labels[0]),
+                tuple(path),
+                own,
+                fact.effect,
+                strength,
+            )
+        )
     head, tail = (one.labels[0], 0), (one.labels[2], 0)
     column = _columns(chains, head, tail)
     drawing = _Drawing(column, named)
@@ -120,9 +128,16 @@ def _triple(step: Step) -> tuple[str, str, str]:
     return ends[0], step.relation, ends[1]
 
 
-def _keys(path: Sequence[Step], number: int) -> tuple[_Key, ...]:
+def _keys(
+    path: Sequence[Step], number: int, prediction: tuple[str, str, str], shares: bool
+) -> tuple[_Key, ...]:
+    """Only a path that `shares` runs through nodes of other lanes: a triple of the tail keeps to its own."""
     start = path[0].start
-    return (start, 0), *((step.end, number + 1 if step.end == start else 0) for step in path)
+
+    def key(label: str) -> _Key:
+        return label, 0 if shares or label in (prediction[0], prediction[2]) else number + 1
+
+    return key(start), *((step.end, number + 1) if step.end == start else key(step.end) for step in path)
 
 
 def _columns(chains: Sequence[_Chain], head: _Key, tail: _Key) -> dict[_Key, int]:
