@@ -83,8 +83,6 @@ def measured(
     tests: int,
     seeds: int,
     most: int,
-    overshoot: float,
-    damping: float,
     on_line: Callable[[str], None] = lambda line: None,
 ) -> list[Removed]:
     """One row for each method; all are trained again with the same seeds, which are not that of the model."""
@@ -95,10 +93,10 @@ def measured(
         model.eval()
         drawn = _ranked_first(model, graph, tests, settings.seed)
         on_line(f"{len(drawn)} test triples ranked first")
-        explained = Explained(graph, model, settings, drawn, damping)
+        explained = Explained(graph, model, settings, drawn)
         again = FitAgain(graph, drawn, config, settings, Path(folder), Silent())
         found, sets = [], [[0]]
-        for name, method in methods(settings.seed, most, overshoot).items():
+        for name, method in methods(settings.seed, most).items():
             begin = time.perf_counter()
             sets = method(explained)
             seconds = (time.perf_counter() - begin) / len(drawn)
@@ -198,8 +196,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--loss", default="kvsall-bce")
     parser.add_argument("--max-facts", type=int, default=4)
-    parser.add_argument("--overshoot", type=float, default=1.0)
-    parser.add_argument("--damping", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write all values there")
     parser.add_argument("--lds", action="store_true", help="linear datamodeling scores instead")
@@ -238,8 +234,6 @@ def _explain(
         seeds=args.seeds,
         most=args.max_facts,
         on_line=lambda line: print(line, flush=True),
-        overshoot=args.overshoot,
-        damping=args.damping,
     )
     return [asdict(one) for one in found]
 
@@ -251,7 +245,7 @@ def _lds(
     print(LDS_HEADS)
     found = []
     how = {"tests": args.tests, "subsets": args.subsets, "seeds": args.seeds}
-    for one in compared(graph, config, settings, args.folder, damping=args.damping, **how):
+    for one in compared(graph, config, settings, args.folder, **how):
         print(one.line(), flush=True)
         found.append(asdict(one))
     return found

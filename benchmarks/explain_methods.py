@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 
-from kgops.explanations.head_encoder import HeadEncoder
-from kgops.explanations.head_row import HeadRow, Surroundings
-from kgops.explanations.necessary import explain, gradient_order
+from kgops.explanations.necessary import Influences, explain, facts_of
 from kgops.explanations.prediction import Prediction
-from kgops.explanations.targets import targets_of
-from kgops.explanations.training_queries import Background, TrainingQueries
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
-from kgops.tracin.curvature import Training
+from kgops.tracin.curvature import Training, training_of
 from kgops.tracin.loss import TARGET, TracinLoss
 from kgops.tracin.models import last_layers
 from kgops.tracin.scan import TopTriples, scan
 from kgops.training.evaluate import KnownAnswers
 from kgops.training.settings import TrainSettings
 
-__all__ = ["Explained", "Method", "methods", "surroundings", "training_of"]
+__all__ = ["Explained", "Method", "methods"]
 
 _LAST_LAYERS = 2
 _RANKED = 2000  # influences of a prediction among which those of its head are looked for
@@ -39,11 +35,14 @@ class Explained:
     model: ConvE
     settings: TrainSettings
     drawn: torch.Tensor
-    damping: float
 
     @cached_property
-    def around(self) -> Surroundings:
-        return surroundings(self.graph, self.model, self.settings, self.damping)
+    def training(self) -> Training:
+        return training_of(self.graph.train, {"name": self.settings.loss})
+
+    @cached_property
+    def influences(self) -> Influences:
+        return Influences(self.model, self.training, seed=self.settings.seed)
 
     @cached_property
     def _known(self) -> KnownAnswers:
@@ -51,17 +50,17 @@ class Explained:
 
     def prediction(self, number: int) -> Prediction:
         h, r, t = (int(one) for one in self.drawn[number])
-        row = 2 * r if self.model.config.inverse else r
-        answers = self._known.of(torch.tensor([h]), torch.tensor([row]))[1]
-        return Prediction(self.model, self.around.encoder, (h, r, t), answers)
-
-    def head(self, number: int) -> HeadRow:
-        return HeadRow(self.around, int(self.drawn[number, 0]))
+        answers = self._known.of(torch.tensor([h]), torch.tensor([2 * r]))[1]
+        return Prediction(self.model, (h, r, t), answers)
 
     def of_head(self, number: int) -> torch.Tensor:
-        """Rows of the training triples that mention the head, in the order of its facts."""
-        head, train = self.drawn[number, 0], self.graph.train
-        return ((train[:, 0] == head) | (train[:, 2] == head)).nonzero()[:, 0]
+        """Rows of the training triples that mention the head."""
+        return facts_of(self.graph.train, int(self.drawn[number, 0]))
+
+    def of_ends(self, number: int) -> torch.Tensor:
+        """Rows of the training triples that mention the head or the tail."""
+        h, _, t = (int(one) for one in self.drawn[number])
+        return facts_of(self.graph.train, h, t)
 
     def strongest(self, loss: TracinLoss, how: Settings, names: frozenset[str] | None = None) -> torch.Tensor:
         """Rows of the training triples with the highest scores: (predictions, ranked)."""
@@ -75,18 +74,18 @@ class Explained:
 Method = Callable[[Explained], list[list[int]]]
 
 
-def methods(seed: int, most: int, overshoot: float) -> dict[str, Method]:
+def methods(seed: int, most: int) -> dict[str, Method]:
     """Each with one fact, and with as many as allowed."""
     named = {
         "random of the graph": _random_of_graph(seed),
-        "random of the head": _random_of_head(seed),
-        "gradient at the head": _by_gradient,
+        "random of the head": _random_of(seed, "head", Explained.of_head),
+        "random of head and tail": _random_of(seed, "ends", Explained.of_ends),
         "last-layer influences": _by_score("tracin", last=True),
         "tracin": _by_score("tracin"),
         "tracin of the head": _by_score("tracin", of_head=True),
         "fisher": _by_score("fisher"),
         "fisher of the head": _by_score("fisher", of_head=True),
-        "newton": _newton(overshoot),
+        "explain": _explain,
     }
     found: dict[str, Method] = {"none, another seed": lambda explained: [[] for _ in explained.drawn]}
     for many in dict.fromkeys((1, most)):
@@ -105,11 +104,13 @@ def _random_of_graph(seed: int) -> Callable[[int], Method]:
     return make
 
 
-def _random_of_head(seed: int) -> Callable[[int], Method]:
+def _random_of(
+    seed: int, name: str, pool_of: Callable[[Explained, int], torch.Tensor]
+) -> Callable[[int], Method]:
     def make(many: int) -> Method:
         def method(explained: Explained) -> list[list[int]]:
-            draw = _generator(seed, f"head {many}")
-            pools = [explained.of_head(number) for number in range(len(explained.drawn))]
+            draw = _generator(seed, f"{name} {many}")
+            pools = [pool_of(explained, number) for number in range(len(explained.drawn))]
             return [pool[torch.randperm(len(pool), generator=draw)[:many]].tolist() for pool in pools]
 
         return method
@@ -117,25 +118,16 @@ def _random_of_head(seed: int) -> Callable[[int], Method]:
     return make
 
 
-def _by_gradient(many: int) -> Method:
-    return _of_head(lambda head, prediction: gradient_order(head, prediction)[:many])
+def _explain(many: int) -> Method:
+    """As `kgops run explain` does."""
 
-
-def _newton(overshoot: float) -> Callable[[int], Method]:
-    def make(many: int) -> Method:
-        beyond = overshoot if many > 1 else 0.0
-        return _of_head(lambda head, prediction: explain(head, prediction, most=many, overshoot=beyond).facts)
-
-    return make
-
-
-def _of_head(choose: Callable[[HeadRow, Prediction], Sequence[int]]) -> Method:
     def method(explained: Explained) -> list[list[int]]:
         sets: list[list[int]] = []
         for number in range(len(explained.drawn)):
-            pool = explained.of_head(number)
-            facts = choose(explained.head(number), explained.prediction(number)) if len(pool) else ()
-            sets.append(pool[list(facts)].tolist())
+            pool, prediction = explained.of_ends(number), explained.prediction(number)
+            facts = explained.graph.train[pool]
+            falls = explained.influences.falls(prediction, facts)
+            sets.append([int(pool[row]) for row, _ in explain(prediction, facts, falls, most=many)])
         return sets
 
     return method
@@ -146,10 +138,11 @@ def _by_score(score: str, *, last: bool = False, of_head: bool = False) -> Calla
 
     def make(many: int) -> Method:
         def method(explained: Explained) -> list[list[int]]:
-            model, settings = explained.model, explained.settings
-            training = training_of(explained.graph, settings)
+            model = explained.model
             how = Settings(
-                both_directions=model.config.inverse and score == "tracin", score=score, training=training
+                both_directions=model.config.inverse and score == "tracin",
+                score=score,
+                training=explained.training,
             )
             names = last_layers(model, _LAST_LAYERS) if last else None
             ranked = explained.strongest(TARGET, how, names)
@@ -163,19 +156,6 @@ def _by_score(score: str, *, last: bool = False, of_head: bool = False) -> Calla
         return method
 
     return make
-
-
-def training_of(graph: Graph, settings: TrainSettings) -> Training:
-    return Training(graph.train, "bce" if settings.loss.endswith("bce") else "softmax", settings.one_positive)
-
-
-def surroundings(graph: Graph, model: ConvE, settings: TrainSettings, damping: float) -> Surroundings:
-    encoder, c = HeadEncoder(model), model.config
-    recorded = {"name": settings.loss, "label_smoothing": settings.label_smoothing}
-    targets = targets_of(recorded, c.num_entities)
-    queries = TrainingQueries(graph.train, relation_rows=c.relation_rows, inverse=c.inverse)
-    background = Background(queries, encoder, model, targets, seed=settings.seed)
-    return Surroundings(model, targets, queries, encoder, background, damping)
 
 
 def _generator(seed: int, what: str) -> torch.Generator:

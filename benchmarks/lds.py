@@ -15,13 +15,12 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.explain_methods import Explained, training_of
 from benchmarks.quality import Silent
-from kgops.explanations.settle import solved
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.checkpoint_set import find_checkpoints, load_checkpoint
+from kgops.tracin.curvature import training_of
 from kgops.tracin.datamodeling import Datamodeling, train_on_subsets
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.retraining import FitAgain
@@ -98,7 +97,6 @@ def compared(
     tests: int,
     subsets: int,
     seeds: int,
-    damping: float,
 ) -> Iterator[Compared]:
     """Trainings that are in `folder` are not done again."""
     order = torch.randperm(len(graph.test), generator=torch.Generator().manual_seed(settings.seed))
@@ -114,7 +112,7 @@ def compared(
     paths = trained(graph, config, settings, folder)
     checkpoints = [load_checkpoint(path, graph, device=torch.device("cpu")).checkpoint for path in paths]
     plain: dict[int, float] = {}
-    for name, models, scores in _scores(graph, config, settings, checkpoints, drawn, damping):
+    for name, models, scores in _scores(graph, config, settings, checkpoints, drawn):
         begin = time.process_time()
         found = scores()
         seconds = time.process_time() - begin
@@ -128,9 +126,8 @@ def _scores(
     settings: TrainSettings,
     checkpoints: Sequence[TracinCheckpoint],
     drawn: torch.Tensor,
-    damping: float,
 ) -> Iterator[tuple[str, int, Scores]]:
-    training = training_of(graph, settings)
+    training = training_of(graph.train, {"name": settings.loss})
     losses = losses_of(graph, settings, config)
     for some in (checkpoints[-1:], checkpoints):
         for score in ("tracin", "cosine"):
@@ -140,8 +137,6 @@ def _scores(
         for score in ("fisher", "trak"):
             how = Settings(score=score, training=training)
             yield score, len(some), _scan(some, TARGET, graph.train, drawn, how)
-    model = checkpoints[-1].model
-    yield "head row", 1, lambda: head_row_scores(Explained(graph, model, settings, drawn, damping))
 
 
 def _scan(
@@ -156,22 +151,6 @@ def _scan(
         scan(checkpoints, loss, train, drawn, sink, settings=how)
         return sink.scores
 
-    return scores
-
-
-def head_row_scores(explained: Explained) -> torch.Tensor:
-    """How much removing each fact of the head lowers the margin, to first order; 0 for all other triples."""
-    scores = torch.zeros(len(explained.drawn), len(explained.graph.train))
-    for number in range(len(scores)):
-        pool = explained.of_head(number)
-        if not len(pool):
-            continue
-        head, prediction = explained.head(number), explained.prediction(number)
-        everything = torch.ones(len(pool), dtype=torch.bool)
-        at = head.at(head.start, everything, want_curvature=True)
-        assert at.curvature is not None
-        direction = solved(at.curvature) @ prediction.slope(head.start)
-        scores[number, pool] = -head.effects(at, everything, direction)
     return scores
 
 

@@ -66,7 +66,7 @@ class Predictions(RunScreenBase):
         try:
             self._asking = await asyncio.to_thread(asking.model_of, home, run)
             self._question = self._asking.question
-            if self._question.is_complete:
+            if self._question.is_complete or run.workload == asking.ANSWERS:
                 await self._follow(run)
             self.draw()
             self._names = await asyncio.to_thread(read_graph_names, home, run)
@@ -202,9 +202,15 @@ class Predictions(RunScreenBase):
 
     async def _read(self, run: Run) -> None:
         results = RunFolder(self.kgops.home.runs / run.folder).results
-        found = await asyncio.to_thread(read_answers, results, questions=1, answers=_MOST_ANSWERS)
+        found = await asyncio.to_thread(read_answers, results, questions=2, answers=_MOST_ANSWERS)
         if self._answering is not None and self._answering.id == run.id and found:
             self._answered = found[0]
+            if not self._question.is_complete:  # of a file
+                self._question = asking.question_of(found[0])
+            if len(found) > 1:
+                self.say(
+                    f"the first question of run {run.id}; its results/predictions.csv has all of them", "dim"
+                )
             self.query_one("#answers", Lines).focus()
         self.draw()
 

@@ -27,10 +27,10 @@ class TripleOfThree(TestTripleOfThree):
 @common_options
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
-    """Find the smallest set of training triples of the head without which a prediction is lost.
+    """Find the training triples of head and tail that carry a prediction.
 
-    What a removal does is estimated: the head's row alone is trained again, all else as it is. The record has the
-    prediction's rank and score before and after, and what each triple does alone.
+    They are those whose influence on the tail, beyond its rivals, is strongest. Whether the prediction is lost
+    without them, --verify says: it trains again from the start.
     """
     ctx.exit(start(job_of(given), merged(ctx, given)))
 

@@ -1,1 +1,1 @@
-"""Necessary explanations: the training triples of the head without which a prediction is lost."""
+"""Necessary explanations: the training triples of head and tail that carry a prediction."""

@@ -28,7 +28,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """`effect`: the change of the prediction's margin without this fact alone, to first order, in logits."""
+    """`effect`: what removing this fact alone does to the lead over rivals, to first order: a ranking, not logits."""
 
     triple: Named
     effect: float
@@ -37,29 +37,27 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One prediction. After: in the estimate, with the head's row trained again without the facts. None: unknown."""
+    """One prediction. After: the mean rank of models trained without the facts; None: not verified."""
 
     prediction: int
     triple: Named
     known: str | None = None
     trouble: str | None = None
-    head_facts: int = 0
+    candidate_facts: int = 0
     rank_before: float | None = None
     rank_after: float | None = None
     score_before: float | None = None
-    score_after: float | None = None
     margin_before: float | None = None
-    margin_after: float | None = None
     lost: bool | None = None
     seconds: float | None = None
     facts: Sequence[Fact] = field(default=())
     retrained: Mapping[str, float] | None = None  # mean ranks, by key of `verify.KINDS`
 
 
-_NUMBERS = tuple(f"{name}_{when}" for name in ("rank", "score", "margin") for when in ("before", "after"))
+_NUMBERS = ("rank_before", "rank_after", "score_before", "margin_before")
 _TRIPLE = ("head", "head_name", "relation", "relation_name", "tail", "tail_name")
 _COLUMNS = (
-    *("prediction", *_TRIPLE, "known", "trouble", "head_facts", *_NUMBERS, "lost", "seconds", "fact"),
+    *("prediction", *_TRIPLE, "known", "trouble", "candidate_facts", *_NUMBERS, "lost", "seconds", "fact"),
     *(f"fact_{name}" for name in _TRIPLE),
     *("effect", "pair"),
 )
@@ -90,7 +88,7 @@ def write_csv(path: Path, explained: Sequence[Explained]) -> None:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(_COLUMNS)
         for one in explained:
-            own = [one.prediction, *asdict(one.triple).values(), one.known, one.trouble, one.head_facts]
+            own = [one.prediction, *asdict(one.triple).values(), one.known, one.trouble, one.candidate_facts]
             own += [*(getattr(one, name) for name in _NUMBERS), one.lost, one.seconds]
             for number, fact in enumerate(one.facts, 1):
                 row = [*own, number, *asdict(fact.triple).values(), fact.effect, fact.pair]

@@ -1,123 +1,55 @@
-"""The smallest set of facts of the head without which a prediction is lost, by the head's row trained again."""
+"""The facts of head and tail that carry a prediction: those whose influence on its lead over its rivals is strongest.
+
+An influence is the Fisher score, `kgops run tracin --score fisher`: how removing a training triple moves a logit, to
+first order, with the curvature of the training loss. What lifts all tails alike explains no rank, so the influence on
+the rivals' logits is taken off.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import torch
 
-from kgops.explanations.head_row import HeadRow, Row
-from kgops.explanations.prediction import Prediction, Standing
-from kgops.explanations.settle import settled, solved
+from kgops.explanations.prediction import Prediction
+from kgops.models.conve import ConvE
+from kgops.tracin.blocks import Settings, TracinCheckpoint
+from kgops.tracin.curvature import Training
+from kgops.tracin.scores import FisherEngine
+from kgops.training.evaluate import split
 
-__all__ = ["Explanation", "explain", "gradient_order"]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """`facts` are rows of the head's facts, in the order they were chosen. `effects`: of each fact removed alone, on
-    the margin, to first order. `lost`: whether the prediction falls below its rank in the estimate."""
-
-    facts: tuple[int, ...]
-    effects: tuple[float, ...]
-    before: Standing
-    after: Standing
-    lost: bool
-    pruned: int
+__all__ = ["Influences", "explain", "facts_of"]
 
 
-def gradient_order(head: HeadRow, prediction: Prediction) -> list[int]:
-    """Facts whose removal moves the row down the margin's slope, the strongest first: data poisoning."""
-    kept = torch.ones(len(head.facts), dtype=torch.bool, device=head.start.device)
-    effects = head.effects(head.at(head.start, kept), kept, prediction.slope(head.start))
-    return [int(fact) for fact in effects.argsort(stable=True) if effects[fact] < 0]
+class Influences:
+    """Of training triples on the logits of a prediction and its rivals."""
+
+    def __init__(self, model: ConvE, training: Training, *, seed: int = 0) -> None:
+        settings = Settings(score="fisher", training=training, seed=seed)
+        self._engine = FisherEngine(TracinCheckpoint(model, 1.0), settings)
+        self._device, self._block = model.entities.device, settings.block
+
+    @torch.no_grad()
+    def falls(self, prediction: Prediction, triples: torch.Tensor) -> torch.Tensor:
+        """(asked, triples): how far each logit falls without a triple."""
+        kept = self._engine.keep(prediction.asked.to(self._device))
+        blocks = split(triples.to(self._device), self._block)
+        return torch.cat([self._engine.scores(kept, block) for block in blocks], dim=1)
+
+
+def facts_of(train: torch.Tensor, *entities: int) -> torch.Tensor:
+    """Rows of the training triples that mention one of the entities."""
+    return torch.isin(train[:, [0, 2]], torch.tensor(entities)).any(dim=1).nonzero()[:, 0]
 
 
 def explain(
-    head: HeadRow,
-    prediction: Prediction,
-    *,
-    most: int,
-    overshoot: float,
-    order: Sequence[int] | None = None,
-    tolerance: float = 1e-2,
-) -> Explanation:
-    """At most `most` facts. With `order` they are tried by it; else each is the one whose removal lowers the margin
-    most where the others are gone. The prediction is lost where another entity's score is above by `overshoot`.
+    prediction: Prediction, triples: torch.Tensor, falls: torch.Tensor, *, most: int
+) -> list[tuple[int, float]]:
+    """At most `most` rows of `triples`, those whose removal lowers the lead most, and by how much each does.
 
-    The prediction itself, where it is a training triple, is never one of them.
+    These are a ranking, not logits: several removals together do far less than the sum says. The prediction itself,
+    where it is a training triple, is never one of them.
     """
-    return _Search(head, prediction, most, overshoot, tolerance).run(order)
-
-
-class _Search:
-    def __init__(
-        self, head: HeadRow, prediction: Prediction, most: int, overshoot: float, tolerance: float
-    ) -> None:
-        self.head, self.prediction = head, prediction
-        self.most, self.overshoot, self.tolerance = most, overshoot, tolerance
-        self.before = prediction.standing(head.start)
-        is_itself = (head.facts.triples == torch.tensor(prediction.triple)).all(dim=1)
-        self.candidates = ~is_itself.to(head.start.device)
-
-    def run(self, order: Sequence[int] | None) -> Explanation:
-        at = self.head.at(self.head.start, self._without(()), want_curvature=True)
-        inverse = self._inverse(at)
-        alone = self._effects(at, (), inverse)
-        waiting = None if order is None else iter(order)
-        chosen: list[int] = []
-        while len(chosen) < self.most:
-            if waiting is not None:
-                fact = next((one for one in waiting if self.candidates[one]), None)
-            else:
-                effects = alone if not chosen else self._effects(at, chosen, inverse)
-                fact = int(effects.argmin()) if len(effects) and float(effects.min()) < 0 else None
-            if fact is None:
-                break
-            chosen.append(fact)
-            at = self._settled(at, chosen, inverse)
-            if self._is_lost(at):
-                break
-            if waiting is None and len(chosen) < self.most:
-                at = self.head.at(at.vector, self._without(chosen), want_curvature=True)
-                inverse = self._inverse(at)
-        found, at = self._pruned(chosen, at, inverse)
-        own = tuple(float(alone[fact]) for fact in found)
-        after = self.prediction.standing(at.vector)
-        return Explanation(tuple(found), own, self.before, after, self._is_lost(at), len(chosen) - len(found))
-
-    def _pruned(self, chosen: list[int], at: Row, inverse: torch.Tensor) -> tuple[list[int], Row]:
-        """Without the facts that the set can do without, the first chosen last: the effect stays."""
-        lost = self._is_lost(at)
-        for fact in list(chosen)[::-1]:
-            fewer = [one for one in chosen if one != fact]
-            if not fewer:
-                break
-            then = self._settled(at, fewer, inverse)
-            as_strong = self._margin(then) <= self._margin(at)
-            if self._is_lost(then) if lost else as_strong:
-                chosen, at = fewer, then
-        return chosen, at
-
-    def _without(self, facts: Sequence[int]) -> torch.Tensor:
-        kept = torch.ones(len(self.head.facts), dtype=torch.bool, device=self.head.start.device)
-        kept[list(facts)] = False
-        return kept
-
-    def _inverse(self, at: Row) -> torch.Tensor:
-        assert at.curvature is not None
-        return solved(at.curvature)
-
-    def _effects(self, at: Row, chosen: Sequence[int], inverse: torch.Tensor) -> torch.Tensor:
-        direction = inverse @ self.prediction.slope(at.vector)
-        return self.head.effects(at, self._without(chosen), direction) * self.candidates
-
-    def _settled(self, at: Row, facts: Sequence[int], inverse: torch.Tensor) -> Row:
-        return settled(self.head, at, self._without(facts), inverse, tolerance=self.tolerance)
-
-    def _margin(self, at: Row) -> float:
-        return self.prediction.standing(at.vector).margin
-
-    def _is_lost(self, at: Row) -> bool:
-        return self.prediction.above(at.vector, self.overshoot) >= self.before.rank
+    effects = prediction.shares @ falls[1:] - falls[0]
+    itself = (triples == torch.tensor(prediction.triple)).all(dim=1).to(effects.device)
+    effects = effects.masked_fill(itself, torch.inf)
+    strongest = effects.argsort(stable=True)[:most].tolist()
+    return [(row, float(effects[row])) for row in strongest if effects[row] < 0]

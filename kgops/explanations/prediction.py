@@ -1,4 +1,4 @@
-"""A prediction (head, relation, tail) as a function of the head's row: scores, filtered rank, margin and its slope."""
+"""A prediction (head, relation, tail) and its rivals: score, rank, margin."""
 
 from __future__ import annotations
 
@@ -6,63 +6,51 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.explanations.head_encoder import HeadEncoder
 from kgops.models.conve import ConvE
 
-__all__ = ["Prediction", "Standing"]
+__all__ = ["RIVALS", "Prediction", "Standing"]
+
+RIVALS = 4  # entities with the highest scores that are no known tails: those that would take a lost rank
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a prediction stands. `margin`: the logit less the log-sum-exp over entities that are not known tails.
-
-    `lead`: the logit less that of the best of them; `rank` is filtered and realistic.
-    """
+    """`margin`: the logit less the log-sum-exp over entities that are not known tails; `rank`: filtered, realistic."""
 
     score: float
     rank: float
     margin: float
-    lead: float
 
 
 class Prediction:
     """`known` are true tails of (head, relation) in any file."""
 
-    def __init__(
-        self, model: ConvE, encoder: HeadEncoder, triple: tuple[int, int, int], known: torch.Tensor
-    ) -> None:
-        self.model, self.encoder, self.triple = model, encoder, triple
-        row = 2 * triple[1] if model.config.inverse else triple[1]
-        self._relation = model.relations.detach()[row : row + 1]
-        self._entities, self._biases = model.entities.detach(), model.biases.detach()
-        others = torch.ones(len(self._entities), dtype=torch.bool, device=self._entities.device)
-        others[known.to(others.device)] = False
-        others[triple[2]] = False
-        self._others = others.nonzero()[:, 0]
-
     @torch.no_grad()
-    def scores(self, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The tail's score and those of the entities that are not known tails."""
-        vector = self.encoder.at(row, self._relation).vectors[0]
-        scores = torch.addmv(self._biases, self._entities, vector)
-        return scores[self.triple[2]], scores[self._others]
+    def __init__(self, model: ConvE, triple: tuple[int, int, int], known: torch.Tensor) -> None:
+        self.triple = triple
+        h, r, t = triple
+        at = torch.tensor([[h], [2 * r if model.config.inverse else r]], device=model.entities.device)
+        scores = torch.addmm(model.biases, model.encode(at[0], at[1]), model.entities.t())[0]
+        self._own = scores[t].clone()
+        self._scores = scores
+        self._scores[known.to(scores.device)] = -torch.inf
+        self._scores[t] = -torch.inf
+        true = int(torch.isfinite(self._scores).sum())
+        self.rivals = self._scores.topk(min(RIVALS, true)).indices
 
-    def standing(self, row: torch.Tensor) -> Standing:
-        own, others = self.scores(row)
+    @property
+    def asked(self) -> torch.Tensor:
+        """The triple, and the same with each rival as tail."""
+        rows = torch.tensor([self.triple] * (1 + len(self.rivals)))
+        rows[1:, 2] = self.rivals.cpu()
+        return rows
+
+    @property
+    def shares(self) -> torch.Tensor:
+        """How much each rival counts: by its probability among them."""
+        return self._scores[self.rivals].softmax(0)
+
+    def standing(self) -> Standing:
+        own, others = self._own, self._scores
         rank = 1 + float((others > own).sum()) + float((others == own).sum()) / 2
-        best = float(others.max()) if len(others) else -torch.inf
-        return Standing(float(own), rank, float(own - others.logsumexp(0)), float(own) - best)
-
-    def above(self, row: torch.Tensor, by: float) -> int:
-        """How many entities have a score higher than the tail's by so much."""
-        own, others = self.scores(row)
-        return int((others > own + by).sum())
-
-    @torch.no_grad()
-    def slope(self, row: torch.Tensor) -> torch.Tensor:
-        """The gradient of the margin."""
-        piece = self.encoder.at(row, self._relation)
-        scores = torch.addmv(self._biases, self._entities, piece.vectors[0])
-        shares = scores[self._others].softmax(0)
-        pull = self._entities[self.triple[2]] - shares @ self._entities[self._others]
-        return piece.back(pull[None])
+        return Standing(float(own), rank, float(own - others.logsumexp(0)))

@@ -1,4 +1,4 @@
-"""The workload `explain`: it finds the training triples of the head without which a prediction is lost."""
+"""The workload `explain`: it finds the training triples of head and tail that carry a prediction."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Options of the workload `explain`: the training triples of the head without which a prediction is lost."""
+"""Options of the workload `explain`: the training triples of head and tail that carry a prediction."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kgops.options.checks import above, at_least, one_of
+from kgops.options.checks import at_least
 from kgops.options.option import Flag, Option
 from kgops.options.shared import (
     CHECKPOINT_DIR,
@@ -19,9 +19,8 @@ from kgops.options.shared import (
     data_files,
 )
 
-__all__ = ["EXPLAIN_OPTIONS", "FILES", "FOLDERS", "SCORES", "WRITTEN"]
+__all__ = ["EXPLAIN_OPTIONS", "FILES", "FOLDERS", "WRITTEN"]
 
-SCORES = ("newton", "gradient")
 _TRIPLES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 FILES = (*_TRIPLES, "model_path", "edge_map", "node_name_dict", "node_types", "triples")
 FOLDERS = ("checkpoint_dir",)
@@ -73,27 +72,6 @@ _SEARCH = tuple(
     replace(option, group="attribution")
     for option in (
         Option("max_facts", "int", 4, check=at_least(1), help="Training triples of a set, at most."),
-        Option(
-            "by",
-            "str",
-            "newton",
-            check=one_of(*SCORES),
-            help="How triples are found: newton, by the head's row trained again; gradient, by its slope alone.",
-        ),
-        Option(
-            "overshoot",
-            "float",
-            1.0,
-            check=at_least(0),
-            help="Logits by which another entity must lead in the estimate for a prediction to count as lost.",
-        ),
-        Option(
-            "damping",
-            "float",
-            0.1,
-            check=above(0),
-            help="How strongly the head's row is held where it was, as a share of its mean curvature.",
-        ),
         Option(
             "verify",
             "bool",

@@ -9,8 +9,9 @@ cost what TracIn's do; only the gradients of the test triples are corrected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -21,7 +22,7 @@ from kgops.tracin.factors import Factors
 from kgops.training.batches import inverse_triples, query_rows
 from kgops.training.evaluate import split
 
-__all__ = ["DAMPING", "Curvature", "Queries", "Training", "drawn_labels", "solved"]
+__all__ = ["DAMPING", "Curvature", "Damped", "Queries", "Training", "drawn_labels", "training_of"]
 
 DAMPING = 0.3
 _MOST_OF_RELATION, _AT_ONCE = 512, 256
@@ -98,6 +99,12 @@ class Training:
         return Queries.of(rows, self.kind, self.one_positive)
 
 
+def training_of(triples: torch.Tensor, loss: Mapping[str, Any] | None) -> Training:
+    """By the loss that a checkpoint records; without a record as PyKEEN trains ConvE."""
+    sampling, _, kind = str((loss or {}).get("name") or "kvsall-bce").partition("-")
+    return Training(triples, "bce" if kind == "bce" else "softmax", sampling == "1vsall")
+
+
 class Curvature:
     """`names` of the encoder choose the parameters, as in its gradients."""
 
@@ -139,9 +146,9 @@ class Curvature:
             relations=relations,
             group=torch.arange(len(group), device=group.device),
             one_to_one=True,
-            u=solved(every.u, test.u, self.damping**0.5),
-            norm=self._small(every.norm, test.norm),
-            conv=self._small(every.conv, test.conv),
+            u=self._outputs.times(test.u),
+            norm=None if test.norm is None else self._norm.times(test.norm),
+            conv=None if test.conv is None else self._conv.times(test.conv),
             heads_in=None if test.heads_in is None else self._by_row(heads, test.heads_in, self._entity),
             relations_in=None
             if test.relations_in is None
@@ -152,13 +159,27 @@ class Curvature:
 
     def _inputs(self, maps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The projection's inputs, and the constant that its bias is multiplied with."""
-        root = self._all.weights.sqrt()[:, None]
-        ours = torch.cat([self._all.maps, root], dim=1) / self._total.sqrt()
-        corrected = solved(ours, torch.cat([maps, torch.ones_like(maps[:, :1])], dim=1), self.damping**0.5)
+        corrected = self._projected.times(torch.cat([maps, torch.ones_like(maps[:, :1])], dim=1))
         return corrected[:, :-1], corrected[:, -1]
 
-    def _small(self, ours: torch.Tensor | None, theirs: torch.Tensor | None) -> torch.Tensor | None:
-        return None if ours is None or theirs is None else solved(ours, theirs, self.damping)
+    @cached_property
+    def _projected(self) -> Damped:
+        root = self._all.weights.sqrt()[:, None]
+        return Damped(torch.cat([self._all.maps, root], dim=1) / self._total.sqrt(), self.damping**0.5)
+
+    @cached_property
+    def _outputs(self) -> Damped:
+        return Damped(self._all.u, self.damping**0.5)
+
+    @cached_property
+    def _norm(self) -> Damped:
+        assert self._all.norm is not None
+        return Damped(self._all.norm, self.damping)
+
+    @cached_property
+    def _conv(self) -> Damped:
+        assert self._all.conv is not None
+        return Damped(self._all.conv, self.damping)
 
     def _entity(self, entity: int) -> torch.Tensor:
         """Block of a row that is the head of its queries, and an output of all."""
@@ -209,16 +230,23 @@ class Curvature:
         return _Sampled(weights, *inputs, u, norm, pulled.conv, pulled.heads, pulled.relations, at_scores)
 
 
-def solved(samples: torch.Tensor, vectors: torch.Tensor, damping: float) -> torch.Tensor:
-    """Rows of `vectors` times the inverse of samplesᵀ · samples, damped by a share of its mean diagonal.
+class Damped:
+    """The inverse of samplesᵀ · samples, damped by a share of its mean diagonal, decomposed once.
 
     Of the two forms of the inverse the smaller is solved: few samples of a wide layer need no matrix of its width.
     """
-    many, width = samples.shape
-    hold = damping * float(samples.square().sum()) / width or 1.0
-    wide = many < width
-    gram = samples @ samples.t() if wide else samples.t() @ samples
-    gram.diagonal().add_(hold)
-    right = samples @ vectors.t() if wide else vectors.t()
-    inside: torch.Tensor = torch.linalg.solve(gram, right).t()
-    return (vectors - inside @ samples) / hold if wide else inside
+
+    def __init__(self, samples: torch.Tensor, damping: float) -> None:
+        many, width = samples.shape
+        self._samples = samples
+        self._hold = damping * float(samples.square().sum()) / width or 1.0
+        self._wide = many < width
+        gram = samples @ samples.t() if self._wide else samples.t() @ samples
+        gram.diagonal().add_(self._hold)
+        self._factor = torch.linalg.cholesky(gram)
+
+    def times(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Rows of `vectors` times the inverse."""
+        right = self._samples @ vectors.t() if self._wide else vectors.t()
+        inside = torch.cholesky_solve(right, self._factor).t()
+        return (vectors - inside @ self._samples) / self._hold if self._wide else inside

@@ -10,12 +10,22 @@ from kgops.errors import Usage
 from kgops.jobs.job import Job, read_job
 from kgops.options.tracin import DATA
 from kgops.settings import Home
+from kgops.views.predictions import AnsweredQuestion
 from kgops.views.training_run import names_a_run, with_run
 from storage import runs
 from storage.database import Connection, open_reader
 from storage.runs import Filter, Run
 
-__all__ = ["ANSWERS", "Asking", "Question", "earlier", "explain_job", "model_of", "predict_job"]
+__all__ = [
+    "ANSWERS",
+    "Asking",
+    "Question",
+    "earlier",
+    "explain_job",
+    "model_of",
+    "predict_job",
+    "question_of",
+]
 
 ANSWERS = "predict"  # the workload
 TRAINS = ("train", "pipeline")
@@ -43,9 +53,6 @@ _SAME = {
         "triple",
         "triples",
         "max_facts",
-        "by",
-        "overshoot",
-        "damping",
     ),
 }
 
@@ -90,6 +97,14 @@ def model_of(home: Home, run: Run) -> Asking:
         conn.close()
     model = {name: settings[name] for name in _MODEL if settings.get(name) is not None}
     return Asking(model, _question_of(settings))
+
+
+def question_of(answered: AnsweredQuestion) -> Question:
+    """By labels, which are never ambiguous; of pairs the relation alone."""
+    first, asks_heads = answered.answers[0], answered.asked == "head"
+    head, relation, tail = first.labels
+    entity = {"head": tail, "tail": head}.get(answered.asked, "")
+    return Question(entity, relation, asks_heads)
 
 
 def predict_job(model: Mapping[str, Any], question: Question) -> Job:

@@ -66,28 +66,17 @@ def title_of(one: ExplainedPrediction) -> str:
 
 
 def verdict_of(one: ExplainedPrediction) -> str:
-    """In a sentence: the prediction's rank and score, and what they are by the estimate without its triples."""
+    """In a sentence: the prediction's rank, and what it is without its triples, where that is known."""
     if one.trouble:
         return f"not explained: {one_line(one.trouble)}"
-    if not one.facts:
-        return "no training triple of the head lowers it, by the estimate"
-    n = one.numbers
-    without = "it" if len(one.facts) == 1 else f"these {len(one.facts)}"
-    return (
-        f"without {without}, by the estimate: {_verdict(one)}; rank {amount(n['rank_before'])} → "
-        f"{amount(n['rank_after'])}, score {_signed(n['score_before'])} → {_signed(n['score_after'])}, "
-        f"of {amount(n['head_facts'])} triples of the head"
-    )
-
-
-def _signed(number: float | None) -> str:
-    return "n/a" if number is None else f"{number:+.4g}"
-
-
-def _verdict(one: ExplainedPrediction) -> str:
-    """A rank that falls by a hair is not lost: see `--overshoot`."""
-    if one.lost:
-        return "lost"
-    before, after = one.numbers["rank_before"], one.numbers["rank_after"]
-    has_fallen = before is not None and after is not None and after > before
-    return "lower, by less than --overshoot" if has_fallen else "not lost"
+    n, many = one.numbers, len(one.facts)
+    if not many:
+        return "no training triple of head or tail lifts it above its rivals"
+    of = f"of {amount(n['candidate_facts'])} triples of head and tail"
+    if n["rank_after"] is None:
+        rank, score = amount(n["rank_before"]), n["score_before"]
+        shown = "n/a" if score is None else f"{score:+.4g}"
+        return f"rank {rank}, score {shown}; what carries it most, {of}; --verify trains again without"
+    without = "it" if many == 1 else f"these {many}"
+    verdict = "lost" if one.lost else "not lost"
+    return f"without {without}: {verdict}; rank {amount(n['rank_before'])} → {amount(n['rank_after'])}, {of}"

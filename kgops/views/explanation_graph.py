@@ -75,8 +75,18 @@ def graph_of(
     largest = max((abs(fact.effect or 0.0) for fact in facts), default=0.0) or 1.0
     chains = []
     for i, fact in enumerate(facts):
-        path = paths[i] if i < len(paths) and paths[i] else [_alone(fact.labels, one.labels[0])]
-        chains.append(_Chain(_keys(path, i), tuple(path), fact.effect, abs(fact.effect or 0.0) / largest))
+        path = paths[i] if i < len(paths) and paths[i] else [_alone(fact.labels, one.labels)]
+        own = next((n for n, step in enumerate(path) if _triple(step) == fact.labels), 0)
+        strength = abs(fact.effect or 0.0) / largest
+        chains.append(
+            _Chain(
+                _keys(path, i, one.labels, own == 0 and path[0].start == one.labels[0]),
+                tuple(path),
+                own,
+                fact.effect,
+                strength,
+            )
+        )
     head, tail = (one.labels[0], 0), (one.labels[2], 0)
     column = _columns(chains, head, tail)
     drawing = _Drawing(column, named)
@@ -98,22 +108,36 @@ def graph_of(
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """Keys of the nodes of one path, from the prediction's head on, and its steps."""
+    """Keys of the nodes of one path, from the prediction's head on, its steps, and which of them is the triple."""
 
     keys: tuple[_Key, ...]
     steps: tuple[Step, ...]
+    own: int
     effect: float | None
     strength: float
 
 
-def _alone(fact: tuple[str, str, str], head: str) -> Step:
-    """The triple from the prediction's head, without a path."""
-    return Step(*fact, True) if fact[0] == head else Step(fact[2], fact[1], fact[0], False)
+def _alone(fact: tuple[str, str, str], prediction: tuple[str, str, str]) -> Step:
+    """The triple from the prediction's head, or to its tail, without a path."""
+    is_forward = fact[0] == prediction[0] or (fact[2] == prediction[2] and fact[2] != prediction[0])
+    return Step(*fact, True) if is_forward else Step(fact[2], fact[1], fact[0], False)
 
 
-def _keys(path: Sequence[Step], number: int) -> tuple[_Key, ...]:
+def _triple(step: Step) -> tuple[str, str, str]:
+    ends = (step.start, step.end) if step.forward else (step.end, step.start)
+    return ends[0], step.relation, ends[1]
+
+
+def _keys(
+    path: Sequence[Step], number: int, prediction: tuple[str, str, str], shares: bool
+) -> tuple[_Key, ...]:
+    """Only a path that `shares` runs through nodes of other lanes: a triple of the tail keeps to its own."""
     start = path[0].start
-    return (start, 0), *((step.end, number + 1 if step.end == start else 0) for step in path)
+
+    def key(label: str) -> _Key:
+        return label, 0 if shares or label in (prediction[0], prediction[2]) else number + 1
+
+    return key(start), *((step.end, number + 1) if step.end == start else key(step.end) for step in path)
 
 
 def _columns(chains: Sequence[_Chain], head: _Key, tail: _Key) -> dict[_Key, int]:
@@ -121,6 +145,7 @@ def _columns(chains: Sequence[_Chain], head: _Key, tail: _Key) -> dict[_Key, int
     column = {head: 0}
     for _ in range(_LAST):
         for chain in chains:
+            column.setdefault(chain.keys[0], 1)  # a triple of the tail that no path leads to
             for before, after in zip(chain.keys, chain.keys[1:], strict=False):
                 if after not in (head, tail):
                     column[after] = min(max(column.get(after, 1), column[before] + 1), _LAST)
@@ -159,7 +184,7 @@ class _Drawing:
             left, right = chain.keys[i : i + 2]
             if self._column[left] >= self._column[right]:
                 return  # two paths pass the same nodes in turn: the rest of this one is not drawn
-            if i == 0:
+            if i == chain.own:
                 self.edge(left, right, step, lane, "triple", chain.effect, chain.strength)
             elif (left, right, step) not in self._drawn:
                 self._drawn.add((left, right, step))

@@ -93,7 +93,8 @@ def read_explanations(results: Path, *, predictions: int) -> list[ExplainedPredi
 
 def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPrediction:
     first = rows[0]
-    names = [f"{name}_{when}" for name in ("rank", "score", "margin") for when in ("before", "after")]
+    numbers = {name: _number(first.get(name)) for name in ("rank_before", "rank_after", "score_before")}
+    candidates = _number(first.get("candidate_facts") or first.get("head_facts"))  # its name before
     facts = (
         ExplainingFact(
             _triple(row, "fact_", "_name"),
@@ -110,7 +111,7 @@ def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPredi
         first.get("known") or "",
         first.get("trouble") or "",
         first.get("lost") == "yes",
-        {name: _number(first.get(name)) for name in (*names, "head_facts", "seconds")},
+        numbers | {"candidate_facts": candidates},
         tuple(facts) if first.get("fact") else (),
     )
 

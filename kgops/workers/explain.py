@@ -14,13 +14,9 @@ from kgops.errors import BadInput, Interrupted
 from kgops.explanations import asked
 from kgops.explanations.asked import Asked
 from kgops.explanations.explanation_files import Explained, Fact, Named, pair_of, write_csv, write_json
-from kgops.explanations.head_encoder import HeadEncoder
-from kgops.explanations.head_row import HeadRow, Surroundings
-from kgops.explanations.necessary import Explanation, explain, gradient_order
-from kgops.explanations.prediction import Prediction
-from kgops.explanations.targets import targets_of
-from kgops.explanations.training_queries import Background, TrainingQueries
-from kgops.explanations.verify import KINDS, Verified, verified
+from kgops.explanations.necessary import Influences, explain, facts_of
+from kgops.explanations.prediction import Prediction, Standing
+from kgops.explanations.verify import ALL, KINDS, WITHOUT, Verified, verified
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import read_edge_map, read_node_names
 from kgops.jobs.explain import EXPLANATIONS
@@ -32,6 +28,7 @@ from kgops.predictions.evidence import Evidence
 from kgops.predictions.known import KnownTriples
 from kgops.predictions.names import NamedVocabulary
 from kgops.tracin.checkpoint_set import LoadedCheckpoint
+from kgops.tracin.curvature import training_of
 from kgops.tracin.retraining import FitAgain
 from kgops.training.reporter import Progress
 from kgops.training.settings import TrainSettings, place_of
@@ -127,11 +124,13 @@ class _Work:
         choose_threads(gflop, "a block of queries", model.entities.device, self.report)
         begin = time.monotonic()
         with without_tf32():
-            around = self._surroundings(model, loaded)
+            influences = Influences(
+                model, training_of(self.graph.train, loaded.loss), seed=self.settings["seed"]
+            )
             progress = Progress(self.report, "explain", "predictions")
             explained = []
             for done, one in enumerate(wanted, 1):
-                explained.append(self._explained(one, around))
+                explained.append(self._explained(one, model, influences))
                 progress(done, len(wanted))
                 if self.stop():
                     raise Stopped
@@ -143,16 +142,15 @@ class _Work:
             explained, verification = self._verified(explained, wanted, loaded, model)
         about = {
             "model": str(loaded.path),
-            "by": self.settings["by"],
             "max_facts": self.settings["max_facts"],
-            "overshoot": self.settings["overshoot"],
-            "damping": self.settings["damping"],
-            "after": "an estimate: the head's row alone trained again without the facts, all else as it was",
+            "score": "fisher: of the tail's logit, less those of its rivals",
             "verified": verification.sentence() if verification is not None else None,
         }
         write_json(results / f"{EXPLANATIONS}.json", about, explained)
         write_csv(results / f"{EXPLANATIONS}.csv", explained)
         checked = verification.metrics() if verification is not None else {}
+        if verification is not None:
+            checked["lost_predictions"] = float(sum(bool(one.lost) for one in explained))
         return self._metrics(explained, seconds) | checked
 
     def _verified(
@@ -191,26 +189,16 @@ class _Work:
         explained = list(explained)
         for number, place in enumerate(places):
             ranks = {key: found.rank(kind, number) for kind, key in KINDS.items()}
-            explained[place] = replace(explained[place], retrained=ranks)
+            without, with_all = found.rank(WITHOUT, number), found.rank(ALL, number)
+            lost = without > max(with_all, explained[place].rank_before or 1)
+            explained[place] = replace(explained[place], rank_after=without, lost=lost, retrained=ranks)
         return explained, found
 
     def _ids(self, named: Named) -> tuple[int, int, int]:
         entities, relations = self.graph.entities.ids, self.graph.relations.ids
         return entities[named.head], relations[named.relation], entities[named.tail]
 
-    def _surroundings(self, model: ConvE, loaded: LoadedCheckpoint) -> Surroundings:
-        c, encoder = model.config, HeadEncoder(model)
-        targets = targets_of(loaded.loss, c.num_entities)
-        queries = TrainingQueries(self.graph.train, relation_rows=c.relation_rows, inverse=c.inverse)
-        background = Background(queries, encoder, model, targets, seed=self.settings["seed"])
-        if len(background.at) < len(queries):
-            self.report.note(
-                f"{len(background.at):,} of {len(queries):,} training queries stand for those that no triple of the "
-                "head is about."
-            )
-        return Surroundings(model, targets, queries, encoder, background, self.settings["damping"])
-
-    def _explained(self, one: Asked, around: Surroundings) -> Explained:
+    def _explained(self, one: Asked, model: ConvE, influences: Influences) -> Explained:
         if one.ids is None:
             a, b, c = one.texts
             return Explained(one.number, Named(a, a, b, b, c, c), trouble=one.trouble)
@@ -221,55 +209,41 @@ class _Work:
                 why = self.evidence.missing(entity, r, is_head=is_head)
                 if why is not None:
                     self.report.note(f"prediction {one.number}: {why}.")
-        head = HeadRow(around, h)
+        facts = self.graph.train[facts_of(self.graph.train, h, t)]
         named, known = self._named(one.ids), self.known.splits_of(torch.tensor([one.ids]))[0]
-        if not len(head.facts):
-            trouble = f"no training triple mentions {named.head_name}, so there is nothing to remove"
+        if not len(facts):
+            ends = f"{named.head_name} or {named.tail_name}"
+            trouble = f"no training triple mentions {ends}, so there is nothing to remove"
             self.report.note(f"prediction {one.number}: {trouble}.")
             return Explained(one.number, named, known, trouble)
-        true = self.known.answers(torch.tensor([[h, r, 0]]))[0]
-        prediction = Prediction(around.model, around.encoder, one.ids, true)
-        order = gradient_order(head, prediction) if self.settings["by"] == "gradient" else None
-        found = explain(
-            head,
-            prediction,
-            most=self.settings["max_facts"],
-            overshoot=self.settings["overshoot"],
-            order=order,
-        )
-        self._note_rank(one.number, named, found)
+        prediction = Prediction(model, one.ids, self.known.answers(torch.tensor([[h, r, 0]]))[0])
+        falls = influences.falls(prediction, facts)
+        found = explain(prediction, facts, falls, most=self.settings["max_facts"])
+        standing = prediction.standing()
+        self._note_rank(one.number, named, standing)
         return Explained(
             one.number,
             named,
             known,
-            None,
-            len(head.facts),
-            found.before.rank,
-            found.after.rank,
-            found.before.score,
-            found.after.score,
-            found.before.margin,
-            found.after.margin,
-            found.lost,
-            time.monotonic() - begin,
-            self._facts(head, one.ids, found),
+            candidate_facts=len(facts),
+            rank_before=standing.rank,
+            score_before=standing.score,
+            margin_before=standing.margin,
+            seconds=time.monotonic() - begin,
+            facts=[
+                Fact(self._named(ids), effect, pair_of(ids, one.ids))
+                for ids, effect in ((_ids(facts[row]), effect) for row, effect in found)
+            ],
         )
 
-    def _note_rank(self, number: int, named: Named, found: Explanation) -> None:
+    def _note_rank(self, number: int, named: Named, standing: Standing) -> None:
         """A prediction that the model does not make can only be made less likely."""
-        if found.before.rank > 1:
+        if standing.rank > 1:
             self.report.note(
-                f"prediction {number}: the model ranks {named.tail_name} {found.before.rank:g}, not first, so there is "
+                f"prediction {number}: the model ranks {named.tail_name} {standing.rank:g}, not first, so there is "
                 "no prediction to lose: the set is what lowers that rank. `kgops run predict` with this head and "
                 "relation lists what the model does predict."
             )
-
-    def _facts(self, head: HeadRow, ids: tuple[int, int, int], found: Explanation) -> list[Fact]:
-        facts = []
-        for row, effect in zip(found.facts, found.effects, strict=True):
-            a, b, c = head.facts.triples[row].tolist()
-            facts.append(Fact(self._named((a, b, c)), effect, pair_of((a, b, c), ids)))
-        return facts
 
     def _named(self, ids: tuple[int, int, int]) -> Named:
         entities, relations = self.entities, self.relations
@@ -289,11 +263,15 @@ class _Work:
         return {
             "predictions": float(len(explained)),
             "failed_predictions": float(len(explained) - len(fine)),
-            "lost_predictions": float(sum(bool(one.lost) for one in fine)),
             "facts": float(len(facts)),
             "facts_of_the_same_pair": float(sum(bool(fact.pair) for fact in facts)),
             "explain_s": seconds,
         }
+
+
+def _ids(row: torch.Tensor) -> tuple[int, int, int]:
+    a, b, c = row.tolist()
+    return a, b, c
 
 
 _MOST_NOTED = 20  # predictions of a file that cannot be explained, in notes

@@ -21,7 +21,7 @@ from kgops.options.tracin import DATA, FILTERS
 from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint
-from kgops.tracin.curvature import Training
+from kgops.tracin.curvature import training_of
 from kgops.tracin.engines import block_gflop
 from kgops.tracin.finished_tests import FinishedTests, open_finished_tests
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
@@ -88,7 +88,8 @@ class Work:
         self, loaded: Sequence[LoadedCheckpoint], device: torch.device, cleanup: MemoryCleanup = OFF
     ) -> Scoring:
         """The scorer: checkpoints, loss, settings and parameters."""
-        training = self._training(loaded[0]) if self.settings["score"] in OF_LOGITS else None
+        is_of_logits = self.settings["score"] in OF_LOGITS
+        training = training_of(self.graph.train, loaded[0].loss) if is_of_logits else None
         loss, both = (TARGET, False) if training else self._loss(loaded)
         checkpoints = [one.checkpoint for one in loaded]
         model = checkpoints[0].model
@@ -107,11 +108,6 @@ class Work:
     def choose_threads(self, scoring: Scoring) -> None:
         gflop = block_gflop(scoring.checkpoints[0].model, scoring.loss, scoring.settings.block)
         choose_threads(gflop, "a block", scoring.device, self.report)
-
-    def _training(self, loaded: LoadedCheckpoint) -> Training:
-        """What the checkpoint records; without a record as PyKEEN trains ConvE."""
-        sampling, _, kind = str((loaded.loss or {}).get("name") or "kvsall-bce").partition("-")
-        return Training(self.graph.train, "bce" if kind == "bce" else "softmax", sampling == "1vsall")
 
     def loss_name(self) -> str:
         if self.settings["score"] in OF_LOGITS:

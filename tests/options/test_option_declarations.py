@@ -49,7 +49,6 @@ CHECKED = {
     "score": {"tracin": "cosine"},
     "loss_type": "mse",
     "output": {"predict": "/x/y.json", "tracin": "/x/y.json", "explain": "/x/y.json"},
-    "by": "gradient",
     "optimizer": "sgd",
     "schedule": "cosine",
     "scheduler": "cosine",

@@ -64,11 +64,11 @@ def test_a_question_by_name_is_answered_and_its_first_answer_explained(
         )
         await seen.press("enter")
         await seen.until_shows("explanation 3", "PREDICTIONS")
-        await seen.until_shows("by the estimate", "EFFECT")
+        await seen.until_shows("what carries it most", "EFFECT")
         await seen.press("escape")
         await seen.until_shows("QUESTION")
         await seen.press("enter")  # it is there already
-        await seen.until_shows("explanation 3", "by the estimate")
+        await seen.until_shows("explanation 3", "what carries it most")
 
     look(trained_home, story, size)
     assert sorted(runs_of(run_cli)) == ["explain", "predict", "train"]
@@ -108,6 +108,21 @@ def test_a_predict_run_opens_with_its_own_question_and_answers(trained_home: Pat
     look(trained_home, story)
 
 
+def test_a_run_of_a_question_file_opens_with_its_first_question(trained_home: Path, run_cli: Console) -> None:
+    asked = run_cli.cwd / "asked.tsv"
+    asked.write_text("?\ttreats\tMONDO:2\nCHEBI:1\ttreats\t?\n")
+    assert run_cli("run", "predict", "--run", "1", "--queries", asked, "--device", "cpu").code == 0
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("P")
+        await seen.until_shows(
+            "predictions of 2", "? · treats · MONDO:2", "RANK", "the first question of run 2"
+        )
+
+    look(trained_home, story)
+
+
 def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
     async def story(seen: Seen) -> None:
         await asks(seen, "MONDO:22", "treats")
@@ -137,7 +152,7 @@ def test_an_explain_run_opens_its_explanation_with_picture_and_paths(
     async def on_a_small_terminal_in_ascii(seen: Seen) -> None:
         await seen.until_shows("RECENT", "explain")
         await seen.press("i")
-        await seen.until_shows("by the estimate", "CHEBI:1", "MONDO:2", "EFFECT")
+        await seen.until_shows("without ", "CHEBI:1", "MONDO:2", "EFFECT")
         assert all(len(line) <= 80 for line in seen.lines())
 
     look(trained_home, on_a_small_terminal_in_ascii, (80, 24), unicode=False)

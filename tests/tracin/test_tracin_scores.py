@@ -13,7 +13,7 @@ from kgops.errors import BadInput
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin import sequential
 from kgops.tracin.blocks import Settings, TracinCheckpoint
-from kgops.tracin.curvature import DAMPING, Queries, Training, drawn_labels, solved
+from kgops.tracin.curvature import DAMPING, Damped, Queries, Training, drawn_labels
 from kgops.tracin.engines import engine_for
 from kgops.tracin.loss import LOGIT, TARGET
 from kgops.tracin.scores import TrakEngine
@@ -221,7 +221,7 @@ def test_the_inverse_is_the_same_by_samples_and_by_width() -> None:
         samples = torch.randn(many, 7).double()
         block = samples.t() @ samples
         truth = damped(block, vectors.t(), 0.2).t()
-        assert off(solved(samples, vectors, 0.2), truth) < 1e-12
+        assert off(Damped(samples, 0.2).times(vectors), truth) < 1e-12
 
 
 def test_a_score_does_not_depend_on_the_tests_beside_it() -> None:

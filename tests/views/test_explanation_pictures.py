@@ -40,7 +40,9 @@ def some_graph(seed: int) -> ExplanationGraph:
     draw = random.Random(seed)
     entities = ["drug", "disease", *(f"entity {n}" for n in range(draw.choice((4, 8, 20))))]
     triples = [(draw.choice(entities), f"r{draw.randrange(4)}", draw.choice(entities)) for _ in range(50)]
-    own = list(dict.fromkeys(one for one in triples if "drug" in (one[0], one[2])))[: MOST_FACTS + 2]
+    own = list(dict.fromkeys(one for one in triples if {"drug", "disease"} & {one[0], one[2]}))[
+        : MOST_FACTS + 2
+    ]
     one = explained(*own)
     return graph_of(one, paths_of(one, triples))
 
@@ -72,6 +74,26 @@ def test_edges_are_the_prediction_its_triples_and_paths_through_them() -> None:
         ("drug", "isa", "drug class", True, "triple"),
     ]
     assert [edge.strength for edge in graph.edges] == [0.0, 1.0, 0.0, 0.5]
+
+
+def test_a_triple_of_the_tail_ends_its_path_or_stands_alone_before_the_tail() -> None:
+    triples = [
+        ("drug", "binds", "gene"),
+        ("disease", "involves", "gene"),
+        ("disease", "isa", "disease class"),
+    ]
+    one = explained(triples[1], triples[2])
+    graph = graph_of(one, paths_of(one, triples))
+    named = [
+        (graph.nodes[edge.left].name, edge.relation, graph.nodes[edge.right].name, edge.forward, edge.kind)
+        for edge in graph.edges
+    ]
+    assert sorted(named) == [
+        ("disease class", "isa", "disease", False, "triple"),
+        ("drug", "binds", "gene", True, "path"),
+        ("drug", "treats", "disease", True, "prediction"),
+        ("gene", "involves", "disease", False, "triple"),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(60))
