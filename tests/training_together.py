@@ -43,6 +43,9 @@ WAYS = {
     ),
     "float32 and Adam": Way(1e-5),
     "without batch norm": Way(1e-5, model={"batch_norm": False}, settings={"loss": "kvsall-ce"}),
+    "grouped queries": Way(
+        1e-10, torch.float64, settings={"loss": "1vsall-ce", "group_queries": True, "optimizer": "sgd"}
+    ),
     "fewer rows than processes": Way(
         1e-10,
         torch.float64,

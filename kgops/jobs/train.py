@@ -12,7 +12,7 @@ from kgops.errors import Usage
 from kgops.jobs.workload import Workload
 from kgops.options.checks import at_least
 from kgops.options.option import Option, defaults_of, problems_of
-from kgops.options.train import FILES, TRAIN_OPTIONS
+from kgops.options.train import FILES, GROUPED_LOSS, TRAIN_OPTIONS
 
 __all__ = [
     "TRAIN",
@@ -138,6 +138,8 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems.append(f"train.model: kgops trains ConvE itself; for {model!r:.60} choose the engine pykeen")
     if settings["engine"] == "pykeen" and loss.startswith("1vsall"):
         problems.append("train.loss: PyKEEN has no 1vsAll; choose kvsall-bce or kvsall-ce, or leave it out")
+    if settings["group_queries"] and (settings["engine"] != "kgops" or loss != GROUPED_LOSS):
+        problems.append(f"train.group_queries: only for kgops' engine and the loss {GROUPED_LOSS}")
     if settings["engine"] == "pykeen" and settings["schedule"] != "constant":
         problems.append("train.schedule: only kgops' own engine changes the learning rate")
     return problems

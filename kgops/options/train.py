@@ -23,14 +23,30 @@ from kgops.options.shared import (
     data_files,
 )
 
-__all__ = ["DEFAULT_LOSS", "ENGINES", "FILES", "LOSSES", "OPTIMIZERS", "SCHEDULES", "TRAIN_OPTIONS"]
+__all__ = [
+    "DEFAULT_LOSS",
+    "ENGINES",
+    "FILES",
+    "GROUPED_LOSS",
+    "LOSSES",
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "TRAIN_OPTIONS",
+    "one_positive",
+]
 
 LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
 DEFAULT_LOSS = "kvsall-bce"  # of kgops' engine
 OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
 SCHEDULES = ("constant", "plateau", "cosine")
 ENGINES = ("kgops", "pykeen")
+GROUPED_LOSS = "1vsall-ce"  # whose queries may be grouped
 FILES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
+
+
+def one_positive(loss: str, group_queries: bool) -> bool:
+    """Whether every triple is a query; otherwise every distinct (head, relation)."""
+    return loss.startswith("1vsall") and not group_queries
 
 
 def _count(name: str, default: int | None, help: str, *, least: int = 1, group: str = "training") -> Option:
@@ -96,6 +112,13 @@ _TRAINING = (
         "loss",
         check=one_of(*LOSSES),
         help=f"Training loss: {', '.join(LOSSES)}; default: {DEFAULT_LOSS}, or with PyKEEN the model's own.",
+        group="training",
+    ),
+    Option(
+        "group_queries",
+        "bool",
+        False,
+        help="Score all triples of a (head, relation) as one query; loss 1vsall-ce alone.",
         group="training",
     ),
     Option(

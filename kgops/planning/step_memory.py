@@ -50,7 +50,7 @@ def capture_steps(ledger: Ledger, s: TrainShape, scratch: Scratch) -> list[Held]
     same memory."""
     if not s.captured:
         return []
-    room = s.positives if s.loss.startswith("1vsall") else 3 * s.positives // 2
+    room = s.positives if s.one_positive else 3 * s.positives // 2
     static = [ledger.take("data", _ID * size) for size in (s.batch, s.batch, room, room)]
     for with_value in s.captured:
         with ledger.capture():

@@ -218,7 +218,10 @@ def _retrained(
         return None
     names = ("batch_size", "precision", "entity_chunk", "gradient_checkpointing")
     options = {name: trained[name] for name in names if trained.get(name) is not None}
-    own = {name: trained.get(name) for name in ("loss", "label_smoothing", "optimizer", "weight_decay")}
+    own = {
+        name: trained.get(name)
+        for name in ("loss", "group_queries", "label_smoothing", "optimizer", "weight_decay")
+    }
     epochs = trained.get("num_epochs") or 1
     settings = {**own, "num_epochs": epochs, "validate_every": 0, "engine": "kgops"}
     return shape_of_training(model, settings, options, counts, gpu)

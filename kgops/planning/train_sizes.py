@@ -15,6 +15,7 @@ from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import CUDA_GRAPH_MODES
 from kgops.jobs.train import ConvEConfig
+from kgops.options.train import one_positive
 from kgops.planning.conve_weights import model_of_settings
 from kgops.planning.evaluation_counts import EvaluationBlocks
 from kgops.planning.graph_counts import Answers, Counts
@@ -37,6 +38,7 @@ class TrainShape:
     known: tuple[Answers, Answers]  # tails and heads of the training triples
     ranked: tuple[EvaluationBlocks, EvaluationBlocks]  # by validation and by test
     loss: str
+    one_positive: bool
     smoothing: bool
     batch_size: int
     chunk: int
@@ -128,16 +130,18 @@ def shape_of_training(
     chunk = options.get("entity_chunk", "auto")
     device = "cpu" if gpu is None else "cuda"
     loss = settings["loss"] or chunk_sizes.TRAIN_LOSS
+    single = one_positive(loss, settings["group_queries"])
     return TrainShape(
         model,
         gpu is not None,
         counts.train,
         counts.valid,
         counts.test,
-        _queries(counts, loss.startswith("1vsall"), model.inverse),
+        _queries(counts, single, model.inverse),
         (counts.tails, counts.heads),
         counts.ranked,
         loss,
+        single,
         bool(settings["label_smoothing"]),
         batch_size,
         chunk_sizes.loss_chunk(None if chunk == "auto" else chunk, batch_size, device),

@@ -100,6 +100,10 @@ class Batches:
         return len(self._first)
 
     @property
+    def positives_a_query(self) -> float:
+        return len(self._tails) / max(self.num_queries, 1)
+
+    @property
     def usual_size(self) -> int:
         """Rows of this rank in every batch but the last."""
         first, stop = rows_of_rank(self._bounds()[1], *self.share)

@@ -130,7 +130,7 @@ class _Run:
             )
         self.take = AcceleratedStep(
             model,
-            settings.build_loss(dtype, chunk),
+            settings.build_loss(dtype, chunk, self.batches.positives_a_query),
             build_optimizer(settings.optimizer, model, settings.learning_rate, settings.weight_decay),
             requested=(settings.compile, settings.cuda_graphs),
             usual_size=self.batches.usual_size,

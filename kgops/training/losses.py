@@ -50,10 +50,12 @@ def _sigmoid_above(plane: torch.Tensor, zero: float) -> None:
         plane.sub_(zero)
 
 
-def _share_above(plane: torch.Tensor, highest: torch.Tensor, inverse: torch.Tensor, smoothing: float) -> None:
+def _share_above(
+    plane: torch.Tensor, highest: torch.Tensor, inverse: torch.Tensor, smoothing: float | torch.Tensor | None
+) -> None:
     # Not exp(score - log of the sum): the logarithm's rounding error would scale the whole row.
     plane.sub_(highest).exp_().mul_(inverse)
-    if smoothing:
+    if smoothing is not None:
         plane.sub_(smoothing)
 
 
@@ -83,12 +85,16 @@ class EntityLoss:
     Under softmax the positives of a query share the target evenly. `smoothing` follows PyKEEN for
     `bce` (ones become 1 - s, zeros s / (entities - 1)) and torch for `softmax` (s spread over all).
     `dtype` is that of the large products; sums over chunks keep the queries' dtype.
+
+    With `positives_a_query`, the mean number over the whole graph, softmax weights a query by its positives: each has
+    the cross-entropy that it has as a query with one answer, and the loss is their mean.
     """
 
     kind: Literal["bce", "softmax"] = "bce"
     smoothing: float = 0.0
     chunk: int = 1024
     dtype: torch.dtype = torch.float32
+    positives_a_query: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.smoothing < 1:
@@ -284,23 +290,34 @@ def _softmax(
     counts = torch.zeros(walk.batch, dtype=queries.dtype, device=queries.device)
     counts.index_add_(0, walk.rows, (walk.flat < walk.total * walk.batch).to(queries.dtype))
     share = (1 - smoothing) / counts[walk.rows]
-    highest, total, value = _sum_exp(walk, share, want_value)
+    # Of each query; the mean over the graph, not the batch's own, so that ranks with a part of a batch agree.
+    weight = None if walk.loss.positives_a_query is None else counts / walk.loss.positives_a_query
+    if weight is not None:
+        share *= weight[walk.rows]
+    highest, total, value = _sum_exp(walk, share, weight, want_value)
     inverse = total.reciprocal()
+    low: float | torch.Tensor | None = smoothing / walk.total if smoothing else None
+    if weight is not None:
+        inverse *= weight
+        low = weight * low if low is not None else None
     for start in walk.starts():
         plane = walk.scores(start)
-        walk.kernels.share_above(plane, highest, inverse, smoothing / walk.total)
+        walk.kernels.share_above(plane, highest, inverse, low)
         index, inside = walk.at_positives(start, plane)
         plane.view(-1).index_add_(0, index, -share * inside)
         walk.add(start, plane, d_entities, d_biases, scale / walk.batch)
     walk.d_queries *= scale / walk.batch
     if value is None:
         return LossResult(None, walk.d_queries)
-    mean = ((highest + total.log()).sum(dtype=torch.float64) - value) / walk.batch
+    logsumexp = highest + total.log()
+    if weight is not None:
+        logsumexp *= weight
+    mean = (logsumexp.sum(dtype=torch.float64) - value) / walk.batch
     return LossResult(mean.to(queries.dtype), walk.d_queries)
 
 
 def _sum_exp(
-    walk: _Walk, share: torch.Tensor, want_value: bool
+    walk: _Walk, share: torch.Tensor, weight: torch.Tensor | None, want_value: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """For each query its highest score and Σ exp(score - highest); and the total Σ target · score."""
     queries, smoothing = walk.queries, walk.loss.smoothing
@@ -313,7 +330,10 @@ def _sum_exp(
             index, inside = walk.at_positives(start, plane)
             value += (plane.view(-1)[index] * (share * inside)).sum(dtype=torch.float64)
             if smoothing:
-                value += smoothing / walk.total * _total(plane)
+                weighted = (
+                    _total(plane) if weight is None else (plane.sum(0) * weight).sum(dtype=torch.float64)
+                )
+                value += smoothing / walk.total * weighted
         higher = torch.maximum(highest, column_maxima(plane))
         total *= (highest - higher).exp_()
         total += column_sums(plane.sub_(higher).exp_())

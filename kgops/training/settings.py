@@ -12,7 +12,7 @@ from kgops.jobs.chunk_sizes import LOSS_EVERY, loss_chunk
 from kgops.jobs.on_device import WorkerDevice, training_precision
 from kgops.options.option import defaults_of, problems_of
 from kgops.options.shared import PRECISION
-from kgops.options.train import DEFAULT_LOSS, TRAIN_OPTIONS
+from kgops.options.train import DEFAULT_LOSS, TRAIN_OPTIONS, one_positive
 from kgops.training.losses import EntityLoss
 from kgops.training.tf32 import allow_tf32
 
@@ -85,6 +85,7 @@ class TrainSettings:
     num_epochs: int = _DEFAULTS["num_epochs"]
     batch_size: int = _DEFAULTS["batch_size"]
     loss: str = DEFAULT_LOSS
+    group_queries: bool = _DEFAULTS["group_queries"]
     label_smoothing: float = 0.0
     optimizer: str = _DEFAULTS["optimizer"]
     learning_rate: float = _DEFAULTS["learning_rate"]
@@ -118,11 +119,18 @@ class TrainSettings:
     @property
     def one_positive(self) -> bool:
         """Whether every triple is a separate query (1vsAll)."""
-        return self.loss.startswith("1vsall")
+        return one_positive(self.loss, self.group_queries)
 
-    def build_loss(self, dtype: torch.dtype, chunk: int) -> EntityLoss:
+    def build_loss(
+        self, dtype: torch.dtype, chunk: int, positives_a_query: float | None = None
+    ) -> EntityLoss:
+        """`positives_a_query`: mean over the graph, which grouped queries need."""
         return EntityLoss(
-            "bce" if self.loss.endswith("bce") else "softmax", self.label_smoothing, chunk, dtype
+            "bce" if self.loss.endswith("bce") else "softmax",
+            self.label_smoothing,
+            chunk,
+            dtype,
+            positives_a_query if self.group_queries else None,
         )
 
     def chunk_for(self, device: torch.device, processes: int = 1) -> int:

@@ -163,6 +163,7 @@ def test_models_that_cannot_be_trained_here_are_refused_with_the_reason() -> Non
 def test_what_does_not_go_together_is_told_before_anything_starts() -> None:
     for settings, said in (
         ({"loss": "1vsall-ce"}, "PyKEEN has no 1vsAll"),
+        ({"loss": "kvsall-ce", "group_queries": True}, "only for kgops' engine and the loss 1vsall-ce"),
         ({"schedule": "plateau"}, "only kgops' own engine"),
         ({"engine": "kgops"}, "choose the engine pykeen"),
     ):

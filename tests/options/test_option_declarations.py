@@ -88,6 +88,8 @@ def test_a_printed_command_sets_every_option(workload: str, option: Option) -> N
         table["train"] = {"train": "/data/train.txt", option.name: value}
     if option.name == "model":
         table["train"]["engine"] = "pykeen"
+    if option.name == "group_queries":
+        table["train"]["loss"] = "1vsall-ce"
     if option.name == "dataset" and workload in ("tracin", "predict", "explain"):
         table[workload]["model_path"] = "/m.pt"
         del table[workload]["run"]

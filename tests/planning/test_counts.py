@@ -15,8 +15,10 @@ import torch
 from driving import patience
 
 from kgops.graphs.triples import BUNDLED, Graph, read_graph, read_pykeen_dataset
+from kgops.jobs.job import read_job
 from kgops.planning.block_counts import Groups
 from kgops.planning.graph_counts import Counts, counts_of
+from kgops.planning.train_sizes import train_shape
 from kgops.tracin.blocks import rows_of
 from kgops.tracin.scan import ordered_blocks
 from kgops.training.batches import Batches
@@ -71,6 +73,10 @@ def test_queries_and_their_answers_are_those_of_the_batches(tmp_path: Path) -> N
     assert counts.tails.queries + counts.heads.queries == both.num_queries
     sizes = [len(batch.positives) for batch in tails.epoch(1)]
     assert counts.tails.answers == sum(sizes)
+    for grouped, expected in ((True, both.num_queries), (False, 2 * len(graph.train))):
+        table = {"train": files["train"], "loss": "1vsall-ce", "group_queries": grouped}
+        shape = train_shape(read_job({"workload": "train", "train": table}, "test"), counts, None)
+        assert shape is not None and shape.examples == expected
 
 
 @pytest.mark.parametrize("both_directions", [False, True])

@@ -105,6 +105,29 @@ def test_chunked_loss_equals_the_dense_loss_in_value_and_gradient(
         assert (a - b).norm() <= tolerance * (b.norm() + per_pair * (part.norm() + len(positives) ** 0.5))
 
 
+@given(
+    batch=st.integers(1, 9),
+    total=st.integers(2, 40),
+    chunk=st.integers(1, 45),
+    smoothing=st.sampled_from([0.0, 0.1, 0.5]),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=60, deadline=None)
+def test_weighted_by_its_positives_a_query_has_the_loss_of_its_triples(
+    batch: int, total: int, chunk: int, smoothing: float, seed: int
+) -> None:
+    queries, entities, biases, positives = case(batch, total, 5, seed, torch.float64, False)
+    many, rows = len(positives), positives.rows
+    leaves = [t.requires_grad_() for t in (queries, entities, biases)]
+    grouped = EntityLoss("softmax", smoothing, chunk, torch.float64, many / batch)
+    got = chunked_loss(grouped, queries, entities, biases, positives)
+    apart = Positives(torch.arange(many), positives.entities)
+    expected = dense(EntityLoss("softmax", smoothing), queries[rows], entities, biases, apart)
+    assert got.item() == pytest.approx(expected.item(), rel=1e-12)
+    for a, b in zip(gradients(got, leaves), gradients(expected, leaves), strict=True):
+        assert (a - b).abs().max() <= 1e-12 * max(1, b.abs().max().item())
+
+
 def test_a_used_buffer_and_a_scale_change_nothing_but_the_scale() -> None:
     queries, entities, biases, positives = case(5, 33, 4, 1, torch.float64, False)
     for kind in KINDS:

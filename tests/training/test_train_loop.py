@@ -47,9 +47,10 @@ def weights(model: ConvE) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("loss", ["kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce"])
+@pytest.mark.parametrize("loss", ["kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce", "grouped"])
 def test_training_learns_nations(nations: Graph, tmp_path: Path, loss: str) -> None:
-    settings = replace(QUICK, num_epochs=12, loss=loss, learning_rate=0.003, validate_every=4)
+    chosen = {"loss": "1vsall-ce", "group_queries": True} if loss == "grouped" else {"loss": loss}
+    settings = replace(QUICK, num_epochs=12, learning_rate=0.003, validate_every=4, **chosen)
     model, report = small(nations), Recorder()
     known = torch.cat([nations.train, nations.valid, nations.test])
     before = Evaluator(known, nations.num_entities)(model, nations.test)
