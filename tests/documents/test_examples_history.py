@@ -18,7 +18,7 @@ from documented import Desk, Went
 from driving import Terminal, patience
 
 from kgops.experiments.advice import HEADS
-from kgops.experiments.claim_verdicts import register
+from kgops.experiments.claim_register import register
 from kgops.settings import Home
 from kgops.supervisor.import_record import put_record
 from kgops.tour.sample import mark, put_benches, put_sample
