@@ -18,6 +18,9 @@ _UNCOVERED_BY = {
     "folder_is_no_record": "launcher",
 }
 
+# All settles, and the record is wrong: a slow command must not be taken for the fault.
+_SEEN_IN_THE_END = {"offset_outside_the_transaction", "success_by_guess"}
+
 
 @pytest.mark.slow
 def test_after_any_kill_no_run_is_lost_and_no_state_is_a_lie() -> None:
@@ -36,7 +39,7 @@ def test_the_kills_notice_a_supervisor_with(fault: str) -> None:
         seed=7,
         fault=fault,
         kinds=(_UNCOVERED_BY[fault],),
-        patience_s=4,
+        patience_s=30 if fault in _SEEN_IN_THE_END else 4,
         limit_s=1100,
         unit_s=0.1,
         keep=False,
