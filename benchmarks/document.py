@@ -212,9 +212,13 @@ def written(conn: Connection, before: str = "") -> str:
 
 
 def _what_to_do(conn: Connection, measured: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
-    """Recommendations from this home's newest measurements, or else from the old document."""
+    """Recommendations from this home's newest measurements, or else from the old document, unless it was written
+    by other rules: under a heading that is no longer one, an option may stand where it does not belong now."""
     if not measured:
-        return [_TO_DO, *kept.get(_TO_DO, ["", _NOTHING, ""])]
+        old = kept.get(_TO_DO, [])
+        heads = {line for line in old if line.startswith("- **")}
+        known = bool(old) and heads <= {f"- **{head}.**" for head in HEADS.values()}
+        return [_TO_DO, *(old if known else ["", _NOTHING, ""])]
     out = [_TO_DO, ""]
     for bench, each in overview(conn).advice:
         out += [f"{_cell(bench.name.removeprefix('claims '))}:", ""]

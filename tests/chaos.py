@@ -23,8 +23,9 @@ from typing import Any
 
 from chaos_actors import actors, supervisors, variables_of_all, with_variable
 from chaos_report import Report, metrics
-from driving import patience
-from mutants import BEFORE_THE_ROW, WAITING_LAUNCHERS
+from driving import patience, wait_for
+from gaps import GAP, Gap
+from mutants import WAITS
 
 from benchmarks.measure import store
 from kgops.jobs.files import read_json
@@ -57,7 +58,8 @@ class Chaos:
         self.random = random.Random(seed)
         self.home = Home(base / "home")
         self.truth = base / "truth"
-        self._before_the_row = base / "before-the-row"
+        self._gap = Gap(base / "gap")
+        self._waits = WAITS.get(fault, "worker") if fault else None
         self.report = Report()
         self._fault = fault
         self._unit_s = unit_s
@@ -82,6 +84,8 @@ class Chaos:
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "KGOPS_HOME": str(self.home.path), "PYTHONPATH": str(HERE.parent)}
         environment |= variables
+        if self._waits == "supervisor":
+            environment[GAP] = str(self._gap.folder)
         return subprocess.Popen(
             self.command(*arguments),
             env=environment,
@@ -107,6 +111,7 @@ class Chaos:
             *("run", "exec", "--label", truth.name, "--attempts", attempts_allowed, "--"),
             *(sys.executable, "-I", "-S", str(HERE / "chaos_worker.py"), str(truth), str(units)),
             str(self._unit_s * self.random.choice((0.2, 1, 2))),
+            *([str(self._gap.folder)] if self._waits == "worker" else []),
         ]
 
     def launch(self) -> None:
@@ -122,23 +127,38 @@ class Chaos:
     # --- one kill and what must hold after it -----------------------------------------------------
 
     def step(self) -> None:
-        missing = RUNS_AT_ONCE - len(self._unfinished())
+        if self._waits in ("supervisor", "worker"):
+            self._gap.arm()
+        missing = (RUNS_AT_ONCE if self._fault is None else 1) - len(self._unfinished())
         for _ in range(missing):
             self.launch()
         if missing > 0:
             self._listed = self.listing()
-        unfinished = self._unfinished()
-        if not unfinished or self.report.wrong:
+        run = self._run_to_kill()
+        if run is None or self.report.wrong:
             return
+        kind = self.random.choice(self._kinds)
+        if self._kill(kind, run):
+            self.report.kills[kind] += 1
+            self._must_settle()
+        self._gap.close()
+
+    def _run_to_kill(self) -> dict[str, Any] | None:
+        """Any at a random moment; where a fault is planted, the one whose process waits where the fault shows."""
+        if self._waits in ("supervisor", "worker"):
+            pid = wait_for(self._gap.pid, "a process that waits to be killed")
+            return next(run for run in self._listed if self._is_of(pid, run))
+        if self._waits == "launcher":
+            return self._listed[0]  # it is the launcher that is killed
+        unfinished = self._unfinished()
+        if not unfinished:
+            return None
         time.sleep(self.random.random() * self._unit_s)
         if self.random.random() < 0.05:
             number = self.random.choice(unfinished)["id"]
             self._asked_to_stop.add(number)
             self.call("stop", str(number), "--no-wait", "--grace", "1")
-        kind = self.random.choice(self._kinds)
-        if self._kill(kind, self.random.choice(unfinished)):
-            self.report.kills[kind] += 1
-            self._must_settle()
+        return self.random.choice(unfinished)
 
     def _unfinished(self) -> list[dict[str, Any]]:
         """As the command before this step showed them."""
@@ -173,26 +193,20 @@ class Chaos:
             "console": ["runs", "--json"],
             "follower": ["logs", "-f", str(run["id"])],
         }[kind]
-        waits = kind == "launcher" and self._fault in WAITING_LAUNCHERS
-        process = self.start(*arguments, **({BEFORE_THE_ROW: str(self._before_the_row)} if waits else {}))
-        if waits:
-            self._wait_for_the_gap(process)
+        if kind == self._waits:
+            self._gap.arm()
+            process = self.start(*arguments, **{GAP: str(self._gap.folder)})
+            wait_for(self._gap.pid, "a launcher whose job has a folder and no row")
         else:
+            process = self.start(*arguments)
             time.sleep(self.random.random() * (0.5 if kind != "console" else 0.2))
         process.kill()
         process.communicate()
         return True
 
-    def _wait_for_the_gap(self, launcher: subprocess.Popen[str]) -> None:
-        """Until the launcher's job has its folder and no row: where to kill is known, and not left to luck."""
-        begun = time.monotonic()
-        while (
-            not self._before_the_row.exists()
-            and launcher.poll() is None
-            and time.monotonic() < begun + patience()
-        ):
-            time.sleep(0.01)
-        self._before_the_row.unlink(missing_ok=True)
+    def _is_of(self, pid: int, run: dict[str, Any]) -> bool:
+        folder = RunFolder(self.home.runs / run["folder"])
+        return any(who.pid == pid for who in self._all(folder, run["id"]))
 
     def _all(self, folder: RunFolder, number: int) -> list[Identity]:
         return [who for group in actors(self.home, folder, number).values() for who in group]

@@ -1,6 +1,6 @@
 """A worker for the kill tests: counts units, remembers where it was, and tells the truth outside the home.
 
-Usage: chaos_worker.py TRUTH_FOLDER UNITS SECONDS_PER_UNIT
+Usage: chaos_worker.py TRUTH_FOLDER UNITS SECONDS_PER_UNIT [GAP]
 """
 
 import fcntl
@@ -11,9 +11,13 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+from gaps import wait_to_be_killed
+
 
 def main() -> None:
     truth, units, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    gap = sys.argv[4] if len(sys.argv) > 4 else None
     truth.mkdir(parents=True, exist_ok=True)
     # Close-on-exec, so that only this very process holds it: two workers of one run at a time would meet here.
     alone = os.open(truth / "alone.lock", os.O_CREAT | os.O_RDWR, 0o600)
@@ -36,6 +40,7 @@ def main() -> None:
         new = state.with_suffix(".new")
         new.write_text(str(unit + 1))
         new.rename(state)
+        wait_to_be_killed(gap)
     (truth / "finished").touch()
 
 

@@ -82,6 +82,22 @@ _REGRESS: Choices = {
     "--optimizer": ("adam", "sgd"),
     "--device": ("cpu",),
 }
+_PREDICT: Choices = {
+    "--top-k": (1, 5),
+    "--new": (),
+    "--no-new": (),
+    "--entity-chunk": (7, 4096, "auto"),
+    "--disable-memory-cleanup": (),
+    "--device": ("cpu",),
+}
+_EXPLAIN: Choices = {
+    "--max-facts": (1, 3),
+    "--by": ("newton", "gradient"),
+    "--overshoot": (0.5, 2),
+    "--damping": (0.2,),
+    "--disable-memory-cleanup": (),
+    "--device": ("cpu",),
+}
 # What a job file can say of any workload, whether or not it has that option.
 _OPTIONS: Choices = {
     "precision": ("auto", "fp32", "bf16"),
@@ -123,11 +139,12 @@ _OWN_CONFIGURATION = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`words` follow `kgops run`. `tokens` say what of the product it tries."""
+    """`words` follow `kgops run`. `tokens` say what of the product it tries. `planned` is a sweep's first run."""
 
     workload: str
     words: tuple[str, ...]
     tokens: frozenset[str]
+    planned: tuple[str, ...]
 
     @property
     def is_startable(self) -> bool:
@@ -170,13 +187,21 @@ def lines(bed: Bed, many: int, seed: int, gpus: tuple[str, ...] = ()) -> Iterato
     for number in range(many):
         make = made[number % len(made)] if number < len(made) else chance.choice(made)
         words, tokens = make(bed, chance)
-        if words[0] != "exec":
+        planned = list(words)
+        if words[0] == "sweep":
+            # The label is each run's own; its first is that of the job with the value in it.
+            common = [word for word in _common(bed, chance, gpus) if word not in ("--label", "two words")]
+            words, planned = [*words[:-1], *common], [words[-1], *common]
+        elif words[0] != "exec":
             words += _common(bed, chance, gpus)
+            planned = words
         else:
             words[1:1] = _common(bed, chance, ())
+            planned = words
         named = (word for word in words if word.startswith("--"))
         kind = make.__name__.strip("_")
-        yield Line(kind, tuple(words), frozenset(f"{kind} {token}" for token in (*named, *tokens)))
+        tried = frozenset(f"{kind} {token}" for token in (*named, *tokens))
+        yield Line(kind, tuple(words), tried, tuple(planned))
 
 
 def _common(bed: Bed, chance: random.Random, gpus: tuple[str, ...]) -> Words:
@@ -230,6 +255,21 @@ def _tracin(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     return ["tracin", *run, *which, *words], []
 
 
+_QUESTION = ["--head", "uk", "--relation", "embassy"]
+_PREDICTION = ["--triple", "uk embassy usa"]
+
+
+def _predict(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
+    asked = chance.choice([_QUESTION, ["--relation", "embassy", "--tail", "usa"], ["--relation", "embassy"]])
+    pairs = ["--best", "3"] if len(asked) == 2 else []
+    words = _some(_PREDICT, chance, 0.25)
+    return ["predict", "--run", chance.choice("12"), *asked, *pairs, *words], pairs[:1]
+
+
+def _explain(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
+    return ["explain", "--run", "1", *_PREDICTION, *_some(_EXPLAIN, chance, 0.25)], []
+
+
 def _regress(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     named = chance.choice([None, "colab_optimized", "colab_full_stable", str(bed.configuration)])
     words = _some(_REGRESS, chance, 0.25)
@@ -263,6 +303,29 @@ def _file_of_regress(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     return [bed.job_file({"workload": "regress", "regress": settings, "options": options})], list(options)
 
 
+def _sweep(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
+    """Its last word is the job that its first run is."""
+    settings: dict[str, Any] = {
+        "dataset": "nations",
+        "num_epochs": 1,
+        "embedding_dim": 16,
+        "output_channels": 4,
+    }
+    known: Choices = {
+        "batch_size": (100, 512),
+        "precision": ("fp32", "bf16"),
+        "gradient_checkpointing": (True, False),
+    }
+    name = chance.choice(list(known))
+    values = chance.sample(known[name], 2)
+    options = {one: value for one, value in _options_of(chance, 0.3).items() if one != name}
+    table = {"workload": "train", "train": settings, "options": options}
+    texts = [str(value).lower() for value in values]
+    first = {**table, "label": f"nations {name}={texts[0]}", "options": {**options, name: values[0]}}
+    vary = f"{name}={','.join(texts)}"
+    return ["sweep", bed.job_file(table), "--vary", vary, bed.job_file(first)], [name]
+
+
 def _pipeline(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
     small: dict[str, Any] = {"dataset": "nations", "num_epochs": 2, "embedding_dim": 16, "output_channels": 4}
     tracin: dict[str, Any] = {"max_triples": 2, "top_k": 2}
@@ -289,10 +352,13 @@ _KINDS: dict[Make, int] = {
     _train: 5,
     _pykeen: 2,
     _tracin: 5,
+    _predict: 3,
+    _explain: 2,
     _regress: 4,
     _file_of_train: 2,
     _file_of_tracin: 2,
     _file_of_regress: 2,
+    _sweep: 2,
     _pipeline: 3,
     _exec: 1,
     _file_of_exec: 1,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+from gaps import GAP, wait_to_be_killed
 
 from kgops.supervisor import (
     attempt_end,
@@ -25,9 +26,12 @@ from kgops.supervisor import (
 )
 from storage import attempts, database, reports, runs, series
 
-# Names the file by which a launcher says that it waits to be killed, and the faults with which it does.
-BEFORE_THE_ROW = "KILL_BEFORE_THE_ROW"
-WAITING_LAUNCHERS = frozenset({"folder_is_no_record"})
+# Who waits to be killed where the fault shows: itself in the fault's own gap, or a worker after its first unit.
+WAITS = {
+    "folder_is_no_record": "launcher",
+    "result_outside_the_transaction": "supervisor",
+    "offset_outside_the_transaction": "supervisor",
+}
 
 
 def claim_without_lock() -> None:
@@ -86,7 +90,7 @@ def result_outside_the_transaction() -> None:
             )
         if conn.in_transaction:
             conn.execute("COMMIT")
-        time.sleep(0.3)
+        _supervisor_waits()
         attempts.close(
             conn,
             run,
@@ -113,7 +117,8 @@ def offset_outside_the_transaction() -> None:
         with database.transaction(conn):
             series.append(conn, run, batch.points)
             reports.write_artifacts(conn, run, batch.artifacts)
-        time.sleep(0.15)
+        if batch.points:
+            _supervisor_waits()
         with database.transaction(conn):
             conn.execute("UPDATE intake SET events_offset = ? WHERE run = ?", (upto.events, run))
         conn.execute("BEGIN IMMEDIATE")
@@ -145,20 +150,19 @@ def success_by_guess() -> None:
 def folder_is_no_record() -> None:
     """A job whose row never committed is forgotten."""
     settle._finish_pending = lambda home, conn, done: None
-    wait_before_the_row()
-
-
-def wait_before_the_row() -> None:
-    """A launcher that is to be killed says when its job has a folder and no row, and waits there."""
     real = runs.add
 
     def add(*args: object, **kwargs: object) -> None:
-        if told := os.environ.get(BEFORE_THE_ROW):
-            Path(told).touch()
-            time.sleep(60)
+        wait_to_be_killed(os.environ.get(GAP))
         real(*args, **kwargs)  # type: ignore[arg-type]
 
     runs.add = add
+
+
+def _supervisor_waits() -> None:
+    """A command that settles goes on: nobody looks for it in the gap."""
+    if processes.SUPERVISOR in os.environ:
+        wait_to_be_killed(os.environ.get(GAP))
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

@@ -99,7 +99,7 @@ def compare_plans(line: Line) -> Iterator[str]:
         if dry.code:
             yield f"the dry run ended with {dry.code}: {dry.err}"
         return
-    shown = ask("suggest", *line.words, "--json")
+    shown = ask("suggest", *line.planned, "--json")
     if shown.code == 2 or dry.code:
         if not (shown.code == 2 and (dry.code == 2 or dry.table["refused"])):
             yield f"suggest ended with {shown.code}, the dry run with {dry.code}: {shown.err}{dry.err}"
@@ -159,14 +159,16 @@ def compare_started(console: Console, chosen: Sequence[Line]) -> Iterator[tuple[
     going: list[tuple[Line, Answer, int]] = []
     for line in chosen:
         dry = ask("run", *_with(line, "--dry-run", "--json"))
-        started = console("run", *_with(line, "--detach"))
+        flags = ("--detach", "--json") if line.words[0] == "sweep" else ("--detach",)
+        started = console("run", *_in_front(line.words, flags))
         if started.code:
             if not (dry.code or dry.table["refused"]):
                 yield line, f"was refused where the dry run was not: {started.err}"
             continue
         if dry.code or dry.table["refused"]:
             yield line, f"started where the dry run said {dry.err or dry.table['refused']}"
-        going.append((line, dry, int(started.out)))
+        number = started.json()[0]["run"] if "--json" in flags else int(started.out)
+        going.append((line, dry, number))
         while len(going) >= _AT_ONCE:
             yield from _ended(console, going)
     while going:
@@ -174,10 +176,14 @@ def compare_started(console: Console, chosen: Sequence[Line]) -> Iterator[tuple[
 
 
 def _with(line: Line, *flags: str) -> list[str]:
+    return _in_front(line.planned, flags)
+
+
+def _in_front(words: Sequence[str], flags: Sequence[str]) -> list[str]:
     """A command's own words come last."""
-    if line.words[0] == "exec":
-        return ["exec", *flags, *line.words[1:]]
-    return [*line.words, *flags]
+    if words[0] == "exec":
+        return ["exec", *flags, *words[1:]]
+    return [*words, *flags]
 
 
 def _ended(console: Console, going: list[tuple[Line, Answer, int]]) -> Iterator[tuple[Line, str]]:
@@ -273,7 +279,7 @@ def of_gpus(line: Line) -> Iterator[str]:
     if asked == "auto":
         yield from compare_plans(line)
         return
-    shown = ask("suggest", *line.words, "--json")
+    shown = ask("suggest", *line.planned, "--json")
     if shown.code not in (0, 3):
         yield f"suggest ended with {shown.code}: {shown.err}"
         return

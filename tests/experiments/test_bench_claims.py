@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from driving import patience
 
+from benchmarks import document
 from kgops.cli import claims_page
 from kgops.cli.bench_compare import agree
 from kgops.errors import KgopsError
+from kgops.experiments.advice import HEADS
 from kgops.experiments.claim_verdicts import comparisons
 from kgops.experiments.claims import TABLES, judge, shipped
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
@@ -344,3 +346,12 @@ def test_the_groups_loops_run_with_every_option_that_can_be_tested(
         for exact in ("baseline", "+ checkpointing", "+ test caching", "+ vmap", "kgops"):
             assert told[exact][0]["metrics"]["score_error"] < 1e-4, exact
         assert told["+ last layers"][0]["metrics"]["score_error"] > 1e-3
+
+
+@pytest.mark.parametrize(("head", "is_kept"), [(HEADS["use"], True), ("Use: at no cost", False)])
+def test_old_recommendations_stay_only_under_the_headings_of_now(
+    head: str, is_kept: bool, conn: sqlite3.Connection
+) -> None:
+    option = "  - gradient checkpointing: 0.85 times as fast, 1.10 times less memory"
+    before = f"### What to do\n\na (quick):\n\n- **{head}.**\n{option}\n\n### How verdicts are made\n"
+    assert (option in document.written(conn, before)) is is_kept

@@ -51,7 +51,15 @@ def test_suggest_the_dry_run_and_the_printed_command_are_one_plan(found: list[Li
 
 def test_a_started_run_applies_what_its_plan_shows(console: Console, found: list[Line]) -> None:
     chosen = plan_equals_run.covering(found, STARTED)
-    assert {line.workload for line in chosen} >= {"train", "pykeen", "tracin", "regress", "pipeline"}
+    assert {line.workload for line in chosen} >= {
+        "train",
+        "pykeen",
+        "tracin",
+        "regress",
+        "pipeline",
+        "predict",
+        "explain",
+    }
     differences = [f"{line}\n    {one}" for line, one in plan_equals_run.compare_started(console, chosen)]
     assert not differences, "\n".join(differences)
 

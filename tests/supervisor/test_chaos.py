@@ -6,17 +6,20 @@ import pytest
 from chaos import run_chaos
 from mutants import MUTANTS
 
-# Which kills uncover which fault, and how many at the most: a fault no kill uncovered would pass unseen.
+# Which kill uncovers which fault. It falls where the fault shows: see WAITS in mutants.py.
 _UNCOVERED_BY = {
-    "claim_without_lock": (("console", "supervisor"), 4),
-    "no_supervisor_means_dead_worker": (("supervisor",), 20),
-    "state_guessed_from_the_pid": (("pid reuse",), 6),
-    "result_outside_the_transaction": (("everything", "supervisor", "run"), 30),
-    "offset_outside_the_transaction": (("supervisor",), 12),
-    "tree_is_not_reaped": (("worker",), 10),
-    "success_by_guess": (("gate",), 8),
-    "folder_is_no_record": (("launcher",), 2),
+    "claim_without_lock": "console",
+    "no_supervisor_means_dead_worker": "supervisor",
+    "state_guessed_from_the_pid": "pid reuse",
+    "result_outside_the_transaction": "supervisor",
+    "offset_outside_the_transaction": "supervisor",
+    "tree_is_not_reaped": "worker",
+    "success_by_guess": "run",
+    "folder_is_no_record": "launcher",
 }
+
+# All settles, and the record is wrong: a slow command must not be taken for the fault.
+_SEEN_IN_THE_END = {"offset_outside_the_transaction", "success_by_guess"}
 
 
 @pytest.mark.slow
@@ -31,8 +34,14 @@ def test_after_any_kill_no_run_is_lost_and_no_state_is_a_lie() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", sorted(MUTANTS))
 def test_the_kills_notice_a_supervisor_with(fault: str) -> None:
-    kinds, kills = _UNCOVERED_BY[fault]
     report = run_chaos(
-        kills=kills, seed=7, fault=fault, kinds=kinds, patience_s=4, limit_s=1100, unit_s=0.1, keep=False
+        kills=1,
+        seed=7,
+        fault=fault,
+        kinds=(_UNCOVERED_BY[fault],),
+        patience_s=30 if fault in _SEEN_IN_THE_END else 4,
+        limit_s=1100,
+        unit_s=0.1,
+        keep=False,
     )
-    assert report.wrong, f"{report.killed} kills did not uncover it"
+    assert report.wrong, f"{report.killed} kill did not uncover it"
