@@ -333,7 +333,7 @@ ACTIONS: tuple[Action, ...] = (
         "y",
         "y",
         "copy",
-        "Copy by the terminal: a command, or what a letter then names (id, folder, UUID, metric, triple).",
+        "Copy by the terminal: a command, or what a letter then names (id, folder, UUID, metric).",
         "screen.copy",
         RUNS | GPU | INFLUENCES | NEW_RUN | BENCHMARKS,
     ),
