@@ -330,10 +330,12 @@ def _sum_exp(
             index, inside = walk.at_positives(start, plane)
             value += (plane.view(-1)[index] * (share * inside)).sum(dtype=torch.float64)
             if smoothing:
-                weighted = (
-                    _total(plane) if weight is None else (plane.sum(0) * weight).sum(dtype=torch.float64)
+                scores = (
+                    _total(plane)
+                    if weight is None
+                    else (column_sums(plane) * weight).sum(dtype=torch.float64)
                 )
-                value += smoothing / walk.total * weighted
+                value += smoothing / walk.total * scores
         higher = torch.maximum(highest, column_maxima(plane))
         total *= (highest - higher).exp_()
         total += column_sums(plane.sub_(higher).exp_())
