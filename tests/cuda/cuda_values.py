@@ -173,8 +173,8 @@ def start(torch: Any) -> None:
     # What reads values before it launches anything, besides what torch marks so.
     reads_first = {"aten::multinomial", "aten::isin"}
     # cuSOLVER has no kernels here: a factorization is done on the host alone, and its workspace is not counted.
-    factorizes = {"aten::linalg_cholesky_ex", "aten::cholesky_inverse", "aten::_linalg_eigh", "aten::linalg_inv_ex",
-                  "aten::_linalg_solve_ex", "aten::linalg_qr", "aten::_linalg_svd",
+    factorizes = {"aten::linalg_cholesky_ex", "aten::cholesky_inverse", "aten::cholesky_solve", "aten::_linalg_eigh",
+                  "aten::linalg_inv_ex", "aten::_linalg_solve_ex", "aten::linalg_qr", "aten::_linalg_svd",
                   "aten::_linalg_check_errors"}  # fmt: skip
 
     @functools.cache  # a schema is slow to ask
@@ -279,6 +279,7 @@ def start(torch: Any) -> None:
     # Kernels of attention that compute in their own order, with masks of their own: the plain products instead.
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
     make: Callable[[], Any] = Values
     _entered.append(make())
