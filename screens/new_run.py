@@ -111,7 +111,7 @@ class NewRun(RunScreenBase):
             )
         )
         places = self._plans.rows(min(width, new_run_page.WIDEST)) if self._draft.where is not None else ()
-        shown = new_run_page.rows(self._draft, self._offers, self._answer, width, self._places, places)
+        shown = new_run_page.rows(self._draft, self._offers, self._answer, width, [*self._hosts], places)
         below = min(max(len(plan), _LEAST_PLAN), _MOST_PLAN)
         room = self.size.height - below - 2 - (not self.has_class("short"))
         height = max(min(len(shown), room), 1)  # the plan is directly below and always visible
@@ -323,15 +323,8 @@ class NewRun(RunScreenBase):
     @property
     def _chosen_hosts(self) -> list[Host]:
         """That could run the draft."""
-        word, _, group = (self._draft.where or "").partition(":")
-        hosts = self._hosts.items()
-        return [host for name, host in hosts if word == name or (word == ANY and group in ("", host.group))]
-
-    @property
-    def _places(self) -> list[str]:
-        """As `--host` takes them: any host, any of a group, a host."""
-        groups = dict.fromkeys(host.group for host in self._hosts.values() if host.group)
-        return [ANY, *(f"{ANY}:{group}" for group in groups), *self._hosts] if self._hosts else []
+        where = self._draft.where
+        return [host for name, host in self._hosts.items() if where in (ANY, name)]
 
     async def _read_neighbours(self) -> None:
         """Reads the memory needs of the values next to the selected one."""
@@ -358,7 +351,7 @@ class NewRun(RunScreenBase):
         if key == "workload":
             return _with(draft, key, _next(new_run_page.WORKLOADS, draft.workload, by))
         if key == "where":
-            return _with(draft, key, _next((None, *self._places), draft.where, by))
+            return _with(draft, key, _next((None, ANY, *self._hosts), draft.where, by))
         if key == "profile":
             return _with(
                 draft, key, _next(offers.profiles, new_run_page.shown_profile(draft, self._answer), by)

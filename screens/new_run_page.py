@@ -70,7 +70,7 @@ def _fields(
     lines = [("workload", "workload", draft.workload, " · ".join(WORKLOADS))]
     if hosts or draft.where:
         where = f"{ANY} host" if draft.where == ANY else draft.where or "this machine"
-        lines.append(("where", "where", where, " · ".join(("this machine", *hosts))))
+        lines.append(("where", "where", where, f"this machine · any · {' · '.join(hosts)}"))
     for field in FIELDS[draft.workload]:
         lines.append((field.name, field.label, text_of(draft, answer, field), field.help))
     if draft.workload != "exec":

@@ -71,20 +71,6 @@ def test_offers_come_host_by_host_and_enter_starts_the_job_there(lab: Lab) -> No
     assert lab.there("lab1")("runs", "--json").json() == []
 
 
-def test_a_group_of_hosts_is_asked_and_no_other(lab: Lab) -> None:
-    lab.add("lab1", group="ours")
-    lab.add("lab2")
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await small(seen)
-        await turn(seen, "where", "any:ours")
-        await seen.until_shows("--host any:ours", "any · any:ours · lab1 · lab2", "starts it there")
-        assert "lab2  " not in seen.text.partition("OFFERS")[2]
-
-    look(lab.console.home, story, (160, 50))
-
-
 def test_x_starts_on_the_best_host_and_copies_what_it_reads(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
