@@ -102,7 +102,7 @@ def _resume(home: Home, chosen: HostedRun) -> str:
 
 
 def _again(home: Home, chosen: HostedRun) -> str:
-    from kgops.hosts import starting
+    from kgops.hosts import run_actions
 
-    number = starting.again(home, chosen.host, str(chosen.run.id))
+    number = run_actions.again(home, chosen.host, str(chosen.run.id))
     return f"started run {chosen.host.name}:{number} with the job of run {chosen.name}"

@@ -35,11 +35,6 @@ DEFAULT_JOB = {
 }
 
 
-_token = click.option(
-    "--token", hidden=True, help="Start it once, however often it is asked for with this word."
-)
-
-
 class Kinds(ByWorkload):
     """Workloads of `kgops run`."""
 
@@ -60,7 +55,6 @@ class Kinds(ByWorkload):
     epilog="\b\nExample:  kgops run exec --label eval -- python eval.py",
 )
 @common_options
-@_token
 @click.option("--again", metavar="RUN", help="Repeat the job of this run; of lab2:17 there.")
 @click.pass_context
 def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
@@ -90,7 +84,7 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
 
 def _again_there(name: str, given: dict[str, Any]) -> int:
     """A run of another host is repeated where its data are, as it was."""
-    from kgops.hosts import registry, run_actions, starting
+    from kgops.hosts import registry, run_actions
     from kgops.settings import find_home
 
     passed = {"force", "tags", "detach", "as_json"}
@@ -103,7 +97,7 @@ def _again_there(name: str, given: dict[str, Any]) -> int:
     home = find_home()
     host, number = run_actions.split_name(name, registry.read(home))
     flags = [*(["--force"] if given["force"] else []), *(f"--tag={tag}" for tag in given["tags"])]
-    new = starting.again(home, host, number, flags, note=lambda text: tell(f"Note: {text}"))
+    new = run_actions.again(home, host, number, flags)
     if given["as_json"]:
         print_json({"host": host.name, "id": new})
     else:
@@ -113,7 +107,7 @@ def _again_there(name: str, given: dict[str, Any]) -> int:
 
 @click.command("FILE", hidden=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@_token
+@click.option("--token", hidden=True, help="Start it once, however often it is asked for with this word.")
 @common_options
 @click.pass_context
 def _file(ctx: click.Context, /, file: Path, **given: Any) -> None:

@@ -1,4 +1,4 @@
-"""Stops or resumes runs of another host, by the commands a person would type there."""
+"""Stops, resumes or repeats runs of another host, by the commands a person would type there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-__all__ = ["Stopped", "number_in", "refused", "resume", "split_name", "stop"]
+__all__ = ["Stopped", "again", "number_in", "refused", "resume", "split_name", "stop"]
 
 _PATIENCE_S = 120.0
 _STOPPING_S = 3600.0  # a job may have named a long grace
@@ -52,6 +52,11 @@ def stop(
 
 def resume(home: Home, host: Host, number: str) -> int:
     return number_in(_ask(home, host, ("resume", "--detach", "--", number)))
+
+
+def again(home: Home, host: Host, number: str, flags: Sequence[str] = ()) -> int:
+    """The number of the new run there."""
+    return number_in(_ask(home, host, ("run", f"--again={number}", "--detach", *flags)))
 
 
 def number_in(answer: Answer) -> int:

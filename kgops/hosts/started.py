@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from kgops.errors import Unavailable
 from kgops.hosts.registry import Host
 from kgops.jobs.files import ABSENT, read_regular, write_durably
+from kgops.jobs.job import Job
 from kgops.jobs.text import is_timestamp, one_line
 from kgops.settings import Home, make_home
 from kgops.supervisor import locks
@@ -48,18 +49,13 @@ class Start(NamedTuple):
 
 
 @contextmanager
-def starting(
-    home: Home, host: Host, asked: Sequence[object], workload: str, label: str
-) -> Iterator[tuple[Start, bool]]:
-    """The start to ask the host for, and whether it was asked for before: a lost one keeps its token.
-
-    `asked`: the job and its flags, by which a start that was lost is known again.
-    """
-    text = json.dumps(asked, sort_keys=True, default=str)
+def starting(home: Home, host: Host, job: Job, flags: Sequence[str]) -> Iterator[tuple[Start, bool]]:
+    """The start to ask the host for, and whether it was asked for before: a lost one keeps its token."""
+    text = json.dumps([job.as_table(), *flags], sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
     make_home(home)
-    label = one_line(label, _LONGEST)
-    start = Start(os.urandom(16).hex(), host.name, host.address, workload, label, digest, time.time())
+    label = one_line(job.label, _LONGEST)
+    start = Start(os.urandom(16).hex(), host.name, host.address, job.workload, label, digest, time.time())
     with _changing(home) as starts:
         home.path.joinpath(_IN_FLIGHT).mkdir(mode=0o700, exist_ok=True)
         for known in starts.values():

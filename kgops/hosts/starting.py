@@ -18,15 +18,13 @@ from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.connection import Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
 from kgops.hosts.run_actions import number_in, refused
-from kgops.hosts.started import Start
 from kgops.interchange.data_files import DataFiles, data_files_of, with_paths
 from kgops.jobs.job import Job
 from kgops.settings import Home
 
-__all__ = ["Progress", "again", "find_lost", "plan_there", "send_data", "start_there"]
+__all__ = ["Progress", "find_lost", "plan_there", "send_data", "start_there"]
 
 Progress = Callable[[str, int, int], None]  # name, bytes sent, bytes in all
-Note = Callable[[str], None]
 
 _HASHING_S = 3600.0  # of what lies there
 _STARTING_S = 300.0
@@ -53,37 +51,22 @@ def send_data(home: Home, host: Host, job: Job, progress: Progress) -> Job:
 
 
 def start_there(
-    home: Home, host: Host, job: Job, flags: Sequence[str], note: Note = lambda text: None
+    home: Home, host: Host, job: Job, flags: Sequence[str], note: Callable[[str], None] = lambda text: None
 ) -> int:
-    """The number of the run there, which no longer needs this machine."""
-    with started.starting(home, host, [job.as_table(), *flags], job.workload, job.label) as (start, was_lost):
-        return _number(home, start, was_lost, host, ("run", "-", *flags), job.as_toml().encode(), note)
-
-
-def again(
-    home: Home, host: Host, number: str, flags: Sequence[str] = (), note: Note = lambda text: None
-) -> int:
-    """The number of the new run there, with the job of run `number`."""
-    asked, label = ["again", number, *flags], f"{host.name}:{number} again"
-    with started.starting(home, host, asked, "n/a", label) as (start, was_lost):
-        return _number(home, start, was_lost, host, ("run", f"--again={number}", *flags), b"", note)
-
-
-def _number(
-    home: Home, start: Start, was_lost: bool, host: Host, words: Sequence[str], said: bytes, note: Note
-) -> int:
-    """Of the run that is started there, or was: `note` hears of a start whose answer was lost, it is not repeated."""
-    words = (*words, "--detach", f"--token={start.token}")
-    (answer,) = ask(home, [host], words, _STARTING_S, said=said)
-    if answer.code in _REFUSED:
-        started.forget(home, start)
-    if answer.problem is not None:
-        raise refused(answer)
-    number = number_in(answer)
-    try:
-        started.complete(home, {start.token: number})
-    except Unavailable as error:  # it runs all the same
-        note(error.message)
+    """The number of the run there, which no longer needs this machine. `note` hears of a start whose answer was lost:
+    it is not repeated."""
+    with started.starting(home, host, job, flags) as (start, was_lost):
+        words = ("run", "-", "--detach", f"--token={start.token}", *flags)
+        (answer,) = ask(home, [host], words, _STARTING_S, said=job.as_toml().encode())
+        if answer.code in _REFUSED:
+            started.forget(home, start)
+        if answer.problem is not None:
+            raise refused(answer)
+        number = number_in(answer)
+        try:
+            started.complete(home, {start.token: number})
+        except Unavailable as error:  # it runs all the same
+            note(error.message)
     if was_lost:
         lost = time.strftime("%H:%M", time.localtime(start.at))
         note(f"the connection broke at {lost}, before {host.name} answered; this is the run of that start")

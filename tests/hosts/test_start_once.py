@@ -99,21 +99,6 @@ def test_a_connection_that_breaks_before_the_answer_costs_no_second_run(lab: Lab
 
 
 @needs_ssh
-def test_a_connection_that_breaks_costs_no_second_repetition_of_a_run(lab: Lab) -> None:
-    lab.add("lab1")
-    assert lab.kgops(*SLEEP).out == "lab1:1\n"
-    console, _ = start_unanswered(lab, "run", "--again", "lab1:1")
-    kill(lab.server.own_processes())
-    assert console.wait(60) == 1
-    again = lab.kgops("run", "--again", "lab1:1")
-    assert (again.code, again.out) == (0, "lab1:2\n"), again.err
-    assert "this is the run of that start" in again.err
-    assert numbers(lab) == [1, 2]
-    assert remote(lab) == [("lab1", 2), ("lab1", 1)]
-    assert lab.kgops("run", "--again", "lab1:1").out == "lab1:3\n", "asked for once more, it is another run"
-
-
-@needs_ssh
 def test_a_console_killed_while_it_starts_a_run_finds_it_later(lab: Lab) -> None:
     lab.add("lab1")
     start_unanswered(lab, *SLEEP)
