@@ -13,7 +13,8 @@ from kgops.hosts import registry
 from kgops.hosts.offers import ask_offers
 from kgops.hosts.placing import copied, flags_of, on_gpu_of
 from kgops.hosts.registry import Host
-from kgops.hosts.starting import plan_there, send_data, start_there
+from kgops.hosts.sending import send_data
+from kgops.hosts.starting import plan_there, start_there
 from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
