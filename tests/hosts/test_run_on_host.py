@@ -129,6 +129,16 @@ def test_any_host_is_the_one_where_it_would_end_first(lab: Lab) -> None:
     assert lab.there("lab2").ended(2).state == "succeeded"
 
 
+def test_a_job_for_a_group_goes_where_it_would_end_first_in_it(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.add("lab2", group="ours")
+    lab.add("away", program="#!/bin/sh\nexit 127\n", group="ours")
+    done = lab.kgops("run", "exec", "--cwd", "/", "--host", "ours", "--", "true")
+    assert (done.code, done.out) == (0, "lab2:1\n"), done.err
+    assert "Warning: away: no plan: " in done.err
+    assert lab.there("lab1")("runs", "--json").json() == []
+
+
 def test_what_is_wrong_is_said_with_the_host_and_nothing_is_started(lab: Lab) -> None:
     lab.add("lab1")
     lab.add("bare", program="#!/bin/sh\nexit 127\n")
