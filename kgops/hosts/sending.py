@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeGuard, cast
 
-from kgops.errors import KgopsError, Unavailable
+from kgops.errors import BadInput, CutOff, KgopsError, Unavailable
 from kgops.hosts.archive import write_files
 from kgops.hosts.ask import ask, bounded_json
-from kgops.hosts.connection import Connection, Limits, meaning_of
+from kgops.hosts.connection import SSH_FAILED, Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
 from kgops.interchange.data_files import DataFiles, data_files_of, with_paths
 from kgops.jobs.job import Job
@@ -37,15 +37,21 @@ def send_data(home: Home, host: Host, job: Job, progress: Progress) -> Job:
     if not data:
         return job
     found = _find(home, host, data)
-    sent: dict[str, str] = {}
-    for key, one in data.items():
-        # The same files named twice are sent once.
-        path = found[key] or sent.get(one.digest) or _send(home, host, one, progress)
-        sent[one.digest] = found[key] = path
-    return with_paths(job, {key: path for key, path in found.items() if path is not None})
+    roots: dict[str, str] = {}  # of what was sent: the same files named twice are sent once
+    paths: dict[str, str] = {}
+    for (key, one), place in zip(data.items(), found, strict=True):
+        if isinstance(place, str):
+            paths[key] = place
+        elif one.digest in roots:
+            paths[key] = roots[one.digest] + one.below_root
+        else:
+            paths[key] = _send(home, host, one, place or 0, progress)
+            roots[one.digest] = paths[key].removesuffix(one.below_root)
+    return with_paths(job, paths)
 
 
-def _find(home: Home, host: Host, data: Mapping[str, DataFiles]) -> dict[str, str | None]:
+def _find(home: Home, host: Host, data: Mapping[str, DataFiles]) -> list[str | int | None]:
+    """Where each lies there, or how much of it came before a copy broke off."""
     wanted = [
         {
             "path": str(one.path),
@@ -66,7 +72,14 @@ def _find(home: Home, host: Host, data: Mapping[str, DataFiles]) -> dict[str, st
         raise Unavailable(
             f"{host.name}: what it printed is not a list of paths", "`kgops hosts check` tries it"
         )
-    return {key: None if path is None else _path(host, path) for key, path in zip(data, listed, strict=True)}
+    return [
+        place if place is None or _is_part(place, one) else _path(host, place)
+        for one, place in zip(data.values(), listed, strict=True)
+    ]
+
+
+def _is_part(said: object, one: DataFiles) -> TypeGuard[int]:
+    return isinstance(said, int) and not isinstance(said, bool) and 0 < said <= one.size
 
 
 def _path(host: Host, said: object) -> str:
@@ -75,11 +88,11 @@ def _path(host: Host, said: object) -> str:
     return said
 
 
-def _send(home: Home, host: Host, data: DataFiles, progress: Progress) -> str:
-    """The path there."""
+def _send(home: Home, host: Host, data: DataFiles, begun: int, progress: Progress) -> str:
+    """The path there. The first `begun` bytes are there already."""
     read_end, write_end = os.pipe()
-    sender = _Sender(data, cast(BinaryIO, os.fdopen(write_end, "wb")))
-    words = ("data", "keep", data.digest, data.below_root)
+    sender = _Sender(data, begun, cast(BinaryIO, os.fdopen(write_end, "wb")))
+    words = ("data", "keep", *([f"--begun={begun}"] if begun else []), "--", data.digest, data.below_root)
     try:
         with os.fdopen(read_end, "rb") as source:
             connection = Connection(home, host, words, Limits.in_all(_MOST_WORDS, _MOST_WORDS), source=source)
@@ -97,8 +110,12 @@ def _send(home: Home, host: Host, data: DataFiles, progress: Progress) -> str:
         sender.join()
     if sender.problem is not None and code in (0, 2, None):
         raise Unavailable(f"{data.path} could not be read to its end: {sender.problem}", "try again")
+    if code == BadInput.exit_code and begun:  # what was there is damaged, or in use
+        return _send(home, host, data, 0, progress)
     if code != 0:
         message, hint = meaning_of(code, connection.errors, host)
+        if code in (None, SSH_FAILED, CutOff.exit_code):
+            hint = "the same command goes on with the copy where it broke off"
         raise Unavailable(f"{host.name}: {data.path.name} was not copied: {message}", hint)
     progress(data.path.name, data.size, data.size)
     return _path(host, b"".join(lines).decode("utf-8", "surrogateescape"))
@@ -134,10 +151,10 @@ def _until_kept(connection: Connection, sender: _Sender, hear: Callable[[int], N
 class _Sender(threading.Thread):
     """Writes the files into the pipe that the connection reads."""
 
-    def __init__(self, data: DataFiles, out: BinaryIO) -> None:
+    def __init__(self, data: DataFiles, begun: int, out: BinaryIO) -> None:
         super().__init__(name="kgops-sender", daemon=True)
-        self._data, self._out = data, out
-        self.sent = 0
+        self._data, self._begun, self._out = data, begun, out
+        self.sent = begun
         self.problem: str | None = None
 
     def close(self) -> None:
@@ -147,7 +164,8 @@ class _Sender(threading.Thread):
         try:
             with self._out:
                 counting = cast(BinaryIO, _Counting(self._out, self._count))
-                write_files(((name, self._data.root / name) for name in self._data.files), counting)
+                files = ((name, self._data.root / name) for name in self._data.files)
+                write_files(files, counting, self._begun)
         except BrokenPipeError:
             pass  # the connection ended; its exit code says why
         except (OSError, KgopsError) as error:
