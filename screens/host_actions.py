@@ -95,14 +95,16 @@ def _stop(home: Home, chosen: HostedRun) -> str:
 
 
 def _resume(home: Home, chosen: HostedRun) -> str:
-    from kgops.hosts import run_actions
+    from kgops.hosts.starting import resume_there
 
-    run_actions.resume(home, chosen.host, str(chosen.run.id))
-    return f"resumed run {chosen.name}"
+    notes = [f"resumed run {chosen.name}"]
+    resume_there(home, chosen.host, str(chosen.run.id), notes.append)
+    return "; ".join(notes)
 
 
 def _again(home: Home, chosen: HostedRun) -> str:
-    from kgops.hosts import run_actions
+    from kgops.hosts.starting import again_there
 
-    number = run_actions.again(home, chosen.host, str(chosen.run.id))
-    return f"started run {chosen.host.name}:{number} with the job of run {chosen.name}"
+    notes: list[str] = []
+    number = again_there(home, chosen.host, str(chosen.run.id), note=notes.append)
+    return "; ".join([f"started run {chosen.host.name}:{number} with the job of run {chosen.name}", *notes])

@@ -111,7 +111,7 @@ class NewRun(RunScreenBase):
             )
         )
         places = self._plans.rows(min(width, new_run_page.WIDEST)) if self._draft.where is not None else ()
-        shown = new_run_page.rows(self._draft, self._offers, self._answer, width, [*self._hosts], places)
+        shown = new_run_page.rows(self._draft, self._offers, self._answer, width, self._places, places)
         below = min(max(len(plan), _LEAST_PLAN), _MOST_PLAN)
         room = self.size.height - below - 2 - (not self.has_class("short"))
         height = max(min(len(shown), room), 1)  # the plan is directly below and always visible
@@ -324,7 +324,16 @@ class NewRun(RunScreenBase):
     def _chosen_hosts(self) -> list[Host]:
         """That could run the draft."""
         where = self._draft.where
-        return [host for name, host in self._hosts.items() if where in (ANY, name)]
+        if where is None:
+            return []
+        if where == ANY:
+            return list(self._hosts.values())
+        return registry.pick(self._hosts, where) if where in self._places else []
+
+    @property
+    def _places(self) -> list[str]:
+        """Groups and hosts to choose from."""
+        return [*registry.groups_of(self._hosts), *self._hosts]
 
     async def _read_neighbours(self) -> None:
         """Reads the memory needs of the values next to the selected one."""
@@ -351,7 +360,7 @@ class NewRun(RunScreenBase):
         if key == "workload":
             return _with(draft, key, _next(new_run_page.WORKLOADS, draft.workload, by))
         if key == "where":
-            return _with(draft, key, _next((None, ANY, *self._hosts), draft.where, by))
+            return _with(draft, key, _next((None, ANY, *self._places), draft.where, by))
         if key == "profile":
             return _with(
                 draft, key, _next(offers.profiles, new_run_page.shown_profile(draft, self._answer), by)

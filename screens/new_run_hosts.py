@@ -19,7 +19,8 @@ from kgops.hosts.ask import Answer as Said
 from kgops.hosts.offers import Offer, Offers, ask_offers, joined, when
 from kgops.hosts.placing import copied, flags_of
 from kgops.hosts.registry import Host
-from kgops.hosts.starting import send_data, start_there
+from kgops.hosts.sending import send_data
+from kgops.hosts.starting import start_there
 from kgops.jobs.job import Job
 from kgops.settings import Home
 from screens.driver import begin, in_own_thread
@@ -150,9 +151,11 @@ async def start_on_host(screen: RunScreenBase, host: Host, job: Job, *, force: b
 
     console.say(f"starting it on {host.name} …")
 
+    notes: list[str] = []
+
     def start() -> int:
         sent = send_data(console.home, host, job, copying)
-        return start_there(console.home, host, sent, flags_of(force=force))
+        return start_there(console.home, host, sent, flags_of(force=force), notes.append)
 
     try:
         number = await in_own_thread(start)
@@ -161,7 +164,7 @@ async def start_on_host(screen: RunScreenBase, host: Host, job: Job, *, force: b
         return
     if console.screen is screen:
         await console.switch_screen(HostRun(HostedRun.of(host, number, {"label": job.label})))
-    console.say(f"started run {host.name}:{number}")
+    console.say("; ".join([f"started run {host.name}:{number}", *notes]))
 
 
 def _offer(offer: Offer, columns: Columns, tone: str) -> Row:

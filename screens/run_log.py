@@ -75,7 +75,7 @@ class RunLog(Vertical):
         self._wake.set()
 
     def says_beyond(self, words: str) -> None:
-        """What the file lacks of the log, for the heading."""
+        """What the file lacks of the log, for the heading: no search finds it."""
         if words != self._beyond:
             self._beyond = words
             self._draw_heading(self.size.width)
@@ -246,7 +246,8 @@ class RunLog(Vertical):
     def _draw_heading(self, width: int) -> None:
         pieces = [Piece("LOG", "head"), Piece(f"  {self._position()}", "dim")]
         if self._beyond:
-            pieces.append(Piece(f"  {self._beyond}", "dim"))
+            unsearched = ", not searched" if self._filter is not None else ""
+            pieces.append(Piece(f"  {self._beyond}{unsearched}", "dim"))
         levels = self._page.levels
         if levels in _LEVEL_NAMES:
             pieces.append(Piece(f"  only {_LEVEL_NAMES[levels]}", "warn"))

@@ -130,10 +130,11 @@ def add(
 
 
 def started_as(conn: sqlite3.Connection, token: str) -> int | None:
-    """The run that was started with this token."""
+    """The run that was started or last resumed with this token."""
     row = conn.execute(
         # Only a text that holds the token is parsed.
-        "SELECT run FROM run_spec WHERE instr(environment, ?1) AND json_extract(environment, '$.start_token') = ?1",
+        "SELECT run FROM run_spec WHERE instr(environment, ?1)"
+        " AND ?1 IN (json_extract(environment, '$.start_token'), json_extract(environment, '$.resume_token'))",
         (token,),
     ).fetchone()
     return None if row is None else int(row[0])
@@ -388,7 +389,7 @@ def end(
     return changed == 1
 
 
-def reopen(conn: sqlite3.Connection, number: int) -> bool:
+def reopen(conn: sqlite3.Connection, number: int, token: str | None = None) -> bool:
     """Puts an ended run back in the queue, to be resumed. False if it has not ended, or succeeded."""
     with transaction(conn):
         changed = conn.execute(
@@ -398,6 +399,11 @@ def reopen(conn: sqlite3.Connection, number: int) -> bool:
         ).rowcount
         if changed:
             series.forget(conn, number)
+        if changed and token is not None:
+            conn.execute(
+                "UPDATE run_spec SET environment = json_set(environment, '$.resume_token', ?) WHERE run = ?",
+                (token, number),
+            )
     return changed == 1
 
 

@@ -54,8 +54,8 @@ _START_OPTIONS = (
     click.option(
         "--host",
         metavar="NAME",
-        help="Start it on this host of `kgops hosts`, or where it would end first: any, or any:GROUP. Its data are"
-        " copied there, once.",
+        help="Start it on this host of `kgops hosts`, or where it would end first: any, or a group. Its data are copied"
+        " there, once.",
     ),
     click.option(
         "--dry-run",

@@ -16,8 +16,9 @@ from kgops.supervisor.launch import resume
 @click.command(epilog="\b\nExample:  kgops resume 42 --detach")
 @click.argument("name", metavar="RUN")
 @click.option("--detach", is_flag=True, help="Print the run number and return at once.")
+@click.option("--token", hidden=True, help="Resume it once, however often it is asked for with this word.")
 @click.pass_context
-def command(ctx: click.Context, name: str, detach: bool) -> None:
+def command(ctx: click.Context, name: str, detach: bool, token: str | None) -> None:
     """Continue a run that was interrupted, stopped, failed or out of memory with a new attempt.
 
     The attempt continues from the last checkpoint if the workload writes checkpoints. An exec command starts again,
@@ -29,7 +30,7 @@ def command(ctx: click.Context, name: str, detach: bool) -> None:
     run = session.run(name)
     log = session.folder(run).log
     log_from = size_of(log)
-    resume(session.home, session.conn, run.id, lambda text: tell(f"Warning: {text}."))
+    resume(session.home, session.conn, run.id, lambda text: tell(f"Warning: {text}."), token=token)
     tolerate_output_errors()
     if detach:
         say(str(run.id))
@@ -38,8 +39,10 @@ def command(ctx: click.Context, name: str, detach: bool) -> None:
 
 
 def _resume_there(name: str) -> None:
-    from kgops.hosts import registry, run_actions
+    from kgops.hosts import registry
+    from kgops.hosts.run_actions import split_name
+    from kgops.hosts.starting import resume_there
 
     home = find_home()
-    host, number = run_actions.split_name(name, registry.read(home))
-    say(f"{host.name}:{run_actions.resume(home, host, number)}")
+    host, number = split_name(name, registry.read(home))
+    say(f"{host.name}:{resume_there(home, host, number, lambda text: tell(f'Note: {text}'))}")

@@ -48,6 +48,11 @@ class Kinds(ByWorkload):
         return _file
 
 
+_token = click.option(
+    "--token", hidden=True, help="Start it once, however often it is asked for with this word."
+)
+
+
 @click.group(
     cls=Kinds,
     invoke_without_command=True,
@@ -55,6 +60,7 @@ class Kinds(ByWorkload):
     epilog="\b\nExample:  kgops run exec --label eval -- python eval.py",
 )
 @common_options
+@_token
 @click.option("--again", metavar="RUN", help="Repeat the job of this run; of lab2:17 there.")
 @click.pass_context
 def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
@@ -84,7 +90,9 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
 
 def _again_there(name: str, given: dict[str, Any]) -> int:
     """A run of another host is repeated where its data are, as it was."""
-    from kgops.hosts import registry, run_actions
+    from kgops.hosts import registry
+    from kgops.hosts.run_actions import split_name
+    from kgops.hosts.starting import again_there
     from kgops.settings import find_home
 
     passed = {"force", "tags", "detach", "as_json"}
@@ -95,9 +103,9 @@ def _again_there(name: str, given: dict[str, Any]) -> int:
             "`kgops pull` brings the run here, and --again repeats it with other flags",
         )
     home = find_home()
-    host, number = run_actions.split_name(name, registry.read(home))
+    host, number = split_name(name, registry.read(home))
     flags = [*(["--force"] if given["force"] else []), *(f"--tag={tag}" for tag in given["tags"])]
-    new = run_actions.again(home, host, number, flags)
+    new = again_there(home, host, number, flags, lambda text: tell(f"Note: {text}"))
     if given["as_json"]:
         print_json({"host": host.name, "id": new})
     else:
@@ -107,7 +115,7 @@ def _again_there(name: str, given: dict[str, Any]) -> int:
 
 @click.command("FILE", hidden=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--token", hidden=True, help="Start it once, however often it is asked for with this word.")
+@_token
 @common_options
 @click.pass_context
 def _file(ctx: click.Context, /, file: Path, **given: Any) -> None:

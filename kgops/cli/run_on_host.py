@@ -13,7 +13,8 @@ from kgops.hosts import registry
 from kgops.hosts.offers import ask_offers
 from kgops.hosts.placing import copied, flags_of, on_gpu_of
 from kgops.hosts.registry import Host
-from kgops.hosts.starting import plan_there, send_data, start_there
+from kgops.hosts.sending import send_data
+from kgops.hosts.starting import plan_there, start_there
 from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
@@ -26,7 +27,7 @@ _EVERY_S = 2.0
 
 
 def start_on_host(job: Job, words: str, given: dict[str, Any]) -> int:
-    """Prints the run's name, as in `lab2:17`. `words`: a host, or `any`, or `any` of a group as in `any:ours`."""
+    """Prints the run's name, as in `lab2:17`. `words`: a host, a group, or `any`, also of a group as in `any:ours`."""
     home = find_home()
     job = with_absolute_paths(job, Path.cwd())
     host, job = _placed(home, job, words)
@@ -51,12 +52,12 @@ def start_on_host(job: Job, words: str, given: dict[str, Any]) -> int:
 def _placed(home: Home, job: Job, words: str) -> tuple[Host, Job]:
     hosts = registry.read(home)
     word, _, group = words.partition(":")
-    if word != ANY:
-        chosen = registry.pick(hosts, words) if hosts.get(words) is None else [hosts[words]]
-        if len(chosen) != 1:
-            raise Usage(f"{words!r:.60} names {len(chosen)} hosts", f"kgops run … --host {ANY}:{words}")
+    chosen = registry.pick(hosts, (group or registry.ALL) if word == ANY else words)
+    if words == registry.ALL:
+        raise Usage(f"{words!r} names {len(chosen)} hosts", f"kgops run … --host {ANY}")
+    if word != ANY and len(chosen) == 1:
         return chosen[0], job
-    offers = ask_offers(home, registry.pick(hosts, group or registry.ALL), job)
+    offers = ask_offers(home, chosen, job)
     for one in offers.silent:
         tell(f"Warning: {one.host.name}: no plan: {one.problem}")
     best = offers.best

@@ -9,17 +9,18 @@ import tarfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
-from kgops.errors import BadInput, Unavailable
+from kgops.errors import BadInput, CutOff, Unavailable
 from kgops.hosts.connection import Connection
 
-__all__ = ["ArchiveStream", "unpack", "write_archive", "write_files"]
+__all__ = ["ArchiveStream", "unpack", "unpack_rest", "write_archive", "write_files"]
 
 _LEFT_BEHIND = frozenset({"private.json", "supervisor.lock", "worker.lock", "supervisor.log"})
 _MOST_FILES, _DEEPEST, _LONGEST_NAME = 100_000, 12, 255
 _BLOCK, _TAR_BLOCK, _DISK_BLOCK = 1 << 20, 512, 4096
 _LARGEST, _LARGEST_EXTENDED = 1 << 50, 1 << 14
+_BEGIN = "KGOPS.begin"  # where in its file an entry's content belongs
 _MOST_AFTER = 1 << 16  # zeros behind the last file
 _SILENT_S = 120.0
 _LATEST = 1 << 33
@@ -31,15 +32,25 @@ def write_archive(folder: Path, out: BinaryIO) -> None:
     write_files(_files_of_run(folder), out)
 
 
-def write_files(files: Iterable[tuple[str, Path]], out: BinaryIO) -> None:
-    """Regular files, each under the name it gets."""
+def write_files(files: Iterable[tuple[str, Path]], out: BinaryIO, begun: int = 0) -> None:
+    """Regular files, each under the name it gets, without the first `begun` bytes of all: `unpack_rest` has them."""
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for name, path in files:
-            entry = tarfile.TarInfo(name)
             with path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                entry.size, entry.mtime, entry.mode = status.st_size, int(status.st_mtime), 0o600
-                archive.addfile(entry, file)
+                size = os.fstat(file.fileno()).st_size
+                if begun < size or not begun:  # an empty file at the place where it broke may not have come
+                    _add(archive, name, file, begun)
+                begun = max(begun - size, 0)
+
+
+def _add(archive: tarfile.TarFile, name: str, file: BinaryIO, begin: int) -> None:
+    entry = tarfile.TarInfo(name)
+    status = os.fstat(file.fileno())
+    entry.size, entry.mtime, entry.mode = status.st_size - begin, int(status.st_mtime), 0o600
+    if begin:
+        entry.pax_headers = {_BEGIN: str(begin)}
+        file.seek(begin)
+    archive.addfile(entry, file)
 
 
 def _files_of_run(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -51,8 +62,17 @@ def _files_of_run(folder: Path) -> Iterator[tuple[str, Path]]:
                 yield path.relative_to(folder).as_posix(), path
 
 
-def unpack(stream: ArchiveStream | BinaryIO, target: Path) -> int:
+def unpack(stream: Stream, target: Path) -> int:
     """Writes the files of the stream below `target`, an empty folder; the number of bytes. BadInput: no archive."""
+    return _unpack(stream, target, os.O_EXCL)
+
+
+def unpack_rest(stream: Stream, target: Path) -> int:
+    """The same below a folder that has what `write_files` left out."""
+    return _unpack(stream, target, os.O_APPEND)
+
+
+def _unpack(stream: Stream, target: Path, flags: int) -> int:
     count = taken = total = 0
     free = shutil.disk_usage(target).free - _SPARE
     try:
@@ -64,14 +84,14 @@ def unpack(stream: ArchiveStream | BinaryIO, target: Path) -> int:
                 raise BadInput(f"the archive has more than {_MOST_FILES:,} files")
             if taken > free:
                 raise Unavailable(f"the archive has more than the {free >> 20:,} MiB that are free here")
-            _write(stream, entry, target.joinpath(*parts))
+            _write(stream, entry, target.joinpath(*parts), flags)
             total += entry.size
     except tarfile.TarError as error:
         raise BadInput(f"what came is no archive of files: {error}") from error
     return total
 
 
-def _entries(stream: ArchiveStream | BinaryIO) -> Iterator[tarfile.TarInfo]:
+def _entries(stream: Stream) -> Iterator[tarfile.TarInfo]:
     """Headers of regular files; each one's content has to be read before the next.
 
     `tarfile` itself would hold the names, sparse maps and extended headers of any size that a stream announces.
@@ -84,12 +104,13 @@ def _entries(stream: ArchiveStream | BinaryIO) -> Iterator[tarfile.TarInfo]:
             entry = tarfile.TarInfo.frombuf(_exactly(stream, _TAR_BLOCK), "utf-8", "surrogateescape")
         entry.name = more.get("path", entry.name)
         entry.size = int(more["size"]) if more.get("size", "").isdecimal() else entry.size
+        entry.pax_headers = more
         if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or not 0 <= entry.size <= _LARGEST:
             raise BadInput(f"the archive has an entry that is no file to keep: {entry.name!r:.100}")
         yield entry
 
 
-def _extended(stream: ArchiveStream | BinaryIO, size: int) -> dict[str, str]:
+def _extended(stream: Stream, size: int) -> dict[str, str]:
     """Name and size where the header of a file has no room for them. Lines are `27 path=…`, with their length."""
     if not 0 <= size <= _LARGEST_EXTENDED:
         raise BadInput(f"the archive has a header of {size:,} bytes")
@@ -114,14 +135,16 @@ def _parts_of(entry: tarfile.TarInfo) -> tuple[str, ...]:
     return parts
 
 
-def _write(stream: ArchiveStream | BinaryIO, entry: tarfile.TarInfo, path: Path) -> None:
+def _write(stream: Stream, entry: tarfile.TarInfo, path: Path, flags: int) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Nothing but this writes below the folder: what is there already came in the same archive.
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except (FileExistsError, NotADirectoryError) as error:
         raise BadInput(f"the archive has two entries of one name: {entry.name!r:.100}") from error
     with os.fdopen(fd, "wb") as file:
+        if str(os.fstat(fd).st_size) != entry.pax_headers.get(_BEGIN, "0"):
+            raise BadInput(f"the archive has an entry that begins elsewhere: {entry.name!r:.100}")
         for begin in range(0, entry.size, _BLOCK):
             file.write(_exactly(stream, min(_BLOCK, entry.size - begin)))
         _exactly(stream, -entry.size % _TAR_BLOCK)
@@ -130,16 +153,21 @@ def _write(stream: ArchiveStream | BinaryIO, entry: tarfile.TarInfo, path: Path)
             os.utime(file.fileno(), (entry.mtime, entry.mtime))
 
 
-def _exactly(stream: ArchiveStream | BinaryIO, size: int) -> bytes:
+def _exactly(stream: Stream, size: int) -> bytes:
     block = stream.read(size) if size else b""
     if len(block) < size:
-        raise BadInput("what came is no archive of files: it is cut off")
+        raise CutOff("what came is no archive of files: it is cut off")
     return block
 
 
 def _up_to(size: int, block: int) -> int:
     """In whole blocks."""
     return -(-size // block) * block
+
+
+class Stream(Protocol):
+    def read(self, size: int, /) -> bytes:
+        """All of that size, or less at the end alone."""
 
 
 class ArchiveStream:

@@ -25,7 +25,16 @@ from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-__all__ = ["Connection", "Flooded", "Limits", "argv_of", "control_path", "forget_socket", "meaning_of"]
+__all__ = [
+    "SSH_FAILED",
+    "Connection",
+    "Flooded",
+    "Limits",
+    "argv_of",
+    "control_path",
+    "forget_socket",
+    "meaning_of",
+]
 
 _OPTIONS = {
     "BatchMode": "yes",  # a missing key is an error at once, and nobody waits for a password
@@ -43,7 +52,7 @@ _OPTIONS = {
 _LONGEST_SOCKET = 107 - 18  # sun_path, less the suffix under which ssh binds it first
 _LONGEST_ERROR = 4096
 _EXIT_PATIENCE_S = 0.5  # from the end of its output to its exit
-_NOT_FOUND, _SSH_FAILED = 127, 255
+_NOT_FOUND, SSH_FAILED = 127, 255
 # What a kgops says of words that came after it: the names of commands, options and files are ours, not a person's.
 _TOO_OLD = re.compile(r"^Error: [Nn]o such (command '|option|workload or job file: '-')", re.MULTILINE)
 
@@ -91,7 +100,7 @@ def meaning_of(code: int | None, said: str, host: Host) -> tuple[str, str]:
             f"{host.kgops!r} is not found there",
             f"install kgops there, or name its path: kgops hosts add {host.name} {host.address} --kgops PATH",
         )
-    if code == _SSH_FAILED:
+    if code == SSH_FAILED:
         return words or "ssh failed without a word", f"try it: ssh {host.address}"
     if _TOO_OLD.search(said):
         return "kgops there is too old for this", "install the same kgops on both machines"

@@ -14,7 +14,7 @@ from kgops.options.reading import nearest
 from kgops.settings import Home, make_home
 from kgops.supervisor import locks
 
-__all__ = ["ALL", "Host", "add", "pick", "read", "remove"]
+__all__ = ["ALL", "Host", "add", "groups_of", "pick", "read", "remove"]
 
 ALL = "all"
 _RESERVED = frozenset({ALL, "any", "here"})
@@ -80,7 +80,6 @@ def pick(hosts: dict[str, Host], words: str) -> list[Host]:
     """The hosts that `all`, or names and groups with commas between them, mean; each once."""
     if not hosts:
         raise Usage("no host is named yet", "kgops hosts add lab1 user@host")
-    groups = {host.group for host in hosts.values() if host.group}
     picked: dict[str, Host] = {}
     for word in words.split(","):
         if word == ALL:
@@ -90,12 +89,17 @@ def pick(hosts: dict[str, Host], words: str) -> list[Host]:
         else:
             found = [host for host in hosts.values() if host.group == word and word]
         if not found:
-            known = dict.fromkeys((*hosts, *sorted(groups), ALL))
+            known = dict.fromkeys((*hosts, *groups_of(hosts), ALL))
             raise Usage(
                 f"{word!r:.60} is no host and no group{nearest(word, known)}", "`kgops hosts` lists them"
             )
         picked |= {host.name: host for host in found}
     return list(picked.values())
+
+
+def groups_of(hosts: dict[str, Host]) -> list[str]:
+    """Names that mean all hosts of a group. A host's own name means that host."""
+    return sorted({host.group for host in hosts.values() if host.group and host.group not in hosts})
 
 
 def _host(name: str, table: Any, problems: list[str]) -> Host | None:

@@ -1,4 +1,4 @@
-"""Stops, resumes or repeats runs of another host, by the commands a person would type there."""
+"""Stops runs of another host, by the command a person would type there; names of such runs, and what they answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-__all__ = ["Stopped", "again", "number_in", "refused", "resume", "split_name", "stop"]
+__all__ = ["Stopped", "number_in", "refused", "split_name", "stop"]
 
 _PATIENCE_S = 120.0
 _STOPPING_S = 3600.0  # a job may have named a long grace
@@ -48,15 +48,6 @@ def stop(
     if len(known) != len(numbers):
         raise Unavailable(f"{host.name}: what it printed is not a list of runs", _LOOK.format(host))
     return known
-
-
-def resume(home: Home, host: Host, number: str) -> int:
-    return number_in(_ask(home, host, ("resume", "--detach", "--", number)))
-
-
-def again(home: Home, host: Host, number: str, flags: Sequence[str] = ()) -> int:
-    """The number of the new run there."""
-    return number_in(_ask(home, host, ("run", f"--again={number}", "--detach", *flags)))
 
 
 def number_in(answer: Answer) -> int:

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 from kgops.errors import Unavailable
 from kgops.hosts.registry import Host
 from kgops.jobs.files import ABSENT, read_regular, write_durably
-from kgops.jobs.job import Job
 from kgops.jobs.text import is_timestamp, one_line
 from kgops.settings import Home, make_home
 from kgops.supervisor import locks
 
-__all__ = ["Start", "complete", "forget", "newest", "starting"]
+__all__ = ["Start", "Wanted", "complete", "forget", "newest", "starting"]
 
 _MOST, _LARGEST, _LONGEST = 1000, 1 << 21, 400
 _LOCK_S = 10.0
@@ -38,7 +37,7 @@ class Start(NamedTuple):
     address: str
     workload: str
     label: str
-    job: str  # SHA-256 of the job and its flags
+    job: str  # SHA-256 of what was asked for: the job and its flags, or what is done to which run
     at: float
     run: int | None = None  # the number there; None while no answer came
 
@@ -48,14 +47,22 @@ class Start(NamedTuple):
         return f"{self.host}:{'n/a' if self.run is None else self.run}"
 
 
+class Wanted(NamedTuple):
+    """What a host is asked to start."""
+
+    workload: str
+    label: str
+    words: Sequence[Any]  # equal words ask for the same
+
+
 @contextmanager
-def starting(home: Home, host: Host, job: Job, flags: Sequence[str]) -> Iterator[tuple[Start, bool]]:
+def starting(home: Home, host: Host, wanted: Wanted) -> Iterator[tuple[Start, bool]]:
     """The start to ask the host for, and whether it was asked for before: a lost one keeps its token."""
-    text = json.dumps([job.as_table(), *flags], sort_keys=True, default=str)
+    text = json.dumps(wanted.words, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
     make_home(home)
-    label = one_line(job.label, _LONGEST)
-    start = Start(os.urandom(16).hex(), host.name, host.address, job.workload, label, digest, time.time())
+    label = one_line(wanted.label, _LONGEST)
+    start = Start(os.urandom(16).hex(), host.name, host.address, wanted.workload, label, digest, time.time())
     with _changing(home) as starts:
         home.path.joinpath(_IN_FLIGHT).mkdir(mode=0o700, exist_ok=True)
         for known in starts.values():
@@ -83,11 +90,17 @@ def _claim(home: Home, start: Start) -> int | None:
 
 
 def complete(home: Home, numbers: Mapping[str, int]) -> None:
-    """`numbers`: of runs there, by token."""
+    """`numbers`: of runs there, by token. A run that is resumed stands in the list once."""
     with _changing(home) as starts:
+        known = {(start.host, start.address, start.run) for start in starts.values()}
         for token, number in numbers.items():
-            if token in starts:
-                starts[token] = starts[token]._replace(run=number)
+            if token not in starts or starts[token].run is not None:
+                continue
+            start = starts[token]._replace(run=number)
+            if (start.host, start.address, number) in known:
+                del starts[token]
+            else:
+                starts[token] = start
 
 
 def forget(home: Home, start: Start) -> None:

@@ -1,63 +1,56 @@
-"""Starts a job on another host: copies what it reads, once, and starts it there without a connection to keep."""
+"""Starts, resumes or repeats runs on other hosts, without a connection to keep; once, even if an answer is lost."""
 
 from __future__ import annotations
 
-import json
-import os
-import selectors
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import BinaryIO, TypeGuard, cast
+from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
-from kgops.errors import KgopsError, Unavailable, Usage, WontFit
+from kgops.errors import Unavailable, Usage, WontFit
 from kgops.hosts import started
-from kgops.hosts.archive import write_files
-from kgops.hosts.ask import Answer, ask, bounded_json
-from kgops.hosts.connection import Connection, Limits, meaning_of
+from kgops.hosts.ask import ask, bounded_json
 from kgops.hosts.registry import Host
 from kgops.hosts.run_actions import number_in, refused
-from kgops.interchange.data_files import DataFiles, data_files_of, with_paths
+from kgops.hosts.started import Wanted
 from kgops.jobs.job import Job
 from kgops.settings import Home
 
-__all__ = ["Progress", "find_lost", "plan_there", "send_data", "start_there"]
+__all__ = ["again_there", "find_lost", "plan_there", "resume_there", "start_there"]
 
-Progress = Callable[[str, int, int], None]  # name, bytes sent, bytes in all
+Note = Callable[[str], None]
 
-_HASHING_S = 3600.0  # of what lies there
 _STARTING_S = 300.0
-_STUCK_S = 120.0  # without a byte taken or an answer
-_EVERY_S = 0.25
-_LONGEST_PATH = 4096
 _REFUSED = (Usage.exit_code, WontFit.exit_code, 127)  # nothing was started
 _MOST_LOST = 64
-_MOST_WORDS = 1 << 16  # bytes that a host says of a copy
-
-
-def send_data(home: Home, host: Host, job: Job, progress: Progress) -> Job:
-    """The job with paths of that host. Files that do not lie there are copied; `progress` hears of it."""
-    data = data_files_of(job)
-    if not data:
-        return job
-    found = _find(home, host, data)
-    sent: dict[str, str] = {}
-    for key, one in data.items():
-        # The same files named twice are sent once.
-        path = found[key] or sent.get(one.digest) or _send(home, host, one, progress)
-        sent[one.digest] = found[key] = path
-    return with_paths(job, {key: path for key, path in found.items() if path is not None})
 
 
 def start_there(
-    home: Home, host: Host, job: Job, flags: Sequence[str], note: Callable[[str], None] = lambda text: None
+    home: Home, host: Host, job: Job, flags: Sequence[str], note: Note = lambda text: None
 ) -> int:
     """The number of the run there, which no longer needs this machine. `note` hears of a start whose answer was lost:
     it is not repeated."""
-    with started.starting(home, host, job, flags) as (start, was_lost):
-        words = ("run", "-", "--detach", f"--token={start.token}", *flags)
-        (answer,) = ask(home, [host], words, _STARTING_S, said=job.as_toml().encode())
+    wanted = Wanted(job.workload, job.label, [job.as_table(), *flags])
+    return _once(home, host, wanted, ("run", "-", "--detach", *flags), note, job.as_toml().encode())
+
+
+def resume_there(home: Home, host: Host, number: str, note: Note = lambda text: None) -> int:
+    wanted = Wanted("n/a", f"run {number}, resumed", ["resume", number])
+    return _once(home, host, wanted, ("resume", "--detach", "--", number), note)
+
+
+def again_there(
+    home: Home, host: Host, number: str, flags: Sequence[str] = (), note: Note = lambda text: None
+) -> int:
+    """The number of the new run there."""
+    wanted = Wanted("n/a", f"run {number}, again", ["again", number, *flags])
+    return _once(home, host, wanted, ("run", f"--again={number}", "--detach", *flags), note)
+
+
+def _once(home: Home, host: Host, wanted: Wanted, words: Sequence[str], note: Note, said: bytes = b"") -> int:
+    """Asks with a token that the run there keeps."""
+    with started.starting(home, host, wanted) as (start, was_lost):
+        command, *others = words
+        (answer,) = ask(home, [host], (command, f"--token={start.token}", *others), _STARTING_S, said=said)
         if answer.code in _REFUSED:
             started.forget(home, start)
         if answer.problem is not None:
@@ -95,134 +88,8 @@ def _is_number(value: object) -> TypeGuard[int]:
 
 def plan_there(home: Home, host: Host, job: Job, flags: Sequence[str]) -> bytes:
     """What `kgops run --dry-run` prints there."""
-    return _ask(home, host, ("run", "-", "--dry-run", *flags), job, _STARTING_S).out
-
-
-def _ask(home: Home, host: Host, words: Sequence[str], job: Job, patience_s: float) -> Answer:
-    (answer,) = ask(home, [host], words, patience_s, said=job.as_toml().encode())
+    words = ("run", "-", "--dry-run", *flags)
+    (answer,) = ask(home, [host], words, _STARTING_S, said=job.as_toml().encode())
     if answer.problem is not None:
         raise refused(answer)
-    return answer
-
-
-def _find(home: Home, host: Host, data: Mapping[str, DataFiles]) -> dict[str, str | None]:
-    wanted = [
-        {
-            "path": str(one.path),
-            "is_model": one.is_model,
-            "size": one.size,
-            "digest": one.digest,
-            "below_root": one.below_root,
-        }
-        for one in data.values()
-    ]
-    (answer,) = ask(
-        home, [host], ("data", "find", "--json"), _HASHING_S, said=json.dumps(wanted).encode("ascii")
-    )
-    if answer.problem is not None:
-        raise Unavailable(f"{host.name}: {answer.problem}", answer.hint)
-    listed = bounded_json(answer.out)
-    if not isinstance(listed, list) or len(listed) != len(data):
-        raise Unavailable(
-            f"{host.name}: what it printed is not a list of paths", "`kgops hosts check` tries it"
-        )
-    return {key: None if path is None else _path(host, path) for key, path in zip(data, listed, strict=True)}
-
-
-def _path(host: Host, said: object) -> str:
-    if not isinstance(said, str) or not said.startswith("/") or len(said) > _LONGEST_PATH or "\0" in said:
-        raise Unavailable(f"{host.name}: what it printed is not a path", "`kgops hosts check` tries it")
-    return said
-
-
-def _send(home: Home, host: Host, data: DataFiles, progress: Progress) -> str:
-    """The path there."""
-    read_end, write_end = os.pipe()
-    sender = _Sender(data, cast(BinaryIO, os.fdopen(write_end, "wb")))
-    words = ("data", "keep", data.digest, data.below_root)
-    try:
-        with os.fdopen(read_end, "rb") as source:
-            connection = Connection(home, host, words, Limits.in_all(_MOST_WORDS, _MOST_WORDS), source=source)
-    except BaseException:
-        sender.close()
-        raise
-    sender.start()
-    has_ended = False
-    lines: list[bytes] = []
-    try:
-        lines = _until_kept(connection, sender, lambda sent: progress(data.path.name, sent, data.size))
-        has_ended = True
-    finally:
-        code = connection.close(has_ended=has_ended)
-        sender.join()
-    if sender.problem is not None and code in (0, 2, None):
-        raise Unavailable(f"{data.path} could not be read to its end: {sender.problem}", "try again")
-    if code != 0:
-        message, hint = meaning_of(code, connection.errors, host)
-        raise Unavailable(f"{host.name}: {data.path.name} was not copied: {message}", hint)
-    progress(data.path.name, data.size, data.size)
-    return _path(host, b"".join(lines).decode("utf-8", "surrogateescape"))
-
-
-def _until_kept(connection: Connection, sender: _Sender, hear: Callable[[int], None]) -> list[bytes]:
-    """The lines it prints. Unavailable if neither a byte is taken nor a line comes for long."""
-    found: list[bytes] = []
-    sent, moved_at = 0, time.monotonic()
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection.stdout, selectors.EVENT_READ)
-        selector.register(connection.stderr, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select(_EVERY_S):
-                if key.fd == connection.stderr:
-                    if not connection.take_errors():
-                        selector.unregister(key.fd)
-                    continue
-                lines, goes_on = connection.lines()
-                found += lines
-                if not goes_on:
-                    connection.take_errors()
-                    return found
-            now = time.monotonic()
-            if sender.sent != sent:
-                sent, moved_at = sender.sent, now
-                hear(sent)
-            # It reads all files once more before it answers: that takes as long as they are large.
-            elif now - moved_at > _STUCK_S + sent / 2**26:
-                raise Unavailable(f"{connection.host.name}: no byte was taken for {now - moved_at:.0f} s")
-
-
-class _Sender(threading.Thread):
-    """Writes the files into the pipe that the connection reads."""
-
-    def __init__(self, data: DataFiles, out: BinaryIO) -> None:
-        super().__init__(name="kgops-sender", daemon=True)
-        self._data, self._out = data, out
-        self.sent = 0
-        self.problem: str | None = None
-
-    def close(self) -> None:
-        self._out.close()
-
-    def run(self) -> None:
-        try:
-            with self._out:
-                counting = cast(BinaryIO, _Counting(self._out, self._count))
-                write_files(((name, self._data.root / name) for name in self._data.files), counting)
-        except BrokenPipeError:
-            pass  # the connection ended; its exit code says why
-        except (OSError, KgopsError) as error:
-            self.problem = str(error)
-
-    def _count(self, size: int) -> None:
-        self.sent += size
-
-
-@dataclass(slots=True)
-class _Counting:
-    out: BinaryIO
-    count: Callable[[int], None]
-
-    def write(self, block: bytes) -> int:
-        written = self.out.write(block)
-        self.count(len(block))
-        return written
+    return answer.out

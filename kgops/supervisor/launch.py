@@ -257,8 +257,17 @@ def _masked(job: Job, shown: list[str], cwd: Path) -> Job:
     return replace(job, settings={**job.settings, "command": shown, "cwd": masked_text(str(cwd))})
 
 
-def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None) -> None:
-    """Resumes an ended run with a new attempt, from its last checkpoint if there is one."""
+def resume(
+    home: Home,
+    conn: Connection,
+    number: int,
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    token: str | None = None,
+) -> None:
+    """Resumes an ended run with a new attempt, from its last checkpoint if there is one; with one `token` once."""
+    if token is not None and runs.started_as(conn, token) == number:
+        return
     run = runs.get(conn, number)
     if run is None:
         raise NoSuchRun(f"there is no run {number}")
@@ -276,13 +285,15 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
     if lock is None:
         raise Usage(f"another process is just finishing run {number}", "try again in a second")
     try:
+        if token is not None and runs.started_as(conn, token) == number:
+            return
         run = runs.get(conn, number)  # it may have been deleted or resumed before we had the lock
         if run is None or not folder.path.is_dir():
             raise NoSuchRun(f"there is no run {number}: it was just deleted")
         plan = recorded_plan(conn, folder, number)
         _must_be_repeatable(plan)
         with pending.announce(home, run.folder, "resume"):
-            _reopen(conn, folder, plan)
+            _reopen(conn, folder, plan, token)
     except OSError as error:
         raise Unavailable(
             f"cannot resume run {number}: {error.filename or folder.path}: {error.strerror}",
@@ -298,12 +309,12 @@ def resume(home: Home, conn: Connection, number: int, say: Callable[[str], None]
     _dispatch_queue(home, conn, number, "resumed", say)
 
 
-def _reopen(conn: Connection, folder: RunFolder, plan: Plan) -> None:
+def _reopen(conn: Connection, folder: RunFolder, plan: Plan, token: str | None) -> None:
     """If we are killed in here, the marker makes settle.py tidy up."""
     write_plan(folder, plan, Private(plan.command, dict(os.environ), guard_files(), plan.cwd))
     run_folder.reserve(folder.stop)  # empty: no stop request
     run_folder.reserve(folder.outcome)  # empty: not ended
-    if not runs.reopen(conn, plan.number):
+    if not runs.reopen(conn, plan.number, token):
         raise Usage(f"run {plan.number} was just resumed by another process")
 
 

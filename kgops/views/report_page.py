@@ -11,10 +11,10 @@ from kgops.jobs import toml
 from kgops.jobs.text import one_line
 from kgops.views.curve_chart import Clock, draw, short
 from kgops.views.differing_options import differing_options
-from kgops.views.explained_run import ExplainedRun
+from kgops.views.explained_run import EXPLAINS, ExplainedRun
 from kgops.views.formats import value_text
 from kgops.views.html_page import Number, document, fold, mib, moment, numbers, section, table, text
-from kgops.views.influences import RunInfluences
+from kgops.views.influences import TRACES, RunInfluences
 from kgops.views.metric_order import curve_rank, headlines, title_of
 from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
 from kgops.views.report_explanations import explanations
@@ -28,6 +28,7 @@ __all__ = ["page"]
 
 _LOG_LINES = 200
 _FIRST_CURVES, _FIRST_TESTS = 6, 3
+_RELATIONS = 200
 _TRAINS = ("train", "pipeline")
 _BEST = "best_valid_mrr"
 _HUE_OF_STATE = {"succeeded": "good", "failed": "bad", "out_of_memory": "bad"}
@@ -56,6 +57,7 @@ def page(
         numbers(_reached(detail)),
         section("Influences on test triples", traces(influences, 0, _FIRST_TESTS) if influences else ""),
         section("Explanations", explanations(explained) if explained else ""),
+        _left_there(run, name),
         section("Curves", _grid(first) + constant),
         section("Memory", memory(detail)),
         section("Options that differ from the defaults", _differing(detail)),
@@ -74,7 +76,9 @@ def _record(
     yield fold("More curves", _grid(more), f"{len(more):,}")
     metrics = [(name, short(value)) for name, value in detail.metrics]
     yield fold("All metrics", table(("metric", "value"), metrics, right=(1,)), f"{len(metrics):,}")
-    quality = table(HEADS, quality_rows(detail.path / "results", relations=200), right=NUMBERS)
+    # The files of a run of another host lie there; the rows that its page shows came along.
+    rows = quality_rows(detail.path / "results", relations=_RELATIONS) or detail.quality
+    quality = table(HEADS, rows, right=NUMBERS)
     note = f'<p class="dim">{text(FILTERS)}</p>' if quality else ""
     yield fold("Quality by direction, degree of the answer, and relation", quality + note)
     yield fold("More influences", traces(influences, _FIRST_TESTS, 1 << 30) if influences else "")
@@ -117,6 +121,15 @@ def _when(detail: RunDetail) -> str:
     run = detail.run
     facts = [f"submitted {moment(run.submitted_at)}", f"profile {run.profile or 'none'}"]
     return " · ".join([*facts, f"GPU {run.gpu}" if run.gpu else "no GPU"])
+
+
+def _left_there(run: Run, name: str | None) -> str:
+    """Influences and explanations are files, which a report does not fetch."""
+    if name is None or run.workload not in (*TRACES, EXPLAINS):
+        return ""
+    what = "Explanations" if run.workload == EXPLAINS else "Influences"
+    said = f"{what} are not in this page: they lie on the host. kgops pull {name} imports the run with them."
+    return f'<p class="dim">{text(said)}</p>'
 
 
 def _origin(imported: Sequence[Event]) -> Iterable[str]:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
+import shutil
 import signal
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, cast
 
+import pytest
 from driving import wait_for
 from ssh_server import Lab, needs_ssh
+
+from kgops.errors import CutOff
+from kgops.hosts.archive import unpack_rest, write_files
+from kgops.interchange.data_files import read_data_files
+from kgops.interchange.kept_data import bytes_of_part, find_kept, keep
+from kgops.settings import Home
 
 pytestmark = needs_ssh
 
@@ -129,6 +141,16 @@ def test_any_host_is_the_one_where_it_would_end_first(lab: Lab) -> None:
     assert lab.there("lab2").ended(2).state == "succeeded"
 
 
+def test_a_job_for_a_group_goes_where_it_would_end_first_in_it(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.add("lab2", group="ours")
+    lab.add("away", program="#!/bin/sh\nexit 127\n", group="ours")
+    done = lab.kgops("run", "exec", "--cwd", "/", "--host", "ours", "--", "true")
+    assert (done.code, done.out) == (0, "lab2:1\n"), done.err
+    assert "Warning: away: no plan: " in done.err
+    assert lab.there("lab1")("runs", "--json").json() == []
+
+
 def test_what_is_wrong_is_said_with_the_host_and_nothing_is_started(lab: Lab) -> None:
     lab.add("lab1")
     lab.add("bare", program="#!/bin/sh\nexit 127\n")
@@ -167,27 +189,71 @@ def test_a_dry_run_shows_the_plan_of_that_host(lab: Lab) -> None:
     assert not (lab.homes["lab1"] / "kgops.db").exists()
 
 
-def test_a_copy_that_breaks_off_leaves_nothing_and_the_next_is_whole(lab: Lab) -> None:
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_copy_whose_connection_breaks_goes_on_where_it_broke(lab: Lab, damaged: bool) -> None:
     lab.add("lab1")
     data = lab.console.cwd / "my data.tsv"
     with data.open("w") as file:
         for i in range(400_000):
             file.write(f"entity{i % 5000}\tr{i % 3}\tentity{(i * 7) % 5000}\n")
-    real = lab.homes["lab1"].parent / "kgops command"
-    whole = real.read_text()
-    short = whole.replace("exec env", "head -c 2000000 | env")
-    real.write_text(f'case "$*" in *keep*) {short.splitlines()[1]} ;; *) {whole.splitlines()[1]} ;; esac\n')
-    broken = lab.kgops(*TRAIN, "--host", "lab1")
-    assert broken.code == 1, broken.err
-    assert "lab1: my data.tsv was not copied" in broken.err
-    assert list((lab.homes["lab1"] / "data").iterdir()) == []
+    command, sent = lab.homes["lab1"].parent / "kgops command", lab.folder / "sent"
+    real = command.read_text().splitlines()[1].removeprefix("exec ")
+    feeds = f"{{ head -c 4000000; exec sleep 1000; }} | {real}"
+    command.write_text(f'#!/bin/sh\ncase "$*" in *keep*) {feeds} ;; *) exec {real} ;; esac\n')
+    console = lab.console.start(*TRAIN, "--host", "lab1", env={"PATH": lab.path})
+    part = (
+        lab.homes["lab1"] / "data" / f".part-{read_data_files(data, is_model=False).digest}/files/my data.tsv"
+    )
+    came = 3 << 20  # in whole blocks
+    wait_for(lambda: part.exists() and part.stat().st_size == came, "a part of the copy")
+    for pid in lab.server.own_processes():
+        os.kill(pid, signal.SIGKILL)
+    _, err = console.communicate(timeout=300)
+    assert console.returncode == 1, err
+    assert b"lab1: my data.tsv was not copied" in err
+    assert b"Hint: the same command goes on with the copy where it broke off" in err
+    assert part.read_bytes() == data.read_bytes()[:came]
     assert not (lab.homes["lab1"] / "kgops.db").exists()
-    real.write_text(whole)
+    if damaged:
+        part.write_bytes(bytes(came))
+    counts = f"tee -a {shlex.quote(str(sent))} | {real}"
+    command.write_text(f'#!/bin/sh\ncase "$*" in *keep*) {counts} ;; *) exec {real} ;; esac\n')
     again = lab.kgops(*TRAIN, "--host", "lab1")
     assert (again.code, again.out) == (0, "lab1:1\n"), again.err
     (kept,) = (lab.homes["lab1"] / "data").iterdir()
     assert (kept / "my data.tsv").read_bytes() == data.read_bytes()
+    rest, size = data.stat().st_size - came, data.stat().st_size
+    headers = 1 << 14  # of the archive, at most
+    assert 0 <= sent.stat().st_size - rest - (size if damaged else 0) < 2 * headers
     lab.there("lab1")("stop", "1")
+
+
+def test_a_copy_cut_at_any_place_goes_on_to_be_whole(home: Path) -> None:
+    """Also between files, and beside empty ones."""
+    source = home / "source"
+    for name, size in {"a": 0, "b/x": 700, "b/y": 0, "b/z": 512, "c": 1, "d": 0}.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(os.urandom(size))
+    data, there = read_data_files(source, is_model=False), Home(home)
+    files = [(name, data.root / name) for name in data.files]
+    whole = io.BytesIO()
+    write_files(files, cast(BinaryIO, whole))
+    for cut in range(0, len(whole.getvalue()), 128):
+        stream = whole.getvalue()[:cut]
+        for last in (False, True):
+            begun = bytes_of_part(there, data.digest)
+            if last:
+                out = io.BytesIO()
+                write_files(files, cast(BinaryIO, out), begun)
+                stream = out.getvalue()
+            try:
+                keep(there, data.digest, "source", begun, partial(unpack_rest, io.BytesIO(stream)))
+            except CutOff:
+                assert not last, cut
+        kept = find_kept(there, data.digest, "source")
+        assert kept is not None
+        assert read_data_files(kept, is_model=False).digest == data.digest
+        shutil.rmtree(home / "data")
 
 
 def test_a_run_is_stopped_resumed_and_repeated_where_it_is(lab: Lab) -> None:

@@ -107,6 +107,34 @@ def test_a_report_is_made_of_a_run_that_still_goes_on_there(lab: Lab) -> None:
     assert lab.kgops("runs", "--json").json() == []
 
 
+def test_a_report_has_the_quality_of_a_model_there_and_says_where_influences_are(lab: Lab) -> None:
+    lab.add("lab1")
+    size = (
+        "--embedding-dim",
+        "8",
+        "--embedding-height",
+        "2",
+        "--embedding-width",
+        "4",
+        "--output-channels",
+        "4",
+    )
+    done = lab.there("lab1")("run", "train", "--dataset", "nations", "--num-epochs", "1", *size)
+    assert done.code == 0, done.err
+    of_test = ("--max-triples", "1", "--top-k", "1")
+    done = lab.there("lab1")("run", "tracin", "--run", "1", *of_test)
+    assert done.code == 0, done.err
+    for number in (1, 2):
+        done = lab.kgops("report", f"lab1:{number}", "--output", lab.folder / f"{number}.html")
+        assert done.code == 0, done.err
+    trained, traced = ((lab.folder / f"{number}.html").read_text() for number in (1, 2))
+    assert "Quality by direction" in trained and "95 % INTERVAL" in trained
+    assert "kgops pull" not in trained
+    assert (
+        "Influences are not in this page: they lie on the host. kgops pull lab1:2 imports the run" in traced
+    )
+
+
 def test_a_page_compares_runs_of_two_hosts_by_name_and_fingerprint_without_time_ratios(lab: Lab) -> None:
     for name, gpu in (("lab1", t4()), ("lab2", a100())):
         lab.add(name, Machine((gpu,)))

@@ -173,3 +173,55 @@ def test_a_started_run_survives_the_loss_of(lab: Lab, lost: str) -> None:
         assert lab.there("lab1").run(1).attempts == 1  # type: ignore[union-attr]
     finally:
         screen.close()
+
+
+@needs_ssh
+def test_a_run_repeated_without_an_answer_is_repeated_once(lab: Lab) -> None:
+    lab.add("lab1")
+    assert lab.kgops(*SLEEP).out == "lab1:1\n"
+    again = ("run", "--again", "lab1:1")
+    console, _ = start_unanswered(lab, *again)
+    kill(lab.server.own_processes())
+    assert console.wait(60) == 1
+    done = lab.kgops(*again)
+    assert (done.code, done.out) == (0, "lab1:2\n"), done.err
+    assert "this is the run of that start" in done.err
+    assert (remote(lab), numbers(lab)) == ([("lab1", 2), ("lab1", 1)], [1, 2])
+    assert lab.kgops(*again).out == "lab1:3\n", "asked for once more, it is another run"
+
+
+@needs_ssh
+def test_a_run_resumed_without_an_answer_has_one_more_attempt(lab: Lab) -> None:
+    lab.add("lab1")
+    assert lab.kgops(*SLEEP[:-2], "false").out == "lab1:1\n"
+    there = lab.there("lab1")
+
+    def attempts() -> int:
+        there.ended(1)
+        return len(there.show(1)["attempt"])
+
+    assert attempts() == 1
+    console, _ = start_unanswered(lab, "resume", "lab1:1")
+    kill(lab.server.own_processes())
+    assert console.wait(60) == 1
+    assert remote(lab) == [("lab1", None), ("lab1", 1)]
+    assert attempts() == 2
+    done = lab.kgops("resume", "lab1:1")
+    assert (done.code, done.out) == (0, "lab1:1\n"), done.err
+    assert "this is the run of that start" in done.err
+    assert attempts() == 2
+    assert remote(lab) == [("lab1", 1)], "the run stands in the list once"
+    assert lab.kgops("resume", "lab1:1").out == "lab1:1\n"
+    assert attempts() == 3
+
+
+def test_of_many_resumptions_with_one_token_one_makes_an_attempt(run_cli: Console) -> None:
+    number = run_cli.detach("false")
+    run_cli.ended(number)
+    words = ("resume", str(number), "--detach", "--token", "fedcba9876543210" * 2)
+    said = [child.communicate(timeout=300) for child in [run_cli.start(*words) for _ in range(4)]]
+    assert {out for out, _ in said} <= {b"1\n", b""}, said
+    assert b"1\n" in {out for out, _ in said}, said
+    run_cli.ended(number)
+    assert run_cli(*words).out == "1\n"
+    assert len(run_cli.show(number)["attempt"]) == 2

@@ -113,7 +113,10 @@ def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: Lab) -> 
         point_at(seen, "lab1", 1)
         await seen.press("enter")
         await seen.until_shows("line 200000", "MiB of earlier lines")
-        await seen.press("l")
+        await seen.press("l", "slash", *"20000", "enter")
+        await seen.until_shows("MiB of earlier lines: scroll to the top for them, not searched")
+        await seen.press("slash", *["backspace"] * 5, "enter")
+        await seen.until_gone(", not searched")
         for count in ("110,065 lines", "200,000 lines"):
             await seen.press("home")
             await seen.until_shows(count)

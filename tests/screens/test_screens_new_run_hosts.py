@@ -95,6 +95,26 @@ def test_x_starts_on_the_best_host_and_copies_what_it_reads(
     assert (kept / "mine.tsv").read_text() == TRIPLES
 
 
+def test_a_group_of_hosts_is_offered_and_asked_alone(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.add("lab2", group="ours")
+    lab.add("lab3", group="ours")
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await small(seen)
+        assert "any · ours · lab1 · lab2 · lab3" in seen.row_of("where")
+        await turn(seen, "where", "ours")
+        await seen.until_shows("--host ours", "PLAN  lab2 (the CPU): fits now", "lab3  ")
+        assert "lab1  " not in seen.text
+        point_at(seen, "lab3")
+        await seen.until_shows("--host lab3")
+        await seen.press("x", "y")
+        await seen.until_shows("lab3:1 ", "started run lab3:1")
+
+    look(lab.console.home, story, (160, 40))
+
+
 def test_a_job_too_large_for_every_host_is_refused_with_the_reason(lab: Lab) -> None:
     lab.add("lab1")
 
