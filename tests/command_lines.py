@@ -92,9 +92,6 @@ _PREDICT: Choices = {
 }
 _EXPLAIN: Choices = {
     "--max-facts": (1, 3),
-    "--by": ("newton", "gradient"),
-    "--overshoot": (0.5, 2),
-    "--damping": (0.2,),
     "--disable-memory-cleanup": (),
     "--device": ("cpu",),
 }

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,10 +237,14 @@ def _written(path: Path, workload: str) -> dict[str, str] | None:
 
 
 def covering(found: Sequence[Line], at_most: int) -> list[Line]:
-    """Lines that together try every workload with every option, the richest first; as many as there is time for."""
+    """Lines that together try every option, the richest first, one of each workload before all; so many at the most."""
     left = [line for line in found if line.is_startable]
     missing = frozenset[str]().union(*(line.tokens for line in left))
-    chosen: list[Line] = []
+    richest = sorted(left, key=lambda line: len(line.tokens))
+    chosen = list({line.workload: line for line in richest}.values())
+    for line in chosen:
+        missing -= line.tokens
+        left.remove(line)
     while left and len(chosen) < at_most:
         best = max(left, key=lambda line: len(line.tokens & missing))
         if not best.tokens & missing:
@@ -265,20 +269,19 @@ def planned_gpus(folder: str, many: int, seed: int) -> list[str]:
 
 def of_gpus(line: Line) -> Iterator[str]:
     """A GPU that is only known by name has no run here: its plan is held against the command that it prints."""
-    at = line.words.index("--gpu") + 1 if "--gpu" in line.words else None
-    asked = line.words[at] if at is not None else None
-    if (
-        not line.can_be_suggested
-        or asked in ("all",)
-        or asked is None
-        or asked[0].isdigit()
-        or asked[:3] == "GPU"
-    ):
+    at = line.planned.index("--gpu") + 1 if "--gpu" in line.planned else None
+    asked = line.planned[at] if at is not None else None
+    if line.can_be_suggested and at is not None and asked == "all":  # a plan for each GPU
+        for gpu in ("0", "1"):
+            yield from compare_plans(
+                replace(line, planned=(*line.planned[:at], gpu, *line.planned[at + 1 :]))
+            )
+        return
+    is_here = asked is None or asked == "auto" or asked[0].isdigit() or asked[:3] == "GPU"
+    if is_here or not line.can_be_suggested:
         yield from compare_plans(line)
         return
-    if asked == "auto":
-        yield from compare_plans(line)
-        return
+    assert asked is not None
     shown = ask("suggest", *line.planned, "--json")
     if shown.code not in (0, 3):
         yield f"suggest ended with {shown.code}: {shown.err}"
