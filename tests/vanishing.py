@@ -161,8 +161,9 @@ def _lose_supervisor(lab: Lab, seen: Seen, name: str, label: str) -> Callable[[]
     waits = f"until [ -e {shlex.quote(str(go))} ]; do sleep 0.05; done"
     number = there.detach("sh", "-c", waits, flags=("--label", label))
     there.running(number)
-    for who in processes.holders(there.folder(number) / "supervisor.lock"):
-        processes.send(who, signal.SIGKILL)
+    holders = processes.holders(there.folder(number) / "supervisor.lock")
+    # A child that it has just forked holds the lock too, until it is another program: the run may be that child.
+    processes.send(min(holders, key=lambda who: (who.started, who.pid)), signal.SIGKILL)
 
     def go_on() -> None:
         assert there("runs").code == 0

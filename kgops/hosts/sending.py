@@ -83,7 +83,13 @@ def _is_part(said: object, one: DataFiles) -> TypeGuard[int]:
 
 
 def _path(host: Host, said: object) -> str:
-    if not isinstance(said, str) or not said.startswith("/") or len(said) > _LONGEST_PATH or "\0" in said:
+    # Not printable are controls, and bytes that are no text, which no job can hold.
+    if (
+        not isinstance(said, str)
+        or not said.startswith("/")
+        or len(said) > _LONGEST_PATH
+        or not said.isprintable()
+    ):
         raise Unavailable(f"{host.name}: what it printed is not a path", "`kgops hosts check` tries it")
     return said
 

@@ -51,7 +51,8 @@ def test_console_commands_load_nothing_heavy(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
     code = (
         "import sys\nfrom kgops.cli import main\n"
-        "for args in (['--help'], ['runs'], ['runs', '--json'], ['show', '1'], ['logs', '1'], ['tag', '1', 'x']):\n"
+        "for args in (['--help'], ['runs'], ['runs', '--json'], ['show', '1'], ['logs', '1'], ['tag', '1', 'x'],\n"
+        "             ['feed', '--json']):\n"
         "    assert main(args) == 0, args\n"
         f"print('HEAVY', [m for m in {HEAVY!r} if m in sys.modules])\n"
     )
@@ -59,6 +60,7 @@ def test_console_commands_load_nothing_heavy(run_cli: Console) -> None:
         [sys.executable, "-c", code],
         env=run_cli.environment(),
         cwd=run_cli.cwd,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )

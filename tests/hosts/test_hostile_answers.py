@@ -90,6 +90,16 @@ def test_what_a_host_says_of_a_copy_is_bounded(lab: Lab) -> None:
     assert peak_mib < MOST_MIB
 
 
+@pytest.mark.parametrize("path", [r"/\ud800", r"/a\u001b[2Jb", r"/a\nb", "a", "7e9"])
+def test_a_place_of_data_that_is_no_path_is_refused(lab: Lab, path: str) -> None:
+    (lab.console.cwd / "data.tsv").write_text("a\tr\tb\n")
+    answer = lab.folder / "answer"
+    answer.write_text(f"[{path}]\n" if path[0].isdigit() else f'["{path}"]\n')
+    lab.add("evil", program=f"#!/bin/sh\ncat {answer}\n")
+    said, _ = refused(lab, "run", "train", "--train", "data.tsv", "--host", "evil")
+    assert "evil: what it printed is not a path" in said
+
+
 @pytest.mark.parametrize("block", [b"x" * 1_000_000, b"[],[],[],[],"], ids=["text", "lists"])
 def test_a_record_without_end_is_not_compared(lab: Lab, block: bytes) -> None:
     lab.add("evil", program=repeats(lab.folder, block * (1_000_000 // len(block))))
