@@ -144,7 +144,7 @@ def _write(stream: Stream, entry: tarfile.TarInfo, path: Path, flags: int) -> No
         raise BadInput(f"the archive has two entries of one name: {entry.name!r:.100}") from error
     with os.fdopen(fd, "wb") as file:
         if str(os.fstat(fd).st_size) != entry.pax_headers.get(_BEGIN, "0"):
-            raise BadInput(f"the archive has an entry that begins at another byte: {entry.name!r:.100}")
+            raise BadInput(f"the archive has an entry that begins at another place: {entry.name!r:.100}")
         for begin in range(0, entry.size, _BLOCK):
             file.write(_exactly(stream, min(_BLOCK, entry.size - begin)))
         _exactly(stream, -entry.size % _TAR_BLOCK)

@@ -105,7 +105,7 @@ def test_a_group_of_hosts_is_offered_and_asked_alone(lab: Lab) -> None:
         await small(seen)
         assert "any · ours · lab1 · lab2 · lab3" in seen.row_of("where")
         await turn(seen, "where", "ours")
-        await seen.until_shows("--host ours", "PLAN  lab2 (the CPU): fits now", "lab3  ")
+        await seen.until_shows("--host ours", "lab2        the CPU", "lab3        the CPU")
         assert "lab1  " not in seen.text
         point_at(seen, "lab3")
         await seen.until_shows("--host lab3")
