@@ -7,8 +7,9 @@ import shlex
 import click
 
 from kgops.cli.bench_page import page
+from kgops.cli.named_jobs import job_by_name
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import for_writing, job_by_name
+from kgops.cli.session import for_writing
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.variants import combinations, read_axis, variants
 

@@ -10,8 +10,9 @@ import click
 
 from kgops.cli.groups import ByWorkload
 from kgops.cli.launching import common_options, merged, start
+from kgops.cli.named_jobs import job_of_run
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import existing, job_of_run
+from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.jobs.job import read_job, read_job_file
 

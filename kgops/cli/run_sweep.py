@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from kgops.cli.launching import common_options, launched, merged
+from kgops.cli.named_jobs import job_by_name
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import for_writing, job_by_name
+from kgops.cli.session import for_writing
 from kgops.errors import Usage
 from kgops.experiments.variants import read_axis, variants
 from kgops.options.run import LONGEST_LABEL

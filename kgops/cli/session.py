@@ -1,17 +1,12 @@
-"""The home and database of a command, and the runs and jobs that are named."""
+"""The home and database of a command, and the runs that are named: only what reading commands need is imported."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from kgops.cli.output import tell
-from kgops.errors import KgopsError, NoSuchRun, Usage
-from kgops.jobs import recipes
-from kgops.jobs.job import Job, read_job, read_job_file
+from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.text import one_line
-from kgops.planning import profiles
 from kgops.settings import Home, find_home, make_home
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.unsettled import needs_settling
@@ -20,38 +15,7 @@ from storage.database import Connection, open_reader, open_writer
 from storage.errors import DatabaseMissing, DatabaseNewer, DatabaseReadOnly, StorageError
 from storage.runs import Run
 
-__all__ = [
-    "job_by_name",
-    "job_of_run",
-]
-
-
-def job_by_name(session: Session, name: str) -> Job:
-    if name.endswith(".toml") or Path(name).is_file():
-        return read_job_file(Path(name))
-    if name == "last" or name.isdecimal():
-        return job_of_run(session, name)
-    if name in recipes.names():
-        return read_job_file(recipes.find(name))
-    raise Usage(
-        f"there is no job file, run or recipe {name!r:.60}",
-        f"give a job file, a run, or a recipe: {', '.join(recipes.names())}",
-    )
-
-
-def job_of_run(session: Session, name: str) -> Job:
-    """Return the job as requested: options that its profile set are left to the profile, unless the profile changed."""
-    run = session.run(name)
-    spec = runs.spec(session.conn, run.id)
-    job = read_job(spec.job, f"the job of run {run.id}")
-    chosen_by = {choice["option"]: choice["chosen_by"] for choice in spec.plan.get("choices") or []}
-    requested = {
-        option: value
-        for option, value in job.options.items()
-        if chosen_by.get(option) != f"profile {job.profile}"
-    }
-    without_profile = replace(job, options=requested)
-    return without_profile if profiles.apply(without_profile).options == job.options else job
+__all__ = ["Session", "existing", "for_changing", "for_reading", "for_writing"]
 
 
 class Session(NamedTuple):

@@ -67,6 +67,25 @@ def test_console_commands_load_nothing_heavy(run_cli: Console) -> None:
     assert done.stdout.endswith("HEAVY []\n"), done.stdout + done.stderr
 
 
+def test_a_listing_loads_nothing_of_jobs_and_plans(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+    plans = ("kgops.jobs.job", "kgops.planning", "kgops.gpus", "importlib.metadata", "importlib.resources")
+    code = (
+        "import sys\nfrom kgops.cli import main\n"
+        "assert main(['runs', '--json']) == 0\n"
+        f"print('LOADED', [m for m in {plans!r} if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=run_cli.environment(),
+        cwd=run_cli.cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.endswith("LOADED []\n"), done.stdout + done.stderr
+
+
 def test_supervisor_loads_no_module_that_it_does_not_need() -> None:
     """It idles for days: each of these is a half to three megabytes."""
     root = Path(__file__).parents[2]

@@ -1,0 +1,43 @@
+"""Jobs that commands name: a job file, a run or a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from kgops.cli.session import Session
+from kgops.errors import Usage
+from kgops.jobs import recipes
+from kgops.jobs.job import Job, read_job, read_job_file
+from kgops.planning import profiles
+from storage import runs
+
+__all__ = ["job_by_name", "job_of_run"]
+
+
+def job_by_name(session: Session, name: str) -> Job:
+    if name.endswith(".toml") or Path(name).is_file():
+        return read_job_file(Path(name))
+    if name == "last" or name.isdecimal():
+        return job_of_run(session, name)
+    if name in recipes.names():
+        return read_job_file(recipes.find(name))
+    raise Usage(
+        f"there is no job file, run or recipe {name!r:.60}",
+        f"give a job file, a run, or a recipe: {', '.join(recipes.names())}",
+    )
+
+
+def job_of_run(session: Session, name: str) -> Job:
+    """Return the job as requested: options that its profile set are left to the profile, unless the profile changed."""
+    run = session.run(name)
+    spec = runs.spec(session.conn, run.id)
+    job = read_job(spec.job, f"the job of run {run.id}")
+    chosen_by = {choice["option"]: choice["chosen_by"] for choice in spec.plan.get("choices") or []}
+    requested = {
+        option: value
+        for option, value in job.options.items()
+        if chosen_by.get(option) != f"profile {job.profile}"
+    }
+    without_profile = replace(job, options=requested)
+    return without_profile if profiles.apply(without_profile).options == job.options else job
