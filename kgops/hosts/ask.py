@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import selectors
 import tempfile
 import time
 from collections.abc import Sequence
@@ -75,7 +74,8 @@ def _ask(
         return Answer(host, problem=f"ssh cannot be started: {error.strerror}")
     has_ended = False
     try:
-        lines = _until_the_end(connection, time.monotonic() + patience_s)
+        deadline = time.monotonic() + patience_s
+        lines = connection.lines_to_the_end(lambda: deadline - time.monotonic())
         has_ended = lines is not None
     except KgopsError as error:
         return Answer(host, problem=error.message, hint=error.hint)
@@ -87,23 +87,3 @@ def _ask(
         problem, hint = meaning_of(code, connection.errors, host)
         return Answer(host, problem=one_line(problem, 300), hint=hint, code=code)
     return Answer(host, b"\n".join(lines), code=code)
-
-
-def _until_the_end(connection: Connection, deadline: float) -> list[bytes] | None:
-    """The lines on stdout; None if they do not end in time."""
-    found: list[bytes] = []
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection.stdout, selectors.EVENT_READ)
-        selector.register(connection.stderr, selectors.EVENT_READ)
-        while (left := deadline - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
-                if key.fd == connection.stderr:
-                    if not connection.take_errors():
-                        selector.unregister(key.fd)
-                    continue
-                lines, goes_on = connection.lines()
-                found += lines
-                if not goes_on:
-                    connection.take_errors()
-                    return found
-    return None

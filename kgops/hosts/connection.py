@@ -10,12 +10,13 @@ import atexit
 import hashlib
 import os
 import re
+import selectors
 import shlex
 import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -181,6 +182,25 @@ class Connection:
     def take_bytes(self) -> bytes | None:
         """What came, of any length: for a reader that has limits of its own. None: nothing yet; empty: the end."""
         return self._take(self.stdout)
+
+    def lines_to_the_end(self, seconds_left: Callable[[], float]) -> list[bytes] | None:
+        """All lines on stdout. Before each wait `seconds_left` says how long it may take; None once that is nothing."""
+        found: list[bytes] = []
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.stdout, selectors.EVENT_READ)
+            selector.register(self.stderr, selectors.EVENT_READ)
+            while (left := seconds_left()) > 0:
+                for key, _ in selector.select(left):
+                    if key.fd == self.stderr:
+                        if not self.take_errors():
+                            selector.unregister(key.fd)
+                        continue
+                    lines, goes_on = self.lines()
+                    found += lines
+                    if not goes_on:
+                        self.take_errors()
+                        return found
+        return None
 
     @property
     def errors(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -109,7 +108,8 @@ def _send(home: Home, host: Host, data: DataFiles, begun: int, progress: Progres
     has_ended = False
     lines: list[bytes] = []
     try:
-        lines = _until_kept(connection, sender, lambda sent: progress(data.path.name, sent, data.size))
+        patience = _Patience(sender, host, lambda sent: progress(data.path.name, sent, data.size))
+        lines = connection.lines_to_the_end(patience.seconds_left) or []
         has_ended = True
     finally:
         code = connection.close(has_ended=has_ended)
@@ -127,31 +127,22 @@ def _send(home: Home, host: Host, data: DataFiles, begun: int, progress: Progres
     return _path(host, b"".join(lines).decode("utf-8", "surrogateescape"))
 
 
-def _until_kept(connection: Connection, sender: _Sender, hear: Callable[[int], None]) -> list[bytes]:
-    """The lines it prints. Unavailable if neither a byte is taken nor a line comes for long."""
-    found: list[bytes] = []
-    sent, moved_at = 0, time.monotonic()
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection.stdout, selectors.EVENT_READ)
-        selector.register(connection.stderr, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select(_EVERY_S):
-                if key.fd == connection.stderr:
-                    if not connection.take_errors():
-                        selector.unregister(key.fd)
-                    continue
-                lines, goes_on = connection.lines()
-                found += lines
-                if not goes_on:
-                    connection.take_errors()
-                    return found
-            now = time.monotonic()
-            if sender.sent != sent:
-                sent, moved_at = sender.sent, now
-                hear(sent)
-            # It reads all files once more before it answers: that takes as long as they are large.
-            elif now - moved_at > _STUCK_S + sent / 2**26:
-                raise Unavailable(f"{connection.host.name}: no byte was taken for {now - moved_at:.0f} s")
+class _Patience:
+    """Tells of each byte that is taken. Unavailable if neither a byte is taken nor the copy done for long."""
+
+    def __init__(self, sender: _Sender, host: Host, hear: Callable[[int], None]) -> None:
+        self._sender, self._host, self._hear = sender, host, hear
+        self._sent, self._moved_at = 0, time.monotonic()
+
+    def seconds_left(self) -> float:
+        now = time.monotonic()
+        if self._sender.sent != self._sent:
+            self._sent, self._moved_at = self._sender.sent, now
+            self._hear(self._sent)
+        # It reads all files once more before it answers: that takes as long as they are large.
+        elif now - self._moved_at > _STUCK_S + self._sent / 2**26:
+            raise Unavailable(f"{self._host.name}: no byte was taken for {now - self._moved_at:.0f} s")
+        return _EVERY_S
 
 
 class _Sender(threading.Thread):

@@ -119,11 +119,14 @@ def test_a_run_killed_anywhere_and_resumed_has_the_weights_of_one_never_killed(
     assert result.stopped == "finished"
 
 
+@pytest.mark.parametrize(
+    "chosen", [{}, {"loss": "1vsall-ce", "group_queries": True}], ids=["plain", "grouped"]
+)
 @pytest.mark.parametrize("nth", [1, 20, 25])
 def test_a_run_asked_to_stop_saves_and_resumes_bit_identically(
-    nations: Graph, tmp_path: Path, nth: int
+    nations: Graph, tmp_path: Path, nth: int, chosen: dict[str, Any]
 ) -> None:
-    settings = replace(QUICK, resume_every=1e9)
+    settings = replace(QUICK, resume_every=1e9, **chosen)
     whole, half = small(nations), small(nations)
     expected = fit(whole, nations, settings, tmp_path / "whole", Recorder())
     stopped = fit(half, nations, settings, tmp_path / "half", Recorder(), Stop(nth))
