@@ -133,11 +133,6 @@ class Groups:
         times = -(-size // _COUNTED[-1])
         return min(rows, times * max(block.groups for block in known.found))
 
-    def fewest_in_block(self, size: int, *, both_directions: bool) -> int:
-        """At least so many queries in every whole block of a counted size."""
-        known = self.counted[both_directions][_COUNTED.index(size)].found
-        return min(block.groups for block in known[:-1] or known)
-
 
 def _counted(
     ordered: Sequence[Triple],
