@@ -108,6 +108,10 @@ def command(ctx: click.Context, accuracy: bool, as_json: bool) -> None:
 
     The GPU need not be in this machine: `--gpu t4` plans for a T4.
     """
+    if ctx.invoked_subcommand is not None and (accuracy or as_json):
+        raise Usage(
+            "--accuracy goes without a job, and --json of a plan behind it", "kgops suggest train … --json"
+        )
     if accuracy:
         _accuracy(as_json)
         ctx.exit(0)
