@@ -245,9 +245,7 @@ def _checkpointing_reason(suggestion: Suggestion) -> str:
 
 def _batch_size_reason(suggestion: Suggestion) -> str:
     most = suggestion.largest_batch
-    return "changes results" + (
-        f"; up to {most:,} would fit{_only_when_empty(suggestion)}" if most else ""
-    )
+    return "changes results" + (f"; up to {most:,} would fit{_only_when_empty(suggestion)}" if most else "")
 
 
 def _only_when_empty(suggestion: Suggestion) -> str:

@@ -93,7 +93,7 @@ def test_an_option_is_recommended_as_its_table_measured_it(one: Advised) -> None
         found = re.search(r"([\d.,]+) times (less|the) memory", one.text)
         assert found
         said = float(found[1].replace(",", ""))
-        assert (said if found[2] == "less" else 1 / said) == pytest.approx(memory, rel=0.02)
+        assert (said if found[2] == "less" else 1 / said) == pytest.approx(memory, rel=0.01, abs=_ROUNDED)
     ratios = [ratio for ratio in (speed, memory) if ratio is not None]
     if one.head == HEADS["use"]:  # nothing that costs more than the rule's "nothing"
         assert min(ratios) > 1 - NOTHING - _ROUNDED
@@ -111,10 +111,10 @@ def test_a_table_judges_the_claims_of_the_register_alone(table: str) -> None:
 
 
 def test_a_claim_has_one_verdict_in_its_table_and_in_the_list() -> None:
-    """Of the tables that the recommendations are from, as the list is."""
+    """Of the tables that the recommendations are from, as the list is; what they cannot test it may judge otherwise."""
     for table in {one.table for one in ADVISED}:
         for row in rows(table):
-            if row.claim:
+            if row.claim and "cannot be tested here" not in row.verdict:
                 of = re.escape(f"| {row.claim} ({row.document}, line ")
                 verdicts = re.findall(rf"{of}.*?\| (\*\*[a-z ]+\*\*) \|", _EVERY_CLAIM)
                 assert any(row.verdict.startswith(verdict) for verdict in verdicts), row
