@@ -88,7 +88,10 @@ def command(
         if as_json:
             print_json([{**asdict(m), "fingerprint_key": m.machine} for m in values])
         else:
-            _print_metrics(values, measurements.count(session.conn, wanted), skip)
+            _print_metrics(values)
+        count = measurements.count(session.conn, wanted)
+        if values and skip + len(values) < count:
+            tell(f"{skip + len(values):,} of {count:,}. Next page: --skip {skip + len(values)}")
         return
     if of_claims:
         _claims(session, words[1:], everything, as_json)
@@ -148,7 +151,10 @@ def _show(session: Session, bench: Bench, as_json: bool) -> None:
 
 
 def _list(session: Session, limit: int, as_json: bool) -> None:
-    benchmarks = benches.newest(session.conn, limit=limit)
+    found = benches.newest(session.conn, limit=limit + 1)
+    benchmarks = found[:limit]
+    if len(found) > limit:
+        tell(f"The newest {limit:,}; --limit lists more.")
     if as_json:
         print_json(
             [{name: value for name, value in asdict(one).items() if name != "plan"} for one in benchmarks]
@@ -174,7 +180,7 @@ def _list(session: Session, limit: int, as_json: bool) -> None:
         say(line)
 
 
-def _print_metrics(values: list[measurements.Measurement], count: int, skip: int) -> None:
+def _print_metrics(values: list[measurements.Measurement]) -> None:
     if not values:
         tell("No value matches.")
         return
@@ -199,8 +205,6 @@ def _print_metrics(values: list[measurements.Measurement], count: int, skip: int
         tell(
             f"They come from {len(machines)} fingerprints and are not comparable. --fingerprint KEY shows one."
         )
-    if skip + len(values) < count:
-        tell(f"{skip + len(values):,} of {count:,}. Next page: --skip {skip + len(values)}")
 
 
 def _beginning(since: str | None) -> float | None:

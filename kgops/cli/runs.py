@@ -171,10 +171,10 @@ def command(
             _print(session, page, columns)
         else:
             _tell_no_run(wanted)
-        if len(page) == limit and not everything:
-            tell(f"Next page: --after {page[-1].id}")
         if after is None and wanted == runs.EVERYTHING:
             _say_remote()
+    if not everything and len(page) == limit:
+        tell(f"Next page: --after {page[-1].id}; --all lists all runs")
 
 
 def _tell_no_run(wanted: runs.Filter) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from driving import QUICK, Console, all_of, patience, wait_for
 
-from storage import runs
+from storage import benches, runs
 
 
 def columns_of(conn: sqlite3.Connection, table: str) -> set[str]:
@@ -86,24 +86,28 @@ def test_an_option_turned_off_is_off_whatever_the_worker_reported(run_cli: Conso
     assert shown[:3] == ["compile", "off", "off"]
 
 
+def put_ended(conn: sqlite3.Connection, number: int, state: str) -> None:
+    runs.add(
+        conn,
+        number=number,
+        workload="exec",
+        label=f"label {number}",
+        profile=None,
+        state="queued",
+        folder=f"{number:04d}-exec",
+        submitted_at=time.time() - 86400 * (5 - number) - 60,
+        gpu_request=None,
+        reserved_mib=None,
+        exclusive=False,
+        predicted_mib=None,
+        spec=runs.RunSpec({}, {}, {}),
+    )
+    runs.end(conn, number, state=state, reason=None, exit_code=number, ended_at=time.time())
+
+
 def test_listing_filters_sorts_and_pages(run_cli: Console, conn: sqlite3.Connection) -> None:
     for number, state in enumerate(["succeeded", "failed", "succeeded", "cancelled", "failed"], start=1):
-        runs.add(
-            conn,
-            number=number,
-            workload="exec",
-            label=f"label {number}",
-            profile=None,
-            state="queued",
-            folder=f"{number:04d}-exec",
-            submitted_at=time.time() - 86400 * (5 - number) - 60,
-            gpu_request=None,
-            reserved_mib=None,
-            exclusive=False,
-            predicted_mib=None,
-            spec=runs.RunSpec({}, {}, {}),
-        )
-        runs.end(conn, number, state=state, reason=None, exit_code=number, ended_at=time.time())
+        put_ended(conn, number, state)
 
     def numbers(*args: str) -> list[int]:
         return [run["id"] for run in run_cli("runs", "--json", *args).json()]
@@ -249,3 +253,16 @@ def test_json_before_the_first_run_is_json(run_cli: Console, tmp_path: Path) -> 
     for line in ("runs", "runs --remote", "bench show", "bench show --metrics", "bench show claims"):
         told = run_cli(*line.split(), "--json", env=fresh)
         assert told.code == 0 and told.json() in ([], {"advice": [], "claim": []}), line
+
+
+def test_a_list_that_is_cut_says_so_in_every_format(run_cli: Console, conn: sqlite3.Connection) -> None:
+    for number in (1, 2, 3):
+        put_ended(conn, number, "succeeded")
+        begun = benches.begin(conn, f"matrix {number}", {"variants": [], "rounds": 1}, "x", {}, 1.0)
+        benches.end(conn, begun, 2.0)
+    for words in ((), ("--json",), ("--csv",)):
+        assert "--all lists all runs" in run_cli("runs", "--limit", "2", *words).err
+        assert run_cli("runs", "--limit", "2", "--all", *words).err == ""
+    for words in ((), ("--json",)):
+        assert "--limit lists more" in run_cli("bench", "show", "--limit", "2", *words).err
+        assert run_cli("bench", "show", "--limit", "3", *words).err == ""
