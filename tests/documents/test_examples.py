@@ -168,7 +168,7 @@ def judges_tracin(desk: Desk, went: Went) -> None:
     to_do, _, table = went.out.partition("\nOPTION ")
     assert to_do.startswith("WHAT TO DO\n") and "vectorised gradients (vmap): " in to_do
     assert re.search(r"^\+ vmap +\w+.* [\d.]+× \([\d.]+×–[\d.]+×\), n \d+$", table, re.M), table
-    assert went.written == frozenset()
+    assert went.written <= {".data/README.md"}  # of a folder that PyKEEN makes when it is imported
 
 
 def has_flights_to_learn_from(desk: Desk) -> None:
