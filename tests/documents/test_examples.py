@@ -131,7 +131,7 @@ def says_what_it_would_keep(desk: Desk, went: Went) -> None:
 
 
 def says_that_nothing_is_there(desk: Desk, went: Went) -> None:
-    """tests/hosts has hosts that answer."""
+    """test_examples_hosts.py has hosts that answer."""
     assert went.code == 1
     assert "Error: " in went.err
     assert "Hint: " in went.err
@@ -276,9 +276,9 @@ def test_example_does_what_it_says_to_a_run(tmp_path: Path, line: str) -> None:
     desk.close()
 
 
-def put_run(desk: Desk, number: int, state: str) -> None:
-    """A run of this number that goes on, or has failed."""
-    conn = open_writer(desk.home / "kgops.db")
+def put_before(home: Path, number: int) -> None:
+    """So that the next run has this number."""
+    conn = open_writer(home / "kgops.db")
     columns = dict.fromkeys(("profile", "gpu_request", "reserved_mib", "predicted_mib"))
     runs.add(
         conn,
@@ -294,6 +294,11 @@ def put_run(desk: Desk, number: int, state: str) -> None:
     )
     runs.end(conn, number - 1, state="cancelled", reason=None, exit_code=None, ended_at=time.time())
     conn.close()
+
+
+def put_run(desk: Desk, number: int, state: str) -> None:
+    """A run of this number that goes on, or has failed."""
+    put_before(desk.home, number)
     if state == "running":
         assert desk.console.detach("python3", "-c", SCRIPTS["long.py"]) == number
         desk.console.running(number)
