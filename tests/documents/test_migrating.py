@@ -151,9 +151,15 @@ def test_a_tracing_writes_what_was_asked_for_whole(reader: Reader, line: str) ->
     assert done.written == asked
     body = reader.read(flags["--output"])
     if "--self-influence" in flags:
-        assert len(body["self_influences"]) == reader.sizes["train"]
+        scores = [one["score"] for one in body["self_influences"]]
+        assert len(scores) == reader.sizes["train"] and scores == sorted(scores, reverse=True)
+        summary = body["summary"]
+        assert summary["total"] == pytest.approx(sum(scores), rel=1e-6)
+        assert summary["mean"] == pytest.approx(sum(scores) / len(scores), rel=1e-6)
+        assert summary["largest"] == pytest.approx(scores[0], rel=1e-6)
         if "--csv-output" in flags:
-            assert len(reader.csv(flags["--csv-output"])) == reader.sizes["train"]
+            rows = [float(row["TracInScore"]) for row in reader.csv(flags["--csv-output"])]
+            assert rows == pytest.approx(scores, rel=1e-6)
         return
     assert body["loss"] == "target"
     found = body["results"]
