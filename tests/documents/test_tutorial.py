@@ -189,8 +189,11 @@ def test_the_pipeline_of_the_page_about_predictions_trains_answers_and_traces(as
     went = asking.desk.type("kgops run three.toml")
     assert went.code == 0, went.err
     (number,) = re.findall(r"^run (\d+) succeeded", went.err + went.out, re.M)
-    files = {path.name for path in (asking.desk.run(int(number)) / "results").rglob("*")}
-    assert {"final_model.pt", "predictions.csv", "predicted_new_triples.tsv", "tracin.csv"} <= files
+    results = asking.desk.run(int(number)) / "results"
+    files = {path.name for path in results.rglob("*")}
+    assert {"final_model.pt", "predictions.csv", "predicted_new_triples.tsv"} <= files
+    (summary,) = results.rglob("batch_tracin_summary.json")
+    assert json.loads(summary.read_text())["successful"] == 20
 
 
 def test_the_measurement_of_scores_on_another_graph_has_the_flags_of_the_page() -> None:
