@@ -186,21 +186,25 @@ def written(conn: Connection, before: str = "") -> str:
         "",
         "## Claims against measurements",
         "",
-        *_what_to_do(conn, measured, kept),
+        *_what_to_do(conn, kept),
         "### How verdicts are made",
         "",
         RULE,
         "",
     ]
     for name in TABLES:
-        tables = {heading: lines for heading, lines in kept.items() if heading.startswith(f"### {name}")}
+        tables = {
+            heading: lines
+            for heading, lines in kept.items()
+            if heading.startswith(f"### {name}") and _is_of_now(name, lines)
+        }
         for bench in _newest_each(bench for bench in measured if bench.name.startswith(f"claims {name}")):
             tables[_heading(bench)] = _claims(conn, bench)
         for heading in sorted(tables):
             out += [heading, *tables[heading]]
         if not tables:
             out += [f"### ({name}) {TABLES[name]}", "", _NOTHING, ""]
-    out += _register(conn, measured, kept)
+    out += _register(conn, kept)
     for section in SECTIONS:
         values = _last_batch(conn, section.stored_as)
         heading = f"## {section.title}"
@@ -211,32 +215,58 @@ def written(conn: Connection, before: str = "") -> str:
     return "\n".join(out)
 
 
-def _what_to_do(conn: Connection, measured: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
-    """Recommendations from this home's newest measurements, or else from the old document, unless it was written
-    by other rules: under a heading that is no longer one, an option may stand where it does not belong now."""
-    if not measured:
-        old = kept.get(_TO_DO, [])
-        heads = {line for line in old if line.startswith("- **")}
-        known = bool(old) and heads <= {f"- **{head}.**" for head in HEADS.values()}
-        return [_TO_DO, *(old if known else ["", _NOTHING, ""])]
-    out = [_TO_DO, ""]
+def _what_to_do(conn: Connection, kept: Mapping[str, list[str]]) -> list[str]:
+    """Recommendations of each table: from this home's newest measurements, or else from the old document."""
+    blocks = _old_advice(kept)
     for bench, each in overview(conn).advice:
-        out += [f"{_cell(bench.name.removeprefix('claims '))}:", ""]
+        title = _cell(bench.name.removeprefix("claims "))
+        lines = blocks[title[0]] = [f"{title}:", ""]
         for category, options in by_category(each).items():
             if options:
-                out += [
+                lines += [
                     f"- **{HEADS[category]}.**",
                     *(f"  - {_cell(one.option)}: {_cell(one.text)}" for one in options),
                 ]
-        out.append("")
-    return out
+        lines.append("")
+    found = [line for table in TABLES for line in blocks.get(table, [])]
+    return [_TO_DO, "", *(found or [_NOTHING, ""])]
 
 
-def _register(conn: Connection, measured: Sequence[Bench], kept: Mapping[str, list[str]]) -> list[str]:
-    """Table of all claims with verdict or reason."""
+def _old_advice(kept: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """By table, where that stays below and the headings are those of now: under another, an option may stand where
+    it does not belong."""
+    blocks: dict[str, list[str]] = {}
+    for line in kept.get(_TO_DO, []):
+        if line.endswith(":") and line[:1] in TABLES:
+            blocks[line[0]] = []
+        if blocks:
+            blocks[[*blocks][-1]].append(line)
+    heads = {f"- **{head}.**" for head in HEADS.values()}
+    return {
+        table: block
+        for table, block in blocks.items()
+        if {line for line in block if line.startswith("- ")} <= heads
+        and _is_of_now(table, kept.get(f"### {block[0][:-1]}"))
+    }
+
+
+def _is_of_now(table: str, lines: Sequence[str] | None) -> bool:
+    """Whether each claim in an old table is one that the register has for this option, of this document."""
+    known = {
+        (one.variant, _cell(one.claim.text), _cell(one.claim.said_by))
+        for one in register().values()
+        if one.table == table
+    }
+    if lines is None:
+        return False
+    rows = [line.split(" | ") for line in lines if line.startswith("| ")][1:]
+    return all(not claim.strip() or (option[2:], claim, by) in known for option, claim, by, *_ in rows)
+
+
+def _register(conn: Connection, kept: Mapping[str, list[str]]) -> list[str]:
+    """Table of all claims with verdict or reason; those not measured in this home are as the old document has them."""
     heading = f"### All {len(register())} claims"
-    if not measured and heading in kept:
-        return [heading, *kept[heading]]
+    old = {line.split(" | ")[0]: line for line in kept.get(heading, []) if line.startswith("| `")}
     out = [
         heading,
         "",
@@ -254,7 +284,8 @@ def _register(conn: Connection, measured: Sequence[Bench], kept: Mapping[str, li
             ),
             *("; ".join(filter(None, (one.found, one.why))), ", ".join(claim.against)),
         )
-        out.append("| " + " | ".join(map(_cell, cells)) + " |")
+        line = "| " + " | ".join(map(_cell, cells)) + " |"
+        out.append(old.get(f"| {cells[0]}", line) if one.basis == "pending" else line)
     return [*out, ""]
 
 

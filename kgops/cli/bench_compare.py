@@ -19,7 +19,7 @@ from kgops.views.formats import UNKNOWN, table
 from storage import measurements
 
 
-@click.command(epilog="\b\nExample:  kgops bench compare 3 4")
+@click.command(epilog="\b\nExample:  kgops bench compare 1 3")
 @click.argument("one", metavar="BENCH")
 @click.argument("other", metavar="BENCH")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kgops.cli.bench_show import find
-from kgops.cli.output import say
+from kgops.cli.output import say, tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.experiments import export
@@ -28,7 +28,7 @@ CHARTS = ("svg", "png")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="Output file; default: stdout, for charts bench-N-*.svg (.png) in this folder.",
+    help="Output file, of charts for the first one; default: stdout, for charts bench-N-*.svg (.png) in this folder.",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def command(bench: str | None, kind: str, output: Path | None, force: bool) -> None:
@@ -42,11 +42,16 @@ def command(bench: str | None, kind: str, output: Path | None, force: bool) -> N
     svg      charts: time against memory with the Pareto front, and time against each varied number
     png      the charts as pixels; needs Pillow
     """
+    if kind in ("md", *CHARTS) and bench is None:
+        raise Usage(f"--to {kind} needs a benchmark", "give its number: `kgops bench show` lists them")
+    if kind == "parquet" and (output is None or (output.exists() and not force)):
+        raise Usage(
+            f"{output} exists" if output else "--to parquet needs a file",
+            "give --output FILE; --force overwrites" if output else "give --output FILE",
+        )
     session = existing()
     conn = session.conn
     benchmark = None if bench is None else find(session, bench)
-    if kind in ("md", *CHARTS) and benchmark is None:
-        raise Usage(f"--to {kind} needs a benchmark", "give its number: `kgops bench show` lists them")
     if kind in CHARTS:
         assert benchmark is not None
         _charts(export.charts(conn, benchmark), kind, benchmark.id, output, force)
@@ -61,11 +66,7 @@ def command(bench: str | None, kind: str, output: Path | None, force: bool) -> N
         conn, measurements.MeasurementFilter(bench=benchmark.id if benchmark else None), descending=False
     )
     if kind == "parquet":
-        if output is None or (output.exists() and not force):
-            raise Usage(
-                f"{output} exists" if output else "--to parquet needs a file",
-                "give --output FILE; --force overwrites" if output else "give --output FILE",
-            )
+        assert output is not None
         export.write_parquet(values, output)
         say(str(output))
         return
@@ -73,11 +74,16 @@ def command(bench: str | None, kind: str, output: Path | None, force: bool) -> N
 
 
 def _charts(pictures: dict[str, Picture], kind: str, number: int, output: Path | None, force: bool) -> None:
-    """Write the first chart to `output` if given, else each chart to its default file."""
+    """Write the first chart to `output` if given, and say which are left out; else each to its default file."""
     if not pictures:
         raise Usage(f"benchmark {number} has no chart", "it measured no memory and varied no number")
     if output is not None:
-        pictures = {"": next(iter(pictures.values()))}
+        drawn, *others = pictures
+        if others:
+            tell(
+                f"Note: one file has one chart, {drawn}; without --output there are also {', '.join(others)}."
+            )
+        pictures = {"": pictures[drawn]}
     for name, picture in pictures.items():
         safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
         path = output or Path(f"bench-{number}-{safe}.{kind}")

@@ -41,7 +41,7 @@ Example:  kgops bench show 3
     type=click.Choice(measurements.SORTABLE),
     help="With --metrics: column to sort by.",
 )
-@click.option("--ascending", is_flag=True, help="Sort smallest first.")
+@click.option("--ascending", is_flag=True, help="With --metrics: sort smallest first.")
 @click.option("--since", help="With --metrics: only values of the last 30m, 12h, 7d, 2w …")
 @click.option("--fingerprint", help="With --metrics: only values of the machine whose key starts with this.")
 @click.option(
@@ -67,10 +67,19 @@ def command(
     verdict or name and show them in full: `kgops bench show claims loss refuted`.
     """
     wanted = measurements.MeasurementFilter(words, None, fingerprint, _beginning(since))
+    of_claims = not metrics and words[:1] == ("claims",)
+    if not metrics and (sort != "id" or ascending or since is not None or fingerprint is not None or skip):
+        raise Usage("--sort, --ascending, --since, --fingerprint and --skip belong to --metrics")
+    if everything and (not of_claims or words[1:]):
+        raise Usage("--all belongs to `kgops bench show claims`, without more words")
     try:
         session = for_reading()
     except DatabaseMissing:
+        if words and not metrics and not of_claims:
+            raise _no_such(words[0]) from None
         tell("There are no benchmarks yet. Try:  kgops bench claims --quick")
+        if as_json:
+            print_json({"advice": [], "claim": []} if of_claims else [])
         return
     if metrics:
         values = measurements.page(
@@ -79,9 +88,12 @@ def command(
         if as_json:
             print_json([{**asdict(m), "fingerprint_key": m.machine} for m in values])
         else:
-            _print_metrics(values, measurements.count(session.conn, wanted), skip)
+            _print_metrics(values)
+        count = measurements.count(session.conn, wanted)
+        if values and skip + len(values) < count:
+            tell(f"{skip + len(values):,} of {count:,}. Next page: --skip {skip + len(values)}")
         return
-    if words and words[0] == "claims":
+    if of_claims:
         _claims(session, words[1:], everything, as_json)
         return
     if words:
@@ -117,11 +129,15 @@ def find(session: Session, name: str) -> Bench:
         return newest[0]
     bench = benches.get(session.conn, int(name)) if name.isdecimal() and len(name) < 18 else None
     if bench is None:
-        raise Usage(
-            f"there is no benchmark {name!r:.60}",
-            "`kgops bench show` lists benchmarks; other words need --metrics",
-        )
+        raise _no_such(name)
     return bench
+
+
+def _no_such(name: str) -> Usage:
+    return Usage(
+        f"there is no benchmark {name!r:.60}",
+        "`kgops bench show` lists benchmarks; other words need --metrics",
+    )
 
 
 def _show(session: Session, bench: Bench, as_json: bool) -> None:
@@ -135,7 +151,10 @@ def _show(session: Session, bench: Bench, as_json: bool) -> None:
 
 
 def _list(session: Session, limit: int, as_json: bool) -> None:
-    benchmarks = benches.newest(session.conn, limit=limit)
+    found = benches.newest(session.conn, limit=limit + 1)
+    benchmarks = found[:limit]
+    if len(found) > limit:
+        tell(f"The newest {limit:,}; --limit lists more.")
     if as_json:
         print_json(
             [{name: value for name, value in asdict(one).items() if name != "plan"} for one in benchmarks]
@@ -161,7 +180,7 @@ def _list(session: Session, limit: int, as_json: bool) -> None:
         say(line)
 
 
-def _print_metrics(values: list[measurements.Measurement], count: int, skip: int) -> None:
+def _print_metrics(values: list[measurements.Measurement]) -> None:
     if not values:
         tell("No value matches.")
         return
@@ -186,8 +205,6 @@ def _print_metrics(values: list[measurements.Measurement], count: int, skip: int
         tell(
             f"They come from {len(machines)} fingerprints and are not comparable. --fingerprint KEY shows one."
         )
-    if skip + len(values) < count:
-        tell(f"{skip + len(values):,} of {count:,}. Next page: --skip {skip + len(values)}")
 
 
 def _beginning(since: str | None) -> float | None:

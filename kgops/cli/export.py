@@ -47,8 +47,15 @@ class _Export(click.Command):
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(names: tuple[str, ...], wanted: str, output: Path | None, force: bool) -> None:
     """Export runs for other programs, or for another kgops."""
+    names = tuple(dict.fromkeys(names))
+    if wanted == "tar" and len(names) != 1:
+        raise Usage("an archive has the folder of one run", "name one run")
+    if wanted == "svg" and (len(names) != 1 or output == Path("-")):
+        raise Usage("svg is a folder of pictures of one run", "name one run, and a folder: --output PATH")
+    if output == Path("-") and wanted not in ("json", "tar"):
+        raise Usage(f"{wanted} is written to files", "name them: --output PATH")
     session = existing()
-    chosen = [session.run(name) for name in dict.fromkeys(names)]
+    chosen = [session.run(name) for name in names]
     if wanted == "tar":
         _write_tar(session, chosen, output, force=force)
         return
@@ -56,8 +63,6 @@ def command(names: tuple[str, ...], wanted: str, output: Path | None, force: boo
         _write_pictures(session, chosen, output, force=force)
         return
     if output == Path("-"):
-        if wanted != "json":
-            raise Usage(f"{wanted} is written to files", "name them: --output PATH")
         from kgops.supervisor.run_json import write_runs
 
         for text in write_runs(_rows(session, chosen)):
@@ -73,9 +78,8 @@ def command(names: tuple[str, ...], wanted: str, output: Path | None, force: boo
 
 def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, force: bool) -> None:
     from kgops.hosts.archive import write_archive
+    from kgops.jobs.cluster import must_be_free, written
 
-    if len(chosen) != 1:
-        raise Usage("an archive has the folder of one run", "name one run")
     (run,) = chosen
     if not run.ended:
         raise Usage(f"run {run.id} has not ended", "export it after it has ended")
@@ -84,7 +88,8 @@ def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, forc
         write_archive(folder, sys.stdout.buffer)
         return
     target = output or Path(f"run-{run.id}.tar")
-    with target.open("wb" if force else "xb") as file:
+    must_be_free(target, force=force)
+    with written(target) as file:
         write_archive(folder, file)
     say(str(target))
 
@@ -95,10 +100,8 @@ def _write_pictures(session: Session, chosen: list[Run], output: Path | None, *,
     from kgops.views.explanation_pictures import picture_of
     from kgops.views.pictures import as_svg
 
-    if len(chosen) != 1 or output == Path("-"):
-        raise Usage("svg is a folder of pictures of one run", "name one run, and a folder: --output PATH")
     (run,) = chosen
-    found = read_explained_run(session.home, run)
+    found = read_explained_run(session.home, run, every=True)
     drawn = [one for one in found.predictions if one.facts]
     if not drawn:
         raise Usage(

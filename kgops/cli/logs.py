@@ -74,19 +74,20 @@ def command(
             flags += [f"--{flag}={value}"] if value is not None else []
         logs_there(name, [*flags, *(f"--level={level}" for level in levels)], raw=raw)
         return
-    session = existing()
-    run = session.run(name)
     try:
         pattern = re.compile(grep) if grep is not None else None
     except re.error as error:
         raise Usage(f"--grep {grep!r:.60} is not a regular expression: {error}") from error
+    if span is not None and (not raw or following or count is not None or grep is not None or levels):
+        raise Usage("--bytes goes with --raw alone", f"kgops logs {name:.40} --raw --bytes {span:.40}")
+    begin, end = (0, 0) if span is None else _ends_of(span)
+    session = existing()
+    run = session.run(name)
     log = session.folder(run).log
     if not log.exists():
         tell(f"Run {run.id} has no log yet.")
     if span is not None:
-        if not raw or following or count is not None or grep is not None or levels:
-            raise Usage("--bytes goes with --raw alone", f"kgops logs {run.id} --raw --bytes {span:.40}")
-        _copy(log, *_ends_of(span), sys.stdout.buffer)
+        _copy(log, begin, end, sys.stdout.buffer)
         return
     offset = _beginning(log, 20 if count is None and following else count)
     matches = None if pattern is None and not levels else _matcher(pattern, levels)

@@ -107,18 +107,21 @@ def show_remote(home: Home, at_most: int, *, as_json: bool = False) -> None:
     starts = newest(home)
     if as_json:
         print_json([{"host": one.host, "id": one.run, **_said(one)} for one in starts[:at_most]])
-        return
-    if not starts:
+    elif not starts:
         tell("Nothing was started on another host from here. Start it there:  kgops run … --host NAME")
-        return
+    else:
+        _say_starts(starts[:at_most])
+    if len(starts) > at_most:
+        tell(f"{len(starts) - at_most:,} more: kgops runs --remote --limit {len(starts)}")
+
+
+def _say_starts(starts: Sequence[Start]) -> None:
     rows = []
-    for one in starts[:at_most]:
+    for one in starts:
         lost = "" if one.run is not None else f"  (no answer came: kgops runs --hosts {one.host})"
         rows.append((one.name, one.workload, local_time(one.at), one.label + lost))
     for line in table(("HOST:RUN", "WORKLOAD", "SUBMITTED", "LABEL"), rows):
         say(line)
-    if len(starts) > at_most:
-        tell(f"{len(starts) - at_most:,} more: kgops runs --remote --limit {len(starts)}")
 
 
 def _said(start: Start) -> dict[str, Any]:

@@ -43,5 +43,5 @@ def command(name: str, output: Path | None, force: bool) -> None:
     influences = of_run(session.home, run.id) if run.workload in TRACES else None
     imported = reports.events(session.conn, run.id, kinds=(IMPORTED,))
     target = output or Path(f"run-{run.id}.html")
-    explained = read_explained_run(session.home, run) if run.workload == EXPLAINS else None
+    explained = read_explained_run(session.home, run, every=True) if run.workload == EXPLAINS else None
     write_page(page(detail, log, influences, imported, explained), target, force=force)

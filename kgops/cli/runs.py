@@ -100,15 +100,34 @@ def command(
     With --hosts each host lists and filters its own runs; exit code 1 if one does not answer, which a line says.
     What `kgops run --host` started on other hosts stands below the runs of this machine.
     """
-    if remote:
-        from kgops.cli.on_hosts import show_remote
-
-        show_remote(find_home(), limit, as_json=as_json)
-        return
     if saved is not None:
         from kgops.views import saved_filters
 
         terms = (saved_filters.text_of(find_home(), saved), *terms)
+    # What is wrong whatever runs there are is refused before any are looked for, here or on a host.
+    if as_csv and as_json:
+        raise Usage("--csv and --json exclude each other")
+    if everything and after is not None:
+        raise Usage("--all and --after exclude each other")
+    wanted = runs.Filter(states, workload, tag, words, _beginning(since))
+    parsed = _read(" ".join(terms))
+    if sort not in runs.SORTABLE:
+        from kgops.views.listing import refuse_replaced
+
+        refuse_replaced(sort)
+    if remote:
+        from kgops.cli.on_hosts import show_remote
+
+        if (
+            parsed
+            or wanted != runs.EVERYTHING
+            or any((hosts, sort != "id", ascending, after, everything, metrics, as_csv))
+        ):
+            raise Usage(
+                "--remote goes with --limit and --json alone", "what runs there: kgops runs --hosts NAME"
+            )
+        show_remote(find_home(), limit, as_json=as_json)
+        return
     if hosts is not None:
         from kgops.cli.on_hosts import show_runs
 
@@ -121,12 +140,6 @@ def command(
             flags += [f"--{name}={value}"] if value is not None else []
         flags += [f"--sort={sort}", f"--limit={limit}", *(["--ascending"] if ascending else []), "--", *terms]
         ctx.exit(show_runs(hosts, flags, as_json))
-    if as_csv and as_json:
-        raise Usage("--csv and --json exclude each other")
-    if everything and after is not None:
-        raise Usage("--all and --after exclude each other")
-    wanted = runs.Filter(states, workload, tag, words, _beginning(since))
-    parsed = _read(" ".join(terms))
     try:
         session = for_reading()
     except DatabaseMissing:
@@ -158,10 +171,10 @@ def command(
             _print(session, page, columns)
         else:
             _tell_no_run(wanted)
-        if len(page) == limit and not everything:
-            tell(f"Next page: --after {page[-1].id}")
         if after is None and wanted == runs.EVERYTHING:
             _say_remote()
+    if not everything and len(page) == limit:
+        tell(f"Next page: --after {page[-1].id}; --all lists all runs")
 
 
 def _tell_no_run(wanted: runs.Filter) -> None:

@@ -108,6 +108,10 @@ def command(ctx: click.Context, accuracy: bool, as_json: bool) -> None:
 
     The GPU need not be in this machine: `--gpu t4` plans for a T4.
     """
+    if ctx.invoked_subcommand is not None and (accuracy or as_json):
+        raise Usage(
+            "--accuracy goes without a job, and --json of a plan behind it", "kgops suggest train … --json"
+        )
     if accuracy:
         _accuracy(as_json)
         ctx.exit(0)
@@ -201,6 +205,8 @@ def _jobs_and_targets(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target
         return [(replace(on_the_cpu(requested), gpu=replace(requested.gpu, wanted=None)), None)]
     if gpu is not None and known_by_short_name(gpu) is not None and not selected_gpus(gpu):
         requested = with_flags(job, given)
+        if on_the_cpu(requested) == requested:  # `--device cpu` would run on it, whatever GPU is named
+            return [(replace(requested, gpu=replace(requested.gpu, wanted=None)), None)]
         return [(requested, target) for target in find_targets(gpu)]
     here = find_targets(gpu) if gpu == "all" else []
     if gpu not in (None, "auto", "all") and not selected_gpus(gpu):

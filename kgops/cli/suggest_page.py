@@ -238,14 +238,21 @@ def _checkpointing_reason(suggestion: Suggestion) -> str:
     """Return why gradient checkpointing is off, and the memory it would save."""
     if not suggestion.fits:
         return "activations are kept"
-    text = "not needed: activations fit"
+    text = f"not needed: activations fit{_only_when_empty(suggestion)}"
     with_it = [one for one in suggestion.others if one.changes == {"gradient_checkpointing": True}]
     return f"{text}; with it {with_it[0].need_mib:,.0f} MiB would do" if with_it else text
 
 
 def _batch_size_reason(suggestion: Suggestion) -> str:
     most = suggestion.largest_batch
-    return "changes results" + (f"; up to {most:,} would fit" if most else "")
+    return "changes results" + (f"; up to {most:,} would fit{_only_when_empty(suggestion)}" if most else "")
+
+
+def _only_when_empty(suggestion: Suggestion) -> str:
+    """Return what fits is judged by, if the GPU is not as empty now."""
+    free, usable = suggestion.target.free_mib, suggestion.target.usable_mib
+    taken = suggestion.target.on_gpu and free is not None and usable is not None and free < usable
+    return " an empty GPU" if taken else ""
 
 
 def _estimate_line(suggestion: Suggestion) -> str:
@@ -340,7 +347,7 @@ def _alternatives(suggestion: Suggestion) -> list[str]:
         )
         for one in suggestion.others
     ]
-    heads = ("ALSO FITS", "EFFECT", "MIB", "SPEED")
+    heads = (f"ALSO FITS{_only_when_empty(suggestion).upper()}", "EFFECT", "MIB", "SPEED")
     return ["", *table(heads, rows, right=frozenset({"MIB", "SPEED"}))]
 
 

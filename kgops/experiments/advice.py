@@ -9,7 +9,7 @@ from typing import Literal
 from kgops.experiments.claims import Judged
 from kgops.experiments.verdicts import NOTHING, Noise, effect_of, is_control
 
-__all__ = ["HEADS", "Advice", "Category", "advice", "by_category"]
+__all__ = ["HEADS", "OPTION_NAMES", "Advice", "Category", "advice", "by_category"]
 
 Category = Literal["use", "trade", "leave", "changes", "untested"]
 HEADS: dict[Category, str] = {
@@ -20,7 +20,7 @@ HEADS: dict[Category, str] = {
     "untested": "Not tested here",
 }
 _ROUNDING = 0.01  # of the largest score; a larger error is a changed result
-_NAMES = {
+OPTION_NAMES = {
     "+ fp16": "FP16",
     "+ bf16": "bf16",
     "+ checkpointing": "gradient checkpointing",
@@ -57,7 +57,7 @@ def advice(judged: Iterable[Judged], baseline: str, noise: Noise) -> list[Advice
 
 
 def _advice(one: Judged, noise: Noise) -> Advice:
-    option = _NAMES.get(one.variant, one.variant)
+    option = OPTION_NAMES.get(one.variant, one.variant)
     if one.speed is None:
         return Advice("untested", option, one.why)
     speed, memory = effect_of(one.speed, noise["speed"])[0], effect_of(one.memory, noise["memory"])[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from kgops.errors import Usage
 from kgops.options.option import defaults_of
@@ -83,7 +83,7 @@ def must_be_free(path: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[IO[bytes]]:
+def written(path: Path) -> Iterator[BinaryIO]:
     """A file that takes its name once it is whole, also where the name is a link's. What is no file, as a pipe or
     /dev/stdout, has to stay what it is."""
     if path.exists() and not path.is_file():

@@ -84,7 +84,7 @@ def _put_bench(conn: Connection, sample: dict[str, Any], numbers: Mapping[int, i
         conn, sample["name"], sample["plan"], sample["command"], sample["machine"], now + sample["begun"]
     )
     for pair in sample["pairs"]:
-        runs = {name: numbers[pair[name]] for name in ("baseline_run", "variant_run")}
+        runs = {name: numbers.get(pair[name]) for name in ("baseline_run", "variant_run")}
         benches.add_pair(conn, number, Pair(**{**pair, **runs, "noted": (), "at": now + pair["at"]}))
     benches.end(conn, number, now + sample["ended"])
     bench = benches.get(conn, number)

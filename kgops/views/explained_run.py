@@ -47,10 +47,10 @@ class ExplainedRun:
         return graph_of(one, self.paths(one), self.names)
 
 
-def read_explained_run(home: Home, run: Run, *, with_paths: bool = True) -> ExplainedRun:
-    """Its first explanations; none before it has ended."""
+def read_explained_run(home: Home, run: Run, *, with_paths: bool = True, every: bool = False) -> ExplainedRun:
+    """Its explanations, the first ones or `every` one; none before it has ended."""
     results = RunFolder(home.runs / run.folder).results
-    predictions = tuple(read_explanations(results, predictions=MOST_PREDICTIONS))
+    predictions = tuple(read_explanations(results, predictions=None if every else MOST_PREDICTIONS))
     found = read_verification(results)
     if not predictions or not with_paths:
         return ExplainedRun(run, predictions, found)

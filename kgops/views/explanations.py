@@ -79,11 +79,12 @@ def _ranks(prediction: dict[str, Any]) -> dict[str, float]:
     return {name: rank for name, rank in ranks.items() if is_metric(rank)} if isinstance(ranks, dict) else {}
 
 
-def read_explanations(results: Path, *, predictions: int) -> list[ExplainedPrediction]:
-    """At most so many; none where there is no such file."""
+def read_explanations(results: Path, *, predictions: int | None) -> list[ExplainedPrediction]:
+    """At most so many, of the beginning of a large file; None: all. None where there is no such file."""
     try:
         with os.fdopen(open_regular(results / f"{EXPLANATIONS}.csv"), encoding="utf-8", newline="") as file:
-            lines = file.read(_MOST_BYTES).split("\n")[:-1]  # the last one may be cut
+            # Of a part, the last line may be cut.
+            lines = file.read(-1 if predictions is None else _MOST_BYTES).split("\n")[:-1]
     except (*ABSENT, UnicodeDecodeError):
         return []
     rows = (row for row in csv.DictReader(lines) if (row.get("prediction") or "").isdecimal())

@@ -15,7 +15,17 @@ from storage.database import Connection
 from storage.filters import ParsedFilter, Term
 from storage.runs import Run
 
-__all__ = ["BLOCK", "Deleted", "Listing", "Sort", "delete_marked", "sort_by", "strictly", "unknown_metrics"]
+__all__ = [
+    "BLOCK",
+    "Deleted",
+    "Listing",
+    "Sort",
+    "delete_marked",
+    "refuse_replaced",
+    "sort_by",
+    "strictly",
+    "unknown_metrics",
+]
 
 BLOCK = 200
 _KEPT_MASKS = 32
@@ -162,12 +172,17 @@ def strictly(text: str) -> tuple[Term, ...]:
     return reading.terms
 
 
+def refuse_replaced(name: str) -> None:
+    """Raises Usage for a column of older versions, whatever runs there are."""
+    if name in filters.REPLACED:
+        raise Usage(f"cannot sort by {name}: it is of two kinds of memory", filters.REPLACED[name])
+
+
 def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
     """The sort by a column or metric of this name. Raises Usage where there is neither."""
     if name in runs.SORTABLE:
         return Sort(name, descending=descending)
-    if name in filters.REPLACED:
-        raise Usage(f"cannot sort by {name}: it is of two kinds of memory", filters.REPLACED[name])
+    refuse_replaced(name)
     metrics = series.names(conn)
     if series.split(name)[1] not in metrics:
         raise Usage(f"cannot sort by {name!r:.60}{nearest(name, dict.fromkeys((*runs.COLUMNS, *metrics)))}")

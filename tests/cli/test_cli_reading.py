@@ -10,9 +10,10 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from driving import QUICK, Console, all_of, patience, wait_for
 
-from storage import runs
+from storage import benches, runs
 
 
 def columns_of(conn: sqlite3.Connection, table: str) -> set[str]:
@@ -85,24 +86,28 @@ def test_an_option_turned_off_is_off_whatever_the_worker_reported(run_cli: Conso
     assert shown[:3] == ["compile", "off", "off"]
 
 
+def put_ended(conn: sqlite3.Connection, number: int, state: str) -> None:
+    runs.add(
+        conn,
+        number=number,
+        workload="exec",
+        label=f"label {number}",
+        profile=None,
+        state="queued",
+        folder=f"{number:04d}-exec",
+        submitted_at=time.time() - 86400 * (5 - number) - 60,
+        gpu_request=None,
+        reserved_mib=None,
+        exclusive=False,
+        predicted_mib=None,
+        spec=runs.RunSpec({}, {}, {}),
+    )
+    runs.end(conn, number, state=state, reason=None, exit_code=number, ended_at=time.time())
+
+
 def test_listing_filters_sorts_and_pages(run_cli: Console, conn: sqlite3.Connection) -> None:
     for number, state in enumerate(["succeeded", "failed", "succeeded", "cancelled", "failed"], start=1):
-        runs.add(
-            conn,
-            number=number,
-            workload="exec",
-            label=f"label {number}",
-            profile=None,
-            state="queued",
-            folder=f"{number:04d}-exec",
-            submitted_at=time.time() - 86400 * (5 - number) - 60,
-            gpu_request=None,
-            reserved_mib=None,
-            exclusive=False,
-            predicted_mib=None,
-            spec=runs.RunSpec({}, {}, {}),
-        )
-        runs.end(conn, number, state=state, reason=None, exit_code=number, ended_at=time.time())
+        put_ended(conn, number, state)
 
     def numbers(*args: str) -> list[int]:
         return [run["id"] for run in run_cli("runs", "--json", *args).json()]
@@ -193,3 +198,71 @@ def test_summary_view_and_listing_agree(run_cli: Console, conn: sqlite3.Connecti
     assert row == (1, shown["state"], shown["reason"], "a b", shown["exit_code"])
     assert os.path.commonpath([run_cli.folder(1), run_cli.home]) == str(run_cli.home)
     assert all_of(run_cli.home) == set() or wait_for(lambda: not all_of(run_cli.home), "everybody to leave")
+
+
+BAD_INPUT = (
+    "runs --sort peak",
+    "runs --since soon",
+    "runs mrr>",
+    "runs --csv --json",
+    "runs --all --after 3",
+    "runs --remote --sort mrr",
+    "runs --remote state:failed",
+    "runs --hosts lab1 --sort peak",
+    "logs 1 --grep [",
+    "logs 1 --bytes 0:9",
+    "logs 1 --raw --bytes x",
+    "compare 1",
+    "compare 1 2 --output x.html",
+    "export 1 2 --to tar",
+    "export 1 2 --to svg",
+    "export 1 --to csv --output -",
+    "suggest --accuracy train --dataset nations",
+    "suggest --json train --dataset nations",
+    "bench show 9",
+    "bench show --sort value",
+    "bench show --since 7d",
+    "bench show 9 --all",
+    "bench show claims loss --all",
+    "bench show --metrics --since soon",
+    "bench export --to md",
+    "bench export --to parquet",
+)
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Console, Console]:
+    """Before the first run, and after one."""
+    place = tmp_path_factory.mktemp("homes")
+    none, one = Console(place / "none", place), Console(place / "one", place)
+    assert one("run", "exec", "--", *QUICK, "").code == 0
+    return none, one
+
+
+@pytest.mark.parametrize("line", BAD_INPUT)
+def test_bad_input_is_refused_the_same_before_the_first_run(
+    homes: tuple[Console, Console], line: str
+) -> None:
+    before, after = (console(*line.split()) for console in homes)
+    assert (before.code, before.err) == (after.code, after.err)
+    assert before.code == 2 and before.out == ""
+
+
+def test_json_before_the_first_run_is_json(run_cli: Console, tmp_path: Path) -> None:
+    fresh = {"KGOPS_HOME": str(tmp_path / "fresh")}
+    for line in ("runs", "runs --remote", "bench show", "bench show --metrics", "bench show claims"):
+        told = run_cli(*line.split(), "--json", env=fresh)
+        assert told.code == 0 and told.json() in ([], {"advice": [], "claim": []}), line
+
+
+def test_a_list_that_is_cut_says_so_in_every_format(run_cli: Console, conn: sqlite3.Connection) -> None:
+    for number in (1, 2, 3):
+        put_ended(conn, number, "succeeded")
+        begun = benches.begin(conn, f"matrix {number}", {"variants": [], "rounds": 1}, "x", {}, 1.0)
+        benches.end(conn, begun, 2.0)
+    for words in ((), ("--json",), ("--csv",)):
+        assert "--all lists all runs" in run_cli("runs", "--limit", "2", *words).err
+        assert run_cli("runs", "--limit", "2", "--all", *words).err == ""
+    for words in ((), ("--json",)):
+        assert "--limit lists more" in run_cli("bench", "show", "--limit", "2", *words).err
+        assert run_cli("bench", "show", "--limit", "3", *words).err == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 import tomllib
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from kgops.cli import main
 from kgops.jobs import configurations
 from kgops.regression.made_flights import Sky, make_flights
 
+ROOT = Path(__file__).parents[2]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 SMALL = ("--size", "16", "--frames", "40", "--flights", "3")
 
@@ -193,6 +195,18 @@ def test_a_plan_without_data_shows_memory_by_part_and_the_largest_batch(kgops: C
     assert (
         said.out.rstrip().splitlines()[-1] == "kgops run regress --data-directory DIR --profile t4 --gpu t4"
     )
+
+
+def test_a_configuration_names_the_memory_that_a_plan_predicts(kgops: Command) -> None:
+    text = " ".join((ROOT / "kgops/recipes/colab_optimized.yaml").read_text().replace("\n#", " ").split())
+    told = re.search(
+        r"On a T4 in fp16 `kgops suggest` predicts ([\d,]+) MiB here, ([\d,]+) for (\w+) and ([\d,]+) for (\w+)",
+        text,
+    )
+    assert told
+    for name, mib in (("colab_optimized", told[1]), (told[3], told[2]), (told[5], told[4])):
+        (plan,) = kgops("suggest", "regress", "--config", name, "--gpu", "t4", "--json").json()
+        assert f"{plan['estimate']['total_mib']:,.0f}" == mib, name
 
 
 def test_flights_that_are_there_have_the_size(kgops: Command, flights: Path) -> None:

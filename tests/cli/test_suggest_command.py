@@ -44,6 +44,13 @@ def test_a_plan_names_each_option_with_who_chose_it_and_ends_with_the_command(ru
     assert done.out.rstrip().endswith("--dataset umls --batch-size 512 --profile t4 --gpu t4")
 
 
+def test_a_job_for_the_cpu_is_planned_for_it_whatever_gpu_is_named(run_cli: Console) -> None:
+    asked = ("train", "--dataset", "umls", "--device", "cpu")
+    plan = run_cli("suggest", *asked, "--gpu", "t4")
+    assert plan.out.startswith("train umls on the CPU ")
+    assert plan.out.splitlines()[-1] == run_cli("suggest", *asked).out.splitlines()[-1]
+
+
 def test_json_has_the_same_and_the_parts_sum_to_the_total(run_cli: Console) -> None:
     (found,) = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "a10", "--json").json()
     estimate = found["estimate"]

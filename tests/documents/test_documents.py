@@ -25,6 +25,9 @@ TYPED = {
     "README.md": "424 MiB · 2.00 GiB · 8.738 MiB · 30 s · 10 %",
     "docs/MIGRATING.md": "1,204 MiB · 0.02%",
     "docs/SECURITY.md": "128 KiB",
+    "docs/PREDICTIONS.md": "95 % · 95 %",
+    "docs/TUTORIAL.md": "358.5 MiB · 248.5 MiB",
+    "docs/SCREENS.md": "",
     "CHANGELOG.md": "14,100 MiB",
     "ARCHITECTURE.md": "",
     "docs/decisions.md": (
@@ -86,6 +89,13 @@ def test_a_metric_is_one_of_the_benchmarks_or_known_to_be_none(name: str) -> Non
                 f"{name} says {metric}: no benchmark does, and TYPED has no such metric there"
             )
     assert not allowed, f"{name} says {allowed[0]} no more"
+
+
+def test_a_correlation_of_scores_is_one_that_the_decisions_have_measured() -> None:
+    measured = (ROOT / "docs/decisions.md").read_text()
+    correlations = re.findall(r"[+-]\.\d+", (ROOT / "docs/PREDICTIONS.md").read_text())
+    assert len(correlations) >= 15
+    assert not [one for one in correlations if one not in measured]
 
 
 def test_what_readme_leads_to_is_there() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 import time
 import tomllib
@@ -17,14 +16,10 @@ from pathlib import Path
 import click
 import pytest
 from documented import Desk, Went, commands, of_help
-from parsing import parse
 from test_examples_history import IMPORTS, WITH_A_HISTORY, says
 
-from kgops.cli import group
-from kgops.cli.demo import after_the_first, next_steps
 from kgops.planning.regress_sizes import Flights, flights_in
 from kgops.regression.made_flights import Sky, make_flights
-from kgops.settings import Home
 from storage import runs
 from storage.database import open_writer
 
@@ -136,7 +131,7 @@ def says_what_it_would_keep(desk: Desk, went: Went) -> None:
 
 
 def says_that_nothing_is_there(desk: Desk, went: Went) -> None:
-    """tests/hosts has hosts that answer."""
+    """test_examples_hosts.py has hosts that answer."""
     assert went.code == 1
     assert "Error: " in went.err
     assert "Hint: " in went.err
@@ -167,6 +162,13 @@ def compares_four(desk: Desk, went: Went) -> None:
     for batch in (256, 512):
         for precision in ("fp32", "bf16"):
             assert re.search(rf"^batch_size={batch} precision={precision} ", went.out, re.M), went.out
+
+
+def judges_tracin(desk: Desk, went: Went) -> None:
+    to_do, _, table = went.out.partition("\nOPTION ")
+    assert to_do.startswith("WHAT TO DO\n") and "vectorised gradients (vmap): " in to_do
+    assert re.search(r"^\+ vmap +\w+.* [\d.]+× \([\d.]+×–[\d.]+×\), n \d+$", table, re.M), table
+    assert went.written <= {".data/README.md"}  # of a folder that PyKEEN makes when it is imported
 
 
 def has_flights_to_learn_from(desk: Desk) -> None:
@@ -225,6 +227,7 @@ AT_ONCE: dict[str, Check] = {
     ),
     "kgops run sweep kinships --vary batch_size=256,512 --vary learning_rate=0.001,0.003": has_started_all,
     "kgops bench matrix job.toml --vary batch_size=256,512 --vary precision=fp32,bf16": compares_four,
+    "kgops bench claims --quick --only b": judges_tracin,
 }
 BEFORE: dict[str, Callable[[Desk], None]] = {
     "kgops run regress": has_flights_to_learn_from,
@@ -273,9 +276,9 @@ def test_example_does_what_it_says_to_a_run(tmp_path: Path, line: str) -> None:
     desk.close()
 
 
-def put_run(desk: Desk, number: int, state: str) -> None:
-    """A run of this number that goes on, or has failed."""
-    conn = open_writer(desk.home / "kgops.db")
+def put_before(home: Path, number: int) -> None:
+    """So that the next run has this number."""
+    conn = open_writer(home / "kgops.db")
     columns = dict.fromkeys(("profile", "gpu_request", "reserved_mib", "predicted_mib"))
     runs.add(
         conn,
@@ -291,6 +294,11 @@ def put_run(desk: Desk, number: int, state: str) -> None:
     )
     runs.end(conn, number - 1, state="cancelled", reason=None, exit_code=None, ended_at=time.time())
     conn.close()
+
+
+def put_run(desk: Desk, number: int, state: str) -> None:
+    """A run of this number that goes on, or has failed."""
+    put_before(desk.home, number)
     if state == "running":
         assert desk.console.detach("python3", "-c", SCRIPTS["long.py"]) == number
         desk.console.running(number)
@@ -298,38 +306,45 @@ def put_run(desk: Desk, number: int, state: str) -> None:
         assert desk.console("run", "exec", "--", "sh", "-c", "exit 3").code == 1
 
 
-# --- what is not run here, and where it is --------------------------------------------------------
+# --- what is run by a test of its own ---------------------------------------------------------------
 
-ELSEWHERE = {
-    "kgops demo --tour": "half a minute of trainings: test_tour.py makes one with and without --quick",
-    "kgops bench claims --quick --only b": "minutes: test_bench_claims.py holds rounds of it",
-}
 KNOWN = {
     *WITH_A_HISTORY,
     *AT_ONCE,
     *ON_A_RUN,
     *IMPORTS,
-    *ELSEWHERE,
+    "kgops demo --tour",
     "kgops tui",
     "kgops serve --port 8123",
 }
 
 
-@pytest.mark.parametrize("line", ELSEWHERE)
-def test_example_that_takes_minutes_is_parsed(line: str) -> None:
-    words = shlex.split(line)
-    parse(group, words[0], words[1:])
-    pytest.skip(f"not run: {ELSEWHERE[line]}")
-
-
-@pytest.mark.parametrize("lines", [after_the_first(1, "kgops"), next_steps(Home(Path("a")), 1, "kgops")])
-def test_what_a_demo_says_to_do_next_can_be_typed(lines: list[str]) -> None:
-    typed = [shlex.split(line) for line in lines if re.match(r" {5}(KGOPS_HOME=\S+ )?kgops", line)]
-    assert len(typed) >= 4
-    for words in typed:
-        behind = words[words.index("kgops") + 1 :]
-        if behind:  # alone it opens the screens
-            parse(group, "kgops", behind)
+def test_what_a_demo_and_its_tour_say_to_do_next_works(tmp_path: Path) -> None:
+    desk = Desk.at(tmp_path / "place")
+    waiting = ["kgops demo"]
+    while waiting:
+        line = waiting.pop(0)
+        went = desk.type(line)
+        assert went.code == 0, (line, went.err)
+        # Without a terminal the screens are not opened, and help is printed: no next steps.
+        waiting += re.findall(r"^ {5}((?:KGOPS_HOME=\S+ )?python -m kgops.*)$", went.out, re.M)
+    typed = [line.partition("kgops ")[2].partition(" ")[0] for line in desk.went]
+    assert typed == [
+        "demo",
+        "",
+        "show",
+        "influences",
+        "run",
+        "run",
+        "compare",
+        "demo",
+        "",
+        "compare",
+        "bench",
+        "demo",
+    ]
+    assert not desk.home.with_name("kgops-tour").exists()
+    desk.close()
 
 
 def test_every_option_says_what_it_is_for() -> None:

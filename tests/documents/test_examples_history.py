@@ -137,7 +137,7 @@ WITH_A_HISTORY: dict[str, Check] = {
     "kgops bench show 3": says(r"\bbench(mark)? 3\b"),
     "kgops bench show --metrics tracin memory --sort value": says("tracin"),
     "kgops bench show claims --all": says_what_to_do_and_judges_every_claim,
-    "kgops bench compare 3 4": says(r"\b3\b.*\b4\b"),
+    "kgops bench compare 1 3": says(r"\b1\b.*\b3\b"),
     "kgops bench export 3 --to svg --output speed.svg": has_charts,
     "kgops delete 41 42 --yes": has_forgotten_two,
 }

@@ -151,9 +151,15 @@ def test_a_tracing_writes_what_was_asked_for_whole(reader: Reader, line: str) ->
     assert done.written == asked
     body = reader.read(flags["--output"])
     if "--self-influence" in flags:
-        assert len(body["self_influences"]) == reader.sizes["train"]
+        scores = [one["score"] for one in body["self_influences"]]
+        assert len(scores) == reader.sizes["train"] and scores == sorted(scores, reverse=True)
+        summary = body["summary"]
+        assert summary["total"] == pytest.approx(sum(scores), rel=1e-6)
+        assert summary["mean"] == pytest.approx(sum(scores) / len(scores), rel=1e-6)
+        assert summary["largest"] == pytest.approx(scores[0], rel=1e-6)
         if "--csv-output" in flags:
-            assert len(reader.csv(flags["--csv-output"])) == reader.sizes["train"]
+            rows = [float(row["TracInScore"]) for row in reader.csv(flags["--csv-output"])]
+            assert rows == pytest.approx(scores, rel=1e-6)
         return
     assert body["loss"] == "target"
     found = body["results"]
@@ -312,3 +318,22 @@ def test_a_flag_becomes_what_the_table_says(
     ((name, value),) = tomllib.loads(line).items()
     found = job["options"].get(name, job[workload].get(name))
     assert found == value
+
+
+NOWHERE = [row for row in rows() if not any(f" {row[1]}" in line for line in LINES)]
+
+
+@pytest.mark.parametrize(("script", "flag", "line"), NOWHERE, ids=[f"{s} {f}" for s, f, _ in NOWHERE])
+def test_a_flag_that_no_line_of_the_page_has_is_run_too(
+    reader: Reader, script: str, flag: str, line: str
+) -> None:
+    reader.typed(TRACINGS[-1])
+    went = reader.desk.type(f"kgops run {WORKLOADS[script]} {LEAST[script]} {flag}")
+    if flag == "--device cuda" and went.code:
+        assert (went.code, "CUDA" in went.err) == (2, True), went.err
+        return
+    assert went.code == 0, went.err
+    ((name, value),) = tomllib.loads(line).items()
+    (run,) = json.loads(reader.desk.type("kgops runs --limit 1 --json").out)
+    requested = {one["name"]: one["requested"] for one in reader.desk.console.show(run["id"])["option"]}
+    assert requested[name] == {True: "on", False: "off"}.get(value, str(value))

@@ -1,4 +1,4 @@
-"""Commands within sentences of README and docs/MIGRATING.md are really run, in one home, and what they promise is read.
+"""Commands within sentences of README and docs/ are really run, in one home, and what they promise is read.
 
 Those that stand for a whole kind of command (`kgops run`), and those that need more than a home, are held elsewhere:
 each names the test.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,19 @@ RUN: dict[str, tuple[str, str]] = {
     "kgops run predict --run 1 --head usa --relation embassy": ("{}", r"usa · embassy · \?"),
     "kgops run explain --run 1 --triple usa embassy china": ("{}", r"usa · embassy · china"),
     "kgops run exec -- COMMAND": ("kgops run exec -- echo hello", r"hello"),
+    "kgops run exec -- torchrun --nproc-per-node 2 -m kgops.workers.train_rank kgops.toml": (
+        f"cp job.toml kgops.toml && PATH={Path(sys.executable).parent}:$PATH {{}} && rm kgops.toml",
+        r"run \d+ succeeded",
+    ),
+    "kgops run tracin --run 42": ("kgops run tracin --run 1 --test-triple usa embassy china", r"succeeded"),
+    "kgops run tracin --score": (
+        "{} fisher --run 1 --test-triple usa embassy china && kgops show last",
+        r"; score fisher, ",
+    ),
+    "kgops run explain": ("{} --run 1 --triple usa embassy china", r"usa · embassy · china"),
+    "kgops run --again 3": ("kgops run --again 1", r"run \d+ succeeded"),
+    "kgops run - --detach": ("kgops run - --detach < job.toml", r"(?m)^\d+$"),
+    "kgops run FILE.toml": ("kgops run job.toml", r"succeeded"),
     "kgops run tracin … --devices all": (
         "kgops run tracin --run 1 --test-triple usa embassy china --devices all",
         r"succeeded",
@@ -39,46 +53,57 @@ RUN: dict[str, tuple[str, str]] = {
         "kgops run sweep job.toml --vary batch_size=256,512",
         r"256[\s\S]*512",
     ),
-    "kgops data flights --make DIR": ("kgops data flights --make flights", r""),
+    "kgops data flights --make DIR": ("kgops data flights --make flights", r"flights"),
     "kgops doctor": ("{}", r"(?i)python"),
     "kgops suggest train …": ("kgops suggest train --dataset nations", r"\nkgops run train .*nations"),
     "kgops suggest tracin": ("{} --run 1 --test-triple usa embassy china", r"\nkgops run tracin "),
     "kgops runs 'mrr>0.3 tag:paper since:7d'": ("kgops tag 1 paper && {}", r"(?m)^RUN|no run"),
     "kgops tag": ("{} 1 paper", r"paper"),
     "kgops note": ("{} 1 'as in the paper' && {} 1", r"as in the paper"),
-    "kgops gpus": ("{} || true", r""),
+    "kgops gpus": ("{} || true", r"(?i)gpu|driver"),
     "kgops recipes": ("{}", r"umls"),
+    "kgops recipes show umls": ("{}", r"(?m)^# kgops run train --recipe umls"),
+    "kgops hosts": ("kgops hosts add lab1 127.0.0.1 && {} && kgops hosts remove lab1", r"lab1 +127\.0\.0\.1"),
     "kgops show RUN": ("kgops show 1", r"^run 1 · train"),
     "kgops show": ("{} last", r"^run \d+ · "),
     "kgops logs RUN": ("kgops logs 1", r"optimizer kernel: fused"),
-    "kgops logs": ("{} last", r""),
+    "kgops logs": ("{} last", r"\S"),
+    "kgops logs --raw": ("kgops logs 1 --raw", r"optimizer kernel: fused"),
     "kgops logs 42": ("kgops logs 1", r"mixed precision: "),
     "kgops logs 42 --grep 'mixed precision'": (
         "kgops logs 1 --grep 'mixed precision'",
         r"^mixed precision: ",
     ),
     "kgops influences RUN": ("kgops influences 2", r"SCORE +HEAD +RELATION +TAIL"),
+    "kgops compare": ("{} 1 2", r"\b1\b.*\b2\b"),
     "kgops compare 1 2": ("{}", r"\b1\b.*\b2\b"),
+    "kgops report": ("{} 1 --output again.html", r"again.html"),
     "kgops report RUN": ("kgops report 1 --output page.html", r"page.html"),
-    "kgops export RUN… --to json": ("kgops export 1 2 --to json --output runs.json", r""),
+    "kgops export RUN… --to json": ("kgops export 1 2 --to json --output runs.json", r"runs.json"),
     "kgops import PATH…": ("KGOPS_HOME=$PWD/other kgops import runs.json", r"1"),
     "kgops import": ("KGOPS_HOME=$PWD/third kgops import runs.json", r"1"),
-    "kgops stop RUN": (f"{_SLEEP} && kgops stop $n", r""),
-    "kgops stop": (f"{_SLEEP} && {{}} $n", r""),
-    "kgops resume RUN": (f"{_SLEEP} && kgops stop $n && kgops resume $n --detach && kgops stop $n", r""),
-    "kgops resume": (f"{_SLEEP} && kgops stop $n && {{}} $n --detach && kgops stop $n --grace 1", r""),
-    "kgops delete RUN": (f"{_SLEEP} && kgops stop $n && kgops delete $n --yes", r""),
+    "kgops stop RUN": (f"{_SLEEP} && kgops stop $n", r"cancelled"),
+    "kgops stop": (f"{_SLEEP} && {{}} $n", r"cancelled"),
+    "kgops resume RUN": (
+        f"{_SLEEP} && kgops stop $n && kgops resume $n --detach && kgops stop $n",
+        r"cancelled[\s\S]*cancelled",
+    ),
+    "kgops resume": (
+        f"{_SLEEP} && kgops stop $n && {{}} $n --detach && kgops stop $n --grace 1",
+        r"cancelled",
+    ),
+    "kgops delete RUN": (f"{_SLEEP} && kgops stop $n && kgops delete $n --yes", r"deleted"),
     "kgops profiles": ("{}", r"(?m)^t4\b"),
     "kgops bench": ("{} show claims --all", r"205|claim"),
     "kgops run": ("kgops run job.toml", r"succeeded"),
+    "kgops demo": ("{}", r"What to do next"),
 }
 ELSEWHERE = {
-    "kgops demo": "tests/tour/test_tour.py",
     "kgops demo --tour": "tests/tour/test_tour.py",
     "kgops tui": "tests/screens/test_screens_terminal.py",
     "kgops serve": "tests/cli/test_serve.py",
     "kgops run --profile t4": "tests/documents/test_readme.py",
-    "kgops run regress --config NAME --data-directory DIR": "tests/documents/test_migrating.py",
+    "kgops run regress --config NAME --data-directory DIR": "tests/documents/test_examples.py",
     "kgops run … --on slurm --partition gpu --time 04:00:00 --gres gpu:1": "tests/slurm",
     "kgops hosts add lab1 user@host": "tests/hosts/test_hosts_commands.py",
     "kgops --hosts all": "tests/screens/test_screens_hosts.py",
@@ -91,8 +116,7 @@ ELSEWHERE = {
     "kgops stop lab1:17": "tests/hosts/test_run_on_host.py",
     "kgops pull lab1:17": "tests/hosts/test_pull.py",
     "kgops run …": "tests/documents/test_migrating.py",
-    "kgops run tracin --run 42": "tests/documents/test_migrating.py",
-    "kgops import results/robokop": "tests/documents/test_migrating.py",
+    "kgops import results/robokop": "tests/documents/test_examples_history.py",
 }
 
 
@@ -102,7 +126,8 @@ def toml_of(flags: str) -> str:
 
 
 def spans() -> list[str]:
-    names = ("README.md", "docs/MIGRATING.md")
+    docs = (f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("[A-Z]*.md")))
+    names = ("README.md", "ARCHITECTURE.md", *docs)
     return [
         span
         for span in dict.fromkeys(span for name in names for span in in_sentences(page(name)))

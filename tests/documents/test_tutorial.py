@@ -7,11 +7,13 @@ import csv
 import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documented import Desk, Typed, Went, in_sentences, page, typed_in, unlike
+from documented import ROOT, Desk, Typed, Went, page, typed_in, unlike
 
 from kgops.predictions.answer_files import must_have_parquet
 
@@ -106,6 +108,29 @@ def test_the_tutorial_reaches_the_published_quality_and_checks_itself(umls: Read
     assert "vitamin" in report and "<script" not in report
 
 
+def test_the_sample_of_the_tour_looks_as_these_runs_do(umls: Reader) -> None:
+    """Its files have the columns, keys and sentences of today, its runs the metrics and options."""
+    umls.typed(SESSION[-1])
+    sample = json.loads(page("kgops/tour/sample.json"))["runs"]
+    for number, workload in ((2, "predict"), (3, "explain")):
+        (one,) = (one for one in sample if one["run"]["workload"] == workload)
+        real, results = umls.desk.console.show(number), umls.desk.run(number) / "results"
+        assert {metric["name"] for metric in one["metric"]} == set(real["metric"])
+        assert {option["name"] for option in one["option"]} == {option["name"] for option in real["option"]}
+        for name, text in one["files"].items():
+            if name.endswith(".csv"):
+                assert text.partition("\n")[0] == (results / Path(name).name).read_text().partition("\n")[0]
+    mine, theirs = (
+        json.loads(text)
+        for text in (one["files"]["results/explanations.json"], (results / "explanations.json").read_text())
+    )
+    assert [*mine] == [*theirs]
+    (one, *_), (other, *_) = mine["predictions"], theirs["predictions"]
+    assert [*one] == [*other] and [*one["facts"][0]] == [*other["facts"][0]]
+    shapes = {re.sub(r"\d[\d.]*", "N", table["verified"]) for table in (mine, theirs)}
+    assert len(shapes) == 1, shapes
+
+
 @pytest.mark.parametrize("typed", OWN_GRAPH, ids=named)
 def test_a_line_for_ones_own_graph_runs(own_graph: Reader, typed: Typed) -> None:
     went = own_graph.typed(typed)
@@ -155,17 +180,26 @@ def test_the_columns_that_the_page_explains_are_those_of_the_files(asking: Reade
     assert len(told) >= 8 and set(told) <= set(columns)
 
 
-def test_the_pipeline_of_the_page_about_predictions_is_a_job(asking: Reader) -> None:
+def test_the_pipeline_of_the_page_about_predictions_trains_answers_and_traces(asking: Reader) -> None:
+    """With two epochs instead of a hundred."""
     (job,) = re.findall(r"^```toml\n(.*?)^```", PREDICTIONS, re.M | re.S)
-    (asking.desk.folder / "three.toml").write_text(job)
-    went = asking.desk.type("kgops run three.toml --dry-run")
+    short = job.replace("[pipeline.train]\n", "[pipeline.train]\nnum_epochs = 2\n")
+    assert short != job
+    (asking.desk.folder / "three.toml").write_text(short)
+    went = asking.desk.type("kgops run three.toml")
     assert went.code == 0, went.err
+    (number,) = re.findall(r"^run (\d+) succeeded", went.err + went.out, re.M)
+    results = asking.desk.run(int(number)) / "results"
+    files = {path.name for path in results.rglob("*")}
+    assert {"final_model.pt", "predictions.csv", "predicted_new_triples.tsv"} <= files
+    (summary,) = results.rglob("batch_tracin_summary.json")
+    assert json.loads(summary.read_text())["successful"] == 20
 
 
-def test_every_command_in_a_sentence_of_these_pages_is_run() -> None:
-    """Those that are cut short are named by their first words alone."""
-    run = [line.line for line in (*SESSION, *OWN_GRAPH, *QUESTIONS)]
-    others = {"kgops recipes show umls", "kgops run --again 3", "kgops tui"}
-    for span in in_sentences(TUTORIAL) + in_sentences(PREDICTIONS):
-        first = " ".join(span.split()[:3])
-        assert span in others or any(line.startswith(first) for line in run) or len(span.split()) == 2, span
+def test_the_measurement_of_scores_on_another_graph_has_the_flags_of_the_page() -> None:
+    """It trains a hundred models: test_bench_explain.py runs it on a few."""
+    (line,) = re.findall(r"^python -m benchmarks\.explain .*$", PREDICTIONS, re.M)
+    words = line.split()
+    shown = subprocess.run([sys.executable, *words[1:3], "--help"], capture_output=True, text=True, cwd=ROOT)
+    assert shown.returncode == 0, shown.stderr
+    assert not [word for word in words if word.startswith("--") and f"{word} " not in shown.stdout]

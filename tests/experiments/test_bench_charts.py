@@ -56,6 +56,8 @@ def test_charts_are_svg_with_every_variant_and_its_front(
         for path in page.iter(f"{SVG}path"):
             assert "nan" not in (path.get("d") or "")
     assert run_cli("bench", "export", bench, "--to", "svg", cwd=tmp_path).code == 2  # they are there already
+    one = run_cli("bench", "export", bench, "--to", "svg", "--output", tmp_path / "one.svg")
+    assert "one file has one chart, memory; without --output there are also size" in one.err
 
 
 def test_charts_are_png_of_the_same_size_and_without_pillow_it_is_said_what_to_install(

@@ -348,10 +348,21 @@ def test_the_groups_loops_run_with_every_option_that_can_be_tested(
         assert told["+ last layers"][0]["metrics"]["score_error"] > 1e-3
 
 
-@pytest.mark.parametrize(("head", "is_kept"), [(HEADS["use"], True), ("Use: at no cost", False)])
-def test_old_recommendations_stay_only_under_the_headings_of_now(
-    head: str, is_kept: bool, conn: sqlite3.Connection
+@pytest.mark.parametrize(
+    ("head", "claim", "is_kept"),
+    [
+        (HEADS["use"], "gradient checkpointing: 20 % slower | training guide", True),
+        (HEADS["use"], " | ", True),
+        ("Use: at no cost", " | ", False),
+        (HEADS["use"], "gradient checkpointing: 20 % slower | TracIn guide", False),
+        (HEADS["use"], "its cost: minimal | training guide", False),
+    ],
+)
+def test_old_recommendations_stay_only_with_headings_and_claims_of_now(
+    head: str, claim: str, is_kept: bool, conn: sqlite3.Connection
 ) -> None:
     option = "  - gradient checkpointing: 0.85 times as fast, 1.10 times less memory"
-    before = f"### What to do\n\na (quick):\n\n- **{head}.**\n{option}\n\n### How verdicts are made\n"
+    before = f"### What to do\n\na (quick): x:\n\n- **{head}.**\n{option}\n\n### How verdicts are made\n\n"
+    row = f"| + checkpointing | {claim} | 0.85× (0.77×–0.94×) | 40 | 0.85× | 1.10× | | **smaller** |"
+    before += f"### a (quick): x\n\n| option | claim | document |\n|---|---|---|\n{row}\n\n### All\n"
     assert (option in document.written(conn, before)) is is_kept

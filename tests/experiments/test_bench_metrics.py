@@ -194,3 +194,19 @@ def test_what_this_home_has_not_measured_stays_as_the_document_has_it(conn: sqli
     renewed = written(conn, first)
     assert "4.5 ms" in renewed and "3.5 ms" not in renewed
     assert "| + vmap | vectorised gradients: 10-20x faster |" in renewed
+
+
+def test_what_one_table_recommends_stays_when_another_is_measured(conn: sqlite3.Connection) -> None:
+    """Also its claims in the list of all."""
+    _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})
+    conn.execute("UPDATE bench SET name = 'claims b (quick): x'")
+    first = written(conn)
+    conn.execute("DELETE FROM pair")
+    conn.execute("DELETE FROM bench")
+    _held(conn, {"fp32": [1, 1, 1], "+ checkpointing": [2, 2, 2]})
+    conn.execute("UPDATE bench SET name = 'claims a (quick): y'")
+    then = written(conn, first)
+    assert "vectorised gradients (vmap): 2.00 times as fast" in then.partition("### How")[0]
+    assert "gradient checkpointing: 0.50 times as fast" in then.partition("### How")[0]
+    (row,) = (line for line in first.splitlines() if line.startswith("| `analysis.claimed.vectorized` |"))
+    assert row in then and "**smaller**" in row

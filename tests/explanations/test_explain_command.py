@@ -231,3 +231,17 @@ def test_a_run_without_explanations_has_no_pictures_and_says_so(run_cli: Console
     assert run_cli("run", "exec", "--", "true").code == 0
     done = run_cli("export", "1", "--to", "svg")
     assert done.code == 2 and "run 1 (exec, succeeded) has no explanations to draw" in done.err
+
+
+def test_every_explanation_gets_its_picture_and_the_report_counts_all(
+    run_cli: Console, trained: Path, tmp_path: Path
+) -> None:
+    assert ask(run_cli, trained, "--triple", "usa", "embassy", "china", "--max-facts", "1").code == 0
+    table = run_cli.folder(1) / "results" / "explanations.csv"
+    columns, row = table.read_text().splitlines()
+    assert row.startswith("1,")
+    table.write_text("\n".join([columns, *(f"{n}{row[1:]}" for n in range(1, 251)), ""]))
+    assert run_cli("export", "1", "--to", "svg", "--output", tmp_path / "pictures").code == 0
+    assert len(list((tmp_path / "pictures").iterdir())) == 250
+    assert run_cli("report", "1", "--output", tmp_path / "page.html").code == 0
+    assert "and 230 more: kgops export 1 --to svg" in (tmp_path / "page.html").read_text()

@@ -33,6 +33,19 @@ def test_a_shipped_profile_reads_and_opens_with_its_launch_command(path: Path) -
     assert profiles.find(path.stem).summary
 
 
+@pytest.mark.parametrize("name", PROMISED)
+def test_what_a_profile_says_of_its_gpus_is_what_plans_know_of_them(name: str) -> None:
+    path = profiles.find(name).path
+    known = [known_by_short_name(gpu) for gpu in tomllib.loads(path.read_text()).get("gpus", ())]
+    head = path.read_text().partition("summary =")[0]
+    for pattern, values in (
+        (r"([\d,]+) MiB", {f"{gpu.memory_mib:,}" for gpu in known if gpu}),
+        (r"([\d,]+) GB/s", {f"{gpu.bandwidth_gb_s:,}" for gpu in known if gpu}),
+        (r"capability (\d+\.\d)", {"{}.{}".format(*gpu.compute_capability) for gpu in known if gpu}),
+    ):
+        assert set(re.findall(pattern, head)) <= values
+
+
 def test_every_promised_profile_ships() -> None:
     assert profiles.names() == sorted(PROMISED)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tomllib
 from collections.abc import Callable
@@ -163,6 +164,19 @@ def test_a_taken_gpu_is_told_in_the_same_words_on_every_page(
         "later",
         f"fits an empty Tesla T4; would wait now for run {number}, which is earlier in the queue",
     )
+
+
+def test_nothing_fits_a_taken_gpu_but_what_fits_it_now(
+    kgops: Callable[..., Done], machine: GpuMachine
+) -> None:
+    """Also the batch sizes and options that a plan lists beside the job."""
+    empty = kgops("suggest", *LARGE).out
+    assert re.search(r"would fit$", empty, re.M) and re.search(r"^ALSO FITS  ", empty, re.M)
+    busy(machine)
+    taken = kgops("suggest", *LARGE).out
+    fits = re.findall(r"(?i)(?:would|also|activations) fits?\b.{,13}", taken)
+    assert len(fits) == 3
+    assert all("an empty gpu" in one.lower() for one in fits), fits
 
 
 def test_new_run_says_it_too_and_names_the_profile(machine: GpuMachine, home: Path, tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from screen_driving import Seen, look
 
 from kgops.cli.run import KINDS
 from kgops.errors import KgopsError
-from kgops.experiments.claims import judge, shipped
+from kgops.experiments.claim_verdicts import chosen, comparisons
+from kgops.experiments.claims import TABLES, judge, shipped
+from kgops.experiments.verdicts import is_control
 from kgops.jobs.job import read_job
 from kgops.jobs.workloads import WORKLOADS
 from kgops.settings import Home
@@ -105,6 +107,24 @@ def test_commands_read_a_tour_as_any_history(run_cli: Console, tour: Home, comma
     done = run_cli(*command, env={"KGOPS_HOME": str(tour.path)})
     assert done.code == 0, done.err
     assert SAMPLE in done.out.lower() or MARK in done.out
+
+
+def test_the_sample_measures_the_claims_of_today_and_no_other(
+    record: sqlite3.Connection, run_cli: Console, tour: Home
+) -> None:
+    found = chosen(record)
+    assert [*found] == [*TABLES]
+    for table, bench in found.items():
+        (comparison,) = comparisons(table, quick=True, data=None)
+        assert bench.name == comparison.name.replace("(quick)", MARK)
+        assert [one["name"] for one in bench.plan["variants"]] == [*comparison.variants]
+        rows = judge(record, bench, shipped())
+        claimed = {one.name for one in shipped() if one.table == table and one.variant in comparison.variants}
+        assert {row.claimed.name for row in rows if row.claimed} == claimed
+        measured = [row for row in rows if row.speed]
+        assert len({row.variant for row in measured if not is_control(row.variant, comparison.baseline)}) >= 2
+    shown = run_cli("bench", "show", "claims", env={"KGOPS_HOME": str(tour.path)})
+    assert shown.code == 0 and "Not measured yet" not in shown.out
 
 
 # --- what it says of itself -----------------------------------------------------------------------
