@@ -93,7 +93,8 @@ def judge(outcomes: list[Outcome]) -> None:
         assert all(outcome.measured - outcome.predicted < 2 * MIB for outcome in outcomes), outcomes
         assert max(outcome.least_error for outcome in outcomes) <= 0.05, outcomes
         return
-    assert worst.error > -0.02, worst
+    # Without instructions for bf16, as with AVX2 alone, oneDNN keeps copies of its own in float32.
+    assert all(outcome.error > (-0.05 if "bf16" in outcome.setting else -0.02) for outcome in outcomes), worst
     assert statistics.median(map(abs, errors)) < 0.01
     # Of bf16 the CPU that takes most is predicted.
     assert max(outcome.least_error for outcome in outcomes) <= 0.05, outcomes
