@@ -45,7 +45,7 @@ def test_chosen_methods_of_a_trained_model_are_measured_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = train_on_files(tmp_path)
-    base, out, kept = folder / "best_model.pt", tmp_path / "out.json", tmp_path / "kept"
+    base, out, kept = folder / "final_model.pt", tmp_path / "out.json", tmp_path / "kept"
     words = [
         "--data",
         str(nations()),
