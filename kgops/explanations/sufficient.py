@@ -132,5 +132,5 @@ def sentence_of(found: Verified) -> str:
 
 def _unknown(triples: torch.Tensor, known: KnownTriples) -> torch.Tensor:
     """Without repeats, and without those that the graph has."""
-    distinct = torch.unique(triples, dim=0)
+    distinct: torch.Tensor = torch.unique(triples, dim=0)
     return distinct[~known.are_known(distinct)]

@@ -96,7 +96,7 @@ def _smallest(one: ExplainedPrediction) -> str:
     fewer = len(one.facts) - 1
     if not fewer:
         return ""
-    return f"; the first {fewer} {'were' if fewer > 1 else 'was'} not enough"
+    return f"; the first {fewer} were not enough" if fewer > 1 else "; the first alone was not enough"
 
 
 def _carried(one: ExplainedPrediction) -> str:

@@ -26,10 +26,10 @@ TRIPLE = (HEAD, 1, 6)
 
 def some_graph(seed: int) -> Graph:
     train = some_train(seed)
-    names = [
+    entities, relations = (
         Vocabulary.of(f"{kind}{n}" for n in range(size)) for kind, size in (("e", ENTITIES), ("r", RELATIONS))
-    ]
-    return Graph(train, train[:0], torch.tensor([[1, 1, 6]]), *names)
+    )
+    return Graph(train, train[:0], torch.tensor([[1, 1, 6]]), entities, relations)
 
 
 def others(seed: int, graph: Graph) -> list[Prediction]:
