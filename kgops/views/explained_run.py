@@ -89,10 +89,11 @@ def _smallest(one: ExplainedPrediction) -> str:
     """How the set was chosen by training again, where it was: that is not what verified it."""
     if one.smallest is None:
         return ""
+    if one.smallest != one.lost:
+        was = "enough" if one.smallest else "not enough"
+        return f"; {was} when it was chosen, so one of both may be noise"
     if not one.smallest:
         return "; no beginning of the list was enough"
-    if not one.lost:
-        return "; enough when it was chosen, so that may have been noise"
     fewer = len(one.facts) - 1
     if not fewer:
         return ""

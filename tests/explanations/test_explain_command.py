@@ -246,7 +246,7 @@ def test_smallest_sets_are_told_with_how_they_were_chosen(run_cli: Console, trai
     assert set(one["retrained"]) == {"retrained", "retrained_random", "retrained_put_back", "retrained_all"}
     shown = " ".join(run_cli("show", "1").out.split())
     assert "it trains again at most 6 times" in shown and "with one triple of each set put back" in shown
-    assert one["smallest"] or "no beginning of the list was enough" in shown
+    assert one["smallest"] or one["lost"] or "no beginning of the list was enough" in shown
 
 
 def test_sufficient_sets_are_carried_over_to_other_heads(
