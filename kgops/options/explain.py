@@ -93,7 +93,7 @@ _SEARCH = tuple(
             help="Find triples of the head that make the model predict the tail for 10 other heads that have them.",
         ),
         Option("verify_seeds", "int", 1, check=at_least(1), help="When verifying, trainings of each kind."),
-        SEED.adapted(help="Seed of what is sampled of a large training."),
+        SEED.adapted(help="Seed of what is sampled of a large training, and of the other heads."),
     )
 )
 _DATA = (
