@@ -16,7 +16,12 @@ from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 
 __all__ = ["Found", "detail_rows", "prediction_rows"]
 
-_RETRAINED = (("retrained_all", "with all"), ("retrained", "without them"), ("retrained_random", "random"))
+_RETRAINED = (
+    ("retrained_all", "with all"),
+    ("retrained", "without them"),
+    ("retrained_put_back", "one put back"),
+    ("retrained_random", "random"),
+)
 
 
 class Found(NamedTuple):

@@ -92,6 +92,7 @@ _PREDICT: Choices = {
 }
 _EXPLAIN: Choices = {
     "--max-facts": (1, 3),
+    "--sufficient": (),
     "--disable-memory-cleanup": (),
     "--device": ("cpu",),
 }

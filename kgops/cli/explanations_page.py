@@ -12,7 +12,7 @@ from kgops.views.formats import table
 __all__ = ["summary"]
 
 _PREDICTIONS = 5
-_HEADS = ("WITHOUT", "EFFECT ALONE", "HEAD", "RELATION", "TAIL")
+_HEADS = ("EFFECT ALONE", "HEAD", "RELATION", "TAIL", "ABOUT")
 _PAIRS = {"parallel": "same two entities", "inverse": "same two entities, turned round"}
 
 
@@ -38,5 +38,6 @@ def _page(one: ExplainedPrediction) -> list[str]:
         )
         for n, fact in enumerate(one.facts, 1)
     ]
-    lines = table((*_HEADS, "ABOUT"), rows, right=frozenset({"WITHOUT", "EFFECT ALONE"})) if rows else []
+    number = "WITH" if one.is_sufficient else "WITHOUT"
+    lines = table((number, *_HEADS), rows, right=frozenset({number, "EFFECT ALONE"})) if rows else []
     return [title_of(one), *(f"  {line}" for line in lines), f"  {verdict_of(one)}"]

@@ -30,7 +30,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     """Find the training triples of head and tail that carry a prediction.
 
     They are those whose influence on the tail, beyond its rivals, is strongest. Whether the prediction is lost
-    without them, --verify says: it trains again from the start.
+    without them, --verify says: it trains again from the start. --smallest finds the shortest set that way;
+    --sufficient finds triples of the head that carry the prediction over to other heads.
     """
     ctx.exit(start(job_of(given), merged(ctx, given)))
 

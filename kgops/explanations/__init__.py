@@ -1,1 +1,1 @@
-"""Necessary explanations: the training triples of head and tail that carry a prediction."""
+"""Explanations: training triples of head and tail that carry a prediction, and what carries it over to other heads."""

@@ -37,7 +37,11 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One prediction. After: the mean rank of models trained without the facts; None: not verified."""
+    """One prediction. After: the mean rank of models trained without the facts; None: not verified.
+
+    `smallest`: whether it was lost without these facts, and not without fewer of them; None: not asked. `others`: the
+    heads that a sufficient set is carried over to, `carried` for how many of them the tail then ranks first.
+    """
 
     prediction: int
     triple: Named
@@ -51,13 +55,17 @@ class Explained:
     lost: bool | None = None
     seconds: float | None = None
     facts: Sequence[Fact] = field(default=())
-    retrained: Mapping[str, float] | None = None  # mean ranks, by key of `verify.KINDS`
+    retrained: Mapping[str, float] | None = None  # mean ranks, by the keys of `verify.KINDS`
+    smallest: bool | None = None
+    others: Sequence[str] | None = None
+    carried: Mapping[str, float] | None = None  # by the same keys
 
 
 _NUMBERS = ("rank_before", "rank_after", "score_before", "margin_before")
 _TRIPLE = ("head", "head_name", "relation", "relation_name", "tail", "tail_name")
 _COLUMNS = (
-    *("prediction", *_TRIPLE, "known", "trouble", "candidate_facts", *_NUMBERS, "lost", "seconds", "fact"),
+    *("prediction", *_TRIPLE, "known", "trouble", "candidate_facts", *_NUMBERS, "lost", "smallest"),
+    *("others", "carried", "carried_random", "seconds", "fact"),
     *(f"fact_{name}" for name in _TRIPLE),
     *("effect", "pair"),
 )
@@ -89,7 +97,10 @@ def write_csv(path: Path, explained: Sequence[Explained]) -> None:
         lines.writerow(_COLUMNS)
         for one in explained:
             own = [one.prediction, *asdict(one.triple).values(), one.known, one.trouble, one.candidate_facts]
-            own += [*(getattr(one, name) for name in _NUMBERS), one.lost, one.seconds]
+            carried = one.carried or {}
+            own += [*(getattr(one, name) for name in _NUMBERS), one.lost, one.smallest]
+            own += [None if one.others is None else len(one.others)]
+            own += [carried.get("retrained"), carried.get("retrained_random"), one.seconds]
             for number, fact in enumerate(one.facts, 1):
                 row = [*own, number, *asdict(fact.triple).values(), fact.effect, fact.pair]
                 lines.writerow(map(_text, row))

@@ -16,7 +16,7 @@ from kgops.tracin.curvature import Training
 from kgops.tracin.scores import FisherEngine
 from kgops.training.evaluate import split
 
-__all__ = ["Influences", "explain", "facts_of"]
+__all__ = ["Influences", "explain", "facts_of", "is_itself"]
 
 
 class Influences:
@@ -40,6 +40,11 @@ def facts_of(train: torch.Tensor, *entities: int) -> torch.Tensor:
     return torch.isin(train[:, [0, 2]], torch.tensor(entities)).any(dim=1).nonzero()[:, 0]
 
 
+def is_itself(facts: torch.Tensor, triple: tuple[int, int, int]) -> torch.Tensor:
+    """Which of the facts are the prediction itself."""
+    return (facts == torch.tensor(triple)).all(dim=1)
+
+
 def explain(
     prediction: Prediction, triples: torch.Tensor, falls: torch.Tensor, *, most: int
 ) -> list[tuple[int, float]]:
@@ -48,8 +53,8 @@ def explain(
     These are a ranking, not logits: several removals together do far less than the sum says. The prediction itself,
     where it is a training triple, is never one of them.
     """
-    effects = prediction.shares @ falls[1:] - falls[0]
-    itself = (triples == torch.tensor(prediction.triple)).all(dim=1).to(effects.device)
+    effects = -prediction.lead(falls)
+    itself = is_itself(triples, prediction.triple).to(effects.device)
     effects = effects.masked_fill(itself, torch.inf)
     strongest = effects.argsort(stable=True)[:most].tolist()
     return [(row, float(effects[row])) for row in strongest if effects[row] < 0]

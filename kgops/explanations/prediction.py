@@ -50,6 +50,10 @@ class Prediction:
         """How much each rival counts: by its probability among them."""
         return self._scores[self.rivals].softmax(0)
 
+    def lead(self, logits: torch.Tensor) -> torch.Tensor:
+        """Of the tail over its rivals: `logits` are in the order of `asked`, other dimensions come behind."""
+        return logits[0] - self.shares @ logits[1:]
+
     def standing(self) -> Standing:
         own, others = self._own, self._scores
         rank = 1 + float((others > own).sum()) + float((others == own).sum()) / 2

@@ -1,34 +1,52 @@
-"""Explanations verified by training again from the start without all of their facts, beside two controls.
+"""Explanations verified by training again from the start without all of their facts, beside controls.
 
-One control is a training on all triples with another seed (noise), the other one on all but as many random facts of
-the same heads and tails.
+One control is a training on all triples with another seed (noise), another one on all but as many random facts of the
+same heads and tails. Sets that were made as small as possible have a third one, with one fact of each put back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean, pstdev
 
 import torch
 
+from kgops.explanations.necessary import facts_of, is_itself
 from kgops.tracin.journal import Journal, Retraining
-from kgops.tracin.retraining import Outcome, Retrain
-from kgops.training.reporter import Report
 
-__all__ = ["KINDS", "Verified", "verified"]
+__all__ = [
+    "ALL",
+    "FEWER",
+    "KINDS",
+    "RANDOM",
+    "SETS",
+    "Verified",
+    "put_back",
+    "ranks_without",
+    "rows_of",
+    "seeds_after",
+    "smallest",
+    "verified",
+]
 
-WITHOUT, RANDOM, ALL = "without the sets", "without random facts", "with all facts"
-KINDS = {WITHOUT: "retrained", RANDOM: "retrained_random", ALL: "retrained_all"}  # and their keys in results
+SETS, RANDOM, FEWER, ALL = "the sets", "random facts", "the sets less one fact each", "all facts"
+# And their keys in results.
+KINDS = {
+    SETS: "retrained",
+    RANDOM: "retrained_random",
+    FEWER: "retrained_put_back",
+    ALL: "retrained_all",
+}
 
 
 @dataclass(frozen=True)
 class Verified:
-    """`ranks` by kind: for each seed, the filtered tail rank of each prediction. `removed` triples by kind."""
+    """`ranks` by kind: for each seed, the filtered tail rank of each prediction. `changed`: triples removed or added,
+    by kind."""
 
-    removed: dict[str, int]
-    ranks: dict[str, list[list[float]]]
+    changed: Mapping[str, int]
+    ranks: Mapping[str, list[list[float]]]
 
     @property
     def seeds(self) -> int:
@@ -45,66 +63,113 @@ class Verified:
         return mean(ranks[prediction] for ranks in self.ranks[kind])
 
     def metrics(self) -> dict[str, float]:
-        metrics = {"removed_facts": float(self.removed[WITHOUT]), "retrainings": 3.0 * self.seeds}
-        for kind, key in KINDS.items():
-            metrics[f"hits_at_1_{key}"], metrics[f"mrr_{key}"] = (
-                mean(self.hits_at_1(kind)),
-                mean(self.mrr(kind)),
-            )
+        metrics = {}
+        for kind in self.ranks:
+            key = KINDS[kind]
+            metrics[f"hits_at_1_{key}"] = mean(self.hits_at_1(kind))
+            metrics[f"mrr_{key}"] = mean(self.mrr(kind))
         return metrics
 
     def sentence(self) -> str:
         n = self.seeds
         spread = f" ± {pstdev(self.mrr(ALL)):.2f}" if n > 1 else ""
-        mrr, hits = ({kind: mean(of(kind)) for kind in KINDS} for of in (self.mrr, self.hits_at_1))
-        return (
-            f"trained again from the start ({n} seed{'s' * (n > 1)}): without the {self.removed[WITHOUT]:,} triples of "
-            f"the sets MRR {mrr[WITHOUT]:.2f} and hits@1 {hits[WITHOUT]:.2f}; with all triples, which is noise alone, "
-            f"MRR {mrr[ALL]:.2f}{spread} and hits@1 {hits[ALL]:.2f}; without {self.removed[RANDOM]:,} random triples "
-            f"of the same heads and tails MRR {mrr[RANDOM]:.2f} and hits@1 {hits[RANDOM]:.2f}."
+        mrr, hits = ({kind: mean(of(kind)) for kind in self.ranks} for of in (self.mrr, self.hits_at_1))
+        said = (
+            f"trained again from the start ({n} seed{'s' * (n > 1)}): without the {self.changed[SETS]:,} triples of "
+            f"the sets MRR {mrr[SETS]:.2f} and hits@1 {hits[SETS]:.2f}; with all triples, which is noise alone, "
+            f"MRR {mrr[ALL]:.2f}{spread} and hits@1 {hits[ALL]:.2f}; without {self.changed[RANDOM]:,} random triples "
+            f"of the same heads and tails MRR {mrr[RANDOM]:.2f} and hits@1 {hits[RANDOM]:.2f}"
         )
+        if FEWER in mrr:
+            said += (
+                f"; with one triple of each set put back MRR {mrr[FEWER]:.2f} and hits@1 {hits[FEWER]:.2f}"
+            )
+        return f"{said}."
 
 
 def verified(
-    train: torch.Tensor,
+    journal: Journal,
     predictions: torch.Tensor,
-    sets: Sequence[torch.Tensor],
-    retrain: Retrain,
-    journal: Path,
+    sets: Sequence[Sequence[int]],
     *,
     seed: int,
     seeds: int = 1,
-    report: Report | None = None,
-    stop_requested: Callable[[], bool] = lambda: False,
+    puts_back: bool = False,
 ) -> Verified:
-    """Removes all `sets` (triples, one set for each prediction) at once. Trains with seeds after `seed`, that of the
-    explained model. Finished retrainings are kept in the file `journal`. Raises `Interrupted` on a stop request."""
-    draw = torch.Generator().manual_seed(seed)
-    rows = sorted({row for facts in sets for row in _rows_of(train, facts)})
+    """Removes all `sets` (rows of the training triples, one set for each prediction) at once. Trains with seeds after
+    `seed`, that of the explained model. Raises `Interrupted` on a stop request."""
+    train, draw = journal.train, torch.Generator().manual_seed(seed)
     pairs = zip(predictions.tolist(), sets, strict=True)
-    random = sorted({row for triple, facts in pairs for row in _drawn(train, triple, len(facts), draw)})
-    removed: dict[str, tuple[int, ...]] = {WITHOUT: tuple(rows), RANDOM: tuple(random), ALL: ()}
-    wanted = [
-        Retraining(deleted, seed + 1 + n, kind) for kind, deleted in removed.items() for n in range(seeds)
-    ]
-    journaled = Journal(journal, train, predictions, retrain, report=report, stop_requested=stop_requested)
-    outcomes = iter(journaled.outcomes(wanted))
-    ranks = {kind: [_ranks(next(outcomes)) for _ in range(seeds)] for kind in removed}
-    return Verified({kind: len(deleted) for kind, deleted in removed.items()}, ranks)
+    random = [_drawn(train, triple, len(rows), draw) for triple, rows in pairs]
+    removed: dict[str, Sequence[Sequence[int]]] = {SETS: sets, RANDOM: random}
+    if puts_back:
+        removed[FEWER] = put_back(sets, draw)
+    removed[ALL] = []
+    deleted = {kind: _union(some) for kind, some in removed.items()}
+    ranks = ranks_without(journal, deleted, seeds_after(seed, seeds))
+    return Verified({kind: len(some) for kind, some in deleted.items()}, ranks)
 
 
-def _ranks(outcomes: Sequence[Outcome]) -> list[float]:
-    return [outcome.rank for outcome in outcomes]
+def smallest(
+    journal: Journal, sets: Sequence[Sequence[int]], before: Sequence[float], *, seed: int, seeds: int = 1
+) -> tuple[list[int | None], int]:
+    """How many first facts of each set are enough to lose its prediction, None where that was not seen; and the
+    number of trainings that it took.
+
+    Round k removes the first k facts (rows of the training triples, strongest first) of each prediction that is not
+    lost yet, and what lost the others, all at once. Lost: the mean rank is worse than `before` and than with all facts.
+    Its seeds are not those of `verified`, which has to measure anew: noise takes part in this choice.
+    """
+    with_all = _means(ranks_without(journal, {ALL: ()}, seeds_after(seed, seeds))[ALL])
+    limits = [max(pair) for pair in zip(with_all, before, strict=True)]
+    enough: list[int | None] = [None] * len(sets)
+    k = 0
+    while any(size is None and len(rows) > k for size, rows in zip(enough, sets, strict=True)):
+        k += 1
+        removed = _union(rows[: size or k] for size, rows in zip(enough, sets, strict=True))
+        name = f"the first {k} of each set"
+        ranks = _means(ranks_without(journal, {name: removed}, seeds_after(seed + seeds, seeds))[name])
+        for n, (rank, limit) in enumerate(zip(ranks, limits, strict=True)):
+            if enough[n] is None and len(sets[n]) >= k and rank > limit:
+                enough[n] = k
+    return enough, k * seeds
 
 
-def _rows_of(train: torch.Tensor, facts: torch.Tensor) -> list[int]:
+def put_back(sets: Sequence[Sequence[int]], draw: torch.Generator) -> list[list[int]]:
+    """The sets less one fact of each, drawn at random."""
+    drops = [int(torch.randint(max(len(one), 1), (1,), generator=draw)) for one in sets]
+    return [[*one[:drop], *one[drop + 1 :]] for one, drop in zip(sets, drops, strict=True)]
+
+
+def ranks_without(
+    journal: Journal, deleted: Mapping[str, tuple[int, ...]], seeds: Sequence[int]
+) -> dict[str, list[list[float]]]:
+    """By kind, for each seed, the tail rank of each test after training without these rows."""
+    wanted = [Retraining(rows, seed, kind) for kind, rows in deleted.items() for seed in seeds]
+    outcomes = iter(journal.outcomes(wanted))
+    return {kind: [[one.rank for one in next(outcomes)] for _ in seeds] for kind in deleted}
+
+
+def seeds_after(after: int, many: int) -> range:
+    return range(after + 1, after + 1 + many)
+
+
+def _means(ranks: Sequence[Sequence[float]]) -> list[float]:
+    """Over seeds, of each prediction."""
+    return [mean(column) for column in zip(*ranks, strict=True)]
+
+
+def _union(sets: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(sorted({row for rows in sets for row in rows}))
+
+
+def rows_of(train: torch.Tensor, facts: torch.Tensor) -> list[int]:
     return [int((train == fact).all(dim=1).nonzero()[0]) for fact in facts]
 
 
-def _drawn(train: torch.Tensor, triple: Sequence[int], many: int, draw: torch.Generator) -> list[int]:
+def _drawn(train: torch.Tensor, triple: tuple[int, int, int], many: int, draw: torch.Generator) -> list[int]:
     """Random facts of head and tail, never the prediction itself."""
-    mentions = torch.isin(train[:, [0, 2]], torch.tensor([triple[0], triple[2]])).any(dim=1)
-    mentions &= (train != torch.tensor(triple)).any(dim=1)
-    rows = mentions.nonzero()[:, 0]
+    rows = facts_of(train, triple[0], triple[2])
+    rows = rows[~is_itself(train[rows], triple)]
     chosen: list[int] = rows[torch.randperm(len(rows), generator=draw)[:many]].tolist()
     return chosen

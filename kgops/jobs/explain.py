@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
 from kgops.jobs.workload import Workload
 from kgops.options.explain import EXPLAIN_OPTIONS, FILES, FOLDERS
 
-__all__ = ["EXPLAIN", "EXPLANATIONS"]
+__all__ = ["EXPLAIN", "EXPLANATIONS", "cost_of"]
 
 EXPLANATIONS = "explanations"  # result files: .json and .csv
 _SUFFIXES = (".json", ".csv")
+
+
+def cost_of(settings: Mapping[str, Any]) -> str | None:
+    """How often a job trains again, in words; None where it does not."""
+    seeds, most = settings["verify_seeds"], settings["max_facts"]
+    if settings["smallest"]:
+        return (
+            f"it trains again at most {(most + 4) * seeds:,} times: {most:,} rounds to find the smallest sets, then 4 "
+            f"kinds to verify them, {seeds:,} each"
+        )
+    return f"it trains again {3 * seeds:,} times" if settings["verify"] else None
 
 
 def _check(settings: dict[str, Any]) -> list[str]:
@@ -27,6 +39,8 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems.append(
             f"explain.output: must end in {' or '.join(_SUFFIXES)}; found {settings['output']!r:.60}"
         )
+    if settings["smallest"] and settings["sufficient"]:
+        problems.append("explain.smallest: sufficient sets are not made smaller; choose one")
     return problems + _predictions(settings)
 
 

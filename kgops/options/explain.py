@@ -76,10 +76,24 @@ _SEARCH = tuple(
             "verify",
             "bool",
             False,
-            help="Train again from the start without all sets, and as often with all triples and without random ones.",
+            help="Train again from the start without all sets (with --sufficient: with them added to the other heads), "
+            "and as often with all triples and with random ones instead.",
         ),
-        Option("verify_seeds", "int", 1, check=at_least(1), help="With --verify, trainings of each kind."),
-        SEED.adapted(help="Seed of what is sampled of a large training."),
+        Option(
+            "smallest",
+            "bool",
+            False,
+            help="Train again without the first triple of each set, the first two, …: the shortest beginning that "
+            "loses the prediction is its set. Verifies it, too.",
+        ),
+        Option(
+            "sufficient",
+            "bool",
+            False,
+            help="Find triples of the head that make the model predict the tail for 10 other heads that have them.",
+        ),
+        Option("verify_seeds", "int", 1, check=at_least(1), help="When verifying, trainings of each kind."),
+        SEED.adapted(help="Seed of what is sampled of a large training, and of the other heads."),
     )
 )
 _DATA = (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.gpus.facts import GpuFacts
+from kgops.jobs.explain import cost_of
 from kgops.jobs.files import open_regular, read_json
 from kgops.jobs.job import Job
 from kgops.jobs.pipeline import (
@@ -113,7 +114,7 @@ def job_size_of(
     if job.workload == "tracin":
         return _tracin(job, count)
     if job.workload == "explain":
-        return "there is no formula for an explain run"
+        return "; ".join(filter(None, ("there is no formula for an explain run", cost_of(job.settings))))
     if job.workload == "predict":
         return _predicting(job, count)
     if job.workload == "regress":

@@ -53,6 +53,7 @@ _SAME = {
         "triple",
         "triples",
         "max_facts",
+        "sufficient",
     ),
 }
 

@@ -70,6 +70,8 @@ def verdict_of(one: ExplainedPrediction) -> str:
     if one.trouble:
         return f"not explained: {one_line(one.trouble)}"
     n, many = one.numbers, len(one.facts)
+    if one.is_sufficient:
+        return _carried(one)
     if not many:
         return "no training triple of head or tail lifts it above its rivals"
     of = f"of {amount(n['candidate_facts'])} triples of head and tail"
@@ -79,4 +81,35 @@ def verdict_of(one: ExplainedPrediction) -> str:
         return f"rank {rank}, score {shown}; what carries it most, {of}; --verify trains again without"
     without = "it" if many == 1 else f"these {many}"
     verdict = "lost" if one.lost else "not lost"
-    return f"without {without}: {verdict}; rank {amount(n['rank_before'])} → {amount(n['rank_after'])}, {of}"
+    ranks = f"rank {amount(n['rank_before'])} → {amount(n['rank_after'])}"
+    return f"without {without}: {verdict}; {ranks}, {of}{_smallest(one)}"
+
+
+def _smallest(one: ExplainedPrediction) -> str:
+    """How the set was chosen by training again, where it was: that is not what verified it."""
+    if one.smallest is None:
+        return ""
+    if one.smallest != one.lost:
+        was = "enough" if one.smallest else "not enough"
+        return f"; {was} when it was chosen, so one of both may be noise"
+    if not one.smallest:
+        return "; no beginning of the list was enough"
+    fewer = len(one.facts) - 1
+    if not fewer:
+        return ""
+    return f"; the first {fewer} were not enough" if fewer > 1 else "; the first alone was not enough"
+
+
+def _carried(one: ExplainedPrediction) -> str:
+    n, many = one.numbers, len(one.facts)
+    others = f"{amount(n['others'])} other head{'s' * (n['others'] != 1)}"
+    if not many:
+        return f"no triple of the head lifts the tail for {others}"
+    of = f"of {amount(n['candidate_facts'])} triples of the head"
+    if n["carried"] is None:
+        return f"what lifts the tail most for {others}, {of}; --verify trains again with them added there"
+    with_these = "it" if many == 1 else f"these {many}"
+    return (
+        f"with {with_these} added to {others}: the tail ranks first for {amount(n['carried'])} of them, with random "
+        f"triples of the head for {amount(n['carried_random'])}; {of}"
+    )

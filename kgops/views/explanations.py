@@ -19,6 +19,8 @@ __all__ = ["ExplainedPrediction", "ExplainingFact", "Verification", "read_explan
 
 _MOST_BYTES = 4 << 20  # of a file
 
+_NUMBERS = ("rank_before", "rank_after", "score_before", "others", "carried", "carried_random")
+
 Triple = tuple[str, str, str]
 
 
@@ -44,6 +46,12 @@ class ExplainedPrediction:
     lost: bool
     numbers: dict[str, float | None]
     facts: tuple[ExplainingFact, ...]
+    smallest: bool | None = None  # see `explanation_files.Explained`
+
+    @property
+    def is_sufficient(self) -> bool:
+        """Its triples were carried over to other heads; else they are those without which it may be lost."""
+        return self.numbers["others"] is not None
 
     @property
     def names(self) -> dict[str, str]:
@@ -94,7 +102,7 @@ def read_explanations(results: Path, *, predictions: int | None) -> list[Explain
 
 def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPrediction:
     first = rows[0]
-    numbers = {name: _number(first.get(name)) for name in ("rank_before", "rank_after", "score_before")}
+    numbers = {name: _number(first.get(name)) for name in _NUMBERS}
     candidates = _number(first.get("candidate_facts") or first.get("head_facts"))  # its name before
     facts = (
         ExplainingFact(
@@ -114,6 +122,7 @@ def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPredi
         first.get("lost") == "yes",
         numbers | {"candidate_facts": candidates},
         tuple(facts) if first.get("fact") else (),
+        {"yes": True, "no": False}.get(first.get("smallest") or ""),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from kgops.explanations.asked import Asked
 from kgops.explanations.explanation_files import Explained, Fact, Named, pair_of, write_csv, write_json
 from kgops.explanations.necessary import Influences, explain, facts_of
 from kgops.explanations.prediction import Prediction, Standing
-from kgops.explanations.verify import ALL, KINDS, WITHOUT, Verified, verified
+from kgops.explanations.sufficient import others_of, sufficient
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import read_edge_map, read_node_names
-from kgops.jobs.explain import EXPLANATIONS
+from kgops.jobs.explain import EXPLANATIONS, cost_of
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import explain_options
 from kgops.models.conve import ConvE
@@ -29,17 +29,16 @@ from kgops.predictions.known import KnownTriples
 from kgops.predictions.names import NamedVocabulary
 from kgops.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.tracin.curvature import training_of
-from kgops.tracin.retraining import FitAgain
 from kgops.training.reporter import Progress
-from kgops.training.settings import TrainSettings, place_of
+from kgops.training.settings import place_of
 from kgops.training.tf32 import without_tf32
 from kgops.training.threads import step_gflop
 from kgops.workers.devices import choose_threads, memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
+from kgops.workers.explain_verify import Checked, TrainingAgain
 from kgops.workers.outputs import make_output_folder, publish_results
 from kgops.workers.predict import load_model
 from kgops.workers.report import Reporter, report_applied
-from kgops.workers.tracin_validate import JOURNAL
 from kgops.workers.train import find_device, load_graph
 
 
@@ -52,6 +51,8 @@ def explain_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> 
     graph = load_graph(job.settings)
     for note in graph.notes:
         report.note(note)
+    if cost := cost_of(job.settings):
+        report.note(f"{cost}.")
     report_applied(job, explain_options(job, place_of(device)), report, {"memory_cleanup"})
     with memory_cleanup(job, device, report) as cleanup:
         work = _Work(job, graph, folder, report, stop)
@@ -137,66 +138,31 @@ class _Work:
         if all(one.trouble is not None for one in explained):
             raise BadInput(f"nothing could be explained: {explained[0].trouble}")
         seconds = time.monotonic() - begin
-        verification: Verified | None = None
-        if self.settings["verify"]:
-            explained, verification = self._verified(explained, wanted, loaded, model)
+        checked = self._checked(explained, loaded)
+        chosen = (
+            "of adding it to other heads, on the tail's logit"
+            if self.settings["sufficient"]
+            else "of the tail's logit"
+        )
         about = {
             "model": str(loaded.path),
+            "kind": "sufficient" if self.settings["sufficient"] else "necessary",
             "max_facts": self.settings["max_facts"],
-            "score": "fisher: of the tail's logit, less those of its rivals",
-            "verified": verification.sentence() if verification is not None else None,
+            "score": f"fisher: {chosen}, less those of its rivals",
+            "verified": checked.sentence,
         }
-        write_json(results / f"{EXPLANATIONS}.json", about, explained)
-        write_csv(results / f"{EXPLANATIONS}.csv", explained)
-        checked = verification.metrics() if verification is not None else {}
-        if verification is not None:
-            checked["lost_predictions"] = float(sum(bool(one.lost) for one in explained))
-        return self._metrics(explained, seconds) | checked
+        write_json(results / f"{EXPLANATIONS}.json", about, checked.explained)
+        write_csv(results / f"{EXPLANATIONS}.csv", checked.explained)
+        return self._metrics(checked.explained, seconds) | (checked.metrics or {})
 
-    def _verified(
-        self, explained: list[Explained], wanted: list[Asked], loaded: LoadedCheckpoint, model: ConvE
-    ) -> tuple[list[Explained], Verified | None]:
-        """Those with facts get the ranks of models trained without them."""
-        if loaded.settings is None or loaded.epoch is None:
-            raise BadInput(
-                f"{loaded.path} has no training settings, so it cannot be retrained.",
-                hint="--verify needs a checkpoint of a kgops training.",
-            )
-        places = [place for place, one in enumerate(explained) if one.facts]
-        if not places:
-            self.report.note("nothing to verify: no prediction has a set.")
-            return explained, None
-        tests = torch.tensor([wanted[place].ids for place in places])
-        sets = [torch.tensor([self._ids(fact.triple) for fact in explained[place].facts]) for place in places]
-        settings = replace(TrainSettings(**loaded.settings), num_epochs=loaded.epoch)
-        common: dict[str, Any] = {"stop_requested": self.stop}
-        again = FitAgain(
-            *(self.graph, tests, model.config, settings, self.folder, self.report),
-            device=model.entities.device,
-            **common,
-        )
+    def _checked(self, explained: list[Explained], loaded: LoadedCheckpoint) -> Checked:
+        if not cost_of(self.settings):
+            return Checked(explained)
+        again = TrainingAgain(self.graph, loaded, self.settings, self.folder, self.report, self.stop)
         try:
-            found = verified(
-                *(self.graph.train, tests, sets, again, self.folder / JOURNAL),
-                seed=settings.seed,
-                seeds=self.settings["verify_seeds"],
-                report=self.report,
-                **common,
-            )
+            return again.checked(explained)
         except Interrupted as error:
             raise Stopped from error
-        self.report.note(found.sentence())
-        explained = list(explained)
-        for number, place in enumerate(places):
-            ranks = {key: found.rank(kind, number) for kind, key in KINDS.items()}
-            without, with_all = found.rank(WITHOUT, number), found.rank(ALL, number)
-            lost = without > max(with_all, explained[place].rank_before or 1)
-            explained[place] = replace(explained[place], rank_after=without, lost=lost, retrained=ranks)
-        return explained, found
-
-    def _ids(self, named: Named) -> tuple[int, int, int]:
-        entities, relations = self.graph.entities.ids, self.graph.relations.ids
-        return entities[named.head], relations[named.relation], entities[named.tail]
 
     def _explained(self, one: Asked, model: ConvE, influences: Influences) -> Explained:
         if one.ids is None:
@@ -209,16 +175,18 @@ class _Work:
                 why = self.evidence.missing(entity, r, is_head=is_head)
                 if why is not None:
                     self.report.note(f"prediction {one.number}: {why}.")
-        facts = self.graph.train[facts_of(self.graph.train, h, t)]
+        ends = (h,) if self.settings["sufficient"] else (h, t)
+        facts = self.graph.train[facts_of(self.graph.train, *ends)]
         named, known = self._named(one.ids), self.known.splits_of(torch.tensor([one.ids]))[0]
         if not len(facts):
-            ends = f"{named.head_name} or {named.tail_name}"
-            trouble = f"no training triple mentions {ends}, so there is nothing to remove"
-            self.report.note(f"prediction {one.number}: {trouble}.")
-            return Explained(one.number, named, known, trouble)
+            trouble = f"no training triple mentions {' or '.join(map(self.entities.name, ends))}"
+            return self._troubled(one.number, named, known, trouble)
         prediction = Prediction(model, one.ids, self.known.answers(torch.tensor([[h, r, 0]]))[0])
-        falls = influences.falls(prediction, facts)
-        found = explain(prediction, facts, falls, most=self.settings["max_facts"])
+        others = others_of(model, one.ids, self.known, self._draw) if self.settings["sufficient"] else None
+        if others == []:
+            trouble = f"{named.tail_name} is known or ranked first for every other head"
+            return self._troubled(one.number, named, known, trouble)
+        found = self._set_of(prediction, others, facts, influences)
         standing = prediction.standing()
         self._note_rank(one.number, named, standing)
         return Explained(
@@ -234,15 +202,40 @@ class _Work:
                 Fact(self._named(ids), effect, pair_of(ids, one.ids))
                 for ids, effect in ((_ids(facts[row]), effect) for row, effect in found)
             ],
+            others=None if others is None else [self.entities.label(other.triple[0]) for other in others],
         )
+
+    def _set_of(
+        self,
+        prediction: Prediction,
+        others: list[Prediction] | None,
+        facts: torch.Tensor,
+        influences: Influences,
+    ) -> list[tuple[int, float]]:
+        most = self.settings["max_facts"]
+        if others is None:
+            return explain(prediction, facts, influences.falls(prediction, facts), most=most)
+        return sufficient(influences, prediction.triple, others, facts, self.known, most=most)
+
+    @cached_property
+    def _draw(self) -> torch.Generator:
+        return torch.Generator().manual_seed(self.settings["seed"])
+
+    def _troubled(self, number: int, named: Named, known: str, trouble: str) -> Explained:
+        self.report.note(f"prediction {number}: {trouble}.")
+        return Explained(number, named, known, trouble)
 
     def _note_rank(self, number: int, named: Named, standing: Standing) -> None:
         """A prediction that the model does not make can only be made less likely."""
         if standing.rank > 1:
+            what = (
+                "no prediction to carry over: the set is what brings others nearer to it"
+                if self.settings["sufficient"]
+                else "no prediction to lose: the set is what lowers that rank"
+            )
             self.report.note(
                 f"prediction {number}: the model ranks {named.tail_name} {standing.rank:g}, not first, so there is "
-                "no prediction to lose: the set is what lowers that rank. `kgops run predict` with this head and "
-                "relation lists what the model does predict."
+                f"{what}. `kgops run predict` with this head and relation lists what the model does predict."
             )
 
     def _named(self, ids: tuple[int, int, int]) -> Named:

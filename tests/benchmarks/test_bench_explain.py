@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from tracing import nations, train_on_files
 
 from benchmarks import explain as bench
 from benchmarks.explain_methods import Explained, methods
+from kgops.errors import BadInput
 from kgops.graphs.triples import read_pykeen_dataset
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.settings import TrainSettings
@@ -22,9 +24,10 @@ def test_each_method_is_measured_by_training_again(
     words = "--dataset nations --epochs 2 --tests 5 --seeds 1 --embedding-dim 16 --max-facts 2"
     assert bench.main([*words.split(), "--json", str(out)]) == 0
     rows = {row["method"]: row for row in json.loads(out.read_text())}
-    assert next(iter(rows)) == "none, another seed" and len(rows) == 1 + 9 * 2 + 1
+    assert next(iter(rows)) == "none, another seed" and len(rows) == 1 + 9 * 2 + 2
     assert rows["none, another seed"]["removed"] == 0
-    whole, less = rows["explain, 2"], rows.pop("explain, 2, less one fact")
+    whole, less = rows["explain, smallest of 2"], rows.pop("explain, smallest of 2, less one fact")
+    assert whole["mean_size"] <= rows["explain, 2"]["mean_size"]
     assert less["mean_size"] == pytest.approx(max(whole["mean_size"] - 1, 0), abs=0.5)
     for name, row in rows.items():
         most = 0 if name.startswith("none") else int(name[-1])
@@ -36,6 +39,48 @@ def test_each_method_is_measured_by_training_again(
     assert rows["random of the graph, 2"]["removed"] > 0
     said = capsys.readouterr().out
     assert "explain, 2" in said and "with one fact of each set put back" in said
+
+
+def test_chosen_methods_of_a_trained_model_are_measured_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train_on_files(tmp_path)
+    base, out, kept = folder / "final_model.pt", tmp_path / "out.json", tmp_path / "kept"
+    words = [
+        "--data",
+        str(nations()),
+        "--base",
+        str(base),
+        "--tests",
+        "5",
+        "--max-facts",
+        "2",
+        "--json",
+        str(out),
+    ]
+    chosen = ["--methods", "random of the head, 2", "none, another seed", "--folder", str(kept)]
+    for _ in range(2):
+        assert bench.main([*words, *chosen]) == 0
+        # The head's random facts, the same with one of each put back, and nothing.
+        assert len((kept / "removals.jsonl").read_text().splitlines()) == 3, "trained once"
+    names = [row["method"] for row in json.loads(out.read_text())]
+    assert names == ["none, another seed", "random of the head, 2", "random of the head, 2, less one fact"]
+    with pytest.raises(BadInput, match="no method is named 'magic'"):
+        bench.main([*words, "--methods", "magic"])
+    assert not (kept / "base").exists(), "no model was trained to be explained"
+
+
+def test_sufficient_sets_are_measured_beside_random_facts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    words = "--sufficient --dataset nations --epochs 2 --tests 2 --embedding-dim 16 --max-facts 2"
+    assert bench.main([*words.split(), "--json", str(out)]) == 0
+    none, random, ours = json.loads(out.read_text())
+    assert none["added"] == 0 and 0 < ours["added"] <= 2 * 2 * 10 and 0 < random["added"] <= 2 * 2 * 10
+    assert none["heads"] == random["heads"] == ours["heads"] <= 20
+    assert all(0 <= row["first"][0] <= 1 and 0 < row["mrr"][0] <= 1 for row in (none, random, ours))
+    assert "explain --sufficient" in capsys.readouterr().out
 
 
 def test_what_a_method_draws_does_not_depend_on_the_others() -> None:

@@ -114,6 +114,7 @@ def test_unknown_names_of_a_file_are_told_and_the_others_explained(
         ((), "explain.triple: missing"),
         (("--triple", "usa,embassy,china", "--new"), "only predictions can be new"),
         (("--triple", "usa,embassy,china", "--max-facts", "0"), "at least 1"),
+        (("--triple", "usa,embassy,china", "--smallest", "--sufficient"), "choose one"),
         (("--triple", "usa,embassy,china", "--output", "x.xls"), "must end in .json or .csv"),
     ],
 )
@@ -245,3 +246,49 @@ def test_every_explanation_gets_its_picture_and_the_report_counts_all(
     assert len(list((tmp_path / "pictures").iterdir())) == 250
     assert run_cli("report", "1", "--output", tmp_path / "page.html").code == 0
     assert "and 230 more: kgops export 1 --to svg" in (tmp_path / "page.html").read_text()
+
+
+def test_smallest_sets_are_told_with_how_they_were_chosen(run_cli: Console, trained: Path) -> None:
+    plan = ask(run_cli, trained, *_USA_CHINA, "--smallest", "--max-facts", "2", "--dry-run")
+    assert "it trains again at most 6 times: 2 rounds" in " ".join(plan.out.split())
+    done = ask(run_cli, trained, *_USA_CHINA, "--smallest", "--max-facts", "2")
+    assert done.code == 0, done.err
+    (one,), metric = found_in(run_cli, 1), run_cli.show(1)["metric"]
+    rounds = metric["retrainings"] - 4
+    assert rounds in (1, 2) and metric["smallest_sets"] == one["smallest"]
+    assert len(one["facts"]) == (rounds if one["smallest"] else 2) == metric["removed_facts"]
+    assert set(one["retrained"]) == {"retrained", "retrained_random", "retrained_put_back", "retrained_all"}
+    shown = " ".join(run_cli("show", "1").out.split())
+    assert "it trains again at most 6 times" in shown and "with one triple of each set put back" in shown
+    assert one["smallest"] or one["lost"] or "no beginning of the list was enough" in shown
+
+
+def test_sufficient_sets_are_carried_over_to_other_heads(
+    run_cli: Console, trained: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "why.csv"
+    done = ask(run_cli, trained, *_USA_CHINA, "--sufficient", "--max-facts", "2", "--output", output)
+    assert done.code == 0, done.err
+    (one,) = found_in(run_cli, 1)
+    assert 1 <= len(one["others"]) <= 10 and not {"usa", "china"} & set(one["others"])
+    assert one["carried"] is None and one["lost"] is None and len(one["facts"]) <= 2
+    for fact in one["facts"]:
+        assert (fact["head"], fact["relation"], fact["tail"]) in trained_on()
+        assert "usa" in (fact["head"], fact["tail"]) and fact["effect"] > 0
+    with output.open(encoding="utf-8", newline="") as file:
+        assert next(csv.DictReader(file))["others"] == str(len(one["others"]))
+    assert f"what lifts the tail most for {len(one['others'])} other heads" in run_cli("show", "1").out
+
+
+def test_sufficient_sets_are_verified_by_training_with_them_added(run_cli: Console, trained: Path) -> None:
+    done = ask(run_cli, trained, *_USA_CHINA, "--sufficient", "--max-facts", "2", "--verify")
+    assert done.code == 0, done.err
+    (one,), metric = found_in(run_cli, 1), run_cli.show(1)["metric"]
+    assert set(one["carried"]) == {"retrained", "retrained_random", "retrained_all"}
+    assert all(0 <= heads <= len(one["others"]) for heads in one["carried"].values())
+    assert metric["retrainings"] == 3 and 0 < metric["added_facts"] <= 2 * len(one["others"])
+    assert metric["hits_at_1_retrained"] == pytest.approx(one["carried"]["retrained"] / len(one["others"]))
+    assert "with nothing added" in done.out and "the tail ranks first for" in run_cli("show", "1").out
+
+
+_USA_CHINA = ("--triple", "usa", "embassy", "china")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from nvml_standin import Machine, Slice, StandIn, a100, t4
+from screen_answers import fill_answers
 from screen_benchmarks import add_claims
 from screen_driving import Seen
 from screen_home import ENVIRONMENT, GPUS, NOW, fill, hold
@@ -41,6 +42,7 @@ MAIN = (
     "gpu",
 )  # those are looked at on a large terminal, too
 OF_ONE_SIZE = ("dashboard-light", "run-safe", "four-gpus")
+HOMES = {"empty": "nothing", "predictions": "asked", "explanation": "asked"}  # of a story; else "home"
 FOUR = Machine(  # one free, one full of another user's process, one in slices, one that rests
     (
         replace(t4("GPU-a", used_mib=11_204), utilization=97, temperature=71, power_mw=68_000),
@@ -165,6 +167,20 @@ async def influences(seen: Seen) -> None:
     await seen.until_shows("TEST TRIPLES", "INFLUENCE  ", "from head to tail")
 
 
+async def predictions(seen: Seen) -> None:
+    await seen.until_shows("RECENT", "explain")
+    seen.app.screen.query_one("#body", Lines).point_at(2)
+    await seen.press("P")
+    await seen.until_shows("predictions of 2", "vitamin · treats · ?", "sign_or_symptom")
+
+
+async def explanation(seen: Seen) -> None:
+    await seen.until_shows("RECENT", "explain")
+    seen.app.screen.query_one("#body", Lines).point_at(3)
+    await seen.press("i")
+    await seen.until_shows("PREDICTIONS", "without these 2: lost", "EFFECT")
+
+
 async def profiles(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("f")
@@ -201,6 +217,8 @@ STORIES: dict[str, Story] = {
     "compare": compare,
     "compare-unlike": compare_unlike,
     "influences": influences,
+    "predictions": predictions,
+    "explanation": explanation,
     "profiles": profiles,
     "benchmarks": benchmarks,
     "help": help_page,
@@ -235,7 +253,7 @@ async def _draw(name: str, expected: str | None) -> str:
     story, _, size = name.rpartition("-")
     width, height = map(int, size.split("x"))
     # The home is named as seen from here: pictures show where a run's folder is.
-    app = KgopsApp(Home(Path("nothing" if story == "empty" else "home")), unicode=True)
+    app = KgopsApp(Home(Path(HOMES.get(story, "home"))), unicode=True)
     async with app.run_test(size=(width, height)) as pilot:
         seen = Seen(app, pilot)
         try:
@@ -263,15 +281,19 @@ Drawn = Callable[[str], str]
 def drawn(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Drawn:
     """The picture of that name; the first one asked for is drawn with all others of its size."""
     folder = tmp_path_factory.mktemp("screens")
-    home = folder / "home"
-    for part in ("runs", "pending"):
-        (home / part).mkdir(parents=True)
-    home.chmod(0o700)
-    (home / "kgops.db").write_bytes(empty_database.read_bytes())
-    conn = open_writer(home / "kgops.db")
-    fill(conn, home)
-    add_claims(conn, ENVIRONMENT, NOW - 3 * 86_400)
-    conn.close()
+    for name in ("home", "asked"):
+        home = folder / name
+        for part in ("runs", "pending"):
+            (home / part).mkdir(parents=True)
+        home.chmod(0o700)
+        (home / "kgops.db").write_bytes(empty_database.read_bytes())
+        conn = open_writer(home / "kgops.db")
+        if name == "asked":
+            fill_answers(conn, home)
+        else:
+            fill(conn, home)
+            add_claims(conn, ENVIRONMENT, NOW - 3 * 86_400)
+        conn.close()
     standin = StandIn(folder)
     return functools.partial(_one_of, functools.cache(functools.partial(_all_like, standin, folder)))
 

@@ -1,0 +1,125 @@
+"""Sufficient sets: which heads they are carried over to, which facts lift the tail there, and training with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from explaining import ENTITIES, HEAD, RELATIONS, some_model, some_train
+
+from kgops.explanations.necessary import Influences, facts_of
+from kgops.explanations.prediction import Prediction
+from kgops.explanations.sufficient import OTHERS, Additions, carried, others_of, sentence_of, sufficient
+from kgops.explanations.verify import ALL, RANDOM, SETS
+from kgops.graphs.triples import Graph
+from kgops.graphs.vocabulary import Vocabulary
+from kgops.predictions.known import KnownTriples
+from kgops.tracin.curvature import Training
+from kgops.tracin.retraining import Outcome
+
+torch.set_num_threads(1)
+TRIPLE = (HEAD, 1, 6)
+
+
+def some_graph(seed: int) -> Graph:
+    train = some_train(seed)
+    entities, relations = (
+        Vocabulary.of(f"{kind}{n}" for n in range(size)) for kind, size in (("e", ENTITIES), ("r", RELATIONS))
+    )
+    return Graph(train, train[:0], torch.tensor([[1, 1, 6]]), entities, relations)
+
+
+def others(seed: int, graph: Graph) -> list[Prediction]:
+    draw = torch.Generator().manual_seed(seed)
+    return others_of(some_model(seed), TRIPLE, KnownTriples(graph), draw)
+
+
+def test_other_heads_are_those_for_which_the_tail_is_neither_known_nor_first() -> None:
+    graph = some_graph(1)
+    found = others(1, graph)
+    assert 0 < len(found) <= OTHERS
+    heads = [one.triple[0] for one in found]
+    assert len(set(heads)) == len(heads) and not {HEAD, 6, 1} & set(heads), "1 has it, in a file"
+    assert all(one.triple[1:] == TRIPLE[1:] and one.standing().rank > 1 for one in found)
+    having = set(graph.train[graph.train[:, 1] == 1][:, 0].tolist())
+    assert [head in having for head in heads] == sorted((head in having for head in heads), reverse=True)
+    assert heads == [one.triple[0] for one in others(1, graph)]
+
+
+def test_a_fact_is_carried_over_by_another_head_in_its_place() -> None:
+    facts = torch.tensor([[HEAD, 0, 5], [7, 2, HEAD], [HEAD, 2, HEAD]])
+    assert carried(facts, HEAD, 9).tolist() == [[9, 0, 5], [7, 2, 9], [9, 2, 9]]
+    assert facts[0, 0] == HEAD
+
+
+@pytest.mark.parametrize("one_positive", [False, True])
+def test_facts_are_ranked_by_what_they_do_to_the_leads_of_the_others(one_positive: bool) -> None:
+    graph = some_graph(2)
+    influences = Influences(
+        some_model(2), Training(graph.train, "softmax" if one_positive else "bce", one_positive)
+    )
+    facts, heads, known = graph.train[facts_of(graph.train, HEAD)], others(2, graph), KnownTriples(graph)
+    found = sufficient(influences, TRIPLE, heads, facts, known, most=3)
+    expected = torch.zeros(len(facts))
+    for row, fact in enumerate(facts):
+        for other in heads:
+            added = carried(fact[None], HEAD, other.triple[0])
+            if not known.are_known(added)[0]:
+                falls = influences.falls(other, added)
+                expected[row] += float(falls[0, 0] - other.shares @ falls[1:, 0]) / len(heads)
+    expected[(facts == torch.tensor(TRIPLE)).all(1)] = -torch.inf
+    best = [row for row in expected.argsort(descending=True).tolist() if expected[row] > 0][:3]
+    assert [row for row, _ in found] == best
+    assert [effect for _, effect in found] == pytest.approx(expected[best].tolist(), rel=1e-4)
+
+
+def test_what_every_other_head_has_already_lifts_nothing() -> None:
+    graph = some_graph(3)
+    heads = others(3, graph)
+    facts = torch.tensor([[HEAD, 0, 13]])
+    having = torch.tensor([[one.triple[0], 0, 13] for one in heads])
+    known = KnownTriples(
+        Graph(torch.cat([graph.train, having]), graph.valid, graph.test, graph.entities, graph.relations)
+    )
+    influences = Influences(some_model(3), Training(graph.train, "bce", False))
+    assert sufficient(influences, TRIPLE, heads, facts, known, most=1) == []
+
+
+class Trainings:
+    about: Mapping[str, Any] = {"model": "none"}
+
+    def __init__(self, train: torch.Tensor, tests: torch.Tensor) -> None:
+        self.before, self.tests = {tuple(row) for row in train.tolist()}, tests
+        self.added: list[set[tuple[int, ...]]] = []
+
+    def __call__(
+        self, train: torch.Tensor, seed: int, on_progress: Callable[[float], None]
+    ) -> Sequence[Outcome]:
+        rows = [tuple(row) for row in train.tolist()]
+        assert self.before <= set(rows) and len(rows) == len(set(rows))
+        self.added.append(set(rows) - self.before)
+        first = {(row[0]) for row in self.added[-1] if row[1:] == (0, 5)}
+        return [Outcome(0, 0.5, 0, 0, 1.0 if c in first else 4.0, 1.0) for c, _, _ in self.tests.tolist()]
+
+
+def test_sets_and_as_many_random_facts_of_the_head_are_added_to_the_others(tmp_path: Path) -> None:
+    graph = some_graph(4)
+    at = [int((graph.train == torch.tensor([HEAD, 0, 5])).all(1).nonzero())]
+    free = [c for c in range(ENTITIES) if c not in (HEAD, 6) and [c, 0, 5] not in graph.train.tolist()][:4]
+    added = Additions(graph, [TRIPLE], [at], [free], seed=0)
+    assert added.tests.tolist() == [[c, 1, 6] for c in free]
+    trainings = Trainings(graph.train, added.tests)
+    found = added.trained_with(trainings, tmp_path / "journal", seeds=1)
+    assert trainings.added[0] == {(c, 0, 5) for c in free} and trainings.added[2] == set()
+    assert 0 < len(trainings.added[1]) <= 4
+    assert {end for row in trainings.added[1] for end in (row[0], row[2])} & set(free)
+    assert not {(c, 1, 6) for c in free} & trainings.added[1], "the prediction itself is never added"
+    assert found.hits_at_1(SETS) == [1.0] and found.hits_at_1(ALL) == [0.0]
+    assert found.changed[SETS] == 4 and found.changed[ALL] == 0
+    for row in trainings.added[0] | trainings.added[1]:
+        assert list(row) in added.graph.valid.tolist(), "a true answer, which ranks leave out"
+    assert "ranks first for 100% of 4 other heads" in sentence_of(found)
+    assert "with nothing added, for 0%" in sentence_of(found) and RANDOM in found.ranks

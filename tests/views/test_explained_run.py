@@ -1,0 +1,60 @@
+"""What is said of an explanation: from the files of a run to one sentence, which claims no more than was trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kgops.explanations.explanation_files import Explained, Fact, Named, write_csv
+from kgops.views.explained_run import verdict_of
+from kgops.views.explanations import read_explanations
+
+TRIPLE = Named("a", "A", "r", "R", "b", "B")
+RANKS = {"rank_before": 1.0, "rank_after": 3.5}
+TEN = {"others": [f"c{n}" for n in range(10)]}
+
+
+def said(folder: Path, facts: int, **found: Any) -> str:
+    own = [Fact(TRIPLE, 1.0, "")] * facts
+    write_csv(
+        folder / "explanations.csv", [Explained(1, TRIPLE, "new", candidate_facts=50, facts=own, **found)]
+    )
+    (one,) = read_explanations(folder, predictions=2)
+    return verdict_of(one)
+
+
+@pytest.mark.parametrize(
+    ("facts", "found", "end"),
+    [
+        (3, {"lost": True, "smallest": True}, "the first 2 were not enough"),
+        (2, {"lost": True, "smallest": True}, "the first alone was not enough"),
+        (1, {"lost": True, "smallest": True}, "of 50 triples of head and tail"),
+        (4, {"lost": False, "smallest": True}, "; enough when it was chosen, so one of both may be noise"),
+        (4, {"lost": False, "smallest": False}, "no beginning of the list was enough"),
+        (
+            4,
+            {"lost": True, "smallest": False},
+            "; not enough when it was chosen, so one of both may be noise",
+        ),
+        (4, {"lost": True}, "of 50 triples of head and tail"),
+    ],
+)
+def test_how_a_set_was_chosen_is_said_beside_what_verified_it(
+    tmp_path: Path, facts: int, found: dict[str, Any], end: str
+) -> None:
+    text = said(tmp_path, facts, **RANKS, **found)
+    assert text.endswith(end)
+    assert (": lost; rank 1 → 3.5" if found["lost"] else ": not lost; rank 1 → 3.5") in text
+
+
+def test_a_sufficient_set_says_for_how_many_heads_the_tail_ranks_first(tmp_path: Path) -> None:
+    assert said(tmp_path, 2, **TEN).startswith("what lifts the tail most for 10 other heads, of 50 triples")
+    carried = {"retrained": 6.5, "retrained_random": 0.0, "retrained_all": 0.0}
+    text = said(tmp_path, 2, carried=carried, **TEN)
+    assert text.startswith(
+        "with these 2 added to 10 other heads: the tail ranks first for 6.5 of them, with random"
+    )
+    assert "triples of the head for 0" in text
+    assert said(tmp_path, 0, **TEN) == "no triple of the head lifts the tail for 10 other heads"
