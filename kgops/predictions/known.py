@@ -35,6 +35,13 @@ class KnownTriples:
         words = (*_SPLITS, NEW)
         return [words[place] for place in places.tolist()]
 
+    def are_known(self, triples: torch.Tensor) -> torch.Tensor:
+        keys = self._keys(triples)
+        known = torch.zeros(len(keys), dtype=torch.bool)
+        for split in self._splits:
+            known |= _contained(keys, split)
+        return known
+
     def answers(self, asked: torch.Tensor) -> list[torch.Tensor]:
         """Known heads or tails of each question (known entity, relation, 1 where heads are asked)."""
         if self._answers is None:
