@@ -161,7 +161,9 @@ def probability(on_gpu: ConvE) -> Any:
     return probability_of({"name": "kvsall-bce"}, on_gpu.eval())
 
 
-def regression(folder: Path, epochs: int = 1, batch_size: int = 8, precision: str = "fp32") -> Callable[[], object]:
+def regression(
+    folder: Path, epochs: int = 1, batch_size: int = 8, precision: str = "fp32"
+) -> Callable[[], object]:
     make_flights(folder, 3, Sky(frames=24, size=16), seed=4)
     own = {"data_directory": str(folder), "epochs": epochs, "pretrain": False, "device": "cuda"}
     own |= {"augment": True, "flat_field_correction": True}
