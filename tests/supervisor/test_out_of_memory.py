@@ -329,4 +329,4 @@ def test_a_very_long_reason_ends_at_a_word_and_without_advice_of_torchs() -> Non
         says + ". If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF"
     )
     assert len(told) <= 1001 and says.startswith(told[:-1] + " ") and told.endswith("…")
-    assert out_of_memory_reason(says[:60] + " If reserved but unallocated memory") == says[:60]
+    assert out_of_memory_reason(says[:59] + " If reserved but unallocated memory") == says[:59]
