@@ -22,7 +22,7 @@ from kgops.gpus.facts import facts_here
 from kgops.graphs.triples import read_pykeen_dataset
 from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE
-from kgops.planning.job_size import job_size_of
+from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.speed import rates_of, step_time
 from kgops.planning.targets import find_targets
 from kgops.planning.train_sizes import TrainShape
@@ -121,7 +121,9 @@ def regress(precision: str) -> Told:
 def planned(workload: str, settings: dict[str, Any], precision: str) -> Any:
     options = {"batch_size": BATCH, "precision": precision, "compile": "default"}
     job = read_job({"workload": workload, workload: settings, "options": options}, "a test's job")
-    (shape,) = job_size_of(job).shapes(dict(job.options), facts_here(None))
+    size = job_size_of(job)
+    assert isinstance(size, JobSize)
+    (shape,) = size.shapes(dict(job.options), facts_here(None))
     return shape
 
 
@@ -133,7 +135,7 @@ def main(workload: str, precision: str) -> None:
     compiled, applied, shape, takes = {"train": train, "regress": regress}[workload](precision)
     for take in takes:
         counted = launched(take)
-    told = {"compile": compiled, "precision": applied}
+    told: dict[str, Any] = {"compile": compiled, "precision": applied}
     told |= {"eager": dict(torch._dynamo.utils.counters["graph_break"])}
     told |= {"launched": counted, "planned": step_time(shape, rates_of(find_targets("0")[0])).launches}
     print(json.dumps(told))
