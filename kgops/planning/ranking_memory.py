@@ -21,7 +21,7 @@ _ROW = 3 * _ID
 # this, on other CPUs half as wide, or there are none: that is an upper bound, and so a part of its own.
 _ONEDNN_CHANNELS = 16
 _EPS = 1.2e-7  # of float32
-_PAIRS_AT_ONCE = 1 << 10
+_PAIRS_AT_ONCE, _PAIRS_LISTED = 1 << 10, 1 << 16
 
 
 def walk_evaluator(ledger: Ledger, s: TrainShape, known: int) -> list[Held]:
@@ -184,8 +184,9 @@ def _ranks(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, known: i
     if c.num_entities > chunk:  # the next chunk's, while the last one's is there
         following = min(chunk, c.num_entities - chunk) * batch
         ledger.flash(part, following, following, following)
-    pairs = min(_PAIRS_AT_ONCE, ceil(plane * _near_share(c)))
-    ledger.flash(part, 2 * _ID * pairs, *[4 * c.embedding_dim * pairs] * 3)
+    pairs = ceil(plane * _near_share(c))
+    vectors = 4 * c.embedding_dim * min(_PAIRS_AT_ONCE, pairs)
+    ledger.flash(part, 2 * _ID * min(_PAIRS_LISTED, pairs), *[vectors] * 3)
     ledger.give(near, *place, flat, *answers, by_query)
 
 

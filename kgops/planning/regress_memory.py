@@ -124,6 +124,8 @@ def walk_step(ledger: Ledger, s: RegressShape) -> None:
 def _read_ahead(ledger: Ledger, s: RegressShape) -> None:
     """On a CPU a batch is numpy's, and no allocation of torch's."""
     if s.on_gpu:
+        if s.flat_field:
+            ledger.take("data", _FULL * s.model.height * s.model.width)  # the mean frame
         for _ in range(1 + _AHEAD):
             ledger.take("data", s.pixel * s.batch * _pixels(s))
 

@@ -54,10 +54,13 @@ _PAIRS_KERNELS, _PAIRS_CHUNK_KERNELS = 35, 11
 # The image network: passes over a map of a stage, written and read, there and back; kernels of a step, and of its
 # convolutions, which are gone through frame by frame where activations are recomputed.
 _MAP_PASSES = 24
-_REGRESS_KERNELS, _IMAGE_KERNELS = 81, 135
+_REGRESS_KERNELS, _IMAGE_KERNELS = 60, 135
 _PRECISION_REGRESS_KERNELS = {"fp16": 69, "bf16": 56}
 _PRECISION_IMAGE_KERNELS = 46
-_FUSED = 2  # as many of either in one, where torch.compile makes the kernels; not measured on a GPU
+# So many fewer where torch.compile makes the kernels: of a step and its norms, and of convolutions and their casts.
+_FUSED_KERNELS, _FUSED_NORM_KERNELS = 5, 64
+_FUSED_IMAGE_KERNELS, _FUSED_CAST_KERNELS = 30, 32
+_FUSED = 2  # passes over a map in one, where torch.compile makes the kernels; not measured on a GPU
 _OPTIMIZER_PASSES = {"adam": 7, "adamw": 7, "adagrad": 5, "sgd": 3}  # over the parameters, read and written
 
 
@@ -196,6 +199,8 @@ def _training_kernels(shape: TrainShape, chunks: int) -> int:
     kind = "softmax" if shape.loss.endswith("-ce") else "sigmoid"
     kernels = _STEP_KERNELS + _PRECISION_KERNELS.get(shape.precision, 0)
     kernels += _BATCH_NORM_KERNELS if shape.model.batch_norm else 0
+    if shape.compiled:
+        kernels -= _FUSED_KERNELS + (_FUSED_NORM_KERNELS if shape.model.batch_norm else 0)
     kernels += _SOFTMAX_KERNELS if kind == "softmax" else 0
     return kernels + chunks * (_CHUNK_KERNELS[kind] + (_HALF_CHUNK_KERNELS if shape.low == 2 else 0))
 
@@ -220,10 +225,12 @@ def _regression_kernels(shape: RegressShape, recomputing: float) -> int:
     frames = shape.model.temporal_frames if shape.checkpointing else 1
     is_low = shape.precision in _PRECISION_REGRESS_KERNELS
     images = _IMAGE_KERNELS + is_low * _PRECISION_IMAGE_KERNELS
+    if shape.compile != "off":
+        images -= _FUSED_IMAGE_KERNELS + is_low * _FUSED_CAST_KERNELS
     kernels = _REGRESS_KERNELS + _PRECISION_REGRESS_KERNELS.get(shape.precision, 0)
     a_pass = kernels + recomputing * frames * images
     passes = math.ceil(shape.batch / max(shape.computed, 1))
-    return round(passes * a_pass / (1 if shape.compile == "off" else _FUSED))
+    return round(passes * a_pass)
 
 
 def _timed(operations: float, traffic: float, kernels: int, rates: Rates) -> StepTime:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kgops.jobs import chunk_sizes
 from kgops.planning.conve_weights import buffer_bytes, weight_sizes
 from kgops.planning.ledger import Held, Ledger, Scratch
@@ -99,7 +101,7 @@ def _back_through_finish(ledger: Ledger, s: TrainShape, size: int, saved: list[H
     """Autograd's way back through ReLU, norm and dropout; each lets go of what it saved. The gradient."""
     grad = ledger.take("activations", size)
     if s.model.batch_norm:
-        grad = _back_through_norm(ledger, size, grad)
+        grad = _back_through_norm(ledger, s, size, grad)
         if s.model.output_dropout:
             ledger.give(saved.pop())
     if s.model.output_dropout:
@@ -116,7 +118,7 @@ def _back_through_front(ledger: Ledger, s: TrainShape, size: int, saved: list[He
         grad = [ledger.take("activations", size)]
         ledger.give(saved.pop())
     if s.model.batch_norm:
-        grad = [_back_through_norm(ledger, size, *grad)]
+        grad = [_back_through_norm(ledger, s, size, *grad)]
     relation_mask = saved[:1] if s.model.relation_dropout else []
     ledger.give(*saved[len(relation_mask) :])
     ledger.flash("activations", size // 2, size // 2)  # the heads' and the relations'
@@ -124,11 +126,11 @@ def _back_through_front(ledger: Ledger, s: TrainShape, size: int, saved: list[He
     return grad
 
 
-def _back_through_norm(ledger: Ledger, size: int, *grad: Held) -> Held:
-    """A norm's backward pass makes its result twice."""
-    twice = ledger.take("activations", size)
+def _back_through_norm(ledger: Ledger, s: TrainShape, size: int, *grad: Held) -> Held:
+    """On a CPU a norm's backward pass makes its result twice."""
+    twice = [] if s.on_gpu else [ledger.take("activations", size)]
     result = ledger.take("activations", size)
-    ledger.give(twice, *grad)
+    ledger.give(*twice, *grad)
     return result
 
 
@@ -229,17 +231,36 @@ def _backward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, mask:
 def _loss(
     ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, positives: int, with_value: bool
 ) -> Held:
-    """`EntityLoss` on the first chunk; later ones are no larger. Returns d_queries."""
+    """`EntityLoss` on the first chunk, and on the next beside what that has left; later ones are alike. Returns
+    d_queries."""
     c = s.model
-    chunk, is_low = min(s.chunk, c.num_entities), s.low != 4
-    plane = chunk * batch
     ids = _ID * positives
     flat = ledger.take("loss", ids)
     ledger.flash("loss", ids)
-    small = [ledger.take("loss", s.low * batch * c.embedding_dim)] if is_low else []
+    small = [ledger.take("loss", s.low * batch * c.embedding_dim)] if s.low != 4 else []
     d_queries = ledger.take("loss", 4 * batch * c.embedding_dim)
-    softmax = s.loss.endswith("-ce")
-    share = [ledger.take("loss", 4 * positives)] if softmax else []
+    share = [ledger.take("loss", 4 * positives)] if s.loss.endswith("-ce") else []
+    place: list[Held] = []
+    for _ in range(min(2, math.ceil(c.num_entities / s.chunk))):
+        place = _chunk(ledger, s, scratch, batch, positives, with_value, place)
+    ledger.give(flat, *small, *share, *place)
+    return d_queries
+
+
+def _chunk(
+    ledger: Ledger,
+    s: TrainShape,
+    scratch: Scratch,
+    batch: int,
+    positives: int,
+    with_value: bool,
+    before: list[Held],
+) -> list[Held]:
+    """The loss of one chunk of entities, while the places of positives in the one `before` are alive. Its own."""
+    c = s.model
+    chunk, is_low, softmax = min(s.chunk, c.num_entities), s.low != 4, s.loss.endswith("-ce")
+    plane = chunk * batch
+    ids = _ID * positives
     scratch.take("loss", "scores", 4 * plane)
     if is_low:
         scratch.take("loss", "low_entities", s.low * chunk * c.embedding_dim)
@@ -250,6 +271,7 @@ def _loss(
         flash_folded_columns(ledger, "loss", chunk, batch)
     ledger.flash("loss", ids, *[positives] * 3)
     place = [ledger.take("loss", ids), ledger.take("loss", positives)]
+    ledger.give(*before)
     if not softmax and with_value:
         ledger.flash(
             "loss", 4 * plane, 4 * chunk, 8 * chunk
@@ -264,8 +286,7 @@ def _loss(
         _low_product(ledger, s, scratch, batch, c.embedding_dim)
         _packed(ledger, s, batch, chunk, turned=True)
         _widened(ledger, s, batch * c.embedding_dim)
-    ledger.give(flat, *small, *share, *place)
-    return d_queries
+    return place
 
 
 def flash_folded_columns(ledger: Ledger, part: str, rows: int, columns: int) -> None:

@@ -50,6 +50,7 @@ class TrainShape:
     validates: bool
     epochs: int = 1
     graphs: bool = False  # CUDA graphs of whole steps
+    compiled: bool = False
 
     @property
     def batch(self) -> int:
@@ -153,6 +154,7 @@ def shape_of_training(
         settings["validate_every"] > 0 and counts.valid > 0,
         settings["num_epochs"],
         gpu is not None and _replays(options),
+        gpu is not None and options.get("compile", "off") != "off",
     )
 
 

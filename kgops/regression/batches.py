@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -55,10 +55,15 @@ class Scaling:
             spread if spread > 0 else 1.0,
         )
 
+    def on(self, device: torch.device) -> Scaling:
+        """With the mean frame there: sent with each batch, it would make the host wait for the step before."""
+        frame = self.mean_frame
+        return self if frame is None else replace(self, mean_frame=frame.to(device))
+
     def images(self, images: torch.Tensor) -> torch.Tensor:
         seen = images.float()
         if self.mean_frame is not None:
-            seen = seen - self.mean_frame.to(images.device, non_blocking=True)
+            seen = seen - self.mean_frame.to(images.device)
         return (seen - self.image_mean) / self.image_std
 
     def standardised(self, heights: torch.Tensor) -> torch.Tensor:
@@ -137,7 +142,7 @@ class Prepared:
             Windows(stage.scaled_by, frames),
             flat_field=settings.flat_field_correction,
             zscore=settings.zscore_normalize,
-        )
+        ).on(device)
         self.stream = Stream(self.training, settings.batch_size, device)
         self.weights = self.training.weights.to(device)
         self.augment, self._device = settings.augment, device

@@ -24,6 +24,7 @@ HITS_AT = (1, 3, 10)
 _QUERIES_AT_ONCE = 512
 _ENCODED_AT_ONCE = 256
 _PAIRS_AT_ONCE = 1 << 10  # bounds the memory of scoring them again, for the memory estimate
+_PAIRS_LISTED = 1 << 16  # and that of their places
 
 
 @dataclass(frozen=True)
@@ -197,9 +198,13 @@ class Evaluator:
             marks = self._buffers.take("marks", (stop - start, batch), true_scores.dtype)
             surely = column_sums(torch.gt(plane, above, out=marks))
             greater += surely
-            if bool((column_sums(torch.ge(plane, below, out=marks)) > surely).any()):
+            maybe = column_sums(torch.ge(plane, below, out=marks)) - surely
+            if count := int(maybe.sum(dtype=torch.float64)):
                 near = (plane >= below) & (plane <= above)
-                self._settle(scorer, near, start, true_scores, greater, equal)
+                # A model that gives all the same score has them all near: their places would take four planes.
+                size = len(near) if count <= _PAIRS_LISTED else max(1, _PAIRS_LISTED // batch)
+                for number, part in enumerate(split(near, size)):
+                    self._settle(scorer, part, start + number * size, true_scores, greater, equal)
         # Comparisons with NaN are false, which would rank a diverged model best.
         return (1 + greater + equal / 2).where(true_scores.isfinite(), torch.nan)
 

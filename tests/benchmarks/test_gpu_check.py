@@ -64,6 +64,15 @@ def test_when_its_time_is_over_it_shows_what_ran_and_what_was_running(tmp_path: 
     assert "KeyboardInterrupt" in done.stdout and "1 passed" in done.stdout
 
 
+def test_it_installs_what_tests_need_but_never_into_a_python_of_ones_own() -> None:
+    def would_do(*variables: str) -> str:
+        command = ["make", "--dry-run", "--always-make", "gpu-check", *variables]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert "--editable '.[dev]'" in would_do()
+    assert "pip install" not in would_do("GPU_PYTHON=python3")
+
+
 def test_an_epoch_of_the_made_graph_has_as_many_steps_as_one_of_fb15k_237() -> None:
     counted = counted_table("fb15k237")
     assert counted is not None

@@ -1,26 +1,47 @@
-"""Compiles a training step for the GPU of this machine and takes it three times: `compiled_step.py fp16`, with Triton.
+"""Compiles a step for the GPU of this machine and takes it: `compiled_step.py train fp16`, or regress, with Triton.
 
 The GPU is the stand-in's, so kernels are really compiled for its compute capability, and launched, and compute nothing.
-Any warning is an error, but for those of torch's compiler about its own code. Prints what became of it, as JSON.
+Any warning is an error, but for those of torch's compiler about its own code. Prints what became of it, as JSON, and
+how many kernels the last step launched beside how many a plan says.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from launches import launched
 
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.gpus.facts import facts_here
+from kgops.graphs.triples import read_pykeen_dataset
+from kgops.jobs.job import read_job
+from kgops.models.conve import ConvE
+from kgops.planning.job_size import JobSize, job_size_of
+from kgops.planning.speed import rates_of, step_time
+from kgops.planning.targets import find_targets
+from kgops.planning.train_sizes import TrainShape
+from kgops.regression.batches import Prepared
+from kgops.regression.flights import read_flights
+from kgops.regression.made_flights import Sky, make_flights
+from kgops.regression.metrics import HeightLoss
+from kgops.regression.network import RegressionModel
+from kgops.regression.settings import RegressionSettings
+from kgops.regression.stages import plan_stages
+from kgops.regression.step import RegressionStep
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
 from kgops.training.losses import EntityLoss
 from kgops.training.settings import resolve_precision
 
-ENTITIES, RELATIONS, TRIPLES, BATCH = 500, 4, 600, 64
+BATCH = 8
+# What compile and precision came to, the shape that is planned, and steps to take.
+Told = tuple[tuple[Any, str | None], str, Any, Sequence[Callable[[], object]]]
 
 
 class Options:
@@ -43,15 +64,14 @@ class Options:
     def note(self, text: str) -> None: ...
 
 
-def main(precision: str) -> None:
-    warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", module=r"torch\._(inductor|dynamo|functorch)")
-    warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)  # in torch's own modules
-    torch.manual_seed(0)
-    model = ConvE(ConvEConfig(ENTITIES, RELATIONS, embedding_dim=32)).cuda()
-    columns = [torch.randint(size, (TRIPLES,)) for size in (ENTITIES, RELATIONS, ENTITIES)]
+def train(precision: str) -> Told:
+    shape = planned("train", {"dataset": "nations", "embedding_dim": 32, "validate_every": 0}, precision)
+    assert isinstance(shape, TrainShape)
+    with torch.device("cuda"):
+        model = ConvE(shape.model)
+    graph = read_pykeen_dataset("nations")
     batches = Batches(
-        torch.stack(columns, 1), inverse=True, one_positive=True, batch_size=BATCH, seed=0, device="cuda"
+        graph.train, inverse=True, one_positive=False, batch_size=BATCH, seed=0, device="cuda"
     ).epoch(1)
     report = Options()
     applied = resolve_precision(precision, "cuda")
@@ -59,7 +79,7 @@ def main(precision: str) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     step = AcceleratedStep(
         model,
-        EntityLoss(dtype=applied.dtype, chunk=256),
+        EntityLoss(dtype=applied.dtype, chunk=shape.chunk),
         optimizer,
         requested=("default", False),
         usual_size=BATCH,
@@ -67,11 +87,59 @@ def main(precision: str) -> None:
         report=report,
     )
     step.prepare(next(batches))
-    for _ in range(3):
-        step(next(batches))
-    breaks = dict(torch._dynamo.utils.counters["graph_break"])
-    print(json.dumps({"compile": report.applied["compile"], "precision": applied.applied, "eager": breaks}))
+    return (
+        report.applied["compile"],
+        applied.applied,
+        shape,
+        [lambda: step(next(batches), want_value=False)] * 3,
+    )
+
+
+def regress(precision: str) -> Told:
+    with tempfile.TemporaryDirectory() as folder:
+        make_flights(Path(folder), 3, Sky(frames=24, size=16), seed=4)
+        settings = {"data_directory": folder, "pretrain": False}
+        shape = planned("regress", settings, precision)
+        flights = read_flights(Path(folder), shape.model.temporal_frames)
+        applied = resolve_precision(precision, "cuda")
+        model = RegressionModel(shape.model).cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        own = RegressionSettings(batch_size=BATCH, pretrain=False)
+        data = Prepared(plan_stages(flights, own)[0], shape.model.temporal_frames, own, torch.device("cuda"))
+        batches = [batch for batch in data.stream.epoch("key") if len(batch) == BATCH][:3]
+    step = RegressionStep(model, HeightLoss(), optimizer, applied, BATCH, compile="default")
+    step.rehearse()
+    takes = [lambda batch=batch: step(*data.inputs(batch, "key")) for batch in batches]
+    return (
+        ("off" if step.compile_failure else step.compile, step.compile_failure),
+        applied.applied,
+        shape,
+        takes,
+    )
+
+
+def planned(workload: str, settings: dict[str, Any], precision: str) -> Any:
+    options = {"batch_size": BATCH, "precision": precision, "compile": "default"}
+    job = read_job({"workload": workload, workload: settings, "options": options}, "a test's job")
+    size = job_size_of(job)
+    assert isinstance(size, JobSize)
+    (shape,) = size.shapes(dict(job.options), facts_here(None))
+    return shape
+
+
+def main(workload: str, precision: str) -> None:
+    warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", module=r"torch\._(inductor|dynamo|functorch)")
+    warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)  # in torch's own modules
+    torch.manual_seed(0)
+    compiled, applied, shape, takes = {"train": train, "regress": regress}[workload](precision)
+    for take in takes:
+        counted = launched(take)
+    told: dict[str, Any] = {"compile": compiled, "precision": applied}
+    told |= {"eager": dict(torch._dynamo.utils.counters["graph_break"])}
+    told |= {"launched": counted, "planned": step_time(shape, rates_of(find_targets("0")[0])).launches}
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -57,6 +57,12 @@ def curve(console: GpuConsole, run: dict[str, Any], name: str) -> list[float]:
         return [point.value for point in series.points(conn, run["id"], name) if point.value is not None]
 
 
+def apart(here: list[float], there: list[float]) -> float:
+    """The largest difference, relative to the value there."""
+    assert len(here) == len(there)
+    return max(abs(one - other) / abs(other) for one, other in zip(here, there, strict=True))
+
+
 @pytest.mark.parametrize(
     ("machine", "precision", "flags"),
     [
@@ -88,10 +94,10 @@ def test_curves_scores_and_the_strongest_influences_are_those_of_the_cpu(on: On)
     plain = ("--precision", "fp32", "--compile", "off", "--optimizer", "sgd", "--learning-rate", "0.1")
     runs = [ended(console, *TRAIN, *STILL, *plain, "--device", device) for device in ("cuda", "cpu")]
     assert on_gpu(runs[0])
-    here, there = (curve(console, run, "loss") for run in runs)
-    assert here == pytest.approx(there, rel=1e-6)
-    here, there = (curve(console, run, "valid_mrr") for run in runs)
-    assert here == pytest.approx(there, rel=1e-6)
+    for name in ("loss", "valid_mrr"):
+        here, there = (curve(console, run, name) for run in runs)
+        assert apart(here, there) <= 1e-6
+        print(f"{name} differs by {apart(here, there):.1e} at most")
     traced = [
         ended(console, "run", "tracin", "--run", str(runs[0]["id"]), "--max-triples", "5", "--device", device)
         for device in ("cuda", "cpu")
@@ -103,9 +109,10 @@ def test_curves_scores_and_the_strongest_influences_are_those_of_the_cpu(on: On)
             assert [(one.head, one.relation, one.tail) for one in mine] == [
                 (one.head, one.relation, one.tail) for one in theirs
             ]
-            assert [one.score for one in mine] == pytest.approx(
-                [one.score for one in theirs], rel=1e-6, abs=1e-9
-            )
+            assert len(mine) >= 50
+            scores = [[one.score for one in which] for which in (mine, theirs)]
+            assert apart(*scores) <= 1e-6
+            print(f"scores of {len(mine)} triples differ by {apart(*scores):.1e} at most")
 
 
 @pytest.mark.parametrize(

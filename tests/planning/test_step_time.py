@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from launches import launched
 
 from benchmarks.estimate import SilentReporter
 from benchmarks.estimate_regress import shape_of as regress_shape_of
@@ -111,28 +111,6 @@ def test_an_epoch_takes_its_steps() -> None:
 class Nobody:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: None
-
-
-def launched(work: Callable[[], object]) -> int:
-    """Kernels and graphs that `work` sends to the GPU."""
-    mapped = Path("/proc/self/maps").read_text().splitlines()
-    emulated = [line.split()[-1] for line in mapped if "libcudart" in line]
-    library = ctypes.CDLL(emulated[0]) if emulated else None
-    if library is not None and hasattr(library, "standin_counts"):
-        counts = (ctypes.c_ulonglong * 8)()
-
-        def now() -> int:
-            library.standin_counts(counts)
-            return int(counts[0])
-
-        before = now()
-        work()
-        return now() - before
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        work()
-        torch.cuda.synchronize()
-    calls = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")
-    return sum(event.count for event in profile.key_averages() if event.key.startswith(calls))
 
 
 @pytest.fixture(scope="module")

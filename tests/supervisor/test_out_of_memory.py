@@ -19,6 +19,7 @@ import torch
 from driving import Console, Done, Terminal, wait_for
 from test_host_memory import small_group as small_group
 
+from kgops.jobs.text import out_of_memory_reason
 from kgops.tracin.finished_tests import FinishedTest, open_finished_tests
 from kgops.training.out_of_memory import describe
 
@@ -320,3 +321,12 @@ def test_the_reason_of_a_gpu_without_memory_is_whole_in_show_and_ends_at_a_word_
 def _on_a_terminal(terminal: Terminal) -> str:
     assert terminal.wait() == 0
     return terminal.seen.decode().replace("\r\n", "\n")
+
+
+def test_a_very_long_reason_ends_at_a_word_and_without_advice_of_torchs() -> None:
+    says = "tried to allocate " + " ".join(f"{n}-MiB" for n in range(300))
+    told = out_of_memory_reason(
+        says + ". If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF"
+    )
+    assert len(told) <= 1001 and says.startswith(told[:-1] + " ") and told.endswith("…")
+    assert out_of_memory_reason(says[:59] + " If reserved but unallocated memory") == says[:59]

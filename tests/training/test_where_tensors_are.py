@@ -28,6 +28,7 @@ from kgops.predictions.probabilities import probability_of
 from kgops.predictions.ranking import answers
 from kgops.predictions.scores import scorer_of
 from kgops.regression.made_flights import Sky, make_flights
+from kgops.regression.step import RegressionStep
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.index import build_index, open_index
 from kgops.tracin.loss import ONE_TO_N, TARGET, trained_loss
@@ -160,12 +161,24 @@ def probability(on_gpu: ConvE) -> Any:
     return probability_of({"name": "kvsall-bce"}, on_gpu.eval())
 
 
-def regression(folder: Path, epochs: int) -> Callable[[], object]:
+def regression(
+    folder: Path, epochs: int = 1, batch_size: int = 8, precision: str = "fp32"
+) -> Callable[[], object]:
     make_flights(folder, 3, Sky(frames=24, size=16), seed=4)
     own = {"data_directory": str(folder), "epochs": epochs, "pretrain": False, "device": "cuda"}
-    options = {"compile": "off", "batch_size": 8, "temporal_frames": 3}
+    own |= {"augment": True, "flat_field_correction": True}
+    options = {"compile": "off", "batch_size": batch_size, "temporal_frames": 3, "precision": precision}
     job = read_job({"workload": "regress", "regress": own, "options": options}, "a test's job")
     return work_of(job, folder, torch.device("cuda"), SilentReporter())
+
+
+def crossed_by_steps_of_regression(folder: Path, precision: str) -> set[str]:
+    """Who crosses more often where an epoch has twice as many steps."""
+    few, many = (
+        Counter(watched(regression(folder / str(size), batch_size=size, precision=precision)).crossed)
+        for size in (8, 4)
+    )
+    return {asked.partition(":")[0] for asked, times in many.items() if times > few[asked]}
 
 
 def score(on_gpu: ConvE, graph: Graph, block: int) -> None:
@@ -180,6 +193,38 @@ def test_a_regression_computes_its_first_weights_alone_on_the_cpu(tmp_path: Path
     once, more = (watched(regression(tmp_path / str(epochs), epochs)).computed for epochs in (1, 3))
     assert more == once
     assert {one.partition(" ")[0] for one in once} == {"aten.uniform_.default", "aten.mul_.Tensor"}
+
+
+# What a step of a regression sends or reads back beside its batch, which a thread of its own sends, and why.
+OF_A_REGRESSION = {
+    "batches.augmented",  # which windows are mirrored, and how bright: drawn on the host, so a seed fits any device
+    "metrics.predict",  # heights of a block of validation windows
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_more_steps_of_a_regression_cross_no_more_often_than_is_listed(
+    tmp_path: Path, precision: str
+) -> None:
+    assert crossed_by_steps_of_regression(tmp_path, precision) == OF_A_REGRESSION
+
+
+@pytest.mark.parametrize("fault", ["item", "copy"])
+def test_a_planted_wait_or_copy_in_a_step_of_regression_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    true = RegressionStep.__call__
+
+    def step(own: RegressionStep, images: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        value = true(own, images, *more)
+        if fault == "item":
+            value.item()
+        else:
+            images.cpu()
+        return value
+
+    monkeypatch.setattr(RegressionStep, "__call__", step)
+    assert crossed_by_steps_of_regression(tmp_path, "fp32") > OF_A_REGRESSION
 
 
 # What a block of TracIn reads back, a few numbers each, and why.
