@@ -47,12 +47,14 @@ def shape_of(options: dict[str, Any], gpu: GpuFacts | None = None, **settings: A
 
 def judge(outcomes: list[Outcome]) -> None:
     """Never much less than was taken on any CPU. Never much more either, but for what a library takes inside its
-    operators: of that a prediction has as much as the CPU that needs most, which is another than this one."""
+    operators: of that a prediction has as much as the CPU that needs most, which is another than this one. An eighth
+    of a MiB too much is forgiven: these jobs are small, and how many scores lie close together is a guess."""
     errors = [outcome.error for outcome in outcomes]
     worst = min(outcomes, key=lambda outcome: outcome.error)
     assert worst.error > -0.02, worst
     assert statistics.median(map(abs, errors)) < 0.01
-    assert sum(outcome.least_error <= 0.05 for outcome in outcomes) >= 0.9 * len(errors), outcomes
+    over = [outcome.least - outcome.measured - max(0.05 * outcome.measured, 2**17) for outcome in outcomes]
+    assert sum(one <= 0 for one in over) >= 0.9 * len(errors), outcomes
 
 
 def test_trainings_take_what_was_predicted() -> None:
