@@ -85,7 +85,7 @@ _IN_SHELL = re.compile(
 _WORD = re.compile(r"(\s+)((?:\"[^\"]*\"|'[^']*'|[^\s\"'])+)")
 # Recorded because they change a run; other variables are private.
 _WORTH_KEEPING = re.compile(
-    r"(CUDA|NVIDIA|NCCL|PYTORCH|TORCH|TRITON|OMP|MKL|OPENBLAS|GOMP|KMP|MALLOC|PYTHON|PYKEEN|SLURM|RAY|KGOPS)_?.*"
+    r"(CUDA|NVIDIA|NCCL|PYTORCH|TORCH|TRITON|OMP|MKL|OPENBLAS|GOMP|KMP|MALLOC|GLIBC|PYTHON|PYKEEN|SLURM|RAY|KGOPS)_?.*"
     r"|LD_LIBRARY_PATH|LD_PRELOAD|PATH|LANG|LC_ALL|TZ|VIRTUAL_ENV|CONDA_DEFAULT_ENV|CONDA_PREFIX|HOSTNAME"
 )
 _SHORTEST = 8  # of a variable's value that is looked for: `1`, `true` and `none` stand everywhere

@@ -99,6 +99,19 @@ def test_a_supervised_run_shows_curves_options_and_the_best_of_its_validations(
     assert [entry["epoch"] for entry in history] == [1, 2, 3, 4]
 
 
+def test_large_blocks_of_pykeen_have_pages_of_their_own(run_cli: Console) -> None:
+    """Else what its ranking leaves of the heap, and so the peak, is chance."""
+    train = (*PYKEEN, "--model", "TransE", "--num-epochs", "1", "--json")
+    mine = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=4"}
+    runs = [run_cli(*train).json(), run_cli(*train, env=run_cli.environment(mine)).json()]
+    variables = [run["environment"]["variables"].get("GLIBC_TUNABLES") for run in runs]
+    assert variables == ["glibc.malloc.mmap_threshold=8388608:glibc.malloc.hugetlb=1", mine["GLIBC_TUNABLES"]]
+    with_others = run_cli(
+        "run", "train", "--dataset", "nations", *SMALL, "--num-epochs", "1", "--json"
+    ).json()
+    assert "GLIBC_TUNABLES" not in with_others["environment"]["variables"]
+
+
 def test_a_killed_run_resumes_by_itself_to_the_weights_of_one_never_killed(
     run_cli: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
