@@ -34,8 +34,8 @@ _ALLOCATOR = "PYTORCH_ALLOC_CONF"
 _ALLOCATOR_BEFORE = "PYTORCH_CUDA_ALLOC_CONF"  # its name until torch 2.9; still heard
 _SEGMENTS = "expandable_segments"
 _STAGES = ("train", "tracin")  # of a pipeline
-# PyKEEN's ranking leaves glibc's heap in pieces by chance: the same job peaked at 525 or at 2,900 MiB. Blocks above 8 MiB
-# get pages of their own, and huge pages make up for what that costs. Other C libraries ignore it.
+# PyKEEN's ranking leaves glibc's heap in pieces by chance: the same job peaked at 525 or at 2,900 MiB. Blocks above
+# 8 MiB get pages of their own, and huge pages make up for what that costs. Other C libraries ignore it.
 _PYKEEN_HEAP = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=8388608:glibc.malloc.hugetlb=1"}
 PATHS = ("path_filtering", "strict_path_filtering")
 

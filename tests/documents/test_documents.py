@@ -31,7 +31,7 @@ TYPED = {
     "CHANGELOG.md": "14,100 MiB",
     "ARCHITECTURE.md": "",
     "docs/decisions.md": (
-        "95 % · 11 s · 72 s · 68 s · 125 s"
+        "8 MiB · 525 to 2,912 MiB · 6 to 18 % · 32 MiB · 95 % · 11 s · 72 s · 68 s · 125 s"
         " · 0.1 % · 1 % · 80 MB · 54.9 MB · 20 minutes · 8 to 13 % · 2.4 MB"
         " · 3 to 10 % · 0.17 ms · 0.18 ms · 0.17 µs · 1.6 s · 1.7 µs · 0.2 µs · 0.3 µs · 1.8 ms · 0.06 µs"
         " · 0.8 ms · 0.04 µs · 1.0 µs · 6 µs · 590 bytes · 9 µs · 5 GB · 1 ms"
