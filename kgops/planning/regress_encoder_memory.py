@@ -96,11 +96,12 @@ class Maps:
         """`_Stage.forward`; the maps for the next."""
         size = self._wide * self._made(number)
         pooled_size = self._images * self._c.channels[number] * self._c.pixels(number + 1)
-        # Layers in a low type read a copy; the backward pass reads it again.
+        # Layers in a low type read copies, first made of weights; the backward pass reads them again.
+        weights = self._take(self._kernels(number) if self._low != _FULL else 0)
         casts = self._is_mixed or (number == 0 and self._low != _FULL)
         entered = (self._take(self._low * self._entering(number)),) if casts else maps
         convolved, normed = self._normed(number, size)
-        small = self._small(number)
+        small = (weights, *self._small(number))
         modulated = normed
         if not keeps:
             self._ledger.give(convolved, *(entered if casts else ()))
@@ -147,14 +148,13 @@ class Maps:
         return convolved
 
     def _small(self, number: int) -> tuple[Held, ...]:
-        """Statistics of the norm; of FiLM what its two layers keep, and 1 + scale; copies of weights."""
+        """Statistics of the norm; of FiLM what its two layers keep, and 1 + scale."""
         statistics = 2 * _FULL * self._images * self._c.groups(number)
         film = 0
         if self._c.angle_features:
             hidden = self._images * self._c.film_width
             film = self._low * 2 * hidden + self._wide * 3 * self._images * self._c.channels[number]
-        weights = self._kernels(number) if self._low != _FULL else 0
-        return tuple(self._take(size) for size in (statistics, film, weights) if size)
+        return tuple(self._take(size) for size in (statistics, film) if size)
 
     def _back_through_pooling(self) -> Held:
         """Of attention over pixels, or their mean: the gradient of the last maps."""
@@ -186,12 +186,24 @@ class Maps:
         if self._is_mixed:
             before, grad = grad, self._take(self._low * self._made(number))
             self._ledger.give(before)
+        return self._back_through_convolution(number, grad, kept, lambda: arrives(f"{name}.conv"))
+
+    def _back_through_convolution(
+        self, number: int, grad: Held, kept: _Stage, arrives: Callable[[], None]
+    ) -> Held:
+        """Of a low type both gradients are widened once all that the convolution kept is gone: the maps' before the
+        kernels'."""
         entering = self._back_to_entering(number)
-        self._back_to_kernels(number, lambda: arrives(f"{name}.conv"))
+        low = (self._take(self._kernels(number), _WORKSPACE),) if self._is_mixed else ()
+        if not low:
+            self._back_to_kernels(number, arrives)
         self._ledger.give(grad, *kept.entered, *kept.small)
-        if self._is_mixed and number:
-            low, entering = entering, self._take(self._wide * self._entering(number))
-            self._ledger.give(low)
+        if low and number:
+            narrow, entering = entering, self._take(self._wide * self._entering(number))
+            self._ledger.give(narrow)
+        if low:
+            arrives()
+            self._ledger.give(*low)
         return entering
 
     def _back_to_entering(self, number: int) -> Held:
@@ -212,14 +224,16 @@ class Maps:
     def _back_to_kernels(self, number: int, arrives: Callable[[], None]) -> None:
         made, entering = self._low * self._made(number), self._low * self._entering(number)
         kernels = self._kernels(number)
+        if self._on_gpu:
+            arrives()
+            return
         if self._is_tiny(number):
             self._ledger.flash(_WORKSPACE, kernels, _KERNEL * entering)
             arrives()
             return
-        copies = () if self._on_gpu else (made, entering if number else 0)
-        inside = [self._take(size, _WORKSPACE) for size in copies]
+        inside = [self._take(size, _WORKSPACE) for size in (made, entering if number else 0)]
         blocked = self._take(kernels, _WORKSPACE)
-        if self._low != _FULL and not self._on_gpu:
+        if self._low != _FULL:
             # Sums in float32, and a frame turned around twice, with room for a border.
             once, width = (made + entering) // self._images, max(1, self._c.width >> number)
             by_tiles = min(once * (width + _WIDER) // width + _LEAST_TURNED, _MOST_TURNED)

@@ -31,6 +31,8 @@ from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a program, for `benchmarks`
 
+from cuda_values import launch
+
 from benchmarks.estimate import (
     Mapped,
     Outcome,
@@ -113,7 +115,7 @@ class _NoisyProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not all(x.is_cuda for x in factors) or sum(x.numel() for x in factors) < _LARGE:
             return func(*args, **kwargs)
         with _disable_current_modes():
-            made = func(*args, **kwargs)
+            made = launch(func, args, kwargs)
         for result in tree_leaves(made):
             if isinstance(result, torch.Tensor):
                 result.uniform_(-0.1, 0.1)
