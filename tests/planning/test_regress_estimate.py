@@ -151,6 +151,28 @@ def test_a_step_on_a_gpu_agrees_with_a_trace_without_one(architecture: str, opti
     assert ledger.peak.live == pytest.approx(traced.peak, rel=0.01)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_gpu_gives_kernels_their_gradient_last_and_only_widens_it(precision: str) -> None:
+    """As torch's allocator recorded it; by another order a hole between segments is or is not large enough."""
+    shape = shape_of(T4, 40, {"batch_size": 1, "temporal_frames": 1, "precision": precision})
+    ledger = Ledger(512, record=True)
+    walk_step(ledger, shape)
+    assert ledger.events is not None
+    _, second, last = shape.model.channels
+    kernels = 9 * 4 * second * last
+    maps = 4 * second * 10 * 10  # that enter the last stage
+    sizes = [size for _, size in ledger.events if size]
+    assert sizes.count(kernels) == 1 + 2  # weights, and a gradient in each of two steps
+    arrived = len(sizes) - 1 - sizes[::-1].index(kernels)
+    if precision == "fp16":
+        assert sizes[arrived - 3 : arrived] == [maps // 2, kernels // 2, maps]
+        copies = [number for number, size in enumerate(sizes) if size == kernels // 2]
+        assert len(copies) == 2 * 2  # for the convolution, and of its gradient
+        assert sizes[copies[0] + 1 : copies[0] + 3] == [maps // 2, 2 * last * 10 * 10]
+    else:
+        assert sizes[arrived - 1] == maps
+
+
 def test_a_estimate_knows_the_training_that_it_follows() -> None:
     """Numbers that two rooms hold, since this one loads no torch."""
     from kgops.regression import batches
