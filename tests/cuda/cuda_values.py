@@ -294,9 +294,8 @@ def start(torch: Any) -> None:
 
 
 def launch(func: Any, args: Any, kwargs: Any) -> Any:
-    """As it is; but a convolution in bf16 as the one in fp16, over the same bytes. torch asks cuDNN for one in bf16 only
-    by its newer calls, which the stand-in does not have, and would take another way around: by cuBLAS, and with columns
-    that no GPU holds."""
+    """As it is; but a convolution in bf16 as one in fp16, over the same bytes. For bf16 torch asks only cuDNN's newer
+    calls, which the stand-in does not have; it would go to cuBLAS instead, as on no GPU that computes in bf16."""
     import torch
 
     def another(value: Any, of: Any, to: Any) -> Any:
