@@ -61,9 +61,7 @@ class Maps:
         for number in range(len(self._c.channels)):
             maps = self._stage(number, maps, keeps)
         if self._c.use_spatial_attention:
-            self._ledger.flash(_WORKSPACE, self._low * self._left if self._low != _FULL else 0)
-            if keeps:
-                self._last, maps = maps, ()
+            maps = self._attended(maps, keeps)
         self._ledger.give(*maps)
 
     def backward(self, arrives: Arrives) -> None:
@@ -156,16 +154,32 @@ class Maps:
             film = self._low * 2 * hidden + self._wide * 3 * self._images * self._c.channels[number]
         return tuple(self._take(size) for size in (statistics, film) if size)
 
+    def _attended(self, maps: tuple[Held, ...], keeps: bool) -> tuple[Held, ...]:
+        """Attention over pixels; what of the maps is not kept. Layers in a low type keep a copy each."""
+        if not self._is_mixed or not keeps:
+            self._ledger.flash(_WORKSPACE, self._low * self._left if self._low != _FULL else 0)
+            self._last, maps = (maps, ()) if keeps else ((), maps)
+        else:
+            self._last = (self._take(self._low * self._left), self._take(self._low * self._left))
+        self._ledger.use_cublas()
+        return maps
+
     def _back_through_pooling(self) -> Held:
         """Of attention over pixels, or their mean: the gradient of the last maps."""
         size = self._wide * self._left
-        grad = self._take(size)
         if not self._c.use_spatial_attention:
-            return grad
-        second = self._take(size)
-        self._ledger.give(*self._last)
+            return self._take(size)
+        parts = []
+        for copy in reversed(self._last if self._is_mixed else ()):
+            low = self._take(self._low * self._left)
+            self._ledger.give(copy)
+            parts.append(self._take(size))
+            self._ledger.give(low)
+        if not parts:
+            parts = [self._take(size), self._take(size)]
+            self._ledger.give(*self._last)
         summed = self._take(size)
-        self._ledger.give(grad, second)
+        self._ledger.give(*parts)
         return summed
 
     def _back_through_stage(self, number: int, grad: Held, arrives: Arrives) -> Held:

@@ -90,7 +90,7 @@ _AHEAD = 3  # batches that a GPU holds beside the one in work: two that wait and
 
 
 def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -> None:
-    """All its stages are alike; the largest step and what lies between steps are walked once."""
+    """All its stages are alike; a usual step, the last of an epoch and what lies between steps are walked once."""
     ledger.phase = "loading"
     weights = Weights(ledger, s)
     weights.load()
@@ -100,7 +100,8 @@ def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -
     _read_ahead(ledger, s)
     for _ in (1, 2):  # moments come with the first update, and stay
         ledger.phase = "step"
-        _step(ledger, s, weights)
+        for windows in _batches(s, s.train):
+            _step(ledger, s, weights, windows)
         if s.valid:
             ledger.phase = "validation"
             _evaluate(ledger, s, s.valid)
@@ -126,8 +127,15 @@ def _read_ahead(ledger: Ledger, s: RegressShape) -> None:
     if s.on_gpu:
         if s.flat_field:
             ledger.take("data", _FULL * s.model.height * s.model.width)  # the mean frame
-        for _ in range(1 + _AHEAD):
-            ledger.take("data", s.pixel * s.batch * _pixels(s))
+        usual, last = _batches(s, s.train)[0], _batches(s, s.train)[-1]
+        for windows in [*[usual] * (s.steps - 1), last][: 1 + _AHEAD]:
+            ledger.take("data", s.pixel * windows * _pixels(s))
+
+
+def _batches(s: RegressShape, windows: int) -> list[int]:
+    """So many windows are read in: a usual one, and a smaller last one, whose holes are others."""
+    last = windows % s.batch_size
+    return [s.batch_size, *([last] if last else [])] if windows > s.batch_size else [windows]
 
 
 def _pixels(s: RegressShape) -> int:
@@ -163,13 +171,13 @@ def _augmented(ledger: Ledger, s: RegressShape, images: Held) -> Held:
     return found
 
 
-def _step(ledger: Ledger, s: RegressShape, weights: Weights) -> None:
+def _step(ledger: Ledger, s: RegressShape, weights: Weights, windows: int) -> None:
     """`_take` and `RegressionStep`: piece by piece there and back, then the update."""
-    images = _normalised(ledger, s, s.batch)
+    images = _normalised(ledger, s, windows)
     if s.augment:
         images = _augmented(ledger, s, images)
     weights.forget_gradients()
-    left = s.batch
+    left = windows
     while left > 0:
         _piece(ledger, s, weights, min(s.computed, left))
         left -= s.computed
@@ -206,14 +214,15 @@ def _piece(ledger: Ledger, s: RegressShape, weights: Weights, windows: int) -> N
 
 def _evaluate(ledger: Ledger, s: RegressShape, windows: int) -> None:
     """`predict`, in float32 whatever the format of training, in pieces as training does."""
-    windows = min(s.batch_size, windows)
-    images = _normalised(ledger, s, windows)
-    windows = min(s.at_once, windows)
-    Maps(ledger, s, windows * (1 if s.checkpointing else s.model.temporal_frames), _FULL).forward(keeps=False)
-    mixing = _Mixing(ledger, s, windows)
-    mixing.forward(keeps=False)
-    mixing.close()
-    ledger.give(images)
+    for batch in _batches(s, windows):
+        images = _normalised(ledger, s, batch)
+        piece = min(s.at_once, batch)
+        frames = 1 if s.checkpointing else s.model.temporal_frames
+        Maps(ledger, s, piece * frames, _FULL).forward(keeps=False)
+        mixing = _Mixing(ledger, s, piece)
+        mixing.forward(keeps=False)
+        mixing.close()
+        ledger.give(images)
 
 
 class _Mixing:

@@ -127,7 +127,7 @@ class _NoisyProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _unseen_gradients() -> Iterator[None]:
     """torch sums gradients where they are, unless Python has seen one: no mode looks on during a way back, which then
     computes nothing. Gradients are 0."""
-    usual = torch.autograd.backward
+    usual: Any = torch.autograd.backward
 
     def unseen(loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         weights = list(_weights_of(loss))
@@ -137,15 +137,17 @@ def _unseen_gradients() -> Iterator[None]:
             if weight.grad is not None:
                 weight.grad.zero_()
 
-    torch.autograd.backward = unseen
+    autograd: Any = torch.autograd
+    autograd.backward = unseen
     try:
         yield
     finally:
-        torch.autograd.backward = usual
+        autograd.backward = usual
 
 
 def _weights_of(loss: torch.Tensor) -> Iterator[torch.Tensor]:
-    left, seen = [loss.grad_fn], {None}
+    left: list[Any] = [loss.grad_fn]
+    seen: set[Any] = {None}
     while left:
         node = left.pop()
         if node not in seen:
