@@ -98,9 +98,9 @@ def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -
         ledger.phase = "resuming"
         ledger.flash("checkpoint", *weights.sizes * (1 + MOMENTS.get(s.optimizer, 0)))
     _read_ahead(ledger, s)
-    for _ in (1, 2):  # moments come with the first update, and stay
+    for batches in (_batches(s, s.train), [s.batch]):  # moments come with the first update, and stay
         ledger.phase = "step"
-        for windows in _batches(s, s.train):
+        for windows in batches:
             _step(ledger, s, weights, windows)
         if s.valid:
             ledger.phase = "validation"
