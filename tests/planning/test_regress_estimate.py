@@ -25,7 +25,7 @@ from kgops.planning.ledger import Ledger
 from kgops.planning.memory_estimate import peak_live, predict
 from kgops.planning.number_formats import applied_precision
 from kgops.planning.planner import suggest
-from kgops.planning.regress_memory import MOMENTS, walk_step
+from kgops.planning.regress_memory import MOMENTS, walk_regression, walk_step
 from kgops.planning.regress_sizes import Flights, RegressShape, regress_shape
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import find_targets
@@ -171,6 +171,31 @@ def test_a_gpu_gives_kernels_their_gradient_last_and_only_widens_it(precision: s
         assert sizes[copies[0] + 1 : copies[0] + 3] == [maps // 2, 2 * last * 10 * 10]
     else:
         assert sizes[arrived - 1] == maps
+
+
+def test_an_epochs_last_batch_is_walked_too() -> None:
+    """Its smaller maps leave other holes, and those of a MiB lie among the small segments."""
+    options = {"batch_size": 100, "temporal_frames": 1}
+    shape = shape_of(T4, 40, options)
+    last = shape.train % 100
+    ledger = Ledger(512, record=True)
+    walk_regression(ledger, shape)
+    assert ledger.events is not None and last
+    maps = {4 * windows * shape.model.channels[0] * 40 * 40 for windows in (100, last)}
+    assert maps <= {size for _, size in ledger.events}
+
+
+def test_attention_over_pixels_keeps_two_copies_of_the_maps_in_fp16_and_multiplies() -> None:
+    """Its workspace of cuBLAS comes before the maps go, as torch's allocator recorded it."""
+    options = {"batch_size": 1, "temporal_frames": 1, "precision": "fp16"}
+    shape = shape_of(T4, 40, options, angles_mode="none")
+    ledger = Ledger(512, record=True, workspace=8 * MIB)
+    walk_step(ledger, shape)
+    assert ledger.events is not None
+    copy = 2 * shape.model.channels[2] * 5 * 5
+    sizes = [size for _, size in ledger.events]
+    workspace = sizes.index(8 * MIB)
+    assert sizes[workspace - 2 : workspace + 2] == [copy, copy, 8 * MIB, 0]
 
 
 def test_a_estimate_knows_the_training_that_it_follows() -> None:
