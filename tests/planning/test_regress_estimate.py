@@ -277,7 +277,7 @@ def test_windows_are_split_as_training_splits_them() -> None:
 
 def test_a_estimate_is_a_walk_of_some_thousand_calls() -> None:
     for shape in (shape_of(T4), shape_of(T4, options={"gradient_checkpointing": True, "microbatch": 1})):
-        assert calls_of(partial(predict, shape, T4)) < 25_000  # milliseconds
+        assert calls_of(partial(predict, shape, T4)) < 50_000  # milliseconds
 
 
 def test_checkpointing_costs_time_and_fewer_bits_and_channels_save_it() -> None:
