@@ -21,7 +21,7 @@ from kgops.jobs.job import read_job
 from kgops.options.regress import OPTIMIZERS
 from kgops.planning import number_formats
 from kgops.planning.job_size import job_size_of
-from kgops.planning.ledger import Ledger
+from kgops.planning.ledger import Ledger, reserved_bytes
 from kgops.planning.memory_estimate import peak_live, predict
 from kgops.planning.number_formats import applied_precision
 from kgops.planning.planner import suggest
@@ -183,6 +183,17 @@ def test_an_epochs_last_batch_is_walked_too() -> None:
     assert ledger.events is not None and last
     maps = {4 * windows * shape.model.channels[0] * 40 * 40 for windows in (100, last)}
     assert maps <= {size for _, size in ledger.events}
+
+
+def test_the_larger_of_two_orders_in_which_batches_are_read_is_predicted() -> None:
+    options = {"batch_size": 50, "temporal_frames": 2, "memory_optimized": True, "microbatch": 2}
+    shape = shape_of(T4, 112, {**options, "precision": "fp16"})
+    reserved = []
+    for reads_late in (False, True):
+        ledger = Ledger(512, record=True, workspace=8_519_680)
+        walk_regression(ledger, shape, reads_late=reads_late)
+        reserved.append(reserved_bytes(ledger.events or ()))
+    assert reserved[0] < reserved[1] == predict(shape, T4).reserved
 
 
 def test_attention_over_pixels_keeps_two_copies_of_the_maps_in_fp16_and_multiplies() -> None:
