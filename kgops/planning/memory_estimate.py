@@ -160,7 +160,13 @@ def predict(
     ledger = Ledger(GRANULE if on_gpu else 1, record=on_gpu, workspace=_workspace(shape, gpu))
     _walk(ledger, shape, resumed)
     peak = ledger.peak
-    reserved = peak.live if ledger.events is None else reserved_bytes(ledger.events, expandable=expandable)
+    reserved = peak.live
+    if ledger.events is not None:
+        reserved = reserved_bytes(ledger.events, expandable=expandable)
+        if isinstance(shape, RegressShape):  # chance says in which order it reads: the larger one
+            late = Ledger(GRANULE, record=True, workspace=_workspace(shape, gpu))
+            walk_regression(late, shape, resumed=resumed, reads_late=True)
+            reserved = max(reserved, reserved_bytes(late.events or (), expandable=expandable))
     return MemoryEstimate(
         peak.parts,
         peak.phase,

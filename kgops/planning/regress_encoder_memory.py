@@ -61,9 +61,7 @@ class Maps:
         for number in range(len(self._c.channels)):
             maps = self._stage(number, maps, keeps)
         if self._c.use_spatial_attention:
-            self._ledger.flash(_WORKSPACE, self._low * self._left if self._low != _FULL else 0)
-            if keeps:
-                self._last, maps = maps, ()
+            maps = self._attended(maps, keeps)
         self._ledger.give(*maps)
 
     def backward(self, arrives: Arrives) -> None:
@@ -96,11 +94,12 @@ class Maps:
         """`_Stage.forward`; the maps for the next."""
         size = self._wide * self._made(number)
         pooled_size = self._images * self._c.channels[number] * self._c.pixels(number + 1)
-        # Layers in a low type read a copy; the backward pass reads it again.
+        # Layers in a low type read copies, first made of weights; the backward pass reads them again.
+        weights = self._take(self._kernels(number) if self._low != _FULL else 0)
         casts = self._is_mixed or (number == 0 and self._low != _FULL)
         entered = (self._take(self._low * self._entering(number)),) if casts else maps
         convolved, normed = self._normed(number, size)
-        small = self._small(number)
+        small = (weights, *self._small(number))
         modulated = normed
         if not keeps:
             self._ledger.give(convolved, *(entered if casts else ()))
@@ -147,25 +146,40 @@ class Maps:
         return convolved
 
     def _small(self, number: int) -> tuple[Held, ...]:
-        """Statistics of the norm; of FiLM what its two layers keep, and 1 + scale; copies of weights."""
+        """Statistics of the norm; of FiLM what its two layers keep, and 1 + scale."""
         statistics = 2 * _FULL * self._images * self._c.groups(number)
         film = 0
         if self._c.angle_features:
             hidden = self._images * self._c.film_width
             film = self._low * 2 * hidden + self._wide * 3 * self._images * self._c.channels[number]
-        weights = self._kernels(number) if self._low != _FULL else 0
-        return tuple(self._take(size) for size in (statistics, film, weights) if size)
+        return tuple(self._take(size) for size in (statistics, film) if size)
+
+    def _attended(self, maps: tuple[Held, ...], keeps: bool) -> tuple[Held, ...]:
+        """Attention over pixels; what of the maps is not kept. Layers in a low type keep a copy each."""
+        if not self._is_mixed or not keeps:
+            self._ledger.flash(_WORKSPACE, self._low * self._left if self._low != _FULL else 0)
+            self._last, maps = (maps, ()) if keeps else ((), maps)
+        else:
+            self._last = (self._take(self._low * self._left), self._take(self._low * self._left))
+        self._ledger.use_cublas()
+        return maps
 
     def _back_through_pooling(self) -> Held:
         """Of attention over pixels, or their mean: the gradient of the last maps."""
         size = self._wide * self._left
-        grad = self._take(size)
         if not self._c.use_spatial_attention:
-            return grad
-        second = self._take(size)
-        self._ledger.give(*self._last)
+            return self._take(size)
+        parts = []
+        for copy in reversed(self._last if self._is_mixed else ()):
+            low = self._take(self._low * self._left)
+            self._ledger.give(copy)
+            parts.append(self._take(size))
+            self._ledger.give(low)
+        if not parts:
+            parts = [self._take(size), self._take(size)]
+            self._ledger.give(*self._last)
         summed = self._take(size)
-        self._ledger.give(grad, second)
+        self._ledger.give(*parts)
         return summed
 
     def _back_through_stage(self, number: int, grad: Held, arrives: Arrives) -> Held:
@@ -186,12 +200,24 @@ class Maps:
         if self._is_mixed:
             before, grad = grad, self._take(self._low * self._made(number))
             self._ledger.give(before)
+        return self._back_through_convolution(number, grad, kept, lambda: arrives(f"{name}.conv"))
+
+    def _back_through_convolution(
+        self, number: int, grad: Held, kept: _Stage, arrives: Callable[[], None]
+    ) -> Held:
+        """Of a low type both gradients are widened once all that the convolution kept is gone: the maps' before the
+        kernels'."""
         entering = self._back_to_entering(number)
-        self._back_to_kernels(number, lambda: arrives(f"{name}.conv"))
+        low = (self._take(self._kernels(number), _WORKSPACE),) if self._is_mixed else ()
+        if not low:
+            self._back_to_kernels(number, arrives)
         self._ledger.give(grad, *kept.entered, *kept.small)
-        if self._is_mixed and number:
-            low, entering = entering, self._take(self._wide * self._entering(number))
-            self._ledger.give(low)
+        if low and number:
+            narrow, entering = entering, self._take(self._wide * self._entering(number))
+            self._ledger.give(narrow)
+        if low:
+            arrives()
+            self._ledger.give(*low)
         return entering
 
     def _back_to_entering(self, number: int) -> Held:
@@ -212,14 +238,16 @@ class Maps:
     def _back_to_kernels(self, number: int, arrives: Callable[[], None]) -> None:
         made, entering = self._low * self._made(number), self._low * self._entering(number)
         kernels = self._kernels(number)
+        if self._on_gpu:
+            arrives()
+            return
         if self._is_tiny(number):
             self._ledger.flash(_WORKSPACE, kernels, _KERNEL * entering)
             arrives()
             return
-        copies = () if self._on_gpu else (made, entering if number else 0)
-        inside = [self._take(size, _WORKSPACE) for size in copies]
+        inside = [self._take(size, _WORKSPACE) for size in (made, entering if number else 0)]
         blocked = self._take(kernels, _WORKSPACE)
-        if self._low != _FULL and not self._on_gpu:
+        if self._low != _FULL:
             # Sums in float32, and a frame turned around twice, with room for a border.
             once, width = (made + entering) // self._images, max(1, self._c.width >> number)
             by_tiles = min(once * (width + _WIDER) // width + _LEAST_TURNED, _MOST_TURNED)

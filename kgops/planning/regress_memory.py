@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from kgops.planning.ledger import Held, Ledger
 from kgops.planning.regress_encoder_memory import Maps
@@ -89,18 +90,27 @@ class Weights:
 _AHEAD = 3  # batches that a GPU holds beside the one in work: two that wait and one on its way
 
 
-def walk_regression(ledger: Ledger, s: RegressShape, *, resumed: bool = False) -> None:
-    """All its stages are alike; the largest step and what lies between steps are walked once."""
+def walk_regression(
+    ledger: Ledger, s: RegressShape, *, resumed: bool = False, reads_late: bool = False
+) -> None:
+    """All its stages are alike; a usual step, the last of an epoch and what lies between steps are walked once.
+
+    A thread reads batches ahead, and what it takes lies before or (`reads_late`) within what the first step takes:
+    chance says which, and with it which holes are left."""
     ledger.phase = "loading"
     weights = Weights(ledger, s)
     weights.load()
     if resumed:
         ledger.phase = "resuming"
         ledger.flash("checkpoint", *weights.sizes * (1 + MOMENTS.get(s.optimizer, 0)))
-    _read_ahead(ledger, s)
-    for _ in (1, 2):  # moments come with the first update, and stay
+    reader = _read_ahead(ledger, s)
+    next(reader, None)
+    if not reads_late:
+        next(reader, None)
+    for batches in (_batches(s, s.train), [s.batch]):  # moments come with the first update, and stay
         ledger.phase = "step"
-        _step(ledger, s, weights)
+        for windows in batches:
+            _step(ledger, s, weights, windows, reader)
         if s.valid:
             ledger.phase = "validation"
             _evaluate(ledger, s, s.valid)
@@ -121,13 +131,24 @@ def walk_step(ledger: Ledger, s: RegressShape) -> None:
         _piece(ledger, s, weights, s.computed)
 
 
-def _read_ahead(ledger: Ledger, s: RegressShape) -> None:
-    """On a CPU a batch is numpy's, and no allocation of torch's."""
-    if s.on_gpu:
-        if s.flat_field:
-            ledger.take("data", _FULL * s.model.height * s.model.width)  # the mean frame
-        for _ in range(1 + _AHEAD):
-            ledger.take("data", s.pixel * s.batch * _pixels(s))
+def _read_ahead(ledger: Ledger, s: RegressShape) -> Iterator[None]:
+    """The first batch, then the others. On a CPU a batch is numpy's, and no allocation of torch's."""
+    if not s.on_gpu:
+        return
+    if s.flat_field:
+        ledger.take("data", _FULL * s.model.height * s.model.width)  # the mean frame
+    usual, last = _batches(s, s.train)[0], _batches(s, s.train)[-1]
+    first, *others = [*[usual] * (s.steps - 1), last][: 1 + _AHEAD]
+    ledger.take("data", s.pixel * first * _pixels(s))
+    yield
+    for windows in others:
+        ledger.take("data", s.pixel * windows * _pixels(s))
+
+
+def _batches(s: RegressShape, windows: int) -> list[int]:
+    """So many windows are read in: a usual one, and a smaller last one, whose holes are others."""
+    last = windows % s.batch_size
+    return [s.batch_size, *([last] if last else [])] if windows > s.batch_size else [windows]
 
 
 def _pixels(s: RegressShape) -> int:
@@ -135,8 +156,8 @@ def _pixels(s: RegressShape) -> int:
     return s.model.temporal_frames * s.model.height * s.model.width
 
 
-def _normalised(ledger: Ledger, s: RegressShape, windows: int) -> Held:
-    """`Scaling.images`."""
+def _normalised(ledger: Ledger, s: RegressShape, windows: int, reader: Iterator[None] | None = None) -> Held:
+    """`Scaling.images`, while a thread may read batches."""
     size = _FULL * windows * _pixels(s)
     read = [ledger.take("data", size)] if s.pixel != _FULL else []
     if s.flat_field:
@@ -144,6 +165,8 @@ def _normalised(ledger: Ledger, s: RegressShape, windows: int) -> Held:
         ledger.give(*read[1:])
         read = read[:1]
     centred = ledger.take("data", size)
+    if reader is not None:
+        next(reader, None)
     found = ledger.take("data", size)
     ledger.give(centred, *read)
     return found
@@ -163,13 +186,13 @@ def _augmented(ledger: Ledger, s: RegressShape, images: Held) -> Held:
     return found
 
 
-def _step(ledger: Ledger, s: RegressShape, weights: Weights) -> None:
+def _step(ledger: Ledger, s: RegressShape, weights: Weights, windows: int, reader: Iterator[None]) -> None:
     """`_take` and `RegressionStep`: piece by piece there and back, then the update."""
-    images = _normalised(ledger, s, s.batch)
+    images = _normalised(ledger, s, windows, reader)
     if s.augment:
         images = _augmented(ledger, s, images)
     weights.forget_gradients()
-    left = s.batch
+    left = windows
     while left > 0:
         _piece(ledger, s, weights, min(s.computed, left))
         left -= s.computed
@@ -206,14 +229,15 @@ def _piece(ledger: Ledger, s: RegressShape, weights: Weights, windows: int) -> N
 
 def _evaluate(ledger: Ledger, s: RegressShape, windows: int) -> None:
     """`predict`, in float32 whatever the format of training, in pieces as training does."""
-    windows = min(s.batch_size, windows)
-    images = _normalised(ledger, s, windows)
-    windows = min(s.at_once, windows)
-    Maps(ledger, s, windows * (1 if s.checkpointing else s.model.temporal_frames), _FULL).forward(keeps=False)
-    mixing = _Mixing(ledger, s, windows)
-    mixing.forward(keeps=False)
-    mixing.close()
-    ledger.give(images)
+    for batch in _batches(s, windows):
+        images = _normalised(ledger, s, batch)
+        piece = min(s.at_once, batch)
+        frames = 1 if s.checkpointing else s.model.temporal_frames
+        Maps(ledger, s, piece * frames, _FULL).forward(keeps=False)
+        mixing = _Mixing(ledger, s, piece)
+        mixing.forward(keeps=False)
+        mixing.close()
+        ledger.give(images)
 
 
 class _Mixing:

@@ -210,6 +210,8 @@ def start(torch: Any) -> None:
                 return self._counted(func, args, kwargs, device, seed)
             if kind.indexes:
                 args = (args[0], _without_masks(args[1]), *args[2:])
+            if func._schema.name == "aten::convolution" and args[0].dtype is torch.bfloat16:
+                give_bf16_to_cudnn(device)
             out = func(*args, **kwargs)
             known = {id(x) for x in given}
             results = [
@@ -291,6 +293,19 @@ def start(torch: Any) -> None:
             run(self)
 
     threading.Thread.run = run_with_values  # type: ignore[method-assign]
+
+
+@functools.cache
+def give_bf16_to_cudnn(device: Any) -> None:
+    """Convolutions in bf16, as on a GPU. The stand-in has only cuDNN's older calls, and the environment says so; torch
+    would then give bf16 to cuBLAS. What calls cuDNN and what chooses it read that apart, each when first asked."""
+    import torch
+
+    if "KGOPS_NVML_STANDIN" not in os.environ:
+        return  # a real GPU
+    one = torch.empty(1, 1, 1, 1, dtype=torch.float16, device=device)
+    torch.nn.functional.conv2d(one, one)  # now the first has read it
+    os.unsetenv("TORCH_CUDNN_V8_API_DISABLED")  # which the stand-in has set, past os.environ
 
 
 def each(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -231,7 +231,7 @@ static void in_child(void) {
 }
 __attribute__((constructor)) static void at_load(void) {
     pthread_atfork(NULL, NULL, in_child);
-    setenv("TORCH_CUDNN_V8_API_DISABLED", "1", 0); /* cuDNN's older calls are few, and say plainly what they want */
+    setenv("TORCH_CUDNN_V8_API_DISABLED", "1", 0); /* cuDNN's older calls are few, and say plainly what they want; for bf16, cuda_values.py */
 }
 __attribute__((destructor)) static void at_end(void) {
     if (own && own->pid == getpid())

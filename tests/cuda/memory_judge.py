@@ -20,6 +20,7 @@ import statistics
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a program, for `benchmarks`
+
+from cuda_values import give_bf16_to_cudnn
 
 from benchmarks.estimate import (
     Mapped,
@@ -120,6 +123,40 @@ class _NoisyProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return made
 
 
+@contextmanager
+def _unseen_gradients() -> Iterator[None]:
+    """torch sums gradients where they are, unless Python has seen one: no mode looks on during a way back, which then
+    computes nothing. Gradients are 0."""
+    usual: Any = torch.autograd.backward
+
+    def unseen(loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        weights = list(_weights_of(loss))
+        with _disable_current_modes():
+            usual(loss, *args, **kwargs)
+        for weight in weights:
+            if weight.grad is not None:
+                weight.grad.zero_()
+
+    autograd: Any = torch.autograd
+    autograd.backward = unseen
+    try:
+        yield
+    finally:
+        autograd.backward = usual
+
+
+def _weights_of(loss: torch.Tensor) -> Iterator[torch.Tensor]:
+    left: list[Any] = [loss.grad_fn]
+    seen: set[Any] = {None}
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen.add(node)
+            if hasattr(node, "variable"):
+                yield node.variable
+            left += [after for after, _ in node.next_functions]
+
+
 def _measured(work: Work, mapped: Mapped) -> tuple[int, int]:
     forget()  # an index was built for a setting that reads one
     torch.cuda.reset_peak_memory_stats()
@@ -160,7 +197,8 @@ def _tracin(rng: random.Random, seed: int, gpu: GpuFacts, target: TargetDevice) 
 def _regress(rng: random.Random, seed: int, gpu: GpuFacts, target: TargetDevice) -> Outcome:
     setting = draw_regress(rng, gflop=_GFLOP)
     options = {"precision": rng.choice(_precisions(gpu)), "compile": "off"}
-    return compare_regress(replace(setting, options=setting.options | options), seed, target)
+    with _unseen_gradients():
+        return compare_regress(replace(setting, options=setting.options | options), seed, target)
 
 
 def _precisions(gpu: GpuFacts) -> Sequence[str]:
@@ -195,6 +233,7 @@ def _answer(answers: Any, workload: str, seeds: Sequence[int], without: str | No
         memory_estimate.Ledger = partial(Ledger, without=[without])  # type: ignore[attr-defined, assignment]
     torch.set_num_threads(1)
     torch.backends.cuda.enable_cudnn_sdp(False)  # the stand-in has no such attention
+    give_bf16_to_cudnn(torch.device("cuda"))
     for seed in seeds:
         try:
             answers.send(judge(workload, seed))

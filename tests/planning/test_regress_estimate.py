@@ -21,11 +21,11 @@ from kgops.jobs.job import read_job
 from kgops.options.regress import OPTIMIZERS
 from kgops.planning import number_formats
 from kgops.planning.job_size import job_size_of
-from kgops.planning.ledger import Ledger
+from kgops.planning.ledger import Ledger, reserved_bytes
 from kgops.planning.memory_estimate import peak_live, predict
 from kgops.planning.number_formats import applied_precision
 from kgops.planning.planner import suggest
-from kgops.planning.regress_memory import MOMENTS, walk_step
+from kgops.planning.regress_memory import MOMENTS, walk_regression, walk_step
 from kgops.planning.regress_sizes import Flights, RegressShape, regress_shape
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import find_targets
@@ -151,6 +151,64 @@ def test_a_step_on_a_gpu_agrees_with_a_trace_without_one(architecture: str, opti
     assert ledger.peak.live == pytest.approx(traced.peak, rel=0.01)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_gpu_gives_kernels_their_gradient_last_and_only_widens_it(precision: str) -> None:
+    """As torch's allocator recorded it; by another order a hole between segments is or is not large enough."""
+    shape = shape_of(T4, 40, {"batch_size": 1, "temporal_frames": 1, "precision": precision})
+    ledger = Ledger(512, record=True)
+    walk_step(ledger, shape)
+    assert ledger.events is not None
+    _, second, last = shape.model.channels
+    kernels = 9 * 4 * second * last
+    maps = 4 * second * 10 * 10  # that enter the last stage
+    sizes = [size for _, size in ledger.events if size]
+    assert sizes.count(kernels) == 1 + 2  # weights, and a gradient in each of two steps
+    arrived = len(sizes) - 1 - sizes[::-1].index(kernels)
+    if precision == "fp16":
+        assert sizes[arrived - 3 : arrived] == [maps // 2, kernels // 2, maps]
+        copies = [number for number, size in enumerate(sizes) if size == kernels // 2]
+        assert len(copies) == 2 * 2  # for the convolution, and of its gradient
+        assert sizes[copies[0] + 1 : copies[0] + 3] == [maps // 2, 2 * last * 10 * 10]
+    else:
+        assert sizes[arrived - 1] == maps
+
+
+def test_an_epochs_last_batch_is_walked_too() -> None:
+    """Its smaller maps leave other holes, and those of a MiB lie among the small segments."""
+    options = {"batch_size": 100, "temporal_frames": 1}
+    shape = shape_of(T4, 40, options)
+    last = shape.train % 100
+    ledger = Ledger(512, record=True)
+    walk_regression(ledger, shape)
+    assert ledger.events is not None and last
+    maps = {4 * windows * shape.model.channels[0] * 40 * 40 for windows in (100, last)}
+    assert maps <= {size for _, size in ledger.events}
+
+
+def test_the_larger_of_two_orders_in_which_batches_are_read_is_predicted() -> None:
+    options = {"batch_size": 50, "temporal_frames": 2, "memory_optimized": True, "microbatch": 2}
+    shape = shape_of(T4, 112, {**options, "precision": "fp16"})
+    reserved = []
+    for reads_late in (False, True):
+        ledger = Ledger(512, record=True, workspace=8_519_680)
+        walk_regression(ledger, shape, reads_late=reads_late)
+        reserved.append(reserved_bytes(ledger.events or ()))
+    assert reserved[0] < reserved[1] == predict(shape, T4).reserved
+
+
+def test_attention_over_pixels_keeps_two_copies_of_the_maps_in_fp16_and_multiplies() -> None:
+    """Its workspace of cuBLAS comes before the maps go, as torch's allocator recorded it."""
+    options = {"batch_size": 1, "temporal_frames": 1, "precision": "fp16"}
+    shape = shape_of(T4, 40, options, angles_mode="none")
+    ledger = Ledger(512, record=True, workspace=8 * MIB)
+    walk_step(ledger, shape)
+    assert ledger.events is not None
+    copy = 2 * shape.model.channels[2] * 5 * 5
+    sizes = [size for _, size in ledger.events]
+    workspace = sizes.index(8 * MIB)
+    assert sizes[workspace - 2 : workspace + 2] == [copy, copy, 8 * MIB, 0]
+
+
 def test_a_estimate_knows_the_training_that_it_follows() -> None:
     """Numbers that two rooms hold, since this one loads no torch."""
     from kgops.regression import batches
@@ -230,7 +288,7 @@ def test_windows_are_split_as_training_splits_them() -> None:
 
 def test_a_estimate_is_a_walk_of_some_thousand_calls() -> None:
     for shape in (shape_of(T4), shape_of(T4, options={"gradient_checkpointing": True, "microbatch": 1})):
-        assert calls_of(partial(predict, shape, T4)) < 25_000  # milliseconds
+        assert calls_of(partial(predict, shape, T4)) < 50_000  # milliseconds
 
 
 def test_checkpointing_costs_time_and_fewer_bits_and_channels_save_it() -> None:
