@@ -196,7 +196,7 @@ def test_the_larger_of_two_orders_in_which_batches_are_read_is_predicted() -> No
     assert reserved[0] < reserved[1] == predict(shape, T4).reserved
 
 
-def test_attention_over_pixels_keeps_two_copies_of_the_maps_in_fp16_and_multiplies() -> None:
+def test_attention_over_pixels_keeps_two_copies_in_fp16() -> None:
     """Its workspace of cuBLAS comes before the maps go, as torch's allocator recorded it."""
     options = {"batch_size": 1, "temporal_frames": 1, "precision": "fp16"}
     shape = shape_of(T4, 40, options, angles_mode="none")
