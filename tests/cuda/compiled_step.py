@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cuda_values import give_bf16_to_cudnn
 from launches import launched
 
 from kgops.gpus.facts import facts_here
@@ -132,6 +133,8 @@ def main(workload: str, precision: str) -> None:
     warnings.filterwarnings("ignore", module=r"torch\._(inductor|dynamo|functorch)")
     warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)  # in torch's own modules
     torch.manual_seed(0)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # the stand-in has no such attention
+    give_bf16_to_cudnn("cuda")
     compiled, applied, shape, takes = {"train": train, "regress": regress}[workload](precision)
     for take in takes:
         counted = launched(take)
