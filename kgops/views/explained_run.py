@@ -65,6 +65,10 @@ def title_of(one: ExplainedPrediction) -> str:
     return f"prediction {one_line(one.number)} · {' · '.join(map(one_line, one.triple))}"
 
 
+# A prediction that the model does not make, ranked below the first, cannot be lost.
+_WORDS = ({True: "lost", False: "not lost"}, {True: "ranked lower", False: "not ranked lower"})
+
+
 def verdict_of(one: ExplainedPrediction) -> str:
     """In a sentence: the prediction's rank, and what it is without its triples, where that is known."""
     if one.trouble:
@@ -80,7 +84,7 @@ def verdict_of(one: ExplainedPrediction) -> str:
         shown = "n/a" if score is None else f"{score:+.4g}"
         return f"rank {rank}, score {shown}; what carries it most, {of}; --verify trains again without"
     without = "it" if many == 1 else f"these {many}"
-    verdict = "lost" if one.lost else "not lost"
+    verdict = _WORDS[(n["rank_before"] or 1) > 1][one.lost]
     ranks = f"rank {amount(n['rank_before'])} → {amount(n['rank_after'])}"
     return f"without {without}: {verdict}; {ranks}, {of}{_smallest(one)}"
 

@@ -58,3 +58,9 @@ def test_a_sufficient_set_says_for_how_many_heads_the_tail_ranks_first(tmp_path:
     )
     assert "triples of the head for 0" in text
     assert said(tmp_path, 0, **TEN) == "no triple of the head lifts the tail for 10 other heads"
+
+
+def test_a_prediction_that_the_model_does_not_make_is_ranked_lower_not_lost(tmp_path: Path) -> None:
+    ranks = {"rank_before": 5.0, "rank_after": 8.0}
+    assert said(tmp_path, 1, lost=True, **ranks).startswith("without it: ranked lower; rank 5 → 8, ")
+    assert said(tmp_path, 1, lost=False, **ranks).startswith("without it: not ranked lower; rank 5 → 8, ")
