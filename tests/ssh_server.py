@@ -61,11 +61,15 @@ class Server:
         host, person = ((self.folder / f"{name}.pub").read_text() for name in ("host", "person"))
         (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {host}")
         (self.folder / "authorized_keys").write_text(person)
+        home = self.folder / "home of logins"
+        home.mkdir()
         config = self.folder / "sshd_config"
         config.write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder}/host\n"
             f"AuthorizedKeysFile {self.folder}/authorized_keys\nPidFile none\nStrictModes no\n"
             "PasswordAuthentication no\nPermitRootLogin prohibit-password\nUsePAM no\nMaxStartups 100\n"
+            # A login reads its shell's files: those of whoever runs the tests may be slow, or left half done by a kill.
+            f'SetEnv "HOME={home}"\n'
         )
         if os.geteuid() == 0 and not _EMPTY_ROOM.exists():
             _EMPTY_ROOM.mkdir(mode=0o755)
