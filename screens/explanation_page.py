@@ -40,7 +40,9 @@ def draw(explained: ExplainedRun, one: ExplainedPrediction, width: int) -> Found
 
 
 def prediction_rows(explained: ExplainedRun, width: int) -> list[Row]:
-    rows = [text_row("PREDICTIONS", width, "head")]
+    more = f"  the first {amount(len(explained.predictions))}; kgops report has them all"
+    heading = (Piece("PREDICTIONS", "head"), Piece(more if explained.has_more else "", "dim"))
+    rows = [Row(heading)]
     for one in explained.predictions:
         tone = "warn" if one.trouble else "text"
         words = f"{one_line(one.number):>3}  {' · '.join(map(one_line, one.triple))}"

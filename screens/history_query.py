@@ -117,7 +117,7 @@ class HistoryReader:
             cursor_row,
             metric=sort.by if sort.metric else metrics[0] if metrics else None,
             parsed_filter=parsed_filter,
-            notes=tuple(unknown_metrics(conn, parsed_filter.terms)) if metrics else (),
+            notes=tuple(unknown_metrics(conn, metrics)),
             took_s=time.perf_counter() - begin,
         )
 

@@ -18,13 +18,13 @@ _PAIRS = {"parallel": "same two entities", "inverse": "same two entities, turned
 
 def summary(results: Path) -> list[str]:
     """Return the first explanations, where all of them are, and what training again found; nothing without them."""
-    found = read_explanations(results, predictions=_PREDICTIONS + 1)
-    lines = [line for one in found[:_PREDICTIONS] for line in _page(one)]
+    found, has_more = read_explanations(results, predictions=_PREDICTIONS)
+    lines = [line for one in found for line in _page(one)]
     verified = read_verification(results) if found else None
     return [
         *lines,
         *([one_line(verified.sentence)] if verified is not None else []),
-        *([f"all explanations: {results / 'explanations.csv'}"] if len(found) > _PREDICTIONS else []),
+        *([f"all explanations: {results / 'explanations.csv'}"] if has_more else []),
     ]
 
 

@@ -149,6 +149,7 @@ def command(
             _tell_no_run(runs.EVERYTHING)
             _say_remote()
         return
+    _say_unknown(session, [*(term.key for term in parsed if term.kind == "metric"), *metrics])
     wanted = _with_terms(session, wanted, parsed)
     by_metric = _metric(session, sort)
     order = _Order("id" if by_metric else sort, by_metric, not ascending)
@@ -212,12 +213,18 @@ def _read(text: str) -> tuple[Term, ...]:
 def _with_terms(session: Session, wanted: runs.Filter, terms: tuple[Term, ...]) -> runs.Filter:
     if not terms:
         return wanted
-    from kgops.views.listing import unknown_metrics
     from storage.conditions import compiled
 
-    for sentence in unknown_metrics(session.conn, terms):
-        tell(f"Note: {sentence}")
     return wanted._replace(conditions=compiled(session.conn, terms))
+
+
+def _say_unknown(session: Session, metrics: list[str]) -> None:
+    if not metrics:
+        return
+    from kgops.views.listing import unknown_metrics
+
+    for sentence in unknown_metrics(session.conn, metrics):
+        tell(f"Note: {sentence}")
 
 
 def _metric(session: Session, sort: str) -> str | None:

@@ -15,7 +15,7 @@ import torch
 
 from kgops.explanations.necessary import Influences, facts_of, is_itself
 from kgops.explanations.prediction import Prediction
-from kgops.explanations.verify import ALL, RANDOM, SETS, Verified, ranks_without, seeds_after
+from kgops.explanations.verify import ALL, RANDOM, SETS, Verified, ranks_without, seeds_after, triples_said
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.predictions.known import KnownTriples
@@ -122,10 +122,11 @@ class Additions:
 def sentence_of(found: Verified) -> str:
     n, heads = found.seeds, len(found.ranks[ALL][0])
     share = {kind: f"{sum(found.hits_at_1(kind)) / n:.0%}" for kind in found.ranks}
+    added, at_random = triples_said(found.changed[SETS]), triples_said(found.changed[RANDOM], "random ")
     return (
-        f"trained again from the start ({n} seed{'s' * (n > 1)}): with the {found.changed[SETS]:,} triples added that "
+        f"trained again from the start ({n} seed{'s' * (n > 1)}): with the {added} added that "
         f"carry the sets over, the tail ranks first for {share[SETS]} of {heads:,} other heads; with "
-        f"{found.changed[RANDOM]:,} random triples of the head carried over, for {share[RANDOM]}; with nothing added, "
+        f"{at_random} of the head carried over, for {share[RANDOM]}; with nothing added, "
         f"for {share[ALL]}."
     )
 

@@ -27,6 +27,7 @@ __all__ = [
     "rows_of",
     "seeds_after",
     "smallest",
+    "triples_said",
     "verified",
 ]
 
@@ -74,10 +75,11 @@ class Verified:
         n = self.seeds
         spread = f" ± {pstdev(self.mrr(ALL)):.2f}" if n > 1 else ""
         mrr, hits = ({kind: mean(of(kind)) for kind in self.ranks} for of in (self.mrr, self.hits_at_1))
+        removed, at_random = triples_said(self.changed[SETS]), triples_said(self.changed[RANDOM], "random ")
         said = (
-            f"trained again from the start ({n} seed{'s' * (n > 1)}): without the {self.changed[SETS]:,} triples of "
+            f"trained again from the start ({n} seed{'s' * (n > 1)}): without the {removed} of "
             f"the sets MRR {mrr[SETS]:.2f} and hits@1 {hits[SETS]:.2f}; with all triples, which is noise alone, "
-            f"MRR {mrr[ALL]:.2f}{spread} and hits@1 {hits[ALL]:.2f}; without {self.changed[RANDOM]:,} random triples "
+            f"MRR {mrr[ALL]:.2f}{spread} and hits@1 {hits[ALL]:.2f}; without {at_random} "
             f"of the same heads and tails MRR {mrr[RANDOM]:.2f} and hits@1 {hits[RANDOM]:.2f}"
         )
         if FEWER in mrr:
@@ -157,6 +159,10 @@ def seeds_after(after: int, many: int) -> range:
 def _means(ranks: Sequence[Sequence[float]]) -> list[float]:
     """Over seeds, of each prediction."""
     return [mean(column) for column in zip(*ranks, strict=True)]
+
+
+def triples_said(number: int, kind: str = "") -> str:
+    return f"{number:,} {kind}triple{'s' * (number != 1)}"
 
 
 def _union(sets: Iterable[Sequence[int]]) -> tuple[int, ...]:

@@ -24,12 +24,12 @@ from storage.runs import Run
 __all__ = ["EXPLAINS", "ExplainedRun", "read_explained_run", "title_of", "verdict_of"]
 
 EXPLAINS = "explain"  # the workload
-MOST_PREDICTIONS = 200  # read of a run
+_MOST_PREDICTIONS = 200  # read of a run
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRun:
-    """`without_paths` says why no paths are known, where none are."""
+    """`has_more`: these are the first ones. `without_paths` says why no paths are known, where none are."""
 
     run: Run
     predictions: tuple[ExplainedPrediction, ...]
@@ -37,6 +37,7 @@ class ExplainedRun:
     edges: Neighbours = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     without_paths: str | None = None
+    has_more: bool = False
 
     def paths(self, one: ExplainedPrediction) -> list[tuple[Step, ...]]:
         """From head to tail through each of its first triples; empty where there is none."""
@@ -50,15 +51,15 @@ class ExplainedRun:
 def read_explained_run(home: Home, run: Run, *, with_paths: bool = True, every: bool = False) -> ExplainedRun:
     """Its explanations, the first ones or `every` one; none before it has ended."""
     results = RunFolder(home.runs / run.folder).results
-    predictions = tuple(read_explanations(results, predictions=None if every else MOST_PREDICTIONS))
-    found = read_verification(results)
+    read, has_more = read_explanations(results, predictions=None if every else _MOST_PREDICTIONS)
+    predictions, found = tuple(read), read_verification(results)
     if not predictions or not with_paths:
-        return ExplainedRun(run, predictions, found)
+        return ExplainedRun(run, predictions, found, has_more=has_more)
     try:
         edges, trouble = training_neighbours(home, run), None
     except Unavailable as error:
         edges, trouble = {}, error.message
-    return ExplainedRun(run, predictions, found, edges, node_names(home, run), trouble)
+    return ExplainedRun(run, predictions, found, edges, node_names(home, run), trouble, has_more)
 
 
 def title_of(one: ExplainedPrediction) -> str:

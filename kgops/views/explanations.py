@@ -6,7 +6,7 @@ import csv
 import json
 import os
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -87,17 +87,19 @@ def _ranks(prediction: dict[str, Any]) -> dict[str, float]:
     return {name: rank for name, rank in ranks.items() if is_metric(rank)} if isinstance(ranks, dict) else {}
 
 
-def read_explanations(results: Path, *, predictions: int | None) -> list[ExplainedPrediction]:
-    """At most so many, of the beginning of a large file; None: all. None where there is no such file."""
+def read_explanations(results: Path, *, predictions: int | None) -> tuple[list[ExplainedPrediction], bool]:
+    """At most so many, of the beginning of a large file, and whether it has more; None: all of them."""
     try:
         with os.fdopen(open_regular(results / f"{EXPLANATIONS}.csv"), encoding="utf-8", newline="") as file:
-            # Of a part, the last line may be cut.
-            lines = file.read(-1 if predictions is None else _MOST_BYTES).split("\n")[:-1]
+            lines = file.read(-1 if predictions is None else _MOST_BYTES).split("\n")
+            is_part = predictions is not None and bool(file.read(1))
     except (*ABSENT, UnicodeDecodeError):
-        return []
-    rows = (row for row in csv.DictReader(lines) if (row.get("prediction") or "").isdecimal())
+        return [], False
+    rows = (row for row in csv.DictReader(lines[:-1]) if (row.get("prediction") or "").isdecimal())
     groups = groupby(rows, lambda row: row["prediction"] or "")
-    return [_explained(number, list(group)) for number, group in islice(groups, predictions)]
+    found = [_explained(number, list(group)) for number, group in groups]
+    whole = found[:-1] if is_part else found  # of a part, the last one may be cut
+    return whole[:predictions], is_part or len(whole) > len(whole[:predictions])
 
 
 def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPrediction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kgops.errors import KgopsError, Usage
@@ -189,9 +189,8 @@ def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
     return Sort(name, metric=True, descending=descending)
 
 
-def unknown_metrics(conn: Connection, terms: Iterable[Term]) -> list[str]:
-    """A message for each metric in a filter that no run has."""
-    names = [term.key for term in terms if term.kind == "metric"]
+def unknown_metrics(conn: Connection, names: Collection[str]) -> list[str]:
+    """A message for each metric that no run has."""
     known = dict.fromkeys(series.names(conn)) if names else {}
     plain_names = {name: series.split(name)[1] for name in names}
     return [

@@ -158,6 +158,22 @@ def test_an_explain_run_opens_its_explanation_with_picture_and_paths(
     look(trained_home, on_a_small_terminal_in_ascii, (80, 24), unicode=False)
 
 
+def test_a_list_of_predictions_that_was_cut_says_so(
+    trained_home: Path, run_cli: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = run_cli.cwd / "asked.tsv"
+    asked.write_text("CHEBI:1\ttreats\tMONDO:2\nCHEBI:2\ttreats\tMONDO:2\n")
+    assert run_cli("run", "explain", "--run", "1", "--triple", asked, "--device", "cpu").code == 0
+    monkeypatch.setattr("kgops.views.explained_run._MOST_PREDICTIONS", 1)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "explain")
+        await seen.press("i")
+        await seen.until_shows("PREDICTIONS  the first 1; kgops report has them all")
+
+    look(trained_home, story)
+
+
 def test_a_failed_explanation_says_why(trained_home: Path, run_cli: Console) -> None:
     assert (
         run_cli("run", "explain", "--run", "1", "--triple", "x", "treats", "y", "--device", "cpu").code == 1

@@ -142,6 +142,7 @@ def test_listing_command_takes_a_filter_and_says_where_it_is_wrong(
     assert "character 7: there is no key 'stat'" in wrong.err
     assert "did you mean 'state'?" in wrong.err
     assert "did you mean 'mrr'?" in run_cli("runs", "mmr>0.2").err
+    assert "no run has a metric 'mmr'; did you mean 'mrr'?" in run_cli("runs", "--metric", "mmr").err
     assert "cannot sort by 'mmr'" in run_cli("runs", "--sort", "mmr").err
     assert "Example:  kgops runs '" in run_cli("runs", "--help").out
 
