@@ -18,12 +18,14 @@ class Recorder:
         self.artifacts: list[tuple[Path, str]] = []
         self.mib: dict[str, float] = {}
         self.done: list[float] = []
+        self.total = 0.0
 
     def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
         self.options[name] = (requested, applied, reason)
 
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
         self.done.append(done / total)
+        self.total = total
 
     def metric(self, name: str, value: float, step: int) -> None:
         self.metrics.append((name, value, step))

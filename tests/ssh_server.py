@@ -151,9 +151,8 @@ class Server:
     def close(self) -> None:
         for terminal in self.sessions:
             terminal.close()
-        if self.child is not None:
-            self.child.terminate()
-            self.child.wait(10)
+        if self.child is not None and self.child.poll() is None:
+            self.kill()  # a login outlives its server, and with it the client's shared connection
         if self.made_room:
             _EMPTY_ROOM.rmdir()
 

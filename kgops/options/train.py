@@ -28,6 +28,7 @@ __all__ = [
     "ENGINES",
     "FILES",
     "GROUPED_LOSS",
+    "LARGEST_GROUP",
     "LOSSES",
     "OPTIMIZERS",
     "SCHEDULES",
@@ -41,6 +42,7 @@ OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
 SCHEDULES = ("constant", "plateau", "cosine")
 ENGINES = ("kgops", "pykeen")
 GROUPED_LOSS = "1vsall-ce"  # whose queries may be grouped
+LARGEST_GROUP = 16  # triples: a query of thousands would decide its step alone
 FILES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 
 
@@ -118,7 +120,7 @@ _TRAINING = (
         "group_queries",
         "bool",
         False,
-        help="Score all triples of a (head, relation) as one query; loss 1vsall-ce alone.",
+        help=f"Score up to {LARGEST_GROUP} triples of a (head, relation) as one query; loss {GROUPED_LOSS} alone.",
         group="training",
     ),
     Option(

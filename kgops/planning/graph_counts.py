@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.files import open_regular, read_json, write_json
+from kgops.options.train import LARGEST_GROUP
 from kgops.planning import known_graphs
 from kgops.planning.block_counts import Groups
 from kgops.planning.evaluation_counts import EvaluationBlocks
@@ -31,23 +32,28 @@ _HEADERS = ((b"head", b"relation", b"tail"), (b"subject", b"predicate", b"object
 _VOCABULARY_HEADERS = {b"id", b"label", b"entity", b"relation", b"index", b"name"}
 _REMEMBERED = 64  # data sets in the cache; the oldest is dropped first
 _LONGEST = 64 << 20  # bytes of a line, as `kgops.graphs.vocabulary` reads them
-_FORMAT = 2  # of the cache
+_FORMAT = 3  # of the cache
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Distinct queries of one direction, the answers they have in all, Σ of their squares, and the most."""
+    """Distinct queries of one direction, the answers they have in all, Σ of their squares, and the most.
+
+    `groups`: queries where each has at most `LARGEST_GROUP` of these answers.
+    """
 
     queries: int = 0
     answers: int = 0
     squares: int = 0
     most: int = 0
+    groups: int = 0
 
     @classmethod
     def of(cls, counts: Iterable[int]) -> Answers:
         counted = list(counts)
         squares = sum(count * count for count in counted)
-        return cls(len(counted), sum(counted), squares, max(counted, default=0))
+        groups = sum(-(-count // LARGEST_GROUP) for count in counted)
+        return cls(len(counted), sum(counted), squares, max(counted, default=0), groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,7 @@ def _published(name: str | None) -> Counts | None:
     sizes = known_graphs.sizes_of(name or "")
     if sizes is None:
         return None
-    each = Answers(sizes.train, sizes.train, sizes.train, 1)
+    each = Answers(sizes.train, sizes.train, sizes.train, 1, sizes.train)
     return Counts(*sizes, tails=each, heads=each, published=True, assumed=True)
 
 

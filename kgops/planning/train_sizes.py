@@ -15,7 +15,7 @@ from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import CUDA_GRAPH_MODES
 from kgops.jobs.train import ConvEConfig
-from kgops.options.train import one_positive
+from kgops.options.train import LARGEST_GROUP, one_positive
 from kgops.planning.conve_weights import model_of_settings
 from kgops.planning.evaluation_counts import EvaluationBlocks
 from kgops.planning.graph_counts import Answers, Counts
@@ -138,7 +138,7 @@ def shape_of_training(
         counts.train,
         counts.valid,
         counts.test,
-        _queries(counts, single, model.inverse),
+        _queries(counts, single, settings["group_queries"], model.inverse),
         (counts.tails, counts.heads),
         counts.ranked,
         loss,
@@ -166,16 +166,14 @@ def _replays(options: Mapping[str, Any]) -> bool:
     return bool(options.get("cuda_graphs", False)) or (mode in CUDA_GRAPH_MODES and not checkpointing)
 
 
-def _queries(counts: Counts, one_positive: bool, inverse: bool) -> Answers:
+def _queries(counts: Counts, one_positive: bool, grouped: bool, inverse: bool) -> Answers:
     if one_positive:
         rows = counts.train * (2 if inverse else 1)
         return Answers(rows, rows, rows, min(rows, 1))
-    tails, heads = counts.tails, counts.heads
-    if not inverse:
-        return tails
-    return Answers(
-        tails.queries + heads.queries,
-        tails.answers + heads.answers,
-        tails.squares + heads.squares,
-        max(tails.most, heads.most),
-    )
+    asked = (counts.tails, counts.heads) if inverse else (counts.tails,)
+    answers, squares = sum(one.answers for one in asked), sum(one.squares for one in asked)
+    most = max(one.most for one in asked)
+    if grouped:
+        most = min(most, LARGEST_GROUP)
+        return Answers(sum(one.groups for one in asked), answers, min(squares, most * answers), most)
+    return Answers(sum(one.queries for one in asked), answers, squares, most)

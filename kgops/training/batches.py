@@ -59,7 +59,8 @@ class Batches:
     """An epoch's batches in an order that depends on seed and epoch alone, so that any can be resumed.
 
     `one_positive` gives a query for every triple (1vsAll); otherwise every distinct (head, relation)
-    is one query with all of its tails (KvsAll). With `share` (rank, world size) each batch holds this rank's
+    is one query with all of its tails (KvsAll), or several of nearly equal size where it has more than
+    `largest_group`. With `share` (rank, world size) each batch holds this rank's
     rows of the batch that a single process would have.
     """
 
@@ -69,6 +70,7 @@ class Batches:
         *,
         inverse: bool,
         one_positive: bool,
+        largest_group: int | None = None,
         batch_size: int,
         seed: int,
         device: torch.device | str = "cpu",
@@ -90,6 +92,8 @@ class Batches:
         if not one_positive:
             new[1:] = (rows[1:, :2] != rows[:-1, :2]).any(dim=1)
         first = new.nonzero()[:, 0]
+        if largest_group is not None:
+            first = _divided(first, len(rows), largest_group)
         self._counts = torch.diff(first, append=torch.tensor([len(rows)]))
         self._queries = rows[first, :2].t().contiguous().to(self.device)
         self._first = first.to(self.device)
@@ -146,6 +150,16 @@ class Batches:
         before = counts.cumsum(0) - counts
         indices = torch.arange(positives, device=self.device) + (self._first[chosen] - before)[rows]
         return Batch(heads, relations, Positives(rows, self._tails[indices]), rank_rows)
+
+
+def _divided(first: torch.Tensor, rows: int, largest: int) -> torch.Tensor:
+    """First rows of the groups after each of more than `largest` rows was divided evenly."""
+    sizes = torch.diff(first, append=torch.tensor([rows]))
+    parts = (sizes + largest - 1) // largest
+    number = torch.arange(int(parts.sum())) - (parts.cumsum(0) - parts).repeat_interleave(parts)
+    return first.repeat_interleave(parts) + number * sizes.repeat_interleave(
+        parts
+    ) // parts.repeat_interleave(parts)
 
 
 def _sums(counts: torch.Tensor, spans: list[tuple[int, int]]) -> list[int]:

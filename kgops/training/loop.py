@@ -115,6 +115,7 @@ class _Run:
             graph.train,
             inverse=model.config.inverse,
             one_positive=settings.one_positive,
+            largest_group=settings.largest_group,
             batch_size=settings.batch_size,
             seed=settings.seed,
             device=self.device,

@@ -12,7 +12,7 @@ from kgops.jobs.chunk_sizes import LOSS_EVERY, loss_chunk
 from kgops.jobs.on_device import WorkerDevice, training_precision
 from kgops.options.option import defaults_of, problems_of
 from kgops.options.shared import PRECISION
-from kgops.options.train import DEFAULT_LOSS, TRAIN_OPTIONS, one_positive
+from kgops.options.train import DEFAULT_LOSS, LARGEST_GROUP, TRAIN_OPTIONS, one_positive
 from kgops.training.losses import EntityLoss
 from kgops.training.tf32 import allow_tf32
 
@@ -120,6 +120,11 @@ class TrainSettings:
     def one_positive(self) -> bool:
         """Whether every triple is a separate query (1vsAll)."""
         return one_positive(self.loss, self.group_queries)
+
+    @property
+    def largest_group(self) -> int | None:
+        """The most positives of a query, where a (head, relation) with more is several queries."""
+        return LARGEST_GROUP if self.group_queries else None
 
     def build_loss(
         self, dtype: torch.dtype, chunk: int, positives_a_query: float | None = None

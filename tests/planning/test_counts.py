@@ -16,6 +16,7 @@ from driving import patience
 
 from kgops.graphs.triples import BUNDLED, Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.job import read_job
+from kgops.options.train import LARGEST_GROUP
 from kgops.planning.block_counts import Groups
 from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.train_sizes import train_shape
@@ -65,6 +66,8 @@ def test_a_vocabulary_says_how_many_there_are(tmp_path: Path, start: str) -> Non
 
 def test_queries_and_their_answers_are_those_of_the_batches(tmp_path: Path) -> None:
     files = written(tmp_path, 700, seed=3)
+    with Path(files["train"]).open("ab") as file:
+        file.write("".join(f"é1\tr {n % 3}\té{n % 40}\n" for n in range(120)).encode())  # large groups
     graph, counts = read_graph(Path(files["train"])), counts_of({"train": files["train"]})
     assert counts is not None
     tails = Batches(graph.train, inverse=False, one_positive=False, batch_size=64, seed=0)
@@ -73,8 +76,12 @@ def test_queries_and_their_answers_are_those_of_the_batches(tmp_path: Path) -> N
     assert counts.tails.queries + counts.heads.queries == both.num_queries
     sizes = [len(batch.positives) for batch in tails.epoch(1)]
     assert counts.tails.answers == sum(sizes)
-    for grouped, expected in ((True, both.num_queries), (False, 2 * len(graph.train))):
-        table = {"train": files["train"], "loss": "1vsall-ce", "group_queries": grouped}
+    grouped = Batches(
+        graph.train, inverse=True, one_positive=False, largest_group=LARGEST_GROUP, batch_size=64, seed=0
+    )
+    assert grouped.num_queries > both.num_queries  # the graph has larger groups
+    for wanted, expected in ((True, grouped.num_queries), (False, 2 * len(graph.train))):
+        table = {"train": files["train"], "loss": "1vsall-ce", "group_queries": wanted}
         shape = train_shape(read_job({"workload": "train", "train": table}, "test"), counts, None)
         assert shape is not None and shape.examples == expected
 

@@ -57,6 +57,28 @@ def test_every_pair_comes_once_with_all_of_its_tails(
     assert len(got) == len(batches)
 
 
+@given(triples, st.integers(1, 4), st.integers(1, 9))
+@settings(max_examples=80, deadline=None)
+def test_a_large_group_is_divided_evenly_and_keeps_its_tails(
+    some: list[tuple[int, int, int]], largest: int, size: int
+) -> None:
+    given_triples = torch.tensor(some)
+    made = {"inverse": False, "one_positive": False, "batch_size": size, "seed": 1}
+    batches = Batches(given_triples, largest_group=largest, **made)  # type: ignore[arg-type]
+    got = list(batches.epoch(2))
+    assert answers(got).keys() == labels(given_triples).keys()
+    sizes = defaultdict(list)
+    for batch in got:
+        each = batch.positives.rows.bincount(minlength=len(batch)).tolist()
+        for head, relation, many in zip(batch.heads.tolist(), batch.relations.tolist(), each, strict=True):
+            sizes[head, relation].append(many)
+    for pair, tails in labels(given_triples).items():
+        assert sorted(answers(got)[pair]) == sorted(tails)
+        assert len(sizes[pair]) == -(-len(tails) // largest)
+        assert max(sizes[pair]) <= largest and max(sizes[pair]) - min(sizes[pair]) <= 1
+    assert sum(map(len, got)) == batches.num_queries
+
+
 @given(triples, st.integers(1, 9))
 @settings(max_examples=40, deadline=None)
 def test_with_one_positive_every_triple_is_a_query(some: list[tuple[int, int, int]], size: int) -> None:

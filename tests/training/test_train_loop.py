@@ -65,6 +65,23 @@ def test_training_learns_nations(nations: Graph, tmp_path: Path, loss: str) -> N
     assert report.done[-1] == 1
 
 
+def test_a_grouped_training_takes_the_steps_of_divided_groups(
+    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kgops.training.settings.LARGEST_GROUP", 3)
+    settings = replace(QUICK, num_epochs=2, validate_every=0, loss="1vsall-ce", group_queries=True)
+    report = Recorder()
+    fit(small(nations), nations, settings, tmp_path, report)
+    how: dict[str, Any] = {
+        "inverse": True,
+        "one_positive": False,
+        "batch_size": settings.batch_size,
+        "seed": 0,
+    }
+    divided, whole = (len(Batches(nations.train, largest_group=most, **how)) for most in (3, None))
+    assert report.total == 2 * divided > 2 * whole
+
+
 def test_a_step_is_the_step_of_autograd_and_adam(nations: Graph) -> None:
     """One update by the fused step, beside the same update by the plain model and torch."""
     model, plain = small(nations).double(), small(nations).double()
