@@ -13,13 +13,18 @@ from storage.database import Connection
 
 __all__ = ["describe", "differences", "fingerprint", "host", "in_short", "machine_line"]
 
+# They let libraries use less than the CPU has: a time measured so is that of another CPU.
+_INSTRUCTION_LIMITS = ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+
 
 def fingerprint() -> dict[str, Any]:
     """Machine, versions and kgops commit (if it runs from a checkout)."""
     describe = describe_environment()
     kept = {name: describe[name] for name in ("python", "packages", "machine", "driver", "gpus")}
     threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
-    return {**kept, "git": git_commit(Path(__file__).parent), "threads": threads}
+    body = {**kept, "git": git_commit(Path(__file__).parent), "threads": threads}
+    limits = {name: os.environ[name] for name in _INSTRUCTION_LIMITS if os.environ.get(name)}
+    return body | ({"instructions": limits} if limits else {})
 
 
 def machine_line(conn: Connection, key: str) -> str:
@@ -40,7 +45,7 @@ def describe(body: Mapping[str, Any]) -> str:
     git = body.get("git") or {}
     commit = str(git.get("commit") or "no commit")[:10] + (" with changes" if git.get("changed") else "")
     driver = f"driver {body['driver']}" if body.get("driver") else None
-    threads = " ".join(f"{name}={value}" for name, value in (body.get("threads") or {}).items())
+    threads, limits = _variables(body, "threads"), _variables(body, "instructions")
     parts = [
         f"{machine.get('processor') or 'unknown processor'}, {machine.get('cores') or '?'} cores",
         *(
@@ -50,7 +55,7 @@ def describe(body: Mapping[str, Any]) -> str:
             f"Python {body.get('python')}",
             f"torch {packages.get('torch')}",
         ),
-        *(f"kgops {commit}", threads),
+        *(f"kgops {commit}", threads, limits),
     ]
     return ", ".join(part for part in parts if part)
 
@@ -58,7 +63,13 @@ def describe(body: Mapping[str, Any]) -> str:
 def in_short(body: Mapping[str, Any]) -> str:
     """What decides how long a training takes on a CPU: `AMD EPYC, 2 cores, torch 2.13.0+cpu`."""
     machine, packages = body["machine"], body["packages"]
-    return f"{machine['processor']}, {machine['cores']} cores, torch {packages['torch']}"
+    limits = _variables(body, "instructions")
+    short = f"{machine['processor']}, {machine['cores']} cores, torch {packages['torch']}"
+    return f"{short}, {limits}" if limits else short
+
+
+def _variables(body: Mapping[str, Any], of: str) -> str:
+    return " ".join(f"{name}={value}" for name, value in (body.get(of) or {}).items())
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from driving import Console
 
 from benchmarks.document import SECTIONS, written
 from kgops.experiments.claim_register import register
+from kgops.experiments.fingerprint import describe, differences, fingerprint, in_short
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.measurements import Measurement, MeasurementFilter
@@ -71,6 +72,17 @@ def test_a_name_of_a_machine_or_a_gpu_changes_no_fingerprint_and_everything_else
         {**HERE, "gpus": [{"name": "T4", "uuid": "y"}]}
     )
     assert key({**HERE, "gpus": [{"name": "T4"}]}) != key({**HERE, "gpus": [{"name": "L4"}]})
+
+
+def test_a_cpu_whose_instructions_were_limited_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+    whole = fingerprint()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    limited = fingerprint()
+    assert differences(whole, limited) == ["instructions.ONEDNN_MAX_CPU_ISA: None and AVX2"]
+    assert in_short(limited) == f"{in_short(whole)}, ONEDNN_MAX_CPU_ISA=AVX2"
+    assert describe(limited).endswith("ONEDNN_MAX_CPU_ISA=AVX2")
 
 
 def test_metrics_are_filtered_sorted_and_marked_where_machines_differ(
