@@ -21,11 +21,6 @@ from kgops.gpus.facts import (
 )
 
 
-@pytest.fixture
-def standin(tmp_path: Path) -> StandIn:
-    return StandIn(tmp_path)
-
-
 def see(gpu: str | None) -> tuple[GpuFacts | None, bool]:
     return facts_here(gpu), "torch" in sys.modules
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from driving import patience
 
-from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.graphs.triples import Graph
 from kgops.jobs.on_device import WorkerDevice, compile_mode
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.acceleration import resolve_acceleration
@@ -56,11 +56,6 @@ class Listener:
     def artifact(self, path: Path, kind: str) -> None: ...
 
     def note(self, text: str) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def nations() -> Graph:
-    return read_pykeen_dataset("nations")
 
 
 @pytest.fixture(autouse=True)
