@@ -161,7 +161,6 @@ def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path:
     run_something(run_cli)
     assert run_cli("export", "1", "--to", "json").code == 0
     good = json.loads((tmp_path / "run-1.json").read_text())
-    one = good["runs"][0]
     cases: dict[str, Any] = {
         "not JSON at line 1": '{"kgops_export": 1, "runs": [',
         "not a kgops export": {"hello": 1},
@@ -171,24 +170,15 @@ def test_what_is_no_export_is_refused_with_its_place(run_cli: Console, tmp_path:
         "runs[0].run.submitted_at is missing": with_run(good, submitted_at=None),
         "there is no state 'flying'": with_run(good, state="flying"),
         "runs[0].run has 'wings'": with_run(good, wings=2),
-        "runs[0].metric is not a list": {**good, "runs": [{**one, "metric": {}}]},
-        "runs[0].job is not a table": {**good, "runs": [{**one, "job": [1]}]},
+        "runs[0].metric is not a list": with_part(good, metric={}),
+        "runs[0].job is not a table": with_part(good, job=[1]),
         "half a surrogate pair": with_run(good, label="\ud800"),
-        "1 steps, 0 values": {
-            **good,
-            "runs": [{**one, "series": [{"name": "a", "step": [1], "value": [], "at": []}]}],
-        },
-        "UNIQUE constraint": {**good, "runs": [{**one, "tag": [{"tag": "a"}, {"tag": "a"}]}]},
+        "1 steps, 0 values": with_part(good, series=[{"name": "a", "step": [1], "value": [], "at": []}]),
+        "UNIQUE constraint": with_part(good, tag=[{"tag": "a"}, {"tag": "a"}]),
         "run.ended_at is not a valid time: 1e+308": with_run(good, ended_at=1e308),
-        "plan.choices[0].option is no text: 5": {
-            **good,
-            "runs": [{**one, "plan": {"choices": [{"option": 5}]}}],
-        },
-        "plan.forecast is no table": {**good, "runs": [{**one, "plan": {"forecast": "much"}}]},
-        "outside the run's folder": {
-            **good,
-            "runs": [{**one, "artifact": [{"path": "../x", "kind": "file", "at": 0.0}]}],
-        },
+        "plan.choices[0].option is no text: 5": with_part(good, plan={"choices": [{"option": 5}]}),
+        "plan.forecast is no table": with_part(good, plan={"forecast": "much"}),
+        "outside the run's folder": with_part(good, artifact=[{"path": "../x", "kind": "file", "at": 0.0}]),
     }
     for i, (said, body) in enumerate(cases.items()):
         path = tmp_path / f"bad-{i}.json"
@@ -227,9 +217,13 @@ def test_no_workload_leads_out_of_the_home(run_cli: Console, tmp_path: Path) -> 
     assert run_cli.folder(2) == run_cli.home / "runs" / "0002-evil-x" and run_cli.folder(2).is_dir()
 
 
-def with_run(whole: dict[str, Any], **changed: Any) -> dict[str, Any]:
+def with_part(whole: dict[str, Any], **changed: Any) -> dict[str, Any]:
     (one,) = whole["runs"]
-    return {**whole, "runs": [{**one, "run": {**one["run"], **changed}}]}
+    return {**whole, "runs": [{**one, **changed}]}
+
+
+def with_run(whole: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    return with_part(whole, run={**whole["runs"][0]["run"], **changed})
 
 
 # --- killed while it imports ----------------------------------------------------------------------

@@ -158,14 +158,7 @@ def test_what_nobody_wrote_down_is_unknown_and_the_run_says_where_it_came_from(
     assert number is not None
     run = runs.get(conn, number)
     assert run is not None
-    nobody_knows = (
-        run.started_at,
-        run.exit_code,
-        run.peak_host_mib,
-        run.gpu,
-        run.predicted_mib,
-        run.profile,
-    )
+    nobody_knows = (run.started_at, run.exit_code, run.peak_host_mib, run.gpu, run.predicted_mib, run.profile)
     assert set(nobody_knows) == {None} and run.attempts == 0
     assert runs.spec(conn, number).environment == {} and runs.spec(conn, number).plan == {}
     newest = max(path.stat().st_mtime for path in trained.rglob("*") if path.suffix in (".json", ".pt"))
@@ -221,11 +214,8 @@ def test_a_training_whose_end_nobody_wrote_is_no_success(
 ) -> None:
     number = import_from(conn, home, write(tmp_path / "out", training_history=[{"loss": 1.0}])).number
     run = runs.get(conn, number or 0)
-    assert (
-        run is not None
-        and run.state == "interrupted"
-        and "do not show that it finished" in (run.reason or "")
-    )
+    assert run is not None and run.state == "interrupted"
+    assert "do not show that it finished" in (run.reason or "")
 
 
 def test_two_runs_of_unknown_machines_are_not_said_to_be_of_one(run_cli: Console, trained: Path) -> None:
@@ -308,17 +298,9 @@ def test_what_was_trained_elsewhere_is_traced_here_with_the_same_scores(
     run_cli: Console, tmp_path: Path
 ) -> None:
     one_thread = {"OMP_NUM_THREADS": "1"}
-    flags = (
-        "--num-epochs",
-        "2",
-        "--embedding-dim",
-        "32",
-        "--checkpoint-frequency",
-        "1",
-        "--output-dir",
-        "out",
-    )
-    assert run_cli("run", "train", "--dataset", "nations", *flags, env=one_thread).code == 0
+    small = ("--dataset", "nations", "--num-epochs", "2", "--embedding-dim", "32")
+    flags = (*small, "--checkpoint-frequency", "1", "--output-dir", "out")
+    assert run_cli("run", "train", *flags, env=one_thread).code == 0
     elsewhere = Console(tmp_path / "other-home", tmp_path)
     assert elsewhere("import", "out").code == 0
     traced = [

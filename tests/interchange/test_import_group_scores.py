@@ -19,6 +19,7 @@ OTHER = ("CHEBI:7963", "predicate:28", "MONDO:0016595")
 NAMES = {
     "CHEBI:34911": "Permethrin",
     "predicate:28": "biolink:treats",
+    "predicate:29": "biolink:affects",
     "MONDO:0004525": 'scabies, "the itch"',
 }
 
@@ -30,16 +31,10 @@ def write_scores(path: Path, test: tuple[str, ...], scores: list[float]) -> list
         out = csv.writer(file)
         out.writerow(HEADER)
         for head, score in rows:
-            left = [cell for label in test for cell in (label, NAMES.get(label, label))]
-            right = [
-                head,
-                f"gene {head[9:]}",
-                "predicate:29",
-                "biolink:affects",
-                test[2],
-                NAMES.get(test[2], test[2]),
-            ]
-            out.writerow([*left, *right, repr(score)])
+            names = {**NAMES, head: f"gene {head[9:]}"}
+            labels = (*test, head, "predicate:29", test[2])
+            cells = [cell for label in labels for cell in (label, names.get(label, label))]
+            out.writerow([*cells, repr(score)])
     return rows
 
 
@@ -105,7 +100,5 @@ def test_a_batch_in_which_all_failed_has_failed(conn: sqlite3.Connection, home: 
     lines = [group_line(i, triple, filtering_success=False) for i, triple in enumerate((TREATS, OTHER))]
     one = import_from(conn, home, write(tmp_path / "out", batch_tracin_summary={"results": lines}))
     run = runs.get(conn, one.number or 0)
-    assert run is not None and (run.state, run.reason) == (
-        "failed",
-        "its summary says that all 2 test triples failed",
-    )
+    assert run is not None and run.state == "failed"
+    assert run.reason == "its summary says that all 2 test triples failed"

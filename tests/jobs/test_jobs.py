@@ -302,7 +302,7 @@ def test_every_option_says_what_it_does_to_the_numbers() -> None:
 def test_only_known_names_in_braces_are_replaced() -> None:
     command = ["--n={n}", "{n}{m}", "{other} {", "{print $1}", "{0}", "{{n}}", "{n.x}", "{n!r}"]
     assert fill_in(command, {"n": 64, "m": "{n}"}) == [
-        *("--n=64", "64{n}", "{other} {", "{print $1}", "{0}", "{64}", "{n.x}", "{n!r}"),
+        *("--n=64", "64{n}", "{other} {", "{print $1}", "{0}", "{64}", "{n.x}", "{n!r}")
     ]
 
 

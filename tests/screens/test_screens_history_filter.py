@@ -7,16 +7,7 @@ from pathlib import Path
 import pytest
 from driving import Console
 from screen_driving import Seen, look
-from screen_history import (
-    add,
-    busy,
-    fill,
-    keys,
-    opened,
-    shown,
-    until_settled,
-    window,
-)
+from screen_history import add, busy, fill, keys, opened, shown, until_settled, window
 
 from kgops.views.listing import Listing
 from screens.history import History
