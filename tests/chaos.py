@@ -18,11 +18,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from chaos_actors import actors, supervisors, variables_of_all, with_variable
 from chaos_report import Report, metrics
+from chaos_truth import is_closed, untruths
 from driving import patience, wait_for
 from gaps import GAP, Gap
 from mutants import WAITS
@@ -30,12 +32,12 @@ from mutants import WAITS
 from benchmarks.measure import store
 from kgops.jobs.files import read_json
 from kgops.settings import Home
-from kgops.supervisor import gate, locks, processes
+from kgops.supervisor import locks, processes
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder
-from storage import attempts, runs, series
-from storage.database import integrity_problems, open_reader
+from storage import attempts, runs
+from storage.database import Connection, integrity_problems, open_reader
 
 HERE = Path(__file__).parent
 RUNS_AT_ONCE = 4
@@ -212,14 +214,9 @@ class Chaos:
         return [who for group in actors(self.home, folder, number).values() for who in group]
 
     def _unfinished_folders(self) -> list[tuple[RunFolder, int]]:
-        conn = open_reader(self.home.database)
-        try:
-            return [
-                (RunFolder(self.home.runs / run.folder), run.id)
-                for run in runs.in_states(conn, runs.UNFINISHED)
-            ]
-        finally:
-            conn.close()
+        with closing(open_reader(self.home.database)) as conn:
+            found = runs.in_states(conn, runs.UNFINISHED)
+            return [(RunFolder(self.home.runs / run.folder), run.id) for run in found]
 
     def _give_pid_away(self, folder: RunFolder) -> None:
         """As if the kernel had given the dead worker's number to somebody else meanwhile."""
@@ -270,18 +267,15 @@ class Chaos:
                 last = folder.last_attempt()
                 if last and Tree(folder, last).tag in alive:
                     return f"run {run['id']} is {run['state']} and something of it is alive"
-                if last and not _closed(self.home, run["id"], last):
+                if last and not is_closed(self.home, run["id"], last):
                     return f"run {run['id']} is {run['state']} and its attempt goes on"
                 self._seen_ended.add(run["id"])
         return None
 
     def _state(self, number: int) -> str:
-        conn = open_reader(self.home.database)
-        try:
+        with closing(open_reader(self.home.database)) as conn:
             run = runs.get(conn, number)
             return run.state if run else "missing"
-        finally:
-            conn.close()
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -293,56 +287,32 @@ class Chaos:
                 self.wrong("runs do not come to their end")
                 break
             time.sleep(0.2)
-        conn = open_reader(self.home.database)
-        try:
+        with closing(open_reader(self.home.database)) as conn:
             for problem in integrity_problems(conn):
                 self.wrong(f"integrity: {problem}")
             for run in runs.page(conn, limit=100_000):
                 self._compare(conn, run)
-        finally:
-            conn.close()
-        leftovers = [who for who in with_variable(f"KGOPS_HOME={self.home.path}") if who.pid != os.getpid()]
+        leftovers = self._ours()
         deadline = time.monotonic() + 5
-        while (
-            leftovers and time.monotonic() < deadline
-        ):  # a supervisor that has just committed is on its way out
+        # A supervisor that has just committed is on its way out.
+        while leftovers and time.monotonic() < deadline:
             time.sleep(0.05)
             leftovers = [who for who in leftovers if who.is_alive()]
         for who in leftovers:
             self.wrong(f"orphan left: {Path(f'/proc/{who.pid}/cmdline').read_bytes()!r}")
 
-    def _compare(self, conn: Any, run: runs.Run) -> None:
-        folder = RunFolder(self.home.runs / run.folder)
-        truth = self.truth / run.label
-        finished = (truth / "finished").exists()
+    def _compare(self, conn: Connection, run: runs.Run) -> None:
         made = attempts.of_run(conn, run.id)
         self.report.runs[run.state] += 1
         self.report.attempts += len(made)
         self.report.adoptions += sum(attempt.adoptions for attempt in made)
-        left = gate.read_exit(folder.attempt(folder.last_attempt())) if folder.last_attempt() else None
-        if run.state == "succeeded" and not finished:
-            self.wrong(f"run {run.id} is a false success")
-        if left and left.code == 0 and not left.asked_to_stop and run.state != "succeeded":
-            self.wrong(f"run {run.id} finished and is {run.state}: a result is missing")
-        if run.state == "cancelled" and run.id not in self._asked_to_stop:
-            self.wrong(f"run {run.id} was never asked to stop and is cancelled")
-        if run.state == "failed":
-            self.wrong(f"run {run.id} failed: {run.reason}")
-        if run.state == "interrupted" and not self._tree_kills[run.id]:
-            self.wrong(f"run {run.id} is interrupted and nothing of its worker was killed")
-        starts = (truth / "starts").read_text().splitlines() if (truth / "starts").exists() else []
-        if len(starts) > 1 + self._tree_kills[run.id]:
-            self.wrong(
-                f"run {run.id} began {len(starts)} times; {self._tree_kills[run.id]} kills hit its worker"
-            )
-        wanted = []
-        if folder.events.exists():
-            wanted = [json.loads(line)["value"] for line in folder.events.read_bytes().splitlines()]
-        taken = [point.value for point in series.points(conn, run.id, "unit")]
-        if taken != wanted:
-            self.wrong(f"run {run.id} reported {len(wanted)} points, the database has {len(taken)}")
-        if made and any(attempt.outcome is None for attempt in made):
-            self.wrong(f"run {run.id} is {run.state} and an attempt of it goes on")
+        kills, was_asked = self._tree_kills[run.id], run.id in self._asked_to_stop
+        for what in untruths(conn, self.home, run, self.truth / run.label, kills, was_asked=was_asked):
+            self.wrong(what)
+
+    def _ours(self) -> list[Identity]:
+        """What lives with this home, but for this process."""
+        return [who for who in with_variable(f"KGOPS_HOME={self.home.path}") if who.pid != os.getpid()]
 
     def wrong(self, what: str) -> None:
         if what not in self.report.wrong:
@@ -353,7 +323,7 @@ class Chaos:
         self._stranger.kill()
         self._stranger.wait()
         for _ in range(50):
-            left = [who for who in with_variable(f"KGOPS_HOME={self.home.path}") if who.pid != os.getpid()]
+            left = self._ours()
             if not left:
                 return
             for who in left:
@@ -395,14 +365,6 @@ def run_chaos(
         else:
             chaos.report.wrong.append(f"(everything is kept in {base})")
     return chaos.report
-
-
-def _closed(home: Home, run: int, number: int) -> bool:
-    conn = open_reader(home.database)
-    try:
-        return all(a.outcome is not None for a in attempts.of_run(conn, run) if a.number == number)
-    finally:
-        conn.close()
 
 
 def main() -> int:

@@ -10,15 +10,20 @@ import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from driving import Console, Terminal, end_all_of
 from fuzzing import memory_within
 from hypothesis import HealthCheck, settings
+from nvml_standin import StandIn
 from ssh_server import Lab, open_lab
 from tracing import train_on_files
 
 from storage.database import open_writer
+
+if TYPE_CHECKING:
+    from kgops.graphs.triples import Graph
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -111,6 +116,19 @@ def bounded() -> Iterator[None]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a small training on files, made once for all that trace it."""
     return train_on_files(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="module")
+def nations() -> Graph:
+    from kgops.graphs.triples import read_pykeen_dataset  # loads torch, as the modules of its tests have
+
+    return read_pykeen_dataset("nations")
+
+
+@pytest.fixture
+def standin(tmp_path: Path) -> StandIn:
+    """GPUs for the children of a test."""
+    return StandIn(tmp_path)
 
 
 @pytest.fixture

@@ -216,6 +216,12 @@ class StandIn:
         return ask_child(self.environment(), look, *args, **kwargs)
 
 
+def broken_driver(folder: Path) -> dict[str, str]:
+    """Hides the driver that this machine may have: the loader stops at the first file of the name."""
+    (folder / SONAME).write_bytes(b"")
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+
+
 def ask_child(environment: dict[str, str], look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     module_folder = str(Path(look.__code__.co_filename).parent)
     program = (

@@ -1,7 +1,8 @@
-"""What a training says, recorded for a test, and ways to stop or kill it."""
+"""What a training says, recorded for a test or by its worker, and ways to stop or kill it."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ class Stop:
         if self.left == 0 and self.die:
             raise Killed
         return self.left <= 0
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """What a worker told of into the folder of its run."""
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 def assert_identical(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:

@@ -11,19 +11,7 @@ import pytest
 from gpu_machine import GpuMachine
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, ask_child, h200, t4
 
-from kgops.gpus.facts import (
-    CudaProblem,
-    GpuFacts,
-    TorchBuild,
-    cuda_problem,
-    facts_here,
-    torch_build,
-)
-
-
-@pytest.fixture
-def standin(tmp_path: Path) -> StandIn:
-    return StandIn(tmp_path)
+from kgops.gpus.facts import CudaProblem, GpuFacts, TorchBuild, cuda_problem, facts_here, torch_build
 
 
 def see(gpu: str | None) -> tuple[GpuFacts | None, bool]:

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from driving import patience
@@ -16,11 +15,6 @@ from kgops.gpus.readings import Snapshot
 from kgops.gpus.sampler import GpuSampler
 
 SLOW_MS = 200
-
-
-@pytest.fixture
-def standin(tmp_path: Path) -> StandIn:
-    return StandIn(tmp_path)
 
 
 def wait_for(sampler: GpuSampler, wanted: Callable[[Snapshot], bool]) -> tuple[Snapshot, int]:

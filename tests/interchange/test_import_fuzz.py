@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from driving import Console
-from test_import_group import TREATS, write_scores
+from test_import_group_scores import TREATS, write_scores
 
 from kgops.errors import KgopsError
 from kgops.interchange.importing import import_from

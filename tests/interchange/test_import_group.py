@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 import os
-import random
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -17,18 +14,10 @@ from screen_driving import Seen, look
 
 from kgops.errors import KgopsError
 from kgops.interchange import importing
-from kgops.interchange.import_scores import HEADER, MOST
+from kgops.interchange.import_scores import HEADER
 from kgops.interchange.importing import Imported
 from kgops.settings import Home
-from storage import influences, reports, runs, series
-
-TREATS = ("CHEBI:34911", "predicate:28", "MONDO:0004525")
-OTHER = ("CHEBI:7963", "predicate:28", "MONDO:0016595")
-NAMES = {
-    "CHEBI:34911": "Permethrin",
-    "predicate:28": "biolink:treats",
-    "MONDO:0004525": 'scabies, "the itch"',
-}
+from storage import reports, runs, series
 
 
 def import_from(conn: sqlite3.Connection, home: Path, path: Path, **how: bool) -> Imported:
@@ -42,26 +31,6 @@ def write(folder: Path, **files: Any) -> Path:
     for name, body in files.items():
         (folder / f"{name}.json").write_text(body if isinstance(body, str) else json.dumps(body))
     return folder
-
-
-def write_scores(path: Path, test: tuple[str, ...], scores: list[float]) -> list[tuple[str, float]]:
-    """As run_tracin.py does; the training triples are told apart by their heads."""
-    rows = [(f"NCBIGene:{i}", score) for i, score in enumerate(scores)]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file)
-        out.writerow(HEADER)
-        for head, score in rows:
-            left = [cell for label in test for cell in (label, NAMES.get(label, label))]
-            right = [
-                head,
-                f"gene {head[9:]}",
-                "predicate:29",
-                "biolink:affects",
-                test[2],
-                NAMES.get(test[2], test[2]),
-            ]
-            out.writerow([*left, *right, repr(score)])
-    return rows
 
 
 def curves(conn: sqlite3.Connection, run: int) -> dict[str, list[tuple[float, float | None]]]:
@@ -189,14 +158,7 @@ def test_what_nobody_wrote_down_is_unknown_and_the_run_says_where_it_came_from(
     assert number is not None
     run = runs.get(conn, number)
     assert run is not None
-    nobody_knows = (
-        run.started_at,
-        run.exit_code,
-        run.peak_host_mib,
-        run.gpu,
-        run.predicted_mib,
-        run.profile,
-    )
+    nobody_knows = (run.started_at, run.exit_code, run.peak_host_mib, run.gpu, run.predicted_mib, run.profile)
     assert set(nobody_knows) == {None} and run.attempts == 0
     assert runs.spec(conn, number).environment == {} and runs.spec(conn, number).plan == {}
     newest = max(path.stat().st_mtime for path in trained.rglob("*") if path.suffix in (".json", ".pt"))
@@ -252,11 +214,8 @@ def test_a_training_whose_end_nobody_wrote_is_no_success(
 ) -> None:
     number = import_from(conn, home, write(tmp_path / "out", training_history=[{"loss": 1.0}])).number
     run = runs.get(conn, number or 0)
-    assert (
-        run is not None
-        and run.state == "interrupted"
-        and "do not show that it finished" in (run.reason or "")
-    )
+    assert run is not None and run.state == "interrupted"
+    assert "do not show that it finished" in (run.reason or "")
 
 
 def test_two_runs_of_unknown_machines_are_not_said_to_be_of_one(run_cli: Console, trained: Path) -> None:
@@ -264,77 +223,6 @@ def test_two_runs_of_unknown_machines_are_not_said_to_be_of_one(run_cli: Console
     assert run_cli("import", trained, "--again").code == 0
     assert "differ or are unknown" in run_cli("compare", "1", "2").out
     assert run_cli("compare", "1", "2", "--json").json()["same_machine"] is False
-
-
-# --- TracIn ---------------------------------------------------------------------------------------
-
-
-def group_line(index: int, triple: tuple[str, ...], **told: Any) -> dict[str, Any]:
-    return {"index": index, "triple": dict(zip(("head", "relation", "tail"), triple, strict=True)), **told}
-
-
-def test_a_batch_of_the_groups_script_becomes_a_run_with_influences(
-    conn: sqlite3.Connection, home: Path, tmp_path: Path
-) -> None:
-    generator = random.Random(7)
-    scores = [generator.gauss(0, 1) for _ in range(400)]
-    folder = write(
-        tmp_path / "batch",
-        batch_tracin_summary={
-            "total_triples": 2,
-            "successful": 1,
-            "failed_tracin": 1,
-            "elapsed_time_seconds": 3.5,
-            "elapsed_time_formatted": "0h 0m 4s",
-            "filter_method": "pyg",
-            "results": [
-                group_line(0, TREATS, filtering_success=True, tracin_success=True),
-                group_line(4, OTHER, filtering_success=True, tracin_success=False),
-            ],
-        },
-    )
-    rows = write_scores(folder / "triple_000_CHEBI_34911_MONDO_0004525_tracin.csv", TREATS, scores)
-    number = import_from(conn, home, folder).number
-    run = runs.get(conn, number or 0)
-    assert run is not None and number is not None
-    assert (run.workload, run.state) == ("tracin", "succeeded")
-    first, second = influences.tests_of(conn, number)
-    assert (first.test, (first.head, first.relation, first.tail), first.trouble) == (0, TREATS, None)
-    assert (second.test, second.trouble) == (4, "TracIn failed")
-    found = influences.of_test(conn, number, 0)
-    best = sorted((row for row in rows if row[1] > 0), key=lambda row: -row[1])[:MOST]
-    worst = sorted((row for row in rows if row[1] < 0), key=lambda row: row[1])[:MOST]
-    assert [(i.head, i.score) for i in found if i.rank > 0] == best
-    assert [(i.head, i.score) for i in sorted(found, key=lambda i: -i.rank) if i.rank < 0] == worst
-    assert influences.names(conn, number)["MONDO:0004525"] == NAMES["MONDO:0004525"]
-    assert reports.metrics(conn, number) == {
-        "total_triples": 2,
-        "successful": 1,
-        "failed_tracin": 1,
-        "elapsed_time_seconds": 3.5,
-    }
-
-
-def test_scores_alone_are_imported_without_a_claim_that_they_are_all(
-    conn: sqlite3.Connection, home: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "out").mkdir()
-    write_scores(tmp_path / "out" / "tracin.csv", TREATS, [1.0, math.nan, 0.0, -2.0])
-    one = import_from(conn, home, tmp_path / "out")
-    run = runs.get(conn, one.number or 0)
-    assert run is not None and run.state == "interrupted"
-    assert "1 scores are NaN or infinite" in one.troubles[0]
-    assert [(i.rank, i.score) for i in influences.of_test(conn, run.id, 1)] == [(1, 1.0), (-1, -2.0)]
-
-
-def test_a_batch_in_which_all_failed_has_failed(conn: sqlite3.Connection, home: Path, tmp_path: Path) -> None:
-    lines = [group_line(i, triple, filtering_success=False) for i, triple in enumerate((TREATS, OTHER))]
-    one = import_from(conn, home, write(tmp_path / "out", batch_tracin_summary={"results": lines}))
-    run = runs.get(conn, one.number or 0)
-    assert run is not None and (run.state, run.reason) == (
-        "failed",
-        "its summary says that all 2 test triples failed",
-    )
 
 
 # --- what cannot be read --------------------------------------------------------------------------
@@ -410,17 +298,9 @@ def test_what_was_trained_elsewhere_is_traced_here_with_the_same_scores(
     run_cli: Console, tmp_path: Path
 ) -> None:
     one_thread = {"OMP_NUM_THREADS": "1"}
-    flags = (
-        "--num-epochs",
-        "2",
-        "--embedding-dim",
-        "32",
-        "--checkpoint-frequency",
-        "1",
-        "--output-dir",
-        "out",
-    )
-    assert run_cli("run", "train", "--dataset", "nations", *flags, env=one_thread).code == 0
+    small = ("--dataset", "nations", "--num-epochs", "2", "--embedding-dim", "32")
+    flags = (*small, "--checkpoint-frequency", "1", "--output-dir", "out")
+    assert run_cli("run", "train", *flags, env=one_thread).code == 0
     elsewhere = Console(tmp_path / "other-home", tmp_path)
     assert elsewhere("import", "out").code == 0
     traced = [

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from driving import QUICK, Console, is_clear
-from test_import_group import TREATS, write, write_scores
+from test_import_group import write
+from test_import_group_scores import TREATS, write_scores
 
 from kgops.errors import KgopsError
 from kgops.interchange.importing import import_from

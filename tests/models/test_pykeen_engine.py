@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from driving import Console, wait_for
+from recording import events
 
 from kgops.errors import BadJob, Usage
 from kgops.jobs.job import Job, read_job
@@ -21,11 +22,6 @@ PYKEEN = ("run", "train", "--engine", "pykeen", "--dataset", "nations", *SMALL)
 
 # PyKEEN and what it loads warn of their own affairs, which are not ours to mend.
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    lines = (folder / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 def job(model: str, **settings: Any) -> Job:

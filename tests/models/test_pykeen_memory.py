@@ -17,6 +17,7 @@ from pykeen.optimizers import optimizer_resolver
 from pykeen.pipeline import pipeline
 from pykeen.training import training_loop_resolver
 from pykeen.triples import CoreTriplesFactory
+from recording import events
 
 from kgops.trials.resident import peak_live_bytes
 from kgops.workers.pykeen import find_model
@@ -134,11 +135,6 @@ def test_a_prediction_of_10_gib_takes_no_memory_and_no_random_number() -> None:
     held = peak_live_bytes(lambda: found.append(predict_step(pieces, CPU).peak))
     assert found[0] > 10 << 30 and held < 1 << 20
     assert torch.equal(before, torch.random.get_rng_state())
-
-
-def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    lines = (folder / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 def test_what_cannot_be_traced_is_noted_with_the_reason_and_stops_nothing(

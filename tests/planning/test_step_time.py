@@ -16,7 +16,7 @@ from benchmarks.estimate import SilentReporter
 from benchmarks.estimate_regress import shape_of as regress_shape_of
 from benchmarks.estimate_regress import work_of
 from kgops.gpus.facts import facts_here
-from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.planning.corrections import Measured, TimeCorrection
@@ -111,11 +111,6 @@ def test_an_epoch_takes_its_steps() -> None:
 class Nobody:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: None
-
-
-@pytest.fixture(scope="module")
-def nations() -> Graph:
-    return read_pykeen_dataset("nations")
 
 
 @pytest.mark.gpu

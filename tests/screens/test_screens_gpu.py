@@ -24,11 +24,6 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 
 
 @pytest.fixture
-def standin(tmp_path: Path) -> StandIn:
-    return StandIn(tmp_path)
-
-
-@pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(["sleep", "1000"])
     yield process

@@ -5,17 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from driving import Console
 from screen_driving import Seen, look
-from screen_history import (
-    add,
-    busy,
-    fill,
-    keys,
-    opened,
-    shown,
-    until_settled,
-    window,
-)
+from screen_history import add, busy, fill, keys, opened, shown, until_settled, window
 
 from kgops.views.listing import Listing
 from screens.history import History
@@ -252,3 +244,36 @@ def test_six_keys_show_the_best_metric_of_the_week(home: Path, conn: Connection)
         await seen.until(lambda: shown(seen) == [3, 2, 4, 1], "all runs, best first")
 
     look(home, story, (100, 40))
+
+
+def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_cli: Console) -> None:
+    for label in ("here", "there"):
+        run_cli("run", "exec", "--label", label, "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("h")
+        await seen.until_shows("2 runs")
+        await seen.press("full_stop")
+        await seen.until_shows("no filter was used yet")
+        await seen.press("slash")
+        await seen.type("label:there")
+        await seen.press("enter")
+        await seen.until_shows("1 of 2 runs")
+        await seen.press("F")
+        await seen.until_shows("save label:there as")
+        await seen.type("far")
+        await seen.press("enter")
+        await seen.until_shows("saved as far")
+        await seen.press("escape", "h")
+        await seen.until_shows("2 runs")
+        await seen.press("F")
+        await seen.until_shows("drop the filter saved as")
+        await seen.type("far")
+        await seen.press("enter")
+        await seen.until_shows("far is dropped")
+        await seen.press("full_stop")
+        await seen.until_shows("1 of 2 runs")
+
+    look(run_cli.home, story, (100, 40))
+    assert run_cli("runs", "--saved", "far").code == 2

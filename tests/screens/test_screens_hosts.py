@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
-import random
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,17 +13,12 @@ import pytest
 from driving import Terminal, wait_for
 from nvml_standin import Machine, t4
 from screen_driving import Seen, look
-from screen_picture import picture
 from ssh_server import Lab, needs_ssh
 from terminal_cells import shows
 
-from kgops.hosts.mirror import HostState, Mirror, Reach
-from kgops.hosts.protocol import PROTOCOL
 from kgops.supervisor import locks
 from kgops.supervisor.run_folder import RunFolder
 from screens.hosts import Hosts
-from screens.hosts_page import HostsPage
-from screens.rows import Row
 from screens.widgets.lines import Lines
 
 pytestmark = needs_ssh
@@ -57,141 +49,8 @@ def test_gpus_stand_under_their_host_and_runs_carry_its_name(lab: Lab) -> None:
     look(lab.console.home, story)
 
 
-WRITES = """
-import os, sys, time
-def say(value, step): print(f"loss {value} step {step}", flush=True)
-say(4, 1), say(2, 2), say(1.5, 3)
-print("said there\\n\\033[2Jescaped", flush=True)
-while not os.path.exists(sys.argv[1]): time.sleep(0.05)
-say(0.25, 4)
-print("said later", flush=True)
-while not os.path.exists(sys.argv[1] + "2"): time.sleep(0.05)
-"""
-
-
 def point_at(seen: Seen, host: str, run: int) -> None:
     seen.app.screen.query_one("#body", Lines).point_at(("run", host, run))
-
-
-def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(lab: Lab) -> None:
-    lab.add("lab1")
-    there, flag = lab.there("lab1"), lab.folder / "on"
-    patterns = ("--metric-regex", r"loss (?P<loss>[0-9.]+) step (?P<step>[0-9]+)")
-    number = there.detach(
-        sys.executable, "-c", WRITES, str(flag), flags=("--label", "far", "--tag", "paper", *patterns)
-    )
-    there.running(number)
-
-    async def story(seen: Seen) -> None:
-        await seen.press("H")
-        await seen.until_shows("1 of 1 answer", "far")
-        point_at(seen, "lab1", number)
-        await seen.press("enter")
-        await seen.until_shows(
-            f"lab1:{number} exec far", "running", "CURVES", "loss", "said there", "�[2Jescaped"
-        )
-        assert "does not answer" not in seen.text
-        assert "paper" in seen.text
-        flag.touch()
-        await seen.until_shows("said later", "0.2500")
-        flag.with_name("on2").touch()
-        await seen.until_shows("succeeded")
-        await seen.press("escape")
-        await seen.until_shows("1 of 1 answer")
-
-    look(lab.console.home, story)
-
-
-def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: Lab) -> None:
-    lab.add("lab1")
-    done = lab.there("lab1")("run", "exec", "--label", "long", "--", "seq", "-f", "line %.0f", "200000")
-    assert done.code == 0, done.err
-
-    async def story(seen: Seen) -> None:
-        await seen.press("H")
-        await seen.until_shows("1 of 1 answer", "long")
-        point_at(seen, "lab1", 1)
-        await seen.press("enter")
-        await seen.until_shows("line 200000", "MiB of earlier lines")
-        await seen.press("l", "slash", *"20000", "enter")
-        await seen.until_shows("MiB of earlier lines: scroll to the top for them, not searched")
-        await seen.press("slash", *["backspace"] * 5, "enter")
-        await seen.until_gone(", not searched")
-        for count in ("110,065 lines", "200,000 lines"):
-            await seen.press("home")
-            await seen.until_shows(count)
-        await seen.press("home")
-        await seen.until(lambda: "line 1" in [line.strip() for line in seen.lines()], "the first line")
-        assert "earlier lines" not in seen.text
-        await seen.press("end")
-        await seen.until_shows("line 200000", "of 200,000 lines")
-
-    look(lab.console.home, story)
-
-
-def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kgops.hosts.watch._SILENT_S", 3.0)
-    lab.add("lab1")
-    there = lab.there("lab1")
-    number = there.detach("sh", "-c", "echo hello; sleep 1000", flags=("--label", "long"))
-    there.running(number)
-
-    async def story(seen: Seen) -> None:
-        await seen.press("H")
-        await seen.until_shows("1 of 1 answer", "long")
-        point_at(seen, "lab1", number)
-        await seen.press("enter")
-        await seen.until_shows("hello", "ARTIFACTS")
-        stopped = lab.feeds("lab1")
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
-        await seen.until_shows("does not answer, as of", "hello")
-        shown = picture(seen.app)
-        tones = shown.split("~~~")[1].splitlines()[2:-2]
-        assert not set("".join(tones)) & set("tsabgw"), shown
-        await seen.press("end", "home")
-        for pid in stopped:
-            os.kill(pid, signal.SIGKILL)
-        await seen.press("R")
-        await seen.until_gone("does not answer")
-
-    look(lab.console.home, story)
-
-
-@pytest.mark.parametrize(
-    "said",
-    (
-        '{"type": "part", "name": "run", "value": {"id": "x"}}',
-        '{"type": "curves", "curves": [{"name": "a", "from": 0, "n": 1, "last": 1, "buckets": [[1, 2]]}]}',
-        '{"type": "log", "at": -5, "base64": "AAAA"}',
-        '{"type": "log", "at": 0, "base64": "?"}',
-        '{"type": "shown", "log_begins": 0, "log_ends": 0}',
-        '{"type": "curves"}',
-    ),
-)
-def test_a_host_that_lies_about_a_run_is_named_and_shows_nothing(lab: Lab, said: str) -> None:
-    feed = '{"type": "picture", "run": {"3": {"label": "odd", "state": "running"}}}'
-    lab.add(
-        "lab1",
-        program=f"""#!/bin/sh
-echo '{{"type": "hello", "protocol": {PROTOCOL}, "kgops": "0.1.0"}}'
-case "$*" in *--run*) echo '{said}{chr(10)}{{"type": "shown"}}';; *) echo '{feed}';; esac
-exec sleep 1000
-""",
-    )
-
-    async def story(seen: Seen) -> None:
-        await seen.press("H")
-        await seen.until_shows("1 of 1 answer", "odd")
-        point_at(seen, "lab1", 3)
-        await seen.press("enter")
-        await seen.until_shows("what it says of the run cannot be read")
-        await seen.press("escape")
-        await seen.until_shows("1 of 1 answer")
-
-    look(lab.console.home, story)
 
 
 def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: Lab) -> None:
@@ -203,7 +62,7 @@ def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: Lab) ->
     async def story(seen: Seen) -> None:
         await seen.press("H")
         await seen.until_shows("1 of 1 answer", "long", "running")
-        seen.app.screen.query_one("#body", Lines).point_at(("run", "lab1", number))
+        point_at(seen, "lab1", number)
         await seen.press("s")
         await seen.until_shows(f"stop run lab1:{number} (long)?")
         await seen.press("n")
@@ -212,7 +71,7 @@ def test_a_run_is_stopped_and_repeated_where_it_is_after_a_question(lab: Lab) ->
         await seen.press("s", "y")
         await seen.until_shows(f"asked run lab1:{number} to stop")
         await seen.until_shows("cancelled")
-        seen.app.screen.query_one("#body", Lines).point_at(("run", "lab1", number))
+        point_at(seen, "lab1", number)
         await seen.press("a", "y")
         await seen.until_shows(f"started run lab1:{number + 1} with the job of run lab1:{number}")
         there.running(number + 1)
@@ -396,98 +255,3 @@ def test_kgops_hosts_all_opens_the_screen_with_them(lab: Lab, open_terminal: Cal
     wrong = lab.kgops("--hosts", "lab7")
     assert wrong.code == 2
     assert "'lab7' is no host and no group; did you mean 'lab1'?" in wrong.err
-
-
-def test_rows_kept_from_the_last_draw_are_those_that_a_first_draw_gives() -> None:
-    """Hosts that say something at random, vanish and return: whatever is kept, the page is the same."""
-    rng = random.Random(24)
-    mirrors = {name: Mirror() for name in ("lab1", "lab2", "lab3")}
-    for mirror in mirrors.values():
-        mirror.read(json.dumps({"type": "hello", "protocol": PROTOCOL, "kgops": "0.1.0"}).encode())
-        mirror.read(json.dumps({"type": "picture", **_picture(rng)}).encode())
-    reaches: dict[str, Reach] = dict.fromkeys(mirrors, "live")
-    page = HostsPage()
-    changed = 0
-    before: list[Row] = []
-    for turn in range(200):
-        name = rng.choice(list(mirrors))
-        what = rng.random()
-        if what < 0.15:
-            reaches[name] = "live" if reaches[name] != "live" else "unreachable"
-        elif what < 0.3:
-            mirrors[name].read(json.dumps({"type": "picture", **_picture(rng)}).encode())
-        else:
-            part = {
-                table: dict(rng.sample(list(rows.items()), 1))
-                for table, rows in _picture(rng).items()
-                if rng.random() < 0.5
-            }
-            gone = {"run": [str(rng.randint(1, 6))]} if rng.random() < 0.2 else {}
-            mirrors[name].read(json.dumps({"type": "change", "set": part, "drop": gone}).encode())
-        states = [
-            HostState(one, one, reaches[one], heard_at=1e9, tables=mirror.tables)
-            for one, mirror in mirrors.items()
-        ]
-        width = rng.choice((80, 120, 120, 120))
-        rows = page.rows(states, width, 1e9 + turn)
-        assert rows == HostsPage().rows(states, width, 1e9 + turn)
-        changed += rows != before
-        before = rows
-    assert changed > 150
-
-
-def test_change_of_one_gpu_draws_its_row_alone() -> None:
-    mirror, page = Mirror(), HostsPage()
-    mirror.read(json.dumps({"type": "hello", "protocol": PROTOCOL, "kgops": "0.1.0"}).encode())
-    mirror.read(json.dumps({"type": "picture", **_picture(random.Random(24))}).encode())
-
-    def drawn() -> dict[object, Row]:
-        state = HostState("lab1", "lab1", "live", heard_at=1e9, tables=mirror.tables)
-        return {row.key: row for row in page.rows([state], 120, 1e9)}
-
-    before = drawn()
-    mirror.read(json.dumps({"type": "change", "set": {"gpu": {"1": {"memory_used_mib": 16_000}}}}).encode())
-    after = drawn()
-    assert after["gpu", "lab1", "0"] is before["gpu", "lab1", "0"]
-    assert "16,000/" in "".join(piece.text for piece in after["gpu", "lab1", "1"].pieces)
-
-
-def _picture(rng: random.Random) -> dict[str, dict[str, dict[str, object]]]:
-    ended = {"state": "succeeded", "ended_at": 9e8 + rng.randint(0, 99), "metric": "test_mrr"}
-    going = {"state": "running", "done": rng.randint(0, 9), "total": 10, "metric": "loss"}
-    return {
-        "host": {"host": {"problem": None}},
-        "gpu": {
-            str(i): {
-                "name": "Tesla T4",
-                "memory_used_mib": rng.randint(0, 15_000),
-                "memory_total_mib": 15_360,
-                "utilization_percent": rng.randint(0, 100),
-            }
-            for i in range(2)
-        },
-        "process": {"0/17": {"gpu": "0", "user": rng.choice(("ada", "bob")), "used_mib": 100.0}},
-        "run": {
-            str(i): {
-                "workload": "train",
-                "label": f"run {i}",
-                "started_at": 8e8,
-                "metric_value": rng.random(),
-                **rng.choice((ended, going)),
-            }
-            for i in range(1, 7)
-        },
-    }
-
-
-@pytest.mark.parametrize(("oom_attempts", "sign"), [(0, "✓"), (1, "▼")])
-def test_sign_of_a_run_is_the_one_of_dashboard_and_history(oom_attempts: int, sign: str) -> None:
-    add_run = {"workload": "train", "state": "succeeded", "label": "x", "oom_attempts": oom_attempts}
-    mirror = Mirror()
-    mirror.read(json.dumps({"type": "hello", "protocol": PROTOCOL, "kgops": "0.1.0"}).encode())
-    mirror.read(
-        json.dumps({"type": "picture", **_picture(random.Random(24)), "run": {"4": add_run}}).encode()
-    )
-    state = HostState("lab1", "lab1", "live", heard_at=1e9, tables=mirror.tables)
-    (row,) = (row for row in HostsPage().rows([state], 120, 1e9) if row.key == ("run", "lab1", 4))
-    assert f"{sign} succeeded" in "".join(piece.text for piece in row.pieces)

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from pykeen.datasets import Nations
+from pykeen.models import DistMult
+from recording import events
+from test_tracin_worker import Trace, rows, trace_model
+from test_tracin_worker import trace as trace
+from tracing import files, first_test_triples
 
+from kgops.graphs.triples import read_graph
+from kgops.jobs.job import read_job
+from kgops.jobs.on_device import WorkerDevice, tracin_options
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.agreement import compare
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
 from kgops.tracin.low_precision import product
 from kgops.tracin.scan import AllScores, scan
+from kgops.training.checkpoints import kept_checkpoints, read_checkpoint
+from kgops.training.evaluate import Evaluator
+from kgops.training.settings import Precision
+from kgops.training.tf32 import allow_tf32
 
 
 def a_model(dtype: torch.dtype = torch.float32) -> ConvE:
@@ -103,3 +120,93 @@ def test_many_entities_do_not_overflow_fp16() -> None:
     settings = Settings(gram_dtype=torch.float16, precision=torch.float16)
     scan([TracinCheckpoint(model, 1.0)], ONE_TO_N, train, tests, sink, settings=settings)
     assert bool(torch.isfinite(sink.scores).all()) and bool(sink.scores.any())
+
+
+def test_a_training_in_tf32_leaves_tracin_and_evaluations_of_its_process_as_they_are(
+    trace: Trace, trained: Path
+) -> None:
+    triple = ",".join(first_test_triples(1)[0])
+    saved = read_checkpoint(kept_checkpoints(trained / "checkpoints")[-1])
+    graph = read_graph(*(Path(path) for path in files().values()))
+    evaluator = Evaluator(graph.train, graph.num_entities)
+    Precision("tf32", "tf32", None).apply()
+    trace(test_triple=triple, top_k=5)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32
+    assert evaluator(saved.build_model(), graph.test) is not None
+    allow_tf32(True)
+    evaluator(saved.build_model(), graph.test)
+    assert torch.get_float32_matmul_precision() == "high"
+    allow_tf32(False)
+
+
+def test_only_one_file_changes_whether_tf32_is_allowed() -> None:
+    root = Path(__file__).parents[2]
+    setting = re.compile(r"allow_tf32 *=|fp32_precision *=|set_float32_matmul_precision")
+    files = [path for room in ("kgops", "benchmarks") for path in (root / room).rglob("*.py")]
+    found = [path.relative_to(root) for path in files if setting.search(path.read_text())]
+    assert found == [Path("kgops/training/tf32.py")]
+
+
+def applied_on(capability: tuple[int, int], **options: str) -> dict[str, tuple[Any, str | None]]:
+    settings = {**files(), "model_path": "model.pt", "test_triple": "a,b,c"}
+    job = read_job({"workload": "tracin", "tracin": settings, "options": options}, "the test")
+    applied = tracin_options(job, WorkerDevice(capability), 1)
+    return {option.option: (option.value, option.reason) for option in applied}
+
+
+def test_bf16_is_not_tried_on_a_gpu_that_lacks_it() -> None:
+    lacks, has = (applied_on(c, precision="bf16", gram_precision="bf16") for c in ((7, 5), (8, 0)))
+    for name, instead in (("precision", "fp16"), ("gram_precision", "fp32")):
+        value, reason = lacks[name]
+        assert value == instead and "compute capability 8.0" in str(reason)
+        assert has[name] == ("bf16", None)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["precision", "gram_precision"])
+@pytest.mark.parametrize("requested", ["bf16", "fp16"])
+def test_on_any_gpu_a_lower_precision_gives_scores(trace: Trace, name: str, requested: str) -> None:
+    triple = ",".join(first_test_triples(1)[0])
+    asked = {"test_triple": triple, "loss": "one-to-n", "top_k": 5}
+    results = trace(**asked, device="cuda", options={name: requested})
+    assert all(math.isfinite(float(row["TracInScore"])) for row in rows(results / "tracin.csv"))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_model_that_is_not_factored_has_no_tf32_whatever_is_requested(
+    trace: Trace, tmp_path: Path
+) -> None:
+    data = Nations()
+    torch.save(DistMult(triples_factory=data.training, embedding_dim=4), tmp_path / "model.pkl")
+    allow_tf32(True)
+    asked: dict[str, Any] = {
+        "model_path": str(tmp_path / "model.pkl"),
+        "trust_pickle": True,
+        "learning_rate": 0.1,
+    }
+    triple = ",".join(first_test_triples(1)[0])
+    run = trace_model(trace, asked, triple, device="cuda", options={"precision": "tf32"})
+    applied = {event["name"]: event["applied"] for event in events(run.parent, "option")}
+    assert applied["precision"] == "fp32"
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize(
+    ("options", "prefix"),
+    [
+        ({"precision": "bf16"}, "precision"),
+        ({"gram_precision": "bf16"}, "precision"),
+        ({"last_layers": 1}, "last_layers"),
+    ],
+)
+def test_cheaper_scores_say_how_many_of_the_top_triples_they_still_find(
+    trace: Trace, options: dict[str, Any], prefix: str
+) -> None:
+    results = trace(max_triples=3, top_k=3, options=options)
+    metrics = events(results.parent, "result")[-1]["metrics"]
+    assert 0 <= metrics[f"{prefix}_top50"] <= 1 and metrics[f"{prefix}_largest_error"] > 0
+    assert any("of the top 50" in note["text"] for note in events(results.parent, "note"))
+    applied = {option["name"]: option["applied"] for option in events(results.parent, "option")}
+    assert {name: applied[name] for name in options} == options

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,23 +11,18 @@ from typing import Any
 
 import pytest
 import torch
-from pykeen.datasets import Nations
-from pykeen.models import DistMult
+from recording import events
 from tracing import batch_file, files, first_test_triples, nations
 
 from kgops.errors import BadInput, KgopsError
 from kgops.graphs.triples import read_graph
 from kgops.jobs.job import read_job
-from kgops.jobs.on_device import WorkerDevice, tracin_options
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.tracin import sequential
 from kgops.tracin.influence_files import CSV_HEADER
 from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.training.batches import query_rows
 from kgops.training.checkpoints import kept_checkpoints, read_checkpoint
-from kgops.training.evaluate import Evaluator
-from kgops.training.settings import Precision
-from kgops.training.tf32 import allow_tf32
 from kgops.workers.report import Reporter
 from kgops.workers.tracin import tracin
 
@@ -54,11 +47,6 @@ def trace(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Tra
         return folder / "results"
 
     return run
-
-
-def events(results: Path, kind: str) -> list[dict[str, Any]]:
-    lines = (results.parent / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -95,7 +83,7 @@ def test_files_and_messages_say_which_score_it_is(trace: Trace, tmp_path: Path, 
     triple = "\t".join(first_test_triples(1)[0])
     results = trace(score=score, test_triple=triple, top_k=5, output=str(tmp_path / "out.json"))
     assert json.loads((tmp_path / "out.json").read_text())["score"] == score
-    assert any(f"score {score}" in note["text"] for note in events(results, "note"))
+    assert any(f"score {score}" in note["text"] for note in events(results.parent, "note"))
 
 
 def test_options_without_meaning_for_a_score_are_refused(trace: Trace) -> None:
@@ -115,77 +103,6 @@ def test_rows_are_sorted_by_absolute_score_and_top_k_are_the_first_of_them(
     few = rows(trace(test_triple=triple, top_k=7) / "tracin.csv")
     key = [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in few]
     assert key == [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in everything[:7]]
-
-
-def test_a_training_in_tf32_leaves_tracin_and_evaluations_of_its_process_as_they_are(
-    trace: Trace, trained: Path
-) -> None:
-    triple = ",".join(first_test_triples(1)[0])
-    saved = read_checkpoint(kept_checkpoints(trained / "checkpoints")[-1])
-    graph = read_graph(*(Path(path) for path in files().values()))
-    evaluator = Evaluator(graph.train, graph.num_entities)
-    Precision("tf32", "tf32", None).apply()
-    trace(test_triple=triple, top_k=5)
-    assert torch.get_float32_matmul_precision() == "highest"
-    assert not torch.backends.cudnn.allow_tf32
-    assert evaluator(saved.build_model(), graph.test) is not None
-    allow_tf32(True)
-    evaluator(saved.build_model(), graph.test)
-    assert torch.get_float32_matmul_precision() == "high"
-    allow_tf32(False)
-
-
-def test_only_one_file_changes_whether_tf32_is_allowed() -> None:
-    root = Path(__file__).parents[2]
-    setting = re.compile(r"allow_tf32 *=|fp32_precision *=|set_float32_matmul_precision")
-    files = [path for room in ("kgops", "benchmarks") for path in (root / room).rglob("*.py")]
-    found = [path.relative_to(root) for path in files if setting.search(path.read_text())]
-    assert found == [Path("kgops/training/tf32.py")]
-
-
-def applied_on(capability: tuple[int, int], **options: str) -> dict[str, tuple[Any, str | None]]:
-    settings = {**files(), "model_path": "model.pt", "test_triple": "a,b,c"}
-    job = read_job({"workload": "tracin", "tracin": settings, "options": options}, "the test")
-    applied = tracin_options(job, WorkerDevice(capability), 1)
-    return {option.option: (option.value, option.reason) for option in applied}
-
-
-def test_bf16_is_not_tried_on_a_gpu_that_lacks_it() -> None:
-    lacks, has = (applied_on(c, precision="bf16", gram_precision="bf16") for c in ((7, 5), (8, 0)))
-    for name, instead in (("precision", "fp16"), ("gram_precision", "fp32")):
-        value, reason = lacks[name]
-        assert value == instead and "compute capability 8.0" in str(reason)
-        assert has[name] == ("bf16", None)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", ["precision", "gram_precision"])
-@pytest.mark.parametrize("requested", ["bf16", "fp16"])
-def test_on_any_gpu_a_lower_precision_gives_scores(trace: Trace, name: str, requested: str) -> None:
-    triple = ",".join(first_test_triples(1)[0])
-    asked = {"test_triple": triple, "loss": "one-to-n", "top_k": 5}
-    results = trace(**asked, device="cuda", options={name: requested})
-    assert all(math.isfinite(float(row["TracInScore"])) for row in rows(results / "tracin.csv"))
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_a_model_that_is_not_factored_has_no_tf32_whatever_is_requested(
-    trace: Trace, tmp_path: Path
-) -> None:
-    data = Nations()
-    torch.save(DistMult(triples_factory=data.training, embedding_dim=4), tmp_path / "model.pkl")
-    allow_tf32(True)
-    asked: dict[str, Any] = {
-        "model_path": str(tmp_path / "model.pkl"),
-        "trust_pickle": True,
-        "learning_rate": 0.1,
-    }
-    triple = ",".join(first_test_triples(1)[0])
-    run = trace_model(trace, asked, triple, device="cuda", options={"precision": "tf32"})
-    applied = {event["name"]: event["applied"] for event in events(run, "option")}
-    assert applied["precision"] == "fp32"
-    assert torch.get_float32_matmul_precision() == "highest"
-    assert not torch.backends.cudnn.allow_tf32
 
 
 def test_weights_that_pykeen_wrote_give_the_scores_of_our_checkpoint(
@@ -237,7 +154,7 @@ def test_batch_leaves_the_files_the_group_knows_and_a_failed_triple_stops_nobody
     assert (summary["total_triples"], summary["successful"], summary["failed"]) == (3, 2, 1)
     assert [line["success"] for line in summary["results"]] == [True, True, False]
     assert "'narnia'" in summary["results"][2]["error"]
-    told = events(results, "attribution")
+    told = events(results.parent, "attribution")
     assert [one["test"] for one in told] == [1, 2, 3]
     assert told[2]["trouble"] and not told[2]["influences"]
 
@@ -295,34 +212,15 @@ def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_fil
     assert len(parts) == 1
     again = trace(test_triples=batch, top_k=3, options={"filtering": False})
     assert {path.name: path.read_bytes() for path in again.glob("triple_*")} == before
-    metrics = events(again, "result")[-1]["metrics"]
+    metrics = events(again.parent, "result")[-1]["metrics"]
     assert metrics["scored_pairs"] == 4 / 6 * 6 * metrics["train_triples"]
-
-
-@pytest.mark.parametrize(
-    ("options", "prefix"),
-    [
-        ({"precision": "bf16"}, "precision"),
-        ({"gram_precision": "bf16"}, "precision"),
-        ({"last_layers": 1}, "last_layers"),
-    ],
-)
-def test_cheaper_scores_say_how_many_of_the_top_triples_they_still_find(
-    trace: Trace, options: dict[str, Any], prefix: str
-) -> None:
-    results = trace(max_triples=3, top_k=3, options=options)
-    metrics = events(results, "result")[-1]["metrics"]
-    assert 0 <= metrics[f"{prefix}_top50"] <= 1 and metrics[f"{prefix}_largest_error"] > 0
-    assert any("of the top 50" in note["text"] for note in events(results, "note"))
-    applied = {option["name"]: option["applied"] for option in events(results, "option")}
-    assert {name: applied[name] for name in options} == options
 
 
 def test_index_is_built_once_and_asked_later_with_the_same_answers(trace: Trace, tmp_path: Path) -> None:
     triple, index = ",".join(first_test_triples(1)[0]), str(tmp_path / "index")
     plain = rows(trace(test_triple=triple, top_k=20) / "tracin.csv")
     shutil.rmtree(tmp_path / "run")
-    metrics = events(trace(build_index=index, test_triple=triple), "result")[-1]["metrics"]
+    metrics = events(trace(build_index=index, test_triple=triple).parent, "result")[-1]["metrics"]
     assert metrics["index_mib"] > 0
     shutil.rmtree(tmp_path / "run")
     asked = rows(trace(use_index=index, test_triple=triple, top_k=20) / "tracin.csv")
@@ -338,9 +236,9 @@ def test_index_is_built_once_and_asked_later_with_the_same_answers(trace: Trace,
 
 def test_projection_says_how_far_it_agrees(trace: Trace) -> None:
     results = trace(max_triples=3, top_k=3, projection_dim=64, loss="one-to-n")
-    metrics = events(results, "result")[-1]["metrics"]
+    metrics = events(results.parent, "result")[-1]["metrics"]
     assert 0 < metrics["projection_top50"] <= 1
-    assert any(note["text"].startswith("projected to 64") for note in events(results, "note"))
+    assert any(note["text"].startswith("projected to 64") for note in events(results.parent, "note"))
 
 
 def test_validation_trains_again_without_what_was_found_and_reports_it_as_measurements(
@@ -352,11 +250,11 @@ def test_validation_trains_again_without_what_was_found_and_reports_it_as_measur
     results = trace(max_triples=2, top_k=3, validate=5, loss="train")
     body = json.loads((results / "validation.json").read_text())
     assert body["k"] == 5
-    metrics = events(results, "result")[-1]["metrics"]
+    metrics = events(results.parent, "result")[-1]["metrics"]
     assert {"logit_change_proponents", "logit_change_random", "logit_noise"} <= metrics.keys()
-    said = [note["text"] for note in events(results, "note")]
+    said = [note["text"] for note in events(results.parent, "note")]
     assert any(text.startswith("validation: without the 5 strongest triples") for text in said)
-    measured = events(results, "measured")
+    measured = events(results.parent, "measured")
     assert {one["subject"] for one in measured} >= {"proponents", "opponents", "random", "neighbours"}
     assert all(one["n"] >= 1 for one in measured)
 
@@ -376,7 +274,7 @@ def test_readable_names_stand_beside_labels_in_csv_json_and_record(trace: Trace,
     assert first["TestHead"] == head
     assert first["TestHead_label"] == 'Name, with "quotes"'
     assert first["TestRel_label"] == "treats (increased)"
-    told = events(results, "attribution")[0]
+    told = events(results.parent, "attribution")[0]
     assert told["names"][head] == 'Name, with "quotes"'
     body = json.loads((results / "tracin.json").read_text())
     assert body["results"][0]["test_triple"]["tail_label"] == "Tail"

@@ -1,4 +1,4 @@
-"""Compiled and replayed steps find the weights plain ones find, and what cannot be had is said, not suffered."""
+"""Compiled steps find the weights plain ones find, and what cannot be had is said, not suffered."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,52 +13,32 @@ from typing import Any
 import pytest
 import torch
 from driving import patience
+from recording import Recorder
 
-from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.graphs.triples import Graph
 from kgops.jobs.on_device import WorkerDevice, compile_mode
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.acceleration import resolve_acceleration
-from kgops.training.batches import Batch, Batches
+from kgops.training.batches import Batches
 from kgops.training.compiling import Compiler
 from kgops.training.loop import FitResult, fit
-from kgops.training.losses import EntityLoss, Positives
-from kgops.training.optimizers import GpuAdagrad, build_optimizer, rate_of, restore, set_rate
-from kgops.training.replay import ReplayedStep, StaticBatch
+from kgops.training.losses import EntityLoss
+from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
 
 # torch's compiler warns of torch's own deprecations while it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
-NO_COMPILER = shutil.which(os.environ.get("CXX", "g++")) is None
+needs_compiler = pytest.mark.skipif(
+    shutil.which(os.environ.get("CXX", "g++")) is None,
+    reason="no C++ compiler: torch.compile cannot make kernels for a CPU",
+)
 CPU, GPU = torch.device("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)
 # Batches of another size at the end of each epoch, and a validation that shares the model.
 SETTINGS = TrainSettings(
     num_epochs=3, batch_size=48, validate_every=1, seed=3, schedule="cosine", loss_every=4
 )
-
-
-class Listener:
-    def __init__(self) -> None:
-        self.options: dict[str, tuple[Any, Any, str | None]] = {}
-
-    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
-        self.options[name] = (requested, applied, reason)
-
-    def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None: ...
-
-    def metric(self, name: str, value: float, step: int) -> None: ...
-
-    def memory(self, **mib: float) -> None: ...
-
-    def artifact(self, path: Path, kind: str) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def nations() -> Graph:
-    return read_pykeen_dataset("nations")
 
 
 @pytest.fixture(autouse=True)
@@ -77,12 +55,12 @@ def small(graph: Graph, device: str = "cpu", **change: Any) -> ConvE:
 
 def trained(
     graph: Graph, folder: Path, settings: TrainSettings, device: str = "cpu", **change: Any
-) -> tuple[ConvE, FitResult, Listener]:
-    model, listener = small(graph, device, **change), Listener()
+) -> tuple[ConvE, FitResult, Recorder]:
+    model, listener = small(graph, device, **change), Recorder()
     return model, fit(model, graph, settings, folder, listener), listener
 
 
-def assert_same(a: tuple[ConvE, FitResult, Listener], b: tuple[ConvE, FitResult, Listener]) -> None:
+def assert_same(a: tuple[ConvE, FitResult, Recorder], b: tuple[ConvE, FitResult, Recorder]) -> None:
     losses = [[entry["loss"] for entry in done.history] for _, done, _ in (a, b)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     for (name, ours), theirs in zip(a[0].state_dict().items(), b[0].state_dict().values(), strict=True):
@@ -90,11 +68,8 @@ def assert_same(a: tuple[ConvE, FitResult, Listener], b: tuple[ConvE, FitResult,
             torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=2e-3, msg=name)
 
 
-# --- compiled -------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler: torch.compile cannot make kernels for a CPU")
+@needs_compiler
 @pytest.mark.parametrize("loss", ["kvsall-bce", "1vsall-ce"])
 def test_compiled_training_has_the_losses_and_weights_of_plain_training(
     nations: Graph, tmp_path: Path, loss: str
@@ -117,7 +92,7 @@ print(compiler(lambda x: torch.sigmoid(x / 100) * 2)(x).sum().item(), torch.sigm
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler: torch.compile cannot make kernels for a CPU")
+@needs_compiler
 def test_kernels_cached_by_a_machine_with_longer_vectors_are_not_used(tmp_path: Path) -> None:
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     shorter = "avx2" if torch.backends.cpu.get_cpu_capability() == "AVX512" else "default"
@@ -135,7 +110,7 @@ def test_kernels_cached_by_a_machine_with_longer_vectors_are_not_used(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler: torch.compile cannot make kernels for a CPU")
+@needs_compiler
 def test_rehearsal_changes_neither_weights_nor_norms_nor_random_numbers(nations: Graph) -> None:
     model = small(nations)
     compiler = Compiler()
@@ -182,7 +157,7 @@ def test_what_a_device_cannot_do_is_refused_with_the_reason(monkeypatch: pytest.
     assert resolve_acceleration("off", False, CPU, checkpointing=False).compile_reason is None
 
 
-@pytest.mark.skipif(NO_COMPILER, reason="no C++ compiler: torch.compile cannot make kernels for a CPU")
+@needs_compiler
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
 def test_a_cpu_compiles_in_default_mode_and_says_so(mode: str) -> None:
     plan = resolve_acceleration(mode, False, CPU, checkpointing=False)
@@ -205,203 +180,6 @@ def test_rules_for_compiling_on_a_gpu(
     found, reason = compile_mode(mode, WorkerDevice(capability), checkpointing=checkpointing)
     assert found == applied
     assert reason is None if said is None else said in (reason or "")
-
-
-# --- what a replayed step needs -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["bce", "softmax"])
-@pytest.mark.parametrize("chunk", [3, 7, 64])
-def test_positives_past_the_last_entity_count_for_nothing(kind: Any, chunk: int) -> None:
-    generator = torch.Generator().manual_seed(4)
-    queries, entities = (torch.randn(n, 6, generator=generator, dtype=torch.float64) for n in (5, 13))
-    biases = torch.randn(13, generator=generator, dtype=torch.float64)
-    positives = Positives(torch.tensor([0, 0, 1, 2, 3, 4]), torch.tensor([2, 12, 0, 7, 7, 12]))
-    batch = Batch(torch.arange(5), torch.arange(5), positives)
-    static = StaticBatch(5, 11, 13, CPU)
-    for rows in (11, 6):  # once full, then with what the earlier batch left behind
-        full = Positives(torch.arange(rows) % 5, torch.arange(rows))
-        static.fill(replace(batch, positives=full))
-    static.fill(batch)
-    told = []
-    for given in (positives, static.batch.positives):
-        grads = torch.empty_like(entities), torch.empty_like(biases)
-        loss = EntityLoss(kind, 0.1, chunk, torch.float64)
-        result = loss(queries, entities, biases, given, *grads)
-        told.append([result.value, result.d_queries, *grads])
-    for plain, padded in zip(*told, strict=True):
-        torch.testing.assert_close(padded, plain, rtol=1e-12, atol=1e-15)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="here a capture would succeed")
-def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_why(nations: Graph) -> None:
-    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=1)
-    models = small(nations), small(nations)
-    plain, replayed = (TrainStep(m, EntityLoss(), build_optimizer("adam", m, 0.01)) for m in models)
-    instead = ReplayedStep(replayed, 64)
-    for take in (plain, instead):
-        torch.manual_seed(2)
-        for batch in batches.epoch(1):
-            take(batch)
-    assert instead.failure is not None and not instead.captured
-    for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        assert torch.equal(ours, theirs)
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_adagrad_of_gpus_is_torchs_adagrad(decay: float) -> None:
-    torch.manual_seed(0)
-    mine, torchs = (torch.nn.Parameter(torch.arange(6, dtype=torch.float64)) for _ in range(2))
-    ours = GpuAdagrad([mine], lr=torch.tensor(0.1, dtype=torch.float64), weight_decay=decay)
-    theirs = torch.optim.Adagrad([torchs], lr=0.1, weight_decay=decay)
-    for _ in range(5):
-        mine.grad = torchs.grad = torch.randn(6, dtype=torch.float64)
-        ours.step()
-        theirs.step()
-        torch.testing.assert_close(mine, torchs, rtol=1e-12, atol=0)
-    before = mine.clone()
-    ours.found_inf = torch.tensor(1.0)
-    mine.grad = torch.full((6,), torch.inf, dtype=torch.float64)
-    ours.step()
-    assert torch.equal(mine, before)
-
-
-@pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])
-def test_an_optimizer_restored_from_another_device_keeps_its_own_way_to_step(name: str) -> None:
-    layer = torch.nn.Linear(3, 2)
-    optimizer = build_optimizer(name, layer, 0.1)
-    layer(torch.randn(4, 3)).sum().backward()
-    optimizer.step()
-    set_rate(optimizer, 0.025)
-    saved = optimizer.state_dict()
-    for group in saved["param_groups"]:  # as a GPU writes them
-        group |= {"lr": torch.tensor(0.025), "fused": None, "capturable": True}
-    other = build_optimizer(name, layer, 0.1)
-    restore(other, saved)
-    assert rate_of(other) == pytest.approx(0.025)
-    assert isinstance(other.param_groups[0]["lr"], float)
-    assert other.param_groups[0]["fused"] is True
-    other.step()
-
-
-# --- on a GPU ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("device", [GPU])
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "adagrad", "sgd"])
-@pytest.mark.parametrize("loss", ["kvsall-bce", "1vsall-ce"])
-def test_replayed_training_has_the_losses_and_weights_of_plain_training(
-    nations: Graph, tmp_path: Path, device: str, optimizer: str, loss: str
-) -> None:
-    settings = replace(SETTINGS, optimizer=optimizer, loss=loss, label_smoothing=0.1)
-    # Masks differ between a step and its replay, so that only a model without dropout can be compared.
-    still = {"input_dropout": 0.0, "feature_map_dropout": 0.0, "output_dropout": 0.0}
-    plain = trained(nations, tmp_path / "plain", settings, device, **still)
-    replayed = trained(nations, tmp_path / "replayed", replace(settings, cuda_graphs=True), device, **still)
-    assert replayed[2].options["cuda_graphs"] == (True, "on", None)
-    assert_same(replayed, plain)
-
-
-@pytest.mark.parametrize("device", [GPU])
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_replayed_training_learns_in_every_precision(
-    nations: Graph, tmp_path: Path, device: str, precision: str, checkpointing: bool
-) -> None:
-    settings = replace(
-        SETTINGS,
-        num_epochs=12,
-        learning_rate=3e-3,
-        precision=precision,
-        cuda_graphs=True,
-        gradient_checkpointing=checkpointing,
-    )
-    _, done, listener = trained(nations, tmp_path, settings, device)
-    assert listener.options["cuda_graphs"] == (True, "on", None)
-    assert done.history[-1]["loss"] < 0.9 * done.history[0]["loss"]
-
-
-@contextmanager
-def on_a_stream_of_its_own() -> Iterator[None]:
-    """Steps cannot be captured on the default stream."""
-    own = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    own.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(own):
-        yield
-    torch.cuda.current_stream().wait_stream(own)
-
-
-@pytest.mark.parametrize("device", [GPU])
-@pytest.mark.parametrize("precision", [torch.float32, torch.float16])
-def test_batches_with_more_positives_than_there_is_room_are_captured_again(
-    nations: Graph, device: str, precision: torch.dtype
-) -> None:
-    def batch(positives: int) -> Batch:
-        heads, pairs = torch.arange(positives, positives + 16) % 14, torch.arange(positives)
-        true = Positives((pairs % 16).to(device), (pairs // 16).to(device))
-        return Batch(heads.to(device), 2 * heads.to(device), true)
-
-    still = {"feature_map_dropout": 0.0, "output_dropout": 0.0, "input_dropout": 0.0}
-    models = small(nations, device, **still), small(nations, device, **still)
-    steps = [TrainStep(m, EntityLoss(dtype=precision), build_optimizer("adam", m, 1e-3)) for m in models]
-    replayed = ReplayedStep(steps[0], 16)
-    with on_a_stream_of_its_own():
-        for count in (20, 20, 20, 20, 20, 40, 40, 100, 20):
-            ours, theirs = replayed(batch(count)), steps[1](batch(count))
-            assert replayed.failure is None
-            assert ours is not None and theirs is not None
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0)
-    assert replayed.captured
-
-
-@pytest.mark.parametrize("device", [GPU])
-def test_a_failed_capture_leaves_the_stream_and_the_memory_as_they_were(nations: Graph, device: str) -> None:
-    model = small(nations, device)
-    step = TrainStep(model, EntityLoss(), build_optimizer("adam", model, 1e-3))
-    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=1, device=device)
-    source = [batch for batch in batches.epoch(1) if len(batch) == 64]
-    replayed = ReplayedStep(step, 64)
-
-    def wait_for_the_device(*_: object) -> None:
-        torch.zeros(16 << 20, device=device)  # in the pool of the capture
-        float(model.biases.sum())
-
-    with on_a_stream_of_its_own():
-        before = torch.cuda.current_stream()
-        for batch in source[:3]:
-            replayed(batch)
-        torch.cuda.empty_cache()
-        reserved = torch.cuda.memory_reserved()
-        hook = step.optimizer.register_step_pre_hook(wait_for_the_device)
-        replayed(source[3])
-        hook.remove()
-        assert replayed.failure is not None and not replayed.captured
-        assert torch.cuda.current_stream() == before
-        torch.cuda.empty_cache()
-        assert torch.cuda.memory_reserved() <= reserved
-        assert replayed(source[4]) is not None
-
-
-@pytest.mark.parametrize("device", [GPU])
-def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted(
-    nations: Graph, device: str
-) -> None:
-    model = small(nations, device, batch_norm=False, output_dropout=0.0)
-    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=1, device=device)
-    step = TrainStep(model, EntityLoss(dtype=torch.float16), build_optimizer("adam", model, 1e-3))
-    replayed = ReplayedStep(step, 64)
-    source = [batch for batch in batches.epoch(1) if len(batch) == 64]
-    with on_a_stream_of_its_own():
-        for batch in source[:6]:
-            replayed(batch, want_value=False)
-    assert replayed.captured and replayed.failure is None and step.overflows == 0
-    with torch.no_grad():
-        model.conv.weight.mul_(1e30)
-    before = {name: p.clone() for name, p in model.named_parameters()}
-    replayed(source[6], want_value=False)
-    assert step.overflows == 1
-    for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, before[name]), name
 
 
 @pytest.mark.triton

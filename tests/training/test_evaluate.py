@@ -10,7 +10,7 @@ from pykeen.datasets import Nations
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ConvE as PykeenConvE
 
-from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import from_pykeen_state, to_pykeen_state
 from kgops.training.batches import Batches
@@ -23,11 +23,6 @@ from kgops.training.step import TrainStep
 torch.set_num_threads(1)
 
 SIDES = ("head", "tail", "both")
-
-
-@pytest.fixture(scope="module")
-def nations() -> Graph:
-    return read_pykeen_dataset("nations")
 
 
 def theirs(inverse: bool, dtype: torch.dtype, seed: int = 0) -> Any:

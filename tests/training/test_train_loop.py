@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgops.errors import BadInput, BadJob, Usage
-from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training import checkpoints
 from kgops.training.batches import Batch, Batches
@@ -30,11 +30,6 @@ from kgops.trials import train_step
 torch.set_num_threads(1)
 
 QUICK = TrainSettings(num_epochs=3, batch_size=64, validate_every=1, seed=5, loss_every=4)
-
-
-@pytest.fixture(scope="module")
-def nations() -> Graph:
-    return read_pykeen_dataset("nations")
 
 
 def small(graph: Graph, **change: Any) -> ConvE:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from driving import Console, wait_for
+from recording import events
 from tracing import nations
 
 from kgops.models.conve import ConvEConfig
@@ -33,11 +34,6 @@ def files() -> list[str]:
     return [
         part for name in ("train", "valid", "test") for part in (f"--{name}", str(nations() / f"{name}.txt"))
     ]
-
-
-def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    lines = (folder / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
 def final_weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks.estimate import SilentReporter
 from benchmarks.estimate_regress import work_of
-from kgops.graphs.triples import Graph, read_pykeen_dataset
+from kgops.graphs.triples import Graph
 from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.predictions.pairs import best_pairs
@@ -86,11 +86,6 @@ def watched(work: Callable[[], object]) -> Watch:
     with watch:
         work()
     return watch
-
-
-@pytest.fixture(scope="module")
-def nations() -> Graph:
-    return read_pykeen_dataset("nations")
 
 
 def model(graph: Graph, device: str) -> ConvE:

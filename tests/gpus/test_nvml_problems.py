@@ -1,0 +1,127 @@
+"""A driver or a GPU that does not answer is told by its name, with what to do, beside the GPUs that do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nvml_standin import Machine, StandIn, ask_child, broken_driver, t4
+from test_nvml import opened, see
+
+from kgops.gpus.nvml import open_nvml
+from kgops.gpus.processes import tree_memory_mib
+from kgops.gpus.readings import GpuReading, NvmlProblem
+
+
+def problem() -> NvmlProblem:
+    found = open_nvml()
+    assert isinstance(found, NvmlProblem)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (9, "driver-not-loaded", "modprobe nvidia"),
+        (4, "no-permission", "/dev/nvidia"),
+        (18, "version-mismatch", "reboot"),
+        (15, "gpu-lost", "dmesg"),
+        (16, "reset-required", "--gpu-reset"),
+        (999, "other", "nvidia-smi"),
+    ],
+)
+def test_a_driver_that_does_not_open_says_what_it_is_and_what_to_do(
+    standin: StandIn, code: int, kind: str, words: str
+) -> None:
+    standin.show(Machine((t4(),), init=code))
+    found = standin.ask(problem)
+    assert found.kind == kind
+    assert f"NVML error {code}" in found.message
+    assert words in found.hint
+
+
+def test_a_driver_that_fails_after_opening_is_closed_again(standin: StandIn) -> None:
+    standin.show(Machine((t4(),), fails={"nvmlDeviceGetCount_v2": 999}))
+    assert standin.ask(problem).kind == "other"
+    assert [call.split()[0] for call in standin.calls()][-1] == "nvmlShutdown"
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has an NVIDIA driver")
+def test_a_machine_without_a_driver_says_that_runs_use_the_cpu() -> None:
+    found, modules = ask_child(dict(os.environ), problem_and_modules)
+    assert found.kind == "no-library"
+    assert "runs use the CPU" in found.hint
+    assert "pynvml" not in modules
+
+
+def test_a_driver_library_that_cannot_be_loaded_is_told_from_none(tmp_path: Path) -> None:
+    found, modules = ask_child(broken_driver(tmp_path), problem_and_modules)
+    assert found.kind == "library-unusable"
+    assert "file too short" in found.message
+    assert "pynvml" not in modules
+
+
+def problem_and_modules() -> tuple[NvmlProblem, set[str]]:
+    return problem(), set(sys.modules)
+
+
+def test_one_lost_gpu_does_not_hide_the_others(standin: StandIn) -> None:
+    standin.show(Machine((t4("GPU-a"), replace(t4("GPU-b"), lost=15), t4("GPU-c"))))
+    seen = standin.ask(see, 1)
+    assert [gpu.name for gpu in seen.gpus] == ["Tesla T4", None, "Tesla T4"]
+    lost = seen.gpus[1]
+    assert lost.problem is not None
+    assert lost.problem.kind == "gpu-lost"
+    assert lost.memory_total_mib is None
+    assert seen.tree == {"GPU-a": 0, "GPU-c": 0}
+
+
+def test_a_gpu_lost_while_watching_keeps_its_uuid_and_comes_back(standin: StandIn) -> None:
+    standin.show(Machine((t4("GPU-a"), t4("GPU-b"))))
+    lost, tree, back = standin.ask(lost_and_back, standin)
+    assert [gpu.uuid for gpu in lost] == ["GPU-a", "GPU-b"]
+    assert lost[1].problem is not None
+    assert lost[1].processes is None
+    assert tree == {"GPU-a": 0, "GPU-b": None}
+    assert [gpu.problem for gpu in back] == [None, None]
+    assert back[1].memory_total_mib == 15360
+
+
+def lost_and_back(
+    standin: StandIn,
+) -> tuple[tuple[GpuReading, ...], dict[str, int | None], tuple[GpuReading, ...]]:
+    with opened() as nvml:
+        nvml.gpus()
+        standin.show(Machine((t4("GPU-a"), replace(t4("GPU-b"), lost=15))))
+        lost = nvml.gpus()
+        tree = tree_memory_mib(lost, {1}, host_pids=True)
+        standin.show(Machine((t4("GPU-a"), t4("GPU-b"))))
+        return lost, tree, nvml.gpus()
+
+
+def test_a_gpu_that_was_reset_is_read_by_its_new_handle(standin: StandIn) -> None:
+    standin.show(Machine((t4(),)))
+    (gpu,) = standin.ask(reset, standin)
+    assert gpu.problem is None
+    assert gpu.memory_total_mib == 15360
+
+
+def reset(standin: StandIn) -> tuple[GpuReading, ...]:
+    with opened() as nvml:
+        nvml.gpus()
+        standin.show(Machine((replace(t4(), lost=16),)))
+        assert [gpu.problem.kind for gpu in nvml.gpus() if gpu.problem] == ["reset-required"]
+        standin.show(Machine((t4(),), epoch=1))
+        return nvml.gpus()
+
+
+def test_a_gpu_that_is_not_ours_to_read_says_no_permission(standin: StandIn) -> None:
+    standin.show(Machine((t4("GPU-a"), replace(t4("GPU-b"), fails={"nvmlDeviceGetHandleByIndex_v2": 4}))))
+    first, second = standin.ask(see).gpus
+    assert first.problem is None
+    assert second.problem is not None
+    assert second.problem.kind == "no-permission"

@@ -1,0 +1,144 @@
+"""The page of a run on a host: its curves and its log come from where it is, and what a host says is checked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+from screen_driving import Seen, look
+from screen_picture import picture
+from ssh_server import Lab, needs_ssh
+from test_screens_hosts import point_at
+
+from kgops.hosts.protocol import PROTOCOL
+
+pytestmark = needs_ssh
+
+WRITES = """
+import os, sys, time
+def say(value, step): print(f"loss {value} step {step}", flush=True)
+say(4, 1), say(2, 2), say(1.5, 3)
+print("said there\\n\\033[2Jescaped", flush=True)
+while not os.path.exists(sys.argv[1]): time.sleep(0.05)
+say(0.25, 4)
+print("said later", flush=True)
+while not os.path.exists(sys.argv[1] + "2"): time.sleep(0.05)
+"""
+
+
+async def open_run(seen: Seen, number: int, label: str) -> None:
+    await seen.press("H")
+    await seen.until_shows("1 of 1 answer", label)
+    point_at(seen, "lab1", number)
+    await seen.press("enter")
+
+
+def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(lab: Lab) -> None:
+    lab.add("lab1")
+    there, flag = lab.there("lab1"), lab.folder / "on"
+    patterns = ("--metric-regex", r"loss (?P<loss>[0-9.]+) step (?P<step>[0-9]+)")
+    number = there.detach(
+        sys.executable, "-c", WRITES, str(flag), flags=("--label", "far", "--tag", "paper", *patterns)
+    )
+    there.running(number)
+
+    async def story(seen: Seen) -> None:
+        await open_run(seen, number, "far")
+        await seen.until_shows(
+            f"lab1:{number} exec far", "running", "CURVES", "loss", "said there", "�[2Jescaped"
+        )
+        assert "does not answer" not in seen.text
+        assert "paper" in seen.text
+        flag.touch()
+        await seen.until_shows("said later", "0.2500")
+        flag.with_name("on2").touch()
+        await seen.until_shows("succeeded")
+        await seen.press("escape")
+        await seen.until_shows("1 of 1 answer")
+
+    look(lab.console.home, story)
+
+
+def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: Lab) -> None:
+    lab.add("lab1")
+    done = lab.there("lab1")("run", "exec", "--label", "long", "--", "seq", "-f", "line %.0f", "200000")
+    assert done.code == 0, done.err
+
+    async def story(seen: Seen) -> None:
+        await open_run(seen, 1, "long")
+        await seen.until_shows("line 200000", "MiB of earlier lines")
+        await seen.press("l", "slash", *"20000", "enter")
+        await seen.until_shows("MiB of earlier lines: scroll to the top for them, not searched")
+        await seen.press("slash", *["backspace"] * 5, "enter")
+        await seen.until_gone(", not searched")
+        for count in ("110,065 lines", "200,000 lines"):
+            await seen.press("home")
+            await seen.until_shows(count)
+        await seen.press("home")
+        await seen.until(lambda: "line 1" in [line.strip() for line in seen.lines()], "the first line")
+        assert "earlier lines" not in seen.text
+        await seen.press("end")
+        await seen.until_shows("line 200000", "of 200,000 lines")
+
+    look(lab.console.home, story)
+
+
+def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kgops.hosts.watch._SILENT_S", 3.0)
+    lab.add("lab1")
+    there = lab.there("lab1")
+    number = there.detach("sh", "-c", "echo hello; sleep 1000", flags=("--label", "long"))
+    there.running(number)
+
+    async def story(seen: Seen) -> None:
+        await open_run(seen, number, "long")
+        await seen.until_shows("hello", "ARTIFACTS")
+        stopped = lab.feeds("lab1")
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        await seen.until_shows("does not answer, as of", "hello")
+        shown = picture(seen.app)
+        tones = shown.split("~~~")[1].splitlines()[2:-2]
+        assert not set("".join(tones)) & set("tsabgw"), shown
+        await seen.press("end", "home")
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+        await seen.press("R")
+        await seen.until_gone("does not answer")
+
+    look(lab.console.home, story)
+
+
+@pytest.mark.parametrize(
+    "said",
+    (
+        '{"type": "part", "name": "run", "value": {"id": "x"}}',
+        '{"type": "curves", "curves": [{"name": "a", "from": 0, "n": 1, "last": 1, "buckets": [[1, 2]]}]}',
+        '{"type": "log", "at": -5, "base64": "AAAA"}',
+        '{"type": "log", "at": 0, "base64": "?"}',
+        '{"type": "shown", "log_begins": 0, "log_ends": 0}',
+        '{"type": "curves"}',
+    ),
+)
+def test_a_host_that_lies_about_a_run_is_named_and_shows_nothing(lab: Lab, said: str) -> None:
+    feed = '{"type": "picture", "run": {"3": {"label": "odd", "state": "running"}}}'
+    lab.add(
+        "lab1",
+        program=f"""#!/bin/sh
+echo '{{"type": "hello", "protocol": {PROTOCOL}, "kgops": "0.1.0"}}'
+case "$*" in *--run*) echo '{said}{chr(10)}{{"type": "shown"}}';; *) echo '{feed}';; esac
+exec sleep 1000
+""",
+    )
+
+    async def story(seen: Seen) -> None:
+        await open_run(seen, 3, "odd")
+        await seen.until_shows("what it says of the run cannot be read")
+        await seen.press("escape")
+        await seen.until_shows("1 of 1 answer")
+
+    look(lab.console.home, story)

@@ -1,0 +1,94 @@
+"""The palette goes to whatever has a name, and does what it names."""
+
+from __future__ import annotations
+
+from driving import Console
+from screen_driving import Seen, look
+
+
+def test_the_palette_does_what_it_names(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "by name", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("ctrl+p")
+        await seen.until_shows("Open what is under the cursor")
+        await seen.type("open")
+        await seen.until_gone("Write a note")
+        await seen.press("enter")
+        await seen.until_shows("1 exec by name  ✓ succeeded", "JOB")
+
+    look(run_cli.home, story, (100, 40))
+
+
+def test_the_palette_goes_to_runs_gpus_tags_and_saved_filters(run_cli: Console) -> None:
+    for label in ("the first", "the second"):
+        run_cli("run", "exec", "--label", label, "--", "true")
+    run_cli("tag", "1", "paper")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "the second")
+        await seen.press("colon")
+        await seen.type("1")
+        await seen.until_shows("run 1 the first")
+        await seen.press("enter")
+        await seen.until_shows("1 exec the first", "JOB")
+        await seen.press("colon")
+        await seen.type("tag pap")
+        await seen.until_shows("runs with this tag")
+        await seen.press("enter")
+        await seen.until_shows("1 of 2 runs", "the first")
+        assert "the second" not in seen.text
+        await seen.press("F")
+        await seen.until_shows('save tag:"paper" as')
+        await seen.type("mine")
+        await seen.press("enter")
+        await seen.until_shows("saved as mine")
+        await seen.press("escape", "escape")
+        await seen.until_shows("RECENT")
+        await seen.press("colon")
+        await seen.type("filter mi")
+        await seen.until_shows("filter mine")
+        await seen.press("enter")
+        await seen.until_shows("1 of 2 runs")
+
+    look(run_cli.home, story, (100, 40))
+    listed = run_cli("runs", "--saved", "mine", "--json").json()
+    assert [run["label"] for run in listed] == ["the first"]
+    unknown = run_cli("runs", "--saved", "mind")
+    assert unknown.code == 2
+    assert "did you mean 'mine'?" in unknown.err
+
+
+def test_the_palette_shows_words_of_people_as_they_are_and_searches_older_runs(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "[/red] half [b", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "[/red] half")
+        await seen.press("colon")
+        await seen.type("half")
+        await seen.until_shows("run 1 [/red] half [b", "history half")
+        await seen.press("down", "enter")
+        await seen.until_shows("/ half", "[/red] half [b")
+        await seen.press("colon")
+        await seen.type("777")
+        await seen.until_shows("history run:777")
+        await seen.press("enter")
+        await seen.until_shows("/ run:777")
+        await seen.until_gone("half")
+
+    look(run_cli.home, story, (100, 40))
+
+
+def test_four_keys_say_whether_a_run_fits_a_gpu_that_is_not_here(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "a t4 in a label", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "a t4 in")
+        await seen.press("colon")
+        await seen.type("t4")
+        await seen.until_shows("plan for t4")
+        await seen.press("enter")
+        await seen.until_shows("what-if: cannot be started", "PLAN  fits an empty Tesla T4")
+
+    look(run_cli.home, story, (120, 40))
