@@ -59,11 +59,15 @@ def main(argv: list[str] | None = None) -> int:
             runs = [_measure(name, seed, args.data, Path(home)) for seed in range(args.seeds)]
         print(f"{name:12} mean    MRR {mean(one.test['mrr'] for one in runs):.4f}", flush=True)
         if args.write:
-            found = Measured(
-                time.strftime("%Y-%m-%d"), in_short(fingerprint()), recipes.fingerprint_of(name), runs
-            )
+            found = Measured(time.strftime("%Y-%m-%d"), _machine(), recipes.fingerprint_of(name), runs)
             write_measured(found, name)
     return 0
+
+
+def _machine() -> str:
+    """AMX is named because nothing else of a CPU changes the time of bf16 products as much."""
+    known: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    return in_short(fingerprint()) + (", AMX" if known.get("amx_bf16") else "")
 
 
 def _measure(name: str, seed: int, data: Path | None, home: Path) -> MeasuredRun:

@@ -13,8 +13,11 @@ from storage.database import Connection
 
 __all__ = ["describe", "differences", "fingerprint", "host", "in_short", "machine_line"]
 
-# They let libraries use less than the CPU has: a time measured so is that of another CPU.
-_INSTRUCTION_LIMITS = ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+# They limit the instructions that libraries use, or say how threads wait: a time measured so is that of another CPU.
+_VARIABLES = (
+    *("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA"),
+    *("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"),
+)
 
 
 def fingerprint() -> dict[str, Any]:
@@ -23,8 +26,10 @@ def fingerprint() -> dict[str, Any]:
     kept = {name: describe[name] for name in ("python", "packages", "machine", "driver", "gpus")}
     threads = {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")}
     body = {**kept, "git": git_commit(Path(__file__).parent), "threads": threads}
-    limits = {name: os.environ[name] for name in _INSTRUCTION_LIMITS if os.environ.get(name)}
-    return body | ({"instructions": limits} if limits else {})
+    found = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+    if found.get("OMP_WAIT_POLICY") == "PASSIVE":  # workers set it themselves
+        del found["OMP_WAIT_POLICY"]
+    return body | ({"variables": found} if found else {})
 
 
 def machine_line(conn: Connection, key: str) -> str:
@@ -45,7 +50,7 @@ def describe(body: Mapping[str, Any]) -> str:
     git = body.get("git") or {}
     commit = str(git.get("commit") or "no commit")[:10] + (" with changes" if git.get("changed") else "")
     driver = f"driver {body['driver']}" if body.get("driver") else None
-    threads, limits = _variables(body, "threads"), _variables(body, "instructions")
+    threads, variables = _values(body, "threads"), _values(body, "variables")
     parts = [
         f"{machine.get('processor') or 'unknown processor'}, {machine.get('cores') or '?'} cores",
         *(
@@ -55,7 +60,7 @@ def describe(body: Mapping[str, Any]) -> str:
             f"Python {body.get('python')}",
             f"torch {packages.get('torch')}",
         ),
-        *(f"kgops {commit}", threads, limits),
+        *(f"kgops {commit}", threads, variables),
     ]
     return ", ".join(part for part in parts if part)
 
@@ -63,12 +68,12 @@ def describe(body: Mapping[str, Any]) -> str:
 def in_short(body: Mapping[str, Any]) -> str:
     """What decides how long a training takes on a CPU: `AMD EPYC, 2 cores, torch 2.13.0+cpu`."""
     machine, packages = body["machine"], body["packages"]
-    limits = _variables(body, "instructions")
+    variables = _values(body, "variables")
     short = f"{machine['processor']}, {machine['cores']} cores, torch {packages['torch']}"
-    return f"{short}, {limits}" if limits else short
+    return f"{short}, {variables}" if variables else short
 
 
-def _variables(body: Mapping[str, Any], of: str) -> str:
+def _values(body: Mapping[str, Any], of: str) -> str:
     return " ".join(f"{name}={value}" for name, value in (body.get(of) or {}).items())
 
 

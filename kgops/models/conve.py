@@ -69,6 +69,16 @@ class ConvE(nn.Module):
             nn.init.xavier_normal_(self.entities)
             nn.init.xavier_normal_(self.relations)
 
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """Names of parameters that keep their first value.
+
+        The scale of an image of one channel is undone by the norm of the feature maps, so the loss hardly depends on
+        it. Adam still moves it by a whole step each time; where it crosses zero, all maps change their sign, and what
+        was learned is lost.
+        """
+        return ("input_norm.weight",) if self.input_norm is not None and self.config.channels == 1 else ()
+
     def image(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:
         """Head above relation, per channel: (batch, channels, 2 · height, width)."""
         shape = (-1, self.config.channels, self.config.height, self.config.width)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
+from kgops.models.conve import ConvE
 
 __all__ = [
     "OPTIMIZERS",
@@ -61,10 +62,11 @@ SCHEDULES = ("constant", "plateau", "cosine")
 def build_optimizer(
     name: str, model: torch.nn.Module, learning_rate: float, weight_decay: float = 0.0
 ) -> torch.optim.Optimizer:
-    """Builds an optimizer, fused where torch supports it."""
+    """Builds an optimizer of what the model trains, fused where torch supports it."""
     if not learning_rate > 0 or not math.isfinite(learning_rate):
         raise Usage(f"learning_rate is {learning_rate}; it must be a number above 0.")
-    parameters = list(model.parameters())
+    untrained = model.untrained if isinstance(model, ConvE) else ()
+    parameters = [weight for name, weight in model.named_parameters() if name not in untrained]
     device = parameters[0].device
     # On a GPU the rate is a device tensor, so that a replayed CUDA graph follows the schedule.
     rate = torch.tensor(learning_rate, device=device) if device.type == "cuda" else learning_rate

@@ -21,7 +21,7 @@ from kgops.training.batches import Batch, Batches
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import Diverged, FitResult, fit
 from kgops.training.losses import EntityLoss
-from kgops.training.optimizers import Schedule, build_optimizer
+from kgops.training.optimizers import OPTIMIZERS, Schedule, build_optimizer
 from kgops.training.settings import TrainSettings, resolve_precision
 from kgops.training.step import TrainStep
 from kgops.trials import train_step
@@ -77,6 +77,29 @@ def test_a_grouped_training_takes_the_steps_of_divided_groups(
     assert report.total == 2 * divided > 2 * whole
 
 
+def test_a_scale_that_no_loss_depends_on_keeps_its_value(nations: Graph) -> None:
+    """Adam moves it a whole step at a time, and beyond zero all feature maps have the other sign."""
+    torch.manual_seed(0)
+    model = ConvE(ConvEConfig(nations.num_entities, nations.num_relations, embedding_dim=12)).double()
+    heads, relations = torch.arange(14), torch.arange(14)
+    model.config = replace(model.config, input_dropout=0.0, feature_map_dropout=0.0, output_dropout=0.0)
+    assert model.input_norm is not None
+    scores = model.train()(heads, relations).detach()
+    with torch.no_grad():
+        model.input_norm.weight.mul_(3)
+    torch.testing.assert_close(model(heads, relations).detach(), scores, rtol=1e-3, atol=1e-3)
+    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=50, seed=1)
+    for name in OPTIMIZERS:
+        optimizer = build_optimizer(name, model, 0.1, weight_decay=0.1)
+        step = TrainStep(model, EntityLoss("softmax", 0.1, 5, torch.float64), optimizer)
+        before = model.conv.weight.detach().clone()
+        step(next(batches.epoch(1)))
+        assert model.input_norm.weight.item() == 3 and not torch.equal(model.conv.weight, before)
+    # Channels have scales of their own, which the loss does depend on.
+    several = ConvEConfig(5, 2, embedding_dim=12, input_channels=2, embedding_height=2, embedding_width=3)
+    assert ConvE(several).untrained == ()
+
+
 def test_a_step_is_the_step_of_autograd_and_adam(nations: Graph) -> None:
     """One update by the fused step, beside the same update by the plain model and torch."""
     model, plain = small(nations).double(), small(nations).double()
@@ -84,7 +107,8 @@ def test_a_step_is_the_step_of_autograd_and_adam(nations: Graph) -> None:
         m.config = replace(m.config, input_dropout=0.0, feature_map_dropout=0.0, output_dropout=0.0)
     batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=50, seed=1)
     step = TrainStep(model, EntityLoss("bce", 0.1, 5, torch.float64), build_optimizer("adam", model, 0.01))
-    optimizer = torch.optim.Adam(plain.parameters(), lr=0.01)
+    trained = [weight for name, weight in plain.named_parameters() if name not in plain.untrained]
+    optimizer = torch.optim.Adam(trained, lr=0.01)
     for batch in list(batches.epoch(1))[:4]:
         value = step(batch)
         labels = torch.zeros(len(batch), nations.num_entities, dtype=torch.float64)
