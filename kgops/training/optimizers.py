@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kgops.errors import Usage
+from kgops.errors import BadInput, Usage
 from kgops.models.conve import ConvE
 
 __all__ = [
@@ -98,6 +98,15 @@ def rate_of(optimizer: torch.optim.Optimizer) -> float:
 
 def restore(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Loads moments and learning rate, but keeps this device's implementation options (fused, foreach)."""
+    sizes, sizes_there = (
+        [len(group["params"]) for group in groups]
+        for groups in (optimizer.param_groups, saved["param_groups"])
+    )
+    if sizes != sizes_there:
+        raise BadInput(
+            "the checkpoint is of a kgops that trained other parameters of this model.",
+            hint="start the training anew; its models can still be read.",
+        )
     rate = float(saved["param_groups"][0]["lr"])
     own = ("lr", "fused", "foreach", "capturable")
     groups = [

@@ -21,7 +21,7 @@ from kgops.training.batches import Batch, Batches
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import Diverged, FitResult, fit
 from kgops.training.losses import EntityLoss
-from kgops.training.optimizers import OPTIMIZERS, Schedule, build_optimizer
+from kgops.training.optimizers import OPTIMIZERS, Schedule, build_optimizer, restore
 from kgops.training.settings import TrainSettings, resolve_precision
 from kgops.training.step import TrainStep
 from kgops.trials import train_step
@@ -95,6 +95,9 @@ def test_a_scale_that_no_loss_depends_on_keeps_its_value(nations: Graph) -> None
         before = model.conv.weight.detach().clone()
         step(next(batches.epoch(1)))
         assert model.input_norm.weight.item() == 3 and not torch.equal(model.conv.weight, before)
+    # A checkpoint of a kgops that trained it cannot be resumed from.
+    with pytest.raises(BadInput, match="trained other parameters"):
+        restore(build_optimizer("adam", model, 0.1), torch.optim.Adam(model.parameters()).state_dict())
     # Channels have scales of their own, which the loss does depend on.
     several = ConvEConfig(5, 2, embedding_dim=12, input_channels=2, embedding_height=2, embedding_width=3)
     assert ConvE(several).untrained == ()
