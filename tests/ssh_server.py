@@ -86,10 +86,11 @@ class Server:
     def kill(self) -> None:
         """With all logins, at once."""
         assert self.child is not None
-        for pid in [self.child.pid, *self.own_processes()]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        _kill([self.child.pid, *self.own_processes()])
         self.child.wait(10)
+
+    def kill_logins(self) -> None:
+        _kill(self.own_processes())
 
     def _answers(self) -> bool:
         assert self.child is not None
@@ -155,6 +156,12 @@ class Server:
             self.kill()  # a login outlives its server, and with it the client's shared connection
         if self.made_room:
             _EMPTY_ROOM.rmdir()
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # one ends with the other
+            os.kill(pid, signal.SIGKILL)
 
 
 def free_port() -> int:

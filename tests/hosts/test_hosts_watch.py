@@ -90,8 +90,7 @@ def test_a_killed_connection_comes_back_with_the_same_rows(lab: Lab, watch: Call
     lab.there("lab1")("run", "exec", "--label", "kept", "--", "true")
     seen = watch(pauses_s=(0.2,))
     before = seen.live("lab1")
-    for pid in lab.server.own_processes():
-        os.kill(pid, signal.SIGKILL)
+    lab.server.kill_logins()
     lost = seen.wait("lab1", lambda s: s.reach == "unreachable", "to be lost")
     assert lost.tables == before.tables
     assert lost.heard_at is not None

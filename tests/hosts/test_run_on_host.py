@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -43,8 +42,7 @@ def test_a_run_is_named_by_its_host_and_goes_on_without_any_connection(lab: Lab)
     listed = lab.kgops("runs")
     assert "lab1:1" in listed.out
     assert listed.err == "No runs on this machine; those started on other hosts from here:\n"
-    for pid in lab.server.own_processes():  # the connection that ssh keeps for the next command
-        os.kill(pid, signal.SIGKILL)
+    lab.server.kill_logins()  # the connection that ssh keeps for the next command
     wait_for(lambda: not lab.server.own_processes(), "all logins to end")
     assert there.running(1)
     go.touch()
@@ -207,8 +205,7 @@ def test_a_copy_whose_connection_breaks_goes_on_where_it_broke(lab: Lab, damaged
     )
     came = 3 << 20  # in whole blocks
     wait_for(lambda: part.exists() and part.stat().st_size == came, "a part of the copy")
-    for pid in lab.server.own_processes():
-        os.kill(pid, signal.SIGKILL)
+    lab.server.kill_logins()
     _, err = console.communicate(timeout=300)
     assert console.returncode == 1, err
     assert b"lab1: my data.tsv was not copied" in err

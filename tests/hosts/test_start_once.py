@@ -42,11 +42,6 @@ def start_unanswered(lab: Lab, *args: str, word: str = "--detach") -> tuple[subp
     return console, silent
 
 
-def kill(pids: list[int]) -> None:
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-
-
 def remote(lab: Lab) -> list[tuple[str, int | None]]:
     return [(one["host"], one["id"]) for one in lab.kgops("runs", "--remote", "--json").json()]
 
@@ -86,7 +81,7 @@ def test_a_start_that_cannot_be_remembered_is_not_asked_for(lab: Lab) -> None:
 def test_a_connection_that_breaks_before_the_answer_costs_no_second_run(lab: Lab) -> None:
     lab.add("lab1")
     console, _ = start_unanswered(lab, *SLEEP)
-    kill(lab.server.own_processes())
+    lab.server.kill_logins()
     assert console.wait(60) == 1
     assert remote(lab) == [("lab1", None)]
     assert "lab1:n/a" in lab.kgops("runs").out
@@ -128,7 +123,7 @@ def test_a_start_that_another_console_waits_for_is_not_taken_for_lost(lab: Lab) 
     lab.add("lab1")
     console, _ = start_unanswered(lab, *SLEEP)
     assert lab.kgops(*SLEEP).out == "lab1:2\n"
-    kill([console.pid])
+    os.kill(console.pid, signal.SIGKILL)
     console.wait(60)
     assert lab.kgops(*SLEEP).out == "lab1:1\n"
     assert numbers(lab) == [1, 2]
@@ -162,7 +157,7 @@ def test_a_started_run_survives_the_loss_of(lab: Lab, lost: str) -> None:
         lab.there("lab1").running(1)
         assert all_of(console.home), "the console, its SSH clients and the connection that they share"
         if lost == "connection":
-            kill(lab.server.own_processes())
+            lab.server.kill_logins()
         elif lost == "console":
             screen.child.kill()
         else:
@@ -181,7 +176,7 @@ def test_a_run_repeated_without_an_answer_is_repeated_once(lab: Lab) -> None:
     assert lab.kgops(*SLEEP).out == "lab1:1\n"
     again = ("run", "--again", "lab1:1")
     console, _ = start_unanswered(lab, *again)
-    kill(lab.server.own_processes())
+    lab.server.kill_logins()
     assert console.wait(60) == 1
     done = lab.kgops(*again)
     assert (done.code, done.out) == (0, "lab1:2\n"), done.err
@@ -202,7 +197,7 @@ def test_a_run_resumed_without_an_answer_has_one_more_attempt(lab: Lab) -> None:
 
     assert attempts() == 1
     console, _ = start_unanswered(lab, "resume", "lab1:1")
-    kill(lab.server.own_processes())
+    lab.server.kill_logins()
     assert console.wait(60) == 1
     assert remote(lab) == [("lab1", None), ("lab1", 1)]
     assert attempts() == 2

@@ -11,6 +11,7 @@ import struct
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -44,8 +45,9 @@ def by_its_client(server: Server, terminal: Terminal) -> None:
 def by_its_server(server: Server, terminal: Terminal) -> None:
     """What served the login is killed, and nothing is told to whoever was in it."""
     for pid in server.own_processes():
-        if b"sshd" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
+        with suppress(OSError):  # it ended with another
+            if b"sshd" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
 
 
 def screens_of(home: Path) -> list[int]:
