@@ -15,7 +15,7 @@ from test_compiled_step import CPU, GPU, SETTINGS, assert_same, small, trained
 from kgops.graphs.triples import Graph
 from kgops.training.batches import Batch, Batches
 from kgops.training.losses import EntityLoss, Positives
-from kgops.training.optimizers import GpuAdagrad, build_optimizer, rate_of, restore, set_rate
+from kgops.training.optimizers import build_optimizer
 from kgops.training.replay import ReplayedStep, StaticBatch
 from kgops.training.step import TrainStep
 
@@ -59,42 +59,6 @@ def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_why(nations: Grap
     assert instead.failure is not None and not instead.captured
     for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.equal(ours, theirs)
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_adagrad_of_gpus_is_torchs_adagrad(decay: float) -> None:
-    torch.manual_seed(0)
-    mine, torchs = (torch.nn.Parameter(torch.arange(6, dtype=torch.float64)) for _ in range(2))
-    ours = GpuAdagrad([mine], lr=torch.tensor(0.1, dtype=torch.float64), weight_decay=decay)
-    theirs = torch.optim.Adagrad([torchs], lr=0.1, weight_decay=decay)
-    for _ in range(5):
-        mine.grad = torchs.grad = torch.randn(6, dtype=torch.float64)
-        ours.step()
-        theirs.step()
-        torch.testing.assert_close(mine, torchs, rtol=1e-12, atol=0)
-    before = mine.clone()
-    ours.found_inf = torch.tensor(1.0)
-    mine.grad = torch.full((6,), torch.inf, dtype=torch.float64)
-    ours.step()
-    assert torch.equal(mine, before)
-
-
-@pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])
-def test_an_optimizer_restored_from_another_device_keeps_its_own_way_to_step(name: str) -> None:
-    layer = torch.nn.Linear(3, 2)
-    optimizer = build_optimizer(name, layer, 0.1)
-    layer(torch.randn(4, 3)).sum().backward()
-    optimizer.step()
-    set_rate(optimizer, 0.025)
-    saved = optimizer.state_dict()
-    for group in saved["param_groups"]:  # as a GPU writes them
-        group |= {"lr": torch.tensor(0.025), "fused": None, "capturable": True}
-    other = build_optimizer(name, layer, 0.1)
-    restore(other, saved)
-    assert rate_of(other) == pytest.approx(0.025)
-    assert isinstance(other.param_groups[0]["lr"], float)
-    assert other.param_groups[0]["fused"] is True
-    other.step()
 
 
 @pytest.mark.parametrize("device", [GPU])

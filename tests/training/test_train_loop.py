@@ -21,7 +21,7 @@ from kgops.training.batches import Batch, Batches
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import Diverged, FitResult, fit
 from kgops.training.losses import EntityLoss
-from kgops.training.optimizers import OPTIMIZERS, Schedule, build_optimizer, restore
+from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings, resolve_precision
 from kgops.training.step import TrainStep
 from kgops.trials import train_step
@@ -75,32 +75,6 @@ def test_a_grouped_training_takes_the_steps_of_divided_groups(
     }
     divided, whole = (len(Batches(nations.train, largest_group=most, **how)) for most in (3, None))
     assert report.total == 2 * divided > 2 * whole
-
-
-def test_a_scale_that_no_loss_depends_on_keeps_its_value(nations: Graph) -> None:
-    """Adam moves it a whole step at a time, and beyond zero all feature maps have the other sign."""
-    torch.manual_seed(0)
-    model = ConvE(ConvEConfig(nations.num_entities, nations.num_relations, embedding_dim=12)).double()
-    heads, relations = torch.arange(14), torch.arange(14)
-    model.config = replace(model.config, input_dropout=0.0, feature_map_dropout=0.0, output_dropout=0.0)
-    assert model.input_norm is not None
-    scores = model.train()(heads, relations).detach()
-    with torch.no_grad():
-        model.input_norm.weight.mul_(3)
-    torch.testing.assert_close(model(heads, relations).detach(), scores, rtol=1e-3, atol=1e-3)
-    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=50, seed=1)
-    for name in OPTIMIZERS:
-        optimizer = build_optimizer(name, model, 0.1, weight_decay=0.1)
-        step = TrainStep(model, EntityLoss("softmax", 0.1, 5, torch.float64), optimizer)
-        before = model.conv.weight.detach().clone()
-        step(next(batches.epoch(1)))
-        assert model.input_norm.weight.item() == 3 and not torch.equal(model.conv.weight, before)
-    # A checkpoint of a kgops that trained it cannot be resumed from.
-    with pytest.raises(BadInput, match="trained other parameters"):
-        restore(build_optimizer("adam", model, 0.1), torch.optim.Adam(model.parameters()).state_dict())
-    # Channels have scales of their own, which the loss does depend on.
-    several = ConvEConfig(5, 2, embedding_dim=12, input_channels=2, embedding_height=2, embedding_width=3)
-    assert ConvE(several).untrained == ()
 
 
 def test_a_step_is_the_step_of_autograd_and_adam(nations: Graph) -> None:
@@ -391,22 +365,6 @@ def test_the_benchmark_of_a_step_names_every_contender(capsys: pytest.CaptureFix
     assert rows[0]["peak_mib"] > 0
     for name in ("kgops, float32", "kgops, bfloat16", "floor:", "matrix product patched in", "as shipped"):
         assert name in shown
-
-
-def test_schedules() -> None:
-    cosine = Schedule("cosine", 1.0, 10, warmup_epochs=2, lowest=0.1)
-    rates = [cosine.rate(e) for e in range(1, 11)]
-    assert rates[0] < rates[1] < rates[2] == 1.0
-    assert rates[2:] == sorted(rates[2:], reverse=True)
-    assert rates[-1] > 0.1
-    plateau = Schedule("plateau", 1.0, 10, factor=0.5, patience=1)
-    for mrr in (0.1, 0.2, 0.2, 0.1):
-        plateau.observe(mrr)
-    assert plateau.rate(5) == 0.5
-    restored = Schedule("plateau", 1.0, 10, factor=0.5, patience=1)
-    restored.load_state_dict(plateau.state_dict())
-    assert restored == plateau
-    assert Schedule("constant", 0.3, 10).rate(7) == 0.3
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])
