@@ -149,7 +149,8 @@ class _Run:
 
     def _clip(self, *_: object) -> None:
         """Scales the gradients of a step down to the largest norm allowed."""
-        torch.nn.utils.clip_grad_norm_(self.step.model.parameters(), self.settings.grad_clip)
+        trained = [weight for group in self.step.optimizer.param_groups for weight in group["params"]]
+        torch.nn.utils.clip_grad_norm_(trained, self.settings.grad_clip)
 
     def begin(self, resume: bool) -> None:
         """Seeds a new run, or resumes from the newest valid checkpoint."""
