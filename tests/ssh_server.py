@@ -41,7 +41,6 @@ class Server:
     folder: Path
     port: int = 0
     child: subprocess.Popen[bytes] | None = None
-    made_room: bool = False
     sessions: list[Terminal] = field(default_factory=list)
 
     def start(self) -> None:
@@ -71,9 +70,8 @@ class Server:
             # A login reads its shell's files: those of whoever runs the tests may be slow, or left half done by a kill.
             f'SetEnv "HOME={home}"\n'
         )
-        if os.geteuid() == 0 and not _EMPTY_ROOM.exists():
-            _EMPTY_ROOM.mkdir(mode=0o755)
-            self.made_room = True
+        if os.geteuid() == 0:
+            _EMPTY_ROOM.mkdir(mode=0o755, exist_ok=True)  # and left there, for servers of other tests
         self.listen()
 
     def listen(self) -> None:
@@ -154,8 +152,6 @@ class Server:
             terminal.close()
         if self.child is not None and self.child.poll() is None:
             self.kill()  # a login outlives its server, and with it the client's shared connection
-        if self.made_room:
-            _EMPTY_ROOM.rmdir()
 
 
 def _kill(pids: list[int]) -> None:
