@@ -48,7 +48,7 @@ GPU_OPTIONS = (
         "exclusive",
         "bool",
         False,
-        help="Let no other run use the GPU (or the CPUs) during this one.",
+        help="Let no other run use the GPU (or the CPUs) during this one; waiting CPU threads then spin.",
         flags=(Flag("--exclusive", True),),
     ),
 )

@@ -159,10 +159,12 @@ class Index:
     def _at_checkpoint(
         self, p: int, b: int, tests: TestFactors, device: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """In a function of its own: nothing of one checkpoint is left when the next is read."""
+        """In a function of its own: nothing of one checkpoint is left when the next is read, and no part of its file,
+        which stays mapped as a whole.
+        """
         stored = _read(_file(self.folder, p, b), device)
         factors = _from_file(self.engines[p], stored, tests)
-        return stored["ids"], self.engines[p].pair(factors, tests, len(stored["ids"]))
+        return stored["ids"].clone(), self.engines[p].pair(factors, tests, len(stored["ids"]))
 
 
 def open_index(

@@ -62,7 +62,10 @@ def choose_threads(
     threads = threads_for(gflop, cores)
     torch.set_num_threads(threads)
     many = f"{threads} thread{'s' if threads > 1 else ''}"
-    report.note(f"{many} of {cores}: {what} is about {gflop:.2g} GFLOP. OMP_NUM_THREADS=N decides otherwise.")
+    waits = ", which spin while they wait" if threads > 1 and "GOMP_SPINCOUNT" in os.environ else ""
+    report.note(
+        f"{many} of {cores}{waits}: {what} is about {gflop:.2g} GFLOP. OMP_NUM_THREADS=N decides otherwise."
+    )
 
 
 _NAME = "memory_cleanup"

@@ -322,6 +322,12 @@ def test_a_job_on_the_cpu_is_measured_by_no_gpu() -> None:
     assert found.job.options["precision"] == "bf16"
 
 
+def test_a_tracin_run_keeps_few_kernels_and_a_training_those_it_has() -> None:
+    tracin = read_job({"workload": "tracin", "tracin": {"run": 1, "test_triples": "test.txt"}}, "a test")
+    assert resolve.resolve(tracin, lambda _: None).environment == {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4"}
+    assert resolve.resolve(job({}), lambda _: None).environment == {}
+
+
 def test_growing_segments_are_taken_from_the_environment_of_a_slice_and_other_settings_stay() -> None:
     mig = GpuFacts("H200 MIG 1g.18gb", (9, 0), is_slice=True)
     found = resolve.resolve(job({}, profile="h200"), lambda gpu: mig)

@@ -68,6 +68,30 @@ def asked(folder: Path, of: list[TracinCheckpoint], loss: TracinLoss, settings: 
     return sink.scores
 
 
+class Mapped(AllScores):
+    """Which files of a folder this process maps when it is given a block's scores."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(len(TESTS), len(TRAIN), like=torch.zeros(0, dtype=torch.float64))
+        self.folder = folder
+        self.files: list[str] = []
+
+    def add(self, first: int, ids: torch.Tensor, scores: torch.Tensor) -> None:
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        self.files += [line for line in maps if str(self.folder) in line]
+        super().add(first, ids, scores)
+
+
+def test_a_block_that_was_read_is_not_kept_beside_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kgops.tracin.index.BLOCK", 40)
+    settings, of, mapped = Settings(tests_at_once=4), points(), Mapped(tmp_path)
+    build_index(of, ONE_TO_N, TRAIN, tmp_path, settings=settings)
+    open_index(tmp_path, of, ONE_TO_N, TRAIN, settings=settings).scan(TESTS, mapped)
+    assert mapped.files == []
+
+
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("loss", list(LOSSES))
 def test_exact_index_answers_with_the_scores_of_a_scan(

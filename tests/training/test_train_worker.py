@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -295,6 +296,32 @@ def test_a_workers_threads_wait_without_spinning_unless_somebody_says_otherwise(
     ask = "import sys, os, kgops.workers; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True)
     assert done.stdout.split() == [said, "False"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "theirs", "spins"),
+    [
+        (["--exclusive"], {}, "10000"),
+        (["--exclusive"], {"GOMP_SPINCOUNT": "7"}, "7"),
+        (["--exclusive"], {"OMP_WAIT_POLICY": "PASSIVE"}, None),
+        ([], {}, None),
+    ],
+)
+def test_threads_of_a_run_that_has_the_cpus_to_itself_spin(
+    run_cli: Console,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    theirs: dict[str, str],
+    spins: str | None,
+) -> None:
+    heavy = ("--batch-size", "256", "--embedding-dim", "200", "--num-epochs", "1")
+    for ours in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):  # of whoever tests, or of a worker imported here
+        monkeypatch.delenv(ours, raising=False)
+    run = run_cli("run", "train", "--dataset", "nations", *heavy, *flags, "--json", env=theirs).json()
+    assert run["environment"]["variables"].get("GOMP_SPINCOUNT") == spins
+    said = [event["text"] for event in events(run_cli.folder(run["id"]), "note")]
+    (note,) = [text for text in said if re.match(r"\d+ threads? of", text)]
+    assert ("which spin while they wait" in note) == (spins is not None and not note.startswith("1 "))
 
 
 # --- bad input ------------------------------------------------------------------------------------
