@@ -65,9 +65,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _machine() -> str:
-    """AMX is named because nothing else of a CPU changes the time of bf16 products as much."""
+    """AMX is named because nothing else of a CPU changes the time of bf16 products as much, and threads that were set."""
     known: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-    return in_short(fingerprint()) + (", AMX" if known.get("amx_bf16") else "")
+    threads = os.environ.get("OMP_NUM_THREADS")
+    parts = [in_short(fingerprint()), *(["AMX"] if known.get("amx_bf16") else [])]
+    return ", ".join([*parts, *([f"OMP_NUM_THREADS={threads}"] if threads else [])])
 
 
 def _measure(name: str, seed: int, data: Path | None, home: Path) -> MeasuredRun:
