@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _machine() -> str:
-    """AMX is named because nothing else of a CPU changes the time of bf16 products as much, and threads that were set."""
+    """AMX is named because nothing else of a CPU changes the time of bf16 products as much; threads where set."""
     known: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     threads = os.environ.get("OMP_NUM_THREADS")
     parts = [in_short(fingerprint()), *(["AMX"] if known.get("amx_bf16") else [])]
