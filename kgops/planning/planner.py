@@ -1,21 +1,20 @@
-"""The planner: options that fit a GPU, what else would, and fallbacks that are worth trying."""
+"""The planner: options that fit a GPU, and what else would."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, product
 from typing import Any
 
-from kgops.jobs.job import Job
 from kgops.options.catalog import effect_of
 from kgops.options.option import Effect
 from kgops.planning import rules
 from kgops.planning.corrections import Correction, TimeCorrection
 from kgops.planning.job_size import JobSize
 from kgops.planning.memory_estimate import MemoryEstimate, predict
-from kgops.planning.oom_fallbacks import Change, Fallback, oom_fallbacks
+from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import expands_segments, work_of
@@ -28,12 +27,10 @@ __all__ = [
     "MARGIN",
     "Candidate",
     "MachineCorrections",
-    "Skipped",
     "Suggestion",
     "largest_where",
     "need_mib",
     "suggest",
-    "worth_an_attempt",
 ]
 
 # Share of memory kept free: a prediction that is too low ends a run. No GPU measurement allows less yet.
@@ -321,92 +318,3 @@ def _distinct(candidates: Iterable[Candidate], best: Candidate) -> tuple[Candida
         if len(distinct) == _OTHERS:
             break
     return tuple(distinct)
-
-
-_NOTICEABLY = 0.99  # share of the need; predictions cannot resolve a smaller difference
-# How much filtering leaves depends on the data: predictions assume all triples.
-_NOT_PREDICTED = frozenset({"filtering"})
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A fallback that gets no attempt, and why."""
-
-    fallback: Fallback
-    why: str
-
-    def as_table(self) -> dict[str, Any]:
-        return {**self.fallback.as_table(), "skipped": self.why}
-
-
-def worth_an_attempt(
-    fallbacks: Sequence[Fallback], job: Job, suggestion: Suggestion
-) -> tuple[list[Fallback], list[Skipped]]:
-    """Fallbacks to try and fallbacks to skip. `job` has the starting options, `suggestion` the prediction's inputs."""
-    start = {c.option: c.before for fallback in reversed(fallbacks) for c in reversed(fallback.changes)}
-    predicted = _Predicted(job, suggestion)
-    tried: list[Fallback] = []
-    skipped: list[Skipped] = []
-    waiting: list[Skipped] = []
-    settings: dict[str, Any] = {}
-    need = predicted.mib(settings)
-    for fallback in fallbacks:
-        alone = _joined([fallback], start | settings, settings)
-        together = _joined([*(one.fallback for one in waiting), fallback], start | settings, settings)
-        helps = predicted.mib(together.settings) < predicted.mib(alone.settings) * _NOTICEABLY
-        best = together if helps else alone
-        then = predicted.mib(best.settings)
-        if then >= need * _NOTICEABLY and predicted.knows(fallback, best.settings):
-            left = Skipped(fallback, _beside(then, need))
-            (waiting if fallback.effect == "exact" and then <= need else skipped).append(left)
-            continue
-        tried.append(best)
-        need, settings = then, best.settings
-        why = "; tried with the next one" if helps else ""
-        skipped += [replace(one, why=one.why + why) for one in waiting if one.fallback.options & best.options]
-        waiting = [one for one in waiting if not one.fallback.options & best.options]
-    return tried, skipped + waiting
-
-
-class _Predicted:
-    def __init__(self, job: Job, suggestion: Suggestion) -> None:
-        self._job, self._suggestion = job, suggestion
-        self._known: list[tuple[Shape, float]] = []
-
-    def mib(self, settings: Mapping[str, Any]) -> float:
-        return max(map(self._mib_of, self._shapes(settings)))
-
-    def knows(self, fallback: Fallback, settings: Mapping[str, Any]) -> bool:
-        """Whether the memory formula depends on the options of a fallback, which `settings` include."""
-        options = {change.option: change.before for change in fallback.changes}
-        seen = self._shapes(settings) != self._shapes({**settings, **options})
-        return seen and not options.keys() & _NOT_PREDICTED
-
-    def _mib_of(self, shape: Shape) -> float:
-        """Remembers predictions: most fallbacks change one stage of two."""
-        for corrections, mib in self._known:
-            if corrections == shape:
-                return mib
-        gpu, learned = self._suggestion.target.facts, self._suggestion.corrections
-        # Tensors only: fallbacks do not change the rest of the process.
-        context = _bytes(learned.context_mib)
-        estimate = predict(shape, gpu, correction=learned.correction, context=context)
-        self._known.append((shape, estimate.total_mib))
-        return self._known[-1][1]
-
-    def _shapes(self, settings: Mapping[str, Any]) -> list[Shape]:
-        job_size, gpu = self._suggestion.job_size, self._suggestion.target.facts
-        return job_size.shapes({**self._job.options, **settings}, gpu)
-
-
-def _joined(fallbacks: Sequence[Fallback], now: Mapping[str, Any], settings: Mapping[str, Any]) -> Fallback:
-    """These fallbacks as one, from options `now`; `settings` are the changes before."""
-    after = {change.option: change.after for fallback in fallbacks for change in fallback.changes}
-    changes = tuple(Change(name, now[name], value, effect_of(name)) for name, value in after.items())
-    reasons = dict.fromkeys(fallback.reason for fallback in fallbacks)
-    return Fallback(fallbacks[-1].effect, "; ".join(reasons), changes, {**settings, **after})
-
-
-def _beside(then: float, need: float) -> str:
-    same = f"{then:,.0f}" == f"{need:,.0f}"
-    return f"{then:,.0f} MiB predicted with it, {'as much as' if same else f'{need:,.0f} MiB'} without"

@@ -40,7 +40,7 @@ _PYKEEN_HEAP = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=8388608:glibc.mal
 # oneDNN keeps the kernels of 1,024 shapes, and TracIn's products in bf16 have other shapes in each block: the same job
 # took 902 MiB with these, 711 with four kept, in the same time. Training keeps its few shapes.
 _TRACIN_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4"}
-# Where no other run has the CPUs, threads that wait spin for a moment before they sleep: waking them up took nearly half
+# Where no other run has the CPUs, threads that wait spin for a moment before they sleep: waking them took almost half
 # of a step's time on a virtual machine. GNU's OpenMP reads it, which torch's builds for Linux use.
 _SPINNING = {"GOMP_SPINCOUNT": "10000"}
 # Variables of kgops that another one of the person's decides, too.

@@ -19,8 +19,8 @@ from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.text import attempt_settings, fill_in
 from kgops.jobs.workloads import WORKLOADS
 from kgops.planning.oom_fallbacks import Fallback, oom_advice, oom_fallbacks
-from kgops.planning.planner import Skipped, worth_an_attempt
 from kgops.planning.resolve import for_worker
+from kgops.planning.worth_an_attempt import Skipped, worth_an_attempt
 from kgops.settings import Home, guard_files
 from kgops.supervisor import pending, queue, run_folder
 from kgops.supervisor.environment import describe_environment

@@ -13,8 +13,9 @@ from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict
 from kgops.planning.oom_fallbacks import Fallback, oom_fallbacks, skipped_lines
-from kgops.planning.planner import MachineCorrections, Skipped, Suggestion, suggest, worth_an_attempt
+from kgops.planning.planner import MachineCorrections, Suggestion, suggest
 from kgops.planning.targets import Target, cpu_target, find_targets
+from kgops.planning.worth_an_attempt import Skipped, worth_an_attempt
 from kgops.supervisor.launch import fallbacks_below
 from kgops.supervisor.plan_job import Planned
 
