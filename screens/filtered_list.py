@@ -109,15 +109,25 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
         query = None
         try:
             while self._query != query:
-                query = self._query
+                query, here = self._query, self.body.key
                 try:
                     page = await asyncio.to_thread(self._list_reader.look, query)
+                    if self._was_left(page, query, here):
+                        continue
                     self._page_query = query
                     self._show_page(page)
                 except (KgopsError, StorageError) as error:
                     self._show_error(error)
         finally:
             self._reading = False
+
+    def _was_left(self, page: Page, query: Query, here: object) -> bool:
+        """Whether a person moved the cursor during a read that would put it back; then it is read anew."""
+        if page.cursor_row is None or query.cursor is None or self.body.key == here:
+            return False
+        if self._query == query:
+            self._query = cast("Any", query)._replace(look=query.look + 1, cursor=self.body.key)
+        return True
 
     def _show_page(self, page: Page) -> None:
         self._page = page

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
+from driving import patience
 from screen_driving import Seen, look
 from screen_history import (
     HOSTILE,
@@ -20,7 +22,7 @@ from screen_history import (
 from kgops.settings import Home
 from kgops.views.formats import width_of
 from screens.history import History
-from screens.history_query import HistoryReader, Query
+from screens.history_query import HistoryReader, Page, Query
 from storage import reports
 from storage.database import Connection, transaction
 
@@ -78,6 +80,36 @@ def test_only_rows_around_what_is_in_sight_are_read(home: Path, conn: Connection
         assert found.numbers[around] in found.runs
     browser.close()
     assert browser.look(Query()).numbers == ()
+
+
+def test_a_cursor_that_is_moved_while_rows_are_read_again_stays_there(
+    home: Path, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(conn, 3)
+    read, gate = HistoryReader.look, threading.Event()
+    gate.set()
+
+    def slow(reader: HistoryReader, query: Query) -> Page:
+        page = read(reader, query)
+        assert gate.wait(patience())
+        return page
+
+    monkeypatch.setattr(HistoryReader, "look", slow)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("h")
+        await seen.until(lambda: window(seen).key == 3, "run 3")
+        screen = seen.app.screen
+        assert isinstance(screen, History)
+        gate.clear()
+        screen.reload()
+        await seen.press("down")
+        assert window(seen).key == 2
+        gate.set()
+        await seen.until(lambda: not screen._reading, "the rows")
+        assert window(seen).key == 2
+
+    look(home, story)
 
 
 @pytest.mark.parametrize("width", [50, 80, 120, 200])
