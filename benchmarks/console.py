@@ -23,7 +23,7 @@ from kgops.supervisor import processes
 from kgops.supervisor.control import stop_run, wait_for_end
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import Planned
-from storage import attempts, measurements, runs, series
+from storage import attempts, measurements, run_list, runs, series
 from storage.database import checkpoint_log, open_reader, open_writer, transaction
 
 COMMAND = "python -m benchmarks.console"
@@ -147,7 +147,7 @@ def reporters(path: Path, *, seconds: float) -> list[Line]:
         begin = time.perf_counter()
         for number in numbers:
             series.curve(reader, number, "loss")
-        runs.page(reader)
+        run_list.page(reader)
         reads.append((time.perf_counter() - begin) * 1000)
         time.sleep(0.5)
     lost = sum(points - len(series.points(reader, number, "loss")) for number in numbers)

@@ -27,7 +27,7 @@ from screens.rows import Piece, Row, text_row
 from screens.widgets.chart_axis import Point
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from storage import runs, series
+from storage import run_list, series
 from storage.database import Connection, explained, open_reader
 from storage.errors import StorageError
 
@@ -174,7 +174,7 @@ def _read(home: Home, numbers: tuple[int, ...]) -> tuple[Comparison, list[Curves
     with explained(home.database):
         conn = open_reader(home.database)
         try:
-            chosen = runs.of_numbers(conn, numbers)
+            chosen = run_list.of_numbers(conn, numbers)
             if len(chosen) < 2:
                 raise NoSuchRun("fewer than two of these runs are still in the record")
             qualities = [read_quality(RunFolder(home.runs / run.folder).results) for run in chosen]

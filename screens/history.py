@@ -22,7 +22,7 @@ from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
 from screens.wording import error_text
 from storage.errors import StorageError
-from storage.runs import SORTABLE
+from storage.run_list import SORTABLE
 
 if TYPE_CHECKING:
     from textual.widgets import Input

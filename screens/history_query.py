@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kgops.errors import Unavailable, Usage
 from kgops.settings import Home
 from kgops.views.listing import BLOCK, Listing, Sort, sort_by, unknown_metrics
-from storage import filters, reports, runs, series
+from storage import filters, reports, run_list, series
 from storage.database import Connection, explained, open_reader
 from storage.errors import DatabaseMissing
 from storage.filters import ParsedFilter
@@ -129,7 +129,7 @@ class HistoryReader:
         metric = page.metric
         return page._replace(
             first=first,
-            runs={run.id: run for run in runs.of_numbers(conn, numbers_read)},
+            runs={run.id: run for run in run_list.of_numbers(conn, numbers_read)},
             tags=reports.tags_of_runs(conn, numbers_read),
             values=series.of_runs(conn, numbers_read, metric) if metric is not None else {},
         )
@@ -156,7 +156,7 @@ def ended_of(home: Home, numbers: Sequence[int]) -> tuple[list[int], int]:
         conn = open_reader(home.database)
         try:
             for start in range(0, len(numbers), BLOCK):
-                for run in runs.of_numbers(conn, numbers[start : start + BLOCK]):
+                for run in run_list.of_numbers(conn, numbers[start : start + BLOCK]):
                     ended += [run.id] if run.ended else []
                     unfinished += not run.ended
         finally:

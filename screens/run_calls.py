@@ -15,7 +15,7 @@ from kgops.jobs.text import one_line
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import stop_run
 from storage import alerts as stored_alerts
-from storage import reports, runs
+from storage import reports, run_list, runs
 from storage.database import open_writer, transaction
 from storage.runs import Run
 
@@ -138,7 +138,7 @@ def tag_all(session: Session, numbers: Collection[int], words: str) -> str:
     """Changes the tags of all runs or, on an error, of none."""
     add, remove = _tags_in(words)
     with transaction(session.conn):
-        existing = [run.id for run in runs.of_numbers(session.conn, list(numbers))]
+        existing = [run.id for run in run_list.of_numbers(session.conn, list(numbers))]
         for number in existing:
             reports.change_tags(session.conn, number, add=add, remove=remove)
     return f"changed the tags of {len(existing):,} runs"

@@ -95,7 +95,7 @@ def _read_all(conn: sqlite3.Connection, condition: Condition, known: AllRuns) ->
 
 
 def compiled(conn: sqlite3.Connection, terms: Iterable[Term]) -> tuple[Condition, ...]:
-    """The conditions of all terms, for runs.Filter."""
+    """The conditions of all terms, for run_list.Filter."""
     return tuple(of_term(conn, term) for term in terms)
 
 

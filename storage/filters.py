@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from storage.runs import ACTIVE, COMPUTED, ENDED, STATES, UNFINISHED, WAITING
+from storage.run_list import COMPUTED
+from storage.runs import ACTIVE, ENDED, STATES, UNFINISHED, WAITING
 
 Kind = Literal["words", "choice", "contains", "gpu", "time", "number", "metric"]
 

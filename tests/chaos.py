@@ -36,7 +36,7 @@ from kgops.supervisor import locks, processes
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder
-from storage import attempts, runs
+from storage import attempts, run_list, runs
 from storage.database import Connection, integrity_problems, open_reader
 
 HERE = Path(__file__).parent
@@ -290,7 +290,7 @@ class Chaos:
         with closing(open_reader(self.home.database)) as conn:
             for problem in integrity_problems(conn):
                 self.wrong(f"integrity: {problem}")
-            for run in runs.page(conn, limit=100_000):
+            for run in run_list.page(conn, limit=100_000):
                 self._compare(conn, run)
         leftovers = self._ours()
         deadline = time.monotonic() + 5

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from storage import conditions, filters, reports, runs, series
+from storage import conditions, filters, reports, run_list, runs, series
 from storage.database import open_writer, transaction
 
 NOW = datetime(2026, 6, 15, 12).timestamp()
@@ -233,5 +233,5 @@ def final_mrr(known: Known) -> bool:
 def found(conn: sqlite3.Connection, text: str, *, typing: bool = False) -> list[int]:
     reading = filters.read(text, now=NOW, typing=typing)
     assert not reading.troubles, reading.troubles
-    wanted = runs.Filter(conditions=conditions.compiled(conn, reading.terms))
-    return sorted(run.id for run in runs.page(conn, wanted, limit=1000))
+    wanted = run_list.Filter(conditions=conditions.compiled(conn, reading.terms))
+    return sorted(run.id for run in run_list.page(conn, wanted, limit=1000))

@@ -27,7 +27,7 @@ from power_cut_disk import WAYS, Disk, Operation, operations
 from preloading import PreloadedConsole, compile_library, python_with
 
 from kgops.supervisor import processes
-from storage import runs, series
+from storage import run_list, runs, series
 from storage.database import integrity_problems, open_reader
 from storage.errors import DatabaseMissing
 
@@ -239,7 +239,7 @@ def _folders_and_rows(console: Console) -> list[str]:
         return faults
     try:
         faults += integrity_problems(conn)
-        rows = {run.folder for run in runs.page(conn, limit=100)}
+        rows = {run.folder for run in run_list.page(conn, limit=100)}
     finally:
         conn.close()
     there = {path.name for path in (console.home / "runs").glob("*") if re.match(r"\d{4}-", path.name)}

@@ -14,7 +14,7 @@ from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from kgops.settings import find_home
 from kgops.views.formats import amount, duration, local_time, table
-from storage import runs, series
+from storage import run_list, runs, series
 from storage.errors import DatabaseMissing
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ def command(
         raise Usage("--csv and --json exclude each other")
     if everything and after is not None:
         raise Usage("--all and --after exclude each other")
-    wanted = runs.Filter(states, workload, tag, words, _beginning(since))
+    wanted = run_list.Filter(states, workload, tag, words, _beginning(since))
     parsed = _read(" ".join(terms))
-    if sort not in runs.SORTABLE:
+    if sort not in run_list.SORTABLE:
         from kgops.views.listing import refuse_replaced
 
         refuse_replaced(sort)
@@ -120,7 +120,7 @@ def command(
 
         if (
             parsed
-            or wanted != runs.EVERYTHING
+            or wanted != run_list.EVERYTHING
             or any((hosts, sort != "id", ascending, after, everything, metrics, as_csv))
         ):
             raise Usage(
@@ -146,7 +146,7 @@ def command(
         if as_json:
             print_json([])
         else:
-            _tell_no_run(runs.EVERYTHING)
+            _tell_no_run(run_list.EVERYTHING)
             _say_remote()
         return
     _say_unknown(session, [*(term.key for term in parsed if term.kind == "metric"), *metrics])
@@ -155,10 +155,10 @@ def command(
     order = _Order("id" if by_metric else sort, by_metric, not ascending)
     columns = tuple(dict.fromkeys((*metrics, by_metric) if by_metric else metrics))
     if everything:
-        numbers = list(runs.ordered(session.conn, wanted, **order._asdict()))
-        page = [] if as_csv or as_json else runs.of_numbers(session.conn, numbers)
+        numbers = list(run_list.ordered(session.conn, wanted, **order._asdict()))
+        page = [] if as_csv or as_json else run_list.of_numbers(session.conn, numbers)
     else:
-        page = runs.page(session.conn, wanted, **order._asdict(), limit=limit, after=after)
+        page = run_list.page(session.conn, wanted, **order._asdict(), limit=limit, after=after)
         numbers = [run.id for run in page]
     if as_csv or (as_json and (everything or columns)):
         from kgops.interchange import export
@@ -172,14 +172,14 @@ def command(
             _print(session, page, columns)
         else:
             _tell_no_run(wanted)
-        if after is None and wanted == runs.EVERYTHING:
+        if after is None and wanted == run_list.EVERYTHING:
             _say_remote()
     if not everything and len(page) == limit:
         tell(f"Next page: --after {page[-1].id}; --all lists all runs")
 
 
-def _tell_no_run(wanted: runs.Filter) -> None:
-    if wanted != runs.EVERYTHING:
+def _tell_no_run(wanted: run_list.Filter) -> None:
+    if wanted != run_list.EVERYTHING:
         tell("No run matches.")
     elif find_home().started.exists():
         tell("No runs on this machine; those started on other hosts from here:")
@@ -210,7 +210,7 @@ def _read(text: str) -> tuple[Term, ...]:
     return strictly(text)
 
 
-def _with_terms(session: Session, wanted: runs.Filter, terms: tuple[Term, ...]) -> runs.Filter:
+def _with_terms(session: Session, wanted: run_list.Filter, terms: tuple[Term, ...]) -> run_list.Filter:
     if not terms:
         return wanted
     from storage.conditions import compiled
@@ -229,7 +229,7 @@ def _say_unknown(session: Session, metrics: list[str]) -> None:
 
 def _metric(session: Session, sort: str) -> str | None:
     """Return the metric to sort by, or None if `sort` is a column."""
-    if sort in runs.SORTABLE:
+    if sort in run_list.SORTABLE:
         return None
     from kgops.views.listing import sort_by
 

@@ -33,7 +33,7 @@ from kgops.supervisor.environment import temporary_variables
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import plan, refuse_what_cannot_fit
 from kgops.supervisor.run_folder import RunFolder
-from storage import benches, measurements, reports, runs
+from storage import benches, measurements, reports, run_list, runs
 from storage.benches import Bench, Pair
 from storage.database import Connection
 
@@ -303,7 +303,7 @@ def _supervised(context: Context, bench: Bench, job: Job, name: str, when: str) 
 
 def _end_leftovers(context: Context, bench: Bench) -> None:
     """Stops the run that a killed benchmark was waiting for: it belongs to no pair."""
-    for run in runs.page(context.conn, runs.Filter(states=runs.UNFINISHED, tag=_tag(bench))):
+    for run in run_list.page(context.conn, run_list.Filter(states=runs.UNFINISHED, tag=_tag(bench))):
         context.tell(f"Note: stopping run {run.id}, left over from an interrupted benchmark.")
         _stop(context, run.id)
 

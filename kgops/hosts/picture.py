@@ -11,7 +11,7 @@ from kgops.settings import Home
 from kgops.supervisor.unsettled import may_be_outdated
 from kgops.views.alerts import live_alerts, recorded_alerts
 from kgops.views.gpus import GpuProcess, GpuUsage, GpuUsageReader
-from storage import alerts, runs
+from storage import alerts, run_list, runs
 from storage.database import Connection, changed_since, explained, open_reader
 from storage.errors import DatabaseMissing, StorageError
 from storage.runs import Run
@@ -111,7 +111,7 @@ class PictureReader:
     def _read_runs(self, conn: Connection) -> None:
         self._active = runs.in_states(conn, runs.ACTIVE)
         waiting = runs.in_states(conn, runs.WAITING)
-        ended = runs.page(conn, runs.Filter(runs.ENDED), sort="ended_at", limit=_RECENT)
+        ended = run_list.page(conn, run_list.Filter(runs.ENDED), sort="ended_at", limit=_RECENT)
         self._runs = {str(run.id): run_row(run) for run in (*self._active, *waiting, *ended)}
         self._seen = alerts.acknowledged(conn)
         self._recorded = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from kgops.jobs.numbers import finite_json
 from kgops.jobs.text import one_line
-from storage import reports, runs, series
+from storage import reports, run_list, runs, series
 from storage.database import Connection
 
 _BLOCK = 500
@@ -41,7 +41,7 @@ def _rows(conn: Connection, numbers: Sequence[int], metrics: Sequence[str]) -> I
         block = list(numbers[first : first + _BLOCK])
         tags = reports.tags_of_runs(conn, block)
         by_metric = {name: series.of_runs(conn, block, name) for name in metrics}
-        for run in runs.of_numbers(conn, block):
+        for run in run_list.of_numbers(conn, block):
             values = {name: by_metric[name].get(run.id) for name in metrics}
             yield {**runs.as_table(run), "tags": " ".join(tags.get(run.id, ())), **values}
 

@@ -15,7 +15,7 @@ from kgops.jobs.files import read_json, write_json
 from kgops.settings import Home, find_home
 from kgops.supervisor.control import stop_run, wait_for_end
 from kgops.tour import SAMPLE
-from storage import reports, runs
+from storage import reports, run_list, runs
 from storage.database import Connection, open_writer
 
 __all__ = [
@@ -114,7 +114,7 @@ def _write_marker(home: Home, *, complete: bool) -> None:
 
 def own_runs(home: Home, conn: Connection) -> list[int]:
     """Runs that a person started in the tour's home."""
-    return [run for run in runs.ordered(conn) if TAG not in reports.tags(conn, run)]
+    return [run for run in run_list.ordered(conn) if TAG not in reports.tags(conn, run)]
 
 
 def remove(home: Home, *, own_too: bool) -> None:

@@ -12,9 +12,10 @@ from kgops.options.tracin import DATA
 from kgops.settings import Home
 from kgops.views.predictions import AnsweredQuestion
 from kgops.views.training_run import names_a_run, with_run
-from storage import runs
+from storage import run_list, runs
 from storage.database import Connection, open_reader
-from storage.runs import Filter, Run
+from storage.run_list import Filter
+from storage.runs import Run
 
 __all__ = [
     "ANSWERS",
@@ -125,7 +126,7 @@ def earlier(home: Home, conn: Connection, job: Job) -> Run | None:
     if names_a_run(job):
         job = with_run(home, conn, job)
     wanted = _identity(job.workload, job.settings)
-    found = runs.page(conn, Filter(states=_ALIVE, workload=job.workload), limit=_MOST_RUNS)
+    found = run_list.page(conn, Filter(states=_ALIVE, workload=job.workload), limit=_MOST_RUNS)
     own = (run for run in found if _identity(job.workload, _settings(conn, run)) == wanted)
     return next(own, None)
 

@@ -23,7 +23,7 @@ from kgops.settings import Home
 from kgops.supervisor import locks, run_folder
 from kgops.supervisor.attempt_end import ending_of, write_end
 from kgops.supervisor.run_folder import RunFolder, number_of
-from storage import runs
+from storage import run_list, runs
 from storage.database import integrity_problems, library_version, open_reader
 from storage.errors import DatabaseMissing, StorageError
 from storage.runs import Run
@@ -214,7 +214,7 @@ def _runs(home: Home) -> Finding:
     if conn is None or not home.runs.is_dir():
         return Finding("runs", "ok", "none yet")
     try:
-        known = {run.folder: run for run in runs.page(conn, limit=1 << 40)}
+        known = {run.folder: run for run in run_list.page(conn, limit=1 << 40)}
     finally:
         conn.close()
     _remove_temporary_files(home)

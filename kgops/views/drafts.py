@@ -18,9 +18,9 @@ from kgops.jobs.job import Job, read_job
 from kgops.options.catalog import OPTIONS
 from kgops.planning.resolve import on_the_cpu
 from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, BadField, value_of
-from storage import runs
+from storage import run_list, runs
 from storage.database import Connection
-from storage.runs import Filter
+from storage.run_list import Filter
 
 __all__ = [
     "ANY",
@@ -111,7 +111,7 @@ def files_of(data: str) -> dict[str, str]:
 def recent_data(conn: Connection) -> list[str]:
     """Data sets and folders of the newest training runs, newest first."""
     names: dict[str, None] = {}
-    for run in runs.page(conn, limit=_MOST_RUNS):
+    for run in run_list.page(conn, limit=_MOST_RUNS):
         spec = runs.spec(conn, run.id) if run.workload in ("train", "pipeline") else None
         settings = (spec.job.get("train") or (spec.job.get("pipeline") or {}).get("train")) if spec else None
         if spec is None or not settings:
@@ -126,7 +126,7 @@ def recent_data(conn: Connection) -> list[str]:
 def recent_flights(conn: Connection) -> list[str]:
     """Flight folders of the newest regression runs, newest first."""
     folders: dict[str, None] = {}
-    for run in runs.page(conn, Filter(workload="regress"), limit=_MOST_RUNS):
+    for run in run_list.page(conn, Filter(workload="regress"), limit=_MOST_RUNS):
         folder = (runs.spec(conn, run.id).job.get("regress") or {}).get("data_directory")
         if folder:
             folders[str(folder)] = None
@@ -135,7 +135,7 @@ def recent_flights(conn: Connection) -> list[str]:
 
 def trained_runs(conn: Connection) -> list[str]:
     """Numbers of training runs that TracIn can use, newest first."""
-    succeeded = runs.page(conn, Filter(states=("succeeded",)), limit=_MOST_RUNS)
+    succeeded = run_list.page(conn, Filter(states=("succeeded",)), limit=_MOST_RUNS)
     return [str(run.id) for run in succeeded if run.workload in ("train", "pipeline")]
 
 

@@ -17,7 +17,7 @@ from kgops.jobs.files import open_regular
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
-from storage import influences, reports, runs
+from storage import influences, reports, run_list, runs
 from storage.database import Connection, open_reader
 from storage.influences import Influence, TestTriple
 from storage.runs import Run
@@ -71,7 +71,7 @@ def newest(home: Home) -> Run | None:
     """The newest run with a TracIn part."""
     conn = open_reader(home.database)
     try:
-        one_of_each = (runs.page(conn, runs.Filter(workload=name), limit=1) for name in TRACES)
+        one_of_each = (run_list.page(conn, run_list.Filter(workload=name), limit=1) for name in TRACES)
         return max((run for page in one_of_each for run in page), key=lambda run: run.id, default=None)
     finally:
         conn.close()

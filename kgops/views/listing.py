@@ -10,7 +10,7 @@ from kgops.errors import KgopsError, Usage
 from kgops.options.reading import nearest
 from kgops.settings import Home
 from kgops.views.log_lines import MaskedSequence
-from storage import conditions, filters, runs, series
+from storage import conditions, filters, run_list, runs, series
 from storage.database import Connection
 from storage.filters import ParsedFilter, Term
 from storage.runs import Run
@@ -98,7 +98,7 @@ class Listing:
     def block(self, first: int, size: int = BLOCK) -> list[Run | None]:
         """Current rows from a position on; None for a run deleted since."""
         numbers = list(self.numbers[max(first, 0) : max(first, 0) + size])
-        by_number = {run.id: run for run in runs.of_numbers(self._conn, numbers)}
+        by_number = {run.id: run for run in run_list.of_numbers(self._conn, numbers)}
         return [by_number.get(number) for number in numbers]
 
     def metrics(self, first: int, name: str, size: int = BLOCK) -> dict[int, float]:
@@ -159,8 +159,8 @@ class Listing:
     def _all_sorted(self) -> Iterator[int]:
         by, metric, descending = self.sort
         if metric:
-            return runs.ordered(self._conn, metric=by, descending=descending)
-        return runs.ordered(self._conn, sort=by, descending=descending)
+            return run_list.ordered(self._conn, metric=by, descending=descending)
+        return run_list.ordered(self._conn, sort=by, descending=descending)
 
 
 def strictly(text: str) -> tuple[Term, ...]:
@@ -180,7 +180,7 @@ def refuse_replaced(name: str) -> None:
 
 def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
     """The sort by a column or metric of this name. Raises Usage where there is neither."""
-    if name in runs.SORTABLE:
+    if name in run_list.SORTABLE:
         return Sort(name, descending=descending)
     refuse_replaced(name)
     metrics = series.names(conn)

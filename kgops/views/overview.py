@@ -8,7 +8,7 @@ from itertools import pairwise
 from kgops.jobs.numbers import mean
 from kgops.views.alerts import Alert, note_of_fallback, recorded_alerts
 from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK
-from storage import alerts, attempts, reports, runs, series
+from storage import alerts, attempts, reports, run_list, runs, series
 from storage.database import Connection
 from storage.reports import Option
 from storage.runs import Run
@@ -67,7 +67,7 @@ def overview(
     known = {ended.run: ended for ended in before.recent} if before is not None else {}
     active = runs.in_states(conn, runs.ACTIVE)
     running = tuple(_running_run(conn, run, points) for run in active)
-    newest = runs.page(conn, runs.Filter(runs.ENDED), sort="ended_at", limit=recent)
+    newest = run_list.page(conn, run_list.Filter(runs.ENDED), sort="ended_at", limit=recent)
     ended = tuple(known.get(run) or _ended(conn, run) for run in newest)
     seen = alerts.acknowledged(conn)
     notes = [*(n for one in running for n in one.notes), *(n for one in ended for n in one.notes)]

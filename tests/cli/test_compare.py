@@ -9,7 +9,7 @@ import records
 from driving import Console
 
 from kgops.views.comparison import Comparison, Difference, Metric, compare
-from storage import runs
+from storage import run_list, runs
 from storage.database import Connection, open_reader
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -86,7 +86,7 @@ def test_a_pipeline_has_its_settings_in_the_rows_of_those_who_train_or_trace_alo
     both = {"train": train | {"num_epochs": 60}, "tracin": {"max_triples": 3}}
     records.add(conn, 2, workload="pipeline", job={"workload": "pipeline", "pipeline": both})
     records.add(conn, 3, workload="exec", job={"workload": "exec", "exec": {"command": ["true"]}})
-    found = compare(conn, runs.of_numbers(conn, [1, 2, 3]))
+    found = compare(conn, run_list.of_numbers(conn, [1, 2, 3]))
     values = {row.name: row.values for row in found.settings}
     assert values["train.num_epochs"] == (12, 60, None)
     assert values["train.seed"] == (None, 0, None)  # where nothing is said, what it takes then

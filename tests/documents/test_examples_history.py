@@ -22,7 +22,7 @@ from kgops.experiments.claim_register import register
 from kgops.settings import Home
 from kgops.supervisor.import_record import put_record
 from kgops.tour.sample import mark, put_benches, put_sample
-from storage import measurements, runs, transfer
+from storage import measurements, run_list, transfer
 from storage.database import open_writer
 from storage.measurements import Measurement
 
@@ -36,7 +36,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     conn = open_writer(desk.home / "kgops.db")
     home = Home(desk.home)
     numbers = put_sample(home, conn)
-    (traced, *_) = runs.page(conn, runs.Filter(workload="tracin", states=("succeeded",)))
+    (traced, *_) = run_list.page(conn, run_list.Filter(workload="tracin", states=("succeeded",)))
     rows = transfer.read_rows(conn, traced.id)
     assert rows is not None
     put_record(home, conn, rows._replace(run={**rows.run, "submitted_at": time.time() - 8640}), mark())

@@ -17,7 +17,7 @@ from interposing import KILL
 from kgops.supervisor import gate, run_folder
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
-from storage import attempts, runs, series
+from storage import attempts, run_list, runs, series
 from storage.database import integrity_problems, open_reader
 
 __all__ = ["Before", "Judge"]
@@ -40,7 +40,7 @@ class Before:
         rows = {}
         if room.home.database.exists():
             conn = open_reader(room.home.database)
-            rows = {run.id: _told(run) for run in runs.page(conn, limit=1000)}
+            rows = {run.id: _told(run) for run in run_list.page(conn, limit=1000)}
             conn.close()
         return cls(rows, _folders(room))
 

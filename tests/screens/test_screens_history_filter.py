@@ -12,7 +12,7 @@ from screen_history import add, busy, fill, keys, opened, shown, until_settled, 
 from kgops.views.listing import Listing
 from screens.history import History
 from screens.history_page import FIRST, completions, sorts
-from storage import reports, runs
+from storage import reports, run_list
 from storage.database import Connection
 
 
@@ -159,7 +159,7 @@ def test_runs_are_sorted_by_each_column_and_the_other_way_round(home: Path, conn
             await seen.press("greater_than_sign")
             for descending in (FIRST[by], not FIRST[by]):
                 await until_settled(seen)
-                expected = [run.id for run in runs.page(conn, sort=by, descending=descending)]
+                expected = [run.id for run in run_list.page(conn, sort=by, descending=descending)]
                 assert shown(seen) == expected[: len(shown(seen))], (by, descending)
                 await seen.press("u")
         await seen.press("greater_than_sign")
@@ -181,7 +181,7 @@ def test_time_and_host_peak_are_sorted_by_what_the_rows_show_also_page_by_page(
     peak = {number: float(number * 7 % 1000) for number in range(1, 61) if number % 11}
     for by, values in (("time", took), ("peak_host", peak)):
         paged: list[int] = []
-        while page := runs.page(
+        while page := run_list.page(
             conn, sort=by, descending=descending, limit=7, after=paged[-1] if paged else None
         ):
             paged += [run.id for run in page]
@@ -200,7 +200,7 @@ def test_a_click_on_a_head_sorts_by_it(home: Path, conn: Connection) -> None:
         for descending in (True, False):
             await seen.pilot.click("#columns", offset=(head.index("took"), 0))
             await until_settled(seen)
-            expected = [run.id for run in runs.page(conn, sort="time", descending=descending)]
+            expected = [run.id for run in run_list.page(conn, sort="time", descending=descending)]
             assert shown(seen) == expected[: len(shown(seen))]
 
     look(home, story, (80, 24))

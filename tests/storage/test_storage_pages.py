@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import add, in_memory
 
-from storage import reports, runs, series
+from storage import reports, run_list, runs, series
 from storage.database import (
     transaction,
 )
@@ -121,7 +121,9 @@ def crowded(empty_database: Path) -> Iterator[sqlite3.Connection]:
         yield conn
 
 
-def sorted_by_hand(conn: sqlite3.Connection, sort: str, descending: bool, wanted: runs.Filter) -> list[int]:
+def sorted_by_hand(
+    conn: sqlite3.Connection, sort: str, descending: bool, wanted: run_list.Filter
+) -> list[int]:
     found = [runs.get(conn, row[0]) for row in conn.execute("SELECT id FROM run ORDER BY id")]
     kept = [run for run in found if run is not None and (not wanted.states or run.state in wanted.states)]
     rows = [(getattr(run, sort), run.id) for run in kept]
@@ -136,14 +138,14 @@ def test_pages_in_a_row_are_the_whole_list_in_order(
     crowded: sqlite3.Connection, sort: str, descending: bool
 ) -> None:
     for limit, wanted in (
-        (1, runs.Filter()),
-        (7, runs.Filter()),
-        (5, runs.Filter(states=("failed", "queued", "running"))),
+        (1, run_list.Filter()),
+        (7, run_list.Filter()),
+        (5, run_list.Filter(states=("failed", "queued", "running"))),
     ):
         found: list[int] = []
         after = None
         for _ in range(80):
-            page = runs.page(crowded, wanted, sort=sort, descending=descending, limit=limit, after=after)
+            page = run_list.page(crowded, wanted, sort=sort, descending=descending, limit=limit, after=after)
             found += [run.id for run in page]
             if len(page) < limit:
                 break
@@ -154,7 +156,7 @@ def test_pages_in_a_row_are_the_whole_list_in_order(
 def test_only_columns_can_be_sorted_by(crowded: sqlite3.Connection) -> None:
     for sort in ("nothing", "id; DROP TABLE run", "(SELECT 1)", ""):
         with pytest.raises(ValueError, match="cannot sort by"):
-            runs.page(crowded, sort=sort)
+            run_list.page(crowded, sort=sort)
 
 
 # --- search ---------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def test_search_finds_exactly_the_runs_that_hold_every_word(
     with in_memory(empty_database) as conn:
         for number, label in enumerate(labels, start=1):
             add(conn, number, label=label, job={"exec": {"command": ["echo", label[::-1]]}})
-        found = {run.id for run in runs.page(conn, runs.Filter(words=wanted))}
+        found = {run.id for run in run_list.page(conn, run_list.Filter(words=wanted))}
         assert found == {
             number
             for number, label in enumerate(labels, start=1)
@@ -187,7 +189,7 @@ def test_search_follows_tags_and_notes_and_forgets_with_the_run(conn: sqlite3.Co
     reports.add_note(conn, 1, 1.0, "aspirin treats headache")
 
     def found(words: str) -> list[int]:
-        return [run.id for run in runs.page(conn, runs.Filter(words=words))]
+        return [run.id for run in run_list.page(conn, run_list.Filter(words=words))]
 
     assert found("baseline ASPIRIN") == [1]
     reports.change_tags(conn, 1, add=[], remove=["baseline"])

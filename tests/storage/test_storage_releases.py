@@ -17,7 +17,7 @@ from kgops.jobs.files import write_json
 from kgops.jobs.job import read_job
 from kgops.supervisor.plan_file import Plan, as_table, read_plan
 from kgops.supervisor.run_folder import RunFolder
-from storage import attempts, benches, influences, measurements, reports, runs, series
+from storage import attempts, benches, influences, measurements, reports, run_list, runs, series
 from storage.database import (
     SCHEMA_VERSION,
     integrity_problems,
@@ -53,8 +53,8 @@ def test_database_of_the_first_release_opens_migrates_and_reads(of_schema_001: P
     assert first is not None
     assert (first.state, first.attempts, first.reserved_mib, first.metric) == ("succeeded", 2, 4096, "loss")
     assert first.label == "first 'quoted' \"label\" – naïve 測試; DROP TABLE run;--"
-    assert [run.id for run in runs.page(conn)] == [5, 4, 3, 2, 1]
-    assert [run.id for run in runs.page(conn, runs.Filter(words="aspirin paper"))] == [1]
+    assert [run.id for run in run_list.page(conn)] == [5, 4, 3, 2, 1]
+    assert [run.id for run in run_list.page(conn, run_list.Filter(words="aspirin paper"))] == [1]
     assert [a.outcome for a in attempts.of_run(conn, 1)] == ["out_of_memory", "succeeded"]
     assert len(series.points(conn, 1, "loss")) == 70
     assert series.curve(conn, 1, "loss", at_most=10)[0].n == 63
@@ -163,7 +163,7 @@ def test_names_of_0_1_0_become_todays_in_columns_and_in_json(tmp_path: Path) -> 
     (pair,) = benches.pairs(conn, 1)
     assert pair.baseline == {"options": {"precision": "fp16"}, "metrics": {"card": 1.0}}
     assert len(conn.execute("SELECT key FROM fingerprint").fetchall()) == 1
-    assert [found.id for found in runs.page(conn, runs.Filter(words="old"))] == []
+    assert [found.id for found in run_list.page(conn, run_list.Filter(words="old"))] == []
     conn.close()
 
 

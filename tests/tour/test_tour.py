@@ -24,7 +24,7 @@ from kgops.supervisor.run_folder import RunFolder
 from kgops.tour import MARK, SAMPLE
 from kgops.tour import home as homes
 from kgops.tour.filling import REAL, fill
-from storage import benches, measurements, reports, runs, transfer
+from storage import benches, measurements, reports, run_list, runs, transfer
 from storage.database import open_reader
 from storage.runs import ACTIVE, STATES
 
@@ -60,7 +60,7 @@ def record(tour: Home) -> Iterator[sqlite3.Connection]:
 
 
 def test_every_workload_and_every_end_is_there(record: sqlite3.Connection) -> None:
-    found = runs.page(record, limit=1000)
+    found = run_list.page(record, limit=1000)
     assert {run.workload for run in found} == set(WORKLOADS) == {*KINDS, "pipeline"} - {"sweep"}
     states = {run.state for run in found}
     assert states >= set(STATES) - set(ACTIVE)
@@ -92,7 +92,7 @@ def test_fallbacks_options_notes_traces_and_benchmarks_are_there(record: sqlite3
         assert many > 0 or table == "measurement", table
     stepped = [
         run.id
-        for run in runs.page(record, limit=1000)
+        for run in run_list.page(record, limit=1000)
         if reports.events(record, run.id, kinds=("step_down",)) and run.state == "succeeded"
     ]
     assert len(stepped) >= 4
@@ -131,7 +131,7 @@ def test_the_sample_measures_the_claims_of_today_and_no_other(
 
 
 def test_every_sample_run_says_so_wherever_one_may_look(tour: Home, record: sqlite3.Connection) -> None:
-    for run in runs.page(record, limit=1000):
+    for run in run_list.page(record, limit=1000):
         tags = reports.tags(record, run.id)
         assert homes.TAG in tags
         if "real" in tags:
@@ -158,7 +158,7 @@ def test_every_metric_hangs_on_a_machine_of_the_sample(record: sqlite3.Connectio
 
 
 def test_what_is_said_of_files_holds(tour: Home, record: sqlite3.Connection) -> None:
-    for run in runs.page(record, limit=1000):
+    for run in run_list.page(record, limit=1000):
         for file in reports.artifacts(record, run.id):
             raw = (tour.runs / run.folder / file.path).read_bytes()
             assert (len(raw), hashlib.sha256(raw).hexdigest()) == (file.bytes, file.sha256)

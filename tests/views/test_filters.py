@@ -21,7 +21,7 @@ from known_runs import (
     small,
 )
 
-from storage import conditions, filters, runs, search
+from storage import conditions, filters, run_list, search
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_any_text_at_all_can_be_looked_up(history: History) -> None:
     for _ in range(400):
         text = "".join(chance.choices("abmr:><=!-\".,0179e*%_@' ;()\x00\x1b測", k=chance.randrange(14)))
         reading = filters.read(text, now=NOW, typing=True)
-        runs.page(conn, runs.Filter(conditions=conditions.compiled(conn, reading.terms)))
+        run_list.page(conn, run_list.Filter(conditions=conditions.compiled(conn, reading.terms)))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from known_runs import (
 from kgops.interchange import export
 from kgops.settings import Home
 from kgops.views.listing import Listing, Sort, delete_marked, strictly
-from storage import conditions, filters, runs, search, series
+from storage import conditions, filters, run_list, runs, search, series
 from storage.database import open_reader
 
 
@@ -43,9 +43,9 @@ def test_runs_sort_by_a_metric_with_those_that_lack_it_last(history: History) ->
         )
         lack = sorted((k.run["id"] for k in known if k.metric("mrr") is None), reverse=descending)
         expected = [number for _, number in have] + lack
-        assert list(runs.ordered(conn, metric="mrr", descending=descending)) == expected
+        assert list(run_list.ordered(conn, metric="mrr", descending=descending)) == expected
         pages: list[int] = []
-        while page := runs.page(
+        while page := run_list.page(
             conn, metric="mrr", descending=descending, limit=7, after=pages[-1] if pages else None
         ):
             pages += [run.id for run in page]
@@ -105,9 +105,9 @@ def test_listing_shows_what_pages_show_at_every_position(history: History) -> No
         sort = Sort(by, metric, chance.random() < 0.5)
         terms = filters.read(text, now=NOW).terms
         listing.show(terms, sort)
-        wanted = runs.Filter(conditions=conditions.compiled(conn, terms))
+        wanted = run_list.Filter(conditions=conditions.compiled(conn, terms))
         by_hand = list(
-            runs.ordered(
+            run_list.ordered(
                 conn,
                 wanted,
                 sort="id" if metric else by,

@@ -1,0 +1,158 @@
+"""Lists of runs: filter, order and pages."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from storage import search, series
+from storage.database import explained
+from storage.runs import COLUMNS, SELECT_RUN, Run
+
+# Computed columns to sort and filter by.
+COMPUTED = {
+    "time": "(coalesce(run.ended_at, (julianday('now') - 2440587.5) * 86400) - run.started_at)",
+    "peak_gpu": "run.peak_gpu_mib",
+    "peak_host": "run.peak_host_mib",
+}
+SORTABLE = frozenset((*COLUMNS, *COMPUTED))
+
+
+class Filter(NamedTuple):
+    """A filter of runs; every value is bound as a parameter, columns come from an allow-list."""
+
+    states: tuple[str, ...] = ()
+    workload: str | None = None
+    tag: str | None = None
+    words: str | None = None
+    since: float | None = None
+    conditions: tuple[search.Condition, ...] = ()  # from a filter's text: storage/conditions.py
+
+
+EVERYTHING = Filter()
+
+
+def page(
+    conn: sqlite3.Connection,
+    wanted: Filter = EVERYTHING,
+    *,
+    sort: str = "id",
+    metric: str | None = None,
+    descending: bool = True,
+    limit: int = 50,
+    after: int | None = None,
+) -> list[Run]:
+    """One page of runs; `after` is the number of the previous page's last run (keyset paging).
+
+    `metric` sorts by that metric. Runs without a value come last in either direction.
+    """
+    order = _Order.by(sort, metric, descending)
+    where, values = _conditions(conn, wanted)
+    if after is not None:
+        at = f"SELECT {order.column} FROM run{order.join} WHERE run.id = ?"
+        row = conn.execute(at, (*order.bound, after)).fetchone()
+        if row is None:
+            return []
+        clause, bound = order.behind(row[0], after)
+        where.append(clause)
+        values += bound
+    clause = " WHERE " + " AND ".join(where) if where else ""
+    statement = f"{SELECT_RUN}{order.join}{clause} ORDER BY {order.sql} LIMIT ?"
+    with explained(None):
+        rows = conn.execute(statement, (*order.bound, *values, limit)).fetchall()
+    return [Run(*row) for row in rows]
+
+
+def ordered(
+    conn: sqlite3.Connection,
+    wanted: Filter = EVERYTHING,
+    *,
+    sort: str = "id",
+    metric: str | None = None,
+    descending: bool = True,
+) -> Iterator[int]:
+    """The numbers of all matching runs, in the order of `page`."""
+    order = _Order.by(sort, metric, descending)
+    where, values = _conditions(conn, wanted)
+    clause = " WHERE " + " AND ".join(where) if where else ""
+    statement = f"SELECT run.id FROM run{order.join}{clause} ORDER BY {order.sql}"
+    with explained(None):
+        for row in conn.execute(statement, (*order.bound, *values)):
+            yield row[0]
+
+
+def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> list[Run]:
+    """The runs with these numbers, in this order, without deleted ones."""
+    by_number: dict[int, Run] = {}
+    for first in range(0, len(numbers), _AT_ONCE):
+        block = tuple(numbers[first : first + _AT_ONCE])
+        marks = ", ".join("?" * len(block))
+        with explained(None):
+            by_number |= {
+                row[0]: Run(*row) for row in conn.execute(f"{SELECT_RUN} WHERE id IN ({marks})", block)
+            }
+    return [by_number[number] for number in numbers if number in by_number]
+
+
+_AT_ONCE = 500  # values that one statement binds
+_NEVER_NULL = ("id", "workload", "label", "state", "folder", "submitted_at", "attempts", "exclusive")
+
+
+class _Order(NamedTuple):
+    column: str
+    join: str
+    bound: tuple[str, ...]
+    nullable: bool
+    descending: bool
+
+    @classmethod
+    def by(cls, sort: str, metric: str | None, descending: bool) -> _Order:
+        if metric is not None:
+            which, name = series.split(metric)
+            values, bound = series.values_of(name, which)
+            join = f" LEFT JOIN ({values}) AS ranked ON ranked.run = run.id"
+            return cls("ranked.value", join, tuple(bound), True, descending)
+        if sort not in SORTABLE:
+            raise ValueError(f"cannot sort by {sort!r}")
+        column = COMPUTED.get(sort, f"run.{sort}")
+        return cls(column, "", (), sort not in _NEVER_NULL, descending)
+
+    @property
+    def sql(self) -> str:
+        direction = "DESC" if self.descending else "ASC"
+        if self.column == "run.id":
+            return f"run.id {direction}"
+        # `x IS NULL` is ordered first: without it, an index on the column still serves.
+        nulls_last = f"{self.column} IS NULL, " if self.nullable else ""
+        return f"{nulls_last}{self.column} {direction}, run.id {direction}"
+
+    def behind(self, value: Any, number: int) -> tuple[str, list[Any]]:
+        past = "<" if self.descending else ">"
+        if self.column == "run.id":
+            return f"run.id {past} ?", [number]
+        if value is None:
+            return f"({self.column} IS NULL AND run.id {past} ?)", [number]
+        return f"(({self.column}, run.id) {past} (?, ?) OR {self.column} IS NULL)", [value, number]
+
+
+def _conditions(conn: sqlite3.Connection, wanted: Filter) -> tuple[list[str], list[Any]]:
+    where: list[str] = []
+    values: list[Any] = []
+    if wanted.states:
+        where.append(f"run.state IN ({', '.join('?' * len(wanted.states))})")
+        values += wanted.states
+    if wanted.workload is not None:
+        where.append("run.workload = ?")
+        values.append(wanted.workload)
+    if wanted.tag is not None:
+        where.append("run.id IN (SELECT run FROM tag WHERE tag = ?)")
+        values.append(wanted.tag)
+    if wanted.since is not None:
+        where.append("run.submitted_at >= ?")
+        values.append(wanted.since)
+    words = [search.condition(conn, word) for word in (wanted.words or "").split()]
+    for condition in (*wanted.conditions, *words):
+        where.append(condition.where())
+        values += condition.values
+    return where, values
