@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual._compositor import CompositorUpdate
@@ -15,13 +14,12 @@ from textual.message import Message
 
 from kgops.errors import KgopsError
 from kgops.settings import Home, find_home
-from kgops.views.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
 from screens.actions import ACTIONS, bindings, holding
 from screens.console import Console
 from screens.feed import Feed, FeedState
 from screens.painting import Painted, Terminal
 from screens.run_screen import RunScreenBase
-from screens.symbols import THEMES, FewColours, PlainSigns, Tones, tones_of
+from screens.symbols import THEMES, Tones, filters_of_terminal, tones_of
 from screens.wording import error_text, notification
 from storage.errors import StorageError
 
@@ -92,25 +90,13 @@ class KgopsApp(Console, inherit_bindings=False):
             self.get_css_variables()
         )  # before the stylesheet is parsed, to parse it once
         self._tones: tuple[str, tuple[Tones, Tones]] | None = None
-        self._replaces = list(self._replacements(unicode))
+        self._replaces = list(filters_of_terminal(lambda: self.theme, unicode))
         self._one_change_at_a_time = asyncio.Lock()
         self._notified: set[str] | None = None  # alerts that were shown already
         self._hosts = hosts
         self._terminal = Terminal()
         self.add_mode(self.DEFAULT_MODE, self.get_default_screen)
         self.add_mode("dashboard", _dashboard)
-
-    def _replacements(self, unicode: bool | None) -> Iterator[LineFilter]:
-        """Of what the terminal does not show."""
-        colours = colours_of_terminal()
-        if colours == "none" or (colours == "sixteen" and unicode is None):
-            yield FewColours(lambda: self.theme, has_sixteen=colours == "sixteen")
-        # Textual writes to stderr.
-        signs = signs_of_terminal(getattr(sys.__stderr__, "encoding", None)) if unicode is None else "all"
-        if signs == "ascii" or unicode is False:
-            yield PlainSigns(plain)
-        elif signs == "no braille":
-            yield PlainSigns(without_braille)
 
     # --- Textual overrides ---
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from rich.color import Color as RichColor
@@ -12,11 +13,13 @@ from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import Theme
 
+from kgops.views.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
+
 __all__ = [
     "THEMES",
-    "FewColours",
     "PlainSigns",
     "Tones",
+    "filters_of_terminal",
     "tones_of",
 ]
 
@@ -92,6 +95,19 @@ def tones_of(theme: str) -> tuple[Tones, Tones]:
     return drawn(colours["back"]), drawn(colours["cursor"])
 
 
+def filters_of_terminal(theme: Callable[[], str], unicode: bool | None) -> Iterator[LineFilter]:
+    """Replace what the terminal does not show; `unicode` as for the application."""
+    colours = colours_of_terminal()
+    if colours == "none" or (colours == "sixteen" and unicode is None):
+        yield _FewColours(theme, has_sixteen=colours == "sixteen")
+    # Textual writes to stderr.
+    signs = signs_of_terminal(getattr(sys.__stderr__, "encoding", None)) if unicode is None else "all"
+    if signs == "ascii" or unicode is False:
+        yield PlainSigns(plain)
+    elif signs == "no braille":
+        yield PlainSigns(without_braille)
+
+
 class PlainSigns(LineFilter):
     """Replaces signs that the terminal may not have."""
 
@@ -126,7 +142,7 @@ _NONE = {
 }
 
 
-class FewColours(LineFilter):
+class _FewColours(LineFilter):
     """Turns colours of a theme into the terminal's own sixteen, or none; the cursor's background into reverse."""
 
     def __init__(self, theme: Callable[[], str], *, has_sixteen: bool) -> None:
