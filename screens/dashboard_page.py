@@ -20,7 +20,17 @@ from kgops.views.gpus import expected_start
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.curve_panels import sparkline
 from screens.widgets.gpu_bar import gpu_bar
-from screens.wording import attempt_of, metric_of, progress_of, sign_of, since, speed_of, state_of, took
+from screens.wording import (
+    attempt_of,
+    metric_of,
+    outcome_of,
+    progress_of,
+    sign_of,
+    since,
+    speed_of,
+    state_of,
+    took,
+)
 
 if TYPE_CHECKING:
     from kgops.views.alerts import Alert
@@ -362,6 +372,7 @@ def _recent(recent: tuple[EndedRun, ...], first: tuple[int, int], width: int) ->
 def _ended(one: EndedRun, columns: Columns) -> Row:
     run = one.run
     sign = sign_of(run)
+    tone = "text" if run.state == "succeeded" else sign.tone
     return columns.row(
         (
             Piece(_who(run), "dim"),
@@ -369,38 +380,7 @@ def _ended(one: EndedRun, columns: Columns) -> Row:
             sign,
             Piece(took(run)),
             Piece(metric_of(run, columns.width_of("metric"))),
-            Piece(_outcome(one, columns.width_of(_PEAK)), "text" if run.state == "succeeded" else sign.tone),
+            Piece(outcome_of(one, columns.width_of(_PEAK)), tone),
         ),
         run.id,
     )
-
-
-def _outcome(one: EndedRun, width: int) -> str:
-    texts = _outcome_texts(one)
-    return next((text for text in texts if width_of(text) <= width), texts[-1])
-
-
-def _outcome_texts(one: EndedRun) -> list[str]:
-    """Texts for the outcome of a run, longest first: the widest that fits is shown."""
-    run = one.run
-    if run.state != "succeeded":
-        state = state_of(run)
-        return [f"{state}: {run.reason}", run.reason] if run.reason and run.state != "cancelled" else [state]
-    if one.steps is not None:
-        return [one.steps, one.steps.partition(": ")[2] or one.steps]
-    if run.peak_gpu_mib:
-        return _beside_predicted(f"{run.peak_gpu_mib:,.0f} MiB GPU", run)
-    if run.peak_host_mib is None:
-        return [""]
-    host = f"{run.peak_host_mib:,.0f} MiB host"
-    if one.process_mib is not None:
-        return _beside_predicted(f"{one.process_mib:,.0f} MiB process", run)
-    if run.predicted_mib and one.libraries_mib is not None:
-        # Older records predict tensors on top of the libraries.
-        above = f"{run.peak_host_mib - one.libraries_mib:,.0f} MiB above libraries"
-        return [*_beside_predicted(above, run), host]
-    return [host]
-
-
-def _beside_predicted(peak: str, run: Run) -> list[str]:
-    return [f"{peak} (predicted {run.predicted_mib:,.0f})", peak] if run.predicted_mib else [peak]

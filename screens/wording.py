@@ -1,4 +1,4 @@
-"""Texts for run states, progress, rates, metrics and times, used on all screens."""
+"""Texts for run states, ends, progress, rates, metrics and times, used on all screens."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kgops.views.alerts import Alert
+    from kgops.views.overview import EndedRun
     from storage.runs import Run
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "error_text",
     "metric_of",
     "notification",
+    "outcome_of",
     "progress_of",
     "short_amount",
     "sign_of",
@@ -128,6 +130,38 @@ def since(run: Run) -> str:
         return ""
     today = clock(run.started_at, "%Y-%m-%d") == clock(time.time(), "%Y-%m-%d")
     return clock(run.started_at, "since %H:%M" if today else "since %d %b")
+
+
+def outcome_of(one: EndedRun, width: int) -> str:
+    """Why an ended run failed, or its peak: the longest of the texts that fits."""
+    texts = _outcome_texts(one)
+    return next((text for text in texts if width_of(text) <= width), texts[-1])
+
+
+def _outcome_texts(one: EndedRun) -> list[str]:
+    """Longest first."""
+    run = one.run
+    if run.state != "succeeded":
+        state = state_of(run)
+        return [f"{state}: {run.reason}", run.reason] if run.reason and run.state != "cancelled" else [state]
+    if one.steps is not None:
+        return [one.steps, one.steps.partition(": ")[2] or one.steps]
+    if run.peak_gpu_mib:
+        return _beside_predicted(f"{run.peak_gpu_mib:,.0f} MiB GPU", run)
+    if run.peak_host_mib is None:
+        return [""]
+    host = f"{run.peak_host_mib:,.0f} MiB host"
+    if one.process_mib is not None:
+        return _beside_predicted(f"{one.process_mib:,.0f} MiB process", run)
+    if run.predicted_mib and one.libraries_mib is not None:
+        # Older records predict tensors on top of the libraries.
+        above = f"{run.peak_host_mib - one.libraries_mib:,.0f} MiB above libraries"
+        return [*_beside_predicted(above, run), host]
+    return [host]
+
+
+def _beside_predicted(peak: str, run: Run) -> list[str]:
+    return [f"{peak} (predicted {run.predicted_mib:,.0f})", peak] if run.predicted_mib else [peak]
 
 
 def short_amount(value: float | None) -> str:
