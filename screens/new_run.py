@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 
 from kgops.errors import KgopsError
 from kgops.hosts import registry
 from kgops.hosts.placing import on_gpu_of
-from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, shown
+from kgops.views.draft_fields import DRAFT_OPTIONS
 from kgops.views.drafts import ANY, Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
 from screens import copying, new_run_page, new_run_plan, run_calls
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["NewRun"]
 
 _PATHS = ("data", "cwd", "data_directory", "config")
-_MAY_BE_NONE = ("config", "architecture", "loss")
 _DATA_FIELDS = ("data", "run", "data_directory")  # fields that select data
 _LEAST_PLAN, _MOST_PLAN = 7, 9  # lines
 _PATIENCE_S = 0.3  # before a slow step is announced
@@ -148,7 +145,9 @@ class NewRun(RunScreenBase):
                     option = option._replace(applied=now, number=now if type(now) is int else None)
                 self._change(self._draft.with_option(option.name, step(option, by)))
             return
-        self._change(self._stepped(str(key), by))
+        self._change(
+            new_run_page.stepped(self._draft, self._offers, self._answer, self._places, str(key), by)
+        )
 
     def action_unset(self) -> None:
         """Leaves the row to profile, planner and defaults."""
@@ -156,8 +155,8 @@ class NewRun(RunScreenBase):
         if key in DRAFT_OPTIONS[self._draft.workload]:
             self._change(self._draft.with_option(key, None))
         elif key in ("profile", "gpu", "where"):
-            self._change(_with(self._draft, key, None))
-        elif self._field(key) is not None:
+            self._change(self._draft.with_choice(key, None))
+        elif new_run_page.field_of(self._draft, key) is not None:
             self._change(self._draft.with_field(key, ""))
 
     def action_edit(self) -> None:
@@ -165,7 +164,7 @@ class NewRun(RunScreenBase):
         if isinstance(key, tuple):  # an offer of a host
             self._begin(force=False)
             return
-        field = self._field(key)
+        field = new_run_page.field_of(self._draft, key)
         if field is None:
             self._step(1)
             return
@@ -174,7 +173,8 @@ class NewRun(RunScreenBase):
             if text is not None:
                 self._change(self._draft.with_field(field.name, text))
 
-        complete = partial(completions, named=self._names(field.name)) if field.name in _PATHS else None
+        named = new_run_page.known_values(self._offers, field.name)
+        complete = partial(completions, named=named) if field.name in _PATHS else None
         question = f"{field.label}: {field.help}"
         self.app.push_screen(CompletingPrompt(question, self._draft.text(field.name), complete), filled)
 
@@ -210,8 +210,6 @@ class NewRun(RunScreenBase):
 
     def _begin(self, *, force: bool) -> None:
         """Starts the run after a question and opens its screen, or shows why it was refused."""
-        from screens.widgets.confirm import Confirmation
-
         if self._starting:
             return
         if self._draft.where is not None:
@@ -353,41 +351,6 @@ class NewRun(RunScreenBase):
             )
             self.draw()
 
-    # --- values to choose from ---
-
-    def _stepped(self, key: str, by: int) -> Draft:
-        draft, offers = self._draft, self._offers
-        if key == "workload":
-            return _with(draft, key, _next(new_run_page.WORKLOADS, draft.workload, by))
-        if key == "where":
-            return _with(draft, key, _next((None, ANY, *self._places), draft.where, by))
-        if key == "profile":
-            return _with(
-                draft, key, _next(offers.profiles, new_run_page.shown_profile(draft, self._answer), by)
-            )
-        if key == "gpu":
-            here = tuple(index for index, _ in offers.gpus)
-            return _with(draft, key, _next((None, *here, "cpu", *offers.known), draft.gpu, by))
-        field = self._field(key)
-        if field is None:
-            return draft
-        known = self._names(key) or field.choices
-        if known:
-            none = ("",) if key in _MAY_BE_NONE else ()
-            now = draft.text(key) if none else new_run_page.text_of(draft, self._answer, field)
-            return draft.with_field(key, _next((*none, *known), now, by))
-        number = new_run_page.number_of(draft, self._answer, field)
-        return draft.with_field(key, shown(_neighbour(field.steps, number, by))) if field.steps else draft
-
-    def _field(self, key: object) -> Field | None:
-        return next((one for one in FIELDS[self._draft.workload] if one.name == key), None)
-
-    def _names(self, key: str) -> tuple[str, ...]:
-        """Known values of a field that names data."""
-        offers = self._offers
-        known = {"data": offers.data, "run": offers.runs, "config": offers.configs}
-        return {**known, "data_directory": offers.flights}.get(key, ())
-
 
 DataKey = tuple[str, ...]
 NeedsKey = tuple[Draft, object]
@@ -395,20 +358,3 @@ NeedsKey = tuple[Draft, object]
 
 def _data_key(draft: Draft) -> DataKey:
     return draft.workload, *(draft.text(name) for name in _DATA_FIELDS)
-
-
-def _with(draft: Draft, name: str, value: str | None) -> Draft:
-    changed: dict[str, Any] = {name: value}
-    return replace(draft, **changed)
-
-
-def _next(values: Sequence[Any], now: object, by: int) -> Any:
-    at = values.index(now) + by if now in values else 0
-    return values[min(max(at, 0), len(values) - 1)]
-
-
-def _neighbour(steps: Sequence[float], now: float | None, by: int) -> float:
-    if now is None:
-        return steps[0]
-    beyond = [value for value in steps if (value > now if by > 0 else value < now)]
-    return now if not beyond else beyond[0] if by > 0 else beyond[-1]

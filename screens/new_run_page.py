@@ -1,4 +1,4 @@
-"""Rows of the new run screen: fields and options of the draft."""
+"""Rows of the new run screen: fields and options of the draft, and the values that a field can take."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from kgops.views.formats import width_of
 from kgops.views.what_if import BY_HOST, Answer, DraftOption, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
-__all__ = ["WIDEST", "WORKLOADS", "label_of", "number_of", "rows", "shown_profile", "text_of", "value_of"]
+__all__ = ["WIDEST", "field_of", "known_values", "label_of", "rows", "stepped", "value_of"]
 
-WORKLOADS = ("train", "tracin", "pipeline", "regress", "exec")
+_WORKLOADS = ("train", "tracin", "pipeline", "regress", "exec")
 
 _LABEL = 13
 _VALUE = 20
+_MAY_BE_NONE = ("config", "architecture", "loss")
 WIDEST = 150  # columns; wider tables are hard to follow
 
 
@@ -41,12 +42,58 @@ def label_of(draft: Draft, name: str | None) -> str:
     return next((field.label for field in FIELDS[draft.workload] if field.name == name), name or "")
 
 
-def number_of(draft: Draft, answer: Answer | None, field: Field) -> float | None:
-    """Number in a field, or its default."""
-    return number_in(text_of(draft, answer, field))
+def field_of(draft: Draft, key: object) -> Field | None:
+    """The field in the row with this key."""
+    return next((field for field in FIELDS[draft.workload] if field.name == key), None)
 
 
-def text_of(draft: Draft, answer: Answer | None, field: Field) -> str:
+def known_values(offers: Offers, name: str) -> tuple[str, ...]:
+    """Known values of a field that names data."""
+    known = {"data": offers.data, "run": offers.runs, "config": offers.configs}
+    return {**known, "data_directory": offers.flights}.get(name, ())
+
+
+# --- values to choose from ---
+
+
+def stepped(
+    draft: Draft, offers: Offers, answer: Answer | None, hosts: Sequence[str], key: str, by: int
+) -> Draft:
+    """With the next or previous value in the row with this key."""
+    if key == "workload":
+        return draft.with_choice(key, _next(_WORKLOADS, draft.workload, by))
+    if key == "where":
+        return draft.with_choice(key, _next((None, ANY, *hosts), draft.where, by))
+    if key == "profile":
+        return draft.with_choice(key, _next(offers.profiles, _shown_profile(draft, answer), by))
+    if key == "gpu":
+        here = tuple(index for index, _ in offers.gpus)
+        return draft.with_choice(key, _next((None, *here, "cpu", *offers.known), draft.gpu, by))
+    field = field_of(draft, key)
+    if field is None:
+        return draft
+    known = known_values(offers, key) or field.choices
+    if known:
+        none = ("",) if key in _MAY_BE_NONE else ()
+        now = draft.text(key) if none else _text_of(draft, answer, field)
+        return draft.with_field(key, _next((*none, *known), now, by))
+    number = number_in(_text_of(draft, answer, field))
+    return draft.with_field(key, shown(_neighbour(field.steps, number, by))) if field.steps else draft
+
+
+def _next(values: Sequence[Any], now: object, by: int) -> Any:
+    at = values.index(now) + by if now in values else 0
+    return values[min(max(at, 0), len(values) - 1)]
+
+
+def _neighbour(steps: Sequence[float], now: float | None, by: int) -> float:
+    if now is None:
+        return steps[0]
+    beyond = [value for value in steps if (value > now if by > 0 else value < now)]
+    return now if not beyond else beyond[0] if by > 0 else beyond[-1]
+
+
+def _text_of(draft: Draft, answer: Answer | None, field: Field) -> str:
     """Text in a field, or its default; of a regression the default is that of the configuration file."""
     text = draft.text(field.name)
     if text or field.option is None:
@@ -67,12 +114,12 @@ def _fields(
     draft: Draft, offers: Offers, answer: Answer | None, width: int, hosts: Sequence[str]
 ) -> list[Row]:
     trouble = answer.trouble if answer is not None and answer.draft == draft else None
-    lines = [("workload", "workload", draft.workload, " · ".join(WORKLOADS))]
+    lines = [("workload", "workload", draft.workload, " · ".join(_WORKLOADS))]
     if hosts or draft.where:
         where = f"{ANY} host" if draft.where == ANY else draft.where or "this machine"
         lines.append(("where", "where", where, f"this machine · any · {' · '.join(hosts)}"))
     for field in FIELDS[draft.workload]:
-        lines.append((field.name, field.label, text_of(draft, answer, field), field.help))
+        lines.append((field.name, field.label, _text_of(draft, answer, field), field.help))
     if draft.workload != "exec":
         lines.append(("profile", "profile", *_profile(draft, answer)))
     if draft.where is None:
@@ -91,7 +138,7 @@ def _fields(
     return out
 
 
-def shown_profile(draft: Draft, answer: Answer | None) -> str | None:
+def _shown_profile(draft: Draft, answer: Answer | None) -> str | None:
     """The chosen profile, or the one that suits the GPU."""
     planned = answer.planned if answer is not None and answer.draft.workload == draft.workload else None
     return draft.profile or (planned.job.profile if planned is not None else None)
@@ -99,7 +146,7 @@ def shown_profile(draft: Draft, answer: Answer | None) -> str | None:
 
 def _profile(draft: Draft, answer: Answer | None) -> tuple[str, str]:
     """The profile and, if kgops chose it, why."""
-    name, placed = shown_profile(draft, answer), answer.placed if answer is not None else None
+    name, placed = _shown_profile(draft, answer), answer.placed if answer is not None else None
     if draft.where is not None and name is None:
         return "", "each host's own for its GPU"
     if draft.profile is not None or name is None or placed is None:

@@ -55,6 +55,11 @@ class Draft:
     def text(self, name: str) -> str:
         return self.fields.get(name, "")
 
+    def with_choice(self, name: str, value: str | None) -> Draft:
+        """Sets the workload, profile, GPU or host."""
+        changed: dict[str, Any] = {name: value}
+        return replace(self, **changed)
+
     def with_field(self, name: str, text: str) -> Draft:
         return replace(self, fields={**self.fields, name: text})
 
