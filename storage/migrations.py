@@ -6,14 +6,16 @@ and pandas its import costs half a second.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from sqlite_utils import Database, Migrations
 
 from storage import old_words
-from storage.released_schema import BENCHMARKS, MEASUREMENT, RUNS, SCORES, TRACED, keep_machine, settle_all
+from storage.released_schema import BENCHMARKS, MEASUREMENT, RUNS, SCORES, TRACED
 
 migrations = Migrations("kgops")
 
@@ -47,7 +49,38 @@ def test_triples_of_tracin_runs(db: Database) -> None:
 def figures_by_the_names_people_use(db: Database) -> None:
     for statement in SCORES:
         db.execute(statement)
-    settle_all(db.conn)
+    _settle_all(db.conn)
+
+
+def _settle_all(conn: sqlite3.Connection) -> None:
+    """The scores of every run that had ended."""
+    for (run,) in conn.execute(f"SELECT id FROM run WHERE state IN ({_ENDED})").fetchall():
+        _settle(conn, run)
+
+
+def _settle(conn: sqlite3.Connection, run: int) -> None:
+    rows: dict[str, tuple[float | None, float | None, float | None, float | None]] = {}
+    curves = conn.execute(
+        "SELECT name, last_value, (SELECT min(min) FROM rollup WHERE series = series.id AND width = 4096),"
+        " (SELECT max(max) FROM rollup WHERE series = series.id AND width = 4096) FROM series WHERE run = ?",
+        (run,),
+    )
+    less = ("loss", "error", "rank", "seconds", "nll", "perplexity", "mse", "mae")
+    for name, last, least, most in curves:
+        rows[name] = (last, None, last, least if any(word in name for word in less) else most)
+    for name, final in conn.execute("SELECT name, value FROM figure WHERE run = ?", (run,)):
+        _, _, last, best = rows.get(name, (None, None, None, None))
+        rows[name] = (final, final, last, best)
+    for prefix in ("test_", "valid_"):
+        for name in [name for name in rows if name.startswith(prefix)]:
+            rows.setdefault(name.removeprefix(prefix), rows[name])
+    conn.executemany(
+        "INSERT INTO score (name, run, value, final, last, best) VALUES (?, ?, ?, ?, ?, ?)",
+        [(name, run, *row) for name, row in rows.items()],
+    )
+
+
+_ENDED = "'succeeded', 'failed', 'out_of_memory', 'cancelled', 'interrupted'"
 
 
 @migrations(name="004_benchmarks")
@@ -61,10 +94,32 @@ def pairs_of_runs_and_the_machines_of_figures(db: Database) -> None:
     for statement in MEASUREMENT:
         conn.execute(statement)
     for *row, body in before:
-        machine = keep_machine(conn, json.loads(body))
+        machine = _keep_machine(conn, json.loads(body))
         conn.execute(
             f"INSERT INTO measurement ({kept}, fingerprint) VALUES ({', '.join('?' * 13)})", (*row, machine)
         )
+
+
+def _keep_machine(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
+    """A fingerprint, kept once under its digest."""
+
+    def without(table: Any, name: str) -> Any:
+        return (
+            {key: value for key, value in table.items() if key != name} if isinstance(table, dict) else table
+        )
+
+    cards = body.get("cards")
+    told = {
+        **body,
+        "machine": without(body.get("machine"), "host"),
+        "cards": [without(card, "uuid") for card in cards] if isinstance(cards, list) else cards,
+    }
+    key = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    conn.execute(
+        "INSERT INTO fingerprint (key, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (key, json.dumps(body, sort_keys=True)),
+    )
+    return key
 
 
 @migrations(name="005_words")

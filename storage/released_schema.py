@@ -1,64 +1,8 @@
-"""The statements and steps of released migrations, 001 to 004. Frozen: nothing here ever changes."""
+"""The statements of released migrations, 001 to 004. Frozen: nothing here ever changes."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sqlite3
-from typing import Any
-
-__all__ = ["BENCHMARKS", "MEASUREMENT", "RUNS", "SCORES", "TRACED", "keep_machine", "settle_all"]
-
-
-def settle_all(conn: sqlite3.Connection) -> None:
-    """003: the scores of every run that had ended."""
-    for (run,) in conn.execute(f"SELECT id FROM run WHERE state IN ({_ENDED})").fetchall():
-        _settle(conn, run)
-
-
-def _settle(conn: sqlite3.Connection, run: int) -> None:
-    rows: dict[str, tuple[float | None, float | None, float | None, float | None]] = {}
-    curves = conn.execute(
-        "SELECT name, last_value, (SELECT min(min) FROM rollup WHERE series = series.id AND width = 4096),"
-        " (SELECT max(max) FROM rollup WHERE series = series.id AND width = 4096) FROM series WHERE run = ?",
-        (run,),
-    )
-    less = ("loss", "error", "rank", "seconds", "nll", "perplexity", "mse", "mae")
-    for name, last, least, most in curves:
-        rows[name] = (last, None, last, least if any(word in name for word in less) else most)
-    for name, final in conn.execute("SELECT name, value FROM figure WHERE run = ?", (run,)):
-        _, _, last, best = rows.get(name, (None, None, None, None))
-        rows[name] = (final, final, last, best)
-    for prefix in ("test_", "valid_"):
-        for name in [name for name in rows if name.startswith(prefix)]:
-            rows.setdefault(name.removeprefix(prefix), rows[name])
-    conn.executemany(
-        "INSERT INTO score (name, run, value, final, last, best) VALUES (?, ?, ?, ?, ?, ?)",
-        [(name, run, *row) for name, row in rows.items()],
-    )
-
-
-def keep_machine(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
-    """004: a fingerprint, kept once under its digest."""
-
-    def without(table: Any, name: str) -> Any:
-        return (
-            {key: value for key, value in table.items() if key != name} if isinstance(table, dict) else table
-        )
-
-    cards = body.get("cards")
-    told = {
-        **body,
-        "machine": without(body.get("machine"), "host"),
-        "cards": [without(card, "uuid") for card in cards] if isinstance(cards, list) else cards,
-    }
-    key = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
-    conn.execute(
-        "INSERT INTO fingerprint (key, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
-        (key, json.dumps(body, sort_keys=True)),
-    )
-    return key
-
+__all__ = ["BENCHMARKS", "MEASUREMENT", "RUNS", "SCORES", "TRACED"]
 
 RUNS = (
     """
@@ -314,7 +258,6 @@ TRACED = (
     """,
 )
 
-_ENDED = "'succeeded', 'failed', 'out_of_memory', 'cancelled', 'interrupted'"
 SCORES = (
     """
     CREATE TABLE score (          -- of ended runs; no reference to run: checking it would need a second index
