@@ -24,6 +24,7 @@ import torch
 from benchmarks.entry import run
 from benchmarks.measure import Line, quietness, store
 from benchmarks.measure import table as show
+from benchmarks.tracin_floor import bare_products
 from benchmarks.tracin_peers import captum_scores, dattri_scores, installed
 from benchmarks.tracin_scale import curves, filtered_batch, whole
 from kgops.graphs.triples import Graph, read_graph
@@ -119,6 +120,8 @@ def compare(graph: Graph, name: str, tests: int, args: argparse.Namespace) -> li
     contenders = [
         Contender("floor: plain forward + backward", plain_pass(model, loss, args.block), len(triples))
     ]
+    bare = bare_products(model, loss, test_triples, plain.block, plain.chunk)
+    contenders.append(Contender("bare products of kgops, factored", bare, len(triples)))
     for what, settings in (("", plain), (", Gram in bf16", replace(plain, gram_dtype=torch.bfloat16))):
         if what and not args.gram_bf16:
             continue

@@ -273,7 +273,7 @@ def _pieces(ledger: Ledger, s: TracinShape, rows: int, times: int) -> list[Held]
 
 
 def _pull_some(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, rows: int) -> None:
-    """`Encoder._pull_some`; a fold keeps the storage of what it folded."""
+    """`Encoder._pull_some`; a GPU's fold keeps the storage of what it folded."""
     c, part = s.model, "activations"
     taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
     maps, seen = rows * c.features, rows * (taps + 1) * places
@@ -281,16 +281,23 @@ def _pull_some(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, row
     if s.low.is_low:
         weight = c.embedding_dim * c.features
         ledger.give(walk_product(ledger, part, s.low, rows * c.embedding_dim, weight, maps, rounded=True))
-    scratch.take(part, "maps_again", 4 * maps)
-    patches = ledger.take(part, 4 * seen)
-    sums = rows * c.output_channels * (taps + 1)
-    held = [walk_product(ledger, part, s.low, maps, seen, sums, batched=True)]
-    ledger.give(patches)
-    kernel = c.output_channels * taps
-    held.append(walk_product(ledger, part, s.low, kernel, maps, rows * taps * places, batched=True))
-    held.append(ledger.take(part, 4 * rows * taps * places))
-    by_tap = ledger.take(part, 4 * rows * c.output_channels * taps if s.names & CONVOLUTION else 0)
+    sums, tapped = rows * c.output_channels * (taps + 1), 4 * rows * taps * places
     vectors, small = 8 * rows * c.embedding_dim, rows * small_each(s)
+    if s.on_gpu or s.low.is_low:
+        scratch.take(part, "maps_again", 4 * maps)
+        patches = ledger.take(part, 4 * seen)
+        held = [walk_product(ledger, part, s.low, maps, seen, sums, batched=True)]
+        ledger.give(patches)
+    else:
+        held = [ledger.take(part, 4 * sums)]
+    kernel = c.output_channels * taps
+    held.append(walk_product(ledger, part, s.low, kernel, maps, tapped // 4, batched=True))
+    if s.on_gpu:
+        held.append(ledger.take(part, tapped))
+    else:
+        ledger.flash(part, tapped // c.kernel_width // c.map_width * c.width, vectors)
+        held.append(ledger.take(part, vectors))
+    by_tap = ledger.take(part, 4 * rows * c.output_channels * taps if s.names & CONVOLUTION else 0)
     channels = 4 * rows * c.output_channels
     hat = 0
     if s.names & {"conv.bias", "feature_norm.weight"}:
