@@ -5,18 +5,20 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from benchmarks.measure import Line
+from benchmarks.tracin_floor import bare_products
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N, TracinLoss
-from kgops.tracin.scan import AllScores, TopTriples, scan
+from kgops.tracin.scan import AllScores, TopTriples, ordered_blocks, scan
 
 __all__ = ["curves", "filtered_batch", "whole"]
 
@@ -64,7 +66,8 @@ def filtered_batch(graph: Graph, model: ConvE, name: str, loss: TracinLoss, roun
     tests = graph.test[torch.randperm(len(graph.test), generator=draw)[:BATCH]]
     how = NeighbourhoodFilter(n_hops=2, path_filtering=True, max_total_path_length=3)
     near = Neighbourhood(graph.train, graph.num_entities)
-    filtering, scoring, whole_batch, sizes = [], [], [], []
+    filtering, scoring, whole_batch, bare, sizes = [], [], [], [], []
+    products = bare_products(model, loss, tests, Settings().block, Settings().chunk)
     for _ in range(rounds):
         begin = time.perf_counter()
         rows = [near.select(int(h), int(t), how) for h, _, t in tests]
@@ -78,14 +81,24 @@ def filtered_batch(graph: Graph, model: ConvE, name: str, loss: TracinLoss, roun
         filtering.append(between - begin)
         scoring.append(end - between)
         whole_batch.append(end - begin)
+        bare.append(_seconds_of_blocks(products, graph.train[union]))
         sizes.append(float(len(union)))
     what = f"{BATCH} test triples, 2 hops, paths of at most 3, {name}"
     return [
         Line("tracin_batch_s", f"{what}: filtering", "s", tuple(filtering)),
         Line("tracin_batch_s", f"{what}: scoring and reading", "s", tuple(scoring)),
         Line("tracin_batch_s", f"{what}: all of it", "s", tuple(whole_batch), 1.0),
+        Line("tracin_batch_bare_s", f"{what}: bare products of the scoring", "s", tuple(bare)),
         Line("tracin_batch_union", f"{what}: training triples in the union", "triples", tuple(sizes)),
     ]
+
+
+def _seconds_of_blocks(products: Callable[[torch.Tensor], object], triples: torch.Tensor) -> float:
+    blocks = [block.triples for block in ordered_blocks(triples, Settings().block)]
+    begin = time.perf_counter()
+    for block in blocks:
+        products(block)
+    return time.perf_counter() - begin
 
 
 @dataclass
