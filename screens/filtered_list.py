@@ -72,6 +72,7 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
         self._page: Page | None = None
         self._page_query = query  # the query of `_page`
         self._query_before = query  # before typing began
+        self._key_then: object = None  # the cursor's row when the query's `cursor` was asked for
         self._typing = False
         self._reading = False
         self._reload_pending = False
@@ -101,6 +102,8 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
 
     def request(self, **changed: object) -> None:
         self._query = cast("Query", cast("Any", self._query)._replace(**changed))
+        if "cursor" in changed:
+            self._key_then = self.body.key
         if not self._reading:
             self._reading = True
             begin(self, self._keep_reading)
@@ -109,10 +112,10 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
         query = None
         try:
             while self._query != query:
-                query, here = self._query, self.body.key
+                query, key_then = self._query, self._key_then
                 try:
                     page = await asyncio.to_thread(self._list_reader.look, query)
-                    if self._was_left(page, query, here):
+                    if self._was_left(page, query, key_then):
                         continue
                     self._page_query = query
                     self._show_page(page)
@@ -121,12 +124,13 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
         finally:
             self._reading = False
 
-    def _was_left(self, page: Page, query: Query, here: object) -> bool:
-        """Whether a person moved the cursor during a read that would put it back; then it is read anew."""
-        if page.cursor_row is None or query.cursor is None or self.body.key == here:
+    def _was_left(self, page: Page, query: Query, key_then: object) -> bool:
+        """Whether a person has moved the cursor since a request that would put it back; then rows are read anew."""
+        if page.cursor_row is None or query.cursor is None or self.body.key == key_then:
             return False
-        if self._query == query:
-            self._query = cast("Any", query)._replace(look=query.look + 1, cursor=self.body.key)
+        if (self._query.look, self._query.cursor) == (query.look, query.cursor):
+            # Not the query of this page where somebody scrolled: the row of the cursor is wanted all the same.
+            self.request(look=query.look + 1, cursor=self.body.key)
         return True
 
     def _show_page(self, page: Page) -> None:

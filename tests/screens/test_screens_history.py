@@ -82,15 +82,17 @@ def test_only_rows_around_what_is_in_sight_are_read(home: Path, conn: Connection
     assert browser.look(Query()).numbers == ()
 
 
+@pytest.mark.parametrize("moved", ["while they are read", "before, while others are read"])
 def test_a_cursor_that_is_moved_while_rows_are_read_again_stays_there(
-    home: Path, conn: Connection, monkeypatch: pytest.MonkeyPatch
+    home: Path, conn: Connection, monkeypatch: pytest.MonkeyPatch, moved: str
 ) -> None:
     fill(conn, 3)
-    read, gate = HistoryReader.look, threading.Event()
+    read, gate, begun = HistoryReader.look, threading.Event(), threading.Event()
     gate.set()
 
     def slow(reader: HistoryReader, query: Query) -> Page:
         page = read(reader, query)
+        begun.set()
         assert gate.wait(patience())
         return page
 
@@ -102,6 +104,10 @@ def test_a_cursor_that_is_moved_while_rows_are_read_again_stays_there(
         screen = seen.app.screen
         assert isinstance(screen, History)
         gate.clear()
+        if moved.startswith("before"):
+            begun.clear()
+            screen.request(around=1)
+            await seen.until(begun.is_set, "another read")
         screen.reload()
         await seen.press("down")
         assert window(seen).key == 2
