@@ -4,6 +4,7 @@ from __future__ import annotations
 
 BENCHMARKS: dict[str, str] = {
     "train": "Training against PyKEEN: speed, memory, quality.",
+    "time_to_mrr": "Time of training until a test MRR is reached, against PyKEEN's.",
     "recipes": "Test MRR and time of the recipes that ship with kgops.",
     "tracin": "TracIn against sequential and vectorised gradients.",
     "predict": "Answers to questions and all pairs of a relation, against PyKEEN's.",

@@ -23,12 +23,12 @@ from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.numbers import finite_number
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import from_pykeen_state
-from kgops.training.evaluate import Evaluator
+from kgops.training.evaluate import Evaluator, Metrics
 from kgops.training.loop import fit
 from kgops.training.settings import TrainSettings
 from kgops.trials import peers
 
-__all__ = ["Outcome", "Silent", "main", "train_kgops", "train_pykeen"]
+__all__ = ["Outcome", "Silent", "judged", "main", "train_kgops", "train_pykeen"]
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,21 @@ def train_pykeen(graph: Graph, config: ConvEConfig, settings: TrainSettings) -> 
 
 
 def _judged(graph: Graph, model: ConvE, took: float) -> Outcome:
-    known = torch.cat([graph.train, graph.valid, graph.test])
-    evaluation = Evaluator(known, graph.num_entities)(model, graph.test)
-    assert evaluation is not None
-    both = evaluation.both
+    both = _evaluated(graph, model)
     return Outcome(both.mrr or 0.0, both.hits[10] or 0.0, took)
+
+
+def judged(graph: Graph, model: ConvE) -> float:
+    """Filtered test MRR of both directions."""
+    return _evaluated(graph, model).mrr or 0.0
+
+
+def _evaluated(graph: Graph, model: ConvE) -> Metrics:
+    evaluation = Evaluator(torch.cat([graph.train, graph.valid, graph.test]), graph.num_entities)(
+        model, graph.test
+    )
+    assert evaluation is not None
+    return evaluation.both
 
 
 class Silent:
