@@ -74,7 +74,19 @@ SECTIONS = (
     Section(
         "TracIn against other methods",
         ("tracin", "--quick", "--store", "--losses", "target", "--data", "DIR/fb15k-237"),
-        "python -m benchmarks.tracin",
+        "python -m benchmarks.tracin --quick",
+        "fb15k-237",
+    ),
+    Section(
+        "TracIn against bare products",
+        ("tracin", "--ours-only", "--store", "--tests", "1", "64", "512", "--data", "DIR/fb15k-237"),
+        "python -m benchmarks.tracin --ours-only",
+        "fb15k-237",
+    ),
+    Section(
+        "Predictions",
+        ("predict", "--store", "--data", "DIR/fb15k-237"),
+        "python -m benchmarks.predict",
         "fb15k-237",
     ),
     Section(
