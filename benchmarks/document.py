@@ -151,7 +151,7 @@ def with_headlines(readme: str, document: str) -> str:
     """README with the current values of the document; a row without a value is n/a."""
     if readme.count(_BEGIN) != 1 or readme.count(_END) != 1:
         raise SystemExit(f"README needs one line {_BEGIN} and one {_END}")
-    measured = dict(_ROW.findall(document))
+    measured = dict(reversed(_ROW.findall(document)))  # the first of equal names
     rows = [f"| {name} | {measured.get(name, 'n/a')} |" for name in HEADLINES]
     before, _, rest = readme.partition(_BEGIN)
     table = "\n".join([_BEGIN, "", "| what | measured |", "|---|---|", *rows, "", _END])

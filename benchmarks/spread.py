@@ -26,6 +26,7 @@ from benchmarks.measure import Line, quietness, store, table
 from kgops.graphs.triples import read_graph
 from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE, ConvEConfig
+from kgops.planning.resolve import for_worker, resolve
 from kgops.training.checkpoints import Checkpoint, write_checkpoint
 
 __all__ = ["main", "untrained"]
@@ -114,6 +115,7 @@ def _worker(
     job = read_job({"workload": "tracin", "tracin": settings, "options": {"devices": devices}}, "a benchmark")
     (folder / "job.toml").write_text(job.as_toml())
     own = {"KGOPS_RUN_FOLDER": str(folder), "KGOPS_EVENTS": str(folder / "events.jsonl")}
+    own |= for_worker(resolve(job, lambda _: None).environment, os.environ)
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "kgops.workers.tracin", str(folder / "job.toml")],
         env={**os.environ, **own},

@@ -48,7 +48,7 @@ __all__ = ["Row", "main", "measure"]
 
 MIB = 2**20
 LOSSES = {"one-to-n": ONE_TO_N, "target": TARGET}
-OURS = "kgops, factored"
+OURS, FLOOR = "kgops, factored", "floor: plain forward + backward"
 
 
 @dataclass
@@ -78,10 +78,12 @@ class Row:
     tests: int
     name: str
     best_ms: float
-    times_floor: float
-    least: float
-    most: float
+    ratios: tuple[float, ...]  # of each round
     peak_mib: float | None
+
+    @property
+    def times_floor(self) -> float:
+        return statistics.median(self.ratios)
 
 
 def _seconds(work: Callable[[torch.Tensor], object], triples: torch.Tensor) -> float:
@@ -103,9 +105,8 @@ def measure(
             times[c.name].append(c.seconds_each(triples))
     rows = []
     for c in contenders:
-        ratios = [a / b for a, b in zip(times[c.name], times[contenders[0].name], strict=True)]
-        middle, best = statistics.median(ratios), 1e3 * min(times[c.name])
-        rows.append(Row(loss, tests, c.name, best, middle, min(ratios), max(ratios), c.peak_mib))
+        ratios = tuple(a / b for a, b in zip(times[c.name], times[contenders[0].name], strict=True))
+        rows.append(Row(loss, tests, c.name, 1e3 * min(times[c.name]), ratios, c.peak_mib))
     return rows
 
 
@@ -117,9 +118,7 @@ def compare(graph: Graph, name: str, tests: int, args: argparse.Namespace) -> li
     triples = graph.train[order[first : first + args.triples]]
     test_triples = graph.train[torch.randperm(len(graph.train))[:tests]]
     plain = Settings(block=args.block)
-    contenders = [
-        Contender("floor: plain forward + backward", plain_pass(model, loss, args.block), len(triples))
-    ]
+    contenders = [Contender(FLOOR, plain_pass(model, loss, args.block), len(triples))]
     bare = bare_products(model, loss, test_triples, plain.block, plain.chunk)
     contenders.append(Contender("bare products of kgops, factored", bare, len(triples)))
     for what, settings in (("", plain), (", Gram in bf16", replace(plain, gram_dtype=torch.bfloat16))):
@@ -190,7 +189,7 @@ def table(rows: list[Row]) -> str:
         ours = next(o.times_floor for o in rows if (o.loss, o.tests, o.name) == (r.loss, r.tests, OURS))
         lines.append(
             f"{r.loss:9} {r.tests:5} {r.name:42} {r.best_ms:9.3f} {r.times_floor:8.3f} "
-            f"{r.least:7.3f} {r.most:7.3f} {r.times_floor / ours:8.1f} {peak:>6}"
+            f"{min(r.ratios):7.3f} {max(r.ratios):7.3f} {r.times_floor / ours:8.1f} {peak:>6}"
         )
     return "\n".join(lines)
 
@@ -199,12 +198,12 @@ def as_lines(rows: list[Row]) -> list[Line]:
     return [
         Line(
             "tracin_times_floor",
-            f"{r.name}, {r.loss}, {r.tests} tests",
+            f"{r.name}, {r.loss}, {r.tests} test{'s' * (r.tests != 1)}",
             "x",
-            (r.least, r.times_floor, r.most),
+            r.ratios,
         )
         for r in rows
-        if r.times_floor != 1
+        if r.name != FLOOR
     ]
 
 
