@@ -56,7 +56,7 @@ class ConvEConfig:
         object.__setattr__(self, "input_channels", channels)
         object.__setattr__(self, "embedding_height", height)
         object.__setattr__(self, "embedding_width", width)
-        problems = problems_of((*_GRAPH, *TRAIN_OPTIONS), asdict(self))
+        problems = problems_of((*_GRAPH, *TRAIN_OPTIONS), vars(self))
         if problems:
             raise Usage("; ".join(problems))
         if self.map_height < 1 or self.map_width < 1:

@@ -44,25 +44,49 @@ class _Block:
 class _Pool:
     """Free blocks, the smallest first; of equal ones that of the lowest address."""
 
-    def __init__(self) -> None:
+    def __init__(self, least_rest: int) -> None:
         self._blocks: list[tuple[int, int, _Block]] = []
+        self._least_rest = least_rest
 
-    def add(self, block: _Block) -> None:
-        block.free = True
-        insort(self._blocks, (block.size, block.at, block))
-
-    def remove(self, block: _Block) -> None:
-        block.free = False
-        del self._blocks[bisect_left(self._blocks, (block.size, block.at))]
-
-    def pop(self, size: int) -> _Block | None:
-        """The best fit for `size`."""
+    def fit(self, size: int) -> _Block | None:
+        """The best for `size`, no longer free."""
         index = bisect_left(self._blocks, (size,))
         if index == len(self._blocks):
             return None
         block = self._blocks.pop(index)[2]
         block.free = False
         return block
+
+    def cut(self, block: _Block, size: int) -> None:
+        """Keeps what a block has above `size`. Blocks of any size are split, as torch does without a
+        max_split_size."""
+        left = block.size - size
+        if left < self._least_rest:
+            return
+        rest = _Block(left, block.at + size)
+        rest.before, rest.after, rest.free = block, block.after, True
+        if block.after is not None:
+            block.after.before = rest
+        block.after, block.size = rest, size
+        insort(self._blocks, (left, rest.at, rest))
+
+    def release(self, block: _Block) -> None:
+        """Frees it, one with its free neighbours."""
+        blocks, before, after = self._blocks, block.before, block.after
+        if before is not None and before.free:
+            del blocks[bisect_left(blocks, (before.size, before.at))]
+            before.size += block.size
+            before.after, block = after, before
+            if after is not None:
+                after.before = block
+        if after is not None and after.free:
+            del blocks[bisect_left(blocks, (after.size, after.at))]
+            block.size += after.size
+            block.after = after.after
+            if after.after is not None:
+                after.after.before = block
+        block.free = True
+        insort(blocks, (block.size, block.at, block))
 
     def empty(self) -> int:
         """Gives back whole segments; their bytes."""
@@ -81,8 +105,7 @@ def reserved_bytes(events: Sequence[tuple[int, int]], *, expandable: bool = Fals
     end = len(events)
     while end and not events[end - 1][1]:
         end -= 1  # trailing frees change nothing
-    small, large = 0, 1
-    pools = [(_Pool(), _Pool()) for _ in range(_OWNERS)]
+    pools = [(_Pool(GRANULE), _Pool(_SMALL + 1)) for _ in range(_OWNERS)]
     used: dict[int, tuple[_Block, _Pool]] = {}
     reserved = most = address = 0
     for number, size in events[:end]:
@@ -92,20 +115,16 @@ def reserved_bytes(events: Sequence[tuple[int, int]], *, expandable: bool = Fals
             continue
         if not size:
             block, pool = used.pop(number)
-            _release(block, pool)
+            pool.release(block)
             continue
-        kind = large if size > _SMALL else small
-        pool = pools[number % _OWNERS][kind]
-        fit = pool.pop(size)
-        # Blocks of any size are split, as torch does without a max_split_size.
+        pool = pools[number % _OWNERS][size > _SMALL]
+        fit = pool.fit(size)
         if fit is None:
             fit = _Block(_segment(size), address)
             address += fit.size
             reserved += fit.size
             most = max(most, reserved)
-        left = fit.size - size
-        if left >= GRANULE if kind == small else left > _SMALL:
-            pool.add(_cut(fit, size))
+        pool.cut(fit, size)
         used[number] = fit, pool
     return most
 
@@ -114,29 +133,6 @@ def _segment(size: int) -> int:
     if size <= _SMALL:
         return _SMALL_SEGMENT
     return _MIDDLE_SEGMENT if size < _LARGE else -(-size // _STEP) * _STEP
-
-
-def _cut(block: _Block, size: int) -> _Block:
-    rest = _Block(block.size - size, block.at + size)
-    rest.before, rest.after = block, block.after
-    if block.after is not None:
-        block.after.before = rest
-    block.after, block.size = rest, size
-    return rest
-
-
-def _release(block: _Block, pool: _Pool) -> None:
-    for neighbour in (block.before, block.after):
-        if neighbour is None or not neighbour.free:
-            continue
-        pool.remove(neighbour)
-        first, second = (neighbour, block) if neighbour is block.before else (block, neighbour)
-        first.size += second.size
-        first.after = second.after
-        if second.after is not None:
-            second.after.before = first
-        block = first
-    pool.add(block)
 
 
 def _high_water(events: Sequence[tuple[int, int]]) -> int:
