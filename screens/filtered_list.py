@@ -102,7 +102,7 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
 
     def request(self, **changed: object) -> None:
         self._query = cast("Query", cast("Any", self._query)._replace(**changed))
-        if "cursor" in changed:
+        if "cursor" in changed and self._page is not None:  # there is none before anything was read
             self._key_then = self.body.key
         if not self._reading:
             self._reading = True
