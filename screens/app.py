@@ -80,7 +80,7 @@ class KgopsApp(Console, inherit_bindings=False):
         self.home = home
         wanted = os.environ.get(NOTIFY_VARIABLE)
         self._notifies_by = wanted if wanted in ("bell", "osc9") else None
-        self.feed = Feed(home, self._post, self._raise_in_app, notifies=self._notifies_by is not None)
+        self.feed = Feed(home, self._post, self.raise_in_app, notifies=self._notifies_by is not None)
         self.animation_level = "none"  # every frame would go over SSH
         for theme in THEMES.values():
             self.register_theme(theme)
@@ -186,14 +186,6 @@ class KgopsApp(Console, inherit_bindings=False):
     def _post(self, state: FeedState) -> None:
         """Called from the feed's thread."""
         self.post_message(FeedChanged(state))
-
-    def _raise_in_app(self, error: BaseException) -> None:
-        """Called from the feed's thread: re-raises in the app, so that Textual shows the traceback."""
-
-        def surface() -> None:
-            raise error
-
-        self.call_later(surface)
 
     # --- key actions ---
 

@@ -39,3 +39,11 @@ class Console(App[None], inherit_bindings=False):
     async def carry_out(self, change: Callable[[Session], T]) -> T | None:
         """Runs `change` in a thread, one at a time. On an error, shows it and returns None."""
         raise NotImplementedError
+
+    def raise_in_app(self, error: BaseException) -> None:
+        """Called from another thread: re-raises in the app, so that Textual shows the traceback."""
+
+        def surface() -> None:
+            raise error
+
+        self.call_later(surface)

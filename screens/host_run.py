@@ -108,12 +108,17 @@ class HostRun(RunView, ChangesHostRuns):
         from kgops.hosts.run_mirror import LogCopy, RunMirror
         from kgops.hosts.watch import Watch
 
+        console = self.kgops  # not to be found any more by a thread that posts when this page has been left
+
+        def post(states: Sequence[HostState]) -> None:
+            console.call_later(self._take, states)
+
         copy = self._copy = LogCopy(self.log_path)
         self._watch = Watch(
             self.kgops.home,
             [self._host],
-            self._post,
-            self._fail,
+            post,
+            console.raise_in_app,
             asks=(f"--run={self._run.id}",),
             mirror=partial(RunMirror, copy),
         )
@@ -188,17 +193,6 @@ class HostRun(RunView, ChangesHostRuns):
         self.run_log.says_beyond(
             f"{missing / 2**20:,.1f} MiB of earlier lines: {words}" if missing > 0 else ""
         )
-
-    # --- called from the watch's thread ---
-
-    def _post(self, states: Sequence[HostState]) -> None:
-        self.app.call_later(self._take, states)
-
-    def _fail(self, error: BaseException) -> None:
-        def surface() -> None:
-            raise error
-
-        self.app.call_later(surface)
 
 
 def _fetch(home: Home, host: Host, number: int, copy: LogCopy, size: int) -> None:

@@ -212,19 +212,13 @@ class Hosts(ChangesHostRuns):
         if self._watch is None and self.is_running:
             from kgops.hosts.watch import Watch
 
-            self._watch = Watch(self._home, list(self._hosts.values()), self._post, self._fail)
+            self._watch = Watch(self._home, list(self._hosts.values()), self._post, self.kgops.raise_in_app)
             self._watch.start()
 
     # --- called from the watch's thread ---
 
     def _post(self, states: Sequence[HostState]) -> None:
         self.post_message(HostsChanged(states))
-
-    def _fail(self, error: BaseException) -> None:
-        def surface() -> None:
-            raise error
-
-        self.app.call_later(surface)
 
     def _draw_ages(self) -> None:
         if self._watch is None or self._waiting is not None or self.kgops.feed.paused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from ssh_server import Lab, needs_ssh
 from test_screens_hosts import point_at
 
 from kgops.hosts.protocol import PROTOCOL
+from screens.host_run import HostRun
 
 pytestmark = needs_ssh
 
@@ -56,6 +58,25 @@ def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(la
         flag.with_name("on2").touch()
         await seen.until_shows("succeeded")
         await seen.press("escape")
+        await seen.until_shows("1 of 1 answer")
+
+    look(lab.console.home, story)
+
+
+def test_what_comes_after_the_page_was_left_is_dropped(lab: Lab) -> None:
+    lab.add("lab1")
+    number = lab.there("lab1").detach("true", flags=("--label", "far"))
+
+    async def story(seen: Seen) -> None:
+        await open_run(seen, number, "far")
+        await seen.until_shows(f"lab1:{number} exec far", "succeeded")
+        page = seen.app.screen
+        assert isinstance(page, HostRun) and page._watch is not None
+        watch = page._watch
+        await seen.press("escape")
+        await seen.until(lambda: not page.is_attached, "another page")
+        # As from the thread of the watch: without the context of this one.
+        await asyncio.get_running_loop().run_in_executor(None, watch._post, watch.states)
         await seen.until_shows("1 of 1 answer")
 
     look(lab.console.home, story)
