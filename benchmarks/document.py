@@ -84,10 +84,7 @@ SECTIONS = (
         "fb15k-237",
     ),
     Section(
-        "Predictions",
-        ("predict", "--store", "--data", "DIR/fb15k-237"),
-        "python -m benchmarks.predict",
-        "fb15k-237",
+        "Predictions", ("predict", "--store", "--data", "DIR/fb15k-237"), "benchmarks.predict", "fb15k-237"
     ),
     Section(
         "TracIn by two processes",
@@ -175,11 +172,8 @@ def measure(data: Path | None, only: str | None) -> None:
         )
         print(f"python -m {' '.join(program)}", file=sys.stderr, flush=True)
         done = subprocess.run([PYTHON, "-m", *program], stdout=subprocess.DEVNULL)
-        print(
-            f"  ended with {done.returncode} after {time.monotonic() - begun:.0f} s",
-            file=sys.stderr,
-            flush=True,
-        )
+        took = time.monotonic() - begun
+        print(f"  ended with {done.returncode} after {took:.0f} s", file=sys.stderr, flush=True)
 
 
 def written(conn: Connection, before: str = "") -> str:
