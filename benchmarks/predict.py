@@ -76,7 +76,7 @@ def _questions(graph: Graph, dim: int) -> Iterator[Line]:
         return dict(answers(scorer, rows, _TOP, _NONE))
 
     answer(asked[:1])  # starts threads
-    one = tuple(1000 * seconds(lambda row=row: answer(asked[row : row + 1]), 1) for row in range(20))  # type: ignore[misc]
+    one = tuple(1000 * seconds(lambda row=row: answer(asked[row : row + 1]), 1) for row in range(20))  # type: ignore[misc]  # mypy infers no lambda with a default
     yield Line("predict_one_ms", "one question", "ms", one, target=50)
     many = tuple(seconds(lambda: answer(asked), 1) for _ in range(3))
     yield Line("predict_many_s", f"{_MANY:,} questions", "s", many, target=3)
@@ -99,7 +99,7 @@ def _beside_pykeen(graph: Graph, model: ConvE, asked: torch.Tensor) -> tuple[tup
 
     theirs = _in_pykeen(model, factory)
     ask(theirs, asked[0].tolist())
-    times = tuple(1000 * seconds(lambda row=row: ask(theirs, row), 1) for row in asked[:20].tolist())  # type: ignore[misc]
+    times = tuple(1000 * seconds(lambda row=row: ask(theirs, row), 1) for row in asked[:20].tolist())  # type: ignore[misc]  # mypy infers no lambda with a default
     model, theirs = model.double(), theirs.double()
     found = dict(answers(scorer_of(model, chunk_sizes.PREDICT_CHUNK), asked, _TOP, _NONE))
     differ = 0

@@ -28,7 +28,7 @@ from kgops.training.loop import fit
 from kgops.training.settings import TrainSettings
 from kgops.trials import peers
 
-__all__ = ["Outcome", "Silent", "judged", "main", "train_kgops", "train_pykeen"]
+__all__ = ["Outcome", "Silent", "judged", "main", "pykeen_conve", "train_kgops", "train_pykeen"]
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,10 @@ def train_kgops(graph: Graph, config: ConvEConfig, settings: TrainSettings) -> O
 def train_pykeen(graph: Graph, config: ConvEConfig, settings: TrainSettings) -> Outcome:
     """PyKEEN's LCWA loop, evaluated by our evaluator, whose ranks equal PyKEEN's."""
     from pykeen.losses import BCEWithLogitsLoss
-    from pykeen.models import ConvE as PykeenConvE
     from pykeen.training import LCWATrainingLoop
 
     factory = peers.factory(graph)
-    model: Any = PykeenConvE(
-        triples_factory=factory,
-        embedding_dim=config.embedding_dim,
-        input_dropout=config.input_dropout,
-        feature_map_dropout=config.feature_map_dropout,
-        output_dropout=config.output_dropout,
-        loss=BCEWithLogitsLoss(),
-        random_seed=settings.seed,
-    )
+    model = pykeen_conve(factory, config, BCEWithLogitsLoss(), settings.seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
     loop = LCWATrainingLoop(model=model, triples_factory=factory, optimizer=optimizer)
     with peers.matrix_product():
@@ -78,6 +69,21 @@ def train_pykeen(graph: Graph, config: ConvEConfig, settings: TrainSettings) -> 
         )
         took = time.perf_counter() - started
     return _judged(graph, from_pykeen_state(model.state_dict(), inverse=True), took)
+
+
+def pykeen_conve(factory: Any, config: ConvEConfig, loss: Any, seed: int) -> Any:
+    """PyKEEN's ConvE of the same sizes and dropouts; it has none of relations."""
+    from pykeen.models import ConvE as PykeenConvE
+
+    return PykeenConvE(
+        triples_factory=factory,
+        embedding_dim=config.embedding_dim,
+        input_dropout=config.input_dropout,
+        feature_map_dropout=config.feature_map_dropout,
+        output_dropout=config.output_dropout,
+        loss=loss,
+        random_seed=seed,
+    )
 
 
 def _judged(graph: Graph, model: ConvE, took: float) -> Outcome:

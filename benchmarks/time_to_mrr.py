@@ -4,9 +4,9 @@
 
 kgops trains a recipe, PyKEEN the same model with the matrix product patched into its scores, which changes its speed
 alone, and with what it offers of the recipe: softmax cross-entropy of all tails of a query (or binary with
---pykeen-loss bce), smoothing, dropouts, Adam and the schedule. Each follows a schedule over its own epochs, which have
-to be found first: fewer end below the MRR, more take longer. Both are evaluated after each epoch, filtered, by kgops,
-whose ranks equal PyKEEN's.
+--pykeen-loss bce), smoothing, dropouts but that of relations, Adam and a cosine without warmup. Each follows a
+schedule over its own epochs, which have to be found first: fewer end below the MRR, more take longer. Both are
+evaluated after each epoch, filtered, by kgops, whose ranks equal PyKEEN's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from benchmarks.entry import run
 from benchmarks.measure import Line, quietness, store
 from benchmarks.measure import table as show
-from benchmarks.quality import Silent, judged
+from benchmarks.quality import Silent, judged, pykeen_conve
 from kgops.graphs.triples import Graph, read_graph
 from kgops.jobs import recipes
 from kgops.jobs.job import read_job_file
@@ -91,19 +91,12 @@ def ours(graph: Graph, config: ConvEConfig, settings: TrainSettings, goal: float
 
 def pykeens(graph: Graph, config: ConvEConfig, settings: TrainSettings, goal: float, loss: str) -> _Curve:
     from pykeen.losses import BCEWithLogitsLoss, CrossEntropyLoss
-    from pykeen.models import ConvE as PykeenConvE
     from pykeen.training import LCWATrainingLoop
     from pykeen.training.callbacks import TrainingCallback
 
     factory = peers.factory(graph)
-    model: Any = PykeenConvE(
-        triples_factory=factory,
-        embedding_dim=config.embedding_dim,
-        input_dropout=config.input_dropout,
-        feature_map_dropout=config.feature_map_dropout,
-        output_dropout=config.output_dropout,
-        loss=CrossEntropyLoss() if loss == "ce" else BCEWithLogitsLoss(),
-        random_seed=settings.seed,
+    model = pykeen_conve(
+        factory, config, CrossEntropyLoss() if loss == "ce" else BCEWithLogitsLoss(), settings.seed
     )
 
     def judge() -> float:
@@ -147,7 +140,7 @@ def pykeens(graph: Graph, config: ConvEConfig, settings: TrainSettings, goal: fl
 
 def _chosen(kind: type[Options], settings: dict[str, Any], **others: Any) -> Options:
     """Those of a recipe's settings that `kind` has and the recipe sets."""
-    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]  # both kinds are dataclasses
     return kind(
         **{name: value for name, value in settings.items() if name in names and value is not None} | others
     )
