@@ -103,15 +103,22 @@ def pykeens(graph: Graph, config: ConvEConfig, settings: TrainSettings, goal: fl
         return judged(graph, from_pykeen_state(model.state_dict(), inverse=True))
 
     curve = _Curve("PyKEEN, patched", goal, judge)
-    started = time.perf_counter()
 
-    class AfterEpoch(TrainingCallback):  # type: ignore[misc]  # PyKEEN has no types here
+    class OfEpochs(TrainingCallback):  # type: ignore[misc]  # PyKEEN has no types here
+        """From an epoch's first batch on, as kgops counts: what is made once before is not an epoch's."""
+
+        began: float | None = None
+
+        def pre_batch(self, **how: Any) -> None:
+            if self.began is None:
+                self.began = time.perf_counter()
+
         def post_epoch(self, epoch: int, epoch_loss: float, **how: Any) -> None:
-            nonlocal started
-            curve.after_epoch(time.perf_counter() - started)
+            assert self.began is not None
+            curve.after_epoch(time.perf_counter() - self.began)
+            self.began = None
             if curve.reached:
                 raise _Reached
-            started = time.perf_counter()
 
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.num_epochs)
@@ -129,7 +136,7 @@ def pykeens(graph: Graph, config: ConvEConfig, settings: TrainSettings, goal: fl
                 num_epochs=settings.num_epochs,
                 batch_size=settings.batch_size,
                 label_smoothing=settings.label_smoothing,
-                callbacks=AfterEpoch(),
+                callbacks=OfEpochs(),
                 use_tqdm=False,
                 use_tqdm_batch=False,
             )

@@ -39,12 +39,16 @@ class ListQuery(Protocol):
 
 
 class ListPage(Protocol):
+    """A NamedTuple."""
+
     @property
     def cursor_row(self) -> int | None:
         """Row number of the cursor; None: unchanged."""
 
     @property
     def took_s(self) -> float: ...
+
+    def row_of(self, key: object) -> int | None: ...
 
 
 Query = TypeVar("Query", bound=ListQuery)
@@ -115,23 +119,19 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
                 query, key_then = self._query, self._key_then
                 try:
                     page = await asyncio.to_thread(self._list_reader.look, query)
-                    if self._was_left(page, query, key_then):
-                        continue
                     self._page_query = query
-                    self._show_page(page)
+                    self._show_page(self._followed(page, query, key_then))
                 except (KgopsError, StorageError) as error:
                     self._show_error(error)
         finally:
             self._reading = False
 
-    def _was_left(self, page: Page, query: Query, key_then: object) -> bool:
-        """Whether a person has moved the cursor since a request that would put it back; then rows are read anew."""
+    def _followed(self, page: Page, query: Query, key_then: object) -> Page:
+        """Where a person has moved the cursor since it was asked for, the page with the cursor there."""
         if page.cursor_row is None or query.cursor is None or self.body.key == key_then:
-            return False
-        if (self._query.look, self._query.cursor) == (query.look, query.cursor):
-            # Not the query of this page where somebody scrolled: the row of the cursor is wanted all the same.
-            self.request(look=query.look + 1, cursor=self.body.key)
-        return True
+            return page
+        moved = cast("Any", page)._replace(cursor_row=page.row_of(self.body.key))
+        return cast("Page", moved)
 
     def _show_page(self, page: Page) -> None:
         self._page = page

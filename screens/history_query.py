@@ -53,6 +53,9 @@ class Page(NamedTuple):
     notes: tuple[str, ...] = ()
     took_s: float = 0.0  # time of the query
 
+    def row_of(self, key: object) -> int | None:
+        return next((row for row, number in enumerate(self.numbers) if number == key), None)
+
 
 class HistoryReader:
     """One connection, used by one thread at a time."""

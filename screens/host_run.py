@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["HostRun"]
 
 _AGES_EVERY_S = 5.0
+_ENDS_WITHIN_S = 10.0  # the watch's thread, after its page was left
 _OLDER, _OLDEST = 1 << 20, 1 << 24  # bytes of earlier lines that are asked for: at first, and at most
 
 
@@ -130,6 +131,12 @@ class HostRun(RunView, ChangesHostRuns):
         super().on_unmount()
         if self._watch is not None:
             self._watch.stop()
+        asyncio.get_running_loop().run_in_executor(None, self._forget)
+
+    def _forget(self) -> None:
+        """In a thread: the watch's may be writing the log's copy still."""
+        if self._watch is not None:
+            self._watch.stop(_ENDS_WITHIN_S)
         self._folder.cleanup()
 
     def action_retry(self) -> None:

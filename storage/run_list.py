@@ -50,11 +50,10 @@ def page(
     order = _Order.by(sort, metric, descending)
     where, values = _conditions(conn, wanted)
     if after is not None:
-        at = f"SELECT {order.column} FROM run{order.join} WHERE run.id = ?"
-        row = conn.execute(at, (*order.bound, after)).fetchone()
+        row = conn.execute(order.value, (*order.bound, after)).fetchone()
         if row is None:
             return []
-        clause, bound = order.behind(row[0], after)
+        clause, bound = order.behind(after, is_null=row[0] is None)
         where.append(clause)
         values += bound
     clause = " WHERE " + " AND ".join(where) if where else ""
@@ -127,13 +126,19 @@ class _Order(NamedTuple):
         nulls_last = f"{self.column} IS NULL, " if self.nullable else ""
         return f"{nulls_last}{self.column} {direction}, run.id {direction}"
 
-    def behind(self, value: Any, number: int) -> tuple[str, list[Any]]:
+    @property
+    def value(self) -> str:
+        return f"SELECT {self.column} FROM run{self.join} WHERE run.id = ?"
+
+    def behind(self, number: int, *, is_null: bool) -> tuple[str, list[Any]]:
         past = "<" if self.descending else ">"
         if self.column == "run.id":
             return f"run.id {past} ?", [number]
-        if value is None:
+        if is_null:
             return f"({self.column} IS NULL AND run.id {past} ?)", [number]
-        return f"(({self.column}, run.id) {past} (?, ?) OR {self.column} IS NULL)", [value, number]
+        # The value is taken in the same statement: the time of a run that goes on would be another one before it.
+        clause = f"(({self.column}, run.id) {past} (({self.value}), ?) OR {self.column} IS NULL)"
+        return clause, [*self.bound, number, number]
 
 
 def _conditions(conn: sqlite3.Connection, wanted: Filter) -> tuple[list[str], list[Any]]:

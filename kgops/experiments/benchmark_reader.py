@@ -62,6 +62,9 @@ class BenchmarkPage(NamedTuple):
     anything: bool = False
     took_s: float = 0.0
 
+    def row_of(self, key: object) -> int | None:
+        return next((row for row, one in enumerate(self.rows) if one == key), None)
+
 
 class BenchmarkReader:
     """Reads pages and details over one connection, for one thread at a time."""

@@ -75,9 +75,12 @@ class Watch:
         self._stopping = False
         self._hurried = False
         self._selector = selectors.DefaultSelector()
-        self._wake_out, self._wake_in = os.pipe()
+        self._wake_out, wake_in = os.pipe()
         os.set_blocking(self._wake_out, False)
-        os.set_blocking(self._wake_in, False)
+        os.set_blocking(wake_in, False)
+        self._wake_in = os.fdopen(
+            wake_in, "wb", buffering=0
+        )  # knows when it is closed, as a number would not
         self._selector.register(self._wake_out, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name="kgops-hosts", daemon=True)
 
@@ -85,12 +88,10 @@ class Watch:
         self._thread.start()
 
     def stop(self, timeout_s: float = 0.0) -> None:
-        """Once. The thread is a daemon, and ends its clients itself."""
+        """Again: to wait. The thread is a daemon and ends its clients itself; what fails from now on is dropped."""
         self._stopping = True
         self.wake()
         self._thread.join(timeout_s)
-        if not self._thread.is_alive():
-            os.close(self._wake_in)
 
     @property
     def states(self) -> States:
@@ -105,9 +106,9 @@ class Watch:
     def wake(self) -> None:
         """Has the thread look at its clock."""
         try:
-            os.write(self._wake_in, b"x")
-        except OSError:
-            pass  # full: it wakes anyway; closed: the thread has ended
+            self._wake_in.write(b"x")
+        except (OSError, ValueError):
+            pass  # closed: the thread has ended
 
     # --- the thread ---
 
@@ -116,12 +117,14 @@ class Watch:
             while not self._stopping:
                 self._round()
         except BaseException as error:  # a bug: show it, do not end silently
-            self._fail(error)
+            if not self._stopping:
+                self._fail(error)
         finally:
             for line in self._lines:
                 self._hang_up(line)
             self._selector.close()
             os.close(self._wake_out)
+            self._wake_in.close()
 
     def _round(self) -> None:
         now = self._clock()

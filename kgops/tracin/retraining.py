@@ -33,7 +33,7 @@ class Outcome:
     """Outputs of one model for one test triple.
 
     `probability` as in the training loss: sigmoid or softmax of the logit. `margin`: logit minus the log-sum-exp over
-    all entities that are not known true tails. Ranks are filtered.
+    all entities that are not known true tails; where there is none, the logit. Ranks are filtered.
     """
 
     logit: float
@@ -155,7 +155,7 @@ class FitAgain:
                 Outcome(
                     logit=float(logit),
                     probability=float(probability),
-                    margin=float(logit - scores[false].logsumexp(0)),
+                    margin=float(logit - scores[false].logsumexp(0)) if false.any() else float(logit),
                     loss=float(row_loss(scores, row, self.loss)),
                     rank=float(ranks.tail_ranks[i]),
                     head_rank=float(ranks.head_ranks[i]),

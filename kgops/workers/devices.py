@@ -62,10 +62,17 @@ def choose_threads(
     threads = threads_for(gflop, cores)
     torch.set_num_threads(threads)
     many = f"{threads} thread{'s' if threads > 1 else ''}"
-    waits = ", which spin while they wait" if threads > 1 and "GOMP_SPINCOUNT" in os.environ else ""
+    waits = ", which spin while they wait" if threads > 1 and _threads_spin() else ""
     report.note(
         f"{many} of {cores}{waits}: {what} is about {gflop:.2g} GFLOP. OMP_NUM_THREADS=N decides otherwise."
     )
+
+
+def _threads_spin() -> bool:
+    spins = os.environ.get("GOMP_SPINCOUNT")
+    if spins is not None:
+        return spins.strip() != "0"
+    return os.environ.get("OMP_WAIT_POLICY", "").strip().upper() == "ACTIVE"
 
 
 _NAME = "memory_cleanup"

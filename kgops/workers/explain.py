@@ -182,6 +182,9 @@ class _Work:
             trouble = f"no training triple mentions {' or '.join(map(self.entities.name, ends))}"
             return self._troubled(one.number, named, known, trouble)
         prediction = Prediction(model, one.ids, self.known.answers(torch.tensor([[h, r, 0]]))[0])
+        if not len(prediction.rivals):
+            trouble = f"every entity is a known tail of {named.head_name} {named.relation_name}: its rank cannot fall"
+            return self._troubled(one.number, named, known, trouble)
         others = others_of(model, one.ids, self.known, self._draw) if self.settings["sufficient"] else None
         if others == []:
             trouble = f"{named.tail_name} is known or ranked first for every other head"

@@ -89,8 +89,11 @@ def test_a_cursor_that_is_moved_while_rows_are_read_again_stays_there(
     fill(conn, 3)
     read, gate, begun = HistoryReader.look, threading.Event(), threading.Event()
     gate.set()
+    reads = 0
 
     def slow(reader: HistoryReader, query: Query) -> Page:
+        nonlocal reads
+        reads += 1
         page = read(reader, query)
         begun.set()
         assert gate.wait(patience())
@@ -103,7 +106,9 @@ def test_a_cursor_that_is_moved_while_rows_are_read_again_stays_there(
         await seen.until(lambda: window(seen).key == 3, "run 3")
         screen = seen.app.screen
         assert isinstance(screen, History)
+        await seen.until(lambda: not screen._reading, "the first rows")
         gate.clear()
+        before = reads
         if moved.startswith("before"):
             begun.clear()
             screen.request(around=1)
@@ -114,6 +119,8 @@ def test_a_cursor_that_is_moved_while_rows_are_read_again_stays_there(
         gate.set()
         await seen.until(lambda: not screen._reading, "the rows")
         assert window(seen).key == 2
+        wanted = 2 if moved.startswith("before") else 1
+        assert reads - before == wanted, "whoever holds a key would see no rows for as long"
 
     look(home, story)
 

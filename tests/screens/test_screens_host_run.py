@@ -6,14 +6,18 @@ import asyncio
 import os
 import signal
 import sys
+import threading
+from typing import Any
 
 import pytest
+from driving import patience
 from screen_driving import Seen, look
 from screen_picture import picture
 from ssh_server import Lab, needs_ssh
 from test_screens_hosts import point_at
 
 from kgops.hosts.protocol import PROTOCOL
+from kgops.hosts.run_mirror import LogCopy
 from screens.host_run import HostRun
 
 pytestmark = needs_ssh
@@ -77,6 +81,43 @@ def test_what_comes_after_the_page_was_left_is_dropped(lab: Lab) -> None:
         await seen.until(lambda: not page.is_attached, "another page")
         # As from the thread of the watch: without the context of this one.
         await asyncio.get_running_loop().run_in_executor(None, watch._post, watch.states)
+        await seen.until_shows("1 of 1 answer")
+
+    look(lab.console.home, story)
+
+
+def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.add("lab1")
+    there, flag = lab.there("lab1"), lab.folder / "on"
+    number = there.detach(sys.executable, "-c", WRITES, str(flag), flags=("--label", "far"))
+    there.running(number)
+    add, inside, gate = LogCopy.add, threading.Event(), threading.Event()
+
+    def slow(copy: LogCopy, *line: Any) -> None:
+        if flag.exists():
+            inside.set()
+            assert gate.wait(patience())
+        add(copy, *line)
+
+    monkeypatch.setattr(LogCopy, "add", slow)
+
+    async def story(seen: Seen) -> None:
+        await open_run(seen, number, "far")
+        await seen.until_shows("said there")
+        page = seen.app.screen
+        assert isinstance(page, HostRun) and page._watch is not None
+        thread, copied = page._watch._thread, page.log_path.parent
+        flag.touch()
+        await seen.until(inside.is_set, "a line")
+        await seen.press("escape")
+        await seen.until(lambda: not page.is_attached, "another page")
+        gate.set()
+        await seen.until(
+            lambda: not thread.is_alive() and not copied.exists(), "the end of the page's thread"
+        )
+        flag.with_name("on2").touch()
         await seen.until_shows("1 of 1 answer")
 
     look(lab.console.home, story)

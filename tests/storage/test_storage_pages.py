@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import sqlite3
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -151,6 +152,33 @@ def test_pages_in_a_row_are_the_whole_list_in_order(
                 break
             after = page[-1].id
         assert found == sorted_by_hand(crowded, sort, descending, wanted)
+
+
+def test_runs_that_go_on_stand_on_one_page_each_by_time(empty_database: Path) -> None:
+    with in_memory(empty_database) as conn:
+        for number in range(1, 6):
+            add(conn, number)
+            conn.execute("UPDATE run SET started_at = ? WHERE id = ?", (1000.0 * number, number))
+        slow = SlowStatements(conn)
+        for descending in (False, True):
+            found: list[int] = []
+            while page := run_list.page(
+                slow, sort="time", descending=descending, limit=1, after=found[-1] if found else None
+            ):
+                found += [run.id for run in page]
+                assert len(found) <= 5, found
+            assert found == sorted(range(1, 6), reverse=not descending)
+
+
+class SlowStatements:
+    """A connection on which the clock goes on between two statements, as on a busy machine."""
+
+    def __init__(self, conn: sqlite3.Connection) -> None:
+        self._conn = conn
+
+    def execute(self, *statement: Any) -> sqlite3.Cursor:
+        time.sleep(0.005)
+        return self._conn.execute(*statement)
 
 
 def test_only_columns_can_be_sorted_by(crowded: sqlite3.Connection) -> None:

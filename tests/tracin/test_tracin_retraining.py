@@ -60,6 +60,21 @@ def test_deleting_the_one_triple_that_makes_the_test_likely_drops_it_more_than_c
     assert metrics["share_hurt_more_than_random"] == 1.0
 
 
+def test_margin_of_a_triple_without_rivals_is_its_logit(tmp_path: Path) -> None:
+    graph = Graph(
+        torch.tensor([[0, 0, 0], [0, 0, 1], [1, 0, 0]]),
+        torch.empty(0, 3, dtype=torch.int64),
+        torch.tensor([[0, 0, 2]]),
+        named("e", 3),
+        named("r", 1),
+    )
+    settings = TrainSettings(num_epochs=1, batch_size=2, seed=1)
+    config = replace(TINY, num_entities=3, num_relations=1)
+    again = FitAgain(graph, graph.test, config, settings, tmp_path, Listener())
+    (outcome,) = again.outcomes(ConvE(config))
+    assert outcome.margin == outcome.logit
+
+
 def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> None:
     graph = read_pykeen_dataset("kinships")
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16, output_channels=4)

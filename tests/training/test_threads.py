@@ -39,6 +39,7 @@ def test_threads_wait_without_spinning_unless_somebody_says_otherwise(theirs: st
     [
         (["--exclusive"], {}, "10000"),
         (["--exclusive"], {"GOMP_SPINCOUNT": "7"}, "7"),
+        (["--exclusive"], {"GOMP_SPINCOUNT": "0"}, "0"),
         (["--exclusive"], {"OMP_WAIT_POLICY": "PASSIVE"}, None),
         ([], {}, None),
     ],
@@ -57,4 +58,4 @@ def test_threads_of_a_run_that_has_the_cpus_to_itself_spin(
     assert run["environment"]["variables"].get("GOMP_SPINCOUNT") == spins
     said = [event["text"] for event in events(run_cli.folder(run["id"]), "note")]
     (note,) = [text for text in said if re.match(r"\d+ threads? of", text)]
-    assert ("which spin while they wait" in note) == (spins is not None and not note.startswith("1 "))
+    assert ("which spin while they wait" in note) == (spins not in (None, "0") and not note.startswith("1 "))
