@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 
 from kgops.explanations.necessary import Influences, explain, facts_of
-from kgops.explanations.prediction import Prediction
+from kgops.explanations.prediction import Prediction, Query
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
@@ -51,7 +51,7 @@ class Explained:
     def prediction(self, number: int) -> Prediction:
         h, r, t = (int(one) for one in self.drawn[number])
         answers = self._known.of(torch.tensor([h]), torch.tensor([2 * r]))[1]
-        return Prediction(self.model, (h, r, t), answers)
+        return Prediction(self.model, Query((h, r, t)), answers)
 
     def of_head(self, number: int) -> torch.Tensor:
         """Rows of the training triples that mention the head."""

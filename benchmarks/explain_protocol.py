@@ -15,6 +15,7 @@ from benchmarks.explain_methods import Explained, Method, methods
 from benchmarks.quality import Silent
 from kgops.errors import BadInput
 from kgops.explanations.explanation_files import pair_of
+from kgops.explanations.prediction import Query
 from kgops.explanations.verify import put_back, ranks_without, smallest
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE, ConvEConfig
@@ -152,6 +153,10 @@ class _Protocol:
     seeds: int
 
     @cached_property
+    def queries(self) -> list[Query]:
+        return [Query(_triple(test)) for test in self.drawn]
+
+    @cached_property
     def journal(self) -> Journal:
         base = self.base
         again = FitAgain(base.graph, self.drawn, base.model.config, base.settings, self.folder, Silent())
@@ -160,7 +165,9 @@ class _Protocol:
     def without(self, name: str, sets: Sequence[Sequence[int]], seconds_each: float) -> Removed:
         train, first = self.base.graph.train, self.base.settings.seed + 1
         rows = tuple(sorted({row for one in sets for row in one}))
-        ranks = ranks_without(self.journal, {name: rows}, range(first, first + self.seeds))[name]
+        ranks = ranks_without(self.journal, {name: rows}, range(first, first + self.seeds), self.queries)[
+            name
+        ]
         pairs = [
             any(pair_of(_triple(train[row]), _triple(test)) for row in one)
             for test, one in zip(self.drawn, sets, strict=True)
@@ -181,7 +188,7 @@ class _Protocol:
         """As `kgops run explain --smallest` does; its trainings are timed with it."""
         sets = method(explained)
         how = {"seed": self.base.settings.seed, "seeds": self.seeds}
-        sizes, _ = smallest(self.journal, sets, [1.0] * len(sets), **how)
+        sizes, _ = smallest(self.journal, self.queries, sets, [1.0] * len(sets), **how)
         return [one[:size] for one, size in zip(sets, sizes, strict=True)]
 
 

@@ -50,17 +50,17 @@ def additions(base: Model, drawn: torch.Tensor, folder: Path, *, seeds: int, mos
     graph, seed = base.graph, base.settings.seed
     explained, known = Explained(graph, base.model, base.settings, drawn), KnownTriples(graph)
     draw = torch.Generator().manual_seed(seed)
-    triples, sets, heads = [], [], []
+    queries, sets, heads = [], [], []
     begin = time.perf_counter()
     for number in range(len(drawn)):
-        triple, pool = explained.prediction(number).triple, explained.of_head(number)
-        others = others_of(base.model, triple, known, draw)
-        found = sufficient(explained.influences, triple, others, graph.train[pool], known, most=most)
-        triples.append(triple)
+        query, pool = explained.prediction(number).query, explained.of_head(number)
+        others = others_of(base.model, query, known, draw)
+        found = sufficient(explained.influences, query, others, graph.train[pool], known, most=most)
+        queries.append(query)
         sets.append([int(pool[row]) for row, _ in found])
-        heads.append([other.triple[0] for other in others])
+        heads.append([other.query.given for other in others])
     seconds = (time.perf_counter() - begin) / len(drawn)
-    added = Additions(graph, triples, sets, heads, seed=seed)
+    added = Additions(graph, queries, sets, heads, seed=seed)
     again = FitAgain(added.graph, added.tests, base.model.config, base.settings, folder, Silent())
     measured = added.trained_with(again, folder / "additions.jsonl", seeds=seeds)
     for kind, name in _ROWS.items():

@@ -23,6 +23,8 @@ from screens.wording import progress_of, state_of
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kgops.views.explanations import ExplainedPrediction
     from screens.feed import FeedState, Wanted
     from storage.runs import Run
@@ -41,6 +43,7 @@ class Explanation(RunScreenBase):
         self._explained: ExplainedRun | None = None
         self._found: Found | None = None
         self._is_read = False
+        self._messages: Sequence[str] = ()  # of the worker
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -88,6 +91,7 @@ class Explanation(RunScreenBase):
     def show_state(self, state: FeedState) -> None:
         if state.wanted == self.wanted and state.detail is not None:
             self._run = state.detail.run
+            self._messages = [text for _, text in state.detail.messages]
             self._read_when_ended()
             self.draw()
 
@@ -117,7 +121,8 @@ class Explanation(RunScreenBase):
             body.show(explanation_page.prediction_rows(explained, width))
             one = self._prediction
             found = self._found if one is not None and self._is_drawn(one) else None
-            detail.show(explanation_page.detail_rows(explained, one, found, width) if one else [])
+            notes = explanation_page.notes_of(one, self._messages) if one else []
+            detail.show(explanation_page.detail_rows(explained, one, found, width, notes) if one else [])
         self.show_title()
 
     @property

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import textwrap
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.views.explained_run import ExplainedRun, verdict_of
+from kgops.views.explained_run import ExplainedRun, prediction_of, verdict_of
 from kgops.views.explanation_pictures import text_lines
 from kgops.views.explanations import ExplainedPrediction
 from kgops.views.formats import amount
 from kgops.views.influences import Step
 from screens.influences_page import path_lines
-from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
+from screens.rows import BLANK, Column, Columns, Piece, Row, text_row, text_rows
 
-__all__ = ["Found", "detail_rows", "prediction_rows"]
+__all__ = ["Found", "detail_rows", "notes_of", "prediction_rows"]
 
 _RETRAINED = (
     ("retrained_all", "with all"),
@@ -45,15 +45,26 @@ def prediction_rows(explained: ExplainedRun, width: int) -> list[Row]:
     rows = [Row(heading)]
     for one in explained.predictions:
         tone = "warn" if one.trouble else "text"
-        words = f"{one_line(one.number):>3}  {' · '.join(map(one_line, one.triple))}"
+        words = f"{one_line(one.number):>3}  {prediction_of(one)}"
         rows.append(text_row(f"{words}  {one_line(one.known)}", width, tone, key=one.number))
     return rows
 
 
+def notes_of(one: ExplainedPrediction, messages: Sequence[str]) -> list[str]:
+    """What the worker noted of this prediction; its verdict says what trouble there was."""
+    own = f"prediction {one.number}: "
+    return [] if one.trouble else [text.removeprefix(own) for text in messages if text.startswith(own)]
+
+
 def detail_rows(
-    explained: ExplainedRun, one: ExplainedPrediction, found: Found | None, width: int
+    explained: ExplainedRun,
+    one: ExplainedPrediction,
+    found: Found | None,
+    width: int,
+    notes: Sequence[str] = (),
 ) -> list[Row]:
     sections = [_verdict(one, width)]
+    sections += [text_rows(text, width, "warn") for text in notes]
     if one.facts:
         drawing = [text_row(line, width) for line in found.drawing] if found is not None else []
         sections += [drawing, _triples(one, width), _paths(explained, found, width)]
@@ -67,7 +78,7 @@ def detail_rows(
 
 def _verdict(one: ExplainedPrediction, width: int) -> list[Row]:
     tone = "warn" if one.trouble else "strong" if one.lost else "text"
-    return [text_row(line, width, tone) for line in textwrap.wrap(verdict_of(one), max(width, 20))]
+    return text_rows(verdict_of(one), width, tone)
 
 
 def _triples(one: ExplainedPrediction, width: int) -> list[Row]:
@@ -113,8 +124,4 @@ def _retrained(explained: ExplainedRun, one: ExplainedPrediction, width: int) ->
     rows += (
         [text_row(f"mean rank of this one: {', '.join(ranks_shown)}", width, "strong")] if ranks_shown else []
     )
-    return rows + _wrapped(found.sentence, width)
-
-
-def _wrapped(text: str, width: int) -> list[Row]:
-    return [text_row(line, width) for line in textwrap.wrap(one_line(text), max(width, 20))]
+    return rows + text_rows(found.sentence, width)

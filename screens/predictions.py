@@ -31,6 +31,7 @@ from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kgops.cli.session import Session
+    from kgops.views.run_detail import RunDetail
     from screens.feed import FeedState, Wanted
     from storage.runs import Run
 
@@ -51,6 +52,7 @@ class Predictions(RunScreenBase):
         self._question = Question()
         self._answering: Run | None = None  # the predict run of the question
         self._answered: AnsweredQuestion | None = None
+        self._detail: RunDetail | None = None  # of that run
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -97,7 +99,7 @@ class Predictions(RunScreenBase):
         if self._answering is None or state.wanted != self.wanted or state.detail is None:
             return
         was_running = not self._answering.ended
-        self._answering = state.detail.run
+        self._detail, self._answering = state.detail, state.detail.run
         if was_running and self._answering.ended:
             begin(self, partial(self._read, self._answering))
         self.draw()
@@ -109,8 +111,8 @@ class Predictions(RunScreenBase):
     def draw(self) -> None:
         width = self.size.width
         self.query_one("#body", Lines).show(predictions_page.question_rows(self._question, width))
-        answers = predictions_page.answer_rows(self._answered, width) if self._answered else self._hint(width)
-        self.query_one("#answers", Lines).show(answers)
+        rows = predictions_page.answer_rows(self._answered, width) if self._answered else self._hint(width)
+        self.query_one("#answers", Lines).show([*self._remarks(width), *rows])
         self.show_title()
 
     def on_lines_pointed(self) -> None:
@@ -121,6 +123,15 @@ class Predictions(RunScreenBase):
 
     def on_descendant_focus(self) -> None:
         self.show_title()
+
+    def _remarks(self, width: int) -> list[Row]:
+        """What the run says of its question, and what it left out."""
+        detail, answering = self._detail, self._answering
+        if detail is None or answering is None or detail.run.id != answering.id:
+            return []
+        answers = 0 if self._answered is None else len(self._answered.answers)
+        limits = asking.limits_of(detail.job.get(asking.ANSWERS) or {}, answers)
+        return predictions_page.remark_rows([text for _, text in detail.messages], limits, width)
 
     def _hint(self, width: int) -> list[Row]:
         run = self._answering
@@ -215,8 +226,11 @@ class Predictions(RunScreenBase):
         self.draw()
 
     async def _explain(self, asked: Asking, answer: PredictedTriple) -> None:
+        is_head = self._answered is not None and self._answered.asked == "head"
+
         def in_session(session: Session) -> Run | None:
-            return run_calls.start_or_find(session, asking.explain_job(asked.model, answer.labels))
+            job = asking.explain_job(asked.model, answer.labels, asks_head=is_head)
+            return run_calls.start_or_find(session, job)
 
         run = await self.kgops.carry_out(in_session)
         if run is not None and self.app.screen is self:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kgops.views.asking import Question
 from kgops.views.formats import amount
 from kgops.views.predictions import AnsweredQuestion
-from screens.rows import Column, Columns, Piece, Row, row, text_row
+from screens.rows import Column, Columns, Piece, Row, row, text_row, text_rows
 
-__all__ = ["answer_rows", "question_rows"]
+__all__ = ["answer_rows", "question_rows", "remark_rows"]
+
+_OF_QUESTION = "question 1: "
 
 
 def question_rows(question: Question, width: int) -> list[Row]:
@@ -24,6 +28,13 @@ def question_rows(question: Question, width: int) -> list[Row]:
         shown = text_row(value or "⏎ to type a name", width - 12, "strong" if value else "dim")
         rows.append(row([Piece(f"{label:<8}", "dim"), *shown.pieces], key=key))
     return rows
+
+
+def remark_rows(messages: Sequence[str], limits: str, width: int) -> list[Row]:
+    """What the worker noted of the first question, which is the one shown; and what its answers are limited to."""
+    noted = [text.removeprefix(_OF_QUESTION) for text in messages if text.startswith(_OF_QUESTION)]
+    rows = [row for text in noted for row in text_rows(text, width, "warn")]
+    return rows + ([text_row(f"answers: {limits}", width, "dim")] if limits else [])
 
 
 def answer_rows(answered: AnsweredQuestion, width: int) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ __all__ = [
     "Row",
     "row",
     "text_row",
+    "text_rows",
     "title",
 ]
 
@@ -105,6 +107,11 @@ def title(left: str, right: str, width: int, *between: Piece) -> Row:
 def text_row(text: str, width: int, tone: str = "text", *, key: Hashable | None = None) -> Row:
     """One line of text from any source, cut to `width`."""
     return Row((Piece(fitted(one_line(text), max(width, 1)), tone),), key)
+
+
+def text_rows(text: str, width: int, tone: str = "text") -> list[Row]:
+    """The text on as many rows as it needs."""
+    return [text_row(line, width, tone) for line in textwrap.wrap(one_line(text), max(width, 20))]
 
 
 def _cell(text: str, column: Column) -> str:

@@ -136,7 +136,7 @@ class _Order(NamedTuple):
             return f"run.id {past} ?", [number]
         if is_null:
             return f"({self.column} IS NULL AND run.id {past} ?)", [number]
-        # The value is taken in the same statement: the time of a run that goes on would be another one before it.
+        # The value is read within the statement: the time of a run that goes on would be another one before it.
         clause = f"(({self.column}, run.id) {past} (({self.value}), ?) OR {self.column} IS NULL)"
         return clause, [*self.bound, number, number]
 

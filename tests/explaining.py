@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kgops.explanations.prediction import Prediction
+from kgops.explanations.prediction import Prediction, Query
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.evaluate import KnownAnswers
 
@@ -37,6 +37,11 @@ def some_model(seed: int) -> ConvE:
     return model.eval()
 
 
-def prediction_of(model: ConvE, train: torch.Tensor, triple: Sequence[int]) -> Prediction:
+def prediction_of(
+    model: ConvE, train: torch.Tensor, triple: Sequence[int], *, asks_head: bool = False
+) -> Prediction:
     h, r, t = triple
-    return Prediction(model, (h, r, t), KnownAnswers(train).of(torch.tensor([h]), torch.tensor([2 * r]))[1])
+    query = Query((h, r, t), asks_head)
+    given, relation, _ = query.row(inverse=True)
+    known = KnownAnswers(train).of(torch.tensor([given]), torch.tensor([relation]))[1]
+    return Prediction(model, query, known)

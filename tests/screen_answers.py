@@ -89,7 +89,7 @@ def _explained(
     return Explained(
         number,
         _named("vitamin", "treats", tail),
-        "new",
+        known="new",
         candidate_facts=118,
         rank_before=before,
         rank_after=after,

@@ -7,53 +7,62 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kgops.errors import BadInput
+from kgops.explanations.prediction import Query
 from kgops.graphs.vocabulary import read_lines, shown
 from kgops.predictions.names import NamedVocabulary
 
 __all__ = ["Asked", "of_file", "of_text"]
 
+_SIDES = {"head": True, "tail": False}
 _SUGGESTED = 20  # unknown names of a file for which nearest names are searched
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Prediction `number`, from 1; `trouble` says why it cannot be explained, and then there are no `ids`."""
+    """Prediction `number`, from 1; `trouble` says why it cannot be explained, and then there is no `query`."""
 
     number: int
     texts: tuple[str, str, str]
-    ids: tuple[int, int, int] | None
+    query: Query | None
     trouble: str | None = None
 
 
-def of_text(text: str, entities: NamedVocabulary, relations: NamedVocabulary) -> Asked:
+def of_text(
+    text: str, entities: NamedVocabulary, relations: NamedVocabulary, *, asks_head: bool = False
+) -> Asked:
     """Head, relation and tail, separated by tabs, else by commas, else by spaces."""
     for separator in ("\t", ",", None):
         parts = [part.strip() for part in text.strip().split(separator)]
         if len(parts) == 3 and all(parts):
-            return _resolved(1, (parts[0], parts[1], parts[2]), entities, relations)
+            return _resolved(1, (parts[0], parts[1], parts[2]), entities, relations, asks_head)
     raise BadInput(
         f"the prediction {shown(text)} is not head, relation and tail.",
         hint="give three words, or one text with commas: --triple 'a,treats,b'.",
     )
 
 
-def of_file(path: Path, entities: NamedVocabulary, relations: NamedVocabulary) -> list[Asked]:
-    """All predictions of the file, in order; one with an unknown name has `trouble`."""
+def of_file(
+    path: Path, entities: NamedVocabulary, relations: NamedVocabulary, *, asks_head: bool = False
+) -> list[Asked]:
+    """All predictions of the file, in order; one with an unknown name has `trouble`. A fourth column, `head` or
+    `tail`, is the end that was asked for."""
     asked: list[Asked] = []
     troubled = 0
     for n, line in enumerate(read_lines(path), 1):
         if not line.strip() or line.startswith("#"):
             continue
         parts = line.split("\t") if "\t" in line else re.split(r"[,\s]+", line.strip())
-        parts = [part.strip() for part in parts[:3]]
-        if len(parts) < 3 or not all(parts):
+        parts = [part.strip() for part in parts[:4]]
+        if len(parts) < 3 or not all(parts[:3]):
             raise BadInput(
                 f"{path}, line {n}: {shown(line)} is not head, relation and tail.",
                 hint="each line is head, relation, tail, separated by single tabs.",
             )
         texts, number = (parts[0], parts[1], parts[2]), len(asked) + 1
+        of_head = _SIDES.get(parts[3], asks_head) if len(parts) > 3 else asks_head
+        suggests = troubled < _SUGGESTED
         try:
-            asked.append(_resolved(number, texts, entities, relations, suggests=troubled < _SUGGESTED))
+            asked.append(_resolved(number, texts, entities, relations, of_head, suggests=suggests))
         except BadInput as error:
             troubled += 1
             asked.append(Asked(number, texts, None, error.message))
@@ -67,9 +76,11 @@ def _resolved(
     texts: tuple[str, str, str],
     entities: NamedVocabulary,
     relations: NamedVocabulary,
+    asks_head: bool,
     *,
     suggests: bool = True,
 ) -> Asked:
     head = entities.find(texts[0], suggests=suggests)
     relation = relations.find(texts[1], suggests=suggests)
-    return Asked(number, texts, (head, relation, entities.find(texts[2], suggests=suggests)))
+    tail = entities.find(texts[2], suggests=suggests)
+    return Asked(number, texts, Query((head, relation, tail), asks_head))

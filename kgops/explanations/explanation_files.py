@@ -40,11 +40,12 @@ class Explained:
     """One prediction. After: the mean rank of models trained without the facts; None: not verified.
 
     `smallest`: whether it was lost without these facts, and not without fewer of them; None: not asked. `others`: the
-    heads that a sufficient set is carried over to, `carried` for how many of them the tail then ranks first.
+    heads (or tails) that a sufficient set is carried over to, `carried` for how many the answer then ranks first.
     """
 
     prediction: int
     triple: Named
+    asked: str = "tail"  # or head: the end that the model was asked for
     known: str | None = None
     trouble: str | None = None
     candidate_facts: int = 0
@@ -64,7 +65,8 @@ class Explained:
 _NUMBERS = ("rank_before", "rank_after", "score_before", "margin_before")
 _TRIPLE = ("head", "head_name", "relation", "relation_name", "tail", "tail_name")
 _COLUMNS = (
-    *("prediction", *_TRIPLE, "known", "trouble", "candidate_facts", *_NUMBERS, "lost", "smallest"),
+    *("prediction", *_TRIPLE, "asked", "known", "trouble", "candidate_facts", *_NUMBERS),
+    *("retrained_all", "lost", "smallest"),
     *("others", "carried", "carried_random", "seconds", "fact"),
     *(f"fact_{name}" for name in _TRIPLE),
     *("effect", "pair"),
@@ -96,9 +98,17 @@ def write_csv(path: Path, explained: Sequence[Explained]) -> None:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(_COLUMNS)
         for one in explained:
-            own = [one.prediction, *asdict(one.triple).values(), one.known, one.trouble, one.candidate_facts]
+            own = [
+                one.prediction,
+                *asdict(one.triple).values(),
+                one.asked,
+                one.known,
+                one.trouble,
+                one.candidate_facts,
+            ]
             carried = one.carried or {}
-            own += [*(getattr(one, name) for name in _NUMBERS), one.lost, one.smallest]
+            own += [*(getattr(one, name) for name in _NUMBERS), (one.retrained or {}).get("retrained_all")]
+            own += [one.lost, one.smallest]
             own += [None if one.others is None else len(one.others)]
             own += [carried.get("retrained"), carried.get("retrained_random"), one.seconds]
             for number, fact in enumerate(one.facts, 1):

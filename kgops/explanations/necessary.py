@@ -29,8 +29,8 @@ class Influences:
 
     @torch.no_grad()
     def falls(self, prediction: Prediction, triples: torch.Tensor) -> torch.Tensor:
-        """(asked, triples): how far each logit falls without a triple."""
-        kept = self._engine.keep(prediction.asked.to(self._device))
+        """(answer and rivals, triples): how far each logit falls without a triple."""
+        kept = self._engine.keep_rows(prediction.rows.to(self._device))
         blocks = split(triples.to(self._device), self._block)
         return torch.cat([self._engine.scores(kept, block) for block in blocks], dim=1)
 
@@ -54,7 +54,7 @@ def explain(
     where it is a training triple, is never one of them.
     """
     effects = -prediction.lead(falls)
-    itself = is_itself(triples, prediction.triple).to(effects.device)
+    itself = is_itself(triples, prediction.query.triple).to(effects.device)
     effects = effects.masked_fill(itself, torch.inf)
     strongest = effects.argsort(stable=True)[:most].tolist()
     return [(row, float(effects[row])) for row in strongest if effects[row] < 0]

@@ -1,21 +1,52 @@
-"""A prediction (head, relation, tail) and its rivals: score, rank, margin."""
+"""A prediction, of a tail or of a head, and its rivals: score, rank, margin."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from kgops.models.conve import ConvE
 
-__all__ = ["RIVALS", "Prediction", "Standing"]
+__all__ = ["RIVALS", "Prediction", "Query", "Standing"]
 
-RIVALS = 4  # entities with the highest scores that are no known tails: those that would take a lost rank
+RIVALS = 4  # entities with the highest scores that are no known answers: those that would take a lost rank
+
+
+@dataclass(frozen=True)
+class Query:
+    """A triple whose tail the model is asked for, (head, relation, ?), or its head, (?, relation, tail)."""
+
+    triple: tuple[int, int, int]
+    asks_head: bool = False
+
+    @property
+    def given(self) -> int:
+        return self.triple[2 if self.asks_head else 0]
+
+    @property
+    def answer(self) -> int:
+        return self.triple[0 if self.asks_head else 2]
+
+    @property
+    def question(self) -> torch.Tensor:
+        """As `KnownTriples.answers` takes it."""
+        return torch.tensor([[self.given, self.triple[1], int(self.asks_head)]])
+
+    def about(self, entity: int) -> Query:
+        """The same answer, asked of another entity."""
+        h, r, t = self.triple
+        return replace(self, triple=(h, r, entity) if self.asks_head else (entity, r, t))
+
+    def row(self, *, inverse: bool) -> tuple[int, int, int]:
+        """Entity, relation and answer as the model numbers them. Heads are asked for by the inverse relation."""
+        r = self.triple[1]
+        return self.given, 2 * r + self.asks_head if inverse else r, self.answer
 
 
 @dataclass(frozen=True)
 class Standing:
-    """`margin`: the logit less the log-sum-exp over entities that are not known tails; `rank`: filtered, realistic."""
+    """`margin`: the logit less the log-sum-exp over others that are no known answers; `rank`: filtered, realistic."""
 
     score: float
     rank: float
@@ -23,25 +54,25 @@ class Standing:
 
 
 class Prediction:
-    """`known` are true tails of (head, relation) in any file."""
+    """`known` are true answers to the question in any file. A model without inverse relations is asked for tails."""
 
     @torch.no_grad()
-    def __init__(self, model: ConvE, triple: tuple[int, int, int], known: torch.Tensor) -> None:
-        self.triple = triple
-        h, r, t = triple
-        at = torch.tensor([[h], [2 * r if model.config.inverse else r]], device=model.entities.device)
+    def __init__(self, model: ConvE, query: Query, known: torch.Tensor) -> None:
+        self.query = query
+        self._row = given, relation, answer = query.row(inverse=model.config.inverse)
+        at = torch.tensor([[given], [relation]], device=model.entities.device)
         scores = torch.addmm(model.biases, model.encode(at[0], at[1]), model.entities.t())[0]
-        self._own = scores[t].clone()
+        self._own = scores[answer].clone()
         self._scores = scores
         self._scores[known.to(scores.device)] = -torch.inf
-        self._scores[t] = -torch.inf
+        self._scores[answer] = -torch.inf
         true = int(torch.isfinite(self._scores).sum())
         self.rivals = self._scores.topk(min(RIVALS, true)).indices
 
     @property
-    def asked(self) -> torch.Tensor:
-        """The triple, and the same with each rival as tail."""
-        rows = torch.tensor([self.triple] * (1 + len(self.rivals)))
+    def rows(self) -> torch.Tensor:
+        """The query's row, and the same with each rival as answer."""
+        rows = torch.tensor([self._row] * (1 + len(self.rivals)))
         rows[1:, 2] = self.rivals.cpu()
         return rows
 
@@ -51,7 +82,7 @@ class Prediction:
         return self._scores[self.rivals].softmax(0)
 
     def lead(self, logits: torch.Tensor) -> torch.Tensor:
-        """Of the tail over its rivals: `logits` are in the order of `asked`, other dimensions come behind."""
+        """Of the answer over its rivals: `logits` are in the order of `rows`, other dimensions come behind."""
         return logits[0] - self.shares @ logits[1:]
 
     def standing(self) -> Standing:

@@ -13,6 +13,7 @@ from statistics import mean, pstdev
 import torch
 
 from kgops.explanations.necessary import facts_of, is_itself
+from kgops.explanations.prediction import Query
 from kgops.tracin.journal import Journal, Retraining
 
 __all__ = [
@@ -43,8 +44,8 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Verified:
-    """`ranks` by kind: for each seed, the filtered tail rank of each prediction. `changed`: triples removed or added,
-    by kind."""
+    """`ranks` by kind: for each seed, the filtered rank of each prediction's answer. `changed`: triples removed or
+    added, by kind."""
 
     changed: Mapping[str, int]
     ranks: Mapping[str, list[list[float]]]
@@ -91,7 +92,7 @@ class Verified:
 
 def verified(
     journal: Journal,
-    predictions: torch.Tensor,
+    predictions: Sequence[Query],
     sets: Sequence[Sequence[int]],
     *,
     seed: int,
@@ -101,19 +102,25 @@ def verified(
     """Removes all `sets` (rows of the training triples, one set for each prediction) at once. Trains with seeds after
     `seed`, that of the explained model. Raises `Interrupted` on a stop request."""
     train, draw = journal.train, torch.Generator().manual_seed(seed)
-    pairs = zip(predictions.tolist(), sets, strict=True)
-    random = [_drawn(train, triple, len(rows), draw) for triple, rows in pairs]
+    pairs = zip(predictions, sets, strict=True)
+    random = [_drawn(train, one.triple, len(rows), draw) for one, rows in pairs]
     removed: dict[str, Sequence[Sequence[int]]] = {SETS: sets, RANDOM: random}
     if puts_back:
         removed[FEWER] = put_back(sets, draw)
     removed[ALL] = []
     deleted = {kind: _union(some) for kind, some in removed.items()}
-    ranks = ranks_without(journal, deleted, seeds_after(seed, seeds))
+    ranks = ranks_without(journal, deleted, seeds_after(seed, seeds), predictions)
     return Verified({kind: len(some) for kind, some in deleted.items()}, ranks)
 
 
 def smallest(
-    journal: Journal, sets: Sequence[Sequence[int]], before: Sequence[float], *, seed: int, seeds: int = 1
+    journal: Journal,
+    predictions: Sequence[Query],
+    sets: Sequence[Sequence[int]],
+    before: Sequence[float],
+    *,
+    seed: int,
+    seeds: int = 1,
 ) -> tuple[list[int | None], int]:
     """How many first facts of each set are enough to lose its prediction, None where that was not seen; and the
     number of trainings that it took.
@@ -122,7 +129,7 @@ def smallest(
     lost yet, and what lost the others, all at once. Lost: the mean rank is worse than `before` and than with all facts.
     Its seeds are not those of `verified`, which has to measure anew: noise takes part in this choice.
     """
-    with_all = _means(ranks_without(journal, {ALL: ()}, seeds_after(seed, seeds))[ALL])
+    with_all = _means(ranks_without(journal, {ALL: ()}, seeds_after(seed, seeds), predictions)[ALL])
     limits = [max(pair) for pair in zip(with_all, before, strict=True)]
     enough: list[int | None] = [None] * len(sets)
     k = 0
@@ -130,7 +137,8 @@ def smallest(
         k += 1
         removed = _union(rows[: size or k] for size, rows in zip(enough, sets, strict=True))
         name = f"the first {k} of each set"
-        ranks = _means(ranks_without(journal, {name: removed}, seeds_after(seed + seeds, seeds))[name])
+        anew = seeds_after(seed + seeds, seeds)
+        ranks = _means(ranks_without(journal, {name: removed}, anew, predictions)[name])
         for n, (rank, limit) in enumerate(zip(ranks, limits, strict=True)):
             if enough[n] is None and len(sets[n]) >= k and rank > limit:
                 enough[n] = k
@@ -144,12 +152,21 @@ def put_back(sets: Sequence[Sequence[int]], draw: torch.Generator) -> list[list[
 
 
 def ranks_without(
-    journal: Journal, deleted: Mapping[str, tuple[int, ...]], seeds: Sequence[int]
+    journal: Journal,
+    deleted: Mapping[str, tuple[int, ...]],
+    seeds: Sequence[int],
+    predictions: Sequence[Query],
 ) -> dict[str, list[list[float]]]:
-    """By kind, for each seed, the tail rank of each test after training without these rows."""
+    """By kind, for each seed, the rank of each prediction's answer after training without these rows. They are the
+    tests of the journal."""
     wanted = [Retraining(rows, seed, kind) for kind, rows in deleted.items() for seed in seeds]
     outcomes = iter(journal.outcomes(wanted))
-    return {kind: [[one.rank for one in next(outcomes)] for _ in seeds] for kind in deleted}
+
+    def ranks() -> list[float]:
+        pairs = zip(next(outcomes), predictions, strict=True)
+        return [outcome.head_rank if one.asks_head else outcome.rank for outcome, one in pairs]
+
+    return {kind: [ranks() for _ in seeds] for kind in deleted}
 
 
 def seeds_after(after: int, many: int) -> range:

@@ -48,6 +48,14 @@ _PREDICTIONS = tuple(
             help="File of predictions: head, relation, tail on each line; --triple takes one, too.",
         ),
         Option(
+            "asked",
+            "choice",
+            "tail",
+            choices=("tail", "head"),
+            help="The end that the model was asked for: the tail, (head, relation, ?), or the head, (?, relation, "
+            "tail). A fourth column of a file says it for its line; answers of a predict run bring it along.",
+        ),
+        Option(
             "from_predictions",
             "int",
             check=at_least(1),
@@ -90,7 +98,8 @@ _SEARCH = tuple(
             "sufficient",
             "bool",
             False,
-            help="Find triples of the head that make the model predict the tail for 10 other heads that have them.",
+            help="Find triples of the head that make the model predict the tail for 10 other heads that have them. "
+            "With --asked head: triples of the tail, and 10 other tails.",
         ),
         Option("verify_seeds", "int", 1, check=at_least(1), help="When verifying, trainings of each kind."),
         SEED.adapted(help="Seed of what is sampled of a large training, and of the other heads."),

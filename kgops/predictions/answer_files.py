@@ -93,9 +93,11 @@ def write_parquet(path: Path, answers: Sequence[Answer]) -> None:
 
 
 def write_triples(path: Path, answers: Iterable[Answer]) -> None:
-    """Head, relation, tail: first the best answer to each question, then each second best, and so on."""
-    triples = dict.fromkeys(answer.triple for answer in _best_first(answers))
-    text = "".join("\t".join(triple) + "\n" for triple in triples)
+    """Head, relation, tail: first the best answer to each question, then each second best, and so on. A fourth column
+    marks those that are predicted heads, which are explained as such."""
+    marked = {True: ("head",), False: ()}
+    lines = dict.fromkeys((*one.triple, *marked[one.asked == "head"]) for one in _best_first(answers))
+    text = "".join("\t".join(line) + "\n" for line in lines)
     _published(path, lambda draft: draft.write_text(text, encoding="utf-8"))
 
 

@@ -57,7 +57,7 @@ class NamedVocabulary:
             return int(text)
         raise BadInput(
             f"no {self.kind} is named {shown(text)}{self._nearest(text) if suggests else '.'}",
-            hint=f"the model knows {len(self.vocabulary):,} {self._plural}; names are label, readable name or id.",
+            hint=f"the graph has {len(self.vocabulary):,} {self._plural}; names are label, readable name or id.",
         )
 
     def _only(self, text: str, numbers: list[int]) -> int:

@@ -33,7 +33,7 @@ class Outcome:
     """Outputs of one model for one test triple.
 
     `probability` as in the training loss: sigmoid or softmax of the logit. `margin`: logit minus the log-sum-exp over
-    all entities that are not known true tails; where there is none, the logit. Ranks are filtered.
+    all others that are not known true tails; where there is none, the logit. Ranks are filtered.
     """
 
     logit: float
@@ -149,6 +149,7 @@ class FitAgain:
             scores = model(row[:1].to(self.device), row[1:2].to(self.device))[0].cpu().double()
             false = torch.ones(len(scores), dtype=torch.bool)
             false[self._known.positives(row[None])[1]] = False
+            false[row[2]] = False
             logit = scores[row[2]]
             probability = logit.sigmoid() if self.settings.loss.endswith("bce") else scores.softmax(0)[row[2]]
             outcomes.append(

@@ -100,12 +100,16 @@ class FisherEngine(_LogitEngine):
         return Curvature(self.encoder, queries, damping=self.damping, seed=self.seed)
 
     def keep(self, tests: torch.Tensor) -> TestFactors:
+        return self.keep_rows(self._test_rows(tests))
+
+    def keep_rows(self, rows: torch.Tensor) -> TestFactors:
+        """Rows as the model numbers them, of either direction."""
         chunk, gram = self.settings.chunk, self.settings.gram_dtype
-        made = factors_of(self.encoder, LOGIT, self._test_rows(tests), chunk=chunk, keep=True)
+        made = factors_of(self.encoder, LOGIT, rows, chunk=chunk, keep=True)
         factors = self.curvature.applied(made)
         if gram is not None:
             factors.maps_low = factors.encoded.maps.to(gram)
-        return TestFactors(factors, factors.as_other_side(chunk, self.total, gram), len(tests))
+        return TestFactors(factors, factors.as_other_side(chunk, self.total, gram), len(rows))
 
     def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
         products = self.products(block, kept)

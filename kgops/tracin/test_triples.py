@@ -73,7 +73,7 @@ def _named(number: int, labels: tuple[str, str, str], graph: Graph) -> TestTripl
     ids = [_id(label, vocabulary) for label, (_, vocabulary) in zip(labels, kinds, strict=True)]
     for label, at, (kind, vocabulary) in zip(labels, ids, kinds, strict=True):
         if at is None:
-            trouble = f"{kind} {shown(label)} is not among the {len(vocabulary):,} the model knows"
+            trouble = f"{kind} {shown(label)} is not among the {len(vocabulary):,} of the graph"
             return TestTriple(number, labels, None, trouble)
     h, r, t = ids
     assert h is not None and r is not None and t is not None

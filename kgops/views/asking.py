@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from kgops.errors import Usage
@@ -23,6 +24,7 @@ __all__ = [
     "Question",
     "earlier",
     "explain_job",
+    "limits_of",
     "model_of",
     "predict_job",
     "question_of",
@@ -53,6 +55,7 @@ _SAME = {
         "checkpoint_dir",
         "triple",
         "triples",
+        "asked",
         "max_facts",
         "sufficient",
     ),
@@ -115,9 +118,24 @@ def predict_job(model: Mapping[str, Any], question: Question) -> Job:
     return read_job({"workload": "predict", "predict": {**model, **asked}}, "this question")
 
 
-def explain_job(model: Mapping[str, Any], triple: tuple[str, str, str]) -> Job:
+def limits_of(settings: Mapping[str, Any], answers: int) -> str:
+    """What a predict run left out of its answers, of which there are so many; empty where it left out nothing."""
+    limits = []
+    if path := settings.get("candidates"):
+        limits.append(f"among the candidates of {PurePath(str(path)).name}")
+    if kind := settings.get("candidate_type"):
+        limits.append(f"of type {kind}")
+    if settings.get("new"):
+        limits.append("new ones alone")
+    most = settings.get("top_k")
+    if isinstance(most, int) and answers >= most:
+        limits.append(f"the first {most:,}")
+    return ", ".join(limits)
+
+
+def explain_job(model: Mapping[str, Any], triple: tuple[str, str, str], *, asks_head: bool = False) -> Job:
     """Of labels, which are never ambiguous."""
-    settings = {**model, "triple": "\t".join(triple)}
+    settings = {**model, "triple": "\t".join(triple), "asked": "head" if asks_head else "tail"}
     return read_job({"workload": "explain", "explain": settings}, "this explanation")
 
 

@@ -21,7 +21,7 @@ from kgops.views.graph_names import node_names
 from kgops.views.influences import Neighbours, Step, path_through, training_neighbours
 from storage.runs import Run
 
-__all__ = ["EXPLAINS", "ExplainedRun", "read_explained_run", "title_of", "verdict_of"]
+__all__ = ["EXPLAINS", "ExplainedRun", "prediction_of", "read_explained_run", "title_of", "verdict_of"]
 
 EXPLAINS = "explain"  # the workload
 _MOST_PREDICTIONS = 200  # read of a run
@@ -63,7 +63,13 @@ def read_explained_run(home: Home, run: Run, *, with_paths: bool = True, every: 
 
 
 def title_of(one: ExplainedPrediction) -> str:
-    return f"prediction {one_line(one.number)} · {' · '.join(map(one_line, one.triple))}"
+    return f"prediction {one_line(one.number)} · {prediction_of(one)}"
+
+
+def prediction_of(one: ExplainedPrediction) -> str:
+    """The triple; of a predicted head its end is said, as tails are what is mostly predicted."""
+    triple = " · ".join(map(one_line, one.triple))
+    return f"{triple} (its head)" if one.asked == "head" else triple
 
 
 # A prediction that the model does not make, ranked below the first, cannot be lost.
@@ -87,6 +93,8 @@ def verdict_of(one: ExplainedPrediction) -> str:
     without = "it" if many == 1 else f"these {many}"
     verdict = _WORDS[(n["rank_before"] or 1) > 1][one.lost]
     ranks = f"rank {amount(n['rank_before'])} → {amount(n['rank_after'])}"
+    if n.get("retrained_all") is not None:  # what training again does by itself decides, too
+        ranks += f", with all triples {amount(n['retrained_all'])}"
     return f"without {without}: {verdict}; {ranks}, {of}{_smallest(one)}"
 
 
@@ -107,14 +115,15 @@ def _smallest(one: ExplainedPrediction) -> str:
 
 def _carried(one: ExplainedPrediction) -> str:
     n, many = one.numbers, len(one.facts)
-    others = f"{amount(n['others'])} other head{'s' * (n['others'] != 1)}"
+    answer, end = ("head", "tail") if one.asked == "head" else ("tail", "head")
+    others = f"{amount(n['others'])} other {end}{'s' * (n['others'] != 1)}"
     if not many:
-        return f"no triple of the head lifts the tail for {others}"
-    of = f"of {amount(n['candidate_facts'])} triples of the head"
+        return f"no triple of the {end} lifts the {answer} for {others}"
+    of = f"of {amount(n['candidate_facts'])} triples of the {end}"
     if n["carried"] is None:
-        return f"what lifts the tail most for {others}, {of}; --verify trains again with them added there"
+        return f"what lifts the {answer} most for {others}, {of}; --verify trains again with them added there"
     with_these = "it" if many == 1 else f"these {many}"
     return (
-        f"with {with_these} added to {others}: the tail ranks first for {amount(n['carried'])} of them, with random "
-        f"triples of the head for {amount(n['carried_random'])}; {of}"
+        f"with {with_these} added to {others}: the {answer} ranks first for {amount(n['carried'])} of them, with "
+        f"random triples of the {end} for {amount(n['carried_random'])}; {of}"
     )

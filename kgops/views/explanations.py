@@ -19,7 +19,7 @@ __all__ = ["ExplainedPrediction", "ExplainingFact", "Verification", "read_explan
 
 _MOST_BYTES = 4 << 20  # of a file
 
-_NUMBERS = ("rank_before", "rank_after", "score_before", "others", "carried", "carried_random")
+_NUMBERS = ("rank_before", "rank_after", "retrained_all", "score_before", "others", "carried", "carried_random")
 
 Triple = tuple[str, str, str]
 
@@ -41,6 +41,7 @@ class ExplainedPrediction:
     number: str
     triple: Triple
     labels: Triple
+    asked: str  # its tail or its head
     known: str
     trouble: str
     lost: bool
@@ -119,6 +120,7 @@ def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPredi
         number,
         _triple(first, "", "_name"),
         _triple(first, ""),
+        "head" if first.get("asked") == "head" else "tail",
         first.get("known") or "",
         first.get("trouble") or "",
         first.get("lost") == "yes",

@@ -98,9 +98,10 @@ class _Work:
     @property
     def asked(self) -> list[Asked]:
         """What is to be explained; refuses a file of which nothing can be."""
+        names, asks_head = (self.entities, self.relations), self.settings["asked"] == "head"
         if self.settings["triple"]:
-            return [asked.of_text(self.settings["triple"], self.entities, self.relations)]
-        found = asked.of_file(Path(self.settings["triples"]), self.entities, self.relations)
+            return [asked.of_text(self.settings["triple"], *names, asks_head=asks_head)]
+        found = asked.of_file(Path(self.settings["triples"]), *names, asks_head=asks_head)
         found = found[: self.settings["max_triples"]]
         troubled = [one for one in found if one.trouble is not None]
         for one in troubled[:_MOST_NOTED]:
@@ -165,36 +166,48 @@ class _Work:
             raise Stopped from error
 
     def _explained(self, one: Asked, model: ConvE, influences: Influences) -> Explained:
-        if one.ids is None:
+        query = one.query
+        if query is None:
             a, b, c = one.texts
             return Explained(one.number, Named(a, a, b, b, c, c), trouble=one.trouble)
         begin = time.monotonic()
-        h, r, t = one.ids
+        h, r, t = query.triple
         if one.number <= _MOST_NOTED:
             for entity, is_head in ((h, True), (t, False)):
                 why = self.evidence.missing(entity, r, is_head=is_head)
                 if why is not None:
                     self.report.note(f"prediction {one.number}: {why}.")
-        ends = (h,) if self.settings["sufficient"] else (h, t)
+        ends = (query.given,) if self.settings["sufficient"] else (h, t)
         facts = self.graph.train[facts_of(self.graph.train, *ends)]
-        named, known = self._named(one.ids), self.known.splits_of(torch.tensor([one.ids]))[0]
+        known = self.known.splits_of(torch.tensor([query.triple]))[0]
+        named, asked = self._named(query.triple), "head" if query.asks_head else "tail"
+
+        def troubled(trouble: str) -> Explained:
+            self.report.note(f"prediction {one.number}: {trouble}.")
+            return Explained(one.number, named, asked, known, trouble)
+
+        if query.asks_head and not model.config.inverse:
+            return troubled(
+                "the model has no inverse relations; it can be explained as a prediction of its tail alone"
+            )
         if not len(facts):
-            trouble = f"no training triple mentions {' or '.join(map(self.entities.name, ends))}"
-            return self._troubled(one.number, named, known, trouble)
-        prediction = Prediction(model, one.ids, self.known.answers(torch.tensor([[h, r, 0]]))[0])
+            return troubled(f"no training triple mentions {' or '.join(map(self.entities.name, ends))}")
+        prediction = Prediction(model, query, self.known.answers(query.question)[0])
         if not len(prediction.rivals):
-            trouble = f"every entity is a known tail of {named.head_name} {named.relation_name}: its rank cannot fall"
-            return self._troubled(one.number, named, known, trouble)
-        others = others_of(model, one.ids, self.known, self._draw) if self.settings["sufficient"] else None
+            return troubled(
+                f"every entity is a known {asked} of {_question(named, asked)}: its rank cannot fall"
+            )
+        others = others_of(model, query, self.known, self._draw) if self.settings["sufficient"] else None
         if others == []:
-            trouble = f"{named.tail_name} is known or ranked first for every other head"
-            return self._troubled(one.number, named, known, trouble)
+            answer, other = (named.head_name, "tail") if query.asks_head else (named.tail_name, "head")
+            return troubled(f"{answer} is known or ranked first for every other {other}")
         found = self._set_of(prediction, others, facts, influences)
         standing = prediction.standing()
-        self._note_rank(one.number, named, standing)
+        self._note_rank(one.number, named, asked, standing)
         return Explained(
             one.number,
             named,
+            asked,
             known,
             candidate_facts=len(facts),
             rank_before=standing.rank,
@@ -202,10 +215,10 @@ class _Work:
             margin_before=standing.margin,
             seconds=time.monotonic() - begin,
             facts=[
-                Fact(self._named(ids), effect, pair_of(ids, one.ids))
+                Fact(self._named(ids), effect, pair_of(ids, query.triple))
                 for ids, effect in ((_ids(facts[row]), effect) for row, effect in found)
             ],
-            others=None if others is None else [self.entities.label(other.triple[0]) for other in others],
+            others=None if others is None else [self.entities.label(other.query.given) for other in others],
         )
 
     def _set_of(
@@ -218,17 +231,13 @@ class _Work:
         most = self.settings["max_facts"]
         if others is None:
             return explain(prediction, facts, influences.falls(prediction, facts), most=most)
-        return sufficient(influences, prediction.triple, others, facts, self.known, most=most)
+        return sufficient(influences, prediction.query, others, facts, self.known, most=most)
 
     @cached_property
     def _draw(self) -> torch.Generator:
         return torch.Generator().manual_seed(self.settings["seed"])
 
-    def _troubled(self, number: int, named: Named, known: str, trouble: str) -> Explained:
-        self.report.note(f"prediction {number}: {trouble}.")
-        return Explained(number, named, known, trouble)
-
-    def _note_rank(self, number: int, named: Named, standing: Standing) -> None:
+    def _note_rank(self, number: int, named: Named, asked: str, standing: Standing) -> None:
         """A prediction that the model does not make can only be made less likely."""
         if standing.rank > 1:
             what = (
@@ -236,9 +245,10 @@ class _Work:
                 if self.settings["sufficient"]
                 else "no prediction to lose: the set is what lowers that rank"
             )
+            answer, given = (named.head_name, "tail") if asked == "head" else (named.tail_name, "head")
             self.report.note(
-                f"prediction {number}: the model ranks {named.tail_name} {standing.rank:g}, not first, so there is "
-                f"{what}. `kgops run predict` with this head and relation lists what the model does predict."
+                f"prediction {number}: the model ranks {answer} {standing.rank:g}, not first, so there is "
+                f"{what}. `kgops run predict` with this {given} and relation lists what the model does predict."
             )
 
     def _named(self, ids: tuple[int, int, int]) -> Named:
@@ -263,6 +273,11 @@ class _Work:
             "facts_of_the_same_pair": float(sum(bool(fact.pair) for fact in facts)),
             "explain_s": seconds,
         }
+
+
+def _question(named: Named, asked: str) -> str:
+    ends = ("?", named.tail_name) if asked == "head" else (named.head_name, "?")
+    return f"({ends[0]}, {named.relation_name}, {ends[1]})"
 
 
 def _ids(row: torch.Tensor) -> tuple[int, int, int]:

@@ -13,6 +13,7 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.explanations.explanation_files import Explained, Named
+from kgops.explanations.prediction import Query
 from kgops.explanations.sufficient import Additions, sentence_of
 from kgops.explanations.verify import ALL, KINDS, SETS, Verified, rows_of, smallest, verified
 from kgops.graphs.triples import Graph
@@ -62,20 +63,21 @@ class TrainingAgain:
         return replace(checked, explained=explained)
 
     def _necessary(self, explained: list[Explained], sets: list[list[int]]) -> Checked:
-        tests = torch.tensor([self._ids(one.triple) for one in explained])
+        asked = [self._query(one) for one in explained]
+        tests = torch.tensor([one.triple for one in asked])
         how: dict[str, Any] = {"report": self.report, "stop_requested": self.stop}
         journal = Journal(self._journal, self.graph.train, tests, self._again(self.graph, tests), **how)
         seeds: dict[str, int] = {"seed": self._training.seed, "seeds": self.settings["verify_seeds"]}
         before, trained, metrics = [one.rank_before or 1.0 for one in explained], 0, {}
         if self.settings["smallest"]:
-            sizes, trained = smallest(journal, sets, before, **seeds)
+            sizes, trained = smallest(journal, asked, sets, before, **seeds)
             sets = [rows[:size] for rows, size in zip(sets, sizes, strict=True)]
             metrics["smallest_sets"] = float(sum(size is not None for size in sizes))
             explained = [
                 replace(one, facts=one.facts[:size], smallest=size is not None)
                 for one, size in zip(explained, sizes, strict=True)
             ]
-        found = verified(journal, tests, sets, **seeds, puts_back=self.settings["smallest"])
+        found = verified(journal, asked, sets, **seeds, puts_back=self.settings["smallest"])
         explained = [
             _with_ranks(one, {kind: found.rank(kind, n) for kind in found.ranks})
             for n, one in enumerate(explained)
@@ -85,7 +87,7 @@ class TrainingAgain:
 
     def _sufficient(self, explained: list[Explained], sets: list[list[int]]) -> Checked:
         entities = self.graph.entities.ids
-        predictions = [self._ids(one.triple) for one in explained]
+        predictions = [self._query(one) for one in explained]
         others = [[entities[label] for label in one.others or ()] for one in explained]
         added = Additions(self.graph, predictions, sets, others, seed=self._training.seed)
         how: dict[str, Any] = {"report": self.report, "stop_requested": self.stop}
@@ -126,6 +128,9 @@ class TrainingAgain:
     def _rows(self, one: Explained) -> list[int]:
         return rows_of(self.graph.train, torch.tensor([self._ids(fact.triple) for fact in one.facts]))
 
+    def _query(self, one: Explained) -> Query:
+        return Query(self._ids(one.triple), one.asked == "head")
+
     def _ids(self, named: Named) -> tuple[int, int, int]:
         entities, relations = self.graph.entities.ids, self.graph.relations.ids
         return entities[named.head], relations[named.relation], entities[named.tail]
@@ -138,7 +143,7 @@ def _with_ranks(one: Explained, ranks: dict[str, float]) -> Explained:
 
 
 def _firsts(ranks: Sequence[Sequence[float]], others: Sequence[Sequence[int]]) -> list[float]:
-    """For how many other heads of each prediction the tail ranks first: the mean over seeds."""
+    """For how many others of each prediction its answer ranks first: the mean over seeds."""
     found, start = [], 0
     for heads in others:
         own = [one[start : start + len(heads)] for one in ranks]

@@ -15,6 +15,9 @@ from kgops.jobs import events
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, combined_option
 from kgops.jobs.option_lines import option_line
+from kgops.jobs.text import one_line
+
+_LONGEST_NOTE = 2000  # characters of a line in the log
 
 
 class Reporter:
@@ -75,11 +78,16 @@ class Reporter:
         self.send(events.OPTION, name=name, requested=requested, applied=applied, **known)
 
     def _log(self, name: str, line: str) -> None:
-        """Logs an option line, unless stdout has the events; does not repeat an equal line."""
-        if "KGOPS_EVENTS" not in os.environ or self._logged.get(name) == line:
+        """Logs an option line; does not repeat an equal one."""
+        if not self._has_log or self._logged.get(name) == line:
             return
         self._logged[name] = line
         print(f"TracIn: {line}" if self.earlier else line, flush=True)
+
+    @property
+    def _has_log(self) -> bool:
+        """Unless stdout has the events."""
+        return "KGOPS_EVENTS" in os.environ
 
     def next_stage(self) -> None:
         """Options reported from here on are added to those of the previous stage."""
@@ -114,7 +122,10 @@ class Reporter:
         )
 
     def note(self, text: str) -> None:
+        """In the log as well, which whoever follows the run reads."""
         self.send(events.NOTE, text=text)
+        if self._has_log:
+            print(f"note: {one_line(text, _LONGEST_NOTE)}", flush=True)
 
     def result(self, metrics: dict[str, float]) -> None:
         self.send(events.RESULT, metrics=metrics)

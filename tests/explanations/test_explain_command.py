@@ -94,6 +94,38 @@ def test_it_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained: Pat
     assert wrong.code == 2 and "is a explain run, not a predict run" in wrong.err
 
 
+def test_predicted_heads_are_explained_as_heads(run_cli: Console, trained: Path) -> None:
+    named = [word for name, path in files().items() for word in (f"--{name}", path)]
+    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu")
+    asked = ("--tail", "china", "--relation", "embassy", "--top-k", "3")
+    assert run_cli("run", "predict", *model, *named, *asked).code == 0
+    with (Path(run_cli.show(1)["path"]) / "results" / "predictions.csv").open(newline="") as file:
+        answers = list(csv.DictReader(file))
+    done = run_cli("run", "explain", "--from-predictions", "1")
+    assert done.code == 0, done.err
+    found = found_in(run_cli, 2)
+    assert [one["head"] for one in found] == [one["head"] for one in answers]
+    for one, answer in zip(found, answers, strict=True):
+        assert one["asked"] == "head" and one["score_before"] == pytest.approx(
+            float(answer["score"]), abs=1e-4
+        )
+    assert f"{found[0]['head']} · embassy · china (its head)" in done.out
+    words = ("--triple", found[0]["head"], "embassy", "china", "--asked", "head")
+    assert ask(run_cli, trained, *words).code == 0
+    assert found_in(run_cli, 3)[0]["facts"] == found[0]["facts"]
+
+
+def test_sufficient_sets_of_a_predicted_head_go_to_other_tails(run_cli: Console, trained: Path) -> None:
+    triple = next(one for one in first_test_triples(20) if one[0] != "usa")
+    done = ask(run_cli, trained, "--triple", *triple, "--asked", "head", "--sufficient", "--verify")
+    assert done.code == 0, done.err
+    (one,) = found_in(run_cli, 1)
+    assert one["facts"] and all(triple[2] in (fact["head"], fact["tail"]) for fact in one["facts"])
+    many = len(one["others"])
+    assert triple[2] not in one["others"] and f"{many} other tail" in done.out
+    assert "the head ranks first for" in done.out
+
+
 def test_unknown_names_of_a_file_are_told_and_the_others_explained(
     run_cli: Console, trained: Path, tmp_path: Path
 ) -> None:
@@ -137,7 +169,7 @@ def test_a_prediction_without_rivals_says_so_and_the_others_are_explained(
     done = ask(run_cli, trained, "--triple", wanted, "--valid", everything)
     assert done.code == 0, done.err
     first, second = found_in(run_cli, 1)
-    assert "every entity is a known tail of usa embassy" in first["trouble"] and first["facts"] == []
+    assert "every entity is a known tail of (usa, embassy, ?)" in first["trouble"] and first["facts"] == []
     assert second["trouble"] is None and second["facts"]
 
 
@@ -149,6 +181,7 @@ def test_what_the_model_does_not_predict_says_so_and_where_to_see_what_it_does(
     )
     done = ask(run_cli, trained, "--triple", *wanted)
     assert done.code == 0, done.err
+    assert "not first, so there is no prediction to lose" in done.err
     shown = " ".join(run_cli("show", "2").out.split())
     (one,) = found_in(run_cli, 2)
     assert one["rank_before"] > 1

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Literal
+
 import pytest
 import torch
 from explaining import HEAD, prediction_of, some_model, some_train
 
 from kgops.explanations.necessary import Influences, explain, facts_of
+from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
-from kgops.tracin.curvature import Training
+from kgops.tracin.curvature import Curvature, Training
 from kgops.tracin.loss import TARGET
 from kgops.tracin.scan import AllScores, scan
 
@@ -22,17 +26,53 @@ def test_falls_are_the_fisher_scores_of_the_tail_and_its_rivals(one_positive: bo
     prediction = prediction_of(model, train, (HEAD, 1, 4))
     facts = facts_of(train, HEAD)
     falls = Influences(model, training).falls(prediction, train[facts])
-    sink = AllScores(len(prediction.asked), len(train), like=model.entities)
+    assert torch.allclose(
+        falls, scanned(model, training, prediction.rows, train[facts]), rtol=1e-9, atol=1e-12
+    )
+
+
+def scanned(model: ConvE, training: Training, rows: torch.Tensor, facts: torch.Tensor) -> torch.Tensor:
+    sink = AllScores(len(rows), len(facts), like=model.entities)
+    tests = torch.stack([rows[:, 0], rows[:, 1] // 2, rows[:, 2]], dim=1)
     how = Settings(score="fisher", training=training)
-    scan([TracinCheckpoint(model, 1.0)], TARGET, train, prediction.asked, sink, settings=how)
-    assert torch.allclose(falls, sink.scores[:, facts], rtol=1e-9, atol=1e-12)
+    scan([TracinCheckpoint(model, 1.0)], TARGET, facts, tests, sink, settings=how)
+    return sink.scores
 
 
-def test_rivals_are_the_highest_entities_that_are_no_known_tails() -> None:
+@pytest.mark.parametrize("one_positive", [False, True])
+def test_falls_of_a_predicted_head_are_those_of_a_tail_of_the_inverse(
+    one_positive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its labels are drawn for one query after the other, and a graph turned round has another order.
+    monkeypatch.setattr(Curvature, "applied", lambda self, factors: factors)
+    train, model = some_train(3), some_model(3)
+    loss: Literal["bce", "softmax"] = "softmax" if one_positive else "bce"
+    prediction = prediction_of(model, train, (HEAD, 1, 4), asks_head=True)
+    facts = train[facts_of(train, HEAD, 4)]
+    falls = Influences(model, Training(train, loss, one_positive)).falls(prediction, facts)
+    turned_round = Training(train.flip(1), loss, one_positive)
+    rows = prediction.rows - torch.tensor([0, 1, 0])
+    expected = scanned(exchanged(model), turned_round, rows, facts.flip(1))
+    assert torch.allclose(falls, expected, rtol=1e-9, atol=1e-12)
+
+
+def exchanged(model: ConvE) -> ConvE:
+    """The model of the graph whose triples are turned round."""
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        pairs = model.relations.view(-1, 2, model.relations.shape[1])
+        other.relations.copy_(pairs.flip(1).reshape_as(model.relations))
+    return other
+
+
+@pytest.mark.parametrize("asks_head", [False, True])
+def test_rivals_are_the_highest_entities_that_are_no_known_answers(asks_head: bool) -> None:
     train, model = some_train(4), some_model(4)
-    prediction = prediction_of(model, train, (HEAD, 0, 4))
-    scores = model(torch.tensor([HEAD]), torch.tensor([0]))[0].detach()
-    known = train[(train[:, 0] == HEAD) & (train[:, 1] == 0)][:, 2]
+    triple = (4, 0, HEAD) if asks_head else (HEAD, 0, 4)
+    prediction = prediction_of(model, train, triple, asks_head=asks_head)
+    scores = model(torch.tensor([HEAD]), torch.tensor([1 if asks_head else 0]))[0].detach()
+    given, answers = (2, 0) if asks_head else (0, 2)
+    known = train[(train[:, given] == HEAD) & (train[:, 1] == 0)][:, answers]
     scores[known], own = -torch.inf, float(scores[4])
     scores[4] = -torch.inf
     assert prediction.rivals.tolist() == scores.topk(4).indices.tolist()

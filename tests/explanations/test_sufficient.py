@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from explaining import ENTITIES, HEAD, RELATIONS, some_model, some_train
 
 from kgops.explanations.necessary import Influences, facts_of
-from kgops.explanations.prediction import Prediction
+from kgops.explanations.prediction import Prediction, Query
 from kgops.explanations.sufficient import OTHERS, Additions, carried, others_of, sentence_of, sufficient
 from kgops.explanations.verify import ALL, RANDOM, SETS
 from kgops.graphs.triples import Graph
@@ -22,6 +23,7 @@ from kgops.tracin.retraining import Outcome
 
 torch.set_num_threads(1)
 TRIPLE = (HEAD, 1, 6)
+QUERY = Query(TRIPLE)
 
 
 def some_graph(seed: int) -> Graph:
@@ -32,21 +34,33 @@ def some_graph(seed: int) -> Graph:
     return Graph(train, train[:0], torch.tensor([[1, 1, 6]]), entities, relations)
 
 
-def others(seed: int, graph: Graph) -> list[Prediction]:
+def others(seed: int, graph: Graph, query: Query = QUERY) -> list[Prediction]:
     draw = torch.Generator().manual_seed(seed)
-    return others_of(some_model(seed), TRIPLE, KnownTriples(graph), draw)
+    return others_of(some_model(seed), query, KnownTriples(graph), draw)
 
 
 def test_other_heads_are_those_for_which_the_tail_is_neither_known_nor_first() -> None:
     graph = some_graph(1)
     found = others(1, graph)
     assert 0 < len(found) <= OTHERS
-    heads = [one.triple[0] for one in found]
+    heads = [one.query.given for one in found]
     assert len(set(heads)) == len(heads) and not {HEAD, 6, 1} & set(heads), "1 has it, in a file"
-    assert all(one.triple[1:] == TRIPLE[1:] and one.standing().rank > 1 for one in found)
+    assert all(one.query.triple[1:] == TRIPLE[1:] and one.standing().rank > 1 for one in found)
     having = set(graph.train[graph.train[:, 1] == 1][:, 0].tolist())
     assert [head in having for head in heads] == sorted((head in having for head in heads), reverse=True)
-    assert heads == [one.triple[0] for one in others(1, graph)]
+    assert heads == [one.query.given for one in others(1, graph)]
+
+
+def test_other_tails_are_those_for_which_the_head_is_neither_known_nor_first() -> None:
+    graph, query = some_graph(1), Query((6, 1, HEAD), asks_head=True)
+    found = others(1, graph, query)
+    tails = [one.query.given for one in found]
+    assert 0 < len(found) <= OTHERS and len(set(tails)) == len(tails) and not {HEAD, 6} & set(tails)
+    assert all(one.query.triple[:2] == (6, 1) and one.standing().rank > 1 for one in found)
+    known = torch.cat([graph.train, graph.test]).tolist()
+    assert not any([6, 1, tail] in known for tail in tails)
+    having = set(graph.train[graph.train[:, 1] == 1][:, 2].tolist())
+    assert [tail in having for tail in tails] == sorted((tail in having for tail in tails), reverse=True)
 
 
 def test_a_fact_is_carried_over_by_another_head_in_its_place() -> None:
@@ -62,11 +76,11 @@ def test_facts_are_ranked_by_what_they_do_to_the_leads_of_the_others(one_positiv
         some_model(2), Training(graph.train, "softmax" if one_positive else "bce", one_positive)
     )
     facts, heads, known = graph.train[facts_of(graph.train, HEAD)], others(2, graph), KnownTriples(graph)
-    found = sufficient(influences, TRIPLE, heads, facts, known, most=3)
+    found = sufficient(influences, QUERY, heads, facts, known, most=3)
     expected = torch.zeros(len(facts))
     for row, fact in enumerate(facts):
         for other in heads:
-            added = carried(fact[None], HEAD, other.triple[0])
+            added = carried(fact[None], HEAD, other.query.given)
             if not known.are_known(added)[0]:
                 falls = influences.falls(other, added)
                 expected[row] += float(falls[0, 0] - other.shares @ falls[1:, 0]) / len(heads)
@@ -80,12 +94,12 @@ def test_what_every_other_head_has_already_lifts_nothing() -> None:
     graph = some_graph(3)
     heads = others(3, graph)
     facts = torch.tensor([[HEAD, 0, 13]])
-    having = torch.tensor([[one.triple[0], 0, 13] for one in heads])
+    having = torch.tensor([[one.query.given, 0, 13] for one in heads])
     known = KnownTriples(
         Graph(torch.cat([graph.train, having]), graph.valid, graph.test, graph.entities, graph.relations)
     )
     influences = Influences(some_model(3), Training(graph.train, "bce", False))
-    assert sufficient(influences, TRIPLE, heads, facts, known, most=1) == []
+    assert sufficient(influences, QUERY, heads, facts, known, most=1) == []
 
 
 class Trainings:
@@ -105,11 +119,30 @@ class Trainings:
         return [Outcome(0, 0.5, 0, 0, 1.0 if c in first else 4.0, 1.0) for c, _, _ in self.tests.tolist()]
 
 
+def test_sets_of_a_tail_are_added_to_other_tails_and_judged_by_the_heads_rank(tmp_path: Path) -> None:
+    graph, query = some_graph(4), Query((6, 1, HEAD), asks_head=True)
+    at = [int((graph.train == torch.tensor([HEAD, 0, 5])).all(1).nonzero())]
+    free = [c for c in range(ENTITIES) if c not in (HEAD, 6) and [c, 0, 5] not in graph.train.tolist()][:4]
+    added = Additions(graph, [query], [at], [free], seed=0)
+    assert added.tests.tolist() == [[6, 1, c] for c in free]
+
+    class OfHeads(Trainings):
+        def __call__(
+            self, train: torch.Tensor, seed: int, on_progress: Callable[[float], None]
+        ) -> Sequence[Outcome]:
+            outcomes = super().__call__(train, seed, on_progress)
+            head_rank = 1.0 if self.added[-1] else 2.0
+            return [replace(one, rank=9.0, head_rank=head_rank) for one in outcomes]
+
+    found = added.trained_with(OfHeads(graph.train, added.tests), tmp_path / "journal", seeds=1)
+    assert found.hits_at_1(SETS) == [1.0] and found.hits_at_1(ALL) == [0.0]
+
+
 def test_sets_and_as_many_random_facts_of_the_head_are_added_to_the_others(tmp_path: Path) -> None:
     graph = some_graph(4)
     at = [int((graph.train == torch.tensor([HEAD, 0, 5])).all(1).nonzero())]
     free = [c for c in range(ENTITIES) if c not in (HEAD, 6) and [c, 0, 5] not in graph.train.tolist()][:4]
-    added = Additions(graph, [TRIPLE], [at], [free], seed=0)
+    added = Additions(graph, [QUERY], [at], [free], seed=0)
     assert added.tests.tolist() == [[c, 1, 6] for c in free]
     trainings = Trainings(graph.train, added.tests)
     found = added.trained_with(trainings, tmp_path / "journal", seeds=1)

@@ -10,12 +10,14 @@ import pytest
 import torch
 from explaining import HEAD, some_train
 
+from kgops.explanations.prediction import Query
 from kgops.explanations.verify import ALL, FEWER, RANDOM, SETS, Verified, rows_of, smallest, verified
 from kgops.tracin.journal import Journal
 from kgops.tracin.retraining import Outcome
 
 TRAIN = some_train(6)
 PREDICTIONS = torch.tensor([[HEAD, 0, 9], [HEAD, 1, 6]])
+QUERIES = [Query((HEAD, 0, 9)), Query((HEAD, 1, 6))]
 A, B, C = (HEAD, 0, 3), (7, 1, HEAD), (HEAD, 0, 5)
 Triples = set[tuple[int, ...]]
 
@@ -48,7 +50,7 @@ def worse_by_each(missing: Triples, seed: int) -> list[float]:
 
 def verify(trainings: Trainings, path: Path, sets: Sequence[list[int]], **how: Any) -> Verified:
     predictions = PREDICTIONS[-len(sets) :]
-    return verified(Journal(path, TRAIN, predictions, trainings), predictions, sets, **how)
+    return verified(Journal(path, TRAIN, predictions, trainings), QUERIES[-len(sets) :], sets, **how)
 
 
 def test_all_sets_go_at_once_and_controls_have_the_same_seeds(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def grown(
 ) -> tuple[tuple[list[int | None], int], Trainings]:
     trainings = Trainings(ranks)
     journal = Journal(folder / "journal", TRAIN, PREDICTIONS, trainings)
-    return smallest(journal, [rows(A, B), rows(C, A)], [1.0, 1.0], seed=7, **how), trainings
+    return smallest(journal, QUERIES, [rows(A, B), rows(C, A)], [1.0, 1.0], seed=7, **how), trainings
 
 
 def test_sets_grow_until_the_prediction_is_lost_and_no_further(tmp_path: Path) -> None:

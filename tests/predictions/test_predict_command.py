@@ -74,12 +74,17 @@ def test_a_file_of_questions_is_answered_line_by_line_and_what_is_unknown_is_tol
     assert [row["question"] for row in rows] == ["1"] * 3 + ["2"] * 3 + ["4"] * 3
     assert {row["tail"] for row in rows[3:6]} == {"china"} and {row["asked"] for row in rows[3:6]} == {"head"}
     assert run_cli.show(1)["metric"]["failed_questions"] == 1
-    assert "no entity is named 'Atlantis'" in run_cli("show", "1").out
+    unknown = "question 3 (Atlantis · embassy · ?): no entity is named 'Atlantis'"
+    assert unknown in run_cli("show", "1").out and f"note: {unknown}" in done.err
     table = must_have_parquet().parquet.read_table(output)
     assert table.column("tail").to_pylist() == [row["tail"] for row in rows]
     # For TracIn: the best answer to each question first, then the second best.
     listed = (Path(run_cli.show(1)["path"]) / "results" / "predicted_triples.tsv").read_text().splitlines()
-    assert [tuple(line.split("\t")) for line in listed[:3]] == [triple(rows[i]) for i in (0, 3, 6)]
+    assert [tuple(line.split("\t")) for line in listed[:3]] == [
+        triple(rows[0]),
+        (*triple(rows[3]), "head"),
+        triple(rows[6]),
+    ]
 
 
 def test_candidates_and_types_limit_the_answers(run_cli: Console, trained: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -104,6 +105,48 @@ def test_a_predict_run_opens_with_its_own_question_and_answers(trained_home: Pat
         await seen.until_shows("RECENT")
         await seen.press("P")
         await seen.until_shows("predictions of 2", "CHEBI:1 · treats · ?", "RANK")
+
+    look(trained_home, story)
+
+
+def test_an_answer_of_a_head_question_is_explained_as_a_head(trained_home: Path, run_cli: Console) -> None:
+    question = ("--tail", "MONDO:2", "--relation", "treats", "--new", "--top-k", "2")
+    assert run_cli("run", "predict", "--run", "1", *question, "--device", "cpu").code == 0
+    (answers,) = Path(run_cli.show(2)["path"]).glob("results/predictions.csv")
+    with answers.open(newline="") as file:
+        score = float(next(csv.DictReader(file))["score"])
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("P")
+        await seen.until_shows("? · treats · MONDO:2", "RANK", "answers: new ones alone, the first 2")
+        await seen.press("enter")
+        await seen.until_shows("explanation 3", "MONDO:2 (its head)", f"score {score:+.4g}")
+
+    look(trained_home, story)
+
+
+def test_what_a_run_notes_of_its_question_stands_beside_the_answers(
+    trained_home: Path, run_cli: Console
+) -> None:
+    triples = [
+        line.split("\t")
+        for name in ("train", "valid", "test")
+        for line in (run_cli.cwd / f"{name}.txt").read_text().splitlines()
+    ]
+    heads = {head for head, relation, _ in triples if relation == "treats"}
+    strange = min({one[0] for one in triples} - heads)
+    types = run_cli.cwd / "types.tsv"
+    types.write_text(f"{strange}\tstrange\n" + "".join(f"{head}\tusual\n" for head in sorted(heads)))
+    question = ("--head", strange, "--relation", "treats", "--node-types", types)
+    done = run_cli("run", "predict", "--run", "1", *question, "--device", "cpu")
+    said = f"no head of 'treats' has a type of '{strange}' (strange)"
+    assert done.code == 0 and f"note: question 1: {said}" in done.err, done.err
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("P")
+        await seen.until_shows(f"{strange} · treats · ?", "RANK", said)
 
     look(trained_home, story)
 

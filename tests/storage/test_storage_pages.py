@@ -159,7 +159,7 @@ def test_runs_that_go_on_stand_on_one_page_each_by_time(empty_database: Path) ->
         for number in range(1, 6):
             add(conn, number)
             conn.execute("UPDATE run SET started_at = ? WHERE id = ?", (1000.0 * number, number))
-        slow = SlowStatements(conn)
+        slow: Any = SlowStatements(conn)
         for descending in (False, True):
             found: list[int] = []
             while page := run_list.page(

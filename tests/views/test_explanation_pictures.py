@@ -24,7 +24,7 @@ Triple = tuple[str, str, str]
 def explained(*facts: Triple, of: Triple = ("drug", "treats", "disease")) -> ExplainedPrediction:
     """The first of them has the largest effect."""
     found = tuple(ExplainingFact(fact, fact, -1.0 / n, "") for n, fact in enumerate(facts, 1))
-    return ExplainedPrediction("1", of, of, "new", "", True, {}, found)
+    return ExplainedPrediction("1", of, of, "tail", "new", "", True, {}, found)
 
 
 def paths_of(one: ExplainedPrediction, triples: list[Triple]) -> list[tuple[Step, ...]]:
