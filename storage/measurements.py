@@ -35,11 +35,6 @@ def keep_claims(conn: sqlite3.Connection, claims: Iterable[Claim]) -> None:
         )
 
 
-def all_claims(conn: sqlite3.Connection) -> list[Claim]:
-    rows = conn.execute("SELECT name, said_by, source, text, low, high, unit FROM claim ORDER BY name")
-    return [Claim(*row) for row in rows]
-
-
 @dataclass(frozen=True, slots=True)
 class Measurement:
     name: str

@@ -14,8 +14,9 @@ from counting import instructions_of
 from driving import Console
 
 from benchmarks.document import SECTIONS, written
+from benchmarks.recipes import in_short
 from kgops.experiments.claim_register import register
-from kgops.experiments.fingerprint import describe, differences, fingerprint, in_short
+from kgops.experiments.fingerprint import describe, differences, fingerprint
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.measurements import Measurement, MeasurementFilter
