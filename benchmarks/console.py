@@ -24,7 +24,7 @@ from kgops.supervisor.control import stop_run, wait_for_end
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import Planned
 from storage import attempts, measurements, run_list, runs, series
-from storage.database import checkpoint_log, open_reader, open_writer, transaction
+from storage.database import open_reader, open_writer, transaction
 
 COMMAND = "python -m benchmarks.console"
 MANY = 100_000
@@ -99,7 +99,7 @@ def fill(home: Home, count: int) -> None:
     conn.close()
     # Fold the write-ahead log, which every reading process would otherwise replay.
     writer = open_writer(home.database)
-    checkpoint_log(writer)
+    writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     writer.close()
 
 

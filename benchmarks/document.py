@@ -30,7 +30,7 @@ from kgops.settings import find_home, make_home
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.database import Connection, open_writer
-from storage.measurements import Measurement, MeasurementFilter
+from storage.measurements import Measurement
 
 __all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
 
@@ -375,10 +375,9 @@ def _newest_each(candidates: Iterable[Bench]) -> list[Bench]:
 
 def _last_batch(conn: Connection, stored_as: str) -> list[Measurement]:
     """Values that the newest run of a benchmark stored."""
-    values = measurements.page(conn, MeasurementFilter(words=(stored_as,)), limit=500)
-    newest = values[0] if values else None
-    kept = [m for m in values if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
-    return kept[::-1]
+    values = [m for m in measurements.all_of(conn) if stored_as in m.command]
+    newest = values[-1] if values else None
+    return [m for m in values if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
 
 
 def _with_data(words: Sequence[str], data: Path | None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from benchmarks.measure import Line
 from benchmarks.open_screen import LINES, Screen, screens
 from kgops.settings import Home
 from kgops.views.listing import Listing
+from storage import filters
 from storage.database import open_reader
 
 __all__ = ["Took", "history_screen", "lines_of", "until_shown"]
@@ -88,7 +89,7 @@ def _typed(screen: Screen, text: str, total: int, count: Listing) -> Iterator[To
     screen.read_for(0.3)
     before = total
     for end in range(1, len(text) + 1):
-        count.type(text[:end])
+        count.show(filters.read(text[:end], typing=True).terms)
         if count.count != before:
             shown = f"{count.count:,} of {total:,}" if count.count != total else f"{total:,} run"
             yield until_shown(screen, text[end - 1].encode(), shown.encode())

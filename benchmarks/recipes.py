@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
@@ -28,7 +29,7 @@ import torch
 from benchmarks.entry import run
 from benchmarks.measure import quietness
 from kgops.errors import KgopsError
-from kgops.experiments.fingerprint import fingerprint, in_short
+from kgops.experiments.fingerprint import fingerprint
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs import recipes
 from kgops.jobs.job import read_job_file
@@ -62,6 +63,14 @@ def main(argv: list[str] | None = None) -> int:
             found = Measured(time.strftime("%Y-%m-%d"), _machine(), recipes.fingerprint_of(name), runs)
             write_measured(found, name)
     return 0
+
+
+def in_short(body: Mapping[str, Any]) -> str:
+    """What decides how long a training takes on a CPU: `AMD EPYC, 2 cores, torch 2.13.0+cpu`."""
+    machine, packages = body["machine"], body["packages"]
+    variables = " ".join(f"{name}={value}" for name, value in (body.get("variables") or {}).items())
+    short = f"{machine['processor']}, {machine['cores']} cores, torch {packages['torch']}"
+    return f"{short}, {variables}" if variables else short
 
 
 def _machine() -> str:

@@ -25,6 +25,7 @@ from benchmarks.entry import run
 from benchmarks.measure import Line, quietness, store
 from benchmarks.measure import table as show
 from benchmarks.tracin_floor import bare_products
+from benchmarks.tracin_methods import factored, plain_pass, repeated
 from benchmarks.tracin_peers import captum_scores, dattri_scores, installed
 from benchmarks.tracin_scale import curves, filtered_batch, whole
 from kgops.graphs.triples import Graph, read_graph
@@ -34,15 +35,7 @@ from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
 from kgops.trials.resident import peak_live_bytes
-from kgops.trials.tracin_variants import (
-    factored,
-    model_of,
-    one_by_one,
-    plain_pass,
-    pykeen_model,
-    repeated,
-    vectorised,
-)
+from kgops.trials.tracin_variants import model_of, one_by_one, pykeen_model, vectorised
 
 __all__ = ["Row", "main", "measure"]
 

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from kgops.models.conve import ConvE
-from kgops.tracin import sequential
-from kgops.tracin.loss import TracinLoss
+from kgops.tracin.loss import TracinLoss, row_loss
 from kgops.training.batches import query_rows
 
 __all__ = ["captum_scores", "dattri_scores", "installed"]
@@ -44,7 +43,7 @@ def captum_scores(model: ConvE, loss: TracinLoss, tests: torch.Tensor, batch: in
     from captum.influence import TracInCP
 
     def of_rows(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return torch.stack([sequential.row_loss(s, row, loss) for s, row in zip(scores, rows, strict=True)])
+        return torch.stack([row_loss(s, row, loss) for s, row in zip(scores, rows, strict=True)])
 
     of_rows.reduction = "none"  # type: ignore[attr-defined]  # captum reads it from the function
     wrapped, test_rows = _RowScores(model), query_rows(tests, model.config.inverse)

@@ -191,11 +191,6 @@ def integrity_problems(conn: sqlite3.Connection) -> list[str]:
     return [row for row in rows if row != "ok"] + foreign
 
 
-def checkpoint_log(conn: Connection) -> None:
-    """Checkpoints the write-ahead log into the database file and truncates it."""
-    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
 def changed_since(conn: sqlite3.Connection, seen: int | None) -> tuple[bool, int]:
     """Whether another connection has committed since `seen`, by one cheap pragma, for polling."""
     version: int = conn.execute("PRAGMA data_version").fetchone()[0]

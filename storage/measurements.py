@@ -35,11 +35,6 @@ def keep_claims(conn: sqlite3.Connection, claims: Iterable[Claim]) -> None:
         )
 
 
-def all_claims(conn: sqlite3.Connection) -> list[Claim]:
-    rows = conn.execute("SELECT name, said_by, source, text, low, high, unit FROM claim ORDER BY name")
-    return [Claim(*row) for row in rows]
-
-
 @dataclass(frozen=True, slots=True)
 class Measurement:
     name: str
@@ -64,7 +59,6 @@ class Measurement:
 
 _COLUMNS = tuple(field.name for field in fields(Measurement))
 COLUMNS_PLAIN = tuple(name for name in _COLUMNS if name != "fingerprint")
-SORTABLE = ("id", "name", "subject", "value", "n", "unit", "at", "bench")
 
 
 def fingerprint_key(body: dict[str, Any]) -> str:
@@ -124,60 +118,10 @@ def named(conn: sqlite3.Connection, name: str) -> list[Measurement]:
     return list(_read(conn, "WHERE name = ? ORDER BY measurement.id", (name,)))
 
 
-@dataclass(frozen=True, slots=True)
-class MeasurementFilter:
-    """A filter of measurements; every value is bound as a parameter."""
-
-    words: tuple[str, ...] = ()  # in name, subject, unit or command
-    bench: int | None = None
-    machine: str | None = None  # a prefix of the fingerprint's key
-    since: float | None = None
-
-
-def page(
-    conn: sqlite3.Connection,
-    wanted: MeasurementFilter = MeasurementFilter(),
-    *,
-    sort: str = "id",
-    descending: bool = True,
-    limit: int | None = None,
-    offset: int = 0,
-) -> list[Measurement]:
-    if sort not in SORTABLE:
-        raise ValueError(f"cannot sort by {sort!r}")
-    where, bound = _conditions(wanted)
-    direction = "DESC" if descending else "ASC"
-    # IDs first: sorting carries no text, and only the page's rows are read.
-    chosen = (
-        f"WHERE measurement.id IN (SELECT id FROM measurement{where} ORDER BY {sort} {direction}, id {direction}"
-        f" LIMIT ? OFFSET ?) ORDER BY measurement.{sort} {direction}, measurement.id {direction}"
-    )
-    return list(_read(conn, chosen, (*bound, -1 if limit is None else limit, offset)))
-
-
-def count(conn: sqlite3.Connection, wanted: MeasurementFilter = MeasurementFilter()) -> int:
-    where, bound = _conditions(wanted)
-    with explained(None):
-        total: int = conn.execute(f"SELECT count(*) FROM measurement{where}", bound).fetchone()[0]
-    return total
-
-
-def _conditions(wanted: MeasurementFilter) -> tuple[str, tuple[Any, ...]]:
-    clauses: list[str] = []
-    bound: list[Any] = []
-    for word in wanted.words:
-        clauses.append("instr(lower(name || ' ' || subject || ' ' || unit || ' ' || command), ?) > 0")
-        bound.append(word.lower())
-    if wanted.bench is not None:
-        clauses.append("bench = ?")
-        bound.append(wanted.bench)
-    if wanted.machine is not None:
-        clauses.append("substr(fingerprint, 1, ?) = ?")
-        bound += [len(wanted.machine), wanted.machine]
-    if wanted.since is not None:
-        clauses.append("at >= ?")
-        bound.append(wanted.since)
-    return (" WHERE " + " AND ".join(clauses) if clauses else ""), tuple(bound)
+def all_of(conn: sqlite3.Connection, bench: int | None = None) -> list[Measurement]:
+    """Measurements of this benchmark, or all there are, oldest first."""
+    where, bound = ("", ()) if bench is None else ("WHERE bench = ?", (bench,))
+    return list(_read(conn, f"{where} ORDER BY measurement.id", bound))
 
 
 def _read(conn: sqlite3.Connection, rest: str, bound: tuple[Any, ...]) -> Iterator[Measurement]:

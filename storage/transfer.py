@@ -122,11 +122,11 @@ def same_submission(conn: sqlite3.Connection, at: float, workload: str, label: s
     return [row[0] for row in matches]
 
 
-def with_event(conn: sqlite3.Connection, kind: str, key: str, value: str) -> list[int]:
-    """Runs with an event of this kind whose body has `value` at `key`."""
+def with_digest(conn: sqlite3.Connection, kind: str, digest: str) -> list[int]:
+    """Runs with an event of this kind whose body has this digest."""
     matches = conn.execute(
-        "SELECT DISTINCT run FROM event WHERE kind = ? AND json_extract(body, '$.' || ?) = ? ORDER BY run",
-        (kind, key, value),
+        "SELECT DISTINCT run FROM event WHERE kind = ? AND json_extract(body, '$.digest') = ? ORDER BY run",
+        (kind, digest),
     )
     return [row[0] for row in matches]
 

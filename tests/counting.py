@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 from collections.abc import Callable
 from types import FrameType
-
-_EVERY = 100  # instructions of SQLite's machine between two looks
 
 
 def calls_of(work: Callable[[], object]) -> int:
@@ -24,21 +21,4 @@ def calls_of(work: Callable[[], object]) -> int:
         work()
     finally:
         sys.setprofile(before)
-    return made
-
-
-def instructions_of(conn: sqlite3.Connection, work: Callable[[], object]) -> int:
-    """Instructions that SQLite's machine did for `work`, in hundreds; some fifty million are a second."""
-    made = 0
-
-    def count() -> int:
-        nonlocal made
-        made += _EVERY
-        return 0
-
-    conn.set_progress_handler(count, _EVERY)
-    try:
-        work()
-    finally:
-        conn.set_progress_handler(None, 0)
     return made

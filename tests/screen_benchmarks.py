@@ -16,7 +16,7 @@ from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
 from storage import benches, measurements
 from storage.benches import Pair
-from storage.database import Connection, transaction
+from storage.database import Connection
 from storage.measurements import Measurement
 
 HERE = {
@@ -135,26 +135,6 @@ def add_own(conn: Connection, machine: dict[str, Any] = HERE, times: int = 6) ->
         measurements.add_all(conn, kept)
 
 
-def add_many(conn: Connection, count: int) -> None:
-    """Values as years of benchmarks leave them behind, a quarter of them of another machine."""
-    rng = random.Random(1)
-    keys = [measurements.keep_fingerprint(conn, one) for one in (HERE, HERE, HERE, THERE)]
-    names = ("loss", "memory", "first paint", "page", "key", "tracin", "evaluation")
-    rows = []
-    for i in range(count):
-        k = rng.randrange(60)
-        command = f"kgops bench {names[k % 7]} --store --only {k % 3}"
-        value = rng.random() * 10
-        metrics = value, value * 0.9, value * 1.1, 5, "ms", command, 1.7e9 + i, keys[i % 4]
-        rows.append((f"bench.{names[k % 7]}", f"{names[k % 5]} of variant {k}", None, *metrics))
-    with transaction(conn):
-        conn.executemany(
-            "INSERT INTO measurement (name, subject, against, value, low, high, n, unit, command, at, fingerprint)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            rows,
-        )
-
-
 async def opened(seen: Seen) -> None:
     await seen.press("b")
     await seen.until(lambda: isinstance(seen.app.screen, Benchmarks), "the benchmarks")
@@ -181,7 +161,3 @@ def detail_text(seen: Seen) -> str:
     """All that is told of the row under the cursor, in sight or not."""
     rows = seen.app.screen.query_one("#detail", Lines).rows
     return "\n".join("".join(piece.text for piece in row.pieces) for row in rows)
-
-
-async def until_detail(seen: Seen, text: str) -> None:
-    await seen.until(lambda: text in detail_text(seen), f"{text!r} to be told")

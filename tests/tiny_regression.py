@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import torch
 from recording import Recorder
 
 from kgops.jobs.regress import RegressionConfig
+from kgops.regression.batches import Scaling
 from kgops.regression.flights import Flight, read_flights
 from kgops.regression.loop import Regression, regress
 from kgops.regression.made_flights import Sky, make_flights
+from kgops.regression.network import RegressionModel, load_weights
 from kgops.regression.settings import RegressionSettings
 from kgops.training import checkpoints
 
@@ -41,3 +44,24 @@ def train(
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
     return dict(checkpoints.read_checkpoint(path).model)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained network in evaluation mode, with its scaling."""
+
+    model: RegressionModel
+    scaling: Scaling
+    epoch: int
+
+    @torch.no_grad()
+    def heights(self, images: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        """Heights in km, from unscaled windows and angles in degrees."""
+        return self.scaling.in_km(self.model(self.scaling.images(images), angles))
+
+
+def read_trained(path: Path) -> Trained:
+    checkpoint = checkpoints.read_checkpoint(path)
+    model = RegressionModel(RegressionConfig(**checkpoint.config))
+    load_weights(model, checkpoint.model)
+    return Trained(model.eval(), Scaling(**checkpoint.training["scaling"]), checkpoint.epoch)

@@ -12,7 +12,7 @@ from kgops.cli.groups import NamedCommands
 VERBS: dict[str, str] = {
     "claims": "Measure documented claims about speed and memory.",
     "matrix": "Compare any job with settings varied, in interleaved runs.",
-    "show": "Show benchmarks, verdicts on claims, or measured values.",
+    "show": "Show benchmarks or verdicts on claims.",
     "compare": "Compare two benchmarks and say whether they agree.",
     "export": "Export tables, data and charts.",
     "import": "Import benchmarks exported on another machine.",

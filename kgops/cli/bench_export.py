@@ -62,9 +62,7 @@ def command(bench: str | None, kind: str, output: Path | None, force: bool) -> N
         )
         _put(table, output, force)
         return
-    values = measurements.page(
-        conn, measurements.MeasurementFilter(bench=benchmark.id if benchmark else None), descending=False
-    )
+    values = measurements.all_of(conn, benchmark.id if benchmark else None)
     if kind == "parquet":
         assert output is not None
         export.write_parquet(values, output)

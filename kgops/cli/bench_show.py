@@ -1,9 +1,7 @@
-"""`kgops bench show`: list benchmarks, show one, show verdicts on claims, or list measured values."""
+"""`kgops bench show`: list benchmarks, show one, or show verdicts on claims."""
 
 from __future__ import annotations
 
-import re
-import time
 from dataclasses import asdict, replace
 
 import click
@@ -15,83 +13,43 @@ from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from kgops.experiments.claims_overview import as_tables, overview
 from kgops.jobs.text import one_line
-from kgops.views.formats import amount, columns, local_time, table
-from storage import benches, measurements
+from kgops.views.formats import columns, local_time, table
+from storage import benches
 from storage.benches import Bench
 from storage.errors import DatabaseMissing
 
 _MORE = ["All claims: kgops bench show claims --all   Some in full: kgops bench show claims loss refuted"]
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 _EXAMPLES = """\b
 Example:  kgops bench show 3
-          kgops bench show claims --all
-          kgops bench show --metrics tracin memory --sort value"""
+          kgops bench show claims --all"""
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("words", metavar="[BENCH|claims|WORD...]", nargs=-1)
+@click.argument("words", metavar="[BENCH...|claims [WORD...]]", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="With `claims`: one line for each of the 205 claims.")
-@click.option("--metrics", is_flag=True, help="List measured values of all benchmarks; WORDs filter them.")
 @click.option(
-    "--sort",
-    default="id",
-    show_default=True,
-    type=click.Choice(measurements.SORTABLE),
-    help="With --metrics: column to sort by.",
+    "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000), help="Benchmarks to list."
 )
-@click.option("--ascending", is_flag=True, help="With --metrics: sort smallest first.")
-@click.option("--since", help="With --metrics: only values of the last 30m, 12h, 7d, 2w …")
-@click.option("--fingerprint", help="With --metrics: only values of the machine whose key starts with this.")
-@click.option(
-    "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000), help="Lines per page."
-)
-@click.option("--skip", default=0, type=click.IntRange(0), help="With --metrics: lines to skip.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-def command(
-    words: tuple[str, ...],
-    everything: bool,
-    metrics: bool,
-    sort: str,
-    ascending: bool,
-    since: str | None,
-    fingerprint: str | None,
-    limit: int,
-    skip: int,
-    as_json: bool,
-) -> None:
-    """List benchmarks, show one, or list measured values.
+def command(words: tuple[str, ...], everything: bool, limit: int, as_json: bool) -> None:
+    """List benchmarks, show some, or show verdicts on claims.
 
     `claims` shows recommended options and how many documented claims hold. Words after it select claims by document,
     verdict or name and show them in full: `kgops bench show claims loss refuted`.
     """
-    wanted = measurements.MeasurementFilter(words, None, fingerprint, _beginning(since))
-    of_claims = not metrics and words[:1] == ("claims",)
-    if not metrics and (sort != "id" or ascending or since is not None or fingerprint is not None or skip):
-        raise Usage("--sort, --ascending, --since, --fingerprint and --skip belong to --metrics")
+    of_claims = words[:1] == ("claims",)
     if everything and (not of_claims or words[1:]):
         raise Usage("--all belongs to `kgops bench show claims`, without more words")
     try:
         session = for_reading()
     except DatabaseMissing:
-        if words and not metrics and not of_claims:
+        if words and not of_claims:
             raise _no_such(words[0]) from None
         tell("There are no benchmarks yet. Try:  kgops bench claims --quick")
         if as_json:
             print_json({"advice": [], "claim": []} if of_claims else [])
-        return
-    if metrics:
-        values = measurements.page(
-            session.conn, wanted, sort=sort, descending=not ascending, limit=limit, offset=skip
-        )
-        if as_json:
-            print_json([{**asdict(m), "fingerprint_key": m.machine} for m in values])
-        else:
-            _print_metrics(values)
-        count = measurements.count(session.conn, wanted)
-        if values and skip + len(values) < count:
-            tell(f"{skip + len(values):,} of {count:,}. Next page: --skip {skip + len(values)}")
         return
     if of_claims:
         _claims(session, words[1:], everything, as_json)
@@ -134,10 +92,7 @@ def find(session: Session, name: str) -> Bench:
 
 
 def _no_such(name: str) -> Usage:
-    return Usage(
-        f"there is no benchmark {name!r:.60}",
-        "`kgops bench show` lists benchmarks; other words need --metrics",
-    )
+    return Usage(f"there is no benchmark {name!r:.60}", "`kgops bench show` lists benchmarks")
 
 
 def _show(session: Session, bench: Bench, as_json: bool) -> None:
@@ -178,39 +133,3 @@ def _list(session: Session, limit: int, as_json: bool) -> None:
     heads = ("BENCH", "STARTED", "STATE", "VARIANTS", "ROUNDS", "FINGERPRINT", "NAME")
     for line in table(heads, rows, right=frozenset({"BENCH", "VARIANTS", "ROUNDS"})):
         say(line)
-
-
-def _print_metrics(values: list[measurements.Measurement]) -> None:
-    if not values:
-        tell("No value matches.")
-        return
-    rows = [
-        (
-            local_time(m.at),
-            amount(m.value, m.unit),
-            "" if m.low is None or m.high is None else f"{amount(m.low)}–{amount(m.high)}",
-            str(m.n),
-            m.machine,
-            "" if m.bench is None else str(m.bench),
-            m.name,
-            m.subject + (f", against {m.against}" if m.against else ""),
-        )
-        for m in values
-    ]
-    heads = ("MEASURED", "VALUE", "QUARTILES", "N", "FINGERPRINT", "BENCH", "NAME", "WHAT")
-    for line in table(heads, rows, right=frozenset({"VALUE", "N", "BENCH"})):
-        say(line)
-    machines = {m.machine for m in values}
-    if len(machines) > 1:
-        tell(
-            f"They come from {len(machines)} fingerprints and are not comparable. --fingerprint KEY shows one."
-        )
-
-
-def _beginning(since: str | None) -> float | None:
-    if since is None:
-        return None
-    span = re.fullmatch(r"(\d{1,9})([smhdw])", since)
-    if span is None:
-        raise Usage(f"--since {since!r:.60} is not a time span", "write 30m, 12h, 7d or 2w")
-    return time.time() - int(span[1]) * _SECONDS[span[2]]

@@ -11,7 +11,7 @@ from kgops.supervisor.environment import describe_environment, git_commit
 from storage import measurements
 from storage.database import Connection
 
-__all__ = ["describe", "differences", "fingerprint", "host", "in_short", "machine_line"]
+__all__ = ["describe", "differences", "fingerprint", "host", "machine_line"]
 
 # They limit the instructions that libraries use, or say how threads wait: a time measured so is that of another CPU.
 _VARIABLES = (
@@ -63,14 +63,6 @@ def describe(body: Mapping[str, Any]) -> str:
         *(f"kgops {commit}", threads, variables),
     ]
     return ", ".join(part for part in parts if part)
-
-
-def in_short(body: Mapping[str, Any]) -> str:
-    """What decides how long a training takes on a CPU: `AMD EPYC, 2 cores, torch 2.13.0+cpu`."""
-    machine, packages = body["machine"], body["packages"]
-    variables = _values(body, "variables")
-    short = f"{machine['processor']}, {machine['cores']} cores, torch {packages['torch']}"
-    return f"{short}, {variables}" if variables else short
 
 
 def _values(body: Mapping[str, Any], of: str) -> str:

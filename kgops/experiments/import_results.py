@@ -133,7 +133,7 @@ def _pair(path: Path, record: Mapping[str, Any], names: list[str]) -> Pair:
 def _metrics(conn: Connection, path: Path, body: list[Any]) -> Imported:
     """Single values; those of a benchmark come with the import of the benchmark."""
     _refuse(path, schema_error(body, [_METRIC], "metrics"))
-    here = {_identity(m) for m in measurements.page(conn)}
+    here = {_identity(m) for m in measurements.all_of(conn)}
     new = []
     for one in body:
         _refuse(path, _bad_time(one["at"]))

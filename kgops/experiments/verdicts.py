@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Literal, get_args
+from typing import Literal
 
 from kgops.experiments.trial_result import Quantity, Spread, ratios, spread_of
 from storage.benches import Pair
@@ -13,7 +13,6 @@ __all__ = [
     "FEWEST",
     "NOTHING",
     "RULE",
-    "WORDS",
     "Noise",
     "Verdict",
     "against_claim",
@@ -44,7 +43,6 @@ Verdict = Literal[
     "unsteady",
     "cannot be tested here",
 ]
-WORDS: tuple[Verdict, ...] = get_args(Verdict)
 Noise = Mapping[Quantity, float]  # deviation of the control from 1
 
 NOTHING = 0.05  # a smaller deviation is no effect, however certain

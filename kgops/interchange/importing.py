@@ -141,7 +141,7 @@ def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool
 
 def _from_output(home: Home, conn: Connection, folder: Path, *, again: bool) -> Imported:
     output = read_output(folder)
-    known = tuple(transfer.with_event(conn, IMPORTED, "digest", output.digest))
+    known = tuple(transfer.with_digest(conn, IMPORTED, output.digest))
     if known and not again:
         return Imported(None, known, output.what, tuple(output.troubles))
     source = origin("output", folder.absolute(), digest=output.digest, troubles=output.troubles)

@@ -78,7 +78,6 @@ _FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
         "unit": (str, True),
     },
 }
-KINDS = tuple(_FIELDS)
 LONGEST_LOG_LINE = 4096
 
 

@@ -335,7 +335,7 @@ def tracin_options(
         if name == "devices":
             yield Applied(name, processes, why)
         elif name not in _TRACIN_OPTIONS:
-            yield _other_tracin_option(name, value, device)
+            yield _other_tracin_option(name, value)
 
 
 _TRACIN_OPTIONS = frozenset(
@@ -351,7 +351,7 @@ def _unfactored_precision(requested: str, applied: str, factored: bool | None) -
     return "fp32", None if requested == "fp32" else "products of this model stay in fp32"
 
 
-def _other_tracin_option(name: str, value: Any, device: WorkerDevice) -> Applied:
+def _other_tracin_option(name: str, value: Any) -> Applied:
     off = value in (False, "off")
     if name == "entity_chunk":
         return Applied(name, chunk_sizes.TRACIN_CHUNK if value == "auto" else value)

@@ -139,9 +139,9 @@ def masked_text(text: str, environment: Mapping[str, str] | None = None) -> str:
     return _masked(text, _values(environment))
 
 
-def secret_in(value: Any, environment: Mapping[str, str] | None = None) -> bool:
+def secret_in(value: Any) -> bool:
     """Whether a text, or one in a table or a list, holds the value of a secret variable."""
-    values = _values(environment)
+    values = _values(None)
     waiting = [value]
     while waiting and values:
         one = waiting.pop()

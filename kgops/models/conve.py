@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import nn
@@ -121,34 +120,3 @@ class ConvE(nn.Module):
         """One score for each (head, relation row, tail): (batch,)."""
         x = self.encode(triples[:, 0], triples[:, 1])
         return (x * self.entities[triples[:, 2]]).sum(-1) + self.biases[triples[:, 2]]
-
-    @torch.no_grad()
-    def folded(self) -> ConvE:
-        """A copy for inference with batch norms folded into its weights; equal scores up to rounding."""
-        copy = ConvE(replace(self.config, batch_norm=False)).to(self.entities)
-        own = self.state_dict()
-        copy.load_state_dict({name: own[name] for name in copy.state_dict()})
-        copy.eval()
-        if self.feature_norm is None or self.output_norm is None or self.input_norm is None:
-            return copy
-        scale, shift = _affine(self.feature_norm)
-        copy.conv.weight.mul_(scale[:, None, None, None])
-        if copy.conv.bias is not None:
-            copy.conv.bias.mul_(scale).add_(shift)
-        scale, shift = _affine(self.output_norm)
-        copy.project.weight.mul_(scale[:, None])
-        copy.project.bias.mul_(scale).add_(shift)
-        # The input norm is folded into the convolution: scale into the kernel, shift into the bias. This is exact
-        # because there is no padding.
-        scale, shift = _affine(self.input_norm)
-        if copy.conv.bias is not None:
-            copy.conv.bias.add_(torch.einsum("oikl,i->o", copy.conv.weight, shift))
-        copy.conv.weight.mul_(scale[None, :, None, None])
-        return copy
-
-
-def _affine(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scale and shift of a batch norm in evaluation."""
-    assert norm.running_mean is not None and norm.running_var is not None
-    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
-    return scale, norm.bias - norm.running_mean * scale

@@ -84,18 +84,17 @@ def load_pykeen_model(
     path: Path,
     *,
     trust_pickle: bool = False,
-    recipe: PykeenRecipe | None = None,
     triples: torch.Tensor | None = None,
 ) -> PykeenCheckpoint:
-    """From a kept checkpoint, from weights beside their run's `config.json` or with a `recipe`, or from
-    PyKEEN's `trained_model.pkl`, which runs code when read and so needs `trust_pickle`."""
+    """From a kept checkpoint, from weights beside their run's `config.json`, or from PyKEEN's
+    `trained_model.pkl`, which runs code when read and so needs `trust_pickle`."""
     saved = load_saved(path, trust_pickle)
     if isinstance(saved, ERModel):
         return PykeenCheckpoint(_native(saved))
     if isinstance(saved, Mapping) and saved.get("format") == KEPT_FORMAT:
         training = {name: saved[name] for name in ("epoch", "learning_rate", "loss")}
         digests = {name: saved[name] for name in ("entities_digest", "relations_digest")}
-        built = rebuild(recipe or PykeenRecipe(**saved["recipe"]), saved["model_state_dict"], triples)
+        built = rebuild(PykeenRecipe(**saved["recipe"]), saved["model_state_dict"], triples)
         return PykeenCheckpoint(built, **training, **digests)
     if isinstance(saved, Mapping) and isinstance(saved.get("model_state_dict"), Mapping):
         saved = saved["model_state_dict"]
@@ -104,13 +103,13 @@ def load_pykeen_model(
             f"{path} holds no model.", hint="give a checkpoint, trained_model.pkl or a state dict."
         )
     config = _config_beside(path)
-    if recipe is None and config is None:
+    if config is None:
         raise BadInput(
             f"{path} holds only weights, and the config.json of its run is not beside it.",
             hint="give the file in its run's folder, or PyKEEN's trained_model.pkl with --trust-pickle.",
         )
-    training = config["training"] if config is not None else {}
-    built = rebuild(recipe or _recipe_of(config or {}, path), saved, triples)
+    training = config["training"]
+    built = rebuild(_recipe_of(config, path), saved, triples)
     loss = training.get("loss")
     smoothing = training.get("label_smoothing") or 0.0
     return PykeenCheckpoint(

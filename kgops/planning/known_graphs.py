@@ -12,7 +12,7 @@ import json
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-__all__ = ["Sizes", "counted_table", "names", "sizes_of"]
+__all__ = ["Sizes", "counted_table", "sizes_of"]
 
 
 class Sizes(NamedTuple):
@@ -58,10 +58,6 @@ _SIZES = {
     "yago310": (123_143, 37, 1_079_040, 4978, 4982),
 }
 _COUNTED = ("codexsmall", "fb15k237", "wn18rr")
-
-
-def names() -> tuple[str, ...]:
-    return tuple(_SIZES)
 
 
 def sizes_of(name: str) -> Sizes | None:

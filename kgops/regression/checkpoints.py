@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,29 +10,14 @@ import torch
 from kgops.errors import BadInput
 from kgops.jobs.regress import RegressionConfig
 from kgops.regression.batches import Scaling
-from kgops.regression.network import RegressionModel, load_weights, plain_names
+from kgops.regression.network import plain_names
 from kgops.regression.settings import MAY_DIFFER, RegressionSettings
-from kgops.training import checkpoints
-from kgops.training.checkpoints import BadCheckpoint, Checkpoint
+from kgops.training.checkpoints import Checkpoint
 
-__all__ = ["Trained", "as_checkpoint", "read_trained", "refuse_foreign", "same_network"]
+__all__ = ["as_checkpoint", "refuse_foreign", "same_network"]
 
 _WORKLOAD = "regress"
 _BY_FALLBACKS = ("channels", "temporal_frames")  # of the network; a run with other values starts from epoch 1
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A trained network in evaluation mode, with its scaling."""
-
-    model: RegressionModel
-    scaling: Scaling
-    epoch: int
-
-    @torch.no_grad()
-    def heights(self, images: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        """Heights in km, from unscaled windows and angles in degrees."""
-        return self.scaling.in_km(self.model(self.scaling.images(images), angles))
 
 
 def as_checkpoint(
@@ -62,17 +45,6 @@ def as_checkpoint(
         settings=settings.to_dict(),
         training={"scaling": scaling.to_dict(), **(training or {})},
     )
-
-
-def read_trained(path: Path, device: torch.device | str = "cpu") -> Trained:
-    checkpoint = checkpoints.read_checkpoint(path, device)
-    if checkpoint.loss.get("workload") != _WORKLOAD:
-        raise BadCheckpoint(
-            f"{path} is a checkpoint of another workload.", hint="give a checkpoint of a regress run."
-        )
-    model = RegressionModel(RegressionConfig(**checkpoint.config)).to(device)
-    load_weights(model, checkpoint.model)
-    return Trained(model.eval(), Scaling(**checkpoint.training["scaling"]), checkpoint.epoch)
 
 
 def same_network(checkpoint: Checkpoint, config: RegressionConfig) -> bool:

@@ -112,7 +112,7 @@ def _write_marker(home: Home, *, complete: bool) -> None:
     write_json(home.path / _MARKER, {_KEY: 1, "what": text, "complete": complete})
 
 
-def own_runs(home: Home, conn: Connection) -> list[int]:
+def own_runs(conn: Connection) -> list[int]:
     """Runs that a person started in the tour's home."""
     return [run for run in run_list.ordered(conn) if TAG not in reports.tags(conn, run)]
 
@@ -123,7 +123,7 @@ def remove(home: Home, *, own_too: bool) -> None:
     if home.database.exists():
         conn = open_writer(home.database)
         try:
-            if (own := own_runs(home, conn)) and not own_too:
+            if (own := own_runs(conn)) and not own_too:
                 listed = ", ".join(map(str, own[:5])) + (", …" if len(own) > 5 else "")
                 raise Usage(
                     f"in {home.path} there are runs of your own: {listed}",

@@ -14,8 +14,7 @@ import torch
 from kgops.errors import Interrupted
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE, ConvEConfig
-from kgops.tracin.loss import ONE_TO_N, KnownTails, TracinLoss
-from kgops.tracin.sequential import row_loss
+from kgops.tracin.loss import ONE_TO_N, KnownTails, TracinLoss, row_loss
 from kgops.training.batches import query_rows
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit

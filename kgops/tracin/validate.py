@@ -87,9 +87,9 @@ class Validation:
         ours, theirs = self._means(deletion, quantity), self._means(control, quantity)
         return Spread.of(ours[test] - theirs[test] for test in ours.keys() & theirs.keys())
 
-    def share_below(self, control: str, quantity: str = "logit") -> Spread:
-        """Share of test triples that lose more by deleting their proponents than by `control`."""
-        ours, theirs = self._means("proponents", quantity), self._means(control, quantity)
+    def share_below(self, control: str) -> Spread:
+        """Share of test triples whose logit falls more by deleting their proponents than by `control`."""
+        ours, theirs = self._means("proponents", "logit"), self._means(control, "logit")
         return Spread.of(float(ours[test] < theirs[test]) for test in ours.keys() & theirs.keys())
 
     def metrics(self) -> dict[str, float]:

@@ -17,9 +17,7 @@ from kgops.errors import Usage
 from kgops.models.columns import column_maxima, column_sums
 from kgops.models.encoder import Buffers
 
-__all__ = ["LOSSES", "EntityLoss", "LossResult", "Positives", "ScoreKernels", "chunked_loss"]
-
-LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
+__all__ = ["EntityLoss", "LossResult", "Positives", "ScoreKernels"]
 
 
 @dataclass(frozen=True)
@@ -123,42 +121,6 @@ class EntityLoss:
         if self.kind == "bce":
             return _bce(walk, d_entities, d_biases, scale, want_value)
         return _softmax(walk, d_entities, d_biases, scale, want_value)
-
-
-def chunked_loss(
-    loss: EntityLoss,
-    queries: torch.Tensor,
-    entities: torch.Tensor,
-    biases: torch.Tensor,
-    positives: Positives,
-) -> torch.Tensor:
-    """The loss as a scalar for autograd; the training step calls `EntityLoss` directly."""
-    value: torch.Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
-        loss, queries, entities, biases, positives
-    )
-    return value
-
-
-class _Chunked(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        loss: EntityLoss,
-        queries: torch.Tensor,
-        entities: torch.Tensor,
-        biases: torch.Tensor,
-        positives: Positives,
-    ) -> torch.Tensor:
-        d_entities, d_biases = torch.empty_like(entities), torch.empty_like(biases)
-        result = loss(queries, entities, biases, positives, d_entities, d_biases)
-        ctx.save_for_backward(result.d_queries, d_entities, d_biases)
-        assert result.value is not None
-        return result.value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        d_queries, d_entities, d_biases = ctx.saved_tensors
-        return None, grads[0] * d_queries, grads[0] * d_entities, grads[0] * d_biases, None
 
 
 class _Walk:

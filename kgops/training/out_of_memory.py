@@ -33,7 +33,6 @@ _ONLY_UNDER_A_LIMIT = ("can't start new thread",)  # no memory for its stack; el
 _HOST = "host memory ran out"
 _REQUESTED = re.compile(r"tried to allocate (\d+) bytes")
 _MIB = 1 << 20
-_LONGEST = 1000  # characters of a message from a GPU
 _MARGIN = 32 * _MIB  # loading libraries allocate about this much at a time
 
 

@@ -53,10 +53,6 @@ class ReplayedStep:
         self._pool: Any = None  # torch has changed the type of memory pools
         self._held: list[torch.Tensor] = []
 
-    @property
-    def captured(self) -> bool:
-        return bool(self._graphs)
-
     def __call__(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
         if self.failure or len(batch) != self.size:
             return self.step(batch, want_value)

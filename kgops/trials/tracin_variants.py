@@ -1,4 +1,4 @@
-"""Methods to score training triples by TracIn: kgops', others', and the plain backward pass that all need."""
+"""Methods to score training triples by TracIn that kgops is compared with, and the models they score."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from torch.func import functional_call, grad, vmap
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import to_pykeen_state
-from kgops.tracin import sequential
-from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
-from kgops.tracin.loss import TracinLoss
+from kgops.tracin.loss import TracinLoss, row_loss
 from kgops.training.batches import query_rows
 from kgops.trials.peers import factory
 
-__all__ = ["factored", "model_of", "one_by_one", "plain_pass", "pykeen_model", "repeated", "vectorised"]
+__all__ = ["model_of", "one_by_one", "pykeen_model", "vectorised"]
 
 
 def model_of(graph: Graph, dim: int) -> ConvE:
@@ -30,36 +28,6 @@ def model_of(graph: Graph, dim: int) -> ConvE:
     return ConvE(config).eval()
 
 
-def plain_pass(model: ConvE, loss: TracinLoss, batch: int) -> Callable[[torch.Tensor], object]:
-    def work(triples: torch.Tensor) -> None:
-        for block in torch.split(triples, batch):
-            rows = query_rows(block, model.config.inverse)
-            model.zero_grad(set_to_none=True)
-            if loss.kind == "target":
-                mean = torch.nn.functional.softplus(-model.score_triples(rows)).mean()
-                torch.autograd.backward(mean)
-                continue
-            labels = torch.zeros(len(rows), model.config.num_entities)
-            labels[torch.arange(len(rows)), rows[:, 2]] = 1
-            scores = model(rows[:, 0], rows[:, 1])
-            torch.autograd.backward(torch.nn.functional.binary_cross_entropy_with_logits(scores, labels))
-
-    return work
-
-
-def factored(
-    model: ConvE, loss: TracinLoss, tests: torch.Tensor, settings: Settings
-) -> Callable[[torch.Tensor], object]:
-    engine = Engine(TracinCheckpoint(model, 1.0), loss, settings)
-    kept = engine.keep(tests)
-
-    def work(triples: torch.Tensor) -> None:
-        for block in torch.split(triples, settings.block):
-            engine.scores(kept, block)
-
-    return work
-
-
 def one_by_one(
     parameters: list[torch.nn.Parameter],
     scores_of: Callable[[torch.Tensor], torch.Tensor],
@@ -69,7 +37,7 @@ def one_by_one(
     """One backward pass per triple; the gradients of the test triples are kept."""
 
     def gradient(row: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        value = sequential.row_loss(scores_of(row), row, loss)
+        value = row_loss(scores_of(row), row, loss)
         grads = torch.autograd.grad(value, parameters, allow_unused=True)
         return tuple(g for g in grads if g is not None)
 
@@ -82,22 +50,6 @@ def one_by_one(
             for i, other in enumerate(kept):
                 scores[i, j] = sum(float((a * b).sum()) for a, b in zip(row_gradients, other, strict=True))
         return scores
-
-    return work
-
-
-def repeated(
-    parameters: list[torch.nn.Parameter],
-    scores_of: Callable[[torch.Tensor], torch.Tensor],
-    loss: TracinLoss,
-    tests: torch.Tensor,
-) -> Callable[[torch.Tensor], object]:
-    """The loop of `one_by_one` repeated for every test triple, as in scripts that take one test triple at a time."""
-    alone = [one_by_one(parameters, scores_of, loss, tests[i : i + 1]) for i in range(len(tests))]
-
-    def work(triples: torch.Tensor) -> None:
-        for loop in alone:
-            loop(triples)
 
     return work
 

@@ -12,8 +12,7 @@ from kgops.settings import Home
 from kgops.views.log_lines import MaskedSequence
 from storage import conditions, filters, run_list, runs, series
 from storage.database import Connection
-from storage.filters import ParsedFilter, Term
-from storage.runs import Run
+from storage.filters import Term
 
 __all__ = [
     "BLOCK",
@@ -69,12 +68,6 @@ class Listing:
     def total(self) -> int:
         return len(self._all_runs.numbers)
 
-    def type(self, text: str, sort: Sort | None = None) -> ParsedFilter:
-        """Shows the runs that match a filter as typed so far; returns its errors and incomplete terms."""
-        reading = filters.read(text, typing=True)
-        self.show(reading.terms, sort)
-        return reading
-
     def show(self, terms: Iterable[Term], sort: Sort | None = None) -> None:
         self.terms = tuple(terms)
         self.sort = sort or self.sort
@@ -94,16 +87,6 @@ class Listing:
 
     def changed(self) -> bool:
         return conditions.version(self._conn) != self._version
-
-    def block(self, first: int, size: int = BLOCK) -> list[Run | None]:
-        """Current rows from a position on; None for a run deleted since."""
-        numbers = list(self.numbers[max(first, 0) : max(first, 0) + size])
-        by_number = {run.id: run for run in run_list.of_numbers(self._conn, numbers)}
-        return [by_number.get(number) for number in numbers]
-
-    def metrics(self, first: int, name: str, size: int = BLOCK) -> dict[int, float]:
-        """One metric of the runs of a block, by run number, where they have it."""
-        return series.of_runs(self._conn, list(self.numbers[max(first, 0) : max(first, 0) + size]), name)
 
     def position(self, number: int) -> int | None:
         """A run's position, so that the cursor stays on it under another filter or order."""

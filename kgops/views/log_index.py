@@ -28,7 +28,7 @@ _PROOF = 64  # bytes compared to detect that the file was replaced
 class LogIndex:
     """Line numbers begin with 0; an unfinished last line counts.
 
-    `lines` returns only lines that `advance` or `build` have read so far; `tail` needs no index. Each call opens the
+    `lines` returns only lines that `advance` has read so far; `tail` needs no index. Each call opens the
     file: it may be moved, truncated or replaced at any time, and `refresh` reports that.
     """
 
@@ -61,11 +61,6 @@ class LogIndex:
     @property
     def complete(self) -> bool:
         return self.end >= self.size
-
-    def build(self) -> Iterator[float]:
-        """Reads to the last known end, yielding the share done after each step."""
-        while self.advance():
-            yield (self.end - self.base) / max(self.size - self.base, 1)
 
     def advance(self, at_most: int = PIECE) -> bool:
         """Reads about `at_most` bytes more; False once all is read."""

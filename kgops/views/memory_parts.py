@@ -9,7 +9,7 @@ from kgops.views.run_detail import LIBRARIES, RunDetail
 
 __all__ = ["MemoryPart", "memory_parts"]
 
-_START, _GROWTH = "start", "libraries"  # of a worker process on a CPU: before it read data, and while it ran
+_START = "start"  # of a worker process on a CPU: before it read data
 
 
 class MemoryPart(NamedTuple):

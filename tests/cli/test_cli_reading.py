@@ -220,11 +220,8 @@ BAD_INPUT = (
     "suggest --accuracy train --dataset nations",
     "suggest --json train --dataset nations",
     "bench show 9",
-    "bench show --sort value",
-    "bench show --since 7d",
     "bench show 9 --all",
     "bench show claims loss --all",
-    "bench show --metrics --since soon",
     "bench export --to md",
     "bench export --to parquet",
 )
@@ -250,7 +247,7 @@ def test_bad_input_is_refused_the_same_before_the_first_run(
 
 def test_json_before_the_first_run_is_json(run_cli: Console, tmp_path: Path) -> None:
     fresh = {"KGOPS_HOME": str(tmp_path / "fresh")}
-    for line in ("runs", "runs --remote", "bench show", "bench show --metrics", "bench show claims"):
+    for line in ("runs", "runs --remote", "bench show", "bench show claims"):
         told = run_cli(*line.split(), "--json", env=fresh)
         assert told.code == 0 and told.json() in ([], {"advice": [], "claim": []}), line
 

@@ -135,7 +135,6 @@ WITH_A_HISTORY: dict[str, Check] = {
     "kgops tag 42 paper baseline --remove draft": has_changed_tags,
     'kgops note 42 "best so far; see the email of Tuesday"': has_a_note,
     "kgops bench show 3": says(r"\bbench(mark)? 3\b"),
-    "kgops bench show --metrics tracin memory --sort value": says("tracin"),
     "kgops bench show claims --all": says_what_to_do_and_judges_every_claim,
     "kgops bench compare 1 3": says(r"\b1\b.*\b3\b"),
     "kgops bench export 3 --to svg --output speed.svg": has_charts,

@@ -18,7 +18,7 @@ from kgops.experiments.import_results import import_file
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import open_writer
-from storage.measurements import Measurement, MeasurementFilter
+from storage.measurements import Measurement
 
 THERE = {"machine": {"host": "far", "processor": "P", "cores": 8}, "gpus": None, "packages": {"torch": "2"}}
 EXACT = 0.1 + 0.2
@@ -67,7 +67,7 @@ def test_a_benchmark_goes_out_and_comes_in_elsewhere_as_it_was_and_once(
         None
     ] * 3  # no run of that home is one of this
     assert "already imported as benchmark 1" in other("bench", "import", file).err
-    metrics = [run_cli_of("bench", "show", "--metrics", "--json").json() for run_cli_of in (run_cli, other)]
+    metrics = [run_cli_of("bench", "export", "--to", "json").json() for run_cli_of in (run_cli, other)]
     assert {f["name"] for f in metrics[1]} == {
         "matrix j.toml: speed",
         "matrix j.toml: seconds",
@@ -87,9 +87,9 @@ def test_metrics_go_out_and_come_in_elsewhere_exactly_and_once(
     file = tmp_path / "metrics.json"
     assert run_cli("bench", "export", "--to", "json", "--output", file).code == 0
     assert import_file(elsewhere, file).metrics == 3
-    assert measurements.page(elsewhere, MeasurementFilter(), descending=False) == kept
+    assert measurements.all_of(elsewhere) == kept
     assert import_file(elsewhere, file).known
-    assert len(measurements.page(elsewhere)) == 3
+    assert len(measurements.all_of(elsewhere)) == 3
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_option_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
     assert slow["verdict"] == "harmful"
     assert 0.5 < slow["speed"]["median"] < 0.8 and slow["speed"]["n"] == 3
     assert slow["memory"]["median"] == pytest.approx(1 / 1.1)
-    kept = {(m.name.split(": ")[1], m.subject): m for m in measurements.page(conn)}
+    kept = {(m.name.split(": ")[1], m.subject): m for m in measurements.all_of(conn)}
     assert kept["speed", "work=0.1"].value == slow["speed"]["median"]
     assert kept["speed", "work=0.1"].against == "work=0"
     assert kept["seconds", "work=0"].unit == "s"

@@ -1,4 +1,4 @@
-"""What was measured can be browsed, compared and written out, and values of different machines are never mixed."""
+"""What was measured can be compared and written out, and values of different machines are never mixed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counting import instructions_of
 from driving import Console
 
 from benchmarks.document import SECTIONS, written
+from benchmarks.recipes import in_short
 from kgops.experiments.claim_register import register
-from kgops.experiments.fingerprint import describe, differences, fingerprint, in_short
+from kgops.experiments.fingerprint import describe, differences, fingerprint
 from storage import benches, measurements
 from storage.benches import Pair
-from storage.measurements import Measurement, MeasurementFilter
+from storage.measurements import Measurement
 
 HERE = {"machine": {"host": "a", "processor": "P", "cores": 2}, "gpus": None, "packages": {"torch": "2"}}
 THERE = {**HERE, "packages": {"torch": "3"}}
@@ -87,23 +87,6 @@ def test_a_cpu_whose_instructions_were_limited_is_another_machine(monkeypatch: p
     assert describe(limited).endswith("ONEDNN_MAX_CPU_ISA=AVX2")
 
 
-def test_metrics_are_filtered_sorted_and_marked_where_machines_differ(
-    run_cli: Console, conn: sqlite3.Connection
-) -> None:
-    measurements.add_all(conn, [_metric(i, THERE if i == 8 else HERE) for i in range(20)])
-    done = run_cli("bench", "show", "--metrics", "NAME", "1", "--sort", "value", "--json")
-    assert [m["value"] for m in done.json()] == [19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 8, 1]
-    page = run_cli("bench", "show", "--metrics", "--limit", "5", "--skip", "10")
-    assert "subject 9" in page.out and "subject 10" not in page.out
-    assert "2 fingerprints and are not comparable" in page.err
-    assert "15 of 20" in page.err
-    one = measurements.fingerprint_key(THERE)[:8]
-    assert [
-        m["subject"] for m in run_cli("bench", "show", "--metrics", "--fingerprint", one, "--json").json()
-    ] == ["subject 8"]
-    assert run_cli("bench", "show", "--metrics", "--since", "soon").code == 2
-
-
 def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
     run_cli: Console, conn: sqlite3.Connection, tmp_path: Path
 ) -> None:
@@ -118,7 +101,7 @@ def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
     measurements.add_all(
         conn, [_metric(1), Measurement("x", "=1+1", "y", exact, exact, 1e300, 3, "é", "c", HERE, 1.5)]
     )
-    kept = measurements.page(conn, descending=False)
+    kept = measurements.all_of(conn)
     json_out = run_cli("bench", "export", "--to", "json").json()
     back = [Measurement(**{k: v for k, v in row.items() if k != "fingerprint_key"}) for row in json_out]
     assert back == kept
@@ -134,22 +117,6 @@ def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
     ]
     assert run_cli("bench", "export", "--to", "parquet", "--output", path).code == 2
     assert run_cli("bench", "export", "--to", "parquet", "--output", path, "--force").code == 0
-
-
-@pytest.mark.slow
-def test_a_page_of_100_000_metrics_looks_at_each_once_at_most(conn: sqlite3.Connection) -> None:
-    measurements.add_all(conn, [_metric(i) for i in range(100_000)])
-    looked = [
-        instructions_of(conn, lambda: measurements.page(conn, limit=50)),
-        instructions_of(conn, lambda: measurements.page(conn, sort="value", limit=50)),
-        instructions_of(
-            conn, lambda: measurements.page(conn, MeasurementFilter(words=("subject", "99")), limit=50)
-        ),
-        instructions_of(conn, lambda: measurements.count(conn, MeasurementFilter(words=("subject 99",)))),
-    ]
-    # Where the order is that of an index, a page of them; else less than twenty-five for each value.
-    most = [10_000, 2_500_000, 10_000, 2_500_000]
-    assert all(found < bound for found, bound in zip(looked, most, strict=True)), looked
 
 
 def test_the_document_has_each_metric_with_its_command_and_fingerprint(conn: sqlite3.Connection) -> None:

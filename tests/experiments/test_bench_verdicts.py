@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from driving import Console
@@ -16,8 +16,8 @@ from kgops.experiments.summary import rows
 from kgops.experiments.trial_result import Spread, spread_of
 from kgops.experiments.verdicts import (
     RULE,
-    WORDS,
     Noise,
+    Verdict,
     against_claim,
     effect_of,
     noise_of,
@@ -103,8 +103,8 @@ def test_tables_documents_and_screens_say_it_in_the_same_words(
     assert [told[name]["verdict"] for name in ("fp32", "fp32 again", "+ cleanup")] == [
         *("baseline", "unsteady", "no effect")
     ]
-    assert set(SIGNS) == set(WORDS)
-    assert all(word in RULE for word in WORDS)
+    assert set(SIGNS) == set(get_args(Verdict))
+    assert all(word in RULE for word in get_args(Verdict))
 
 
 def test_on_a_narrow_terminal_each_verdict_stands_whole_below_its_row(

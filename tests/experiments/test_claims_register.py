@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 import time
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from driving import Console
@@ -18,7 +18,7 @@ from kgops.experiments.claim_verdicts import CHECKED, Ruling, on_value, rulings
 from kgops.experiments.claims import TABLES, Judged
 from kgops.experiments.claims_overview import as_tables, overview
 from kgops.experiments.trial_result import Spread
-from kgops.experiments.verdicts import WORDS
+from kgops.experiments.verdicts import Verdict
 from storage import measurements
 from storage.measurements import Claim, Measurement
 
@@ -60,7 +60,7 @@ def test_before_anything_is_measured_each_has_a_verdict_or_a_reason(conn: sqlite
     found = _by_name(conn)
     assert len(found) == 205
     for name, one in found.items():
-        assert one.verdict in WORDS
+        assert one.verdict in get_args(Verdict)
         assert (one.found and one.basis != "none") or (one.why and one.basis in ("none", "pending")), name
         assert one.basis != "measured"
 
@@ -108,7 +108,7 @@ def test_claims_kept_under_older_names_can_still_be_read(conn: sqlite3.Connectio
     older = Claim("b.fp16.speed", "TracIn guide", "issue 7", "FP16: 2x faster", 2.0, None, "×")
     measurements.keep_claims(conn, [older])
     measurements.keep_claims(conn, [one.claim for one in register().values()])
-    kept = {one.name: one for one in measurements.all_claims(conn)}
+    kept = {row[0]: Claim(*row) for row in conn.execute(f"SELECT {', '.join(Claim.__slots__)} FROM claim")}
     assert kept["b.fp16.speed"] == older and len(kept) == 206
 
 

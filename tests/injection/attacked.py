@@ -12,7 +12,7 @@ from pathlib import Path
 from consoles import Answer, Room, call, fresh_room, processes_of
 
 from storage import runs
-from storage.database import checkpoint_log, open_writer
+from storage.database import open_writer
 
 __all__ = ["COMMANDS", "Command", "Templates"]
 
@@ -144,5 +144,5 @@ def _until_ended(room: Room) -> None:
     while processes_of(room) or runs.in_states(conn, runs.UNFINISHED):
         assert time.monotonic() < deadline, "a template's runs do not end"
         time.sleep(0.02)
-    checkpoint_log(conn)
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     conn.close()

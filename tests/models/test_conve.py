@@ -39,15 +39,6 @@ def warm(config: ConvEConfig, dtype: torch.dtype = torch.float64) -> ConvE:
     return model
 
 
-@pytest.mark.parametrize("config", SHAPES)
-def test_folding_the_norms_leaves_every_score_as_it_was(config: ConvEConfig) -> None:
-    model = warm(config).eval()
-    heads, relations = torch.arange(30), torch.arange(30) % config.relation_rows
-    folded = model.folded()
-    assert folded.input_norm is None
-    torch.testing.assert_close(folded(heads, relations), model(heads, relations), rtol=1e-10, atol=1e-10)
-
-
 def test_the_score_of_a_triple_is_its_entry_in_the_row_of_all_tails() -> None:
     model = warm(SMALL).eval()
     triples = torch.tensor([[0, 1, 2], [5, 7, 29]])

@@ -38,7 +38,7 @@ def test_every_size_is_what_pykeen_says_of_it() -> None:
     from docdata import get_docdata
     from pykeen.datasets import dataset_resolver
 
-    for name in known_graphs.names():
+    for name in known_graphs._SIZES:
         told = get_docdata(dataset_resolver.lookup(name))["statistics"]
         parts = ("entities", "relations", "training", "validation", "testing")
         assert known_graphs.sizes_of(name) == tuple(told[part] for part in parts), name

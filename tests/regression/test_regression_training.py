@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from recording import Killed, Recorder, Stop, assert_identical
-from tiny_regression import QUICK, TINY, made_flights, train, weights
+from tiny_regression import QUICK, TINY, made_flights, read_trained, train, weights
 
 from kgops.errors import BadInput, BadJob
 from kgops.jobs.regress import RegressionConfig
 from kgops.options.regress import REGRESS_OPTIONS
 from kgops.regression.batches import Stream, Training
-from kgops.regression.checkpoints import read_trained
 from kgops.regression.flights import Flight, read_flights
 from kgops.regression.loop import Regression
 from kgops.regression.made_flights import Sky, make_flights

@@ -17,7 +17,7 @@ from screen_history import (
     window,
 )
 
-from kgops.views.listing import Listing
+from kgops.views.listing import Listing, strictly
 from storage.database import Connection, transaction
 
 
@@ -78,7 +78,7 @@ def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_and_whee
         counts = set()
         for text in ("state:failed", "go 77", "go 7", "nosuch", "mrr>0.5", ""):
             expected = Listing(conn)
-            expected.type(text)
+            expected.show(strictly(text))
             count = expected.count
             counts.add(count)
             await seen.press("slash", "ctrl+u")

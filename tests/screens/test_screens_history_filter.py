@@ -9,10 +9,10 @@ from driving import Console
 from screen_driving import Seen, look
 from screen_history import add, busy, fill, keys, opened, shown, until_settled, window
 
-from kgops.views.listing import Listing
+from kgops.views.listing import Listing, strictly
 from screens.history import History
 from screens.history_page import FIRST, completions, sorts
-from storage import reports, run_list
+from storage import filters, reports, run_list
 from storage.database import Connection
 
 
@@ -29,8 +29,9 @@ def test_a_filter_narrows_while_it_is_typed_and_half_of_one_is_no_mistake(
             await keys(seen, typed[end - 1])
             await until_settled(seen)
             by_hand = Listing(conn)
-            reading = by_hand.type(typed[:end])
+            reading = filters.read(typed[:end], typing=True)
             assert not reading.troubles
+            by_hand.show(reading.terms)
             title = seen.lines()[0]
             assert by_hand.count == 300 or f"{by_hand.count} of 300 runs" in title, (typed[:end], title)
             assert shown(seen) == list(by_hand.numbers)[: len(shown(seen))]
@@ -51,7 +52,7 @@ def test_of_keys_that_come_faster_than_answers_the_last_one_counts(home: Path, c
         with busy(seen):
             await keys(seen, "state:failed mrr>0.5")  # nobody waits for what it finds
         by_hand = Listing(conn)
-        by_hand.type("state:failed mrr>0.5")
+        by_hand.show(strictly("state:failed mrr>0.5"))
         await seen.until_shows(f"{by_hand.count} of 300 runs")
         await until_settled(seen)
         assert f"{by_hand.count} of 300 runs" in seen.lines()[0]

@@ -19,7 +19,7 @@ from screen_history import (
     until_settled,
 )
 
-from kgops.views.listing import Listing
+from kgops.views.listing import Listing, strictly
 from storage import reports
 from storage.database import Connection
 
@@ -139,7 +139,7 @@ def test_what_is_shown_or_marked_is_written_to_a_new_file(
         await fill_in(seen, str(path))
         await seen.until_shows(f"written to {path}")
         by_hand = Listing(conn)
-        by_hand.type("mrr>0.2")
+        by_hand.show(strictly("mrr>0.2"))
         assert sorted(numbers()) == sorted(by_hand.numbers)
         assert "mrr" in path.read_text()
         await seen.press("w")

@@ -149,7 +149,7 @@ def test_every_sample_run_says_so_wherever_one_may_look(tour: Home, record: sqli
 
 
 def test_every_metric_hangs_on_a_machine_of_the_sample(record: sqlite3.Connection) -> None:
-    kept = measurements.page(record)
+    kept = measurements.all_of(record)
     assert kept
     for one in kept:
         assert MARK in one.name

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import sequential_tracin
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgops.models.conve import ConvE, ConvEConfig
-from kgops.tracin import sequential
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors, factors_of
 from kgops.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
@@ -93,10 +93,10 @@ def test_factored_scores_are_the_sequential_ones_in_float64_and_nearer_than_they
     config: ConvEConfig, name: str
 ) -> None:
     model, loss = warm(config), losses(config)[name]
-    truth = sequential.influence([(model, 1.0)], loss, TRAIN, TEST)
+    truth = sequential_tracin.influence([(model, 1.0)], loss, TRAIN, TEST)
     assert off(factored(model, loss, TRAIN, TEST), truth) < 1e-10
     one = factored(model, loss, SHARED, TEST[:1])  # few enough for tangents
-    assert off(one, sequential.influence([(model, 1.0)], loss, SHARED, TEST[:1])) < 1e-10
+    assert off(one, sequential_tracin.influence([(model, 1.0)], loss, SHARED, TEST[:1])) < 1e-10
     assert off(factored(model.float(), loss, TRAIN, TEST), truth) < 5e-6
 
 
@@ -107,7 +107,7 @@ def test_maps_move_for_some_training_queries_at_a_time() -> None:
     train = torch.stack([heads, torch.zeros(512, dtype=torch.long), tails], dim=1)
     maps = 8 * 256 * config.features
     assert peak_live_bytes(lambda: factored(model, TARGET, train, TRAIN[:1])) < 2.5 * maps
-    truth = sequential.influence([(model, 1.0)], TARGET, train[::8], TRAIN[:1])
+    truth = sequential_tracin.influence([(model, 1.0)], TARGET, train[::8], TRAIN[:1])
     assert off(factored(model, TARGET, train, TRAIN[:1])[:, ::8], truth) < 1e-10
 
 
@@ -117,7 +117,7 @@ def test_self_influence_is_the_squared_gradient() -> None:
     for loss in losses(config).values():
         encoder = Encoder(model)
         block: Factors = factors_of(encoder, loss, TRAIN, chunk=4, keep=True)
-        truth = sequential.self_influence([(model, 1.0)], loss, TRAIN)
+        truth = sequential_tracin.self_influence([(model, 1.0)], loss, TRAIN)
         assert off(self_scores(encoder, block), truth) < 1e-10
 
 
@@ -125,12 +125,12 @@ def test_self_influence_is_the_squared_gradient() -> None:
 def test_every_parameter_alone_gives_its_own_part_of_the_sum(name: str) -> None:
     config = ConvEConfig(9, 2, embedding_dim=12, input_channels=2, embedding_height=2, output_channels=3)
     model, loss = warm(config), losses(config)[name]
-    largest = sequential.influence([(model, 1.0)], loss, TRAIN, TEST).abs().max()
+    largest = sequential_tracin.influence([(model, 1.0)], loss, TRAIN, TEST).abs().max()
     for parameter, _ in model.named_parameters():
         names = frozenset({parameter})
-        truth = sequential.influence([(model, 1.0)], loss, TRAIN, TEST, names)
+        truth = sequential_tracin.influence([(model, 1.0)], loss, TRAIN, TEST, names)
         error = (factored(model, loss, TRAIN, TEST, names) - truth).abs().max()
         assert error < 1e-10 * largest, parameter
-        truth = sequential.influence([(model, 1.0)], loss, SHARED, TEST[:1], names)
+        truth = sequential_tracin.influence([(model, 1.0)], loss, SHARED, TEST[:1], names)
         error = (factored(model, loss, SHARED, TEST[:1], names) - truth).abs().max()
         assert error < 1e-10 * largest, parameter

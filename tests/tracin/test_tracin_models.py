@@ -16,10 +16,9 @@ from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.distances import DistanceEngine
 from kgops.tracin.engines import engine_for
 from kgops.tracin.generic import GenericEngine
-from kgops.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
+from kgops.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss, row_loss
 from kgops.tracin.models import chosen_parameters, last_layers
 from kgops.tracin.scan import AllScores, TopTriples, scan, self_influence
-from kgops.tracin.sequential import row_loss
 from kgops.training.batches import inverse_triples
 
 torch.set_num_threads(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import sequential_tracin
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,9 +13,8 @@ from hypothesis import strategies as st
 from kgops.errors import BadInput, Interrupted
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import from_pykeen_state
-from kgops.tracin import sequential
 from kgops.tracin.engines import engines_for
-from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
+from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, row_loss, trained_loss
 from kgops.tracin.models import last_layers
 from kgops.tracin.results import Ranking
 from kgops.tracin.scan import AllScores, Settings, TopTriples, TracinCheckpoint, scan, self_influence
@@ -52,7 +52,7 @@ def plain(
     points: list[TracinCheckpoint], loss: TracinLoss, train: torch.Tensor, tests: torch.Tensor
 ) -> torch.Tensor:
     pairs = [(point.model, point.learning_rate) for point in points]
-    return sequential.influence(pairs, loss, query_rows(train, True), query_rows(tests, True))
+    return sequential_tracin.influence(pairs, loss, query_rows(train, True), query_rows(tests, True))
 
 
 def all_scores(
@@ -78,7 +78,7 @@ def test_both_directions_add_the_gradients_of_a_triple_and_its_inverse() -> None
     points = some_points(1)
     how = replace(SMALL, both_directions=True)
     rows = [torch.cat([query_rows(t, True), inverse_triples(t)]) for t in (TRAIN, TESTS)]
-    pairs = sequential.influence([(points[0].model, 0.1)], ONE_TO_N, rows[0], rows[1])
+    pairs = sequential_tracin.influence([(points[0].model, 0.1)], ONE_TO_N, rows[0], rows[1])
     truth = pairs.view(2, len(TESTS), 2, len(TRAIN)).sum((0, 2))
     torch.testing.assert_close(all_scores(points, ONE_TO_N, TRAIN, TESTS, how), truth, rtol=0, atol=1e-12)
     own = self_influence(points, ONE_TO_N, TESTS, settings=how)
@@ -183,7 +183,7 @@ def test_a_model_pykeen_trained_scores_as_pykeen_differentiates_it() -> None:
 
     def gradient(row: torch.Tensor, loss: TracinLoss) -> torch.Tensor:
         scores = trained.score_t(row[None, :2])[0]
-        value = sequential.row_loss(scores, row, loss)
+        value = row_loss(scores, row, loss)
         grads = torch.autograd.grad(value, list(trained.parameters()), allow_unused=True)
         return torch.cat([g.flatten() for g in grads if g is not None])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sequential_tracin
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,6 @@ from torch import nn
 
 from kgops.errors import BadInput
 from kgops.models.conve import ConvE, ConvEConfig
-from kgops.tracin import sequential
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.curvature import DAMPING, Damped, Queries, Training, drawn_labels
 from kgops.tracin.engines import engine_for
@@ -38,7 +38,7 @@ def fisher(model: ConvE, training: Training, train: torch.Tensor, tests: torch.T
 def logit_gradients(model: ConvE, rows: torch.Tensor, residuals: bool = False) -> list[Gradients]:
     names = [name for name, _ in model.named_parameters()]
     loss = TARGET if residuals else LOGIT
-    return [dict(zip(names, sequential.loss_gradient(model, loss, row), strict=True)) for row in rows]
+    return [dict(zip(names, sequential_tracin.loss_gradient(model, loss, row), strict=True)) for row in rows]
 
 
 def training_gradients(model: ConvE, training: Training, train: torch.Tensor = TRAIN) -> list[Gradients]:
@@ -164,8 +164,8 @@ def test_cosine_scores_are_those_of_autograd(config: ConvEConfig, name: str) -> 
     model, loss = warm(config), losses(config)[name]
     train, tests = query_rows(TRAIN, True), query_rows(TESTS, True)
     checkpoints = [(model, 1.0)]
-    truth = sequential.influence(checkpoints, loss, train, tests)
-    lengths = [sequential.self_influence(checkpoints, loss, rows).sqrt() for rows in (tests, train)]
+    truth = sequential_tracin.influence(checkpoints, loss, train, tests)
+    lengths = [sequential_tracin.self_influence(checkpoints, loss, rows).sqrt() for rows in (tests, train)]
     engine = engine_for(TracinCheckpoint(model, 0.25), loss, Settings(chunk=5, score="cosine"))
     found = engine.scores(engine.keep(TESTS), TRAIN)
     assert off(found, truth / torch.outer(*lengths)) < 1e-8

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sequential_tracin
 import torch
 from recording import events
 from tracing import batch_file, files, first_test_triples, nations
@@ -18,7 +19,6 @@ from kgops.errors import BadInput, KgopsError
 from kgops.graphs.triples import read_graph
 from kgops.jobs.job import read_job
 from kgops.models.pykeen_bridge import to_pykeen_state
-from kgops.tracin import sequential
 from kgops.tracin.influence_files import CSV_HEADER
 from kgops.tracin.loss import ONE_TO_N, TARGET
 from kgops.training.batches import query_rows
@@ -73,7 +73,7 @@ def test_csv_holds_the_scores_that_plain_autograd_gives(
     keys = [(one["TrainHead"], one["TrainRel"], one["TrainTail"]) for one in some]
     asked = torch.tensor([[entities[h], relations[r], entities[t]] for h, r, t in [tuple(triple), *keys]])
     at = query_rows(asked, inverse=True)
-    expected = sequential.influence(points, plain, at[1:], at[:1])[0]
+    expected = sequential_tracin.influence(points, plain, at[1:], at[:1])[0]
     scores = torch.tensor([float(one["TracInScore"]) for one in some], dtype=torch.float64)
     torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from chunked_loss import chunked_loss
 from driving import patience
 
 from kgops.graphs.triples import read_pykeen_dataset
@@ -17,7 +18,7 @@ from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
-from kgops.training.losses import EntityLoss, Positives, chunked_loss
+from kgops.training.losses import EntityLoss, Positives
 from kgops.training.settings import TrainSettings, resolve_precision
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

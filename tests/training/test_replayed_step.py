@@ -56,7 +56,7 @@ def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_why(nations: Grap
         torch.manual_seed(2)
         for batch in batches.epoch(1):
             take(batch)
-    assert instead.failure is not None and not instead.captured
+    assert instead.failure is not None and not instead._graphs
     for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
@@ -125,7 +125,7 @@ def test_batches_with_more_positives_than_there_is_room_are_captured_again(
             assert replayed.failure is None
             assert ours is not None and theirs is not None
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0)
-    assert replayed.captured
+    assert replayed._graphs
 
 
 @pytest.mark.parametrize("device", [GPU])
@@ -149,7 +149,7 @@ def test_a_failed_capture_leaves_the_stream_and_the_memory_as_they_were(nations:
         hook = step.optimizer.register_step_pre_hook(wait_for_the_device)
         replayed(source[3])
         hook.remove()
-        assert replayed.failure is not None and not replayed.captured
+        assert replayed.failure is not None and not replayed._graphs
         assert torch.cuda.current_stream() == before
         torch.cuda.empty_cache()
         assert torch.cuda.memory_reserved() <= reserved
@@ -168,7 +168,7 @@ def test_a_replayed_step_of_fp16_that_overflows_changes_no_weight_and_is_counted
     with on_a_stream_of_its_own():
         for batch in source[:6]:
             replayed(batch, want_value=False)
-    assert replayed.captured and replayed.failure is None and step.overflows == 0
+    assert replayed._graphs and replayed.failure is None and step.overflows == 0
     with torch.no_grad():
         model.conv.weight.mul_(1e30)
     before = {name: p.clone() for name, p in model.named_parameters()}

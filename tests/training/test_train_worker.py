@@ -18,7 +18,7 @@ from recording import events
 from tracing import nations
 
 from kgops.options import train as job_names
-from kgops.training import losses, optimizers
+from kgops.training import optimizers
 from kgops.training.checkpoints import read_checkpoint
 from kgops.workers.entry import run_reporting_errors
 from kgops.workers.report import Reporter
@@ -326,7 +326,6 @@ def test_an_output_folder_that_cannot_be_written_is_told_before_training(
 
 
 def test_jobs_and_training_know_the_same_names() -> None:
-    assert sorted(job_names.LOSSES) == sorted(losses.LOSSES)
     assert sorted(job_names.OPTIMIZERS) == sorted(optimizers.OPTIMIZERS)
     assert sorted(job_names.SCHEDULES) == sorted(optimizers.SCHEDULES)
 

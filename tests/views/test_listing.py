@@ -119,8 +119,8 @@ def test_listing_shows_what_pages_show_at_every_position(history: History) -> No
         assert list(listing.numbers) == by_hand, (text, sort)
         assert (listing.count, listing.total) == (len(by_hand), len(known))
         at = chance.randrange(len(by_hand) + 3)
-        rows = listing.block(at, 9)
-        assert [run.id for run in rows if run is not None] == by_hand[at : at + 9]
+        rows = run_list.of_numbers(conn, list(listing.numbers[at : at + 9]))
+        assert [run.id for run in rows] == by_hand[at : at + 9]
         if by_hand:
             assert by_hand[listing.position(by_hand[-1]) or 0] == by_hand[-1]
     assert listing.position(10**6) is None
@@ -152,7 +152,9 @@ def test_listing_stays_until_it_is_refreshed_and_follows_what_others_commit(
     ended = [k.run["id"] for k in known if k.run["state"] in runs.ENDED][::-1]
     gone = ended[3]
     assert runs.delete(conn, gone)
-    assert listing.block(2, 3) == [runs.get(conn, ended[2]), None, runs.get(conn, ended[4])]
+    assert run_list.of_numbers(conn, list(listing.numbers[2:5])) == [
+        runs.get(conn, number) for number in (ended[2], ended[4])
+    ]
     assert listing.refresh()
     ended.remove(gone)
     assert list(listing.numbers) == ended

@@ -1,4 +1,4 @@
-"""Sequential TracIn, one backward pass per triple: reference for tests, baseline for benchmarks.
+"""Sequential TracIn, one backward pass per triple: what the factored method must agree with.
 
     influence(z, z') = Σ over checkpoints of η · ⟨∇ loss(w; z), ∇ loss(w; z')⟩
 
@@ -10,30 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import torch
-from torch.nn import functional as F
 
 from kgops.models.conve import ConvE
-from kgops.tracin.loss import TracinLoss
-
-__all__ = ["influence", "loss_gradient", "row_loss", "self_influence"]
-
-
-def row_loss(scores: torch.Tensor, row: torch.Tensor, loss: TracinLoss) -> torch.Tensor:
-    """The loss of one (head, relation row, tail), given its scores of all entities."""
-    if loss.kind == "target":
-        return F.softplus(-scores[row[2]])
-    if loss.kind == "logit":
-        return -scores[row[2]]
-    n, s = len(scores), loss.smoothing
-    positives = row[2:] if loss.known is None else loss.known.positives(row[None])[1]
-    labels = torch.zeros_like(scores)
-    if loss.kind == "bce":
-        labels += s / max(n - 1, 1)
-        labels[positives] = 1 - s
-        return F.binary_cross_entropy_with_logits(scores, labels)
-    labels += s / n
-    labels[positives] += (1 - s) / len(positives)
-    return F.cross_entropy(scores, labels)
+from kgops.tracin.loss import TracinLoss, row_loss
 
 
 def loss_gradient(
