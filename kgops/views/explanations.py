@@ -19,7 +19,15 @@ __all__ = ["ExplainedPrediction", "ExplainingFact", "Verification", "read_explan
 
 _MOST_BYTES = 4 << 20  # of a file
 
-_NUMBERS = ("rank_before", "rank_after", "retrained_all", "score_before", "others", "carried", "carried_random")
+_NUMBERS = (
+    "rank_before",
+    "rank_after",
+    "retrained_all",
+    "score_before",
+    "others",
+    "carried",
+    "carried_random",
+)
 
 Triple = tuple[str, str, str]
 
