@@ -17,9 +17,7 @@ from kgops.views.html_page import Number, document, fold, mib, moment, numbers, 
 from kgops.views.influences import TRACES, RunInfluences
 from kgops.views.metric_order import curve_rank, headlines, title_of
 from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
-from kgops.views.report_explanations import explanations
-from kgops.views.report_influences import traces
-from kgops.views.report_memory import memory
+from kgops.views.report_sections import explanations, memory, traces
 from kgops.views.run_detail import Curve, RunDetail
 from storage.reports import Event
 from storage.runs import Run
