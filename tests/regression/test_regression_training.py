@@ -14,11 +14,11 @@ from kgops.errors import BadInput, BadJob
 from kgops.jobs.regress import RegressionConfig
 from kgops.options.regress import REGRESS_OPTIONS
 from kgops.regression.batches import Stream, Training
-from kgops.regression.checkpoints import read_trained
 from kgops.regression.flights import Flight, read_flights
 from kgops.regression.loop import Regression
 from kgops.regression.made_flights import Sky, make_flights
 from kgops.regression.network import RegressionModel
+from kgops.regression.session import read_trained
 from kgops.regression.settings import RegressionSettings
 from kgops.regression.stages import plan_stages
 from kgops.regression.windows import Windows
