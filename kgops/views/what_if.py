@@ -20,10 +20,10 @@ from kgops.options.option import Option
 from kgops.options.tracin import DATA
 from kgops.planning import profiles
 from kgops.planning.graph_counts import counts_of
+from kgops.planning.job_size import Shape
 from kgops.planning.planner import Suggestion, suggest
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import resolve
-from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
