@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kgops.jobs.bundled import bundled_folder
 from kgops.jobs.files import open_regular, read_json, write_json
 from kgops.options.train import LARGEST_GROUP
 from kgops.planning.block_counts import Groups
@@ -36,7 +36,6 @@ __all__ = [
 
 Triple = tuple[int, int, int]
 
-_BUNDLED = ("nations", "kinships", "umls")
 _SPLITS = ("train", "valid", "test")
 _HEADERS = ((b"head", b"relation", b"tail"), (b"subject", b"predicate", b"object"), (b"h", b"r", b"t"))
 _VOCABULARY_HEADERS = {b"id", b"label", b"entity", b"relation", b"index", b"name"}
@@ -179,20 +178,11 @@ def files_of(settings: Mapping[str, Any]) -> dict[str, Path] | None:
     """By role; None where the data are not on this machine."""
     name = settings.get("dataset")
     if name:
-        folder = _bundled(name)
+        folder = bundled_folder(name)
         return None if folder is None else {split: folder / f"{split}.txt" for split in _SPLITS}
     roles = (*_SPLITS, "entity_to_id", "relation_to_id")
     named = {role: Path(settings[role]) for role in roles if settings.get(role)}
     return named if "train" in named else None
-
-
-def _bundled(name: str) -> Path | None:
-    """Folder of a bundled graph. Finding the package does not import it, which would take seconds."""
-    spec = find_spec("pykeen") if name.lower() in _BUNDLED else None
-    if spec is None or spec.origin is None:
-        return None
-    folder = Path(spec.origin).parent / "datasets" / name.lower()
-    return folder if (folder / "train.txt").is_file() else None
 
 
 def _identity(role: str, path: Path) -> str:

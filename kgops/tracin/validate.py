@@ -18,7 +18,7 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
-from kgops.tracin.journal import Journal, Retraining
+from kgops.tracin.journal import Journal, Retraining, union_of
 from kgops.tracin.mean_and_iqr import Spread
 from kgops.tracin.retraining import Outcome, Retrain
 from kgops.tracin.scan import TopTriples
@@ -70,10 +70,10 @@ def _deletions(
     proponents, opponents = _strongest(influences, k, len(tests), len(train))
     everyone = tuple(range(len(tests)))
     for group in [everyone] if together else [(test,) for test in everyone]:
-        rows = _union(proponents[test] for test in group)
+        rows = union_of(proponents[test] for test in group)
         _leave_enough(len(rows), len(group), len(train))
         yield _Deletion("proponents", 0, group, rows)
-        yield _Deletion("opponents", 0, group, _union(opponents[test] for test in group))
+        yield _Deletion("opponents", 0, group, union_of(opponents[test] for test in group))
         for draw in range(draws):
             where = f"{seed} {draw} {group}"
             chosen = _shuffled(range(len(train)), f"random {where}")[: len(rows)]
@@ -109,10 +109,6 @@ def _leave_enough(deleted: int, tests: int, trains: int) -> None:
             f"{deleted:,} of {trains:,} training triples would be deleted for {tests:,} test triples.",
             hint="validate fewer triples or fewer tests, so that at least half remains to train on.",
         )
-
-
-def _union(rows: Iterator[list[int]]) -> tuple[int, ...]:
-    return tuple(sorted({row for one in rows for row in one}))
 
 
 def _touching(train: torch.Tensor, test: torch.Tensor) -> list[int]:

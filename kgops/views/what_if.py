@@ -14,6 +14,7 @@ from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.known import short_names
 from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs import configurations
+from kgops.jobs.bundled import BUNDLED
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
 from kgops.options.option import Option
@@ -32,7 +33,6 @@ from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_can
 from kgops.supervisor.plan_per_gpu import Placement, plan_for, plan_here
 from kgops.views.draft_fields import BadField, optimizations
 from kgops.views.drafts import (
-    BUNDLED,
     Draft,
     is_what_if,
     job_of,

@@ -10,9 +10,9 @@ from driving import Console
 
 from kgops import planning
 from kgops.jobs import recipes
+from kgops.jobs.bundled import BUNDLED
 from kgops.planning.graph_counts import PUBLISHED, Counts, counts_of, sizes_of
 
-BUNDLED = ("nations", "kinships", "umls")
 RECIPES = ("codex-s", "fb15k-237", "wn18rr", "kinships", "umls")
 
 
