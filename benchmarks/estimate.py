@@ -31,8 +31,8 @@ from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.job import Job
 from kgops.models.conve import ConvE
 from kgops.planning.graph_counts import Counts, count_triples
+from kgops.planning.job_size import Shape
 from kgops.planning.memory_estimate import peak_live, predict
-from kgops.planning.stage_sizes import Shape
 from kgops.planning.tracin_sizes import tracin_shape
 from kgops.planning.train_sizes import train_shape
 from kgops.training.checkpoints import Checkpoint, write_checkpoint

@@ -31,7 +31,7 @@ from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.numbers import finite_number
 from kgops.models.conve import ConvE, ConvEConfig
-from kgops.planning.known_graphs import counted_table
+from kgops.planning.graph_counts import counted_table
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
 from kgops.training.optimizers import build_optimizer

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.estimate_regress import RegressSetting, write_flights
 from kgops.errors import Usage
+from kgops.jobs.bundled import BUNDLED
 
 __all__ = ["JOBS", "MemoryJob", "table_of", "write_data"]
 
@@ -21,7 +22,6 @@ _SIZES = {
     "fb15k-237": (14_541, 237, 272_115),
     "hetionet-disease": (7_700, 12, 30_610),
 }
-_BUNDLED = ("nations", "kinships", "umls")
 _FLIGHTS = {"small": (32, 48, 60), "middle": (64, 64, 120), "large": (96, 128, 40)}
 
 
@@ -116,7 +116,7 @@ def _workload_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict
     files: dict[str, Any] = {
         name: str(data / job.data / f"{name}.txt") for name in ("train", "valid", "test")
     }
-    named = {"dataset": job.data} if job.data in _BUNDLED else files
+    named = {"dataset": job.data} if job.data in BUNDLED else files
     if job.workload == "pipeline":
         return {
             "workload": "pipeline",

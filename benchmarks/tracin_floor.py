@@ -39,7 +39,7 @@ def bare_products(
                 _over_entities(x, entities, delta_of_tests, chunk)
             u = vectors.new_zeros(samples, c.embedding_dim)
             u @ vectors
-            # As `tangents` has it: forward along the tests where that is less than backward for each sample.
+            # As `products` has it: forward along the tests where that is less than backward for each sample.
             if groups * len(tests) < samples:
                 for _ in range(len(tests)):
                     _forward(kernel, patches, project)

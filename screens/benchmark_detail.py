@@ -14,7 +14,7 @@ from kgops.experiments.verdicts import RULE, Verdict
 from kgops.jobs.text import one_line
 from kgops.views.formats import UNKNOWN, amount, fitted, padded, width_of
 from screens.benchmarks_page import by_size
-from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
+from screens.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
 from screens.widgets.bar import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:
@@ -75,11 +75,7 @@ def detail_rows(detail: Detail, width: int) -> list[Row]:
         *(by_size(axis_name, curves, width) for axis_name, curves in detail.curves),
         _conditions(detail, width),
     ]
-    out: list[Row] = []
-    for section in sections:
-        if section:
-            out += [BLANK, *section] if out else section
-    return out
+    return stacked(sections)
 
 
 def _head(detail: Detail, width: int) -> list[Row]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kgops.jobs.text import one_line
 from kgops.planning.targets import fit_of_run
 from kgops.views.formats import amount
-from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
+from screens.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
 from screens.widgets.curve_panels import main_panel
 from screens.wording import metric_of, progress_of, sign_of, since, speed_of, state_of, took
 
@@ -30,10 +30,7 @@ def rows(glance: Glance, width: int, height: int) -> list[Row]:
         main_panel(glance.detail, width, chart_height),
         _options(glance, width),
     ]
-    out: list[Row] = []
-    for section in sections:
-        if section:
-            out += [BLANK, *section] if out else section
+    out = stacked(sections)
     room = max(height - len(out) - 2, _LEAST_LOG)
     return [*out, BLANK, *_log(glance, width, room)][:height]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgops.jobs.text import one_line
 from kgops.views.formats import UNKNOWN, amount, fitted, padded, value_text, width_of
-from screens.rows import BLANK, Piece, Row, text_row
+from screens.rows import BLANK, Piece, Row, stacked, text_row
 from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import chart_heading
 from screens.widgets.overlay import overlay
@@ -76,11 +76,7 @@ def detail_rows(
             [row for row in comparison.settings if comparison.is_of_one_workload(row)],
         ),
     ]
-    out: list[Row] = []
-    for section in sections:
-        if section:
-            out += [BLANK, *section] if out else section
-    return out
+    return stacked(sections)
 
 
 def _cautions(comparison: Comparison, width: int) -> list[Row]:

@@ -12,14 +12,14 @@ from kgops.views.gpu_lines import (
     curves_of,
     host_line,
     load_of,
+    memory_bar,
     name_of,
     users_of,
     whole,
 )
 from kgops.views.gpus import expected_start
-from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
+from screens.rows import Column, Columns, Piece, Row, stacked, text_row
 from screens.widgets.curve_panels import sparkline
-from screens.widgets.gpu_bar import gpu_bar
 from screens.wording import (
     attempt_of,
     metric_of,
@@ -86,11 +86,7 @@ def rows(state: FeedState, width: int, height: int, *, all_alerts: bool = False)
         sections.append(_processes(state, width, height - taken - len(recent) - 2))
     elif state.error_text is None:
         sections.append([text_row(line, width, "text") for line in _NO_RUNS])
-    out: list[Row] = []
-    for section in sections:
-        if section:
-            out += [BLANK, *section] if out else section
-    return out
+    return stacked(sections)
 
 
 # --- GPUs ---
@@ -150,11 +146,11 @@ def _gpu(usage: GpuUsage, columns: Columns, state: FeedState, start: ExpectedSta
             ),
             key,
         )
-    waiting_mib = waiting_mib_of(usage, start)
+    bar_width = columns.width_of(LEGEND) or columns.width_of(SHORT_LEGEND)
     return columns.row(
         (
             Piece(name_of(usage)),
-            gpu_bar(usage, waiting_mib, columns.width_of(LEGEND) or columns.width_of(SHORT_LEGEND)),
+            [Piece(*one) for one in memory_bar(usage, waiting_mib_of(usage, start), bar_width)],
             Piece(f"{whole(reading.memory_used_mib)}/{whole(usage.usable_mib)}"),
             *(Piece(*one) for one in load_of(usage)),
             [Piece(*one) for one in users_of(usage, columns.width_of(_WHO))],

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
-from kgops.views.explained_run import ExplainedRun, read_explained_run
-from screens import explanation_page
+from kgops.views.explained_run import ExplainedRun, prediction_of, read_explained_run, verdict_of
+from kgops.views.explanation_pictures import text_lines
+from kgops.views.explanations import ExplainedPrediction
+from kgops.views.formats import amount
+from kgops.views.influences import Step
 from screens.actions import ScreenName
 from screens.driver import begin
-from screens.explanation_page import Found
 from screens.feed import OneRun
-from screens.rows import Piece, Row, text_row
+from screens.influences_page import path_lines
+from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
@@ -32,6 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["Explanation"]
 
 _MOST_LISTED = 6  # predictions in sight above the details
+_RETRAINED = (
+    ("retrained_all", "with all"),
+    ("retrained", "without them"),
+    ("retrained_put_back", "one put back"),
+    ("retrained_random", "random"),
+)
 
 
 class Explanation(RunScreenBase):
@@ -41,7 +50,7 @@ class Explanation(RunScreenBase):
         super().__init__()
         self._run = run
         self._explained: ExplainedRun | None = None
-        self._found: Found | None = None
+        self._found: _Found | None = None
         self._is_read = False
         self._messages: Sequence[str] = ()  # of the worker
 
@@ -72,7 +81,7 @@ class Explanation(RunScreenBase):
         one, explained, width = self._prediction, self._explained, self.size.width
         if one is None or explained is None or self._is_drawn(one):
             return
-        self._found = await asyncio.to_thread(explanation_page.draw, explained, one, width)
+        self._found = await asyncio.to_thread(_find, explained, one, width)
         self.draw()
 
     def _is_drawn(self, one: ExplainedPrediction) -> bool:
@@ -118,11 +127,11 @@ class Explanation(RunScreenBase):
         else:
             most = _MOST_LISTED if not self.has_class("short") else _MOST_LISTED // 2
             body.styles.height = min(len(explained.predictions), most) + 1
-            body.show(explanation_page.prediction_rows(explained, width))
+            body.show(_prediction_rows(explained, width))
             one = self._prediction
             found = self._found if one is not None and self._is_drawn(one) else None
-            notes = explanation_page.notes_of(one, self._messages) if one else []
-            detail.show(explanation_page.detail_rows(explained, one, found, width, notes) if one else [])
+            notes = _notes_of(one, self._messages) if one else []
+            detail.show(_detail_rows(explained, one, found, width, notes) if one else [])
         self.show_title()
 
     @property
@@ -139,3 +148,102 @@ class Explanation(RunScreenBase):
             return [text_row("reading explanations", width, "dim")]
         said = run.reason or "the run has no explanations"
         return [text_row(said, width, "bad"), text_row("⏎ opens the run, with its log", width, "dim")]
+
+
+class _Found(NamedTuple):
+    """Of one prediction: the drawing, for this width, and the paths through its triples."""
+
+    number: str
+    width: int
+    drawing: tuple[str, ...]
+    paths: tuple[tuple[Step, ...], ...]
+
+
+def _find(explained: ExplainedRun, one: ExplainedPrediction, width: int) -> _Found:
+    """Searches paths, which takes a while in a large graph."""
+    drawing = text_lines(explained.graph(one), max(width, 40)) if one.facts else []
+    return _Found(one.number, width, tuple(drawing), tuple(explained.paths(one)))
+
+
+def _prediction_rows(explained: ExplainedRun, width: int) -> list[Row]:
+    more = f"  the first {amount(len(explained.predictions))}; kgops report has them all"
+    heading = (Piece("PREDICTIONS", "head"), Piece(more if explained.has_more else "", "dim"))
+    rows = [Row(heading)]
+    for one in explained.predictions:
+        tone = "warn" if one.trouble else "text"
+        words = f"{one_line(one.number):>3}  {prediction_of(one)}"
+        rows.append(text_row(f"{words}  {one_line(one.known)}", width, tone, key=one.number))
+    return rows
+
+
+def _notes_of(one: ExplainedPrediction, messages: Sequence[str]) -> list[str]:
+    """What the worker noted of this prediction; its verdict says what trouble there was."""
+    own = f"prediction {one.number}: "
+    return [] if one.trouble else [text.removeprefix(own) for text in messages if text.startswith(own)]
+
+
+def _detail_rows(
+    explained: ExplainedRun,
+    one: ExplainedPrediction,
+    found: _Found | None,
+    width: int,
+    notes: Sequence[str],
+) -> list[Row]:
+    sections = [_verdict(one, width)]
+    sections += [text_rows(text, width, "warn") for text in notes]
+    if one.facts:
+        drawing = [text_row(line, width) for line in found.drawing] if found is not None else []
+        sections += [drawing, _triples(one, width), _paths(explained, found, width)]
+    sections.append(_retrained(explained, one, width))
+    return stacked(sections)
+
+
+def _verdict(one: ExplainedPrediction, width: int) -> list[Row]:
+    tone = "warn" if one.trouble else "strong" if one.lost else "text"
+    return text_rows(verdict_of(one), width, tone)
+
+
+def _triples(one: ExplainedPrediction, width: int) -> list[Row]:
+    columns = Columns(
+        (
+            Column("EFFECT", 8, right=True),
+            Column("head · relation · tail", 30, grows=True),
+            Column("about", 12),
+        ),
+        width,
+    )
+    rows = [columns.heading()]
+    for fact in one.facts:
+        effect = "n/a" if fact.effect is None else f"{fact.effect:+.3g}"
+        words = " · ".join(map(one_line, fact.triple))
+        about = "same two" if fact.pair else ""
+        rows.append(columns.row((Piece(effect, "strong"), Piece(words), Piece(about, "dim"))))
+    return rows
+
+
+def _paths(explained: ExplainedRun, found: _Found | None, width: int) -> list[Row]:
+    head = Row((Piece("PATHS", "head"), Piece("  from head to tail, through each triple", "dim")))
+    if explained.without_paths is not None:
+        return [head, text_row(explained.without_paths, width, "dim")]
+    if found is None:
+        return [head, text_row("searching", width, "dim")]
+    names = {**explained.names, **{k: v for one in explained.predictions for k, v in one.names.items()}}
+    rows = [head]
+    for path in found.paths:
+        nothing = [text_row("none of at most 4 edges", width, "dim")]
+        rows += path_lines(lambda label: names.get(label, label), path, width) if path else nothing
+    return rows
+
+
+def _retrained(explained: ExplainedRun, one: ExplainedPrediction, width: int) -> list[Row]:
+    """What --verify found: the sentence about all predictions, and this one's mean ranks."""
+    found = explained.verification
+    if found is None:
+        return [text_row("TRAINED AGAIN  not verified: kgops run explain … --verify", width, "dim")]
+    ranks = found.ranks.get(one.number, {})
+    ranks_shown = [f"{name} {amount(ranks[key])}" for key, name in _RETRAINED if key in ranks]
+    rows = [text_row("TRAINED AGAIN", width, "head")]
+    rows += (
+        [text_row(f"mean rank of this one: {', '.join(ranks_shown)}", width, "strong")] if ranks_shown else []
+    )
+    return rows + text_rows(found.sentence, width)

@@ -9,11 +9,10 @@ from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.views.alerts import HOT_C
 from kgops.views.formats import UNKNOWN, age, amount, percent
-from kgops.views.gpu_lines import load_of, whole
+from kgops.views.gpu_lines import load_of, memory_bar, whole
 from screens.dashboard_page import expected_start_of, waiting_mib_of
-from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
+from screens.rows import Column, Columns, Piece, Row, stacked, text_row
 from screens.widgets.curve_panels import Values, braille
-from screens.widgets.gpu_bar import gpu_bar
 
 if TYPE_CHECKING:
     from kgops.views.gpus import GpuProcess, GpuUsage
@@ -36,10 +35,7 @@ def rows(usage: GpuUsage, state: FeedState, width: int, height: int) -> list[Row
     sections = [_memory(usage, state, width), _processes(usage, state, width)]
     taken = sum(len(section) + 1 for section in sections)
     sections.append(_history(usage, state, width, height - taken))
-    out: list[Row] = []
-    for section in sections:
-        out += [BLANK, *section] if out else section
-    return out
+    return stacked(sections)
 
 
 def process_key(process: GpuProcess) -> ProcessKey:
@@ -81,7 +77,7 @@ def _bar(usage: GpuUsage, waiting_mib: float, width: int) -> tuple[Piece, ...]:
     reading = usage.reading
     of = f"{whole(reading.memory_used_mib)} of {whole(usage.usable_mib)} MiB"
     room = max(min(width - _AXIS - len(of) - 18, 100), 10)
-    return (*gpu_bar(usage, waiting_mib, room), Piece(f"  {of}"))
+    return (*(Piece(*one) for one in memory_bar(usage, waiting_mib, room)), Piece(f"  {of}"))
 
 
 def _legend(usage: GpuUsage) -> list[Piece]:

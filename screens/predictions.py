@@ -14,14 +14,15 @@ from kgops.jobs.text import one_line
 from kgops.supervisor.run_folder import RunFolder
 from kgops.views import asking
 from kgops.views.asking import Asking, Question
+from kgops.views.formats import amount
 from kgops.views.graph_names import GraphNames, as_written, completions, read_graph_names
 from kgops.views.predictions import AnsweredQuestion, PredictedTriple, read_answers
-from screens import predictions_page, run_calls
+from screens import run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.explanation import Explanation
 from screens.feed import OneRun
-from screens.rows import Piece, Row, text_row
+from screens.rows import Column, Columns, Piece, Row, row, text_row, text_rows
 from screens.run_screen import RunScreenBase
 from screens.widgets.choices import Choices, CompletingPrompt
 from screens.widgets.keys import Keys
@@ -30,6 +31,8 @@ from screens.wording import progress_of, state_of
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kgops.cli.session import Session
     from kgops.views.run_detail import RunDetail
     from screens.feed import FeedState, Wanted
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Predictions"]
 
 _MOST_ANSWERS = 1000
+_OF_QUESTION = "question 1: "
 
 
 class Predictions(RunScreenBase):
@@ -110,8 +114,8 @@ class Predictions(RunScreenBase):
 
     def draw(self) -> None:
         width = self.size.width
-        self.query_one("#body", Lines).show(predictions_page.question_rows(self._question, width))
-        rows = predictions_page.answer_rows(self._answered, width) if self._answered else self._hint(width)
+        self.query_one("#body", Lines).show(_question_rows(self._question, width))
+        rows = _answer_rows(self._answered, width) if self._answered else self._hint(width)
         self.query_one("#answers", Lines).show([*self._remarks(width), *rows])
         self.show_title()
 
@@ -131,7 +135,7 @@ class Predictions(RunScreenBase):
             return []
         answers = 0 if self._answered is None else len(self._answered.answers)
         limits = asking.limits_of(detail.job.get(asking.ANSWERS) or {}, answers)
-        return predictions_page.remark_rows([text for _, text in detail.messages], limits, width)
+        return _remark_rows([text for _, text in detail.messages], limits, width)
 
     def _hint(self, width: int) -> list[Row]:
         run = self._answering
@@ -235,3 +239,54 @@ class Predictions(RunScreenBase):
         run = await self.kgops.carry_out(in_session)
         if run is not None and self.app.screen is self:
             self.app.push_screen(Explanation(run))
+
+
+def _question_rows(question: Question, width: int) -> list[Row]:
+    head, relation, tail = question.triple
+    entity = "tail" if question.asks_heads else "head"
+    asked = f"{'head' if question.asks_heads else 'tail'}: {head} · {relation} · {tail}"
+    values = (
+        ("asked", "asked", asked),
+        ("entity", entity, question.entity),
+        ("relation", "relation", question.relation),
+    )
+    rows = [text_row("QUESTION", width, "head")]
+    for key, label, value in values:
+        shown = text_row(value or "⏎ to type a name", width - 12, "strong" if value else "dim")
+        rows.append(row([Piece(f"{label:<8}", "dim"), *shown.pieces], key=key))
+    return rows
+
+
+def _remark_rows(messages: Sequence[str], limits: str, width: int) -> list[Row]:
+    """What the worker noted of the first question, which is the one shown; and what its answers are limited to."""
+    noted = [text.removeprefix(_OF_QUESTION) for text in messages if text.startswith(_OF_QUESTION)]
+    rows = [row for text in noted for row in text_rows(text, width, "warn")]
+    return rows + ([text_row(f"answers: {limits}", width, "dim")] if limits else [])
+
+
+def _answer_rows(answered: AnsweredQuestion, width: int) -> list[Row]:
+    """New ones are marked; keys are their places in the list."""
+    columns = Columns(
+        (
+            Column("RANK", 6, right=True),
+            Column("answer", 24, grows=True),
+            Column("known", 6),
+            Column("score", 8, right=True),
+            Column("probability", 11, right=True),
+        ),
+        width,
+    )
+    rows = [columns.heading()]
+    for place, one in enumerate(answered.answers):
+        is_new = one.known == "new"
+        name = one.head if answered.asked == "head" else one.tail
+        score = "n/a" if one.score is None else f"{one.score:+.3f}"
+        cells = (
+            Piece(amount(one.rank)),
+            Piece(name, "good" if is_new else "text"),
+            Piece(one.known, "good" if is_new else "dim"),
+            Piece(score),
+            Piece(amount(one.probability), "dim"),
+        )
+        rows.append(columns.row(cells, key=place))
+    return rows

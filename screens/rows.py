@@ -16,6 +16,7 @@ __all__ = [
     "Piece",
     "Row",
     "row",
+    "stacked",
     "text_row",
     "text_rows",
     "title",
@@ -95,6 +96,15 @@ def row(pieces: Iterable[Piece], key: Hashable | None = None) -> Row:
             out.append(Piece(_GAP))
         out.append(piece)
     return Row(tuple(out), key)
+
+
+def stacked(sections: Iterable[Sequence[Row]]) -> list[Row]:
+    """The sections that have rows, a blank line between two."""
+    out: list[Row] = []
+    for section in sections:
+        if section:
+            out += [BLANK, *section] if out else section
+    return out
 
 
 def title(left: str, right: str, width: int, *between: Piece) -> Row:

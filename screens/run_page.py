@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kgops.jobs.numbers import share_between
@@ -13,22 +13,25 @@ from kgops.views.formats import UNKNOWN, amount, duration, fitted, local_time, o
 from kgops.views.memory_parts import memory_parts
 from kgops.views.overview import eta_s
 from kgops.views.quality import HEADS, NUMBERS
-from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
-from screens.run_options import attempt_table, option_table
+from screens.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
 from screens.widgets.bar import share_bar
 from screens.widgets.curve_panels import panels
 from screens.wording import metric_of, progress_of, speed_of
 
 if TYPE_CHECKING:
-    from kgops.views.run_detail import RunDetail
+    from kgops.views.run_detail import OptionRow, RunDetail
+    from storage.attempts import Attempt
     from storage.reports import Event
     from storage.runs import Run
 
 __all__ = ["rows"]
 
 _BAR, _SHORT_BAR = 24, 16
-_WIDE = 100  # columns from which the long bar fits
+_WIDE = 100  # columns from which the long bar fits and values of options are shown in full
 _FILES_SHOWN = 12
+_WHY = "why"
+_VALUE, _SHORT_VALUE = 15, 12
+_WIDEST = 150  # columns; wider tables are hard to follow
 
 
 def rows(detail: RunDetail, width: int, height: int, marked: str | None = None) -> list[Row]:
@@ -37,8 +40,8 @@ def rows(detail: RunDetail, width: int, height: int, marked: str | None = None) 
         _state(detail, width),
         panels(detail, width, height, marked=marked),
         _estimate(detail, width),
-        option_table(detail, width),
-        attempt_table(detail, width),
+        _option_table(detail, width),
+        _attempt_table(detail, width),
         _metrics(detail, width),
         _quality(detail, width),
         _worker_messages(detail, width),
@@ -47,11 +50,7 @@ def rows(detail: RunDetail, width: int, height: int, marked: str | None = None) 
         _artifacts(detail, width),
         _table("ENVIRONMENT", detail.environment, width),
     )
-    out: list[Row] = []
-    for section in sections:
-        if section:
-            out += [BLANK, *section] if out else section
-    return out
+    return stacked(sections)
 
 
 def _state(detail: RunDetail, width: int) -> list[Row]:
@@ -274,3 +273,95 @@ def _artifacts(detail: RunDetail, width: int) -> list[Row]:
     before = [text_row(f"… and {more} earlier files", width, "dim")] if more else []
     head = [columns.heading()] if listed else [text_row("ARTIFACTS", width, "head")]
     return [*head, *before, *listed, text_row(f"in {detail.path}", width, "dim")]
+
+
+def _option_table(detail: RunDetail, width: int) -> list[Row]:
+    """Empty for runs without options, as of `exec`."""
+    if not detail.options:
+        return []
+    values = _VALUE if width >= _WIDE else _SHORT_VALUE
+    columns = Columns(
+        (
+            Column("OPTION", 22),
+            Column("requested", values),
+            Column("applied", values),
+            Column(_WHY, 20, grows=True),
+            Column("by", 14),
+            Column("effect", 15),
+        ),
+        min(width, _WIDEST),
+    )
+    return [columns.heading(), *(row for option in detail.options for row in _option(option, columns))]
+
+
+def _option(option: OptionRow, columns: Columns) -> list[Row]:
+    """If the applied value differs from the requested one, the reason is shown in full."""
+    changed = option.requested not in (None, "auto") and option.applied not in (None, option.requested)
+    before = (
+        Piece(option.name),
+        Piece(option.requested or UNKNOWN),
+        Piece(option.applied or UNKNOWN, "warn" if changed else "text"),
+    )
+    after = Piece(option.by, "dim"), Piece(option.effect, "dim")
+    if changed:
+        return _wrapped_reason(option.why, columns, before, after)
+    return [columns.row((*before, Piece(option.why, "dim"), *after))]
+
+
+def _wrapped_reason(
+    why: str, columns: Columns, before: Sequence[Piece], after: Sequence[Piece] = ()
+) -> list[Row]:
+    """A row with its reason, wrapped onto further lines."""
+    room = columns.width_of(_WHY)
+    first, *more = (textwrap.wrap(one_line(why), room) if room else []) or [""]
+    indent = [Piece("")] * len(before)
+    below = (columns.row((*indent, Piece(line))) for line in more)
+    return [columns.row((*before, Piece(first), *after)), *below]
+
+
+def _attempt_table(detail: RunDetail, width: int) -> list[Row]:
+    """Empty for a single attempt, which the title covers."""
+    if len(detail.attempts) < 2 and not any(attempt.adoptions for attempt in detail.attempts):
+        return []
+    columns = Columns(
+        (
+            Column("ATTEMPT", 7, right=True),
+            Column("outcome", 14),
+            Column("took", 8, right=True),
+            Column("host MiB", 8, right=True),
+            Column(_WHY, 24, grows=True),
+        ),
+        width,
+    )
+    after = {step.attempt: step.body for step in detail.steps}
+    rows = (
+        row for attempt in detail.attempts for row in _attempt(attempt, after.get(attempt.number), columns)
+    )
+    return [columns.heading(), *rows]
+
+
+def _attempt(attempt: Attempt, step: Mapping[str, Any] | None, columns: Columns) -> list[Row]:
+    outcome = (attempt.outcome or "running").replace("_", " ")
+    bad = attempt.outcome not in (None, "succeeded", "cancelled")
+    parts = [attempt.reason, _changed_settings(step)]
+    if attempt.adoptions:
+        parts.append(f"its supervisor was replaced {attempt.adoptions}×")
+    before = (
+        Piece(str(attempt.number)),
+        Piece(outcome, "bad" if bad else "text"),
+        Piece(duration(attempt.ended_at - attempt.started_at) if attempt.ended_at else ""),
+        Piece("" if attempt.peak_host_mib is None else f"{attempt.peak_host_mib:,.0f}"),
+    )
+    return _wrapped_reason("; ".join(part for part in parts if part), columns, before)
+
+
+def _changed_settings(step: Mapping[str, Any] | None) -> str | None:
+    fallback = (step or {}).get("fallback")
+    if isinstance(fallback, dict):
+        from kgops.planning.oom_fallbacks import fallback_line  # imports all rules; few runs need them
+
+        return f"→ {fallback_line(fallback)}"
+    settings = (step or {}).get("settings")
+    if not isinstance(settings, dict) or not settings:
+        return None
+    return "→ " + ", ".join(f"{name}={value}" for name, value in settings.items())

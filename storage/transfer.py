@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from storage import measurements, search, series
+from storage.conditions import read_snapshot
 from storage.database import explained, transaction
 from storage.runs import ENDED, next_number
 
@@ -73,7 +74,7 @@ def columns(conn: sqlite3.Connection, table: str) -> tuple[Column, ...]:
 
 def read_rows(conn: sqlite3.Connection, number: int) -> Rows | None:
     """All rows of a run, read in one transaction; None where there is no such run."""
-    with explained(None), _read_transaction(conn):
+    with explained(None), read_snapshot(conn):
         run_rows = list(_rows(conn, "run", "id = ?", "id", number))
         if not run_rows:
             return None
@@ -140,19 +141,6 @@ def row_errors() -> Iterator[None]:
         raise ValueError(f"its rows contradict the database or each other: {error}") from error
     except (sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError) as error:
         raise ValueError(f"a value does not fit its column: {error}") from error
-
-
-@contextmanager
-def _read_transaction(conn: sqlite3.Connection) -> Iterator[None]:
-    """A read transaction: this connection does not see concurrent writes."""
-    if conn.in_transaction:
-        yield
-        return
-    conn.execute("BEGIN")
-    try:
-        yield
-    finally:
-        conn.execute("COMMIT")
 
 
 _BODY = "(SELECT body FROM fingerprint WHERE key = measurement.fingerprint)"

@@ -14,9 +14,10 @@ from kgops.jobs.job import Job, read_job
 from kgops.jobs.text import FIELD, fill_in
 from kgops.jobs.workloads import WORKLOADS
 from kgops.options.catalog import OPTIONS
+from kgops.options.option import word_of
 from kgops.options.reading import joined, nearest, unreadable, unwritable
 
-__all__ = ["Axis", "combinations", "read_axis", "variants", "word_of"]
+__all__ = ["Axis", "combinations", "read_axis", "variants"]
 
 MOST = 64
 Axis = tuple[str, tuple[Any, ...]]
@@ -96,8 +97,3 @@ def _value(word: str) -> Any:
     except ValueError:
         return word
     return word if len(table) > 1 or unreadable(table) or unwritable(table) else table["x"]
-
-
-def word_of(value: Any) -> str:
-    """A value as written after `--vary`."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.files import sync_folder
+from kgops.jobs.files import sync
 
 __all__ = ["Explained", "Fact", "Named", "pair_of", "write_csv", "write_json"]
 
@@ -136,4 +136,4 @@ def _publish(path: Path, text: str) -> None:
 def _published(draft: Path, path: Path) -> None:
     """The file gets its name only when it is complete."""
     draft.replace(path)
-    sync_folder(path.parent)
+    sync(path.parent)

@@ -6,7 +6,7 @@ same heads and tails. Sets that were made as small as possible have a third one,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, pstdev
 
@@ -14,7 +14,7 @@ import torch
 
 from kgops.explanations.necessary import facts_of, is_itself
 from kgops.explanations.prediction import Query
-from kgops.tracin.journal import Journal, Retraining
+from kgops.tracin.journal import Journal, Retraining, union_of
 
 __all__ = [
     "ALL",
@@ -108,7 +108,7 @@ def verified(
     if puts_back:
         removed[FEWER] = put_back(sets, draw)
     removed[ALL] = []
-    deleted = {kind: _union(some) for kind, some in removed.items()}
+    deleted = {kind: union_of(some) for kind, some in removed.items()}
     ranks = ranks_without(journal, deleted, seeds_after(seed, seeds), predictions)
     return Verified({kind: len(some) for kind, some in deleted.items()}, ranks)
 
@@ -135,7 +135,7 @@ def smallest(
     k = 0
     while any(size is None and len(rows) > k for size, rows in zip(enough, sets, strict=True)):
         k += 1
-        removed = _union(rows[: size or k] for size, rows in zip(enough, sets, strict=True))
+        removed = union_of(rows[: size or k] for size, rows in zip(enough, sets, strict=True))
         name = f"the first {k} of each set"
         anew = seeds_after(seed + seeds, seeds)
         ranks = _means(ranks_without(journal, {name: removed}, anew, predictions)[name])
@@ -180,10 +180,6 @@ def _means(ranks: Sequence[Sequence[float]]) -> list[float]:
 
 def triples_said(number: int, kind: str = "") -> str:
     return f"{number:,} {kind}triple{'s' * (number != 1)}"
-
-
-def _union(sets: Iterable[Sequence[int]]) -> tuple[int, ...]:
-    return tuple(sorted({row for rows in sets for row in rows}))
 
 
 def rows_of(train: torch.Tensor, facts: torch.Tensor) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.graphs.vocabulary import Vocabulary, is_id, read_lines, read_vocabulary, shown
+from kgops.jobs.bundled import BUNDLED, bundled_folder
 
-__all__ = ["BUNDLED", "Graph", "read_graph", "read_pykeen_dataset"]
+__all__ = ["Graph", "read_graph", "read_pykeen_dataset"]
 
-BUNDLED = ("nations", "kinships", "umls")
 _HEADERS = {("head", "relation", "tail"), ("subject", "predicate", "object"), ("h", "r", "t")}
 
 
@@ -89,7 +88,7 @@ def read_graph(
 
 def read_pykeen_dataset(name: str) -> Graph:
     """Reads a PyKEEN dataset by name, in PyKEEN's numbering, so that its models fit."""
-    folder = _bundled(name)
+    folder = bundled_folder(name)
     if folder is not None:
         graph = read_graph(*(folder / f"{split}.txt" for split in ("train", "valid", "test")))
         split = [torch.unique(triples, dim=0) for triples in (graph.train, graph.valid, graph.test)]
@@ -126,15 +125,6 @@ def read_pykeen_dataset(name: str) -> Graph:
     )
     split = [triples.detach().cpu().long().contiguous() for triples in splits]
     return Graph(split[0], split[1], split[2], entities, relations)
-
-
-def _bundled(name: str) -> Path | None:
-    """Folder of a dataset that PyKEEN ships; found without importing PyKEEN, which takes seconds."""
-    spec = find_spec("pykeen") if name.lower() in BUNDLED else None
-    if spec is None or spec.origin is None:
-        return None
-    folder = Path(spec.origin).parent / "datasets" / name.lower()
-    return folder if (folder / "train.txt").is_file() else None
 
 
 def _read(path: Path, entities: _Tokens, relations: _Tokens, notes: list[str]) -> _File:

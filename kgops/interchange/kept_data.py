@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kgops.errors import BadInput, CutOff, KgopsError, Usage
 from kgops.interchange.data_files import digest_below, names_below
-from kgops.jobs.files import sync_folder
+from kgops.jobs.files import sync
 from kgops.settings import Home
 from kgops.supervisor import locks
 
@@ -65,7 +65,7 @@ def keep(home: Home, digest: str, below_root: str, begun: int, unpack: Callable[
     finally:
         if lock is not None:
             os.close(lock)
-    sync_folder(data)
+    sync(data)
     return target / below_root
 
 
@@ -79,7 +79,7 @@ def _fill(folder: Path, digest: str, below_root: str, begun: int, unpack: Callab
     if digest_below(folder) != digest or not (folder / below_root).exists():
         raise BadInput("the files that came are not those that were announced", _AGAIN)
     for name in names_below(folder):
-        _sync(folder / name)
+        sync(folder / name)
 
 
 def _publish(part: Path, target: Path, digest: str) -> None:
@@ -109,14 +109,6 @@ def _part(home: Home, digest: str) -> Path:
 
 def _size_below(folder: Path) -> int:
     return sum((folder / name).stat().st_size for name in names_below(folder))
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _clear_abandoned(data: Path) -> None:

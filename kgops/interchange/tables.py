@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from kgops.errors import Unavailable
 from kgops.interchange.export import cell, csv_line
 from kgops.jobs.cluster import must_be_free, written
+from kgops.jobs.parquet import import_pyarrow
 from storage.runs import COLUMNS, Run
 from storage.transfer import Rows
 
@@ -44,13 +44,7 @@ def write_csv(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
 
 def write_parquet(runs: Iterator[Rows], target: Path, *, force: bool) -> None:
     """The tables with typed columns; a row group for each run."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise Unavailable(
-            "Parquet is written by pyarrow, which is not installed", "pip install 'kgops[parquet]'"
-        ) from error
+    pyarrow = import_pyarrow()
     types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
     schemas = {
         name: pyarrow.schema([(column, types[kind]) for column, kind in columns.items()])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kgops.jobs.events import is_metric
-from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, sync_folder, write_durably
+from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, sync, write_durably
 
 # In a worker's environment: the key of its run and the number of its attempt, as `owner` puts them together.
 OWNER = "KGOPS_RESULT_OWNER"
@@ -71,7 +71,7 @@ def _describe(root: Path, file: Path, kind: str) -> ResultFile:
         os.fsync(fd)
     finally:
         os.close(fd)
-    sync_folder(file.parent)
+    sync(file.parent)
     digest, size = digest_of(file)
     return ResultFile(str(file.relative_to(root)), kind, digest, size)
 

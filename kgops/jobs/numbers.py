@@ -15,6 +15,7 @@ __all__ = [
     "mean",
     "median",
     "middle",
+    "number_in_cell",
     "quartiles",
     "quotient",
     "share_between",
@@ -87,6 +88,14 @@ def finite_number(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text!r} is no finite number")
     return number
+
+
+def number_in_cell(text: str | None) -> float | None:
+    """None where there is no finite number."""
+    try:
+        return finite_number(text) if text else None
+    except ValueError:
+        return None
 
 
 def finite_json(value: Any) -> Any:

@@ -9,14 +9,12 @@ from kgops.options.option import Flag, Option
 from kgops.options.shared import (
     CHECKPOINT_DIR,
     DEVICE,
-    EDGE_MAP,
     MEMORY_CLEANUP,
     MODEL_PATH,
-    NODE_NAME_DICT,
-    RUN,
     SEED,
+    TRAINING_DATA,
+    TRAINING_RUN,
     TRUST_PICKLE,
-    data_files,
 )
 
 __all__ = ["EXPLAIN_OPTIONS", "FILES", "FOLDERS", "WRITTEN"]
@@ -27,9 +25,7 @@ FOLDERS = ("checkpoint_dir",)
 WRITTEN = ("output", "output_dir")
 
 _MODEL = (
-    RUN.adapted(
-        help="Number of the training run whose best model and data are used; nothing else is needed."
-    ),
+    TRAINING_RUN,
     MODEL_PATH,
     CHECKPOINT_DIR.adapted(
         help="Folder of checkpoints; without a model file, the newest of them is explained."
@@ -106,16 +102,7 @@ _SEARCH = tuple(
     )
 )
 _DATA = (
-    Option("dataset", help="Triples of the training: a PyKEEN dataset by name.", group="data"),
-    *data_files(
-        train="Training triples: a file.",
-        valid="Validation triples: known answers.",
-        test="Test triples: known answers.",
-        entity_to_id="Entity vocabulary: label and id, in either order.",
-        relation_to_id="Relation vocabulary: label and id, in either order.",
-    ),
-    EDGE_MAP,
-    NODE_NAME_DICT,
+    *TRAINING_DATA,
     Option(
         "node_types",
         help="TSV file with types of entities, to say which relations nobody of a type has.",

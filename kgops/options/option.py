@@ -18,6 +18,7 @@ __all__ = [
     "defaults_of",
     "describe",
     "problems_of",
+    "word_of",
 ]
 
 Check = Callable[[Any], str | None]
@@ -102,7 +103,7 @@ class Option:
         return f"must be {' or '.join(self._choices())}; found {value!r:.60}"
 
     def _choices(self) -> list[str]:
-        words = ["a whole number from 1 on" if one is int else _word(one) for one in self.choices]
+        words = ["a whole number from 1 on" if one is int else word_of(one) for one in self.choices]
         return [*words, self.example] if self.example else words
 
     @property
@@ -155,7 +156,8 @@ def describe(value: object) -> str:
     return f"{value!r:.60}"
 
 
-def _word(value: Any) -> str:
+def word_of(value: Any) -> str:
+    """A value as job files and flags spell it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

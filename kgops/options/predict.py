@@ -9,14 +9,12 @@ from kgops.options.option import Flag, Option
 from kgops.options.shared import (
     CHECKPOINT_DIR,
     DEVICE,
-    EDGE_MAP,
     ENTITY_CHUNK,
     MEMORY_CLEANUP,
     MODEL_PATH,
-    NODE_NAME_DICT,
-    RUN,
+    TRAINING_DATA,
+    TRAINING_RUN,
     TRUST_PICKLE,
-    data_files,
 )
 
 __all__ = ["FILES", "FOLDERS", "PREDICT_OPTIONS", "WRITTEN"]
@@ -27,9 +25,7 @@ FOLDERS = ("checkpoint_dir",)
 WRITTEN = ("output", "output_dir")
 
 _MODEL = (
-    RUN.adapted(
-        help="Number of the training run whose best model and data are used; nothing else is needed."
-    ),
+    TRAINING_RUN,
     MODEL_PATH,
     CHECKPOINT_DIR.adapted(help="Folder of checkpoints; without a model file, the newest of them answers."),
     TRUST_PICKLE,
@@ -64,18 +60,6 @@ _QUESTIONS = tuple(
         ),
     )
 )
-_DATA = (
-    Option("dataset", help="Triples of the training: a PyKEEN dataset by name.", group="data"),
-    *data_files(
-        train="Training triples: a file.",
-        valid="Validation triples: known answers.",
-        test="Test triples: known answers.",
-        entity_to_id="Entity vocabulary: label and id, in either order.",
-        relation_to_id="Relation vocabulary: label and id, in either order.",
-    ),
-    EDGE_MAP,
-    NODE_NAME_DICT,
-)
 _RESULTS = (
     Option(
         "output", help="File for a copy of the answers: .json, .csv or .parquet decides.", group="results"
@@ -88,4 +72,4 @@ _SPEED = (
     DEVICE,
 )
 
-PREDICT_OPTIONS = (*_MODEL, *_QUESTIONS, *_DATA, *_RESULTS, *_SPEED)
+PREDICT_OPTIONS = (*_MODEL, *_QUESTIONS, *TRAINING_DATA, *_RESULTS, *_SPEED)

@@ -26,6 +26,8 @@ __all__ = [
     "RUN",
     "SCALE_GRADIENTS",
     "SEED",
+    "TRAINING_DATA",
+    "TRAINING_RUN",
     "TRUST_PICKLE",
     "data_files",
 ]
@@ -200,3 +202,21 @@ NODE_NAME_DICT = Option("node_name_dict", help="TSV file with names of entities.
 def data_files(**helps: str) -> tuple[Option, ...]:
     """Files that a job reads."""
     return tuple(Option(name, help=text, group="data") for name, text in helps.items())
+
+
+# Of the training whose model answers or is explained.
+TRAINING_RUN = RUN.adapted(
+    help="Number of the training run whose best model and data are used; nothing else is needed."
+)
+TRAINING_DATA = (
+    Option("dataset", help="Triples of the training: a PyKEEN dataset by name.", group="data"),
+    *data_files(
+        train="Training triples: a file.",
+        valid="Validation triples: known answers.",
+        test="Test triples: known answers.",
+        entity_to_id="Entity vocabulary: label and id, in either order.",
+        relation_to_id="Relation vocabulary: label and id, in either order.",
+    ),
+    EDGE_MAP,
+    NODE_NAME_DICT,
+)

@@ -23,14 +23,14 @@ from kgops.jobs.train import ConvEConfig
 from kgops.planning.conve_weights import model_of_config, model_of_settings
 from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.number_formats import applied_precision
-from kgops.planning.predict_sizes import predict_shape, questions_of
-from kgops.planning.regress_sizes import Flights, flights_of, regress_shape
-from kgops.planning.stage_sizes import Shape
-from kgops.planning.tracin_sizes import tracin_shape
-from kgops.planning.train_sizes import train_shape
+from kgops.planning.predict_sizes import PredictShape, predict_shape, questions_of
+from kgops.planning.regress_sizes import Flights, RegressShape, flights_of, regress_shape
+from kgops.planning.tracin_sizes import TracinShape, tracin_shape
+from kgops.planning.train_sizes import TrainShape, train_shape
 
-__all__ = ["JobSize", "TracinInputs", "is_kgops_conve", "job_size_of", "tests_of"]
+__all__ = ["JobSize", "Shape", "TracinInputs", "is_kgops_conve", "job_size_of", "tests_of"]
 
+Shape = TrainShape | PredictShape | TracinShape | RegressShape  # of one stage of a job
 Count = Callable[[Mapping[str, Any]], Counts | None]
 
 

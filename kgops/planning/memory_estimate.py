@@ -17,13 +17,13 @@ from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import cublas_workspace
 from kgops.planning.corrections import Correction
 from kgops.planning.index_memory import mapped_bytes
+from kgops.planning.job_size import Shape
 from kgops.planning.ledger import GRANULE, Ledger, reserved_bytes
 from kgops.planning.predict_memory import walk_predict
 from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.process_memory import Process, ProcessModel
 from kgops.planning.regress_memory import walk_regression
 from kgops.planning.regress_sizes import RegressShape
-from kgops.planning.stage_sizes import Shape
 from kgops.planning.tracin_memory import walk_tracin
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_memory import walk_training

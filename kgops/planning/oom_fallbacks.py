@@ -14,9 +14,8 @@ from typing import Any
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.options.catalog import effect_of
-from kgops.options.option import Effect
+from kgops.options.option import Effect, word_of
 from kgops.planning.fallback_options import Step, stages_of
-from kgops.planning.rules import shown
 
 __all__ = [
     "Change",
@@ -166,4 +165,4 @@ def _counts(value: Any) -> bool:
 
 
 def _word(value: Any) -> str:
-    return "on" if value is True else "off" if value in _OFF and not _counts(value) else shown(value)
+    return "on" if value is True else "off" if value in _OFF and not _counts(value) else word_of(value)

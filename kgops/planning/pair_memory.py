@@ -1,5 +1,5 @@
 """Scores of all pairs of two blocks and their ranking as the allocator sees them, after
-`kgops.tracin.products`, `kgops.tracin.tangents` and `kgops.tracin.results`."""
+`kgops.tracin.products` and `kgops.tracin.results`."""
 
 from __future__ import annotations
 

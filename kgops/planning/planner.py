@@ -12,14 +12,13 @@ from kgops.options.catalog import effect_of
 from kgops.options.option import Effect
 from kgops.planning import rules
 from kgops.planning.corrections import Correction, TimeCorrection
-from kgops.planning.job_size import JobSize
+from kgops.planning.job_size import JobSize, Shape
 from kgops.planning.memory_estimate import MemoryEstimate, predict
 from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import expands_segments, work_of
 from kgops.planning.speed import Rates, StepTime, rates_of, seconds, step_time
-from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import Target
 from kgops.planning.train_sizes import TrainShape
 

@@ -9,8 +9,9 @@ from typing import Any
 from kgops.errors import Usage
 from kgops.gpus.facts import GpuFacts, facts_here
 from kgops.jobs.job import Job
+from kgops.options.option import word_of
 from kgops.planning import profiles, rules
-from kgops.planning.rules import Correction, Work, shown
+from kgops.planning.rules import Correction, Work
 
 __all__ = [
     "Choice",
@@ -68,8 +69,8 @@ class Choice:
         return asdict(self)
 
     def __str__(self) -> str:
-        applied = "known only to the worker" if self.applied is None else shown(self.applied)
-        became = applied if self.requested is None else f"{shown(self.requested)} → {applied}"
+        applied = "known only to the worker" if self.applied is None else word_of(self.applied)
+        became = applied if self.requested is None else f"{word_of(self.requested)} → {applied}"
         why = "; ".join(filter(None, (self.reason, self.source)))
         return f"{self.option}: {became}" + (f" ({why})" if why else "")
 

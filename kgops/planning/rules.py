@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgops.gpus.facts import GpuFacts
+from kgops.options.option import word_of
 
-__all__ = ["RULES", "Correction", "Work", "apply", "shown"]
+__all__ = ["RULES", "Correction", "Work", "apply"]
 
 Capability = tuple[int, int]
 Options = Mapping[str, Any]
@@ -37,14 +38,7 @@ class Correction:
     source: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.option}: {shown(self.requested)} → {shown(self.applied)} ({self.reason}; {self.source})"
-        )
-
-
-def shown(value: Any) -> str:
-    """An option's value as job files spell it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return f"{self.option}: {word_of(self.requested)} → {word_of(self.applied)} ({self.reason}; {self.source})"
 
 
 @dataclass(frozen=True, slots=True)

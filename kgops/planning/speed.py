@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from kgops.gpus.known import KnownGpu
 from kgops.jobs.job import Job
 from kgops.jobs.train import ConvEConfig
+from kgops.planning.job_size import Shape
 from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.process_memory import kind_of
 from kgops.planning.regress_sizes import RegressShape
-from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import Target
 from kgops.planning.tracin_sizes import TracinShape, does_of
 from kgops.planning.train_sizes import TrainShape

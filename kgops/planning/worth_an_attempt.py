@@ -8,10 +8,10 @@ from typing import Any
 
 from kgops.jobs.job import Job
 from kgops.options.catalog import effect_of
+from kgops.planning.job_size import Shape
 from kgops.planning.memory_estimate import predict
 from kgops.planning.oom_fallbacks import Change, Fallback
 from kgops.planning.planner import Suggestion
-from kgops.planning.stage_sizes import Shape
 
 __all__ = ["Skipped", "worth_an_attempt"]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.jobs.files import sync_folder
+from kgops.jobs.files import sync
+from kgops.jobs.parquet import import_pyarrow
 
 __all__ = ["Answer", "must_have_parquet", "write_csv", "write_json", "write_parquet", "write_triples"]
 
@@ -43,15 +44,7 @@ _IN_JSON = ("rank", "score", "probability", "known")
 
 def must_have_parquet() -> Any:
     """Imports pyarrow before the work starts, or says how to install it."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise Usage(
-            "Parquet needs pyarrow, which is not installed.",
-            hint="`pip install 'kgops[parquet]'`, or name a .csv or .json file.",
-        ) from error
-    return pyarrow
+    return import_pyarrow("`pip install 'kgops[parquet]'`, or name a .csv or .json file.", Usage)
 
 
 def write_csv(path: Path, answers: Iterable[Answer]) -> None:
@@ -137,4 +130,4 @@ def _published(path: Path, write: Callable[[Path], Any]) -> None:
     draft = path.with_name(f".{path.name}.part")
     write(draft)
     draft.replace(path)
-    sync_folder(path.parent)
+    sync(path.parent)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import struct
+import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kgops.errors import BadInput
-from kgops.regression.arrays import SUFFIXES, ArrayFile, open_arrays
+from kgops.errors import BadInput, KgopsError, Unavailable
 
 __all__ = ["DATASETS", "Flight", "Survey", "read_flights"]
 
@@ -22,6 +26,112 @@ _MOST_LISTED = 8
 _LARGEST = float(np.finfo(np.float32).max)  # larger values become infinite in training
 
 Floats = NDArray[np.float32]
+_HDF5 = (".h5", ".hdf5")
+_SUFFIXES = (".npz", *_HDF5)
+_LOCAL_HEADER = struct.Struct("<26xHH")  # lengths of the name and extra field of a zip member
+
+
+class _ArrayFile:
+    """The arrays of one flight: `names` without opening them, `[name]` sliced like a numpy array."""
+
+    def __init__(self, path: Path, arrays: dict[str, Any], unpacked: Iterable[str] = ()) -> None:
+        self.path, self._arrays = path, arrays
+        self.unpacked = tuple(unpacked)  # read whole, since they are compressed
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._arrays)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def __getitem__(self, name: str) -> Any:
+        return self._arrays[name]
+
+
+def _open_arrays(path: Path, wanted: tuple[str, ...]) -> _ArrayFile:
+    """Those of the `wanted` arrays that a file or a folder of `.npy` files has.
+
+    Uncompressed `.npz` members and `.npy` files are memory-mapped; h5py, from the extra `flights`, reads slices of
+    `.h5` files. Compressed members are unpacked.
+    """
+    try:
+        if path.is_dir():
+            return _ArrayFile(path, {file.stem: _npy(file) for file in sorted(path.glob("*.npy"))})
+        if path.suffix in _HDF5:
+            return _ArrayFile(path, _hdf5(path))
+        return _npz(path, wanted)
+    except (KgopsError, MemoryError):
+        raise
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.", hint="copy it again.") from error
+    except (
+        Exception
+    ) as error:  # zipfile, its decompressors and numpy's header parser raise various exceptions
+        raise BadInput(
+            f"{path} is damaged or has no arrays: {str(error)[:120]}.",
+            hint="write it with numpy.savez.",
+        ) from error
+
+
+def _npz(path: Path, wanted: tuple[str, ...]) -> _ArrayFile:
+    arrays: dict[str, Any] = {}
+    unpacked = []
+    with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name not in wanted:
+                arrays[name] = None
+            elif member.compress_type == zipfile.ZIP_STORED:
+                raw.seek(member.header_offset)
+                skipped = sum(_LOCAL_HEADER.unpack(raw.read(_LOCAL_HEADER.size)))
+                start = member.header_offset + _LOCAL_HEADER.size + skipped
+                arrays[name] = _mapped(path, raw, start, start + member.file_size)
+            else:
+                with archive.open(member) as packed:
+                    _header(packed, member.file_size)
+                with archive.open(member) as packed:
+                    arrays[name] = np.lib.format.read_array(packed, allow_pickle=False)
+                unpacked.append(name)
+    return _ArrayFile(path, arrays, unpacked)
+
+
+def _npy(path: Path) -> Any:
+    with path.open("rb") as raw:
+        return _mapped(path, raw, 0, path.stat().st_size)
+
+
+def _mapped(path: Path, raw: Any, start: int, end: int) -> Any:
+    """The array whose `.npy` header is at `start`, memory-mapped."""
+    raw.seek(start)
+    shape, order, dtype = _header(raw, end)
+    if not math.prod(shape):
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, mode="r", offset=raw.tell(), shape=shape, order=order)  # type: ignore[call-overload]
+
+
+def _header(raw: Any, end: int) -> tuple[tuple[int, ...], str, np.dtype[Any]]:
+    """Dtype and shape in a `.npy` header, checked against the bytes up to `end`."""
+    version = np.lib.format.read_magic(raw)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = read(raw)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > end - raw.tell():
+        raise ValueError(f"the shape {shape!r:.60} is larger than its data")
+    return shape, "F" if by_columns else "C", dtype
+
+
+def _hdf5(path: Path) -> dict[str, Any]:
+    try:
+        h5py: Any = import_module("h5py")
+    except ImportError as error:
+        raise Unavailable(
+            f"{path} is an HDF5 file, and h5py is not installed.",
+            hint="install it with pip install 'kgops[flights]', or use .npz files.",
+        ) from error
+    file = h5py.File(path, "r")
+    return {name: file[name] for name in file if isinstance(file[name], h5py.Dataset)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +200,12 @@ def _flight_paths(folder: Path) -> list[Path]:
         inside = sorted(folder.iterdir())
     except OSError as error:
         raise BadInput(f"{folder} cannot be read: {error.strerror}.", hint="check the path.") from error
-    paths = [path for path in inside if path.suffix in SUFFIXES and path.is_file()]
+    paths = [path for path in inside if path.suffix in _SUFFIXES and path.is_file()]
     paths += [path for path in inside if path.is_dir() and any(path.glob("*.npy"))]
     if not paths:
         raise BadInput(
             f"{folder} has no flights.",
-            hint=f"a flight is a file ending in {', '.join(SUFFIXES)}, or a folder of .npy files; "
+            hint=f"a flight is a file ending in {', '.join(_SUFFIXES)}, or a folder of .npy files; "
             "`kgops data flights --make DIR` writes small ones.",
         )
     names = [path.stem for path in paths]
@@ -106,7 +216,7 @@ def _flight_paths(folder: Path) -> list[Path]:
 
 
 def _read(path: Path, window: int) -> Flight:
-    arrays = open_arrays(path, DATASETS)
+    arrays = _open_arrays(path, DATASETS)
     missing = [name for name in DATASETS if name not in arrays]
     if missing:
         what = f"no dataset {missing[0]!r}" if len(missing) == 1 else f"no datasets {', '.join(missing)}"
@@ -137,7 +247,7 @@ def _read(path: Path, window: int) -> Flight:
     )
 
 
-def _column(arrays: ArrayFile, name: str, frames: int) -> NDArray[np.float64]:
+def _column(arrays: _ArrayFile, name: str, frames: int) -> NDArray[np.float64]:
     column = arrays[name]
     if tuple(column.shape) not in ((frames,), (frames, 1)) or column.dtype.kind not in "fiu":
         raise BadInput(

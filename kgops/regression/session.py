@@ -1,23 +1,23 @@
-"""One training within a regression, its state and its resume."""
+"""One training within a regression, its state and its checkpoints: ConvE's format plus the scaling to kilometres."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from kgops.errors import BadInput
 from kgops.jobs.regress import RegressionConfig
-from kgops.regression.batches import Prepared, flights_digest
-from kgops.regression.checkpoints import as_checkpoint, refuse_foreign, same_network
+from kgops.regression.batches import Prepared, Scaling, flights_digest
 from kgops.regression.flights import Flight
 from kgops.regression.metrics import HeightLoss
-from kgops.regression.network import RegressionModel, load_weights
-from kgops.regression.settings import RegressionSettings
+from kgops.regression.network import RegressionModel, load_weights, plain_names
+from kgops.regression.settings import MAY_DIFFER, RegressionSettings
 from kgops.regression.stages import Stage, plan_stages
 from kgops.regression.step import RegressionStep, report_options, resolve_compile
 from kgops.training import checkpoints
@@ -28,10 +28,10 @@ from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restor
 from kgops.training.reporter import Report
 from kgops.training.settings import resolve_precision
 
-__all__ = [
-    "RegressionState",
-    "Session",
-]
+__all__ = ["RegressionState", "Session"]
+
+_WORKLOAD = "regress"
+_BY_FALLBACKS = ("channels", "temporal_frames")  # of the network; a run with other values starts from epoch 1
 
 
 @dataclass
@@ -162,7 +162,7 @@ class Session:
             checkpoints.sweep(folder)
         checkpoint = self._newest() if resume else None
         if checkpoint is not None:
-            refuse_foreign(checkpoint, self.config, self.settings, self.digest)
+            _refuse_foreign(checkpoint, self.config, self.settings, self.digest)
             self._resume(checkpoint)
             return
         if checkpoints.forget_resumable(self.checkpoint_folder) and not resume:
@@ -175,7 +175,7 @@ class Session:
             self.report.note(f"{error.message} {error.hint or ''}".strip())
         if checkpoint is None:
             self.report.note("no checkpoint to resume from: training starts at epoch 1.")
-        elif not same_network(checkpoint, self.config):
+        elif not _same_network(checkpoint, self.config):
             self.report.note("channels or frames per window have changed: training starts at epoch 1.")
             return None
         return checkpoint
@@ -231,7 +231,7 @@ class Session:
         return f"{self.settings.seed} {self.stage.name} {self.state.epoch + 1}"
 
     def checkpoint(self, training: dict[str, Any] | None = None) -> Checkpoint:
-        return as_checkpoint(
+        return _as_checkpoint(
             self.model,
             self.config,
             self.settings,
@@ -253,3 +253,55 @@ class Session:
         }
         checkpoints.write_resumable(self.checkpoint_folder, self.checkpoint(training))
         self.saved_at = time.monotonic()
+
+
+def _as_checkpoint(
+    model: torch.nn.Module,
+    config: RegressionConfig,
+    settings: RegressionSettings,
+    scaling: Scaling,
+    flights: str,
+    *,
+    epoch: int,
+    batch: int,
+    learning_rate: float,
+    training: Mapping[str, Any] | None = None,
+) -> Checkpoint:
+    """`flights` is the digest of the training flights."""
+    return Checkpoint(
+        model=plain_names(model.state_dict()),
+        config=config.to_dict(),
+        epoch=epoch,
+        batch=batch,
+        learning_rate=learning_rate,
+        loss={"name": settings.loss_type, "workload": _WORKLOAD},
+        entities_digest=flights,
+        relations_digest="",
+        settings=settings.to_dict(),
+        training={"scaling": scaling.to_dict(), **(training or {})},
+    )
+
+
+def _same_network(checkpoint: Checkpoint, config: RegressionConfig) -> bool:
+    """Whether the checkpoint has this network; the last OOM fallbacks change the network of a job."""
+    return all(checkpoint.config.get(name) == config.to_dict()[name] for name in _BY_FALLBACKS)
+
+
+def _refuse_foreign(
+    checkpoint: Checkpoint, config: RegressionConfig, settings: RegressionSettings, flights: str
+) -> None:
+    """Raises if the checkpoint belongs to another network, other flights or another data order."""
+    saved, current = checkpoint.settings, settings.to_dict()
+    same = {
+        "workload": checkpoint.loss.get("workload") == _WORKLOAD,
+        "flights": checkpoint.entities_digest == flights,
+        "network": dict(checkpoint.config) == config.to_dict(),
+        **{name: saved.get(name) == current[name] for name in current if name not in MAY_DIFFER},
+    }
+    differs = [name for name, agrees in same.items() if not agrees]
+    if differs:
+        raise BadInput(
+            f"the checkpoint of epoch {checkpoint.epoch} belongs to another training: "
+            f"its {', '.join(differs)} {'differs' if len(differs) == 1 else 'differ'}.",
+            hint="resume with the original settings and files, or start a new run.",
+        )

@@ -15,7 +15,7 @@ from typing import Any
 
 from kgops.jobs import manifest
 from kgops.jobs.cluster import GPU
-from kgops.jobs.files import set_aside, size_of, sync_folder, write_json
+from kgops.jobs.files import set_aside, size_of, sync, write_json
 from kgops.jobs.text import fill_in
 from kgops.settings import Home, full_path_of_home
 from kgops.supervisor import gate, locks, processes, run_folder
@@ -53,7 +53,7 @@ class Beginning:
         attempt.path.mkdir(parents=True)
         run_folder.reserve(attempt.exit)
         attempt.reserve_marks()
-        sync_folder(self.folder.attempts)
+        sync(self.folder.attempts)
         began = gate.Clocks.now()
         details = {
             "settings": self.settings,

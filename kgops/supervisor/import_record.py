@@ -15,7 +15,7 @@ from typing import Any
 from kgops import __version__
 from kgops.errors import BadInput, Unavailable
 from kgops.jobs import toml
-from kgops.jobs.files import NotAFile, sync_folder, write_durably, write_json
+from kgops.jobs.files import NotAFile, sync, write_durably, write_json
 from kgops.settings import Home
 from kgops.supervisor import locks, pending
 from kgops.supervisor.plan_file import misfit
@@ -100,7 +100,7 @@ def enter(
         until_committed.enter_context(pending.announce(home, name, "launch"))
         until_committed.push(lambda kind, *_: _undo_rename(kind, home.runs / name, staged.path))
         staged.path.rename(home.runs / name)
-        sync_folder(home.runs)
+        sync(home.runs)
         put(conn, name, number)
     return number
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import KgopsError, NoSuchRun, Unavailable, Usage
-from kgops.jobs.files import sync_folder, write_durably, write_json
+from kgops.jobs.files import sync, write_durably, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.text import attempt_settings, fill_in
@@ -204,7 +204,7 @@ def _new_folder(
     # Only now may we remove the folder of this name.
     try:
         try:
-            sync_folder(home.runs)
+            sync(home.runs)
         except OSError as error:
             raise _no_folder(home, error) from error
         yield
@@ -226,7 +226,7 @@ def _fill_folder(
     run_folder.reserve(making.outcome)
     run_folder.reserve(making.stop)
     making.events.touch(0o600)  # here, because the worker has the user's umask
-    sync_folder(making.path)
+    sync(making.path)
 
 
 def _no_folder(home: Home, error: OSError) -> Unavailable:

@@ -13,7 +13,7 @@ from kgops.gpus.devices import has_driver
 if TYPE_CHECKING:
     from kgops.gpus.readings import GpuReading
 
-__all__ = ["MachineLoad", "ThrottleCounter", "measure"]
+__all__ = ["MachineLoad", "ThrottleCounter", "busy_share", "cpu_ticks", "measure"]
 
 BUSY_SHARE = 0.15  # of the CPUs: a desktop and a console use less
 HOT_C = 85  # GPUs lower their clocks at some 85 to 90 degrees
@@ -35,9 +35,9 @@ class MachineLoad:
 
 def measure(*, over_s: float = 0.5, other_runs: int = 0) -> MachineLoad:
     """Measures for `over_s`. `other_runs`: number of other active kgops runs."""
-    before = _cpu_ticks(_STAT)
+    before = cpu_ticks()
     time.sleep(over_s)
-    after = _cpu_ticks(_STAT)
+    after = cpu_ticks()
     busy = busy_share(before, after)
     warnings = []
     if busy is not None and busy > BUSY_SHARE:
@@ -52,7 +52,7 @@ def busy_share(before: Sequence[int] | None, after: Sequence[int] | None) -> flo
     if before is None or after is None:
         return None
     ticks = [b - a for a, b in zip(before, after, strict=True)]
-    return 1 - (ticks[3] + ticks[4]) / sum(ticks) if sum(ticks) > 0 else None
+    return (sum(ticks) - ticks[3] - ticks[4]) / sum(ticks) if sum(ticks) > 0 else None
 
 
 class ThrottleCounter:
@@ -94,7 +94,8 @@ def gpu_warnings(gpu: GpuReading) -> Iterable[str]:
         yield f"{name} is hot ({gpu.temperature_c} °C): it may lower its clock"
 
 
-def _cpu_ticks(file: Path) -> list[int] | None:
+def cpu_ticks(file: Path = _STAT) -> list[int] | None:
+    """Of all CPUs since the start, by what they did."""
     try:
         words = file.read_text().split("\n", 1)[0].split()[1:9]
     except OSError:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from kgops.errors import Unavailable
-from kgops.jobs.files import NotAFile, sync_folder
+from kgops.jobs.files import NotAFile, sync
 from kgops.settings import Home
 from kgops.supervisor import locks
 from kgops.supervisor.run_folder import RunFolder, number_of
@@ -65,7 +65,7 @@ def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
     if lock is None:
         raise Unavailable(f"{path} is locked by another process", "try again in a moment")
     try:
-        sync_folder(home.pending)
+        sync(home.pending)
         yield
         path.unlink()
     finally:
@@ -87,8 +87,8 @@ def move_back(home: Home, folder: str) -> None:
 
 def _sync_both(home: Home) -> None:
     try:
-        sync_folder(home.runs)
-        sync_folder(home.pending)
+        sync(home.runs)
+        sync(home.pending)
     except OSError:
         pass  # deleting does not need the guarantee
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, set_aside, sync_folder
+from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, set_aside, sync
 
 SIZE = 4096
 _MAX_REASON = 1000
@@ -248,7 +248,7 @@ def _set(mark: Path) -> None:
         _reserved(mark).rename(mark)
     except FileNotFoundError:  # set already, or removed by the worker
         mark.touch(0o600)
-    sync_folder(mark.parent)  # a power cut must not undo the mark but keep its effects
+    sync(mark.parent)  # a power cut must not undo the mark but keep its effects
 
 
 def folder_name(number: int, workload: str, label: str) -> str:

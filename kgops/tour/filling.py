@@ -1,32 +1,40 @@
-"""Creates a tour: sample runs are imported, real runs are launched through the queue."""
+"""Creates a tour: runs and benchmarks of `sample.json` are imported, real runs are launched through the queue."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from kgops.experiments.claims import shipped
+from kgops.experiments.summary import as_measurements
+from kgops.interchange.importing import TOUR
 from kgops.jobs.files import write_json
 from kgops.jobs.job import read_job
 from kgops.planning.resolve import resolve
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import wait_for_end
 from kgops.supervisor.environment import temporary_variables
+from kgops.supervisor.import_record import origin, put_record
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import plan
 from kgops.supervisor.run_folder import RunFolder
-from kgops.supervisor.run_json import IMPORTED
-from kgops.tour import MARK, SAMPLE_TAG
+from kgops.supervisor.run_json import IMPORTED, read_runs
+from kgops.tour import MARK, SAMPLE, SAMPLE_TAG
 from kgops.tour import home as homes
-from kgops.tour.sample import mark, put_sample
-from storage import reports, runs
+from storage import benches, measurements, reports, runs
+from storage.benches import Pair
 from storage.database import Connection, open_writer
 from storage.runs import Run
 
-__all__ = ["REAL", "Tour", "fill"]
+__all__ = ["REAL", "Tour", "fill", "mark", "put_benches", "put_sample"]
 
 REAL_TAG = "real"
 REAL: tuple[dict[str, Any], ...] = (  # jobs that really run, each on one core
@@ -46,6 +54,12 @@ REAL: tuple[dict[str, Any], ...] = (  # jobs that really run, each on one core
     },
 )
 _LIVE_MINUTES = 15
+# Columns whose times are relative to the creation of the tour, in seconds.
+_TIMES = {
+    "run": ("submitted_at", "started_at", "ended_at", "reported_at"),
+    "attempt": ("started_at", "ended_at"),
+    **dict.fromkeys(("event", "note", "artifact", "measurement"), ("at",)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +137,63 @@ def _launch(home: Home, conn: Connection, job: dict[str, Any], tag: str) -> int:
         number = launch(home, conn, plan(resolve(read_job(job, "a job of the tour")), home, conn))
     reports.change_tags(conn, number, add=[homes.TAG, tag], remove=[])
     return number
+
+
+def put_sample(home: Home, conn: Connection) -> list[int]:
+    """Imports the sample runs and benchmarks; returns the run numbers, oldest first."""
+    now, sample = time.time(), _sample()
+    numbers: dict[int, int] = {}
+    for table in sample["runs"]:
+        texts, number = table.pop("files"), table["run"]["id"]
+        export = {"kgops_export": sample["kgops_export"], "runs": [_at(table, now)]}
+        (rows,) = read_runs(conn, json.dumps(export).encode(), SAMPLE)
+        numbers[number] = put_record(home, conn, rows, mark(), partial(_write_files, texts))
+    put_benches(conn, numbers)
+    return list(numbers.values())
+
+
+def put_benches(conn: Connection, numbers: Mapping[int, int]) -> None:
+    """Writes the sample benchmarks; `numbers` maps run numbers of the sample to those in the database."""
+    measurements.keep_claims(conn, [held.claim for held in shipped()])
+    for bench in _sample()["benches"]:
+        _put_bench(conn, bench, numbers, time.time())
+
+
+def _sample() -> dict[str, Any]:
+    text = (files("kgops.tour") / "sample.json").read_text("utf-8")
+    sample: dict[str, Any] = json.loads(text)
+    return sample
+
+
+def mark() -> dict[str, Any]:
+    """The origin of a sample run."""
+    return {**origin(TOUR, Path(SAMPLE)), "on": SAMPLE}
+
+
+def _at(table: dict[str, Any], now: float) -> dict[str, Any]:
+    for name, columns in _TIMES.items():
+        for row in [table["run"]] if name == "run" else table[name]:
+            row |= {column: now + row[column] for column in columns if row[column] is not None}
+    for curve in table["series"]:
+        curve["at"] = [now + at for at in curve["at"]]
+        if curve["name"].endswith("_memory_mib"):  # sampled by the clock, as supervisors do
+            curve["step"] = curve["at"]
+    return table
+
+
+def _write_files(texts: dict[str, str], folder: RunFolder) -> None:
+    for path, text in texts.items():
+        (folder.path / path).write_text(text)
+
+
+def _put_bench(conn: Connection, sample: dict[str, Any], numbers: Mapping[int, int], now: float) -> None:
+    number = benches.begin(
+        conn, sample["name"], sample["plan"], sample["command"], sample["machine"], now + sample["begun"]
+    )
+    for pair in sample["pairs"]:
+        runs = {name: numbers.get(pair[name]) for name in ("baseline_run", "variant_run")}
+        benches.add_pair(conn, number, Pair(**{**pair, **runs, "noted": (), "at": now + pair["at"]}))
+    benches.end(conn, number, now + sample["ended"])
+    bench = benches.get(conn, number)
+    assert bench is not None
+    measurements.replace_of_bench(conn, number, as_measurements(conn, bench))

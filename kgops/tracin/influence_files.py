@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
-from kgops.jobs.files import sync_folder
+from kgops.jobs.files import sync
+from kgops.jobs.parquet import import_pyarrow
 from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.results import Table, as_object, csv_line, encoded
 from kgops.tracin.test_triples import TestTriple
@@ -24,30 +25,18 @@ __all__ = [
     "Wrote",
     "csv_file",
     "json_file",
-    "must_have_parquet",
     "parquet_file",
     "self_influence_csv",
     "self_influence_json",
 ]
 
-
-def must_have_parquet() -> Any:
-    """Imports pyarrow before the work starts, or says how to install it."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise Usage(
-            "Parquet needs pyarrow, which is not installed.",
-            hint="`pip install 'kgops[parquet]'`, or leave out --parquet to get CSV.",
-        ) from error
-    return pyarrow
+_WITHOUT_PARQUET = "`pip install 'kgops[parquet]'`, or leave out --parquet to get CSV."
 
 
 @contextmanager
 def parquet_file(path: Path, table: Table, wrote: Wrote) -> Iterator[Add]:
     """No file if no test triple could be scored."""
-    pa = must_have_parquet()
+    pa = import_pyarrow(_WITHOUT_PARQUET, Usage)
     draft = path.with_name(f".{path.name}.part")
     groups = _groups(pa, table)
     writer = None
@@ -253,6 +242,6 @@ class _replacing:
             os.fsync(file.fileno())
         if kind is None:
             self._draft.replace(self._path)
-            sync_folder(self._path.parent)
+            sync(self._path.parent)
         else:
             self._draft.unlink(missing_ok=True)

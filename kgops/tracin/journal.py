@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from kgops.errors import Interrupted
-from kgops.jobs.files import sync_folder
+from kgops.jobs.files import sync
 from kgops.tracin.retraining import Outcome, Retrain
 from kgops.training.reporter import Progress, Report
 
-__all__ = ["Journal", "Retraining"]
+__all__ = ["Journal", "Retraining", "union_of"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ class Retraining:
     deleted: tuple[int, ...]
     seed: int
     name: str  # for people who read the journal
+
+
+def union_of(sets: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """Rows as `deleted` has them."""
+    return tuple(sorted({row for rows in sets for row in rows}))
 
 
 class Journal:
@@ -109,7 +114,7 @@ class Journal:
             os.fsync(file.fileno())
         self._torn = False
         if new:
-            sync_folder(self.path.parent)
+            sync(self.path.parent)
 
     def _read(self) -> dict[str, list[Outcome]]:
         if not self.path.exists():

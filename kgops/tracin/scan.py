@@ -14,6 +14,7 @@ from kgops.tracin.engines import AnyEngine, engines_for
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import Facts, architecture_of, facts_of
 from kgops.tracin.results import TopK
+from kgops.training.batches import lexicographic
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.reporter import Progress, Report
 
@@ -147,7 +148,7 @@ class Scanner:
         self._facts = facts_of(checkpoints[0].model)
         check_ids(self._facts, train, "training")
         self._train = train.to(self._facts.like.device)
-        self._order = _by_query(self._train)
+        self._order = lexicographic(self._train)
         self._kept: tuple[torch.Tensor, list[Any]] | None = None
 
     def scan(
@@ -276,15 +277,8 @@ def _summed(engines: Sequence[AnyEngine], kept: Sequence[Any], triples: torch.Te
 
 def ordered_blocks(triples: torch.Tensor, size: int) -> Iterator[Block]:
     """Blocks sorted by head and relation, so that triples with shared work are in one block."""
-    for ids in torch.split(_by_query(triples), size):
+    for ids in torch.split(lexicographic(triples), size):
         yield Block(ids, triples[ids])
-
-
-def _by_query(triples: torch.Tensor) -> torch.Tensor:
-    order = triples[:, 2].argsort(stable=True)
-    for column in (1, 0):
-        order = order[triples[order, column].argsort(stable=True)]
-    return order
 
 
 def tests_that_fit(engines: Sequence[AnyEngine], settings: Settings, element_size: int) -> int:

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from kgops.errors import BadInput
-from kgops.jobs.files import read_json, sync_folder, write_json
+from kgops.jobs.files import read_json, sync, write_json
 from kgops.tracin.results import TopK
 from kgops.tracin.scan import Share, Sink, TopTriples
 from kgops.tracin.test_triples import TestTriple
@@ -152,7 +152,7 @@ class Shards:
                 return False
         finally:
             draft.unlink(missing_ok=True)
-        sync_folder(self.folder)
+        sync(self.folder)
         return True
 
     def read(self, shard: Shard) -> list[ShardScores]:

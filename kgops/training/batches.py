@@ -12,7 +12,7 @@ import torch
 from kgops.errors import Usage
 from kgops.training.losses import Positives
 
-__all__ = ["Batch", "Batches", "RankRows", "inverse_triples", "query_rows", "rows_of_rank"]
+__all__ = ["Batch", "Batches", "RankRows", "inverse_triples", "lexicographic", "query_rows", "rows_of_rank"]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Batches:
         rows = query_rows(triples, inverse)
         if inverse:
             rows = torch.cat([rows, inverse_triples(triples)])
-        rows = rows[_lexicographic(rows)]
+        rows = rows[lexicographic(rows)]
         if not one_positive:
             repeats = torch.zeros(len(rows), dtype=torch.bool)
             repeats[1:] = (rows[1:] == rows[:-1]).all(dim=1)
@@ -176,7 +176,8 @@ def _rank_span(start: int, stop: int, share: tuple[int, int]) -> tuple[int, int,
     return start + first, start + last, rank_rows
 
 
-def _lexicographic(rows: torch.Tensor) -> torch.Tensor:
+def lexicographic(rows: torch.Tensor) -> torch.Tensor:
+    """The order of triples by head, relation and tail."""
     order = rows[:, 2].argsort(stable=True)
     for column in (1, 0):
         order = order[rows[order, column].argsort(stable=True)]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput, KgopsError, Unavailable
-from kgops.jobs.files import sync_folder, write_durably
+from kgops.jobs.files import sync, write_durably
 from kgops.jobs.manifest import digest_of
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.training.out_of_memory import is_out_of_memory
@@ -155,7 +155,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:
         # Removes the old digest first and writes the new one last: a file may briefly lack its digest, but
         # is never beside another file's digest, for which it would be refused.
         beside.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        sync(path.parent)
         temporary.replace(path)
         write_durably(beside, f"{digest}  {path.name}\n".encode())  # and with it the folder
     except OSError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from kgops.views.comparison import Comparison, Difference, Metric
 from kgops.views.curve_chart import DASHES, Clock, Trace, draw_together, short
 from kgops.views.formats import UNKNOWN, amount, duration, value_text
-from kgops.views.html_page import HUES, document, fold, section, table, text
+from kgops.views.html_page import HUES, document, fold, grid, section, table, text
 from kgops.views.metric_order import curve_rank, headlines, is_time, lower_is_better, title_of
 from kgops.views.pictures import Line, Picture, as_inline_svg
 from kgops.views.quality import compared_quality, read_quality
@@ -40,9 +40,9 @@ def page(comparison: Comparison, details: Sequence[RunDetail]) -> str:
         section("What was reached", _measured(comparison, first)),
         section("Settings that differ", _differences(comparison, comparison.settings)),
         section("Applied options that differ", _differences(comparison, comparison.options)),
-        section("Curves", _grid(charts[:_FIRST_CURVES])),
+        section("Curves", grid(charts[:_FIRST_CURVES])),
         '<div class="folded">',
-        fold("More curves", _grid(charts[_FIRST_CURVES:]), f"{len(charts[_FIRST_CURVES:]):,}"),
+        fold("More curves", grid(charts[_FIRST_CURVES:]), f"{len(charts[_FIRST_CURVES:]):,}"),
         fold("More metrics", _measured(comparison, others), f"{len(others):,}"),
         fold("Quality by direction, degree of the answer, and relation", _quality(comparison, details)),
         fold("Environment that differs", _differences(comparison, comparison.environment)),
@@ -182,7 +182,3 @@ def _charts(details: Sequence[RunDetail]) -> list[str]:
 
 def _moves(trace: Trace) -> bool:
     return len({bucket.mean for bucket in trace.finite}) > 1
-
-
-def _grid(charts: Sequence[str]) -> str:
-    return f'<div class="charts">{"".join(charts)}</div>' if charts else ""

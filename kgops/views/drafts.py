@@ -13,6 +13,7 @@ from typing import Any
 from kgops.errors import BadJob, Usage
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs import configurations
+from kgops.jobs.bundled import BUNDLED
 from kgops.jobs.chunk_sizes import REGRESS_IMAGES
 from kgops.jobs.job import Job, read_job
 from kgops.options.catalog import OPTIONS
@@ -24,7 +25,6 @@ from storage.run_list import Filter
 
 __all__ = [
     "ANY",
-    "BUNDLED",
     "Draft",
     "is_what_if",
     "job_of",
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 ANY = "any"  # host: the one where the run would end first
-BUNDLED = ("nations", "kinships", "umls")
 _SPLITS = ("train", "valid", "test")
 _VOCABULARIES = ("entity_to_id", "relation_to_id")
 _ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz", "")

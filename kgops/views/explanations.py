@@ -13,7 +13,7 @@ from typing import Any
 from kgops.jobs.events import is_metric
 from kgops.jobs.explain import EXPLANATIONS
 from kgops.jobs.files import ABSENT, open_regular, read_regular
-from kgops.jobs.numbers import finite_number
+from kgops.jobs.numbers import number_in_cell
 
 __all__ = ["ExplainedPrediction", "ExplainingFact", "Verification", "read_explanations", "read_verification"]
 
@@ -113,13 +113,13 @@ def read_explanations(results: Path, *, predictions: int | None) -> tuple[list[E
 
 def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPrediction:
     first = rows[0]
-    numbers = {name: _number(first.get(name)) for name in _NUMBERS}
-    candidates = _number(first.get("candidate_facts") or first.get("head_facts"))  # its name before
+    numbers = {name: number_in_cell(first.get(name)) for name in _NUMBERS}
+    candidates = number_in_cell(first.get("candidate_facts") or first.get("head_facts"))  # its name before
     facts = (
         ExplainingFact(
             _triple(row, "fact_", "_name"),
             _triple(row, "fact_"),
-            _number(row.get("effect")),
+            number_in_cell(row.get("effect")),
             row.get("pair") or "",
         )
         for row in rows
@@ -141,10 +141,3 @@ def _explained(number: str, rows: list[dict[str, str | None]]) -> ExplainedPredi
 def _triple(row: dict[str, str | None], before: str, after: str = "") -> Triple:
     head, relation, tail = (row.get(f"{before}{part}{after}") or "" for part in ("head", "relation", "tail"))
     return head, relation, tail
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return finite_number(text) if text else None
-    except ValueError:
-        return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kgops.settings import Home
+from kgops.supervisor.machine_load import busy_share, cpu_ticks
 
 __all__ = ["HostReader", "HostUse"]
 
@@ -33,7 +34,7 @@ class HostReader:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._ticks: tuple[int, int] | None = None
+        self._ticks: list[int] | None = None
         self._shown: HostUse | None = None
         self._read_at = -_EVERY_S
 
@@ -44,13 +45,15 @@ class HostReader:
         if self._shown is not None and now - self._read_at < every:
             return self._shown
         self._read_at = now
-        ticks = _cpu_ticks()
+        ticks = cpu_ticks(_PROC / "stat")
+        busy = busy_share(self._ticks, ticks)
+        cpu_percent = None if busy is None else 100 * busy
         used, total = _memory_mib()
         free_disk, whole_disk = _disk_mib(self._home.path)
         before = self._shown
         self._shown = HostUse(
             os.cpu_count(),
-            _kept(None if before is None else before.cpu_percent, _busy(self._ticks, ticks), _CPU_STEP),
+            _kept(None if before is None else before.cpu_percent, cpu_percent, _CPU_STEP),
             _kept(None if before is None else before.memory_used_mib, used, _MEMORY_STEP * (total or 0)),
             total,
             _kept(
@@ -65,22 +68,6 @@ class HostReader:
 def _kept(shown: float | None, now: float | None, step: float) -> float | None:
     """The value on the screen, until the new one differs from it by a step."""
     return now if shown is None or now is None or abs(now - shown) >= step else shown
-
-
-def _cpu_ticks() -> tuple[int, int] | None:
-    """Busy ticks and all ticks of all CPUs since the start."""
-    try:
-        words = (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]
-    except OSError:
-        return None
-    ticks = [int(word) for word in words]
-    return (sum(ticks) - ticks[3] - ticks[4], sum(ticks)) if len(ticks) == 8 else None
-
-
-def _busy(before: tuple[int, int] | None, now: tuple[int, int] | None) -> float | None:
-    if before is None or now is None or now[1] <= before[1]:
-        return None
-    return 100 * (now[0] - before[0]) / (now[1] - before[1])
 
 
 def _memory_mib() -> tuple[float | None, float | None]:

@@ -17,6 +17,7 @@ __all__ = [
     "chart",
     "document",
     "fold",
+    "grid",
     "mib",
     "moment",
     "numbers",
@@ -123,6 +124,10 @@ def fold(title: str, body: str, beside: str = "") -> str:
     """A section that a click opens; none without a body."""
     hint = f" <span>{text(beside)}</span>" if beside else ""
     return f"<details><summary>{text(title)}{hint}</summary>\n{body}</details>" if body else ""
+
+
+def grid(charts: Sequence[str]) -> str:
+    return f'<div class="charts">{"".join(charts)}</div>' if charts else ""
 
 
 def numbers(shown: Sequence[Number]) -> str:

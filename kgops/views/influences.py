@@ -7,11 +7,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from kgops.errors import NoSuchRun, Unavailable
+from kgops.jobs.bundled import bundled_folder
 from kgops.jobs.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.jobs.files import open_regular
 from kgops.settings import Home
@@ -210,15 +210,10 @@ def _training_file(home: Home, run: Run) -> Path:
         settings = settings.get("train") or {}
     if settings.get("train"):
         return Path(read_plan(RunFolder(home.runs / run.folder)).cwd, str(settings["train"]))
-    return _bundled(str(settings.get("dataset") or ""))
-
-
-def _bundled(name: str) -> Path:
-    """The train file of a dataset bundled with PyKEEN, found without importing PyKEEN."""
-    package = find_spec("pykeen")
-    if package is None or package.origin is None or not name.isidentifier():
-        raise Unavailable("the file of the run's training triples is unknown")
-    path = Path(package.origin).parent / "datasets" / name.lower() / "train.txt"
-    if not path.is_file():
+    name = str(settings.get("dataset") or "")
+    folder = bundled_folder(name)
+    if folder is None:
+        if not name.isidentifier():
+            raise Unavailable("the file of the run's training triples is unknown")
         raise Unavailable(f"PyKEEN does not bundle the triples of {name}")
-    return path
+    return folder / "train.txt"

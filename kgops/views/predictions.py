@@ -9,7 +9,7 @@ from itertools import groupby, islice
 from pathlib import Path
 
 from kgops.jobs.files import ABSENT, open_regular
-from kgops.jobs.numbers import finite_number
+from kgops.jobs.numbers import number_in_cell
 from kgops.jobs.predict import ANSWERS
 
 __all__ = ["AnsweredQuestion", "PredictedTriple", "read_answers"]
@@ -65,7 +65,7 @@ def read_answers(results: Path, *, questions: int, answers: int) -> list[Answere
 
 def _triple(row: dict[str, str | None]) -> PredictedTriple:
     head, relation, tail = (row.get(f"{part}_name") or "" for part in ("head", "relation", "tail"))
-    numbers = {name: _number(row.get(name)) for name in ("rank", "score", "probability")}
+    numbers = {name: number_in_cell(row.get(name)) for name in ("rank", "score", "probability")}
     return PredictedTriple(
         numbers["rank"],
         head,
@@ -76,10 +76,3 @@ def _triple(row: dict[str, str | None]) -> PredictedTriple:
         row.get("known") or "",
         (row.get("head") or "", row.get("relation") or "", row.get("tail") or ""),
     )
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return finite_number(text) if text else None
-    except ValueError:
-        return None

@@ -13,13 +13,11 @@ from kgops.views.curve_chart import Clock, draw, short
 from kgops.views.differing_options import differing_options
 from kgops.views.explained_run import EXPLAINS, ExplainedRun
 from kgops.views.formats import value_text
-from kgops.views.html_page import Number, document, fold, mib, moment, numbers, section, table, text
+from kgops.views.html_page import Number, document, fold, grid, mib, moment, numbers, section, table, text
 from kgops.views.influences import TRACES, RunInfluences
 from kgops.views.metric_order import curve_rank, headlines, title_of
 from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
-from kgops.views.report_explanations import explanations
-from kgops.views.report_influences import traces
-from kgops.views.report_memory import memory
+from kgops.views.report_sections import explanations, memory, traces
 from kgops.views.run_detail import Curve, RunDetail
 from storage.reports import Event
 from storage.runs import Run
@@ -58,7 +56,7 @@ def page(
         section("Influences on test triples", traces(influences, 0, _FIRST_TESTS) if influences else ""),
         section("Explanations", explanations(explained) if explained else ""),
         _left_there(run, name),
-        section("Curves", _grid(first) + constant),
+        section("Curves", grid(first) + constant),
         section("Memory", memory(detail)),
         section("Options that differ from the defaults", _differing(detail)),
         f'<div class="folded">{"".join(_record(detail, more, log, influences))}</div>',
@@ -73,7 +71,7 @@ def _record(
     detail: RunDetail, more: Sequence[str], log: Sequence[str], influences: RunInfluences | None
 ) -> Iterable[str]:
     """All that was recorded beside it, each under its own fold."""
-    yield fold("More curves", _grid(more), f"{len(more):,}")
+    yield fold("More curves", grid(more), f"{len(more):,}")
     metrics = [(name, short(value)) for name, value in detail.metrics]
     yield fold("All metrics", table(("metric", "value"), metrics, right=(1,)), f"{len(metrics):,}")
     # The files of a run of another host lie there; the rows that its page shows came along.
@@ -160,10 +158,6 @@ def _curves(detail: RunDetail) -> tuple[list[str], list[str], str]:
 
 def _is_flat(curve: Curve) -> bool:
     return len({value for b in curve.buckets for value in (b.min, b.max)}) < 2
-
-
-def _grid(charts: Sequence[str]) -> str:
-    return f'<div class="charts">{"".join(charts)}</div>' if charts else ""
 
 
 def _differing(detail: RunDetail) -> str:

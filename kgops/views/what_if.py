@@ -14,16 +14,17 @@ from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.known import short_names
 from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs import configurations
+from kgops.jobs.bundled import BUNDLED
 from kgops.jobs.job import Job
 from kgops.jobs.text import one_line
 from kgops.options.option import Option
 from kgops.options.tracin import DATA
 from kgops.planning import profiles
 from kgops.planning.graph_counts import counts_of
+from kgops.planning.job_size import Shape
 from kgops.planning.planner import Suggestion, suggest
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import resolve
-from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
@@ -32,7 +33,6 @@ from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_can
 from kgops.supervisor.plan_per_gpu import Placement, plan_for, plan_here
 from kgops.views.draft_fields import BadField, optimizations
 from kgops.views.drafts import (
-    BUNDLED,
     Draft,
     is_what_if,
     job_of,

@@ -122,7 +122,7 @@ class Reporter:
         )
 
     def note(self, text: str) -> None:
-        """In the log as well, which whoever follows the run reads."""
+        """In the log as well, which a person who follows the run reads."""
         self.send(events.NOTE, text=text)
         if self._has_log:
             print(f"note: {one_line(text, _LONGEST_NOTE)}", flush=True)

@@ -12,7 +12,7 @@ import torch
 from driving import patience
 
 from benchmarks.gpu import shaped_like_fb15k_237
-from kgops.planning.known_graphs import counted_table
+from kgops.planning.graph_counts import counted_table
 from kgops.training.batches import Batches
 
 ROOT = Path(__file__).resolve().parents[2]

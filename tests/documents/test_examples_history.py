@@ -21,7 +21,7 @@ from kgops.experiments.advice import HEADS
 from kgops.experiments.claim_register import register
 from kgops.settings import Home
 from kgops.supervisor.import_record import put_record
-from kgops.tour.sample import mark, put_benches, put_sample
+from kgops.tour.filling import mark, put_benches, put_sample
 from storage import measurements, run_list, transfer
 from storage.database import open_writer
 from storage.measurements import Measurement

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgops.errors import BadInput
-from kgops.graphs.triples import BUNDLED, read_graph, read_pykeen_dataset
+from kgops.graphs.triples import read_graph, read_pykeen_dataset
 from kgops.graphs.vocabulary import Vocabulary, read_vocabulary
+from kgops.jobs.bundled import BUNDLED
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -163,7 +164,7 @@ def test_pykeen_datasets_come_with_pykeens_numbering(name: str) -> None:
 
 def test_datasets_that_ship_with_pykeen_are_read_without_running_it() -> None:
     code = (
-        "import sys\nfrom kgops.graphs.triples import BUNDLED, read_pykeen_dataset\n"
+        "import sys\nfrom kgops.graphs.triples import read_pykeen_dataset\nfrom kgops.jobs.bundled import BUNDLED\n"
         "for name in BUNDLED: assert len(read_pykeen_dataset(name.title()).test)\n"
         "sys.exit('pykeen' in sys.modules)"
     )

@@ -14,7 +14,8 @@ import pytest
 import torch
 from driving import patience
 
-from kgops.graphs.triples import BUNDLED, Graph, read_graph, read_pykeen_dataset
+from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.jobs.bundled import BUNDLED
 from kgops.jobs.job import read_job
 from kgops.options.train import LARGEST_GROUP
 from kgops.planning.block_counts import Groups

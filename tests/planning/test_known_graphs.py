@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from driving import Console
 
+from kgops import planning
 from kgops.jobs import recipes
-from kgops.planning import known_graphs
-from kgops.planning.graph_counts import Counts, counts_of
+from kgops.jobs.bundled import BUNDLED
+from kgops.planning.graph_counts import PUBLISHED, Counts, counts_of, sizes_of
 
-BUNDLED = ("nations", "kinships", "umls")
 RECIPES = ("codex-s", "fb15k-237", "wn18rr", "kinships", "umls")
 
 
@@ -30,7 +30,7 @@ def test_a_recipe_is_planned_without_a_download(recipe: str, run_cli: Console) -
 def test_the_published_size_of_a_bundled_graph_is_its_real_one(name: str) -> None:
     real = counts_of({"dataset": name})
     assert real is not None and not real.published
-    published = known_graphs.sizes_of(name)
+    published = sizes_of(name)
     assert published == (real.entities, real.relations, real.train, real.valid, real.test)
 
 
@@ -38,28 +38,26 @@ def test_every_size_is_what_pykeen_says_of_it() -> None:
     from docdata import get_docdata
     from pykeen.datasets import dataset_resolver
 
-    for name in known_graphs._SIZES:
+    for name in PUBLISHED:
         told = get_docdata(dataset_resolver.lookup(name))["statistics"]
         parts = ("entities", "relations", "training", "validation", "testing")
-        assert known_graphs.sizes_of(name) == tuple(told[part] for part in parts), name
+        assert sizes_of(name) == tuple(told[part] for part in parts), name
 
 
 @pytest.mark.parametrize("name", ["codexsmall", "fb15k237", "wn18rr"])
 def test_what_was_counted_of_a_recipes_graph_has_its_published_size(name: str) -> None:
     found = counts_of({"dataset": name})
     assert found is not None and found.published and not found.assumed
-    assert known_graphs.sizes_of(name) == (
-        *(found.entities, found.relations, found.train, found.valid, found.test),
-    )
+    assert sizes_of(name) == (*(found.entities, found.relations, found.train, found.valid, found.test),)
     assert found.tails.answers == found.heads.answers == found.train
     assert 0 < found.heads.queries < found.tails.queries < found.train
     assert Counts.from_table(json.loads(json.dumps(found.as_table()))) == found
 
 
 def test_a_graph_is_known_however_its_name_is_written() -> None:
-    assert known_graphs.sizes_of("FB15k-237") == known_graphs.sizes_of("fb15k237")
-    assert known_graphs.sizes_of("WN18RR") is not None
-    assert known_graphs.sizes_of("no such graph") is None
+    assert sizes_of("FB15k-237") == sizes_of("fb15k237")
+    assert sizes_of("WN18RR") is not None
+    assert sizes_of("no such graph") is None
 
 
 def test_a_plan_says_that_a_graph_is_not_here_and_what_is_assumed_of_it(run_cli: Console) -> None:
@@ -80,5 +78,5 @@ def test_each_recipe_that_names_a_graph_names_one_that_is_known() -> None:
 
 
 def test_the_counted_graphs_ship_with_the_package() -> None:
-    folder = Path(known_graphs.__file__).parent / "counted"
+    folder = Path(str(planning.__file__)).parent / "counted"
     assert {path.stem for path in folder.glob("*.json")} == {"codexsmall", "fb15k237", "wn18rr"}

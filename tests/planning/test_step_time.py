@@ -21,11 +21,10 @@ from kgops.jobs.job import Job, read_job
 from kgops.models.conve import ConvE
 from kgops.planning.corrections import Measured, TimeCorrection
 from kgops.planning.graph_counts import counts_of
-from kgops.planning.job_size import JobSize, job_size_of
+from kgops.planning.job_size import JobSize, Shape, job_size_of
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest
 from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.speed import rates_of, seconds, step_time
-from kgops.planning.stage_sizes import Shape
 from kgops.planning.targets import cpu_target, find_targets
 from kgops.planning.tracin_sizes import tracin_shape
 from kgops.planning.train_sizes import TrainShape

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from kgops.errors import BadInput
 from kgops.jobs.regress import RegressionConfig
 from kgops.options.regress import ANGLES_MODES, ARCHITECTURES
-from kgops.regression.mixers import Attention, Messages, Scan
-from kgops.regression.network import RegressionModel, load_weights, plain_names
+from kgops.regression.network import Attention, Messages, RegressionModel, Scan, load_weights, plain_names
 
 torch.set_num_threads(1)
 

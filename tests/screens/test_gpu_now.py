@@ -17,7 +17,7 @@ from nvml_standin import Slice, a100, compiler, t4
 from screen_driving import Seen, look
 
 from kgops.settings import Home
-from screens import profiles_page
+from screens.profiles import read_profiles
 from storage import runs
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
@@ -138,7 +138,7 @@ def test_a_profile_is_judged_on_the_gpus_it_was_made_for(tmp_path: Path) -> None
 
 
 def conflicts_told(home: str) -> dict[str, tuple[str, ...]]:
-    known = profiles_page.read_profiles(Home(Path(home)))
+    known = read_profiles(Home(Path(home)))
     return {one.name: one.conflicts for one in known.profiles if one.conflicts}
 
 

@@ -16,9 +16,8 @@ from screen_driving import Seen, look
 
 from kgops.gpus.history import BUCKET_S, KEPT, GpuHistory
 from kgops.gpus.readings import GpuReading, NvmlProblem, silent_gpu
-from kgops.views.gpu_lines import small_curve
+from kgops.views.gpu_lines import memory_bar, small_curve
 from kgops.views.gpus import GpuUsage
-from screens.widgets.gpu_bar import gpu_bar
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -153,14 +152,14 @@ def test_a_bar_is_as_wide_as_it_should_be_whatever_it_shows(width: int) -> None:
         for reserved in (0, 1, 700, 3000):
             for waiting in (0, 1, 5000):
                 usage = GpuUsage(reading(used), "0", reserved_by=((7, reserved),))
-                assert sum(len(piece.text) for piece in gpu_bar(usage, waiting, width)) == width
+                assert sum(len(text) for text, _ in memory_bar(usage, waiting, width)) == width
 
 
 def test_a_bar_parts_runs_others_reserved_and_predicted() -> None:
     from kgops.supervisor.on_gpus import RunOnGpu
 
     usage = GpuUsage(reading(500), "0", (RunOnGpu(7, "", 300, "processes"),), ((7, 400),))
-    bar = "".join(piece.text for piece in gpu_bar(usage, 200, 101))
+    bar = "".join(text for text, _ in memory_bar(usage, 200, 101))
     assert [bar.count(sign) for sign in "▇▓░┄·"] == [30, 20, 10, 20, 20]
 
 

@@ -1,18 +1,30 @@
-"""Memory of a report: the estimate by part beside what was measured, as bars of one scale with their legend."""
+"""Sections of a report: memory by part, the strongest influences, and explanations beside their pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from kgops.jobs.numbers import share_between
+from kgops.jobs.text import one_line
+from kgops.views.explained_run import ExplainedRun, title_of, verdict_of
+from kgops.views.explanation_pictures import picture_of
+from kgops.views.explanations import ExplainedPrediction
 from kgops.views.html_page import HUES, mib, table, text
+from kgops.views.influences import RunInfluences
 from kgops.views.memory_parts import MemoryPart, memory_parts
+from kgops.views.pictures import as_inline_svg
 from kgops.views.run_detail import RunDetail
+from storage.influences import Influence, TestTriple
 
-__all__ = ["memory"]
+__all__ = ["explanations", "memory", "traces"]
 
 _Piece = tuple[str, float, str]  # of a bar: name, MiB and class of its colour
 _NOT_BY_PART = "not measured by part"
+_MOST_TESTS = 20
+_MOST_EACH = 5  # proponents, and as many opponents
+_MOST_EXPLAINED = 20
+_SMALLEST = 0.8  # of a picture's size, for its letters
+_HEADS = ("effect alone", "head", "relation", "tail")
 
 
 def memory(detail: RunDetail) -> str:
@@ -93,3 +105,67 @@ def _about(detail: RunDetail) -> str:
     notes += [f"{name} {value} MiB" for name, value in _peaks(detail)[:-1] if value != mib(None)]
     notes.append(f"grey: {_NOT_BY_PART}")
     return f'<p class="dim">{text(" · ".join(notes))}</p>'
+
+
+def traces(influences: RunInfluences, start: int, stop: int) -> str:
+    """HTML of the test triples from `start` to `stop`; empty where there are none."""
+    stop = min(stop, _MOST_TESTS)
+    shown = [_test_triple(influences, test) for test in influences.tests[start:stop]]
+    left = len(influences.tests) - _MOST_TESTS if stop == _MOST_TESTS else 0
+    more = f'<p class="dim">and {left:,} more: kgops influences {influences.run.id}</p>' if left > 0 else ""
+    return "\n".join([*shown, more]) if shown else ""
+
+
+def _test_triple(influences: RunInfluences, test: TestTriple) -> str:
+    candidates = f", {test.candidates:,} training triples compared" if test.candidates is not None else ""
+    head = f"test {test.test} · {_triple(influences, test.head, test.relation, test.tail)}{candidates}"
+    if test.trouble is not None:
+        return f"<p>{_line(head)}: <strong>{_line(test.trouble)}</strong></p>"
+    rows = [_influence(influences, one) for one in _strongest(influences.by_test.get(test.test, ()))]
+    return f"<p>{_line(head)}</p>\n{table(('score', 'head', 'relation', 'tail'), rows, right=(0,))}"
+
+
+def _strongest(influences: tuple[Influence, ...]) -> list[Influence]:
+    return [one for one in influences if abs(one.rank) <= _MOST_EACH]
+
+
+def _influence(influences: RunInfluences, one: Influence) -> tuple[str, ...]:
+    labels = (one.head, one.relation, one.tail)
+    return (f"{one.score:+.4g}", *(one_line(influences.name_of(label)) for label in labels))
+
+
+def _triple(influences: RunInfluences, *labels: str) -> str:
+    return " · ".join(influences.name_of(label) for label in labels)
+
+
+def _line(value: str) -> str:
+    return text(one_line(value))
+
+
+def explanations(explained: ExplainedRun) -> str:
+    """HTML; empty where there are none."""
+    if not explained.predictions:
+        return ""
+    out = [_explanation(explained, one) for one in explained.predictions[:_MOST_EXPLAINED]]
+    if explained.verification is not None:
+        out.insert(0, f"<p>{text(one_line(explained.verification.sentence))}</p>")
+    if explained.without_paths is not None:
+        out.insert(0, f'<p class="dim">no paths: {text(one_line(explained.without_paths))}</p>')
+    left = len(explained.predictions) - _MOST_EXPLAINED
+    if left > 0:
+        out.append(f'<p class="dim">and {left:,} more: kgops export {explained.run.id} --to svg</p>')
+    return "\n".join(out)
+
+
+def _explanation(explained: ExplainedRun, one: ExplainedPrediction) -> str:
+    said = f"<p><strong>{text(title_of(one))}</strong></p>\n<p>{text(verdict_of(one))}</p>"
+    if not one.facts:
+        return said
+    rows = [
+        (None if fact.effect is None else f"{fact.effect:+.4g}", *map(one_line, fact.triple))
+        for fact in one.facts
+    ]
+    picture = picture_of(explained.graph(one), title_of(one))
+    # A picture too wide to be read beside the list goes below it.
+    drawn = f'<div style="flex-basis: {round(picture.width * _SMALLEST)}px">{as_inline_svg(picture)}</div>'
+    return f'{said}\n<div class="beside-picture"><div>{table(_HEADS, rows, right=(0,))}</div>{drawn}</div>'
