@@ -34,7 +34,7 @@ from storage.measurements import Measurement
 
 __all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
 
-_NOTHING = "Not measured here."
+_NOTHING = "Not measured yet."
 _TO_DO = "### What to do"
 BATCH_S = 10.0  # a benchmark stores its values within this time
 
@@ -272,7 +272,11 @@ def _is_of_now(table: str, lines: Sequence[str] | None) -> bool:
 def _register(conn: Connection, kept: Mapping[str, list[str]]) -> list[str]:
     """Table of all claims with verdict or reason; those not measured in this home are as the old document has them."""
     heading = f"### All {len(register())} claims"
-    old = {line.split(" | ")[0]: line for line in kept.get(heading, []) if line.startswith("| `")}
+    old = {
+        tuple(before[:3]): line
+        for line in kept.get(heading, [])
+        if line.startswith("| `") and len(before := line[2:-2].split(" | ")) > 4 and before[4] == "measured"
+    }
     out = [
         heading,
         "",
@@ -291,7 +295,8 @@ def _register(conn: Connection, kept: Mapping[str, list[str]]) -> list[str]:
             *("; ".join(filter(None, (one.found, one.why))), ", ".join(claim.against)),
         )
         line = "| " + " | ".join(map(_cell, cells)) + " |"
-        out.append(old.get(f"| {cells[0]}", line) if one.basis == "pending" else line)
+        keeps = one.verdict == "not measured yet" and one.bench is None
+        out.append(old.get(tuple(map(_cell, cells[:3])), line) if keeps else line)
     return [*out, ""]
 
 

@@ -10,7 +10,7 @@ from kgops.cli.claims_page import advice_lines, count_lines, list_lines
 from kgops.experiments.claim_register import titles
 from kgops.experiments.claims import Judged, quality
 from kgops.experiments.trial_result import Spread
-from kgops.experiments.verdicts import RULE, Verdict
+from kgops.experiments.verdicts import NO_VERDICT, RULE, Verdict
 from kgops.jobs.text import one_line
 from kgops.views.formats import UNKNOWN, amount, fitted, padded, width_of
 from screens.benchmarks_page import by_size
@@ -34,6 +34,7 @@ SIGNS: dict[Verdict, tuple[str, str]] = {
     "baseline": ("·", "dim"),
     "steady": ("·", "dim"),
     "unsteady": ("!", "warn"),
+    "not measured yet": ("?", "dim"),
     "cannot be tested here": ("?", "dim"),
 }
 _QUANTITIES = {
@@ -112,7 +113,7 @@ def _of_claim(one: Judged) -> _VariantLine:
     claim = one.claimed.claim if one.claimed else None
     words = [f"{claim.text} — {claim.said_by}"] if claim else []
     words += [word for word in (one.why, one.remark, quality(one)) if word]
-    if not one.applied and one.verdict != "cannot be tested here":
+    if not one.applied and one.verdict not in NO_VERDICT:
         words.append("it was not applied")
     quantity = _QUANTITIES.get(one.claimed.quantity, one.claimed.quantity) if one.claimed else "speed"
     claimed = claim.low if claim and claim.unit == "×" else None

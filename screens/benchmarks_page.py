@@ -137,7 +137,7 @@ def entry_rows(page: BenchmarkPage, width: int) -> list[Row]:
 
 def _pieces(one: Entry, here: str | None, now: float) -> list[Piece]:
     known = one.machine is not None or one.key == OVERVIEW
-    when = Piece("not here" if one.machine is None else _when(one.at, now), "dim")
+    when = Piece("not yet" if one.machine is None else _when(one.at, now), "dim")
     if one.key == OVERVIEW:
         when = Piece("")
     return [

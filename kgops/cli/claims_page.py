@@ -25,7 +25,16 @@ __all__ = [
     "whole_lines",
 ]
 
-_VERDICTS = ("confirmed", "smaller", "larger", "no effect", "harmful", "refuted", "not yet", "not tested")
+_VERDICTS = (
+    "confirmed",
+    "smaller",
+    "larger",
+    "no effect",
+    "harmful",
+    "refuted",
+    "not measured yet",
+    "not tested",
+)
 _BASIS = {
     "measured": "measured here",
     "arithmetic": "by arithmetic",
@@ -103,7 +112,7 @@ def whole_lines(rulings: Sequence[Ruling], every: Sequence[Ruling], width: int) 
         details = [
             f"claimed: {claim.range}; {claim.condition} ({claim.title}, line {claim.lines}, {claim.kind})"
         ]
-        if one.basis not in ("none", "pending"):
+        if one.basis != "none":
             bench = f", benchmark {one.bench}" if one.bench is not None else ""
             details.append(
                 f"{_BASIS.get(one.basis, one.basis)}{bench}: {one.found}{f' ({one.why})' if one.why else ''}"
@@ -121,8 +130,6 @@ def _other(name: str, verdicts: dict[str, str]) -> str:
 
 
 def _short(one: Ruling) -> str:
-    if one.basis == "pending":
-        return "not yet"
     return "not tested" if one.verdict == "cannot be tested here" else one.verdict
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from kgops.experiments.claims import Judged
-from kgops.experiments.verdicts import NOTHING, Noise, effect_of, is_control
+from kgops.experiments.trial_result import Spread
+from kgops.experiments.verdicts import NO_VERDICT, NOTHING, Noise, Verdict, effect_of, is_control, noise_of
 
 __all__ = ["HEADS", "OPTION_NAMES", "Advice", "Category", "advice", "by_category"]
 
-Category = Literal["use", "trade", "leave", "changes", "untested"]
+Category = Literal["use", "trade", "leave", "changes", "unmeasured", "untested"]
 HEADS: dict[Category, str] = {
-    "use": "Use: faster or less memory, at no cost",
+    "use": "Use: faster or less memory, at no cost beyond noise and rounding",
     "trade": "Trade-off: less time for more memory, or less memory for more time",
     "changes": "Changes results: check the effect before use",
     "leave": "Do not use: no gain here",
-    "untested": "Not tested here",
+    "unmeasured": "Not measured yet",
+    "untested": "Cannot be tested here",
 }
-_ROUNDING = 0.01  # of the largest score; a larger error is a changed result
+_ROUNDING = 0.01  # of the largest score or of the loss; a larger difference is a changed result
+_RESIDENT = "which counts library code that a trial is the first to use"
 OPTION_NAMES = {
     "+ fp16": "FP16",
     "+ bf16": "bf16",
@@ -47,45 +50,81 @@ class Advice:
     text: str
 
 
-def advice(judged: Iterable[Judged], baseline: str, noise: Noise) -> list[Advice]:
+def advice(judged: Sequence[Judged], baseline: str, noise: Noise) -> list[Advice]:
     """One recommendation for each variant of a table, without the control (the baseline run again)."""
+    controls = [one.resident for one in judged if is_control(one.variant, baseline)]
+    resident_noise = noise_of(controls[0] if controls else None)
     by_variant: dict[str, Advice] = {}
     for one in judged:
         if one.variant not in by_variant and not is_control(one.variant, baseline):
-            by_variant[one.variant] = _advice(one, noise)
+            by_variant[one.variant] = _advice(one, noise, resident_noise)
     return list(by_variant.values())
 
 
-def _advice(one: Judged, noise: Noise) -> Advice:
+def _advice(one: Judged, noise: Noise, resident_noise: float) -> Advice:
     option = OPTION_NAMES.get(one.variant, one.variant)
     if one.speed is None:
-        return Advice("untested", option, one.why)
+        return Advice("unmeasured" if one.verdict == "not measured yet" else "untested", option, one.why)
     speed, memory = effect_of(one.speed, noise["speed"])[0], effect_of(one.memory, noise["memory"])[0]
-    texts = [f"{one.speed.median:,.2f} times as fast"]
+    resident = effect_of(one.resident, resident_noise)[0]
+    texts = [_speed_in_words(one.speed, speed)]
     if one.memory is not None:
-        texts.append(_memory_in_words(one.memory.median))
-    error = one.quality.get("score_error", 0.0)
+        texts.append(_memory_in_words(one.memory, memory))
+    # Beside less memory, or the same, a larger process needs a word; beside more memory it is no news.
+    if one.resident is not None and resident == "harmful" and memory != "harmful":
+        texts.append(f"{1 / one.resident.median:,.2f} times the resident memory, {_RESIDENT}")
+    texts += _results_in_words(one)
+    return Advice(_category(one, speed, memory, resident), option, ", ".join(texts))
+
+
+def _category(one: Judged, speed: Verdict, memory: Verdict, resident: Verdict) -> Category:
+    if "effective" not in (speed, memory):
+        unclear = [
+            each for each in ((speed,) if one.memory is None else (speed, memory)) if each in NO_VERDICT
+        ]
+        if unclear:
+            return "unmeasured" if unclear[0] == "not measured yet" else "untested"
+        return "leave"
+    if _changes_results(one):
+        return "changes"
+    # A median cost within the noise still counts: it is what a user gets.
+    costs = any(ratio is not None and ratio.median < 1 - NOTHING for ratio in (one.speed, one.memory))
+    return "trade" if costs or "harmful" in (speed, memory, resident) else "use"
+
+
+def _changes_results(one: Judged) -> bool:
+    changes = (one.quality.get("score_error", 0.0), one.quality.get("loss_change", 0.0))
+    return any(abs(change) > _ROUNDING for change in changes)
+
+
+def _results_in_words(one: Judged) -> list[str]:
+    texts = []
+    error, change = one.quality.get("score_error", 0.0), one.quality.get("loss_change", 0.0)
     if error > _ROUNDING:
         texts.append(f"scores differ by up to {error:.0%} of the largest score")
         if "top_50_shared" in one.quality:
             texts.append(f"{one.quality['top_50_shared']:.0%} of the top 50 unchanged")
-    return Advice(_category(one, speed, memory, error), option, ", ".join(texts))
+    if abs(change) > _ROUNDING:
+        texts.append(f"loss {abs(change):.0%} {'higher' if change > 0 else 'lower'}")
+    return texts
 
 
-def _category(one: Judged, speed: str, memory: str, error: float) -> Category:
-    effects = (speed, memory)
-    if "effective" not in effects:
-        return "leave"
-    if error > _ROUNDING or one.variant == "small model":
-        return "changes"
-    # A median cost within the noise still counts: it is what a user gets.
-    costs = any(ratio is not None and ratio.median < 1 - NOTHING for ratio in (one.speed, one.memory))
-    return "trade" if costs or "harmful" in effects else "use"
+def _speed_in_words(ratio: Spread, effect: Verdict) -> str:
+    if effect == "no effect" and ratio.median < 1 - NOTHING:
+        return f"{ratio.median:.2f} times as fast, within the noise"
+    if effect == "no effect":
+        return f"no effect on speed ({ratio.median:.2f}×)"
+    if effect in NO_VERDICT:
+        return f"speed unclear ({ratio.low:.2f}× to {ratio.high:.2f}×)"
+    return f"{ratio.median:,.2f} times as fast"
 
 
-def _memory_in_words(less: float) -> str:
+def _memory_in_words(ratio: Spread, effect: Verdict) -> str:
+    less = ratio.median
     if f"{less:.2f}" == "1.00":
         return "the same memory"
+    if effect == "no effect":
+        return f"no effect on memory ({less:.2f}×)"
     return f"{less:,.2f} times less memory" if less > 1 else f"{1 / less:,.2f} times the memory"
 
 

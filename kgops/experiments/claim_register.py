@@ -11,14 +11,19 @@ claims. Its verdict comes from one of
     documented  a verdict from documentation, named in `source`
     reason      why it cannot be tested here: a key of REASONS; also shown if `on` could not run
 
+One rule for what needs a GPU: a ratio of memory, and a batch that fits, are predicted for kgops' own code, over the
+range of what the document does not state (predicted_claims.py). Amounts, times and limits of their own code are not
+judged without the sizes they depend on, nor is what kgops has no prediction for: speed, quality, emptying the cache.
+
 `bound` is our criterion for a claim without a number; `about` marks a claim that says “about”: a tenth up or down.
+`near` is the condition under which the claim can be judged: a value that the runs report, and what it must be near.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +38,8 @@ REASONS = {
     "cache": "empties CUDA's cache; these benchmarks run on the CPU",
     "gpus": "needs four GPUs",
     "gpu": "needs old GPUs",
-    "room": "GPU memory not stated",
+    "room": "about what their own code could not hold, on a GPU not stated",
+    "checkpointing": "needs a CUDA GPU; not predicted: kgops' TracIn keeps no graph that could be checkpointed",
     "sizes": "GPU, graph or model not stated: nothing to compare with",
     "resolution": "resolution not stated, and memory depends on it",
     "data": "data not public",
@@ -71,6 +77,7 @@ class Documented:
     documented: str | None = None
     source: str | None = None
     reason: str | None = None
+    near: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def claim(self) -> Claim:
@@ -146,4 +153,5 @@ def _claim(name: str, document: str, about: Mapping[str, str], one: Mapping[str,
         documented=one.get("documented"),
         source=one.get("source"),
         reason=None if reason is None else REASONS[reason],
+        near=one.get("near", {}),
     )

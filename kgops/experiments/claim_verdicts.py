@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from kgops.errors import KgopsError
-from kgops.experiments.calculated_claims import CALCULATIONS, PREDICTED, Calculation
+from kgops.experiments.calculated_claims import CALCULATIONS, Calculation
 from kgops.experiments.claim_register import Documented, register
 from kgops.experiments.claims import TABLES, Judged, judge
 from kgops.experiments.comparison import PairedComparison
 from kgops.experiments.fingerprint import fingerprint
-from kgops.experiments.verdicts import Verdict, inside, of_gain, within
+from kgops.experiments.predicted_claims import PREDICTED, Prediction
+from kgops.experiments.verdicts import NO_VERDICT, Verdict, inside, of_gain, within
 from kgops.jobs.job import read_job
 from storage import benches, measurements
 from storage.benches import Bench
@@ -147,9 +148,7 @@ def _comparison(
     )
 
 
-Basis = Literal[
-    "measured", "arithmetic", "data sheet", "package", "prediction", "documentation", "pending", "none"
-]
+Basis = Literal["measured", "arithmetic", "data sheet", "package", "prediction", "documentation", "none"]
 CHECKED = "claim "  # prefix of the names of values that check a claim
 
 
@@ -213,7 +212,7 @@ def _ruling(
     checked: Mapping[str, Measurement],
 ) -> Ruling:
     measured = _by_table(claim, judged) if claim.table else None
-    if measured is not None and measured.verdict != "cannot be tested here":
+    if measured is not None and measured.verdict not in NO_VERDICT:
         return measured
     if claim.check is not None:
         return _by_check(claim, checked)
@@ -226,12 +225,11 @@ def _ruling(
         return measured
     if claim.reason is not None:
         return Ruling(claim, "cannot be tested here", "", claim.reason, "none")
-    return _pending(claim, claim.table)
+    return _not_yet(claim, claim.table)
 
 
-def _pending(claim: Documented, only: str) -> Ruling:
-    why = f"not measured yet: kgops bench claims --only {only}"
-    return Ruling(claim, "cannot be tested here", "", why, "pending")
+def _not_yet(claim: Documented, only: str) -> Ruling:
+    return Ruling(claim, "not measured yet", "", f"kgops bench claims --only {only} measures it", "none")
 
 
 def _by_table(claim: Documented, judged: Mapping[str, tuple[Bench, Sequence[Judged]]]) -> Ruling | None:
@@ -241,7 +239,7 @@ def _by_table(claim: Documented, judged: Mapping[str, tuple[Bench, Sequence[Judg
     one = next((row for row in rows if row.claimed is not None and row.claimed.name == claim.name), None)
     if one is None:
         return None
-    if one.verdict == "cannot be tested here":
+    if one.verdict in NO_VERDICT:
         return Ruling(claim, one.verdict, "", one.why, "none", bench.id, bench.fingerprint)
     of = {"speed": "speed", "memory": "less memory"}.get(claim.quantity, "")
     measured = f"{of} {one.measured}".strip()
@@ -251,19 +249,31 @@ def _by_table(claim: Documented, judged: Mapping[str, tuple[Bench, Sequence[Judg
 def _by_check(claim: Documented, checked: Mapping[str, Measurement]) -> Ruling:
     metric = checked.get(claim.check or "")
     if metric is None:
-        return _pending(claim, "e")
+        return _not_yet(claim, CHECKS)
     verdict, why = on_value(claim, metric.value)
     return Ruling(claim, verdict, metric.subject, why, "measured", None, metric.machine)
 
 
 def _by_calculation(claim: Documented) -> Ruling:
     name, *given = claim.reckon
-    calculated: Calculation = {**CALCULATIONS, **PREDICTED}[name](*given)
+    if name in PREDICTED:
+        return _by_prediction(claim, PREDICTED[name](*given))
+    calculated: Calculation = CALCULATIONS[name](*given)
     if calculated.value is None:
         return Ruling(claim, "cannot be tested here", "", calculated.working, "none")
     verdict, why = on_value(claim, calculated.value)
-    factor = f"{calculated.value:,.2f}×: " if name == "predicted_less" else ""
-    return Ruling(claim, verdict, f"{factor}{calculated.working}", why, cast(Basis, calculated.basis))
+    return Ruling(claim, verdict, calculated.working, why, cast(Basis, calculated.basis))
+
+
+def _by_prediction(claim: Documented, predicted: Prediction) -> Ruling:
+    """The verdict, if the claim holds over the whole range of what is assumed, or nowhere: then the mildest."""
+    judged = [on_value(claim, value) for value in predicted.values]
+    held = [verdict == "confirmed" for verdict, _ in judged]
+    if any(held) and not all(held):
+        why = f"holds only in a part of what is assumed: {predicted.text}"
+        return Ruling(claim, "cannot be tested here", "", why, "none")
+    verdict, why = judged[-1]
+    return Ruling(claim, verdict, predicted.text, why, "prediction")
 
 
 def _checked(conn: Connection, machine: str | None) -> dict[str, Measurement]:

@@ -10,6 +10,8 @@ from kgops.experiments.claim_register import Documented, register
 from kgops.experiments.trial_result import Quantity, Spread, ratios, spread_of, troubles
 from kgops.experiments.verdicts import (
     FEWEST,
+    NEAR,
+    NO_VERDICT,
     Noise,
     Verdict,
     against_claim,
@@ -19,6 +21,7 @@ from kgops.experiments.verdicts import (
     is_control,
     noises,
     of_both,
+    of_trouble,
     steadiness,
     within,
 )
@@ -124,7 +127,7 @@ def _judged(
     ratio = _ratio(claim, about)
     measured, n, verdict, why = _verdict(claim, about, speed, memory, ratio, noise)
     if trouble and speed is None and (claim is None or claim.quantity != "impossible"):
-        measured, n, verdict, why = "", 0, "cannot be tested here", trouble[0]
+        measured, n, (verdict, why) = "", 0, of_trouble(trouble[0])
     remark = next((pair.measured["remark"] for pair in pairs if pair.measured.get("remark")), None)
     return Judged(
         name,
@@ -177,13 +180,28 @@ def _verdict(
         return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
     if claim.quantity not in ("speed", "memory"):
         return _of_metric(claim, pairs)
+    for condition, claimed in claim.near.items():
+        far = _far_from(condition, claimed, pairs)
+        if far is not None:
+            return "", 0, "cannot be tested here", far
     quantity: Quantity = "speed" if claim.quantity == "speed" else "memory"
     return _shown(ratio), n, *_of_ratio(claim, ratio, noise[quantity])
 
 
+def _far_from(condition: str, claimed: float, pairs: Sequence[Pair]) -> str | None:
+    """Why what was measured is not the claim's case; None if it is."""
+    values = _metrics_of(condition, pairs)
+    if not values:
+        return None
+    here = median(values)
+    if claimed / NEAR <= here <= claimed * NEAR:
+        return None
+    return f"here {_SHOWN[condition].format(here)}, in the claim {claimed:,g}"
+
+
 def _of_ratio(claim: Documented, ratio: Spread | None, nothing: float) -> tuple[Verdict, str]:
     effect, why = effect_of(ratio, nothing)
-    if ratio is None or effect == "cannot be tested here":
+    if ratio is None or effect in NO_VERDICT:
         return effect, why
     if claim.expects is not None:
         return ("confirmed", why) if effect == claim.expects else ("refuted", f"it is {effect}")
@@ -203,7 +221,7 @@ def _of_metric(claim: Documented, pairs: Sequence[Pair]) -> tuple[str, int, Verd
     values = _metrics_of(claim.quantity, pairs)
     spread = spread_of(values)
     if spread is None or spread.n < FEWEST:
-        return "", len(values), "cannot be tested here", f"{len(values)} of at least {FEWEST} runs"
+        return "", len(values), "not measured yet", f"{len(values)} of at least {FEWEST} runs"
     shown = _SHOWN.get(claim.quantity, "{:.3g}").format(spread.median)
     if claim.bound:
         return (
@@ -237,7 +255,7 @@ def _metric_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
 
 
 def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:
-    """Medians of the quality metrics; for a loss, the difference to the baseline's."""
+    """Medians of the quality metrics; for a loss, the difference to the baseline's, also as a share of it."""
     tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (pair.baseline.get("metrics") or {}, pair.measured.get("metrics") or {}) for pair in pairs
     ]
@@ -248,6 +266,11 @@ def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:
     losses = _loss_differences(pairs)
     if losses:
         yield "loss_difference", median(losses)
+        before = abs(
+            median([before["loss"] for before, after in tables if "loss" in before and "loss" in after])
+        )
+        if before:
+            yield "loss_change", median(losses) / before
 
 
 def _loss_differences(pairs: Sequence[Pair]) -> list[float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgops.experiments.trial_result import Spread, ratios, spread_of, troubles
-from kgops.experiments.verdicts import Noise, Verdict, is_control, noises, of_both, steadiness
+from kgops.experiments.verdicts import Noise, Verdict, is_control, noises, of_both, of_trouble, steadiness
 from kgops.jobs.numbers import median
 from storage import benches, measurements
 from storage.benches import Bench, Pair
@@ -64,7 +64,7 @@ def _row(name: str, baseline: str, pairs: Sequence[Pair], noise: Noise) -> Row:
     verdict, why = steadiness(speed, memory) if is_control(name, baseline) else of_both(speed, memory, noise)
     off = _unapplied(pairs)
     if trouble and speed is None:
-        verdict, why = "cannot be tested here", trouble[0]
+        verdict, why = of_trouble(trouble[0])
     measured = [pair.measured for pair in pairs]
     return Row(
         name,

@@ -7,11 +7,14 @@ from decimal import Decimal
 from typing import Literal
 
 from kgops.experiments.trial_result import Quantity, Spread, ratios, spread_of
+from kgops.jobs.workloads import LEFT_OUT
 from storage.benches import Pair
 
 __all__ = [
     "FEWEST",
+    "NEAR",
     "NOTHING",
+    "NO_VERDICT",
     "RULE",
     "Noise",
     "Verdict",
@@ -24,6 +27,7 @@ __all__ = [
     "noises",
     "of_both",
     "of_gain",
+    "of_trouble",
     "shown",
     "steadiness",
     "within",
@@ -41,13 +45,16 @@ Verdict = Literal[
     "baseline",
     "steady",
     "unsteady",
+    "not measured yet",
     "cannot be tested here",
 ]
+NO_VERDICT: tuple[Verdict, ...] = ("not measured yet", "cannot be tested here")
 Noise = Mapping[Quantity, float]  # deviation of the control from 1
 
 NOTHING = 0.05  # a smaller deviation is no effect, however certain
 FEWEST = 3  # pairs; fewer give no useful quartiles
 APART = 2.0  # upper / lower quartile; above it the machine was too noisy for a verdict
+NEAR = 2.0  # a claim's condition over what was measured, at most
 ABOUT = 0.1  # tolerance of a claim with “about”
 RULE = (
     "A benchmark compares each variant with its baseline, pair by pair; the control (“… again”) is a "
@@ -57,8 +64,13 @@ RULE = (
     "the claimed range, else smaller. A claimed cost is confirmed if the median lies in the claimed "
     "range, else smaller or larger. A claimed bound or amount is confirmed if the value meets it to the "
     f"claimed digits (“about” allows {ABOUT:.0%}), else refuted. A variant that runs although it was "
-    f"claimed to be impossible refutes the claim. An option cannot be tested here with fewer than {FEWEST} "
-    f"pairs, or if its IQR spans 1 and the ends differ by more than a factor of {APART:g}. The control "
+    "claimed to be impossible refutes the claim. What has not run, what --quick leaves out, and an option with "
+    f"fewer than {FEWEST} pairs are not measured yet. An option or claim cannot be tested here if this machine or "
+    "the document lacks what it needs, if what was measured is further from the claim's case than a factor of "
+    f"{NEAR:g}, or if its IQR spans 1 and the ends differ by more than a factor of {APART:g}. "
+    "Where a GPU is needed, a ratio of memory or a batch that fits is predicted for kgops' own code; sizes that "
+    "the document does not state are assumed over a range, and a claim that holds only in a part of it cannot "
+    "be tested here. An amount that depends on such sizes is not judged. The control "
     f"shows the machine's noise: steady if its IQR lies within {NOTHING:.0%} of 1, else unsteady."
 )
 
@@ -84,7 +96,7 @@ def steadiness(speed: Spread | None, memory: Spread | None) -> tuple[Verdict, st
     """Verdict on the control, whose differences come from the machine."""
     enough = _enough(speed)
     if speed is None or enough is not None:
-        return "cannot be tested here", enough or ""
+        return "not measured yet", enough or ""
     why = f"differs by up to {_off(speed):.0%}" if _off(speed) > NOTHING else ""
     if memory is not None and _off(memory) > NOTHING:
         why = "; ".join(filter(None, (why, f"memory differs by up to {_off(memory):.0%}")))
@@ -95,7 +107,7 @@ def effect_of(ratio: Spread | None, noise: float = NOTHING) -> tuple[Verdict, st
     """Verdict without a claim (effective, no effect or harmful), and the reason."""
     enough = _enough(ratio)
     if ratio is None or enough is not None:
-        return "cannot be tested here", enough or ""
+        return "not measured yet", enough or ""
     if ratio.low > 1 + noise:
         return "effective", ""
     if ratio.high < 1 / (1 + noise):
@@ -110,7 +122,7 @@ def of_both(speed: Spread | None, memory: Spread | None, noise: Noise) -> tuple[
     """Verdict on time, with the verdict on memory as reason if it differs."""
     verdict, why = effect_of(speed, noise["speed"])
     other, _ = effect_of(memory, noise["memory"])
-    if verdict == "cannot be tested here" or other in (verdict, "cannot be tested here"):
+    if verdict in NO_VERDICT or other in (verdict, *NO_VERDICT):
         return verdict, why
     return verdict, "; ".join(filter(None, (why, f"memory: {other}")))
 
@@ -130,11 +142,16 @@ def against_claim(
 def against_cost(ratio: Spread | None, low: float, high: float) -> tuple[Verdict, str]:
     """Verdict on a ratio of speeds against a claimed slowdown from `low` to `high`, both below 1."""
     verdict, why = effect_of(ratio)
-    if verdict == "cannot be tested here" or ratio is None:
+    if verdict in NO_VERDICT or ratio is None:
         return verdict, why
     if ratio.median > high:
         return "smaller", "it costs less than claimed"
     return ("confirmed", "") if ratio.median >= low else ("larger", "it costs more than claimed")
+
+
+def of_trouble(trouble: str) -> tuple[Verdict, str]:
+    """Verdict on a variant that did not run, and the reason."""
+    return "not measured yet" if LEFT_OUT in trouble else "cannot be tested here", trouble
 
 
 def of_gain(value: float, low: float, high: float | None = None) -> tuple[Verdict, str]:

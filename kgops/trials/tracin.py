@@ -37,7 +37,7 @@ from kgops.trials import peers
 from kgops.trials.entry import run
 from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.tracin_variants import model_of, pykeen_model
-from kgops.trials.variants import Trial, TrialResult, Untestable, Variant, needs_a_gpu
+from kgops.trials.variants import Trial, TrialResult, Untestable, Variant, leave_out_compile, needs_a_gpu
 
 __all__ = ["main"]
 
@@ -176,7 +176,7 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
 
     def compiled(trial: Trial) -> TrialResult:
         if not compiling:
-            raise Untestable("--quick leaves out torch.compile, which takes longer than all other variants")
+            leave_out_compile()
 
         def prepare(loop: Loop) -> None:
             loop.model.interaction.hr2d = torch.compile(loop.model.interaction.hr2d)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
+from kgops.jobs.workloads import LEFT_OUT
 from kgops.trials.resident import peak_live_bytes, peak_mib, reset_peak
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "TrialResult",
     "Untestable",
     "Variant",
+    "leave_out_compile",
     "live_memory_mib",
     "needs_a_gpu",
 ]
@@ -44,6 +46,11 @@ def needs_a_gpu(what: str) -> TrialResult:
 
     here = "this benchmark runs on the CPU only" if torch.cuda.is_available() else "no CUDA device"
     raise Untestable(f"{here}: {what}")
+
+
+def leave_out_compile() -> NoReturn:
+    """Raises Untestable: without --quick it would run."""
+    raise Untestable(f"{LEFT_OUT} torch.compile, which takes longer than all other variants")
 
 
 @dataclass(frozen=True)

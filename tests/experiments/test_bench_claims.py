@@ -20,13 +20,13 @@ from kgops.cli import claims_page
 from kgops.cli.bench_compare import agree
 from kgops.errors import KgopsError
 from kgops.experiments.advice import HEADS
-from kgops.experiments.claim_verdicts import comparisons
+from kgops.experiments.claim_verdicts import comparisons, rulings
 from kgops.experiments.claims import TABLES, judge, shipped
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.summary import rows
 from kgops.jobs.job import read_job
 from kgops.settings import Home
-from kgops.trials.variants import LIVE, SECONDS_OF
+from kgops.trials.variants import LIVE, SECONDS_OF, Untestable, leave_out_compile
 from storage import benches, measurements
 from storage.benches import Pair
 
@@ -94,6 +94,48 @@ def test_each_claim_is_judged_by_what_was_measured(conn: sqlite3.Connection) -> 
     assert verdicts["analysis.claimed.total"].why == "more than claimed"
     assert verdicts["analysis.filter.reduction"].measured == "140 times fewer triples"
     assert {one.variant: one.verdict for one in found if one.claimed is None} == {"+ bf16": "effective"}
+
+
+@pytest.mark.parametrize(
+    ("reduction", "verdict"),
+    [
+        (1600.0, "cannot be tested here"),
+        (25.0, "cannot be tested here"),
+        (12.0, "confirmed"),
+        (8.0, "confirmed"),
+    ],
+)
+def test_a_claim_about_a_case_is_judged_only_near_that_case(
+    conn: sqlite3.Connection, reduction: float, verdict: str
+) -> None:
+    others = {"+ filtering": _told(1 / 11, 100, reduction=reduction)}
+    found = judge(conn, _bench(conn, "b", _told(1.0, 100), others), shipped())
+    (speed,) = [one for one in found if one.claimed and one.claimed.name == "analysis.filter.speed"]
+    assert speed.verdict == verdict
+    if verdict != "confirmed":
+        assert speed.why == f"here {reduction:,.0f} times fewer triples, in the claim 10"
+
+
+def test_what_quick_leaves_out_is_not_measured_yet_on_every_page(conn: sqlite3.Connection) -> None:
+    with pytest.raises(Untestable) as left_out:
+        leave_out_compile()
+    trouble: dict[str, Any] = {"trouble": str(left_out.value), "metrics": {}, "seconds": None}
+    without: dict[str, Any] = {"trouble": "no CUDA device: theirs is CUDA's", "metrics": {}, "seconds": None}
+    others = {"+ compile": trouble, "+ fp16": without, "+ test caching": _told(1.0, 100)}
+    bench = _bench(conn, "b", _told(1.0, 100), others)
+    conn.execute("UPDATE bench SET ended_at = 2.0")
+    verdicts = {one.variant: one.verdict for one in judge(conn, bench, shipped())}
+    verdicts_of_rows = {row.variant: row.verdict for row in rows(conn, bench)[1:]}
+    for found in (verdicts, verdicts_of_rows):
+        assert (found["+ compile"], found["+ fp16"]) == ("not measured yet", "cannot be tested here")
+    of_claims = {one.claim.name: one.verdict for one in rulings(conn)}
+    assert of_claims["analysis.compile.range"] == "not measured yet"
+    assert of_claims["tracin.fp16.speed"] == "cannot be tested here"
+    page = document.written(conn)
+    to_do = page.partition("### What to do")[2].partition("###")[0]
+    assert "- **Not measured yet.**\n  - torch.compile: --quick" in to_do
+    assert "- **Cannot be tested here.**\n  - FP16: no CUDA" in to_do
+    assert not [line for line in page.splitlines() if "cannot be tested here**" in line and "--quick" in line]
 
 
 def test_a_cost_beyond_what_was_claimed_is_larger(conn: sqlite3.Connection) -> None:

@@ -143,7 +143,7 @@ def test_the_document_has_each_metric_with_its_command_and_fingerprint(conn: sql
     assert (
         "Command: `kgops bench claims --quick`." in page and "Command: `python -m benchmarks.console" in page
     )
-    assert page.count("Not measured here.") == 3 + len(SECTIONS) - 1  # a, c and d, and all but the console
+    assert page.count("Not measured yet.") == 3 + len(SECTIONS) - 1  # a, c and d, and all but the console
 
 
 def test_the_document_leads_with_what_to_do_and_has_every_claim_once(conn: sqlite3.Connection) -> None:

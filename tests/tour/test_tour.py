@@ -124,7 +124,7 @@ def test_the_sample_measures_the_claims_of_today_and_no_other(
         measured = [row for row in rows if row.speed]
         assert len({row.variant for row in measured if not is_control(row.variant, comparison.baseline)}) >= 2
     shown = run_cli("bench", "show", "claims", env={"KGOPS_HOME": str(tour.path)})
-    assert shown.code == 0 and "Not measured yet" not in shown.out
+    assert shown.code == 0 and "To measure them:" not in shown.out
 
 
 # --- what it says of itself -----------------------------------------------------------------------
