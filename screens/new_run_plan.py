@@ -237,6 +237,9 @@ def _hint_or_time(answer: Answer, suggestion: Suggestion, width: int) -> Row:
         return BLANK  # no time estimate for this workload yet
     if step_time is None:
         return text_row(f"time: no run on {suggestion.target.title} yet", width, "dim")
+    if (again := suggestion.retrainings) is not None:
+        scored = amount(step_time.expected(suggestion.best.seconds).s)
+        return text_row(f"expected: {scored} s, {again}", width)
     middle, low, high, many = step_time.expected(suggestion.best.seconds)
     runs = "from 1 run here" if many == 1 else f"{amount(low)} to {amount(high)} in {many} runs here"
     if answer.draft.workload != "train":

@@ -45,6 +45,7 @@ class FiniteRange(click.FloatRange):
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TYPES: dict[str, Any] = {"str": str, "int": int, "float": FiniteRange(), "strings": str}
+_ONCE = ("head", "relation", "tail", "queries", "triple", "triples", "test_triple", "test_triples")
 _GROUPS = (
     "model",
     "questions",
@@ -68,7 +69,14 @@ class GroupOption(click.Option):
 
 
 class GroupedHelp(click.Command):
-    """A command whose help page groups its flags."""
+    """A command whose help page groups its flags, and which asks one question: of two the first would be dropped."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        for param in given:
+            if param.name in _ONCE and given.count(param) > 1:
+                raise click.UsageError(f"{param.opts[0]} is given twice; it takes one value.", ctx)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}

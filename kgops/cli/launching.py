@@ -171,6 +171,7 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
     job = as_recorded(planned.job)
     tried, skipped = fallbacks_below(planned)
     refused = refusal(planned)
+    again = None if planned.suggestion is None else planned.suggestion.retrainings
     if as_json:
         print_json(
             {
@@ -178,6 +179,7 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
                 "options": [choice.as_table() for choice in planned.choices],
                 "predicted_mib": planned.predicted_mib,
                 "unknown": planned.unknown,
+                "retrainings": None if again is None else again.as_table(),
                 "now": placed.fit.state,
                 "verdict": placed.fit.words,
                 "other_gpus": placed.differences,
@@ -191,6 +193,7 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
     comments = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
     comments += [one_line(placed.unused)] if placed.unused is not None else []
     comments += [*how_it_fits(placed), disk_line(planned)]
+    comments += [] if again is None else [f"{again}"]
     comments += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
     comments += [f"after an out-of-memory: {fallback}" for fallback in tried]
     comments += [

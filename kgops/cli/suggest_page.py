@@ -64,6 +64,7 @@ def page(
         disk_line(planned, before="disk    "),
         *_graph_line(suggestion),
         _time_line(planned, suggestion),
+        *_retraining_line(suggestion),
         *_writing_line(planned),
         *_alternatives(suggestion),
         *_less_written(planned),
@@ -167,7 +168,7 @@ def as_table(
     }
     if suggestion is None:
         return {**whole, "command": as_command(requested)}
-    largest = suggestion.largest_batch
+    largest, again = suggestion.largest_batch, suggestion.retrainings
     return {
         **whole,
         "fits": suggestion.fits,
@@ -176,6 +177,7 @@ def as_table(
         "margin": MARGIN,
         "modelled_s": suggestion.best.seconds,
         "expected_s": _expected(suggestion),
+        "retrainings": None if again is None else again.as_table(),
         "predicted_step": None if suggestion.predicted_step is None else asdict(suggestion.predicted_step),
         "others": [_option(one, suggestion) for one in suggestion.others],
         "nearest": _option(suggestion.nearest, suggestion) if suggestion.nearest else None,
@@ -296,6 +298,12 @@ def _time_line(planned: Planned, suggestion: Suggestion) -> str:
         return f"time    unknown: no run was measured on {one_line(suggestion.target.title)} yet; only ratios are known"
     middle, low, high, runs = expected["s"], expected["low_s"], expected["high_s"], expected["runs"]
     return f"time    {middle:.3g} s {what} ({low:.3g} to {high:.3g}, from {runs} runs here)"
+
+
+def _retraining_line(suggestion: Suggestion) -> list[str]:
+    """Return how often the run trains again, and the time of that."""
+    again = suggestion.retrainings
+    return [] if again is None else [f"        {again}"]
 
 
 def _writing_line(planned: Planned) -> list[str]:

@@ -36,6 +36,8 @@ __all__ = [
     "TRACIN_INFLUENCES_IN_RECORD",
     "TRACIN_MERGED_COLUMNS",
     "TRACIN_ROWS_AT_ONCE",
+    "TRACIN_SUBSETS",
+    "TRACIN_SUBSETS_AT_MOST",
     "TRACIN_TANGENT_GROUPS",
     "TRACIN_TESTS",
     "TRACIN_TESTS_IN_RECORD",
@@ -44,10 +46,13 @@ __all__ = [
     "TRACIN_TOP_K_DEFAULT",
     "TRACIN_TRAK_DIM",
     "TRACIN_VALIDATED_TESTS",
+    "TRACIN_VALIDATION_DRAWS",
+    "TRACIN_VALIDATION_NOISE",
     "TRAIN_BATCH",
     "TRAIN_LOSS",
     "TRAIN_ROWS_AT_ONCE",
     "loss_chunk",
+    "trainings_of_validation",
 ]
 
 _TRAIN, _TRACIN = defaults_of(train.TRAIN_OPTIONS), defaults_of(tracin.TRACIN_OPTIONS)
@@ -78,6 +83,10 @@ TRACIN_TOP_K_DEFAULT = 100  # with --run, or where no file is named
 TRACIN_TESTS_IN_RECORD = 2000  # the files that are named have all
 TRACIN_INFLUENCES_IN_RECORD = 50  # proponents, and opponents, of each of these
 TRACIN_VALIDATED_TESTS = 50  # whose influences --validate deletes together
+TRACIN_VALIDATION_DRAWS = 3  # of each of two controls, deleted for comparison
+TRACIN_VALIDATION_NOISE = 3  # trainings on all triples with other seeds
+TRACIN_SUBSETS = 20  # trainings of the linear datamodeling score
+TRACIN_SUBSETS_AT_MOST = 20_000  # training triples: with more it takes too long, and is left out
 TRACIN_AGREEMENT_TESTS = 16  # sample on which options that change scores are checked
 TRACIN_AGREEMENT_TRAINS = 20_000
 TRACIN_FISHER_QUERIES = 4096  # of the training, in which --score fisher sees its curvature
@@ -99,3 +108,10 @@ LARGEST_ALL_SCORES = 256 << 20  # bytes of all scores of a tile, where all are k
 def loss_chunk(requested: int | None, batch_size: int, device: str) -> int:
     """Entities scored at once in a training step, on "cuda" or "cpu"."""
     return requested if requested is not None else max(256, LOSS_SCORES[device] // batch_size)
+
+
+def trainings_of_validation(train_triples: int) -> int:
+    """How often `--validate` trains again: on all triples, without the highest, the lowest and the controls, and on
+    subsets of a small graph."""
+    deleted = 1 + TRACIN_VALIDATION_NOISE + 2 + 2 * TRACIN_VALIDATION_DRAWS
+    return deleted + (TRACIN_SUBSETS if train_triples <= TRACIN_SUBSETS_AT_MOST else 0)

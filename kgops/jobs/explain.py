@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from kgops.jobs.tracin import predictions_and_more
 from kgops.jobs.workload import Workload
 from kgops.options.explain import EXPLAIN_OPTIONS, FILES, FOLDERS
 
@@ -41,6 +42,8 @@ def _check(settings: dict[str, Any]) -> list[str]:
         )
     if settings["smallest"] and settings["sufficient"]:
         problems.append("explain.smallest: sufficient sets are not made smaller; choose one")
+    if settings["verify_seeds"] != EXPLAIN.default("verify_seeds") and not cost_of(settings):
+        problems.append("explain.verify_seeds: nothing is trained again; give verify or smallest")
     return problems + _predictions(settings)
 
 
@@ -55,7 +58,9 @@ def _predictions(settings: dict[str, Any]) -> list[str]:
         return ["explain.triple: missing; give a prediction, a file of them, or from_predictions"]
     if settings["new"] and not by_run:
         return ["explain.new: only predictions can be new; give from_predictions"]
-    return []
+    if settings["triple"] and settings["max_triples"] is not None:
+        return ["explain.max_triples: triple is one prediction; leave it out"]
+    return predictions_and_more("explain", settings, "triples") if by_run else []
 
 
 def _label(settings: dict[str, Any]) -> str:

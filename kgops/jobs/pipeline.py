@@ -67,7 +67,9 @@ def predict_settings(settings: Mapping[str, Any], checkpoints: str, best_model: 
 def traces_predictions(settings: Mapping[str, Any]) -> bool:
     """Whether the answers of the predict stage are the test triples of TracIn."""
     table = settings.get("tracin") or {}
-    own = any(table.get(name) for name in ("test", "test_triple", "test_triples", "self_influence"))
+    own = any(
+        table.get(name) for name in ("test", "test_triple", "test_triples", "self_influence", "build_index")
+    )
     return settings.get("predict") is not None and not own
 
 
@@ -87,7 +89,8 @@ def tracin_settings(settings: dict[str, Any], checkpoints: str, best_model: str)
     if traces_predictions(settings):
         triples = NEW_TRIPLES if requested["new"] else TRIPLES
         data |= {"test_triples": str(PurePath(checkpoints).parent / triples), "new": False}
-    loss = requested["loss"] or "train"
+    compares_losses = requested["score"] in ("tracin", "cosine") and not requested["skip_tracin"]
+    loss = requested["loss"] or ("train" if compares_losses else None)
     return {**requested, **data, "loss": loss, "checkpoint_dir": checkpoints, "model_path": best_model}
 
 

@@ -55,6 +55,8 @@ def _questions(settings: dict[str, Any]) -> list[str]:
     if not settings["relation"]:
         return ["predict.relation: missing; give relation and head or tail, or queries, a file of questions"]
     ends = [name for name in ("head", "tail") if settings[name]]
+    if settings["best"] and settings["top_k"] != PREDICT.default("top_k"):
+        return ["predict.top_k: best says how many pairs are kept; leave it out"]
     if settings["best"]:
         return [f"predict.best: scores all pairs; leave out {' and '.join(ends)}"] if ends else []
     if len(ends) == 2:

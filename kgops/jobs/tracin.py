@@ -8,7 +8,30 @@ from typing import Any
 
 from kgops.jobs import chunk_sizes
 from kgops.jobs.workload import Workload
-from kgops.options.tracin import FILES, FOLDERS, TRACIN_OPTIONS
+from kgops.options.option import defaults_of
+from kgops.options.tracin import FILES, FILTERS, FOLDERS, TRACIN_OPTIONS
+
+_DEFAULTS = defaults_of(TRACIN_OPTIONS)
+_RANGE = ("start_index", "max_triples")
+_TESTS = ("test_triple", "test_triples", "from_predictions", *_RANGE)
+_MODES = ("self_influence", "build_index", "use_index", "validate")
+# What an option makes void: these have no effect beside it.
+_VOID = {
+    "skip_tracin": (
+        "skip_tracin only filters",
+        (*_MODES, "score", "loss", "layers", "both_directions", "projection_dim", "top_k"),
+    ),
+    "build_index": (
+        "build_index writes an index only",
+        (*("output", "csv_output", "parquet", "top_k", "validate"), *_TESTS, *FILTERS),
+    ),
+    "self_influence": (
+        "self_influence scores each training triple with itself",
+        ("build_index", "use_index", "validate", *_TESTS, *FILTERS),
+    ),
+    "use_index": ("an index has the scores of all training triples", ("build_index", *FILTERS)),
+    "test_triple": ("test_triple is one triple", _RANGE),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +73,39 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems.append("tracin: no model is named; give run, checkpoint_dir or model_path")
     if not names_run:
         problems += check_data(settings)
-    if settings["from_predictions"] is not None and settings["test_triple"]:
-        problems.append("tracin.test_triple: given together with from_predictions; choose one")
-    if settings["new"] and settings["from_predictions"] is None:
-        problems.append("tracin.new: only predictions can be new; give from_predictions")
+    problems += _check_predictions(settings)
     targets = [name for name in ("test", "test_triple", "test_triples") if settings[name]]
     if settings["test_triple"] and settings["test_triples"]:
         problems.append("tracin.test_triples: given together with test_triple; choose one")
     other_modes = [name for name in ("self_influence", "build_index") if settings[name]]
     if not targets and not other_modes and not settings["dataset"] and not names_run:
         problems.append("tracin: no test triples; give test_triple, test_triples, test or self_influence")
-    if settings["strict_path_filtering"] and not settings["path_filtering"]:
-        problems.append("tracin.strict_path_filtering: needs path_filtering")
-    problems += _check_score(settings)
-    if settings["use_index"] and (settings["build_index"] or settings["self_influence"]):
-        problems.append("tracin.use_index: cannot be combined with build_index or self_influence")
-    return problems + _check_written(settings)
+    for name in ("strict_path_filtering", "max_total_path_length"):
+        if settings[name] and not settings["path_filtering"]:
+            problems.append(f"tracin.{name}: needs path_filtering")
+    if settings["last_checkpoints"] and not settings["checkpoint_dir"] and not names_run:
+        problems.append("tracin.last_checkpoints: model_path is one checkpoint; give checkpoint_dir")
+    return problems + _check_score(settings) + _check_void(settings)
+
+
+def _check_predictions(settings: dict[str, Any]) -> list[str]:
+    """Problems of answers as test triples."""
+    if settings["from_predictions"] is None:
+        return ["tracin.new: only predictions can be new; give from_predictions"] if settings["new"] else []
+    if settings["test_triple"]:
+        return ["tracin.test_triple: given together with from_predictions; choose one"]
+    return predictions_and_more("tracin", settings, "test_triples")
+
+
+def predictions_and_more(workload: str, settings: dict[str, Any], triples: str) -> list[str]:
+    """Problems of what is given beside `from_predictions`, which names the model and the triples itself."""
+    if settings["checkpoint_dir"] or settings["model_path"]:  # they are in a job that was filled, too
+        return []
+    return [
+        f"{workload}.{name}: given together with from_predictions, which names its own; choose one"
+        for name in ("run", triples)
+        if settings[name] is not None
+    ]
 
 
 def _check_score(settings: dict[str, Any]) -> list[str]:
@@ -77,14 +117,21 @@ def _check_score(settings: dict[str, Any]) -> list[str]:
     return [f"tracin.{name}: has no meaning with the score {score}; leave it out" for name in given]
 
 
-def _check_written(settings: dict[str, Any]) -> list[str]:
-    """Problems of named result files that this kind of run does not write."""
-    written = [name for name in ("output", "csv_output", "parquet") if settings[name]]
-    if settings["build_index"]:
-        return [f"tracin.{name}: build_index writes an index only" for name in written]
+def _check_void(settings: dict[str, Any]) -> list[str]:
+    """Problems of options that another one makes void."""
+    problems = {
+        name: f"tracin.{name}: {why}; leave it out, or {mode}"
+        for mode, (why, names) in _VOID.items()
+        if settings[mode]
+        for name in names
+        if settings[name] != _DEFAULTS[name]
+    }
     if settings["self_influence"] and settings["parquet"]:
-        return ["tracin.parquet: self_influence is written as JSON or CSV: name output or csv_output"]
-    return []
+        return [
+            *problems.values(),
+            "tracin.parquet: self_influence is written as JSON or CSV: name output or csv_output",
+        ]
+    return [*problems.values()]
 
 
 def check_data(settings: dict[str, Any]) -> list[str]:

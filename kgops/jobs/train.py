@@ -142,6 +142,18 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems.append(f"train.group_queries: only for kgops' engine and the loss {GROUPED_LOSS}")
     if settings["engine"] == "pykeen" and settings["schedule"] != "constant":
         problems.append("train.schedule: only kgops' own engine changes the learning rate")
+    return problems + _check_validations(settings)
+
+
+def _check_validations(settings: dict[str, Any]) -> list[str]:
+    """Problems of options that count validations, or plateaus, where there are none."""
+    problems, plateau = [], settings["schedule"] == "plateau"
+    if not settings["validate_every"]:
+        asked = [*(["patience"] if settings["patience"] else []), *(["schedule"] if plateau else [])]
+        problems += [f"train.{name}: counts validations, and validate_every is 0: never" for name in asked]
+    for name in ("schedule_factor", "schedule_patience"):
+        if not plateau and settings[name] != _DEFAULTS[name]:
+            problems.append(f"train.{name}: only for the schedule plateau")
     return problems
 
 

@@ -18,8 +18,10 @@ from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import expands_segments, work_of
+from kgops.planning.retrainings import Retrainings, retrainings_of
 from kgops.planning.speed import Rates, StepTime, rates_of, seconds, step_time
 from kgops.planning.targets import Target
+from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 
 __all__ = [
@@ -52,6 +54,7 @@ class MachineCorrections:
     time: TimeCorrection | None = None
     process: ProcessModel | None = None  # of the worker on a CPU; None: only tensors are predicted
     context_mib: float | None = None  # of CUDA, on this GPU with this driver
+    training: TimeCorrection | None = None  # of trainings that a job of another workload repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,18 @@ class Suggestion:
     @property
     def fits(self) -> bool:
         return self.chosen is not None
+
+    @property
+    def retrainings(self) -> Retrainings | None:
+        """Of `--validate`, after the scores; None where nothing is trained again."""
+        size, on = self.job_size, self.target
+        if size.tracin is None:
+            return None
+        shapes = size.shapes(size.job.options, on.facts)
+        traced = next((shape for shape in shapes if isinstance(shape, TracinShape)), None)
+        again = None if traced is None else traced.retrained
+        learned = self.corrections.training
+        return retrainings_of(size.tracin.settings, size.counts, again, rates_of(on), learned)
 
     @property
     def predicted_step(self) -> StepTime | None:

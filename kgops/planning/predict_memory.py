@@ -12,7 +12,10 @@ __all__ = ["walk_predict", "walk_ranking"]
 
 _ID = 8
 _ROW = 3 * _ID
-_ANSWER = 700  # bytes of Python's objects for an answer: its row, numbers and texts
+_ANSWER = (
+    110  # bytes of an answer in columns, and of the order in which triples are written; rows come one by one
+)
+_ARROW = 72 << 20  # pyarrow, imported before anything is asked
 
 
 def walk_predict(ledger: Ledger, s: PredictShape) -> None:
@@ -20,6 +23,7 @@ def walk_predict(ledger: Ledger, s: PredictShape) -> None:
     ledger.phase = "loading"
     n = s.counts.train + s.counts.valid + s.counts.test
     held = [] if s.on_gpu else [ledger.take("data", _ROW * n)]
+    held += [ledger.take("workspace", _ARROW)] if s.parquet and not s.on_gpu else []
     held += walk_loaded_model(ledger, s.model)
     ledger.phase = "predict"
     if not s.on_gpu:  # `KnownTriples` stays on the host

@@ -11,6 +11,7 @@ from typing import Any
 from kgops.jobs import chunk_sizes
 from kgops.jobs.files import open_regular
 from kgops.jobs.job import Job
+from kgops.jobs.predict import formats_of
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.graph_counts import Counts
 
@@ -30,6 +31,7 @@ class PredictShape:
     listed: int
     pairs: bool
     chunk: int
+    parquet: bool = False
 
     @property
     def at_once(self) -> int:
@@ -54,6 +56,7 @@ def predict_shape(job: Job, counts: Counts, model: ConvEConfig, *, on_gpu: bool)
         listed,
         pairs,
         min(chunk_sizes.PREDICT_CHUNK if chunk == "auto" else chunk, entities),
+        ".parquet" in formats_of(settings),
     )
 
 

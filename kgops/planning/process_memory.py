@@ -103,13 +103,23 @@ _BOUNDS = {
     "tracin": _Line(50.0, 1.15),
     "regress": _Line(270.0, 1.15),
 }
+_TRAINS_AGAIN = "trains again"  # a worker whose own work is another
+_BOUND_AGAIN = _Line(_BOUND.constant, 1.15)  # it uses a training's libraries as well
 
 
-def kind_of(workload: str, engine: str | None, model: str | None = None, *, shared_out: bool = False) -> str:
+def kind_of(
+    workload: str,
+    engine: str | None,
+    model: str | None = None,
+    *,
+    shared_out: bool = False,
+    trains_again: bool = False,
+) -> str:
     """Workers of one kind import the same and work alike. Each of PyKEEN's models is a kind: how much its own code
     takes beside counted tensors differs from model to model."""
     others = () if engine in (None, "kgops") else (engine, model and model.lower())
-    return " ".join(filter(None, (workload, *others, "shared out" if shared_out else None)))
+    how = (_TRAINS_AGAIN if trains_again else None, "shared out" if shared_out else None)
+    return " ".join(filter(None, (workload, *others, *how)))
 
 
 def _imports_of(kind: str) -> str:
@@ -125,7 +135,7 @@ def data_bytes(kind: str, entities: int, triples: int) -> int:
 def learn_process(kind: str, seen: Iterable[Seen]) -> ProcessModel:
     """From runs here, newest first; the bound that ships with kgops counts the less, the more of them there are."""
     base = _imports_of(kind)
-    bound = _BOUNDS.get(base, _BOUND)
+    bound = _BOUND_AGAIN if _TRAINS_AGAIN in kind else _BOUNDS.get(base, _BOUND)
     alike = [one for one in seen if _imports_of(one.kind) == base and one.peak > one.start > 0]
     runs = [one for one in alike if one.kind == kind][:_NEWEST]
     starts = [one.start for one in runs or alike[:_NEWEST]]

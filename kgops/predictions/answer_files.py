@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,11 @@ class Answer:
     probability: float | None
     known: str
 
-    @property
-    def triple(self) -> tuple[str, str, str]:
-        return self.head, self.relation, self.tail
-
 
 _COLUMNS = tuple(field.name for field in fields(Answer))
 _IN_JSON = ("rank", "score", "probability", "known")
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, indent=1)
+_ROW_GROUP = 1 << 14  # rows of a Parquet file that are made together
 
 
 def must_have_parquet() -> Any:
@@ -61,46 +60,61 @@ def write_json(
     path: Path,
     about: Mapping[str, Any],
     questions: Sequence[Mapping[str, Any]],
-    answers_of: Mapping[int, Sequence[Answer]],
+    answers_to: Callable[[int], Iterable[Answer]],
 ) -> None:
-    """`questions` by their `question` number, each with its answers."""
-    body = {
-        **about,
-        "questions": [
-            {**asked, "answers": [_as_object(answer) for answer in answers_of.get(asked["question"], ())]}
-            for asked in questions
-        ],
-    }
-    text = json.dumps(body, ensure_ascii=False, allow_nan=False, indent=1)
-    _published(path, lambda draft: draft.write_text(text + "\n", encoding="utf-8"))
+    """`questions`, each with the answers to its `question` number. One answer is in memory at a time: all of them as
+    objects would take many times the file."""
+    shown = (_members(asked, "answers", _objects(answers_to(asked["question"]))) for asked in questions)
+
+    def write(draft: Path) -> None:
+        with draft.open("w", encoding="utf-8") as file:
+            file.writelines(_members(about, "questions", (_indented(parts) for parts in shown)))
+            file.write("\n")
+
+    _published(path, write)
 
 
-def write_parquet(path: Path, answers: Sequence[Answer]) -> None:
+def _members(table: Mapping[str, Any], name: str, items: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The text of `table` with a list of already indented items as its last member, in parts, as json writes it."""
+    empty, place = _ENCODER.encode({**table, name: []}), -1
+    for place, item in enumerate(items):
+        yield ",\n  " if place else empty.removesuffix("]\n}") + "\n  "
+        yield from item
+    yield "\n ]\n}" if place >= 0 else empty
+
+
+def _objects(answers: Iterable[Answer]) -> Iterator[Iterator[str]]:
+    return (_indented([_ENCODER.encode(_as_object(answer))]) for answer in answers)
+
+
+def _indented(parts: Iterable[str]) -> Iterator[str]:
+    return (part.replace("\n", "\n  ") for part in parts)  # texts have no line breaks of their own in JSON
+
+
+def write_parquet(path: Path, answers: Iterable[Answer]) -> None:
     pa = must_have_parquet()
     types = {int: pa.int64(), float: pa.float64(), str: pa.string()}
     kinds = {"question": int, "rank": float, "score": float, "probability": float}
     schema = pa.schema([(name, types[kinds.get(name, str)]) for name in _COLUMNS])
-    columns = {name: [getattr(answer, name) for answer in answers] for name in _COLUMNS}
-    table = pa.table(columns, schema=schema)
-    _published(path, lambda draft: pa.parquet.write_table(table, draft))
+
+    def write(draft: Path) -> None:
+        with pa.parquet.ParquetWriter(draft, schema) as file:
+            rows = iter(answers)
+            while some := list(islice(rows, _ROW_GROUP)):
+                columns = {name: [getattr(answer, name) for answer in some] for name in _COLUMNS}
+                file.write_table(pa.table(columns, schema=schema))
+
+    _published(path, write)
 
 
-def write_triples(path: Path, answers: Iterable[Answer]) -> None:
-    """Head, relation, tail: first the best answer to each question, then each second best, and so on. A fourth column
-    marks those that are predicted heads, which are explained as such."""
-    marked = {True: ("head",), False: ()}
-    lines = dict.fromkeys((*one.triple, *marked[one.asked == "head"]) for one in _best_first(answers))
-    text = "".join("\t".join(line) + "\n" for line in lines)
-    _published(path, lambda draft: draft.write_text(text, encoding="utf-8"))
+def write_triples(path: Path, triples: Iterable[Sequence[str]]) -> None:
+    """Head, relation, tail on each line, and what marks it."""
 
+    def write(draft: Path) -> None:
+        with draft.open("w", encoding="utf-8") as file:
+            file.writelines("\t".join(triple) + "\n" for triple in triples)
 
-def _best_first(answers: Iterable[Answer]) -> Iterator[Answer]:
-    places: dict[int, int] = {}
-    placed = []
-    for answer in answers:
-        place = places[answer.question] = places.get(answer.question, 0) + 1
-        placed.append((place, answer.question, answer))
-    return (answer for _, _, answer in sorted(placed, key=lambda one: one[:2]))
+    _published(path, write)
 
 
 def _row(answer: Answer) -> list[Any]:
@@ -117,12 +131,15 @@ def _text(value: Any) -> Any:
 
 
 def _as_object(answer: Answer) -> dict[str, Any]:
-    table = asdict(answer)
-    ends = ("head", "tail") if answer.asked == "pair" else (answer.asked,)
-    named = {key: table[key] for end in ends for key in (end, f"{end}_name")}
-    if answer.asked != "pair":
-        named = {"entity": table[answer.asked], "name": table[f"{answer.asked}_name"]}
-    return {"rank": table["rank"], **named, **{key: table[key] for key in _IN_JSON[1:]}}
+    if answer.asked == "pair":
+        ends = ("head", "tail")
+        named = {key: getattr(answer, key) for end in ends for key in (end, f"{end}_name")}
+    else:
+        named = {
+            "entity": getattr(answer, answer.asked),
+            "name": getattr(answer, f"{answer.asked}_name"),
+        }
+    return {"rank": answer.rank, **named, **{key: getattr(answer, key) for key in _IN_JSON[1:]}}
 
 
 def _published(path: Path, write: Callable[[Path], Any]) -> None:

@@ -223,7 +223,10 @@ def remembered_in(home: Home, name: str) -> Path | None:
 def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrections:
     """Corrections learned from past runs on this GPU, or on this machine's CPU."""
     forecasts = predictions.newest(conn, on=_name(target)) if conn is not None else []
-    known = MachineCorrections(time=_learned_time(job, forecasts))
+    known = MachineCorrections(
+        time=_learned_time(job.workload, time_kind(job), forecasts),
+        training=_learned_time("train", kind_of("train", None), forecasts),
+    )
     if target.on_gpu:
         driver = driver_here()
         contexts = [one.context_mib for one in forecasts if one.driver == driver and one.context_mib]
@@ -235,10 +238,11 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrec
     return replace(known, process=_learned_process(job, forecasts))
 
 
-def _learned_time(job: Job, forecasts: list[predictions.Forecast]) -> corrections.TimeCorrection | None:
+def _learned_time(
+    workload: str, kind: str, forecasts: list[predictions.Forecast]
+) -> corrections.TimeCorrection | None:
     """From runs that computed the same kind of thing, where there are some; else from all of the workload."""
-    kind = time_kind(job)
-    timed = [one for one in forecasts if one.workload == job.workload and one.modelled_s and one.measured_s]
+    timed = [one for one in forecasts if one.workload == workload and one.modelled_s and one.measured_s]
     alike = [one for one in timed if one.time_kind == kind] or timed
     measured = (corrections.Measured(one.modelled_s or 0.0, one.measured_s or 0.0) for one in alike)
     return corrections.learn_time(measured)
@@ -247,7 +251,9 @@ def _learned_time(job: Job, forecasts: list[predictions.Forecast]) -> correction
 def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> ProcessModel:
     is_distributed = job.options.get("devices", 1) != 1
     kind = kind_of(
-        job.workload, job.settings.get("engine"), job.settings.get("model"), shared_out=is_distributed
+        *(job.workload, job.settings.get("engine"), job.settings.get("model")),
+        shared_out=is_distributed,
+        trains_again=bool(job.settings.get("validate")),
     )
     model = learn_process(kind, filter(None, map(process_sample, forecasts)))
     build = torch_build() if not model.samples else None

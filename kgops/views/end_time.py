@@ -40,6 +40,12 @@ def end_time(placed: Placement, conn: Connection | None, now: float) -> EndTime:
 
 def _duration(suggestion: Suggestion) -> tuple[float | None, bool]:
     """Of the whole run, not of an epoch."""
+    again = suggestion.retrainings
+    if again is not None:
+        scored, expected = suggestion.corrections.time, again.expected
+        if scored is None or expected is None:
+            return None, False
+        return scored.expected(suggestion.best.seconds).s + expected.s, True
     job = suggestion.job_size.job
     count = job.settings[_EPOCHS[job.workload]] if job.workload in _EPOCHS else 1
     if suggestion.corrections.time is not None:

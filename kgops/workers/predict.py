@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from kgops.jobs.predict import ANSWERS, NEW_TRIPLES, TRIPLES, formats_of, lists_
 from kgops.models.conve import ConvE
 from kgops.predictions import questions
 from kgops.predictions.answer_files import (
-    Answer,
     must_have_parquet,
     write_csv,
     write_json,
@@ -30,7 +29,8 @@ from kgops.predictions.answer_files import (
 )
 from kgops.predictions.candidates import NodeTypes, candidates_of_file, read_node_types
 from kgops.predictions.evidence import Evidence
-from kgops.predictions.known import NEW, KnownTriples
+from kgops.predictions.known import KnownTriples
+from kgops.predictions.listed import Listed, Listing
 from kgops.predictions.names import NamedVocabulary
 from kgops.predictions.pairs import best_pairs
 from kgops.predictions.probabilities import Probability, probability_of
@@ -106,7 +106,7 @@ def answer_job(
         "questions": float(len(one_by_one) or 1),
         "failed_questions": float(troubled),
         "answers": float(len(rows)),
-        "new_answers": float(sum(row.known == NEW for row in rows)),
+        "new_answers": float(rows.new),
         "predict_s": seconds,
     }
 
@@ -260,7 +260,7 @@ class _Work:
         gflop = step_gflop(model.config, rows) / 3 if isinstance(model, ConvE) else 0.0  # forward alone
         choose_threads(gflop, "a block", device, self.report)
 
-    def answers(self, asked: Sequence[Question], allowed: torch.Tensor | None) -> list[Answer]:
+    def answers(self, asked: Sequence[Question], allowed: torch.Tensor | None) -> Listing:
         """The answers to all questions, in their order."""
         fine = [one for one in asked if one.trouble is None]
         rows = torch.tensor([[one.known, one.relation, one.asks_heads] for one in fine])
@@ -268,7 +268,7 @@ class _Work:
         if lists_new_alone(self.settings):
             left_out = self.asked.known.answers(rows)
         progress = Progress(self.report, "predict", "questions")
-        found: dict[int, Answers] = {}
+        found: dict[int, Listed] = {}
         given = answers(
             self.scorer,
             rows,
@@ -279,13 +279,13 @@ class _Work:
             stop_requested=self.stop,
         )
         for row, one in given:
-            found[row] = one
+            found[row] = self._listed(fine[row], one)
             progress(len(found), len(fine))
         if len(found) < len(fine):
             raise Stopped
-        return [answer for row, one in enumerate(fine) for answer in self._rows(one, found[row])]
+        return self._listing([found[row] for row in range(len(fine))])
 
-    def pairs(self, allowed: torch.Tensor | None) -> list[Answer]:
+    def pairs(self, allowed: torch.Tensor | None) -> Listing:
         """The best pairs of the job's relation."""
         relation, known = self.asked.relation, self.asked.known
         new_alone = lists_new_alone(self.settings)
@@ -304,47 +304,33 @@ class _Work:
             raise Stopped
         triples = torch.stack([best.heads, torch.full_like(best.heads, relation), best.tails], dim=1)
         found = Answers(best.tails, best.ranks, best.scores, best.probabilities)
-        return list(self._named(1, "pair", triples, found))
+        return self._listing([self._with_splits(1, "pair", triples, found)])
 
-    def _rows(self, asked: Question, found: Answers) -> Iterator[Answer]:
+    def _listed(self, asked: Question, found: Answers) -> Listed:
         known = torch.full_like(found.entities, asked.known)
         relation = torch.full_like(found.entities, asked.relation)
         ends = (found.entities, known) if asked.asks_heads else (known, found.entities)
         triples = torch.stack([ends[0], relation, ends[1]], dim=1)
-        return self._named(asked.number, asked.asked, triples, found)
+        return self._with_splits(asked.number, asked.asked, triples, found)
 
-    def _named(self, number: int, asked: str, triples: torch.Tensor, found: Answers) -> Iterator[Answer]:
-        entities, relations = self.asked.entities, self.asked.relations
-        probabilities = None if found.probabilities is None else found.probabilities.tolist()
-        columns = (found.ranks.tolist(), found.scores.tolist(), self.asked.known.splits_of(triples))
-        for place, (h, r, t) in enumerate(triples.tolist()):
-            yield Answer(
-                number,
-                asked,
-                columns[0][place],
-                entities.label(h),
-                entities.name(h),
-                relations.label(r),
-                relations.name(r),
-                entities.label(t),
-                entities.name(t),
-                columns[1][place],
-                None if probabilities is None else probabilities[place],
-                columns[2][place],
-            )
+    def _with_splits(self, number: int, asked: str, triples: torch.Tensor, found: Answers) -> Listed:
+        own = replace(found, entities=found.entities.new_empty(0))  # the triples have them
+        known = self.asked.known.splits_of(triples)
+        return Listed(number, asked, triples.to(torch.int32), own, known)
 
-    def write(self, rows: Sequence[Answer], asked: Sequence[Question]) -> None:
+    def _listing(self, listed: Sequence[Listed]) -> Listing:
+        return Listing(self.asked.entities, self.asked.relations, listed)
+
+    def write(self, rows: Listing, asked: Sequence[Question]) -> None:
         formats, path = formats_of(self.settings), self.results / ANSWERS
         write_csv(path.with_suffix(".csv"), rows)
         if ".json" in formats:
-            answers_of: dict[int, list[Answer]] = {}
-            for row in rows:
-                answers_of.setdefault(row.question, []).append(row)
-            write_json(path.with_suffix(".json"), self._about(), self._questions(asked), answers_of)
+            about, questions_ = self._about(), self._questions(asked)
+            write_json(path.with_suffix(".json"), about, questions_, rows.answers_to)
         if ".parquet" in formats:
             write_parquet(path.with_suffix(".parquet"), rows)
-        write_triples(self.results / TRIPLES, rows)
-        write_triples(self.results / NEW_TRIPLES, (row for row in rows if row.known == NEW))
+        write_triples(self.results / TRIPLES, rows.best_first())
+        write_triples(self.results / NEW_TRIPLES, rows.best_first(new_alone=True))
 
     def _about(self) -> dict[str, Any]:
         return {

@@ -11,7 +11,7 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
-from kgops.jobs import events
+from kgops.jobs import chunk_sizes, events
 from kgops.jobs.files import write_json
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint
@@ -24,8 +24,9 @@ from kgops.workers.report import Reporter
 
 __all__ = ["validate_influences"]
 
-MOST_TESTS = 50  # deleted together: more tests would delete most of a small graph
-SMALL_GRAPH = 20_000  # training triples up to which the datamodeling score's 20 retrainings are affordable
+# Deleted together: more tests would delete most of a small graph.
+MOST_TESTS = chunk_sizes.TRACIN_VALIDATED_TESTS
+SMALL_GRAPH = chunk_sizes.TRACIN_SUBSETS_AT_MOST
 JOURNAL = "retrainings.jsonl"
 
 
@@ -67,12 +68,20 @@ def validate_influences(
     )
     influences = scores.scores.cpu()
     common: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}
-    deleted = validate(graph, tests, influences, k, again, folder / JOURNAL, **common)
+    deleted = validate(
+        *(graph, tests, influences, k, again, folder / JOURNAL),
+        draws=chunk_sizes.TRACIN_VALIDATION_DRAWS,
+        noise=chunk_sizes.TRACIN_VALIDATION_NOISE,
+        **common,
+    )
     results = folder / "results"
     body, metrics, measured = deleted.to_dict(), deleted.main_metrics(), deleted.measurements()
     report.note(deleted.sentence())
     if len(graph.train) <= SMALL_GRAPH:
-        modelled = train_on_subsets(graph, tests, again, folder / JOURNAL, **common).score(influences)
+        subsets = train_on_subsets(
+            *(graph, tests, again, folder / JOURNAL), subsets=chunk_sizes.TRACIN_SUBSETS, **common
+        )
+        modelled = subsets.score(influences)
         body["linear_datamodeling"] = modelled.to_dict()
         metrics |= modelled.main_metrics()
         report.note(modelled.sentence())

@@ -173,9 +173,34 @@ def test_a_job_that_flags_cannot_say_wants_a_file() -> None:
 
 def test_a_tracin_run_that_validates_has_a_plan(run_cli: Console) -> None:
     run_cli("run", "train", "--dataset", "nations", "--num-epochs", "1", "--embedding-dim", "16")
-    planned = run_cli("suggest", "tracin", "--run", "1", "--validate", "5", "--json")
+    validating = ("tracin", "--run", "1", "--validate", "5", "--device", "cpu")
+    planned = run_cli("suggest", *validating, "--json")
     assert planned.code == 0, planned.err
-    assert planned.json()[0]["estimate"]
+    (plan,) = planned.json()
+    assert plan["estimate"]
+    # Nations is small: 12 trainings with and without triples, and 20 on subsets.
+    assert (plan["retrainings"]["count"], plan["retrainings"]["epochs"]) == (32, 1)
+    assert plan["retrainings"]["expected_s"]["runs"] == 1 and plan["takes_s"] is None  # no TracIn run yet
+    assert "plus 32 trainings of 1 epoch: " in run_cli("suggest", *validating).out
+    assert "# plus 32 trainings of 1 epoch: " in run_cli("run", *validating, "--dry-run").out
+    (other,) = run_cli("suggest", *validating[:3], "--device", "cpu", "--json").json()
+    assert other["retrainings"] is None
+    assert other["estimate"]["total_mib"] < plan["estimate"]["total_mib"]
+
+
+def test_trainings_whose_time_is_not_known_are_counted_all_the_same(run_cli: Console, trained: Path) -> None:
+    data = [word for name, path in files().items() for word in (f"--{name}", path)]
+    tracin = ("tracin", "--checkpoint-dir", str(trained / "checkpoints"), *data, "--device", "cpu")
+    planned = run_cli("suggest", *tracin, "--validate", "5")
+    assert planned.code == 0, planned.err
+    assert "plus 32 trainings, whose time is not known yet" in planned.out
+    explain = ("explain", *tracin[1:], "--triple", "usa,embassy,china")
+    for words, said in (
+        (("--verify", "--verify-seeds", "2"), "it trains again 6 times"),
+        (("--smallest",), "it trains again at most 8 times"),
+    ):
+        assert said in run_cli("suggest", *explain, *words).out
+        assert said in run_cli("run", *explain, *words, "--dry-run").out
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")

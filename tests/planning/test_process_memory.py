@@ -74,6 +74,8 @@ def test_workers_of_another_kind_teach_nothing() -> None:
     assert predicted_above(of_another, 40.0) == predicted_above(learn_process("train pykeen", []), 40.0)
     assert of_another.samples == 0 and of_another.start_mib == 230.0  # what both import
     assert kind_of("train", None, shared_out=True) != "train"
+    again = learn_process(kind_of("tracin", None, trains_again=True), [])
+    assert predicted_above(again, 40.0) > predicted_above(learn_process("tracin", []), 40.0)
 
 
 def test_a_worker_starts_as_its_own_kind_does_and_before_one_ran_as_those_that_import_the_same() -> None:

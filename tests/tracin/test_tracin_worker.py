@@ -17,6 +17,7 @@ from tracing import batch_file, files, first_test_triples, nations
 
 from kgops.errors import BadInput, KgopsError
 from kgops.graphs.triples import read_graph
+from kgops.jobs.chunk_sizes import trainings_of_validation
 from kgops.jobs.job import read_job
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.tracin.influence_files import CSV_HEADER
@@ -220,7 +221,7 @@ def test_index_is_built_once_and_asked_later_with_the_same_answers(trace: Trace,
     triple, index = ",".join(first_test_triples(1)[0]), str(tmp_path / "index")
     plain = rows(trace(test_triple=triple, top_k=20) / "tracin.csv")
     shutil.rmtree(tmp_path / "run")
-    metrics = events(trace(build_index=index, test_triple=triple).parent, "result")[-1]["metrics"]
+    metrics = events(trace(build_index=index).parent, "result")[-1]["metrics"]
     assert metrics["index_mib"] > 0
     shutil.rmtree(tmp_path / "run")
     asked = rows(trace(use_index=index, test_triple=triple, top_k=20) / "tracin.csv")
@@ -248,6 +249,8 @@ def test_validation_trains_again_without_what_was_found_and_reports_it_as_measur
 
     monkeypatch.setattr(tracin_validate, "SMALL_GRAPH", 0)  # no twenty trainings for the datamodeling score
     results = trace(max_triples=2, top_k=3, validate=5, loss="train")
+    done = (results.parent / tracin_validate.JOURNAL).read_text().splitlines()
+    assert sum("seed" in json.loads(line) for line in done) == trainings_of_validation(1 << 20)
     body = json.loads((results / "validation.json").read_text())
     assert body["k"] == 5
     metrics = events(results.parent, "result")[-1]["metrics"]

@@ -1,0 +1,86 @@
+"""The trainings that a TracIn run repeats to validate what it found: how many, and how long one of them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kgops.jobs.chunk_sizes import trainings_of_validation
+from kgops.planning.corrections import ExpectedTime, TimeCorrection
+from kgops.planning.graph_counts import Counts
+from kgops.planning.speed import Rates, seconds
+from kgops.planning.train_sizes import TrainShape
+
+__all__ = ["Retrainings", "retrainings_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Retrainings:
+    """`count` trainings of so many epochs, one after the other. `epoch_s` is modelled, `time` what runs on this machine
+    taught of it; None where it is not known."""
+
+    count: int
+    epochs: int | None
+    epoch_s: float | None
+    time: TimeCorrection | None
+
+    @property
+    def expected(self) -> ExpectedTime | None:
+        """Of all of them."""
+        if self.time is None or self.epoch_s is None or self.epochs is None:
+            return None
+        one, whole = self.time.expected(self.epoch_s), self.count * self.epochs
+        return ExpectedTime(one.s * whole, one.low_s * whole, one.high_s * whole, one.runs)
+
+    def __str__(self) -> str:
+        """What a plan says beside the time of the scores."""
+        what = f"plus {self.count:,} trainings"
+        expected = self.expected
+        if expected is None:
+            return f"{what}, whose time is not known yet"
+        epochs = f"{self.epochs:,} epoch{'' if self.epochs == 1 else 's'}"
+        runs = f"{expected.runs} training{'' if expected.runs == 1 else 's'} here"
+        return (
+            f"{what} of {epochs}: {_amount(expected.s)} s ({_amount(expected.low_s)} to {_amount(expected.high_s)}, "
+            f"from {runs})"
+        )
+
+    def as_table(self) -> dict[str, Any]:
+        expected = self.expected
+        return {
+            "count": self.count,
+            "epochs": self.epochs,
+            "expected_s": None if expected is None else expected._asdict(),
+        }
+
+
+def retrainings_of(
+    settings: Mapping[str, Any],
+    counts: Counts,
+    shape: TrainShape | None,
+    rates: Rates,
+    time: TimeCorrection | None,
+) -> Retrainings | None:
+    """Of a job `tracin` with these settings, which trains `shape` again (None: not known); None where it does not."""
+    if not settings["validate"]:
+        return None
+    epoch_s = None if shape is None else seconds(shape, rates)
+    epochs = _epochs(settings, shape)
+    return Retrainings(trainings_of_validation(counts.train), epochs, epoch_s, time)
+
+
+def _epochs(settings: Mapping[str, Any], shape: TrainShape | None) -> int | None:
+    """That the newest checkpoint was trained for; else all of the training."""
+    folder = Path(settings["checkpoint_dir"] or "")
+    kept = (
+        folder.glob("checkpoint_epoch_*.pt") if folder.is_absolute() else ()
+    )  # a pipeline's are not there yet
+    numbers = [one.stem.rpartition("_")[2] for one in kept]
+    newest = max((int(one) for one in numbers if one.isdecimal()), default=None)
+    return newest if newest is not None or shape is None else shape.epochs
+
+
+def _amount(seconds_: float) -> str:
+    return f"{seconds_:.3g}" if seconds_ < 1000 else f"{seconds_:,.0f}"
