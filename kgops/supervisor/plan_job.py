@@ -20,7 +20,7 @@ from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.job_size import job_size_of
 from kgops.planning.planner import Candidate, MachineCorrections, Suggestion, need_mib, suggest
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
-from kgops.planning.resolve import Choice, Resolved, device_of, requested_gpu
+from kgops.planning.resolve import Choice, Resolved, device_of, named_gpus, requested_gpu
 from kgops.planning.speed import time_kind
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.settings import Home, make_home
@@ -83,7 +83,7 @@ class Planned:
     @property
     def gpu_request(self) -> str | None:
         """GPUs to request from the queue; None if the run uses none."""
-        asked = self.job.gpu.wanted
+        asked = named_gpus(self.job)
         if self._uses_gpu:
             return gpus_for_devices(asked, self.job.options.get("devices", 1))
         return asked or ("auto" if self.job.gpu.memory_mib else None)
@@ -117,12 +117,7 @@ class Planned:
 
     @property
     def _uses_gpu(self) -> bool:
-        # `--device cuda:1` bypasses the queue, which hides other GPUs from a run.
-        return (
-            WORKLOADS[self.job.workload].module is not None
-            and self.target.on_gpu
-            and not device_of(self.job).startswith("cuda:")
-        )
+        return WORKLOADS[self.job.workload].module is not None and self.target.on_gpu
 
 
 def plan(

@@ -11,7 +11,7 @@ from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.planning.graph_counts import Counts
 from kgops.planning.planner import Candidate, need_mib, suggest
-from kgops.planning.resolve import device_of, requested_gpu, requires_gpu, resolve
+from kgops.planning.resolve import device_of, named_gpus, requested_gpu, requires_gpu, resolve
 from kgops.planning.targets import (
     Fit,
     Target,
@@ -22,6 +22,7 @@ from kgops.planning.targets import (
 )
 from kgops.settings import Home
 from kgops.supervisor import queue
+from kgops.supervisor.launch_checks import must_have_gpus
 from kgops.supervisor.plan_job import Planned, plan
 from storage.database import Connection
 from storage.runs import Run
@@ -60,9 +61,10 @@ def plan_here(
     thorough: bool = False,
     counted: Counts | None = None,
 ) -> Placement:
-    """Plans for this machine as it is now. Raises Usage if the requested GPU cannot run the job at all.
+    """Plans for this machine as it is now. Raises Usage if it lacks a named GPU, or that cannot run the job at all.
 
     `counted`: sizes of data that lie on another machine."""
+    must_have_gpus(job)
     kinds = _kinds(_candidates(job))
     if not kinds or _wants_several(job):
         gpus = [gpu for kind in kinds for gpu in kind]
@@ -94,7 +96,7 @@ def plan_for(
 
 
 def _candidates(job: Job) -> list[Target]:
-    takes_any = _uses_torch_here(job) and device_of(job) in ("auto", "cuda")
+    takes_any = _uses_torch_here(job) and device_of(job) != "cpu"
     return requested_gpus(requested_gpu(job)) if takes_any else []
 
 
@@ -124,7 +126,7 @@ def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
 
 def _wants_several(job: Job) -> bool:
     """Whether the job wants several GPUs, which then share one plan."""
-    text = gpus_for_devices(job.gpu.wanted, job.options.get("devices", 1))
+    text = gpus_for_devices(named_gpus(job), job.options.get("devices", 1))
     request = WantedGpus.read(text)
     return request.count != 1 and (request.named is None or len(request.named) > 1)
 
