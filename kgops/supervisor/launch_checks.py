@@ -19,8 +19,9 @@ from kgops.supervisor import queue
 __all__ = ["commands_of", "must_be_possible", "must_have_gpus"]
 
 
-def must_be_possible(job: Job, *, checks_inputs: bool = True) -> Path:
-    """The job's working folder. Raises Usage or WontFit if the job cannot start on this machine."""
+def must_be_possible(job: Job, *, checks_inputs: bool = True, on_gpu: bool = False) -> Path:
+    """The job's working folder. Raises Usage or WontFit if the job cannot start on this machine. `on_gpu`: it is
+    planned for a GPU, asked for or not."""
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
         _must_be_startable(commands_of(job)[0][0], cwd)
@@ -30,7 +31,7 @@ def must_be_possible(job: Job, *, checks_inputs: bool = True) -> Path:
     must_have_gpus(job)
     _must_have_any_gpu(job)
     _must_have_cuda_torch(job)
-    _must_not_limit_a_gpu(job)
+    _must_not_limit_a_gpu(job, on_gpu)
     return cwd
 
 
@@ -174,9 +175,11 @@ def _must_have_cuda_torch(job: Job) -> None:
         )
 
 
-def _must_not_limit_a_gpu(job: Job) -> None:
-    if job.limits.memory_mib is not None and requires_gpu(job):
+def _must_not_limit_a_gpu(job: Job, on_gpu: bool) -> None:
+    if job.limits.memory_mib is not None and (on_gpu or requires_gpu(job)):
         raise Usage(
             "--memory-limit is for runs on the CPU: a GPU driver maps more host memory than it uses",
-            "omit --memory-limit, or --gpu, --gpu-memory and --device",
+            "omit --memory-limit, or add --device cpu"
+            if not requires_gpu(job)
+            else "omit --memory-limit, or --gpu, --gpu-memory and --device",
         )

@@ -166,6 +166,7 @@ def _plan(
         reason = "the node is unknown until Slurm starts the job"
         return Planned(job, resolved.choices, cpu_target(), unknown=reason)
     on = target or target_of_job(requested_gpu(job), device_of(job))
+    on = on if on.on_gpu else replace(on, limit_mib=job.limits.memory_mib)
     known = known_of(conn, on, job)
     remembered = remembered_in(home, "counts.json")
     most = None if thorough else MAX_TRIPLE_BYTES
@@ -273,12 +274,15 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
     nearest = suggestion.nearest
     smaller = "smaller frames" if planned.job.workload == "regress" else "a smaller model (--embedding-dim)"
     hint = f"no setting of the options would fit; use {smaller}"
+    if planned.target.is_limited:
+        hint += f", or a --memory-limit of {math.ceil(need_mib)}"
     if nearest is not None:
         hint = (
             f"{describe_changes(nearest.changes)} would need {nearest.need_mib:,.0f} MiB ({nearest.effect})"
         )
+    has = "of which --memory-limit allows" if planned.target.is_limited else "which has"
     raise WontFit(
-        f"{planned.job.label} needs about {need_mib:,.0f} MiB on {planned.target.title}, which has {room_mib:,.0f} MiB",
+        f"{planned.job.label} needs about {need_mib:,.0f} MiB on {planned.target.title}, {has} {room_mib:,.0f} MiB",
         f"{hint}. --force runs it anyway; `kgops suggest` shows more",
     )
 
