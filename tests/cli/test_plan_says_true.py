@@ -10,6 +10,10 @@ from driving import Console, Done
 from gpu_machine import GpuMachine
 from nvml_standin import compiler, t4
 
+from kgops.settings import Home
+from kgops.views.drafts import Draft
+from kgops.views.what_if import WhatIf
+
 needs_standin = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
 
 LARGE = ("train", "--dataset", "umls", "--embedding-dim", "800")  # 1,424 MiB on a T4
@@ -82,6 +86,20 @@ def test_what_torch_cannot_use_does_not_fit_now(
     for plan_of in (told, kgops("run", *SMALL, *asked, "--dry-run")):
         assert "fits now" not in plan_of.out
         assert plan_of.out.count("would not start here") == 1
+
+
+@needs_standin
+def test_new_run_says_too_that_torch_cannot_use_the_gpu(machine: GpuMachine, tmp_path: Path) -> None:
+    machine.use_torch(cuda=None)
+    told = machine.ask(verdict_of_new_run, str(tmp_path / "home"), "1")
+    assert told.startswith("would not start here: a GPU was requested")
+    assert "fits now" in machine.ask(verdict_of_new_run, str(tmp_path / "home"), None)
+
+
+def verdict_of_new_run(home: str, gpu: str | None) -> str:
+    answer = WhatIf(Home(Path(home))).answer(Draft("train", {"data": "nations"}, gpu=gpu))
+    assert answer.placed is not None, answer.trouble
+    return answer.placed.fit.words
 
 
 @needs_standin
