@@ -26,10 +26,10 @@ from kgops.settings import find_home
 from kgops.slurm.submission import sbatch_lines
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch
-from kgops.supervisor.launch_checks import must_be_possible
+from kgops.supervisor.launch_checks import must_be_possible, must_have_gpus
 from kgops.supervisor.pending import folders_past_the_record
 from kgops.supervisor.plan_job import Planned, describe_changes, refuse_what_cannot_fit
-from kgops.supervisor.plan_per_gpu import Placement, plan_here
+from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_here
 from kgops.views.training_run import names_a_run, with_run
 from storage import reports, runs
 from storage.database import Connection
@@ -102,6 +102,7 @@ def start(job: Job, given: dict[str, Any]) -> int:
 
         return start_on_host(job, given["host"], given)
     if given["dry_run"]:
+        must_have_gpus(job)
         show_plan(plan_here(job, find_home(), record()), as_json=bool(given["as_json"]))
         return 0
     session = for_writing()
@@ -142,6 +143,7 @@ def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
     token: str | None = given.get("token")
     if token is not None and (known := runs.started_as(session.conn, token)) is not None:
         return known
+    must_have_gpus(job)
     placed = plan_here(job, session.home, session.conn)
     planned = placed.planned
     if placed.unused is not None:
@@ -172,6 +174,7 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
     tried, skipped = fallbacks_below(planned)
     refused = refusal(planned)
     again = None if planned.suggestion is None else planned.suggestion.retrainings
+    placed = as_refused(placed, cannot_start(planned))
     if as_json:
         print_json(
             {
@@ -194,7 +197,8 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
     comments += [one_line(placed.unused)] if placed.unused is not None else []
     comments += [*how_it_fits(placed), disk_line(planned)]
     comments += [] if again is None else [f"{again}"]
-    comments += [] if refused is None else [one_line(f"would not start here: {refused.message}")]
+    if refused is not None and refused.message not in placed.fit.words:
+        comments.append(one_line(f"would not start here: {refused.message}"))
     comments += [f"after an out-of-memory: {fallback}" for fallback in tried]
     comments += [
         f"not tried after an out-of-memory: {one}" for one in skipped_lines([r.as_table() for r in skipped])
@@ -206,9 +210,19 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
 
 def refusal(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | None:
     """Return the error with which the job would be refused here, or None."""
+    if (error := cannot_start(planned, checks_inputs=checks_inputs)) is not None:
+        return error
     try:
-        must_be_possible(planned.job, checks_inputs=checks_inputs)
         refuse_what_cannot_fit(planned)
+    except WontFit as error:
+        return error
+    return None
+
+
+def cannot_start(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | None:
+    """Return the error with which the job would be refused here, whatever it needs; --force does not help."""
+    try:
+        must_be_possible(planned.job, checks_inputs=checks_inputs, on_gpu=planned.target.on_gpu)
     except (Usage, WontFit) as error:
         return error
     return None
@@ -229,7 +243,7 @@ def _profile_note(planned: Planned) -> list[str]:
 
 
 def _now(placed: Placement) -> list[str]:
-    if placed.planned.best is None and placed.fit.state != "later":
+    if placed.planned.best is None and placed.fit.state not in ("later", "never"):
         return []
     near = placed.nearest_now
     with_it = (
@@ -246,6 +260,7 @@ def prediction(planned: Planned) -> str:
         return f"memory: not predicted ({planned.unknown})"
     room = planned.target.room_mib
     of = f" of {room:,.0f}" if room is not None else ""
+    of += " that --memory-limit allows" if planned.target.is_limited else ""
     only = f", {planned.predicted_for}" if planned.predicted_for else ""
     return f"memory: {planned.predicted_mib:,.0f} MiB predicted{of} on {planned.target.title}{only}"
 

@@ -13,7 +13,7 @@ import click
 
 from kgops.cli.groups import ByWorkload
 from kgops.cli.job_options import add_options
-from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the_run
+from kgops.cli.launching import cannot_start, job_flags, record, refusal, with_flags, with_the_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import for_reading
 from kgops.cli.suggest_page import as_table, page
@@ -25,7 +25,8 @@ from kgops.planning.resolve import on_the_cpu
 from kgops.planning.targets import Target, find_targets, selected_gpus
 from kgops.settings import find_home
 from kgops.supervisor.filtering_preview import preview_filtering
-from kgops.supervisor.plan_per_gpu import Placement, plan_for, plan_here
+from kgops.supervisor.launch_checks import must_have_gpus
+from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.views.accuracy import accuracy_page, accuracy_table
 from kgops.views.end_time import end_time
 from storage import predictions
@@ -159,7 +160,7 @@ def _example(workload: str) -> str:
 
 
 def _suggest(job: Job, given: dict[str, Any], data: Data = _HERE) -> int:
-    """Print the plan for each target; exit code 3 if one does not fit."""
+    """Print the plan for each target; exit code 3 if one does not fit or would not start."""
     if given["hosts"] is not None:
         from kgops.cli.offers_page import show_offers
 
@@ -237,7 +238,10 @@ def _plan_for(job: Job, target: Target | None, data: Data) -> Plan:
     here differ: then the GPU that the run gets chooses it."""
     job = with_the_run(job)
     if target is None:
+        if data.is_here:  # a host that lacks the GPU says so in its plan
+            must_have_gpus(job)
         placed = plan_here(job, find_home(), record(), thorough=True, counted=data.counted)
+        placed = as_refused(placed, cannot_start(placed.planned, checks_inputs=data.is_here))
     else:
         placed = plan_for(job, target, find_home(), record(), thorough=True)
     requested = job if placed.mixed else replace(job, profile=placed.planned.job.profile)

@@ -15,7 +15,7 @@ from kgops.jobs.text import one_line
 from kgops.options.catalog import OPTIONS
 from kgops.planning.applied_options import BY_DEFAULT
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
-from kgops.planning.resolve import Choice
+from kgops.planning.resolve import Choice, requires_gpu
 from kgops.supervisor.disk_space import in_bytes
 from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.supervisor.launch import as_recorded
@@ -40,18 +40,20 @@ def page(
     """Return options with reasons, memory, disk, time, alternatives and the command that starts `requested`."""
     planned = placed.planned
     suggestion = planned.suggestion
-    head = f"{requested.workload} {one_line(requested.label)} on {_where(planned)}"
+    head = f"{requested.workload} {one_line(requested.label)}"
+    # What requires a GPU and cannot have one runs on no CPU instead.
+    head += "" if requires_gpu(requested) and not planned.target.on_gpu else f" on {_where(planned)}"
     if suggestion is None:
         waits = [one_line(placed.fit.words)] if placed.fit.state == "later" else []
         known = [f"memory: not predicted: {planned.unknown}", *waits, disk_line(planned, before="disk    ")]
         return [
-            head,
+            head if placed.fit.fits else f"{head}: {one_line(placed.fit.words)}",
             "",
             *_options(planned, explain),
             "",
             *known,
             *_machine(placed),
-            *_start(requested, refused),
+            *_start(requested, refused if placed.fit.fits else None),
         ]
     return [
         f"{head}: {_verdict(placed)}",
@@ -193,7 +195,8 @@ def _where(planned: Planned) -> str:
     if target.usable_mib is None:
         return f"{name} (its memory is unknown)"
     free = f", {target.free_mib:,.0f} free now" if target.free_mib is not None else ""
-    return f"{name} ({target.usable_mib:,.0f} MiB{free})"
+    limit = f", --memory-limit {target.limit_mib:,}" if target.limit_mib is not None else ""
+    return f"{name} ({target.usable_mib:,.0f} MiB{free}{limit})"
 
 
 def _verdict(placed: Placement) -> str:

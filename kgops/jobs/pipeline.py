@@ -113,6 +113,12 @@ def _check(settings: dict[str, Any]) -> list[str]:
     if problems:
         return problems
     problems += [f"pipeline.{line}" for line in TRAIN.check(train)]
+    devices = {table["device"] for table in (train, tracin) if table["device"] != "auto"}
+    if len(devices) > 1:
+        problems.append(
+            f"pipeline.tracin.device: both stages run on one device; found {train['device']} for train and "
+            f"{tracin['device']} for tracin"
+        )
     problems += [
         f"pipeline.tracin.{name}: set by the training stage; leave it out"
         for name in (*_FROM_TRAINING, *FOLDERS, "from_predictions")

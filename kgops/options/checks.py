@@ -12,6 +12,7 @@ __all__ = [
     "below_one",
     "between_0_and_1",
     "device_name",
+    "gpu_request",
     "one_of",
     "regular_expression",
     "share",
@@ -56,6 +57,12 @@ def device_name(value: str) -> str | None:
     if value in ("auto", "cpu", "cuda") or (value.startswith("cuda:") and value[5:].isdecimal()):
         return None
     return f"must be auto, cpu, cuda or cuda:N; found {value!r:.60}"
+
+
+def gpu_request(value: str) -> str | None:
+    if ":" not in value or re.fullmatch(r"auto:[1-9]\d{0,5}", value, re.ASCII):
+        return None
+    return f"must be auto, auto:N, all, a model, or indexes or UUIDs as in 0,1; found {value!r:.60}"
 
 
 def size(value: str) -> str | None:

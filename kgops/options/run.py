@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kgops.options.checks import at_least, one_of
+from kgops.options.checks import at_least, gpu_request, one_of
 from kgops.options.option import Flag, Option
 
 __all__ = ["CLUSTERS", "CLUSTER_OPTIONS", "GPU_OPTIONS", "LIMITS", "LONGEST_LABEL", "NAMES"]
@@ -35,7 +35,10 @@ NAMES = (
 )
 GPU_OPTIONS = (
     Option(
-        "wanted", help="GPUs to run on: auto, all, or indexes or UUIDs as in 0,1.", flags=(Flag("--gpu"),)
+        "wanted",
+        check=gpu_request,
+        help="GPUs to run on: auto, all, or indexes or UUIDs as in 0,1.",
+        flags=(Flag("--gpu"),),
     ),
     Option(
         "memory_mib",

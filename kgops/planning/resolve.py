@@ -21,6 +21,8 @@ __all__ = [
     "device_of",
     "expands_segments",
     "for_worker",
+    "named_gpus",
+    "numbered_gpu",
     "on_the_cpu",
     "requested_gpu",
     "requires_gpu",
@@ -94,6 +96,7 @@ def usable_here(gpu_request: str | None) -> GpuFacts | None:
 
 def resolve(job: Job, find_gpu: FindGpu = usable_here) -> Resolved:
     """The job as it will run. Raises Usage where torch cannot use the requested GPU."""
+    job = on_the_cpu(job) if device_of(job) == "cpu" else job  # both stages of a pipeline
     given, gpu = job.options, _gpu_of(job, find_gpu)
     job = replace(job, profile=job.profile or profiles.default_for(job, gpu))
     filled = profiles.apply(job)
@@ -146,7 +149,18 @@ def _gpu_of(job: Job, find_gpu: FindGpu) -> GpuFacts | None:
 
 def requested_gpu(job: Job) -> str | None:
     """The GPU that the job requires; a memory reservation requires any GPU."""
-    return job.gpu.wanted or ("auto" if job.gpu.memory_mib is not None else None)
+    return named_gpus(job) or ("auto" if job.gpu.memory_mib is not None else None)
+
+
+def named_gpus(job: Job) -> str | None:
+    """What the job names as `--gpu` takes it, by that flag or by the number in its `device`."""
+    return numbered_gpu(job) or job.gpu.wanted
+
+
+def numbered_gpu(job: Job) -> str | None:
+    """The N of `device = "cuda:N"`, which means GPU N of this machine. On Slurm it is one of the node's."""
+    number = device_of(job).partition(":")[2]
+    return str(int(number)) if number and job.on.where != "slurm" else None
 
 
 def requires_gpu(job: Job) -> bool:

@@ -55,19 +55,21 @@ def fit_of(
     *,
     on: str,
     room_mib: float | None,
+    of_limit: bool = False,
     on_gpu: bool = True,
     spare_mib: float | None = None,
     waits_for: str | None = None,
     waits: bool = False,
 ) -> Fit:
     """Of a job that needs so much, margin included, on a GPU called `on`, of which one run can have `room_mib`.
+    `of_limit`: that is the job's own limit of host memory.
 
     `spare_mib` is left over if it starts now; `waits_for` is why it would not. Without either the GPU's
     state is unknown. `waits`: it waits already. None is unknown.
     """
     would = "waits" if waits else "would wait now"
     if need_mib is not None and room_mib is not None and need_mib > room_mib:
-        free = "" if on_gpu else " that are free"
+        free = "" if on_gpu else " that --memory-limit allows" if of_limit else " that are free"
         return Fit("never", f"does not fit: needs {need_mib:,.0f} of {room_mib:,.0f} MiB{free}")
     if waits_for is not None:
         fits = f"fits an empty {on}" if on_gpu else "fits"
@@ -112,10 +114,22 @@ class Target:
     free_mib: float | None
     gpu_name: str | None = None  # what `--gpu` calls it, where it is in this machine
     uuid: str | None = None
+    limit_mib: int | None = None  # of each process of the job; on the CPU only
 
     @property
     def room_mib(self) -> float | None:
-        """Memory that a prediction must fit: usable memory of a GPU, for which runs wait; free memory of a CPU."""
+        """Memory that a prediction must fit: usable memory of a GPU, for which runs wait; free memory of a CPU, or the
+        job's limit if that is less."""
+        return self.limit_mib if self.is_limited else self._machine_mib
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the job's limit is what it must fit."""
+        room = self._machine_mib
+        return self.limit_mib is not None and (room is None or self.limit_mib <= room)
+
+    @property
+    def _machine_mib(self) -> float | None:
         return self.usable_mib if self.on_gpu else self.free_mib or self.usable_mib
 
     @property

@@ -91,7 +91,7 @@ def _accept(
 ) -> int:
     job = planned.job
     command, masked_command = commands_of(job)
-    cwd = must_be_possible(job)
+    cwd = must_be_possible(job, on_gpu=planned.target.on_gpu)
     masked_job = _masked(job, masked_command, cwd)
     environment = describe_environment(for_worker(planned.environment, os.environ))
     if token is not None:

@@ -13,23 +13,25 @@ from kgops.jobs.cluster import WantedGpus
 from kgops.jobs.job import Job
 from kgops.jobs.secrets import is_masked, masked_arguments
 from kgops.jobs.workloads import WORKLOADS
-from kgops.planning.resolve import requires_gpu
+from kgops.planning.resolve import named_gpus, numbered_gpu, requested_gpu, requires_gpu
 from kgops.supervisor import queue
 
-__all__ = ["commands_of", "must_be_possible"]
+__all__ = ["commands_of", "must_be_possible", "must_have_gpus"]
 
 
-def must_be_possible(job: Job, *, checks_inputs: bool = True) -> Path:
-    """The job's working folder. Raises Usage or WontFit if the job cannot start on this machine."""
+def must_be_possible(job: Job, *, checks_inputs: bool = True, on_gpu: bool = False) -> Path:
+    """The job's working folder. Raises Usage or WontFit if the job cannot start on this machine. `on_gpu`: it is
+    planned for a GPU, asked for or not."""
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
         _must_be_startable(commands_of(job)[0][0], cwd)
     if checks_inputs:
         _must_have_inputs(job, cwd)
     _must_have_cluster(job)
-    _must_have_gpu(job)
+    must_have_gpus(job)
+    _must_have_any_gpu(job)
     _must_have_cuda_torch(job)
-    _must_not_limit_a_gpu(job)
+    _must_not_limit_a_gpu(job, on_gpu)
     return cwd
 
 
@@ -91,30 +93,62 @@ def _must_have_cluster(job: Job) -> None:
             raise Usage("--gpu and --gpu-memory are for GPUs of this machine", "ask Slurm: --gres gpu:1")
 
 
-def _must_have_gpu(job: Job) -> None:
-    """Refuses a requested GPU that is missing: the job never falls back to the CPU."""
-    requested = job.gpu.wanted
-    if requested is None and job.gpu.memory_mib is None:
+def must_have_gpus(job: Job) -> None:
+    """Refuses a GPU that is named and missing, or named in two ways: the job never falls back to another device."""
+    asked = named_gpus(job)
+    if asked in (None, "auto") or job.on.where == "slurm":
         return
-    request = WantedGpus.read(requested)
+    gpus = _gpus_here()
+    named = WantedGpus.read(asked).named or frozenset()
+    absent = named.difference(name for gpu in gpus for name in gpu.names)
+    if absent or not _requested(asked, gpus):
+        raise Usage(
+            f"this machine has no GPU {', '.join(sorted(absent)) or asked}",
+            "`kgops gpus --json` lists them; a GPU that MIG divides runs nothing itself: name a slice by its UUID",
+        )
+    _must_name_one_gpu(job, gpus)
+
+
+def _must_name_one_gpu(job: Job, gpus: tuple[GpuReading, ...]) -> None:
+    """Refuses `--gpu` beside a `device` that is another GPU."""
+    number, wanted = numbered_gpu(job), job.gpu.wanted
+    if number is None or wanted in (None, "auto"):
+        return
+    request = WantedGpus.read(wanted)
+    is_one = request.count == 1 or (request.named is not None and len(request.named) == 1)
+    if not is_one or not any(queue.includes(request, gpu) for gpu in _requested(number, gpus)):
+        raise Usage(
+            f"--gpu {wanted} and --device cuda:{number} name different GPUs",
+            f"name it once: --gpu {wanted}, or --device cuda:{number}, which means GPU {number} of this machine",
+        )
+
+
+def _must_have_any_gpu(job: Job) -> None:
+    """Refuses a reservation, or `--gpu auto`, on a machine without a GPU, or of more memory than any has."""
+    asked = requested_gpu(job)
+    if asked is None or job.on.where == "slurm":
+        return
+    gpus = _requested(asked, _gpus_here())
+    if not gpus:
+        raise Usage("this machine has no GPU at all", "`kgops gpus --json` lists them")
+    _must_have_memory(job, gpus)
+
+
+def _gpus_here() -> tuple[GpuReading, ...]:
     from kgops.gpus import nvml
 
     opened = nvml.open_nvml()
     if not isinstance(opened, nvml.Nvml):
         raise Usage(f"a GPU was requested, but none can be used: {opened.message}", opened.hint)
     try:
-        gpus = usable(opened.gpus())
+        return usable(opened.gpus())
     finally:
         opened.close()
-    known = [name for gpu in gpus for name in gpu.names]
-    absent = (request.named or frozenset()).difference(known)
-    if not known or absent or not any(queue.includes(request, gpu) for gpu in gpus):
-        requested = ", ".join(sorted(absent)) or requested
-        raise Usage(
-            f"this machine has no GPU {requested or 'at all'}",
-            "`kgops gpus --json` lists them; a GPU that MIG divides runs nothing itself: name a slice by its UUID",
-        )
-    _must_have_memory(job, [gpu for gpu in gpus if queue.includes(request, gpu)])
+
+
+def _requested(asked: str | None, gpus: tuple[GpuReading, ...]) -> list[GpuReading]:
+    request = WantedGpus.read(asked)
+    return [gpu for gpu in gpus if queue.includes(request, gpu)]
 
 
 def _must_have_memory(job: Job, gpus: list[GpuReading]) -> None:
@@ -141,9 +175,11 @@ def _must_have_cuda_torch(job: Job) -> None:
         )
 
 
-def _must_not_limit_a_gpu(job: Job) -> None:
-    if job.limits.memory_mib is not None and (job.gpu.wanted or job.gpu.memory_mib):
+def _must_not_limit_a_gpu(job: Job, on_gpu: bool) -> None:
+    if job.limits.memory_mib is not None and (on_gpu or requires_gpu(job)):
         raise Usage(
             "--memory-limit is for runs on the CPU: a GPU driver maps more host memory than it uses",
-            "omit --memory-limit, or --gpu and --gpu-memory",
+            "omit --memory-limit, or add --device cpu"
+            if not requires_gpu(job)
+            else "omit --memory-limit, or --gpu, --gpu-memory and --device",
         )

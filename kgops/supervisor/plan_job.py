@@ -20,7 +20,7 @@ from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.job_size import job_size_of
 from kgops.planning.planner import Candidate, MachineCorrections, Suggestion, need_mib, suggest
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
-from kgops.planning.resolve import Choice, Resolved, device_of, requested_gpu
+from kgops.planning.resolve import Choice, Resolved, device_of, named_gpus, requested_gpu
 from kgops.planning.speed import time_kind
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.settings import Home, make_home
@@ -83,7 +83,7 @@ class Planned:
     @property
     def gpu_request(self) -> str | None:
         """GPUs to request from the queue; None if the run uses none."""
-        asked = self.job.gpu.wanted
+        asked = named_gpus(self.job)
         if self._uses_gpu:
             return gpus_for_devices(asked, self.job.options.get("devices", 1))
         return asked or ("auto" if self.job.gpu.memory_mib else None)
@@ -117,12 +117,7 @@ class Planned:
 
     @property
     def _uses_gpu(self) -> bool:
-        # `--device cuda:1` bypasses the queue, which hides other GPUs from a run.
-        return (
-            WORKLOADS[self.job.workload].module is not None
-            and self.target.on_gpu
-            and not device_of(self.job).startswith("cuda:")
-        )
+        return WORKLOADS[self.job.workload].module is not None and self.target.on_gpu
 
 
 def plan(
@@ -171,6 +166,7 @@ def _plan(
         reason = "the node is unknown until Slurm starts the job"
         return Planned(job, resolved.choices, cpu_target(), unknown=reason)
     on = target or target_of_job(requested_gpu(job), device_of(job))
+    on = on if on.on_gpu else replace(on, limit_mib=job.limits.memory_mib)
     known = known_of(conn, on, job)
     remembered = remembered_in(home, "counts.json")
     most = None if thorough else MAX_TRIPLE_BYTES
@@ -284,12 +280,15 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
     nearest = suggestion.nearest
     smaller = "smaller frames" if planned.job.workload == "regress" else "a smaller model (--embedding-dim)"
     hint = f"no setting of the options would fit; use {smaller}"
+    if planned.target.is_limited:
+        hint += f", or a --memory-limit of {math.ceil(need_mib)}"
     if nearest is not None:
         hint = (
             f"{describe_changes(nearest.changes)} would need {nearest.need_mib:,.0f} MiB ({nearest.effect})"
         )
+    has = "of which --memory-limit allows" if planned.target.is_limited else "which has"
     raise WontFit(
-        f"{planned.job.label} needs about {need_mib:,.0f} MiB on {planned.target.title}, which has {room_mib:,.0f} MiB",
+        f"{planned.job.label} needs about {need_mib:,.0f} MiB on {planned.target.title}, {has} {room_mib:,.0f} MiB",
         f"{hint}. --force runs it anyway; `kgops suggest` shows more",
     )
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kgops.errors import Usage
+from kgops.errors import KgopsError, Usage
+from kgops.gpus.readings import GpuReading
 from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.planning.graph_counts import Counts
 from kgops.planning.planner import Candidate, need_mib, suggest
-from kgops.planning.resolve import device_of, requested_gpu, requires_gpu, resolve
+from kgops.planning.resolve import device_of, named_gpus, requested_gpu, requires_gpu, resolve
 from kgops.planning.targets import (
     Fit,
     Target,
@@ -26,7 +27,7 @@ from kgops.supervisor.plan_job import Planned, plan
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = ["Placement", "plan_for", "plan_here"]
+__all__ = ["Placement", "as_refused", "plan_for", "plan_here"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,15 @@ def plan_for(
     return Placement(planned, _fit(planned, queue.Allocation(queue.CPU, left_mib=None)))
 
 
+def as_refused(placed: Placement, error: KgopsError | None) -> Placement:
+    """The plan of a job that would be refused here for another reason than its size; None: it would not."""
+    if error is None or not placed.fit.fits:
+        return placed
+    return replace(placed, fit=Fit("never", f"would not start here: {error.message}"), nearest_now=None)
+
+
 def _candidates(job: Job) -> list[Target]:
-    takes_any = _uses_torch_here(job) and device_of(job) in ("auto", "cuda")
+    takes_any = _uses_torch_here(job) and device_of(job) != "cpu"
     return requested_gpus(requested_gpu(job)) if takes_any else []
 
 
@@ -124,7 +132,7 @@ def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
 
 def _wants_several(job: Job) -> bool:
     """Whether the job wants several GPUs, which then share one plan."""
-    text = gpus_for_devices(job.gpu.wanted, job.options.get("devices", 1))
+    text = gpus_for_devices(named_gpus(job), job.options.get("devices", 1))
     request = WantedGpus.read(text)
     return request.count != 1 and (request.named is None or len(request.named) > 1)
 
@@ -159,7 +167,7 @@ def _on_gpu(job: Job, target: Target) -> Job:
 
 def _may_fit(planned: Planned) -> bool:
     need, room = _need(planned), planned.target.usable_mib
-    return need is None or room is None or need <= room
+    return need is None or room is None or max(need, planned.job.gpu.memory_mib or 0) <= room
 
 
 def _need(planned: Planned) -> float | None:
@@ -177,18 +185,41 @@ def _placement(plans: Sequence[Planned], conn: Connection | None, *, mixed: bool
     allocation = queue.allocation_now(conn, _as_run(first), gpus, needs)
     largest = max(plans, key=lambda one: one.target.usable_mib or 0)
     chosen = next((one for one in plans if allocation.gpu in one.uuids), largest)
-    fit = _fit(chosen, allocation)
+    given = _with_gpus(chosen, allocation, () if isinstance(gpus, str) else gpus)
+    fit = _fit(given, allocation)
     others = tuple(one for one in plans if one is not chosen)
-    nearest = _nearest_now(chosen, conn, gpus, needs) if fit.state == "later" else None
-    return Placement(chosen, fit, nearest, others, mixed)
+    nearest = _nearest_now(given, conn, gpus, needs) if fit.state == "later" else None
+    return Placement(given, fit, nearest, others, mixed)
+
+
+def _with_gpus(planned: Planned, allocation: queue.Allocation, gpus: Sequence[GpuReading]) -> Planned:
+    """Names the GPUs that the run would get, of several that are alike; none if it waits for one of several."""
+    uuids = planned.uuids if allocation.gpu is None else allocation.gpu.split(",")
+    readings = [gpu for gpu in gpus if gpu.uuid in uuids]
+    target = planned.target
+    if target.facts is None or not readings or any(gpu.name != target.facts.name for gpu in readings):
+        return planned
+    free = [gpu.memory_free_mib for gpu in readings if gpu.memory_free_mib is not None]
+    waits_for_any = allocation.gpu is None and len(readings) > 1
+    target = replace(
+        target,
+        gpu_name=None if waits_for_any else ",".join(str(gpu.names[0]) for gpu in readings),
+        uuid=readings[0].uuid if len(readings) == 1 else None,
+        free_mib=None if not free else max(free) if waits_for_any else min(free),
+    )
+    suggestion = planned.suggestion
+    return replace(planned, target=target, suggestion=suggestion and replace(suggestion, target=target))
 
 
 def _fit(planned: Planned, allocation: queue.Allocation) -> Fit:
-    target = planned.target
+    target, reserved = planned.target, planned.job.gpu.memory_mib
+    if target.on_gpu and reserved and target.usable_mib is not None and reserved > target.usable_mib:
+        return Fit("never", f"does not fit: reserves {reserved:,} of {target.usable_mib:,.0f} MiB")
     return fit_of(
         _need(planned),
         on=target.title,
         room_mib=target.room_mib,
+        of_limit=target.is_limited,
         on_gpu=target.on_gpu,
         spare_mib=allocation.left_mib if target.on_gpu else None,
         waits_for=allocation.waits_for,

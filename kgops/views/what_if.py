@@ -29,8 +29,9 @@ from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 from kgops.settings import Home, make_home
+from kgops.supervisor.launch_checks import must_be_possible
 from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
-from kgops.supervisor.plan_per_gpu import Placement, plan_for, plan_here
+from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.views.draft_fields import BadField, optimizations
 from kgops.views.drafts import (
     Draft,
@@ -207,6 +208,8 @@ class WhatIf:
             plan_here(job, self._home, conn) if target is None else plan_for(job, target, self._home, conn)
         )
         planned = placed.planned
+        if target is None:
+            placed = as_refused(placed, _cannot_start(planned))
         try:
             refuse_what_cannot_fit(planned)
             refusal = None
@@ -300,6 +303,15 @@ def startable(home: Home, conn: Connection, draft: Draft) -> Job:
     _check_flights(draft)
     job = job_of(draft)
     return with_run(home, conn, job) if names_a_run(job) else job
+
+
+def _cannot_start(planned: Planned) -> KgopsError | None:
+    """With which the job would be refused, whatever its data are: they may not be there yet."""
+    try:
+        must_be_possible(planned.job, checks_inputs=False, on_gpu=planned.target.on_gpu)
+    except (Usage, WontFit) as error:
+        return error
+    return None
 
 
 def _check_flights(draft: Draft) -> None:

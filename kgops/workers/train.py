@@ -118,6 +118,8 @@ def find_device(wanted: str) -> torch.device:
     """The device; refuses a GPU that was requested, or given to this run, and is missing. `auto` takes a GPU if
     there is one."""
     given = os.environ.get(GPU)
+    if given and "," not in given and wanted.startswith("cuda:"):
+        wanted = "cuda"  # the number is the machine's; a run that was given one GPU sees that one alone
     if wanted == "auto" and not given:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if wanted == "auto" or wanted.startswith("cuda"):

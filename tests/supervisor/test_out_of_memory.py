@@ -89,7 +89,7 @@ def test_a_training_that_does_not_fit_steps_down_finishes_and_says_what_it_chang
     run_cli: Console, files: list[str], libraries_mib: int
 ) -> None:
     limit = str(libraries_mib + 300)
-    limited = ("run", "train", *files, *SMALL, *ALL_AT_ONCE, "--memory-limit", limit)
+    limited = ("run", "train", *files, *SMALL, *ALL_AT_ONCE, "--memory-limit", limit, "--force")
     done = run_cli(*limited, env=ONE_THREAD)
     assert done.code == 0, done.out + done.err
     no_traceback(run_cli, done)
@@ -175,7 +175,8 @@ def test_after_the_last_fallback_a_run_ends_with_the_numbers_and_what_to_try(
     # More than loading libraries takes, and less than the graph and the weights need beside them.
     limit = libraries_mib + 55
     chunk = ("--entity-chunk", "1024")
-    done = run_cli("run", "train", *files, *SMALL, *chunk, "--memory-limit", str(limit), env=ONE_THREAD)
+    limited = ("run", "train", *files, *SMALL, *chunk, "--memory-limit", str(limit), "--force")
+    done = run_cli(*limited, env=ONE_THREAD)
     assert done.code == 4, done.out + done.err
     no_traceback(run_cli, done)
     run = run_cli.show(1)
@@ -194,7 +195,8 @@ def test_a_worker_without_memory_for_its_libraries_ends_at_once_in_one_sentence(
     run_cli: Console, files: list[str]
 ) -> None:
     for number, limit in enumerate(("60", "120"), 1):
-        done = run_cli("run", "train", *files, *SMALL, *ALL_AT_ONCE, "--memory-limit", limit, env=ONE_THREAD)
+        limited = ("run", "train", *files, *SMALL, *ALL_AT_ONCE, "--memory-limit", limit, "--force")
+        done = run_cli(*limited, env=ONE_THREAD)
         assert done.code == 4, done.out + done.err
         no_traceback(run_cli, done, number)
         run = run_cli.show(number)

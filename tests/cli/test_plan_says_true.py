@@ -1,0 +1,183 @@
+"""A plan's first line names the GPU that the run would get and says whether it would start, within its own limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from driving import Console, Done
+from gpu_machine import GpuMachine
+from nvml_standin import compiler, t4
+
+from kgops.settings import Home
+from kgops.views.drafts import Draft
+from kgops.views.what_if import WhatIf
+
+needs_standin = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
+
+LARGE = ("train", "--dataset", "umls", "--embedding-dim", "800")  # 1,424 MiB on a T4
+SMALL = ("train", "--dataset", "nations", "--num-epochs", "3")
+OTHERS = ((999_999_999, 14_100),)  # a process that nobody here can see
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> GpuMachine:
+    """Two T4s, of which others fill the first."""
+    return GpuMachine(tmp_path, t4("GPU-a", 14_100, OTHERS), t4("GPU-b"))
+
+
+@pytest.fixture
+def kgops(run_cli: Console, machine: GpuMachine) -> Callable[..., Done]:
+    return lambda *words: run_cli(*words, env=machine.environment)
+
+
+# --- the GPU that it would get ---
+
+
+@needs_standin
+@pytest.mark.parametrize("asked", [(), ("--gpu", "t4"), ("--gpu", "auto"), ("--device", "cuda")])
+def test_of_two_gpus_alike_the_one_that_the_run_gets_is_named(
+    kgops: Callable[..., Done], run_cli: Console, asked: tuple[str, ...]
+) -> None:
+    head = kgops("suggest", *LARGE, *asked).out.splitlines()[0]
+    assert "on GPU 1 Tesla T4 (14,909 MiB, 14,909 free now): fits now" in head
+    (plan,) = kgops("suggest", *LARGE, *asked, "--json").json()
+    run = run_cli.ended(int(kgops("run", *LARGE, *asked, "--detach").out))
+    assert (plan["gpu"], plan["free_mib"], run.gpu) == ("1", 14_909, "GPU-b")
+
+
+@needs_standin
+def test_a_run_that_waits_for_either_of_two_gpus_is_planned_for_neither(
+    kgops: Callable[..., Done], machine: GpuMachine
+) -> None:
+    machine.show(t4("GPU-a", 14_100, OTHERS), t4("GPU-b", 14_000, OTHERS))
+    head = kgops("suggest", *LARGE).out.splitlines()[0]
+    assert "on Tesla T4 (14,909 MiB, 909 free now): fits an empty Tesla T4; would wait now" in head
+    assert "on GPU 0; or 14,000 MiB that another user holds, on GPU 1" in head
+    assert "on GPU 1 Tesla T4 (14,909 MiB, 909 free now)" in kgops("suggest", *LARGE, "--gpu", "1").out
+
+
+@needs_standin
+def test_a_run_on_several_gpus_is_planned_for_all_of_them(
+    kgops: Callable[..., Done], machine: GpuMachine
+) -> None:
+    machine.show(t4("GPU-a"), t4("GPU-b", 5_000), t4("GPU-c"))
+    head = kgops("suggest", *LARGE, "--devices", "2").out.splitlines()[0]
+    assert "on GPU 0,2 Tesla T4 (14,909 MiB, 14,909 free now): fits now" in head
+
+
+# --- whether it would start ---
+
+
+@needs_standin
+@pytest.mark.parametrize("asked", [("--device", "cuda"), ("--device", "cuda:1"), ("--gpu", "1")])
+def test_what_torch_cannot_use_does_not_fit_now(
+    kgops: Callable[..., Done], machine: GpuMachine, asked: tuple[str, ...]
+) -> None:
+    machine.use_torch(cuda=None)
+    told = kgops("suggest", *SMALL, *asked)
+    assert told.code == 3
+    assert "would not start here: a GPU was requested, but the installed torch is a CPU build" in told.out
+    assert "would not start here" in told.out.splitlines()[0]
+    assert "on the CPU" not in told.out.splitlines()[0]
+    (plan,) = kgops("suggest", *SMALL, *asked, "--json").json()
+    assert plan["now"] == "never" and plan["verdict"].startswith("would not start here")
+    for plan_of in (told, kgops("run", *SMALL, *asked, "--dry-run")):
+        assert "fits now" not in plan_of.out
+        assert plan_of.out.count("would not start here") == 1
+
+
+@needs_standin
+def test_new_run_says_too_that_torch_cannot_use_the_gpu(machine: GpuMachine, tmp_path: Path) -> None:
+    machine.use_torch(cuda=None)
+    told = machine.ask(verdict_of_new_run, str(tmp_path / "home"), "1")
+    assert told.startswith("would not start here: a GPU was requested")
+    assert "fits now" in machine.ask(verdict_of_new_run, str(tmp_path / "home"), None)
+
+
+def verdict_of_new_run(home: str, gpu: str | None) -> str:
+    answer = WhatIf(Home(Path(home))).answer(Draft("train", {"data": "nations"}, gpu=gpu))
+    assert answer.placed is not None, answer.trouble
+    return answer.placed.fit.words
+
+
+@needs_standin
+@pytest.mark.parametrize("asked", [("--gpu", "0"), ("--gpu", "auto"), ()])
+def test_a_reservation_that_no_gpu_has_never_fits(kgops: Callable[..., Done], asked: tuple[str, ...]) -> None:
+    words = (*LARGE, *asked, "--gpu-memory", "30000")
+    told = kgops("suggest", *words)
+    assert told.code == 3
+    assert told.out.splitlines()[0].endswith("does not fit: reserves 30,000 of 14,909 MiB")
+    for plan_of in (told, kgops("run", *words, "--dry-run")):
+        assert "does not fit: reserves 30,000 of 14,909 MiB" in plan_of.out
+        assert "would wait" not in plan_of.out and "fits an empty" not in plan_of.out
+
+
+# --- the job's own limit of host memory ---
+
+
+def test_a_limit_of_memory_is_in_the_plan_and_what_exceeds_it_is_refused(run_cli: Console) -> None:
+    limited = (*SMALL, "--memory-limit", "100")
+    told = run_cli("suggest", *limited)
+    assert told.code == 3
+    head = told.out.splitlines()[0]
+    assert "--memory-limit 100" in head and "of 100 MiB that --memory-limit allows" in head
+    assert "nearest change that fits" in told.out or "no option that makes it fit" in told.out
+    dry = run_cli("run", *limited, "--dry-run")
+    assert "MiB predicted of 100 that --memory-limit allows on the CPU" in dry.out
+    assert "does not fit" in dry.out and "fits now" not in dry.out
+    refused = run_cli("run", *limited)
+    assert refused.code == 3
+    assert "of which --memory-limit allows 100 MiB" in refused.err
+    assert "a --memory-limit of " in refused.err and "--force runs it anyway" in refused.err
+    assert run_cli("runs", "--json").json() == []
+    forced = run_cli("run", *limited, "--force")
+    assert forced.code == 4, forced.err
+
+
+def test_the_limit_that_a_refusal_names_is_one_that_the_run_ends_well_with(run_cli: Console) -> None:
+    refused = run_cli("run", *SMALL, "--memory-limit", "100")
+    enough = refused.err.partition("a --memory-limit of ")[2].partition(".")[0].replace(",", "")
+    within = (*SMALL, "--memory-limit", enough)
+    assert "fits now" in run_cli("suggest", *within).out.splitlines()[0]
+    done = run_cli("run", *within)
+    assert done.code == 0, done.err
+
+
+def test_options_that_fit_the_limit_are_chosen_or_named_as_on_a_gpu(run_cli: Console) -> None:
+    large = (*LARGE[:-1], "400", "--output-channels", "64", "--batch-size", "4096", "--num-epochs", "1")
+    (free,) = run_cli("suggest", *large, "--json").json()
+    need = free["need_mib"]
+    (exact,) = run_cli("suggest", *large, "--memory-limit", str(int(need) - 1), "--json").json()
+    assert exact["now"] == "now" and exact["need_mib"] < need - 1
+    assert "--use-gradient-checkpointing" in exact["command"]
+    (named,) = run_cli("suggest", *large, "--memory-limit", str(int(need * 0.75)), "--json").json()
+    assert named["now"] == "never"
+    assert named["nearest"]["changes"]["batch_size"] < 4096
+    assert named["nearest"]["need_mib"] <= need * 0.75
+    refused = run_cli("run", *large, "--memory-limit", str(int(need * 0.75)))
+    assert refused.code == 3
+    assert f"batch_size {named['nearest']['changes']['batch_size']} would need" in refused.err
+
+
+def test_a_traced_run_is_held_against_its_limit(run_cli: Console) -> None:
+    assert run_cli("run", *SMALL).code == 0
+    traced = ("tracin", "--run", "1", "--test-triple", "usa", "embassy", "china", "--memory-limit", "150")
+    assert run_cli("suggest", *traced).code == 3
+    refused = run_cli("run", *traced)
+    assert refused.code == 3
+    assert "of which --memory-limit allows 150 MiB" in refused.err
+
+
+@needs_standin
+def test_a_limit_of_host_memory_is_not_for_a_run_that_a_gpu_would_get(kgops: Callable[..., Done]) -> None:
+    told = kgops("suggest", *SMALL, "--memory-limit", "4000")
+    assert told.code == 3
+    assert "would not start here: --memory-limit is for runs on the CPU" in told.out.splitlines()[0]
+    refused = kgops("run", *SMALL, "--memory-limit", "4000")
+    assert refused.code == 2
+    assert "add --device cpu" in refused.err
+    limited = kgops("suggest", *SMALL, "--memory-limit", "4000", "--device", "cpu")
+    assert limited.code == 0
+    assert "on the CPU" in limited.out.splitlines()[0]
