@@ -30,6 +30,7 @@ from kgops.supervisor.launch_checks import must_be_possible
 from kgops.supervisor.pending import folders_past_the_record
 from kgops.supervisor.plan_job import Planned, describe_changes, refuse_what_cannot_fit
 from kgops.supervisor.plan_per_gpu import Placement, plan_here
+from kgops.views.plan_words import verdict
 from kgops.views.training_run import names_a_run, with_run
 from storage import reports, runs
 from storage.database import Connection
@@ -179,7 +180,7 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
                 "predicted_mib": planned.predicted_mib,
                 "unknown": planned.unknown,
                 "now": placed.fit.state,
-                "verdict": placed.fit.words,
+                "verdict": verdict(placed),
                 "other_gpus": placed.differences,
                 "disk": None if planned.disk is None else planned.disk.as_table(),
                 "fallbacks": [fallback.as_table() for fallback in tried],
@@ -234,7 +235,7 @@ def _now(placed: Placement) -> list[str]:
         if near
         else ""
     )
-    return [f"{placed.fit.words}{with_it}"]
+    return [f"{verdict(placed)}{with_it}"]
 
 
 def prediction(planned: Planned) -> str:
