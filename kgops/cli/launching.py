@@ -125,10 +125,21 @@ def start(job: Job, given: dict[str, Any]) -> int:
 
 def launched(job: Job, given: dict[str, Any]) -> int:
     """Launch the job with the given flags and return the run number, without following it."""
+    _check_series(given)
+    return _launch(for_writing(), with_the_run(with_flags(job, given)), given)
+
+
+def planned(job: Job, given: dict[str, Any]) -> Placement:
+    """Plan the job with the given flags as `launched` would start it."""
+    _check_series(given)
+    return plan_here(with_the_run(with_flags(job, given)), find_home(), record())
+
+
+def _check_series(given: dict[str, Any]) -> None:
+    """Check the flags of a run that is one of a series."""
     if given["host"] is not None:
         raise Usage("--host starts one run, not a series", "start each on its own: kgops run … --host NAME")
     check_tags(given["tags"])
-    return _launch(for_writing(), with_the_run(with_flags(job, given)), given)
 
 
 def with_the_run(job: Job) -> Job:
@@ -168,27 +179,13 @@ def _warn(text: str) -> None:
 
 def show_plan(placed: Placement, *, as_json: bool) -> None:
     """Print the job with its plan: options, memory and disk estimates, OOM fallbacks, command."""
+    if as_json:
+        print_json(plan_table(placed))
+        return
     planned = placed.planned
     job = as_recorded(planned.job)
     tried, skipped = fallbacks_below(planned)
     refused = refusal(planned)
-    if as_json:
-        print_json(
-            {
-                "job": job.as_table(),
-                "options": [choice.as_table() for choice in planned.choices],
-                "predicted_mib": planned.predicted_mib,
-                "unknown": planned.unknown,
-                "now": placed.fit.state,
-                "verdict": verdict(placed),
-                "other_gpus": placed.differences,
-                "disk": None if planned.disk is None else planned.disk.as_table(),
-                "fallbacks": [fallback.as_table() for fallback in tried],
-                "refused": None if refused is None else refused.message,
-                "command": child_command(planned.job),
-            }
-        )
-        return
     comments = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
     comments += [one_line(placed.unused)] if placed.unused is not None else []
     comments += [*how_it_fits(placed), disk_line(planned)]
@@ -200,6 +197,26 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
     comments += [*sbatch_lines(planned.job), shlex.join(child_command(planned.job))]
     text = "\n".join([job.as_toml().rstrip(), *(f"# {line}" for line in comments)])
     say(lines(text) if sys.stdout.isatty() else text)
+
+
+def plan_table(placed: Placement) -> dict[str, Any]:
+    """Return the plan as a table for JSON."""
+    planned = placed.planned
+    tried, _ = fallbacks_below(planned)
+    refused = refusal(planned)
+    return {
+        "job": as_recorded(planned.job).as_table(),
+        "options": [choice.as_table() for choice in planned.choices],
+        "predicted_mib": planned.predicted_mib,
+        "unknown": planned.unknown,
+        "now": placed.fit.state,
+        "verdict": verdict(placed),
+        "other_gpus": placed.differences,
+        "disk": None if planned.disk is None else planned.disk.as_table(),
+        "fallbacks": [fallback.as_table() for fallback in tried],
+        "refused": None if refused is None else refused.message,
+        "command": child_command(planned.job),
+    }
 
 
 def refusal(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | None:
