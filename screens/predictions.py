@@ -167,7 +167,10 @@ class Predictions(RunScreenBase):
     def action_less(self) -> None:
         self.action_more()
 
-    def action_start(self) -> None:
+    def action_other_list(self) -> None:
+        self.focus_next()
+
+    def action_ask(self) -> None:
         """Shows the answers of an earlier run, else starts a run. Asked twice, it is one run."""
         if self._asking is None or not self._question.is_complete:
             self.say("choose an entity and a relation first", "warn")

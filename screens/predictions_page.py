@@ -6,6 +6,7 @@ from kgops.views.asking import Question
 from kgops.views.formats import amount
 from kgops.views.predictions import AnsweredQuestion
 from screens.rows import Column, Columns, Piece, Row, row, text_row
+from screens.widgets.lines import MORE_BELOW
 
 __all__ = ["answer_rows", "question_rows"]
 
@@ -36,7 +37,7 @@ def answer_rows(answered: AnsweredQuestion, width: int) -> list[Row]:
             Column("score", 8, right=True),
             Column("probability", 11, right=True),
         ),
-        width,
+        width - len(MORE_BELOW),  # beside numbers, not over them
     )
     rows = [columns.heading()]
     for place, one in enumerate(answered.answers):
