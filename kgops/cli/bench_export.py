@@ -67,7 +67,7 @@ def command(bench: str | None, kind: str, output: Path | None, force: bool) -> N
     )
     if kind == "parquet":
         assert output is not None
-        export.write_parquet(values, output)
+        export.write_parquet(values, output, force=force)
         say(str(output))
         return
     _put(export.as_csv(values) if kind == "csv" else export.as_json(values), output, force)
