@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
+from textual.binding import Binding
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
@@ -43,6 +44,25 @@ _RETRAINED = (
 )
 
 
+class PredictionList(Lines):
+    """Of the explained predictions. Its keys for pages and ends scroll the details, which are longer."""
+
+    BINDINGS = [  # noqa: RUF012
+        Binding("g", "edge_of_details(False)", show=False),
+        Binding("G", "edge_of_details(True)", show=False),
+    ]
+
+    @property
+    def _details(self) -> Lines:
+        return self.screen.query_one("#detail", Lines)
+
+    def action_page(self, by: int) -> None:
+        self._details.action_page(by)
+
+    def action_edge_of_details(self, last: bool) -> None:
+        self._details.action_edge(last)
+
+
 class Explanation(RunScreenBase):
     screen_name: ClassVar[ScreenName] = "explanation"
 
@@ -56,7 +76,7 @@ class Explanation(RunScreenBase):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
-        yield Lines(id="body", cursor=True)
+        yield PredictionList(id="body", cursor=True)
         yield Lines(id="detail", scrolls=True)
         yield Keys()
 
@@ -108,6 +128,9 @@ class Explanation(RunScreenBase):
         run = self._run
         label = one_line(run.label, max(width - 40, 12))
         return Row((Piece(f"explanation {run.id} {label}", "strong"), Piece(f"  {state_of(run)}", "dim")))
+
+    def action_other_list(self) -> None:
+        self.focus_next()
 
     def on_resize(self) -> None:
         begin(self, self._search, instead="paths")

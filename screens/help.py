@@ -23,6 +23,9 @@ _MOVING = (
     ("g G", "First or last row, as do Home and End."),
     ("mouse", "Click to move the cursor, click again to open; wheel to scroll."),
 )
+_IN_THE_DETAILS = (
+    ("PgUp PgDn", "Scroll the details below the list, as do g and G to their beginning and end."),
+)
 _IN_THE_LOG = (
     ("n N", "Next or previous search hit; without a search, warning or error."),
     ("← →", "Scroll long lines sideways by half a screen."),
@@ -72,6 +75,10 @@ class HelpScreen(ModalScreen[None]):
         ]
         if self._screen_name == "run":
             sections.append(("IN THE LOG", ((sign, "", text) for sign, text in _IN_THE_LOG), "accent"))
+        if self._screen_name == "explanation":
+            sections.append(
+                ("IN THE DETAILS", ((sign, "", text) for sign, text in _IN_THE_DETAILS), "accent")
+            )
         later = [action for action in ACTIONS if self._screen_name in action.where and action not in now]
         if later:
             sections.append(("KEYS FOR OTHER RUNS", map(_named, later), "dim"))

@@ -142,7 +142,7 @@ class NewRun(RunScreenBase):
             if option is not None:
                 now = self._draft.options.get(option.name)
                 if now is not None:  # several key presses may come before the next plan
-                    option = option._replace(applied=now, number=now if type(now) is int else None)
+                    option = option._replace(applied=now, now=now)
                 self._change(self._draft.with_option(option.name, step(option, by)))
             return
         self._change(

@@ -10,10 +10,11 @@ from kgops.jobs.text import one_line
 from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, number_in, shown
 from kgops.views.drafts import ANY, Draft, is_what_if
 from kgops.views.formats import width_of
-from kgops.views.what_if import BY_HOST, Answer, DraftOption, Offers
+from kgops.views.plan_words import shown_value
+from kgops.views.what_if import BY_HOST, Answer, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
-__all__ = ["WIDEST", "field_of", "known_values", "label_of", "rows", "stepped", "value_of"]
+__all__ = ["WIDEST", "field_of", "known_values", "label_of", "rows", "stepped"]
 
 _WORKLOADS = ("train", "tracin", "pipeline", "regress", "exec")
 
@@ -172,8 +173,9 @@ def _gpu(draft: Draft, offers: Offers, answer: Answer | None) -> tuple[str, str]
 
 
 def _option_columns(width: int) -> Columns:
+    value = 16 if width > 80 else 15  # `65536, then 2048`, where that does not cost the reasons
     return Columns(
-        (Column("OPTION", 22), Column("value", 15), Column("why", 39, grows=True), Column("by", 14)),
+        (Column("OPTION", 22), Column("value", value), Column("why", 39, grows=True), Column("by", 15)),
         min(width, WIDEST),
     )
 
@@ -184,7 +186,7 @@ def _option(name: str, draft: Draft, answer: Answer | None, columns: Columns) ->
     if option is None or option.requested != requested:
         cells = (
             Piece(name),
-            Piece("…" if requested is None else value_of(requested), "accent"),
+            Piece("…" if requested is None else shown_value(requested), "accent"),
             Piece(""),
             Piece(""),
         )
@@ -193,26 +195,11 @@ def _option(name: str, draft: Draft, answer: Answer | None, columns: Columns) ->
     tone = "warn" if option.corrected else "accent" if requested is not None else "text"
     cells = (
         Piece(name),
-        Piece("…" if is_open else _applied(option), tone),
+        Piece("…" if is_open else shown_value(option.applied), tone),
         Piece(option.why, "text" if option.corrected or option.by == "planner" else "dim"),
         Piece(option.by, "dim"),
     )
     return columns.row(cells, key=name)
-
-
-def _applied(option: DraftOption) -> str:
-    return value_of(
-        option.number if option.applied == "auto" and option.number is not None else option.applied
-    )
-
-
-def value_of(value: Any) -> str:
-    """Value of an option as shown."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if value is None:
-        return "unset"
-    return f"{value:,}" if isinstance(value, int) else one_line(str(value))
 
 
 def _from_the_end(text: str, columns: int) -> str:

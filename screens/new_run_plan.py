@@ -15,10 +15,11 @@ from kgops.supervisor.plan_job import describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.draft_fields import DRAFT_OPTIONS
 from kgops.views.formats import amount, duration, fitted, width_of
+from kgops.views.plan_words import shown_value, verdict
 from kgops.views.what_if import Answer, Need, predicted_time
 from screens.new_run_command import Command
 from screens.new_run_hosts import HostPlans, tone_of
-from screens.new_run_page import label_of, value_of
+from screens.new_run_page import label_of
 from screens.rows import BLANK, Piece, Row, row, text_row
 
 __all__ = ["plan_on_hosts", "plan_rows"]
@@ -122,10 +123,12 @@ _TONES: dict[State, str] = {
 def _verdict(placed: Placement, suggestion: Suggestion, width: int) -> list[Row]:
     """Verdict and memory bar; a long verdict takes the bar's row."""
     need, room = suggestion.best.need_mib, suggestion.target.room_mib
-    words = Piece(one_line(placed.fit.words), _TONES[placed.fit.state])
+    text, disk = verdict(placed), placed.planned.disk
+    fits_on_disk = disk is None or disk.fits
+    words = Piece(text, _TONES[placed.fit.state] if fits_on_disk else "bad")
     of = (
         ""
-        if room is None or placed.fit.state in ("never", "unknown")
+        if room is None or placed.fit.state in ("never", "unknown") or not fits_on_disk
         else f" · needs {need:,.0f} of {room:,.0f} MiB"
     )
     bar = _bar(suggestion, width)
@@ -201,7 +204,7 @@ def _row_note(answer: Answer, needs: Sequence[Need], key: object, width: int) ->
 def _neighbours(needs: Sequence[Need], width: int) -> Row:
     """Memory needs of neighbouring values; only of the larger one where narrow."""
     fitting = [
-        Piece(one_line(f"{value_of(need.value)} {_need_text(need)}"), "dim" if need.fits else "warn")
+        Piece(one_line(f"{shown_value(need.value)} {_need_text(need)}"), "dim" if need.fits else "warn")
         for need in needs
     ]
     head, left = Piece("instead", "dim"), width - len("instead") - 2

@@ -26,7 +26,7 @@ from screens.rows import Column, Columns, Piece, Row, row, text_row, text_rows
 from screens.run_screen import RunScreenBase
 from screens.widgets.choices import Choices, CompletingPrompt
 from screens.widgets.keys import Keys
-from screens.widgets.lines import Lines
+from screens.widgets.lines import MORE_BELOW, Lines
 from screens.wording import progress_of, state_of
 from storage.errors import StorageError
 
@@ -182,7 +182,10 @@ class Predictions(RunScreenBase):
     def action_less(self) -> None:
         self.action_more()
 
-    def action_start(self) -> None:
+    def action_other_list(self) -> None:
+        self.focus_next()
+
+    def action_ask(self) -> None:
         """Shows the answers of an earlier run, else starts a run. Asked twice, it is one run."""
         if self._asking is None or not self._question.is_complete:
             self.say("choose an entity and a relation first", "warn")
@@ -274,7 +277,7 @@ def _answer_rows(answered: AnsweredQuestion, width: int) -> list[Row]:
             Column("score", 8, right=True),
             Column("probability", 11, right=True),
         ),
-        width,
+        width - len(MORE_BELOW),  # beside numbers, not over them
     )
     rows = [columns.heading()]
     for place, one in enumerate(answered.answers):

@@ -36,9 +36,6 @@ __all__ = [
 
 _AT_ONCE = 3  # runs that go on beside each other
 _SHOWN = ("option", "requested", "applied", "chosen_by")
-_NO_WORKER_SAYS = (
-    "expandable_segments"  # it lies in the environment, and no worker reports what it finds there
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +206,6 @@ def _compare_run(dry: dict[str, Any], run: dict[str, Any]) -> Iterator[str]:
         one["option"]: str(on_or_off(one["applied"])) for one in dry["options"] if one["applied"] is not None
     }
     unknown = {one["option"] for one in dry["options"] if one["applied"] is None}
-    planned.pop(_NO_WORKER_SAYS, None)
     said = {one["name"]: one["applied"] for one in run["option"] if one["name"] not in unknown}
     yield from _differences("what the worker says", planned, said)
     yield from _differences(

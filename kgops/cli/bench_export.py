@@ -65,7 +65,7 @@ def command(bench: str | None, kind: str, output: Path | None, force: bool) -> N
     values = measurements.all_of(conn, benchmark.id if benchmark else None)
     if kind == "parquet":
         assert output is not None
-        export.write_parquet(values, output)
+        export.write_parquet(values, output, force=force)
         say(str(output))
         return
     _put(export.as_csv(values) if kind == "csv" else export.as_json(values), output, force)

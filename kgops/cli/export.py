@@ -89,8 +89,11 @@ def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, forc
         return
     target = output or Path(f"run-{run.id}.tar")
     must_be_free(target, force=force)
-    with written(target) as file:
-        write_archive(folder, file)
+    try:
+        with written(target) as file:
+            write_archive(folder, file)
+    except OSError as error:
+        raise Unavailable(f"cannot write {target}: {os.strerror(error.errno or 0)}") from error
     say(str(target))
 
 

@@ -17,6 +17,7 @@ from storage.influences import Influence, TestTriple
 from storage.runs import Run
 
 _SELF_INFLUENCE = "self_influence"
+_SHOWN_BY_SHOW = {"explain": "explanations", "predict": "predictions"}  # workloads
 
 
 @click.command(epilog="\b\nExample:  kgops influences last --test 1")
@@ -42,7 +43,7 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
         which = "" if test is None else f" {test}"
         raise Usage(
             f"run {run.id} ({run.workload}) has no test triple{which}",
-            _self_influence_hint(session, run) or rest or _LIST_HINT,
+            _self_influence_hint(session, run) or rest or _hint(run, test, every),
         )
     if rest is not None:
         tell(f"Note: {one_line(rest)}.")
@@ -57,7 +58,13 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
         say(line)
 
 
-_LIST_HINT = "`kgops runs` lists runs"
+def _hint(run: Run, test: int | None, every: list[TestTriple]) -> str:
+    """Return where to find what the run has, or which run would have influences."""
+    if test is not None and every:
+        return f"`kgops influences {run.id}` lists its test triples"
+    if run.workload in _SHOWN_BY_SHOW:
+        return f"`kgops show {run.id}` has its {_SHOWN_BY_SHOW[run.workload]}"
+    return "name a TracIn run: `kgops runs` lists runs"
 
 
 def _self_influence_hint(session: Session, run: Run) -> str | None:

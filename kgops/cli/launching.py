@@ -30,6 +30,7 @@ from kgops.supervisor.launch_checks import must_be_possible, must_have_gpus
 from kgops.supervisor.pending import folders_past_the_record
 from kgops.supervisor.plan_job import Planned, describe_changes, refuse_what_cannot_fit
 from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_here
+from kgops.views.plan_words import verdict
 from kgops.views.training_run import names_a_run, with_run
 from storage import reports, runs
 from storage.database import Connection
@@ -125,10 +126,21 @@ def start(job: Job, given: dict[str, Any]) -> int:
 
 def launched(job: Job, given: dict[str, Any]) -> int:
     """Launch the job with the given flags and return the run number, without following it."""
+    _check_series(given)
+    return _launch(for_writing(), with_the_run(with_flags(job, given)), given)
+
+
+def planned(job: Job, given: dict[str, Any]) -> Placement:
+    """Plan the job with the given flags as `launched` would start it."""
+    _check_series(given)
+    return plan_here(with_the_run(with_flags(job, given)), find_home(), record())
+
+
+def _check_series(given: dict[str, Any]) -> None:
+    """Check the flags of a run that is one of a series."""
     if given["host"] is not None:
         raise Usage("--host starts one run, not a series", "start each on its own: kgops run … --host NAME")
     check_tags(given["tags"])
-    return _launch(for_writing(), with_the_run(with_flags(job, given)), given)
 
 
 def with_the_run(job: Job) -> Job:
@@ -169,30 +181,15 @@ def _warn(text: str) -> None:
 
 def show_plan(placed: Placement, *, as_json: bool) -> None:
     """Print the job with its plan: options, memory and disk estimates, OOM fallbacks, command."""
+    if as_json:
+        print_json(plan_table(placed))
+        return
     planned = placed.planned
+    placed = as_refused(placed, cannot_start(planned))
     job = as_recorded(planned.job)
     tried, skipped = fallbacks_below(planned)
     refused = refusal(planned)
     again = None if planned.suggestion is None else planned.suggestion.retrainings
-    placed = as_refused(placed, cannot_start(planned))
-    if as_json:
-        print_json(
-            {
-                "job": job.as_table(),
-                "options": [choice.as_table() for choice in planned.choices],
-                "predicted_mib": planned.predicted_mib,
-                "unknown": planned.unknown,
-                "retrainings": None if again is None else again.as_table(),
-                "now": placed.fit.state,
-                "verdict": placed.fit.words,
-                "other_gpus": placed.differences,
-                "disk": None if planned.disk is None else planned.disk.as_table(),
-                "fallbacks": [fallback.as_table() for fallback in tried],
-                "refused": None if refused is None else refused.message,
-                "command": child_command(planned.job),
-            }
-        )
-        return
     comments = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
     comments += [one_line(placed.unused)] if placed.unused is not None else []
     comments += [*how_it_fits(placed), disk_line(planned)]
@@ -206,6 +203,29 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
     comments += [*sbatch_lines(planned.job), shlex.join(child_command(planned.job))]
     text = "\n".join([job.as_toml().rstrip(), *(f"# {line}" for line in comments)])
     say(lines(text) if sys.stdout.isatty() else text)
+
+
+def plan_table(placed: Placement) -> dict[str, Any]:
+    """Return the plan as a table for JSON."""
+    planned = placed.planned
+    placed = as_refused(placed, cannot_start(planned))
+    tried, _ = fallbacks_below(planned)
+    refused = refusal(planned)
+    again = None if planned.suggestion is None else planned.suggestion.retrainings
+    return {
+        "job": as_recorded(planned.job).as_table(),
+        "options": [choice.as_table() for choice in planned.choices],
+        "predicted_mib": planned.predicted_mib,
+        "unknown": planned.unknown,
+        "retrainings": None if again is None else again.as_table(),
+        "now": placed.fit.state,
+        "verdict": verdict(placed),
+        "other_gpus": placed.differences,
+        "disk": None if planned.disk is None else planned.disk.as_table(),
+        "fallbacks": [fallback.as_table() for fallback in tried],
+        "refused": None if refused is None else refused.message,
+        "command": child_command(planned.job),
+    }
 
 
 def refusal(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | None:
@@ -251,7 +271,7 @@ def _now(placed: Placement) -> list[str]:
         if near
         else ""
     )
-    return [f"{placed.fit.words}{with_it}"]
+    return [f"{verdict(placed)}{with_it}"]
 
 
 def prediction(planned: Planned) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kgops.cli.session import Session
+from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs import recipes
 from kgops.jobs.job import Job, read_job, read_job_file
@@ -15,11 +15,12 @@ from storage import runs
 __all__ = ["job_by_name", "job_of_run"]
 
 
-def job_by_name(session: Session, name: str) -> Job:
+def job_by_name(session: Session | None, name: str) -> Job:
+    """Return the job in a file, of a run or of a recipe. Without a session, a run is only read."""
     if name.endswith(".toml") or Path(name).is_file():
         return read_job_file(Path(name))
     if name == "last" or name.isdecimal():
-        return job_of_run(session, name)
+        return job_of_run(session or existing(), name)
     if name in recipes.names():
         return read_job_file(recipes.find(name))
     raise Usage(

@@ -14,6 +14,7 @@ from kgops.gpus.facts import GpuFacts, facts_of_known
 from kgops.gpus.known import known_by_name, known_by_short_name
 from kgops.gpus.readings import GpuReading
 from kgops.gpus.sampler import GpuSampler
+from kgops.jobs.cluster import make_folder_of
 from kgops.jobs.files import read_named
 from kgops.jobs.job import LARGEST_JOB_FILE
 from kgops.jobs.text import lines
@@ -94,6 +95,7 @@ def write_copy(profile: Profile, path: Path | None = None) -> Path:
         raise Usage(f"{target}: the name of a profile must end in .toml")
     _, _, rest = read_named(profile.path, "profile", LARGEST_JOB_FILE).partition("\n")
     try:
+        make_folder_of(target)
         with target.open("x") as file:
             file.write(f"# kgops run --profile {target}\n{rest}")
     except FileExistsError as error:

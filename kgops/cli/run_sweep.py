@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from kgops.cli.launching import common_options, launched, merged
+from kgops.cli.launching import common_options, launched, merged, plan_table, planned, show_plan
 from kgops.cli.named_jobs import job_by_name
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
-from kgops.errors import Usage
 from kgops.experiments.variants import read_axis, variants
+from kgops.jobs.job import Job
+from kgops.jobs.text import one_line
 from kgops.options.run import LONGEST_LABEL
 
 
@@ -35,19 +36,39 @@ def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: A
     """Start one run for each combination of settings. Runs wait until enough GPU memory is free.
 
     NAME is an option, a key of the workload's table, or a {placeholder} of a command. Tag the runs to list them later:
-    `--tag sweep-7`, then `kgops runs tag:sweep-7 --sort test_mrr`. Use `kgops bench matrix` to compare speeds. Runs
-    without a GPU start all at once; with `--exclusive` they run one after another.
+    `--tag sweep-7`, then `kgops runs tag:sweep-7 --sort test_mrr`. Each run has its settings behind its label. Use
+    `kgops bench matrix` to compare speeds. Runs without a GPU start all at once; with `--exclusive` they run one after
+    another.
     """
     flags = merged(ctx, given)
-    if flags["dry_run"] or flags["label"]:
-        raise Usage("a sweep takes neither --label nor --dry-run", "leave them out: each run gets a label")
-    jobs = variants(job_by_name(for_writing(), job), [read_axis(text) for text in varied])
+    session = None if flags["dry_run"] else for_writing()
+    jobs = variants(job_by_name(session, job), [read_axis(text) for text in varied])
+    jobs = {name: _named(one, name, flags["label"]) for name, one in jobs.items()}
+    flags = {**flags, "label": None}
+    if flags["dry_run"]:
+        _show_plans(jobs, flags)
+        return
     started = {}
     for name, one in jobs.items():
-        named = replace(one, label=f"{one.label} {name}"[:LONGEST_LABEL])
-        started[launched(named, flags)] = name
+        started[launched(one, flags)] = name
         if not flags["as_json"]:
             say(f"run {list(started)[-1]}: {name}")
     if flags["as_json"]:
         print_json([{"run": number, "settings": name} for number, name in started.items()])
     tell(f"`kgops compare {' '.join(map(str, list(started)[:8]))}` shows them side by side.")
+
+
+def _named(job: Job, settings: str, label: str | None) -> Job:
+    """Return the job under the sweep's label, or its own, with its settings behind it."""
+    return replace(job, label=f"{label or job.label} {settings}"[:LONGEST_LABEL])
+
+
+def _show_plans(jobs: dict[str, Job], flags: dict[str, Any]) -> None:
+    """Print what each run of the sweep would be; start nothing."""
+    plans = {name: planned(job, flags) for name, job in jobs.items()}
+    if flags["as_json"]:
+        print_json([{"settings": name, **plan_table(placed)} for name, placed in plans.items()])
+        return
+    for i, (name, placed) in enumerate(plans.items()):
+        say(f"{chr(10) if i else ''}# {one_line(name)}")
+        show_plan(placed, as_json=False)

@@ -10,12 +10,9 @@ from kgops.cli.command_line import as_command
 from kgops.cli.disk import disk_line
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import on_or_off
 from kgops.jobs.text import one_line
-from kgops.options.catalog import OPTIONS
-from kgops.planning.applied_options import BY_DEFAULT
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
-from kgops.planning.resolve import Choice, requires_gpu
+from kgops.planning.resolve import requires_gpu
 from kgops.supervisor.disk_space import in_bytes
 from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.supervisor.launch import as_recorded
@@ -23,6 +20,7 @@ from kgops.supervisor.plan_job import Planned, describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.end_time import EndTime
 from kgops.views.formats import UNKNOWN, table
+from kgops.views.plan_words import only_when_empty, planned_options, shown_value, verdict
 from kgops.views.what_if import predicted_time
 
 _MIB = 1 << 20
@@ -56,7 +54,7 @@ def page(
             *_start(requested, refused if placed.fit.fits else None),
         ]
     return [
-        f"{head}: {_verdict(placed)}",
+        f"{head}: {verdict(placed)}",
         *_now(placed),
         "",
         *_options(planned, explain),
@@ -154,10 +152,10 @@ def as_table(
         "usable_mib": planned.target.usable_mib,
         "free_mib": planned.target.free_mib,
         "profile": planned.job.profile,
-        "options": [choice.as_table() for choice in _choices(planned)],
+        "options": [choice.as_table() for choice in planned_options(planned)],
         "unknown": planned.unknown,
         "now": placed.fit.state,
-        "verdict": placed.fit.words,
+        "verdict": verdict(placed),
         "begins_in_s": end.begins_in_s,
         "takes_s": end.takes_s,
         "ends_in_s": end.ends_in_s,
@@ -199,65 +197,13 @@ def _where(planned: Planned) -> str:
     return f"{name} ({target.usable_mib:,.0f} MiB{free}{limit})"
 
 
-def _verdict(placed: Placement) -> str:
-    disk = placed.planned.disk
-    if placed.fit.fits and disk is not None and not disk.fits:
-        return f"does not fit on the disk, writes {in_bytes(disk.use.total)}"
-    return one_line(placed.fit.words)
-
-
 def _options(planned: Planned, explain: bool) -> list[str]:
     rows = []
-    for one in _choices(planned):
+    for one in planned_options(planned):
         why = f"{one.reason} ({one.source})" if explain and one.source else one.reason
-        value = f"{one.applied:,}" if type(one.applied) is int else _shown(one.applied)
-        rows.append((one.option, _shown(one.requested), value, one.chosen_by, why or ""))
+        shown = (shown_value(value) for value in (one.requested, one.applied))
+        rows.append((one.option, *shown, one.chosen_by, why or ""))
     return table(("OPTION", "REQUESTED", "VALUE", "BY", "WHY"), rows)
-
-
-def _shown(value: Any) -> str:
-    return UNKNOWN if value is None else str(on_or_off(value))
-
-
-def _choices(planned: Planned) -> list[Choice]:
-    """Return each option as the worker will apply it, with the reason."""
-    order = list(OPTIONS)
-    chosen = sorted(planned.choices, key=lambda one: order.index(one.option) if one.option in OPTIONS else 99)
-    return [replace(one, reason=one.reason or _default_reason(one, planned.suggestion)) for one in chosen]
-
-
-def _default_reason(choice: Choice, suggestion: Suggestion | None) -> str | None:
-    """Return a reason for an option if neither a rule nor the worker gives one."""
-    option = choice.option
-    if choice.chosen_by == BY_DEFAULT and suggestion is not None:
-        if option == "batch_size" and suggestion.job_size.trains:
-            return _batch_size_reason(suggestion)
-        if option == "gradient_checkpointing" and suggestion.job_size.trains:
-            return _checkpointing_reason(suggestion)
-        if option == "compile":
-            return "no benchmark here shows that it pays; a profile or --compile turns it on"
-    return OPTIONS[option].summary if option in OPTIONS else None
-
-
-def _checkpointing_reason(suggestion: Suggestion) -> str:
-    """Return why gradient checkpointing is off, and the memory it would save."""
-    if not suggestion.fits:
-        return "activations are kept"
-    text = f"not needed: activations fit{_only_when_empty(suggestion)}"
-    with_it = [one for one in suggestion.others if one.changes == {"gradient_checkpointing": True}]
-    return f"{text}; with it {with_it[0].need_mib:,.0f} MiB would do" if with_it else text
-
-
-def _batch_size_reason(suggestion: Suggestion) -> str:
-    most = suggestion.largest_batch
-    return "changes results" + (f"; up to {most:,} would fit{_only_when_empty(suggestion)}" if most else "")
-
-
-def _only_when_empty(suggestion: Suggestion) -> str:
-    """Return what fits is judged by, if the GPU is not as empty now."""
-    free, usable = suggestion.target.free_mib, suggestion.target.usable_mib
-    taken = suggestion.target.on_gpu and free is not None and usable is not None and free < usable
-    return " an empty GPU" if taken else ""
 
 
 def _estimate_line(suggestion: Suggestion) -> str:
@@ -358,7 +304,7 @@ def _alternatives(suggestion: Suggestion) -> list[str]:
         )
         for one in suggestion.others
     ]
-    heads = (f"ALSO FITS{_only_when_empty(suggestion).upper()}", "EFFECT", "MIB", "SPEED")
+    heads = (f"ALSO FITS{only_when_empty(suggestion).upper()}", "EFFECT", "MIB", "SPEED")
     return ["", *table(heads, rows, right=frozenset({"MIB", "SPEED"}))]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.summary import Row, rows
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, shown
+from kgops.jobs.cluster import make_folder_of, must_be_free, written
 from kgops.jobs.text import one_line
 from kgops.views.pictures import Picture
 from storage import benches, measurements
@@ -66,7 +68,7 @@ def as_csv(values: Sequence[Measurement]) -> str:
     return out.getvalue()
 
 
-def write_parquet(values: Sequence[Measurement], path: Path) -> None:
+def write_parquet(values: Sequence[Measurement], path: Path, *, force: bool = False) -> None:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -84,7 +86,12 @@ def write_parquet(values: Sequence[Measurement], path: Path) -> None:
     types |= {"high": pa.float64(), "at": pa.float64()}
     names = [*measurements.COLUMNS_PLAIN, "fingerprint_key", "fingerprint"]
     schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
-    pq.write_table(pa.Table.from_pylist(metric_table(values), schema=schema), path)
+    must_be_free(path, force=force)
+    try:
+        with written(path) as file:
+            pq.write_table(pa.Table.from_pylist(metric_table(values), schema=schema), file)
+    except OSError as error:
+        raise Unavailable(f"cannot write {path}: {os.strerror(error.errno or 0)}") from error
 
 
 def as_markdown(conn: Connection, bench: Bench) -> str:
@@ -119,6 +126,7 @@ def charts(conn: Connection, bench: Bench) -> dict[str, Picture]:
 
 def write(path: Path, content: str | bytes, *, force: bool) -> None:
     try:
+        make_folder_of(path)
         with path.open("wb" if force else "xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
     except FileExistsError as error:

@@ -6,7 +6,7 @@ import csv
 import heapq
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,18 +123,33 @@ class Test:
         return up + down
 
 
+class _LastLine:
+    """The lines of a file; `text` is the last one that was read."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines, self.text = iter(lines), ""
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self.text = line
+            yield line
+
+
 @dataclass(slots=True)
 class Scores:
     tests: dict[Triple, Test] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)  # label → readable name
     left_out: int = 0  # rows of test triples beyond the first MOST_TESTS
     not_numbers: int = 0
+    is_cut: bool = False  # a file ends within a line
 
     def read(self, path: Path) -> None:
         """Reads one file. Raises BadInput with the file and line of the first error."""
         try:
             with os.fdopen(open_regular(path), encoding="utf-8", newline="") as file:
-                self._read_rows(path, csv.reader(file, strict=True))
+                last = _LastLine(file)
+                self._read_rows(path, csv.reader(last, strict=True))
+                self.is_cut |= not last.text.endswith(("\n", "\r"))
         except UnicodeDecodeError as error:
             raise BadInput(f"{path}: not UTF-8") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ __all__ = [
     "ClusterRequest",
     "WantedGpus",
     "gpus_for_devices",
+    "make_folder_of",
     "must_be_free",
     "plain_name",
     "problems_of",
@@ -82,20 +84,35 @@ def must_be_free(path: Path, *, force: bool) -> None:
         raise Usage(f"{path} already exists", "--force overwrites it")
 
 
+def make_folder_of(path: Path) -> None:
+    """Makes the folder of a file that is to be written. OSError names `path`, as a person gave it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name once it is whole, also where the name is a link's. What is no file, as a pipe or
-    /dev/stdout, has to stay what it is."""
+    """A file that takes its name once it is whole, also where the name is a link's; its folder is made. What is no
+    file, as a pipe or /dev/stdout, has to stay what it is. OSError names `path`, not the file's name until then."""
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             yield file
         return
-    path = path.resolve()
-    half = path.with_name(f".{path.name}.{os.urandom(6).hex()}.part")
+    target = path.resolve()
+    half = target.with_name(f".{target.name}.{os.urandom(6).hex()}.part")
     try:
+        make_folder_of(target)
         with half.open("xb") as file:  # in a shared folder a link may have this name
             yield file
-        half.replace(path)
+        half.replace(target)
+    except OSError as error:
+        if error.filename not in (str(half), str(target)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         half.unlink(missing_ok=True)
 

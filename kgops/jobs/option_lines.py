@@ -7,7 +7,7 @@ from typing import Any
 
 from kgops.jobs.text import one_line
 
-__all__ = ["DOCUMENTED", "booleans", "option_line"]
+__all__ = ["DOCUMENTED", "SEGMENTS", "booleans", "option_line"]
 
 # Names in the `config.json` of the group's scripts, and the option that each stands for.
 DOCUMENTED = {
@@ -15,6 +15,7 @@ DOCUMENTED = {
     "use_gradient_checkpointing": "gradient_checkpointing",
     "enable_memory_cleanup": "memory_cleanup",
 }
+SEGMENTS = "expandable_segments"  # a profile's, in the worker's environment
 _MIXED = ("fp16", "bf16")
 
 

@@ -11,6 +11,7 @@ __all__ = [
     "OUT_OF_RANGE",
     "clock",
     "is_timestamp",
+    "with_article",
 ]
 
 # Controls (C0, DEL, C1), direction overrides and isolates, line and paragraph separators, and the
@@ -80,3 +81,8 @@ def attempt_settings(on_oom: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Settings for the first attempt and for each that follows an out-of-memory."""
     steps = max((len(values) for values in on_oom.values()), default=0)
     return [{name: values[min(i, len(values) - 1)] for name, values in on_oom.items()} for i in range(steps)]
+
+
+def with_article(word: str) -> str:
+    """`a train`, `an explain`."""
+    return f"{'an' if word[:1] in tuple('aeiou') else 'a'} {word}"

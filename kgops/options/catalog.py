@@ -38,7 +38,12 @@ def option_problems(options: Mapping[Any, Any], *, path: str = "options") -> lis
     return unknown_names(path, options, OPTIONS, "option") + problems
 
 
+_EFFECTS: dict[str, Effect] = {
+    "expandable_segments": "exact"
+}  # of a profile's variables: how memory is laid out
+
+
 def effect_of(name: str) -> Effect:
     """Effect of an option; an unknown option counts as changing results."""
     option = OPTIONS.get(name)
-    return (option.effect if option else None) or "changes results"
+    return (option.effect if option else _EFFECTS.get(name)) or "changes results"

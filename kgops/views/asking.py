@@ -9,6 +9,7 @@ from typing import Any
 
 from kgops.errors import Usage
 from kgops.jobs.job import Job, read_job
+from kgops.jobs.text import with_article
 from kgops.options.tracin import DATA
 from kgops.settings import Home
 from kgops.views.predictions import AnsweredQuestion
@@ -94,7 +95,9 @@ def model_of(home: Home, run: Run) -> Asking:
     if run.workload in TRAINS:
         return Asking({"run": run.id}, Question())
     if run.workload != ANSWERS:
-        raise Usage(f"run {run.id} is a {run.workload} run: it has no model to ask", "open a training run")
+        raise Usage(
+            f"run {run.id} is {with_article(run.workload)} run: it has no model to ask", "open a training run"
+        )
     conn = open_reader(home.database)
     try:
         settings = runs.spec(conn, run.id).job.get(ANSWERS) or {}

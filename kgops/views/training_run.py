@@ -12,6 +12,7 @@ from typing import Any
 from kgops.errors import NoSuchRun, Usage
 from kgops.jobs.job import Job
 from kgops.jobs.predict import NEW_TRIPLES, TRIPLES
+from kgops.jobs.text import with_article
 from kgops.options.tracin import DATA
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
@@ -65,7 +66,9 @@ def _with_predictions(home: Home, conn: Connection, job: Job) -> Job:
     triples = results / (NEW_TRIPLES if job.settings["new"] else TRIPLES)
     predicted = spec.get("predict")
     if predicted is None and (spec.get("pipeline") or {}).get("predict") is None:
-        raise Usage(f"run {number} is a {run.workload} run, not a predict run", "name a predict run")
+        raise Usage(
+            f"run {number} is {with_article(run.workload)} run, not a predict run", "name a predict run"
+        )
     if not triples.exists():
         raise Usage(f"run {number} has no predictions ({run.state})", "let it finish, or ask again")
     if not triples.stat().st_size:
@@ -84,7 +87,9 @@ def _with_training(home: Home, conn: Connection, job: Job) -> Job:
     run, spec = _found(conn, number)
     trained = spec.get("train") or (spec.get("pipeline") or {}).get("train")
     if run.workload not in ("train", "pipeline") or not trained:
-        raise Usage(f"run {number} is a {run.workload} run, not a training run", "name a training run")
+        raise Usage(
+            f"run {number} is {with_article(run.workload)} run, not a training run", "name a training run"
+        )
     folder = RunFolder(home.runs / run.folder)
     checkpoints, best = folder.results / "checkpoints", folder.results / "best_model.pt"
     if not any(checkpoints.glob("checkpoint_epoch_*.pt")) and not best.exists():

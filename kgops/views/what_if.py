@@ -20,14 +20,11 @@ from kgops.jobs.text import one_line
 from kgops.options.option import Option
 from kgops.options.tracin import DATA
 from kgops.planning import profiles
+from kgops.planning.applied_options import BY_DEFAULT
 from kgops.planning.graph_counts import counts_of
-from kgops.planning.job_size import Shape
 from kgops.planning.planner import Suggestion, suggest
-from kgops.planning.regress_sizes import RegressShape
-from kgops.planning.resolve import resolve
+from kgops.planning.resolve import Choice, resolve
 from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
-from kgops.planning.tracin_sizes import TracinShape
-from kgops.planning.train_sizes import TrainShape
 from kgops.settings import Home, make_home
 from kgops.supervisor.launch_checks import must_be_possible
 from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
@@ -42,6 +39,7 @@ from kgops.views.drafts import (
     trained_runs,
 )
 from kgops.views.formats import amount, small_duration
+from kgops.views.plan_words import planned_options
 from kgops.views.training_run import names_a_run, with_run
 from storage.database import Connection, open_reader
 from storage.errors import DatabaseMissing, StorageError
@@ -91,12 +89,13 @@ class Need(NamedTuple):
 
 
 class DraftOption(NamedTuple):
-    """An option of the draft. `number` is the worker's value for `auto`; `requested` is None where unset."""
+    """An option of the draft. `applied` is what the worker will apply, and `now` what a step goes from; `requested` is
+    None where unset."""
 
     name: str
     requested: Any
     applied: Any
-    number: int | None
+    now: Any
     by: str
     why: str
     corrected: bool
@@ -190,7 +189,7 @@ class WhatIf:
         if now is None or answer.planned is None or answer.planned.suggestion is None:
             return ()
         values = dict.fromkeys(step(now, by) for by in (-1, 1))
-        return tuple(self._need(answer, option, value) for value in values if value != now.applied)
+        return tuple(self._need(answer, option, value) for value in values if value != now.now)
 
     def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
         requested = job = job_of(draft)
@@ -207,7 +206,8 @@ class WhatIf:
         placed = (
             plan_here(job, self._home, conn) if target is None else plan_for(job, target, self._home, conn)
         )
-        planned = placed.planned
+        planned = _searched(placed.planned)
+        placed = replace(placed, planned=planned)
         if target is None:
             placed = as_refused(placed, _cannot_start(planned))
         try:
@@ -319,6 +319,15 @@ def _check_flights(draft: Draft) -> None:
         raise BadField("data_directory", "the folder of flights is missing", _MAKES_FLIGHTS)
 
 
+def _searched(planned: Planned) -> Planned:
+    """With the other candidates that reasons name; the data were counted within the limit of a form."""
+    suggestion = planned.suggestion
+    if suggestion is None:
+        return planned
+    size, target, known = suggestion.job_size, suggestion.target, suggestion.corrections
+    return replace(planned, suggestion=suggest(size, target, known, planned.environment, thorough=True))
+
+
 def _values(option: Option, on_gpu: bool) -> tuple[Any, ...]:
     named = [value for value in option.choices if value is not int]
     if option.name in ("precision", "gram_precision") and not on_gpu:
@@ -333,7 +342,7 @@ def _values(option: Option, on_gpu: bool) -> tuple[Any, ...]:
 def step(option: DraftOption, by: int) -> Any:
     """The next smaller or larger value; unchanged at either end."""
     values = option.values
-    now = option.number if option.number is not None else option.applied
+    now = option.now
     if now in values:
         return values[min(max(values.index(now) + by, 0), len(values) - 1)]
     if isinstance(now, int):
@@ -342,28 +351,30 @@ def step(option: DraftOption, by: int) -> Any:
     return values[0]
 
 
-def _options(draft: Draft, planned: Planned) -> list[DraftOption]:
-    sizes = (
-        planned.suggestion.job_size.shapes(planned.job.options, planned.target.facts)
-        if planned.suggestion
-        else []
-    )
-    chosen = {choice.option: choice for choice in planned.choices}
-    options = []
+def _options(draft: Draft, planned: Planned) -> Iterator[DraftOption]:
+    chosen = {choice.option: choice for choice in planned_options(planned)}
     for name, option in optimizations(draft.workload).items():
-        choice, worker_value = chosen.get(name), _worker_value(name, sizes)
-        values = _values(option, planned.target.on_gpu)
-        default = worker_value if worker_value is not None else option.default
-        applied = planned.job.options.get(name, default)
-        number = (
-            worker_value if isinstance(worker_value, int) and not isinstance(worker_value, bool) else None
+        now = planned.job.options.get(name, option.default)
+        choice = chosen.get(name) or Choice(name, None, now, BY_DEFAULT, option.summary)
+        yield DraftOption(
+            name,
+            draft.options.get(name),
+            choice.applied,
+            _first_stage(option, choice.applied),
+            choice.chosen_by,
+            choice.reason or option.summary,
+            choice.is_corrected,
+            _values(option, planned.target.on_gpu),
         )
-        why = (choice.reason if choice is not None else None) or option.summary
-        by = choice.chosen_by if choice is not None else "default"
-        corrected = choice is not None and choice.is_corrected
-        requested = draft.options.get(name)
-        options.append(DraftOption(name, requested, applied, number, by, why, corrected, values))
-    return options
+
+
+def _first_stage(option: Option, applied: Any) -> Any:
+    """Of `65536, then 2048`, a pipeline's value, that of its training."""
+    first, *then = str(applied).split(", then ")
+    if not then:
+        return applied
+    named = {"on": True, "off": False} if option.is_switch else {}
+    return named.get(first, int(first) if first.isdecimal() else first)
 
 
 def _options_there(draft: Draft) -> Iterator[DraftOption]:
@@ -373,33 +384,4 @@ def _options_there(draft: Draft) -> Iterator[DraftOption]:
         now = option.default if requested is None else requested
         by = BY_HOST if requested is None else "requested"
         values = _values(option, on_gpu=True)
-        yield DraftOption(name, requested, now, None, by, option.summary, False, values)
-
-
-def _worker_value(name: str, stages: list[Shape]) -> Any:
-    """The worker's value of an option that is unset or `auto`: that of the first stage that has one."""
-    found = (_value_in(sizes, name) for sizes in stages)
-    return next((value for value in found if value is not None), None)
-
-
-def _value_in(sizes: Shape, name: str) -> Any:
-    if isinstance(sizes, RegressShape):
-        return {
-            "batch_size": sizes.batch_size,
-            "microbatch": sizes.at_once,
-            "temporal_frames": sizes.model.temporal_frames,
-            "precision": sizes.precision,
-            "gradient_checkpointing": sizes.checkpointing,
-            "compile": sizes.compile,
-        }.get(name)
-    if name == "entity_chunk":
-        return min(sizes.chunk, sizes.model.num_entities)
-    if isinstance(sizes, TrainShape):
-        return {
-            "batch_size": sizes.batch_size,
-            "precision": sizes.precision,
-            "gradient_checkpointing": sizes.checkpointing,
-        }.get(name)
-    if isinstance(sizes, TracinShape):
-        return {"block": sizes.block, "tests_at_once": sizes.tests_at_once}.get(name)
-    return None
+        yield DraftOption(name, requested, now, now, by, option.summary, False, values)

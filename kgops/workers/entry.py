@@ -14,7 +14,9 @@ from types import FrameType
 from typing import NoReturn
 
 from kgops.errors import KgopsError
+from kgops.jobs.files import read_table
 from kgops.jobs.job import Job, read_job_file
+from kgops.jobs.option_lines import SEGMENTS
 from kgops.options.catalog import OPTIONS
 from kgops.options.reading import nearest
 from kgops.training.out_of_memory import (
@@ -62,6 +64,7 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoRe
         job = _with_settings(read_job_file(job_file), reporter)
         if job.limits.memory_mib is not None:
             limit_memory(job.limits.memory_mib)
+        report_segments(folder, reporter)
         work(job, folder, reporter, stop)
         report_process_peak(reporter)
         if fence.is_on_another_machine():  # no supervisor samples it there
@@ -71,6 +74,26 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoRe
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # everything is written, and torch's shutdown takes half a second
+
+
+def report_segments(folder: Path, reporter: Reporter) -> None:
+    """Reports whether the CUDA allocator's segments may grow, where a profile asks for it. It is a variable of this
+    process, which torch reads once, and no option of the job: the plan has the request and why it was not applied."""
+    try:
+        planned = read_table(folder / "plan.json").get("choices")
+    except OSError:
+        return  # what is planned is unknown
+    if not isinstance(planned, list):
+        return  # run by hand
+    for choice in planned:
+        if isinstance(choice, dict) and choice.get("option") == SEGMENTS:
+            reporter.option(
+                SEGMENTS,
+                choice.get("requested"),
+                choice.get("applied"),
+                choice.get("reason"),
+                choice.get("chosen_by"),
+            )
 
 
 def report_process_peak(reporter: Reporter) -> None:

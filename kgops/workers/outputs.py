@@ -14,7 +14,7 @@ from kgops.jobs import manifest
 from kgops.jobs.explain import EXPLANATIONS
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
-from kgops.jobs.option_lines import booleans
+from kgops.jobs.option_lines import SEGMENTS, booleans
 from kgops.jobs.predict import ANSWERS
 from kgops.options.train import FILES
 from kgops.training.reporter import Progress
@@ -80,7 +80,8 @@ def applied_options(job: Job, report: Reporter) -> dict[str, Any]:
     """
     requested = job.options if report.requested_options is None else report.requested_options
     options = {
-        name: {**state, "asked": requested.get(name)} for name, state in sorted(report.options.items())
+        name: state if name == SEGMENTS else {**state, "asked": requested.get(name)}
+        for name, state in sorted(report.options.items())
     }
     return {**booleans(report.options, requested), **options}
 

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
     from screens.console import Console
 
-__all__ = ["Lines"]
+__all__ = ["MORE_BELOW", "Lines"]
 
 
+MORE_BELOW = " ↓"
 _LEAST_LINES = 3  # of a widget that says how many more rows it has
 
 
@@ -96,21 +97,37 @@ class Lines(ScrollView):
         row = _at(self.rows, y + round(self.scroll_y))
         plain, under_cursor = self.kgops.tones
         tones = under_cursor if row.key is not None and row.key == self.key else plain
-        pieces = [piece._replace(tone="dim") for piece in row.pieces] if self._is_faded else row.pieces
+        is_dim = self._is_faded or (tones is under_cursor and self._is_beside_focus)
+        pieces = [piece._replace(tone="dim") for piece in row.pieces] if is_dim else row.pieces
         segments = [Segment(drawn(piece.text), _style(tones, piece)) for piece in pieces if piece.text]
         sign = self._more_below() if y == self.size.height - 1 else ""
         strip = Strip(segments).adjust_cell_length(self.size.width - len(sign), tones["text"])
         return Strip([*strip, Segment(sign, plain["dim" if self._is_faded else "accent"])]) if sign else strip
 
+    @property
+    def _is_beside_focus(self) -> bool:
+        """Whether keys move in another list of this screen."""
+        focused = self.screen.focused
+        return focused is not self and isinstance(focused, Lines)
+
+    def on_focus(self) -> None:
+        self._repaint(self.key)
+
+    def on_blur(self) -> None:
+        self._repaint(self.key)
+
     def _more_below(self) -> str:
-        """Says at the end of the last line how many rows are below it; over text only as an arrow."""
+        """Says at the end of the last line how many rows are below it; beside text only by an arrow. Text that it
+        covers ends in an ellipsis: a number must not look like another one."""
         last = round(self.scroll_y) + self.size.height
         below = len(self.rows) - last
         if below <= 0 or not self.can_focus or self.size.height < _LEAST_LINES:
             return ""
         sign = f" ↓ {below:,} more"
-        text = "".join(piece.text for piece in _at(self.rows, last - 1).pieces).rstrip()
-        return sign if width_of(text) + len(sign) <= self.size.width else " ↓"
+        text = width_of("".join(piece.text for piece in _at(self.rows, last - 1).pieces).rstrip())
+        if text + len(sign) <= self.size.width:
+            return sign
+        return MORE_BELOW if text + len(MORE_BELOW) <= self.size.width else f"…{MORE_BELOW}"
 
     # --- the cursor ---
 

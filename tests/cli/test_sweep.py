@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from driving import Console
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture
@@ -38,7 +41,6 @@ def test_every_combination_is_a_run_with_its_settings_in_its_name(run_cli: Conso
     [
         (("--vary", "nosuch=1,2"), "{nosuch}"),
         (("--vary", "a=1,1"), "twice"),
-        (("--vary", "a=1,2", "--label", "x"), "label"),
     ],
 )
 def test_what_cannot_be_swept_starts_nothing(
@@ -48,3 +50,33 @@ def test_what_cannot_be_swept_starts_nothing(
     assert done.code == 2
     assert says in done.err
     assert run_cli("runs", "--json").json() == []
+
+
+def test_a_dry_run_shows_each_run_and_starts_none(run_cli: Console, job: Path) -> None:
+    asked = ("run", "sweep", job, "--vary", "a=1,2", "--vary", "b=x", "--label", "mine", "--dry-run")
+    shown = run_cli(*asked)
+    assert shown.code == 0, shown.err
+    assert [line for line in shown.out.splitlines() if line in ("# a=1 b=x", "# a=2 b=x")] == [
+        "# a=1 b=x",
+        "# a=2 b=x",
+    ]
+    plans = run_cli(*asked, "--json").json()
+    assert [(one["settings"], one["job"]["label"]) for one in plans] == [
+        ("a=1 b=x", "mine a=1 b=x"),
+        ("a=2 b=x", "mine a=2 b=x"),
+    ]
+    assert run_cli("runs", "--json").json() == []
+
+
+def test_a_label_of_the_sweep_begins_those_of_its_runs(run_cli: Console, job: Path) -> None:
+    done = run_cli("run", "sweep", job, "--vary", "a=1,2", "--vary", "b=x", "--label", "mine", "--json")
+    assert done.code == 0, done.err
+    assert [run_cli.ended(one["run"]).label for one in done.json()] == ["mine a=1 b=x", "mine a=2 b=x"]
+
+
+def test_a_sweep_takes_what_all_run_commands_take(run_cli: Console, job: Path) -> None:
+    sentence = next(line for line in README.read_text().splitlines() if "All take " in line)
+    flags = re.findall(r"`(?:kgops run )?(--[a-z-]+)", sentence.partition("All take ")[2])
+    assert {"--profile", "--label", "--tag", "--detach", "--dry-run", "--json"} <= set(flags)
+    page = run_cli("run", "sweep", "--help").out
+    assert all(f" {flag} " in page or f" {flag},\n" in page for flag in flags), page

@@ -91,7 +91,9 @@ def test_it_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained: Pat
     assert {one["known"] for one in found_in(run_cli, 2)} == {"new"}
     assert run_cli("run", "--again", "2").code == 0
     wrong = run_cli("run", "explain", "--from-predictions", "2")
-    assert wrong.code == 2 and "is a explain run, not a predict run" in wrong.err
+    assert wrong.code == 2 and "is an explain run, not a predict run" in wrong.err
+    without = run_cli("influences", "2")
+    assert without.code == 2 and "`kgops show 2` has its explanations" in without.err
 
 
 def test_predicted_heads_are_explained_as_heads(run_cli: Console, trained: Path) -> None:

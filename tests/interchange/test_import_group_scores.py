@@ -9,6 +9,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
 from test_import_group import import_from, write
 
 from kgops.interchange.import_scores import HEADER, MOST
@@ -91,9 +92,28 @@ def test_scores_alone_are_imported_without_a_claim_that_they_are_all(
     write_scores(tmp_path / "out" / "tracin.csv", TREATS, [1.0, math.nan, 0.0, -2.0])
     one = import_from(conn, home, tmp_path / "out")
     run = runs.get(conn, one.number or 0)
-    assert run is not None and run.state == "interrupted"
+    assert run is not None and run.state == "succeeded"
+    assert run.reason is not None and "no summary says whether more were asked for" in run.reason
     assert "1 scores are NaN or infinite" in one.troubles[0]
     assert [(i.rank, i.score) for i in influences.of_test(conn, run.id, 1)] == [(1, 1.0), (-1, -2.0)]
+
+
+@pytest.mark.parametrize("what", ["cut", "two"])
+def test_scores_that_may_not_be_all_do_not_show_that_it_finished(
+    conn: sqlite3.Connection, home: Path, tmp_path: Path, what: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    path = tmp_path / "out" / "tracin.csv"
+    write_scores(path, TREATS, [1.0, -2.25])
+    if what == "cut":
+        path.write_bytes(path.read_bytes().rstrip()[:-1])  # a number that still is one
+    else:
+        write_scores(tmp_path / "out" / "other_tracin.csv", OTHER, [1.0])
+    run = runs.get(conn, import_from(conn, home, tmp_path / "out").number or 0)
+    assert run is not None and (run.state, run.reason) == (
+        "interrupted",
+        "its files do not show that it finished",
+    )
 
 
 def test_a_batch_in_which_all_failed_has_failed(conn: sqlite3.Connection, home: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import shutil
@@ -11,8 +12,12 @@ import pytest
 from driving import Console
 from screen_driving import Seen, look
 from small_graph import put_graph
+from textual.app import App, ComposeResult
 
 from kgops.views.graph_names import as_written, completions
+from screens.rows import Piece, Row
+from screens.symbols import tones_of
+from screens.widgets.lines import Lines
 
 
 @pytest.fixture(scope="module")
@@ -236,3 +241,93 @@ def test_names_are_completed_in_any_case_from_their_beginning_or_within() -> Non
     assert completions("disease or", names) == ["Disease_or_Syndrome"]
     assert completions("sease", names) == ["Disease_or_Syndrome", "Mental disease"]
     assert as_written("mental_DISEASE", names) == "Mental disease" and as_written("x", names) == "x"
+
+
+def test_help_says_what_x_does_and_names_the_key_between_the_lists(trained_home: Path) -> None:
+    async def story(seen: Seen) -> None:
+        await asks(seen, "mondo:2", "tre")
+        await seen.until_shows("tab other list")
+        await seen.press("x")  # asks nothing before it starts
+        await seen.until_shows("RANK", "probability")
+        assert "asking first" not in seen.text
+        question, answers = (seen.app.screen.query_one(id, Lines) for id in ("#body", "#answers"))
+        assert seen.app.screen.focused is answers
+        await seen.press("tab")
+        assert seen.app.screen.focused is question
+        await seen.press("question_mark")
+        await seen.until_shows("KEYS HERE")
+        assert "asking first" not in seen.text and "a run that starts at once" in seen.text
+        await seen.until_shows("between the two lists")
+
+    look(trained_home, story, (120, 60))
+
+
+def test_pages_of_the_details_are_turned_from_the_list(trained_home: Path, run_cli: Console) -> None:
+    asked = ("--run", "1", "--triple", "MONDO:2", "treats", "MONDO:3", "--device", "cpu")
+    run_cli("run", "explain", *asked)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "explain")
+        await seen.press("i")
+        await seen.until_shows("explanation 2", "PREDICTIONS", "tab other list")
+        details = seen.app.screen.query_one("#detail", Lines)
+        await seen.until(lambda: details.max_scroll_y > 0, "details that do not fit")
+        for key, there in (("pagedown", None), ("G", details.max_scroll_y), ("g", 0), ("pagedown", None)):
+            await seen.press(key)
+            now = round(details.scroll_y)
+            assert now > 0 if there is None else now == there, key
+        await seen.press("pageup")
+        assert details.scroll_y == 0
+
+    look(trained_home, story, (80, 14))
+
+
+class _Table(App[None]):
+    """One list that is too high, and too wide for a sign beside its text."""
+
+    tones = tones_of("kgops-dark")
+
+    def __init__(self, rows: list[str]) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def compose(self) -> ComposeResult:
+        yield Lines(id="body", cursor=True)
+        yield Lines(id="other", cursor=True)
+
+    def on_mount(self) -> None:
+        rows = [Row((Piece(text),), key=text) for text in self._rows]
+        for lines in self.query(Lines):
+            lines.styles.height = 4
+            lines.show(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"), [("0.4567", " ↓ 6 more"), ("a" * 32 + "0.4567", " ↓"), ("a" * 34 + "0.4567", "… ↓")]
+)
+def test_no_arrow_makes_a_number_look_like_another(text: str, ends: str) -> None:
+    async def story() -> None:
+        app = _Table([f"{i}{text[1:]}" for i in range(10)])
+        async with app.run_test(size=(40, 10)):
+            last = app.query_one("#body", Lines).render_line(3).text
+            assert last.endswith(ends)
+            assert last.removesuffix(ends).rstrip() == f"3{text[1:]}"[: 40 - len(ends)].rstrip()
+
+    asyncio.run(story())
+
+
+def test_the_cursor_of_the_list_without_focus_is_dim() -> None:
+    async def story() -> None:
+        app = _Table(["one", "two", "three"])
+        async with app.run_test(size=(40, 10)) as pilot:
+            lists = [app.query_one(id, Lines) for id in ("#body", "#other")]
+            styles = []
+            for focused, other in (lists, lists[::-1]):
+                focused.focus()
+                await pilot.pause()
+                styles.append([one.render_line(0)._segments[0].style for one in (focused, other)])
+            bright, dim = styles[0]
+            assert styles == [[bright, dim], [bright, dim]] and bright != dim
+            assert bright is not None and dim is not None and bright.bgcolor == dim.bgcolor
+
+    asyncio.run(story())
