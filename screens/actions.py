@@ -175,15 +175,7 @@ ACTIONS: tuple[Action, ...] = (
         HISTORY,
         in_footer=False,
     ),
-    Action(
-        "u",
-        "u",
-        "reverse",
-        "Reverse the order.",
-        "screen.reverse",
-        HISTORY,
-        in_footer=False,
-    ),
+    Action("u", "u", "reverse", "Reverse the order.", "screen.reverse", HISTORY, in_footer=False),
     Action("z", "z", "sort by", "Sort by any column or metric.", "screen.sort_by", HISTORY, in_footer=False),
     Action("d", "d", "delete", "Delete the marked runs, or this one, once ended.", "screen.delete", HISTORY),
     Action(
@@ -250,12 +242,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("w", "w", "write", "Write the shown rows to a file.", "screen.write", INFLUENCES | HISTORY),
     Action("l", "l", "log", "Enlarge or shrink the log.", "screen.log", RUN | HOST_RUN),
     Action(
-        "L",
-        "L",
-        "level",
-        "Log level: all, warnings and errors, errors only.",
-        "screen.level",
-        RUN | HOST_RUN,
+        "L", "L", "level", "Log level: all, warnings and errors, errors only.", "screen.level", RUN | HOST_RUN
     ),
     Action(
         "s",
@@ -289,14 +276,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("left", "left", "chart", "Mark the chart before.", "screen.chart_before", CHARTS, in_footer=False),
     Action("h", "h", "history", "All runs, with filter and sorting.", "app.history", DASHBOARD | RUN),
-    Action(
-        "b",
-        "b",
-        "benchmarks",
-        "Claims and measurements.",
-        "app.benchmarks",
-        EVERYWHERE - BENCHMARKS,
-    ),
+    Action("b", "b", "benchmarks", "Claims and measurements.", "app.benchmarks", EVERYWHERE - BENCHMARKS),
     Action(
         "H",
         "H",
@@ -306,14 +286,7 @@ ACTIONS: tuple[Action, ...] = (
         DASHBOARD | HISTORY,
         in_footer=False,
     ),
-    Action(
-        "R",
-        "R",
-        "retry",
-        "Try hosts that do not answer at once.",
-        "screen.retry",
-        HOSTS | HOST_RUN,
-    ),
+    Action("R", "R", "retry", "Try hosts that do not answer at once.", "screen.retry", HOSTS | HOST_RUN),
     Action(
         "i",
         "i",

@@ -57,11 +57,12 @@ def tracin(draw: random.Random, folder: Path, console: GpuConsole) -> Job:
     small = ("--batch-size", "256", "--entity-chunk", "2048")
     trained = console("run", "train", *files(folder, 60_000, 5000), *MODEL, *small, "--json").json()
     assert trained["state"] == "succeeded", trained["reason"]
-    heavy = ["--batch-size", str(draw.choice([2048, 4096])), "--entity-chunk", "60000", "--max-triples", "30"]
+    heavy = ["--batch-size", str(draw.choice([2048, 4096])), "--entity-chunk", "60000"]
     heavy += draw.choice(
         [["--loss", "one-to-n"], ["--loss", "train"], ["--loss", "one-to-n", "--both-directions"]]
     )
-    heavy += draw.choice([[], ["--gram-precision", "fp16"], ["--self-influence"]])
+    some = ["--max-triples", "30"]
+    heavy += draw.choice([some, [*some, "--gram-precision", "fp16"], ["--self-influence"]])
     return ["run", "tracin", "--run", str(trained["id"]), *heavy]
 
 

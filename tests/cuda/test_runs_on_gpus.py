@@ -118,15 +118,15 @@ def test_curves_scores_and_the_strongest_influences_are_those_of_the_cpu(on: On)
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--gram-precision", "fp16", "--use-last-layers-only"),
-        ("--loss", "one-to-n", "--both-directions", "--projection-dim", "16"),
+        ("--max-triples", "3", "--gram-precision", "fp16", "--use-last-layers-only"),
+        ("--max-triples", "3", "--loss", "one-to-n", "--both-directions", "--projection-dim", "16"),
         ("--self-influence",),
     ],
 )
 def test_every_way_of_tracin_runs_on_the_gpu(on: On, flags: tuple[str, ...]) -> None:
     console = on("h200")
     trained = ended(console, *TRAIN, "--compile", "off")
-    run = ended(console, "run", "tracin", "--run", str(trained["id"]), "--max-triples", "3", *flags)
+    run = ended(console, "run", "tracin", "--run", str(trained["id"]), *flags)
     assert on_gpu(run)
 
 

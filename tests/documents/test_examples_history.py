@@ -70,7 +70,7 @@ def says_what_to_do_and_judges_every_claim(desk: Desk, went: Went) -> None:
     to_do, _, claims = went.out.partition("\nDOCUMENT ")
     assert to_do.startswith("WHAT TO DO\n")
     assert f"  {HEADS['use']}\n" in to_do
-    judged = re.findall(r"^  (\S+(?: \S+)?) {2,}(\S+): ", claims, re.M)
+    judged = re.findall(r"^  (\S+(?: \S+)*) {2,}(\S+): ", claims, re.M)
     assert sorted(name for _, name in judged) == sorted(one.partition(".")[2] for one in register())
     assert went.written == frozenset()
 
