@@ -73,7 +73,8 @@ class TracinSetting:
         index = str(folder / "index")
         table |= {"use_index": index} if self.asks_index else {}
         table |= {"build_index": index} if table.get("build_index") else {}
-        table |= {} if self.top_k is None else {"top_k": self.top_k}
+        # An index is written whole.
+        table |= {} if self.top_k is None or table.get("build_index") else {"top_k": self.top_k}
         return read_job({"workload": "tracin", "tracin": table, "options": self.options}, "a drawn setting")
 
 

@@ -22,6 +22,8 @@ from kgops.options.catalog import OPTIONS, effect_of
 TEXT = st.text(st.characters(codec="utf-8"))
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=20)
 
+NAMES_OF_GPUS = st.text(st.characters(codec="utf-8", exclude_characters="\x00:"), min_size=1, max_size=20)
+
 
 def problems_of(table: object) -> list[str]:
     with pytest.raises(BadJob) as caught:
@@ -87,7 +89,7 @@ JOBS = st.builds(
             for name, option in OPTIONS.items()
         },
     ),
-    st.builds(GpuRequest, st.none() | WORDS, st.none() | st.integers(1, 10**6), st.booleans()),
+    st.builds(GpuRequest, st.none() | NAMES_OF_GPUS, st.none() | st.integers(1, 10**6), st.booleans()),
     st.builds(Limits, st.integers(1, 9), st.floats(0, 1e6), st.floats(1, 1e6)),
     st.none() | st.just(r"(\d+) of (\d+)"),
 )

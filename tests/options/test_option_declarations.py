@@ -54,8 +54,47 @@ CHECKED = {
     "scheduler": "cosine",
 }
 
-# What an option of `predict` needs beside it.
-_BESIDE: dict[str, dict[str, Any]] = {"candidate_type": {"node_types": "/x/types.tsv"}}
+# What options of a workload need beside them, and what else names a model or triples and has to go.
+_BESIDE: dict[str, dict[str, dict[str, Any]]] = {
+    "train": {
+        "schedule_factor": {"schedule": "plateau"},
+        "schedule_patience": {"schedule": "plateau"},
+        "model": {"engine": "pykeen"},
+        "group_queries": {"loss": "1vsall-ce"},
+    },
+    "predict": {
+        "candidate_type": {"node_types": "/x/types.tsv"},
+        "dataset": {"model_path": "/m.pt"},
+    },
+    "tracin": {
+        "dataset": {"model_path": "/m.pt"},
+        "new": {"from_predictions": 2},
+        "strict_path_filtering": {"path_filtering": True},
+        "max_total_path_length": {"path_filtering": True},
+    },
+    "explain": {
+        "dataset": {"model_path": "/m.pt"},
+        "new": {"from_predictions": 2},
+        "max_triples": {"triples": "/x/triples.tsv"},
+        "verify_seeds": {"verify": True},
+    },
+}
+_INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {
+    "predict": {
+        "dataset": ("run",),
+        "queries": ("head", "relation"),
+        "best": ("head",),
+        "tail": ("head",),
+    },
+    "tracin": {"dataset": ("run",), "from_predictions": ("run",), "new": ("run",)},
+    "explain": {
+        "dataset": ("run",),
+        "triples": ("triple",),
+        "max_triples": ("triple",),
+        "from_predictions": ("run", "triple"),
+        "new": ("run", "triple"),
+    },
+}
 
 
 def other_value(workload: str, option: Option) -> Any:
@@ -86,26 +125,9 @@ def test_a_printed_command_sets_every_option(workload: str, option: Option) -> N
     table[workload if option.effect is None else "options"][option.name] = value
     if option.name in FILES and workload == "train":
         table["train"] = {"train": "/data/train.txt", option.name: value}
-    if option.name == "model":
-        table["train"]["engine"] = "pykeen"
-    if option.name == "group_queries":
-        table["train"]["loss"] = "1vsall-ce"
-    if option.name == "dataset" and workload in ("tracin", "predict", "explain"):
-        table[workload]["model_path"] = "/m.pt"
-        del table[workload]["run"]
-    if workload == "predict":
-        table[workload] |= _BESIDE.get(option.name, {})
-        if option.name in ("queries", "best", "tail"):
-            del table[workload]["head"]
-    if option.name == "queries":
-        del table[workload]["relation"]
-    if option.name == "new" and workload == "tracin":
-        table[workload]["from_predictions"] = 2
-    if workload == "explain" and option.name in ("triples", "from_predictions", "new"):
-        del table[workload]["triple"]
-        table[workload].setdefault("from_predictions", 2)
-    if option.name == "strict_path_filtering":
-        table[workload]["path_filtering"] = True
+    table[workload] |= _BESIDE.get(workload, {}).get(option.name, {})
+    for name in _INSTEAD.get(workload, {}).get(option.name, ()):
+        del table[workload][name]
     job = read_job(table, "a test")
     words = as_command(job)
     if words is None:  # a flag sets one of two values, and this is the other one

@@ -185,7 +185,8 @@ def test_a_new_profile_is_a_sound_copy_with_its_own_launch_command_and_overwrite
     again = run_cli("profiles", "new", "--from", "t4")
     assert again.code == 2
     assert "already exists" in again.err
-    assert run_cli("profiles", "new", "--from", "t4", "elsewhere/x.toml").code == 1
+    assert run_cli("profiles", "new", "--from", "t4", "elsewhere/x.toml").code == 0
+    assert tomllib.loads((tmp_path / "elsewhere" / "x.toml").read_text()) == original
     assert run_cli("profiles", "new", "--from", "t4", "x.txt").code == 2
 
 
