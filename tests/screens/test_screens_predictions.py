@@ -134,6 +134,7 @@ def test_an_answer_of_a_head_question_is_explained_as_a_head(trained_home: Path,
 def test_what_a_run_notes_of_its_question_stands_beside_the_answers(
     trained_home: Path, run_cli: Console
 ) -> None:
+    put_graph(run_cli.cwd)  # as the model's is
     triples = [
         line.split("\t")
         for name in ("train", "valid", "test")
