@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nvml_standin import Machine, Slice, StandIn, a100, t4
+from nvml_standin import Machine, Slice, StandIn, a100, cuda_build, t4
 from screen_answers import fill_answers
 from screen_benchmarks import add_claims
 from screen_driving import Seen
@@ -295,6 +295,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Dra
             add_claims(conn, ENVIRONMENT, NOW - 3 * 86_400)
         conn.close()
     standin = StandIn(folder)
+    cuda_build(folder / "build")
     return functools.partial(_one_of, functools.cache(functools.partial(_all_like, standin, folder)))
 
 
@@ -308,6 +309,7 @@ def _all_like(standin: StandIn, folder: Path, size: str, four: bool) -> dict[str
     kept = {name: path.read_text("utf-8") for name in names if (path := _file(name)).exists()}
     with pytest.MonkeyPatch.context() as surroundings:
         surroundings.setenv("TZ", "UTC")
+        surroundings.setenv("PYTHONPATH", str(folder / "build"))  # where a run on these GPUs could start
         for variable in ("COLUMNS", "LINES", "NO_COLOR", "KGOPS_THEME"):
             surroundings.delenv(variable, raising=False)
         return standin.ask(draw, folder, names, kept)
