@@ -56,16 +56,19 @@ def choose_threads(
         return
     if "OMP_NUM_THREADS" in os.environ:
         torch.set_num_threads(_AT_MOST)
-        report.note(f"{_AT_MOST} threads, as OMP_NUM_THREADS says.")
+        report.note(f"{_many(_AT_MOST)}, as OMP_NUM_THREADS says.")
         return
     cores = max(1, min(_AT_MOST, len(os.sched_getaffinity(0))) // processes)
     threads = threads_for(gflop, cores)
     torch.set_num_threads(threads)
-    many = f"{threads} thread{'s' if threads > 1 else ''}"
     waits = ", which spin while they wait" if threads > 1 and _threads_spin() else ""
     report.note(
-        f"{many} of {cores}{waits}: {what} is about {gflop:.2g} GFLOP. OMP_NUM_THREADS=N decides otherwise."
+        f"{_many(threads)} of {cores}{waits}: {what} is about {gflop:.2g} GFLOP. OMP_NUM_THREADS=N decides otherwise."
     )
+
+
+def _many(threads: int) -> str:
+    return f"{threads} thread{'s' if threads > 1 else ''}"
 
 
 def _threads_spin() -> bool:
