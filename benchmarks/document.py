@@ -13,19 +13,17 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.document_claims import NOTHING, all_claims, cell, claim_row, is_of_now, what_to_do
 from benchmarks.entry import run
 from benchmarks.measure import PYTHON
-from kgops.experiments.advice import HEADS, by_category
-from kgops.experiments.claim_register import register
-from kgops.experiments.claims import TABLES, Judged, judge, less_memory, quality, shipped
-from kgops.experiments.claims_overview import overview
+from kgops.experiments.claims import TABLES, judge, shipped
 from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.summary import rows
-from kgops.experiments.verdicts import RULE, shown
+from kgops.experiments.verdicts import RULE
 from kgops.settings import find_home, make_home
 from storage import benches, measurements
 from storage.benches import Bench
@@ -34,8 +32,6 @@ from storage.measurements import Measurement
 
 __all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
 
-_NOTHING = "Not measured yet."
-_TO_DO = "### What to do"
 BATCH_S = 10.0  # a benchmark stores its values within this time
 
 
@@ -192,7 +188,7 @@ def written(conn: Connection, before: str = "") -> str:
         "",
         "## Claims against measurements",
         "",
-        *_what_to_do(conn, kept),
+        *what_to_do(conn, kept),
         "### How verdicts are made",
         "",
         RULE,
@@ -202,102 +198,23 @@ def written(conn: Connection, before: str = "") -> str:
         tables = {
             heading: lines
             for heading, lines in kept.items()
-            if heading.startswith(f"### {name}") and _is_of_now(name, lines)
+            if heading.startswith(f"### {name}") and is_of_now(name, lines)
         }
         for bench in _newest_each(bench for bench in measured if bench.name.startswith(f"claims {name}")):
             tables[_heading(bench)] = _claims(conn, bench)
         for heading in sorted(tables):
             out += [heading, *tables[heading]]
         if not tables:
-            out += [f"### ({name}) {TABLES[name]}", "", _NOTHING, ""]
-    out += _register(conn, kept)
+            out += [f"### ({name}) {TABLES[name]}", "", NOTHING, ""]
+    out += all_claims(conn, kept)
     for section in SECTIONS:
         values = _last_batch(conn, section.stored_as)
         heading = f"## {section.title}"
         out += [
             heading,
-            *(_metrics(conn, values, section) if values else kept.get(heading, ["", _NOTHING, ""])),
+            *(_metrics(conn, values, section) if values else kept.get(heading, ["", NOTHING, ""])),
         ]
     return "\n".join(out)
-
-
-def _what_to_do(conn: Connection, kept: Mapping[str, list[str]]) -> list[str]:
-    """Recommendations of each table: from this home's newest measurements, or else from the old document."""
-    blocks = _old_advice(kept)
-    for bench, each in overview(conn).advice:
-        title = _cell(bench.name.removeprefix("claims "))
-        lines = blocks[title[0]] = [f"{title}:", ""]
-        for category, options in by_category(each).items():
-            if options:
-                lines += [
-                    f"- **{HEADS[category]}.**",
-                    *(f"  - {_cell(one.option)}: {_cell(one.text)}" for one in options),
-                ]
-        lines.append("")
-    found = [line for table in TABLES for line in blocks.get(table, [])]
-    return [_TO_DO, "", *(found or [_NOTHING, ""])]
-
-
-def _old_advice(kept: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """By table, where that stays below and the headings are those of now: under another, an option may stand where
-    it does not belong."""
-    blocks: dict[str, list[str]] = {}
-    for line in kept.get(_TO_DO, []):
-        if line.endswith(":") and line[:1] in TABLES:
-            blocks[line[0]] = []
-        if blocks:
-            blocks[[*blocks][-1]].append(line)
-    heads = {f"- **{head}.**" for head in HEADS.values()}
-    return {
-        table: block
-        for table, block in blocks.items()
-        if {line for line in block if line.startswith("- ")} <= heads
-        and _is_of_now(table, kept.get(f"### {block[0][:-1]}"))
-    }
-
-
-def _is_of_now(table: str, lines: Sequence[str] | None) -> bool:
-    """Whether each claim in an old table is one that the register has for this option, of this document."""
-    known = {
-        (one.variant, _cell(one.claim.text), _cell(one.claim.said_by))
-        for one in register().values()
-        if one.table == table
-    }
-    if lines is None:
-        return False
-    rows = [line.split(" | ") for line in lines if line.startswith("| ")][1:]
-    return all(not claim.strip() or (option[2:], claim, by) in known for option, claim, by, *_ in rows)
-
-
-def _register(conn: Connection, kept: Mapping[str, list[str]]) -> list[str]:
-    """Table of all claims with verdict or reason; those not measured in this home are as the old document has them."""
-    heading = f"### All {len(register())} claims"
-    old = {
-        tuple(before[:3]): line
-        for line in kept.get(heading, [])
-        if line.startswith("| `") and len(before := line[2:-2].split(" | ")) > 4 and before[4] == "measured"
-    }
-    out = [
-        heading,
-        "",
-        "| claim | what | range and condition | verdict | by | value or reason | contradicted by |",
-    ]
-    out.append("|---|---|---|---|---|---|---|")
-    for one in overview(conn).rulings:
-        claim = one.claim
-        cells = (
-            *(f"`{claim.name}`", f"{claim.says} ({claim.title}, line {claim.lines})"),
-            *(
-                f"{claim.range}; {claim.condition}",
-                f"**{one.verdict}**",
-                "" if one.basis == "none" else one.basis,
-            ),
-            *("; ".join(filter(None, (one.found, one.why))), ", ".join(claim.against)),
-        )
-        line = "| " + " | ".join(map(_cell, cells)) + " |"
-        keeps = one.verdict == "not measured yet" and one.bench is None
-        out.append(old.get(tuple(map(_cell, cells[:3])), line) if keeps else line)
-    return [*out, ""]
 
 
 def _parts(document: str) -> dict[str, list[str]]:
@@ -309,11 +226,11 @@ def _parts(document: str) -> dict[str, list[str]]:
             lines = parts[line] = []
         else:
             lines.append(line)
-    return {heading: [*lines[:-1], ""] for heading, lines in parts.items() if _NOTHING not in lines}
+    return {heading: [*lines[:-1], ""] for heading, lines in parts.items() if NOTHING not in lines}
 
 
 def _heading(bench: Bench) -> str:
-    return f"### {_cell(bench.name.removeprefix('claims '))}"
+    return f"### {cell(bench.name.removeprefix('claims '))}"
 
 
 def _claims(conn: Connection, bench: Bench) -> list[str]:
@@ -328,32 +245,17 @@ def _claims(conn: Connection, bench: Bench) -> list[str]:
         "",
         "| option | claim | document | measured here | n | speed | less memory | result | verdict |",
         "|---|---|---|---|---|---|---|---|---|",
-        *(_claim_row(one) for one in judged),
+        *(claim_row(one) for one in judged),
         "",
         *_belongs(conn, bench.command, bench.fingerprint, _busy(bench, conn)),
     ]
-
-
-def _claim_row(one: Judged) -> str:
-    cells = [
-        one.variant,
-        one.claimed.claim.text if one.claimed else "",
-        one.claimed.claim.said_by if one.claimed else "",
-        one.measured or "n/a",
-        str(one.n),
-        f"{one.speed.median:,.2f}×" if one.speed else "n/a",
-        less_memory(one) or "n/a",
-        quality(one),
-        shown(f"**{one.verdict}**", "; ".join(filter(None, (one.why, one.remark)))),
-    ]
-    return "| " + " | ".join(map(_cell, cells)) + " |"
 
 
 def _metrics(conn: Connection, values: Sequence[Measurement], section: Section) -> list[str]:
     lines = ["", "| what | measured | quartiles | n |", "|---|---|---|---|"]
     for m in values:
         spread = "" if m.low is None or m.high is None else f"{_metric(m.low)} – {_metric(m.high)}"
-        lines.append(f"| {_cell(m.subject)} | {_metric(m.value, m.unit)} | {spread} | {m.n} |")
+        lines.append(f"| {cell(m.subject)} | {_metric(m.value, m.unit)} | {spread} | {m.n} |")
     unknown = "Machine load was not recorded with these values; it affects times in ms most."
     return [*lines, "", *_belongs(conn, section.called, values[0].machine, None)[:-1], unknown, ""]
 
@@ -392,10 +294,6 @@ def _with_data(words: Sequence[str], data: Path | None) -> tuple[str, ...]:
 def _metric(value: float, unit: str = "") -> str:
     shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{shown} {unit}".rstrip()
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 if __name__ == "__main__":

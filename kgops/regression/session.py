@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from kgops.errors import BadInput
 from kgops.jobs.regress import RegressionConfig
 from kgops.regression.batches import Prepared, Scaling, flights_digest
 from kgops.regression.flights import Flight
@@ -298,10 +297,4 @@ def _refuse_foreign(
         "network": dict(checkpoint.config) == config.to_dict(),
         **{name: saved.get(name) == current[name] for name in current if name not in MAY_DIFFER},
     }
-    differs = [name for name, agrees in same.items() if not agrees]
-    if differs:
-        raise BadInput(
-            f"the checkpoint of epoch {checkpoint.epoch} belongs to another training: "
-            f"its {', '.join(differs)} {'differs' if len(differs) == 1 else 'differ'}.",
-            hint="resume with the original settings and files, or start a new run.",
-        )
+    checkpoints.refuse_unless_same(checkpoint, same)

@@ -27,6 +27,7 @@ __all__ = [
     "newest_resumable",
     "read_checkpoint",
     "read_saved",
+    "refuse_unless_same",
     "rng_states",
     "set_rng_states",
     "sweep",
@@ -135,6 +136,17 @@ class Checkpoint:
                 hint="it was changed, or another version of kgops wrote it; use the previous checkpoint.",
             ) from error
         return model.eval()
+
+
+def refuse_unless_same(checkpoint: Checkpoint, same: Mapping[str, bool]) -> None:
+    """Raises BadInput with what differs from the training that is to go on from the checkpoint."""
+    differs = [name for name, agrees in same.items() if not agrees]
+    if differs:
+        raise BadInput(
+            f"the checkpoint of epoch {checkpoint.epoch} belongs to another training: "
+            f"its {', '.join(differs)} {'differs' if len(differs) == 1 else 'differ'}.",
+            hint="resume with the original settings and files, or start a new run.",
+        )
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.training import checkpoints
@@ -66,13 +65,7 @@ def refuse_foreign(checkpoint: Checkpoint, graph: Graph, model: ConvE, settings:
             if name not in MAY_DIFFER
         },
     }
-    differs = [name for name, agrees in same.items() if not agrees]
-    if differs:
-        raise BadInput(
-            f"the checkpoint of epoch {checkpoint.epoch} belongs to another training: "
-            f"its {', '.join(differs)} {'differs' if len(differs) == 1 else 'differ'}.",
-            hint="resume with the original settings and files, or start a new run.",
-        )
+    checkpoints.refuse_unless_same(checkpoint, same)
 
 
 @dataclass

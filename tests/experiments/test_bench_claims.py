@@ -8,24 +8,17 @@ import sqlite3
 import subprocess
 import sys
 from dataclasses import astuple
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import patience
 
 from benchmarks import document
 from kgops.cli import claims_page
-from kgops.cli.bench_compare import agree
-from kgops.errors import KgopsError
 from kgops.experiments.advice import HEADS
 from kgops.experiments.claim_verdicts import comparisons, rulings
 from kgops.experiments.claims import TABLES, judge, shipped
-from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.summary import rows
-from kgops.jobs.job import read_job
-from kgops.settings import Home
 from kgops.trials.variants import LIVE, SECONDS_OF, Untestable, leave_out_compile
 from storage import benches, measurements
 from storage.benches import Pair
@@ -202,158 +195,6 @@ def test_claims_are_kept_with_their_source_and_written_anew_not_twice(conn: sqli
         measurements.keep_claims(conn, [one.claim for one in shipped()])
     kept = conn.execute("SELECT name, said_by, source, text, low, high, unit FROM claim")
     assert sorted(kept) == sorted(astuple(one.claim) for one in shipped())
-
-
-VARIANTS = """
-import json, os, pathlib, sys, time
-sys.path.insert(0, {root!r})
-import torch
-from kgops.trials.interleaved import run_trials
-from kgops.trials.variants import TrialResult, Untestable
-
-def takes(seconds, mib):
-    held = []
-    def fill():  # before the clock is read: how long the kernel takes to give memory is not steady
-        held.append(torch.ones(int(mib * 2**18)))
-    def work(repetition):
-        until = time.process_time() + seconds
-        while time.process_time() < until:
-            pass
-    def variant(trial):
-        held.clear()
-        measured = trial.measure(work, fill)
-        return TrialResult(measured.seconds, measured.resident_mib, {{"loss": seconds}})
-    return variant
-
-def cannot(trial):
-    raise Untestable("no such GPU")
-
-def dies(trial):
-    os._exit(3)
-
-def fails(trial):
-    raise ValueError("what it says")
-
-run_trials({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2, 60), "cannot": cannot, "dies": dies,
-            "fails": fails}}, int(sys.argv[1]), trials=int(sys.argv[2]))
-"""
-
-
-LOCKSTEP = """
-import os, sys, time
-sys.path.insert(0, {root!r})
-from kgops.trials.interleaved import run_trials
-from kgops.trials.variants import TrialResult
-
-def variant(name, dies_in=None):
-    def work(repetition):
-        if repetition == dies_in:
-            os._exit(5)
-        begun = time.monotonic_ns()
-        time.sleep(0.002)
-        os.write(1, f"{{name}} {{repetition}} {{begun}} {{time.monotonic_ns()}}\\n".encode())
-    def trial_of(trial):
-        measured = trial.measure(work)
-        return TrialResult(measured.each(2), measured.resident_mib)
-    return trial_of
-
-run_trials({{"a": variant("a"), "b": variant("b"), "dies": variant("dies", 2)}}, 1, trials=1, repetitions=4)
-"""
-
-
-def test_one_way_works_at_a_time_and_nobody_is_a_part_ahead_of_another(tmp_path: Path) -> None:
-    (tmp_path / "results").mkdir()
-    environment = {**os.environ, "KGOPS_RUN_FOLDER": str(tmp_path)}
-    command = [sys.executable, "-c", LOCKSTEP.format(root=str(ROOT))]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience())
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 4 and ":" not in line]
-    parts = sorted((int(begun), int(ended), name, int(part)) for name, part, begun, ended in lines)
-    assert [part for *_, part in parts[:10]] == [0, 0, 0, 1, 1, 1, 2, 2, 3, 3]
-    assert all(ended <= begun for (_, ended, *_), (begun, *_) in pairwise(parts))
-    told = json.loads((tmp_path / "results" / "ways.json").read_text())
-    assert {name: len(found) for name, found in told.items()} == {"a": 4, "b": 4, "dies": 1}
-    assert told["dies"][0]["trouble"] == "its process ended with 5"
-    # A process has one peak of memory: told once, not as often as it was timed.
-    assert [part["memory_mib"] is None for part in told["a"]] == [False, True, True, True]
-
-
-def _comparison(rounds: int = 4, trials: int = 2) -> PairedComparison:
-    code = VARIANTS.format(root=str(ROOT))
-    job = read_job(
-        {"workload": "exec", "exec": {"command": [sys.executable, "-c", code, "{round}", "{turns}"]}}, "test"
-    )
-    names = ("first", "same", "slow", "cannot", "dies", "fails")
-    return PairedComparison("ways", dict.fromkeys(names, job), rounds, together=True, trials=trials)
-
-
-def test_ways_run_trials_in_one_run_each_with_a_time_and_a_peak_of_its_own(
-    home: Path, conn: sqlite3.Connection
-) -> None:
-    told: list[str] = []
-    bench = run_comparison(Context(Home(home), conn, told.append), _comparison(), "test")
-    pairs = benches.pairs(conn, bench.id)
-    by = {
-        name: [p for p in pairs if p.variant == name] for name in ("same", "slow", "cannot", "dies", "fails")
-    }
-    assert [len(found) for found in by.values()] == [4, 4, 1, 1, 1]
-    assert all(1.5 < p.measured["seconds"] / p.baseline["seconds"] < 2.5 for p in by["slow"])
-    assert {(p.baseline["memory_mib"], p.measured["memory_mib"]) for p in by["slow"]} == {(30.0, 60.0)}
-    resident = [
-        (p.baseline["metrics"]["resident_mib"], p.measured["metrics"]["resident_mib"]) for p in by["slow"]
-    ]
-    assert all(25 < before < 40 < after < 80 for before, after in resident)
-    assert by["cannot"][0].measured["trouble"] == "no such GPU"
-    assert by["dies"][0].measured["trouble"] == "its process ended with 3"
-    assert by["fails"][0].measured["trouble"] == "it failed: ValueError: what it says"
-    assert [p.variant_run for p in by["slow"]] == [1, 1, 2, 2]  # a run has two turns of each way
-    assert len({p.measured["seconds"] for p in by["slow"]}) == 4  # every turn is timed by itself
-    baseline = rows(conn, bench)[0]
-    assert baseline.seconds is not None and baseline.seconds.n == 4
-
-
-def test_the_same_contest_twice_says_the_same_and_another_does_not(
-    home: Path, conn: sqlite3.Connection
-) -> None:
-    """Of steady work: each way works until it has used so much of a CPU, however busy that is."""
-    context = Context(Home(home), conn, lambda _: None)
-    first, second = (
-        {row.variant: row for row in rows(conn, run_comparison(context, _comparison(trials=4), "test"))}
-        for _ in "12"
-    )
-    for name in ("same", "slow"):
-        for one, other in (
-            (getattr(by[name], what) for by in (first, second)) for what in ("speed", "memory")
-        ):
-            assert one.n == other.n == 4
-            assert agree(one, other), (name, one, other)
-    assert agree(first["same"].speed, second["slow"].speed) is False
-    assert agree(first["same"].memory, second["slow"].memory) is False
-    assert agree(first["cannot"].speed, second["cannot"].speed) is None
-
-
-def test_of_ways_that_took_turns_only_missing_pairs_are_added(home: Path, conn: sqlite3.Connection) -> None:
-    context = Context(Home(home), conn, lambda _: None)
-    bench = run_comparison(context, _comparison(2), "test")
-    before = benches.pairs(conn, bench.id)
-    with conn:
-        conn.execute("UPDATE bench SET ended_at = NULL")
-        conn.execute("DELETE FROM pair WHERE variant = 'same' AND round = 2")
-    assert run_comparison(context, _comparison(2), "test").id == bench.id
-    after = benches.pairs(conn, bench.id)
-    gone = [p for p in before if (p.variant, p.round) == ("same", 2)]
-    assert sorted(p.variant for p in after) == sorted(p.variant for p in before)
-    assert [p for p in after if p in before] == [p for p in before if p not in gone] and len(gone) == 1
-
-
-def test_a_command_that_says_nothing_ends_the_benchmark_with_its_run_named(
-    home: Path, conn: sqlite3.Connection
-) -> None:
-    job = read_job({"workload": "exec", "exec": {"command": ["true"]}}, "test")
-    comparison = PairedComparison("nothing", {"a": job, "b": job}, 3, together=True)
-    with pytest.raises(KgopsError, match="no output") as caught:
-        run_comparison(Context(Home(home), conn, lambda _: None), comparison, "test")
-    assert "kgops logs 1" in (caught.value.hint or "")
 
 
 @pytest.mark.slow
