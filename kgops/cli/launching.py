@@ -26,10 +26,10 @@ from kgops.settings import find_home
 from kgops.slurm.submission import sbatch_lines
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch
-from kgops.supervisor.launch_checks import must_be_possible, must_have_gpus
+from kgops.supervisor.launch_checks import must_have_gpus
 from kgops.supervisor.pending import folders_past_the_record
 from kgops.supervisor.plan_job import Planned, describe_changes, refuse_what_cannot_fit
-from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_here
+from kgops.supervisor.plan_per_gpu import Placement, as_refused, cannot_start, plan_here
 from kgops.views.plan_words import verdict
 from kgops.views.training_run import names_a_run, with_run
 from storage import reports, runs
@@ -185,7 +185,7 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
         print_json(plan_table(placed))
         return
     planned = placed.planned
-    placed = as_refused(placed, cannot_start(planned))
+    placed = as_refused(placed)
     job = as_recorded(planned.job)
     tried, skipped = fallbacks_below(planned)
     refused = refusal(planned)
@@ -208,7 +208,7 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
 def plan_table(placed: Placement) -> dict[str, Any]:
     """Return the plan as a table for JSON."""
     planned = placed.planned
-    placed = as_refused(placed, cannot_start(planned))
+    placed = as_refused(placed)
     tried, _ = fallbacks_below(planned)
     refused = refusal(planned)
     again = None if planned.suggestion is None else planned.suggestion.retrainings
@@ -235,15 +235,6 @@ def refusal(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | Non
     try:
         refuse_what_cannot_fit(planned)
     except WontFit as error:
-        return error
-    return None
-
-
-def cannot_start(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | None:
-    """Return the error with which the job would be refused here, whatever it needs; --force does not help."""
-    try:
-        must_be_possible(planned.job, checks_inputs=checks_inputs, on_gpu=planned.target.on_gpu)
-    except (Usage, WontFit) as error:
         return error
     return None
 

@@ -13,7 +13,7 @@ import click
 
 from kgops.cli.groups import ByWorkload
 from kgops.cli.job_options import add_options
-from kgops.cli.launching import cannot_start, job_flags, record, refusal, with_flags, with_the_run
+from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import for_reading
 from kgops.cli.suggest_page import as_table, page
@@ -241,7 +241,7 @@ def _plan_for(job: Job, target: Target | None, data: Data) -> Plan:
         if data.is_here:  # a host that lacks the GPU says so in its plan
             must_have_gpus(job)
         placed = plan_here(job, find_home(), record(), thorough=True, counted=data.counted)
-        placed = as_refused(placed, cannot_start(placed.planned, checks_inputs=data.is_here))
+        placed = as_refused(placed, checks_inputs=data.is_here)
     else:
         placed = plan_for(job, target, find_home(), record(), thorough=True)
     requested = job if placed.mixed else replace(job, profile=placed.planned.job.profile)

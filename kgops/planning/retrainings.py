@@ -73,10 +73,10 @@ def retrainings_of(
 
 def _epochs(settings: Mapping[str, Any], shape: TrainShape | None) -> int | None:
     """That the newest checkpoint was trained for; else all of the training."""
-    folder = Path(settings["checkpoint_dir"] or "")
-    kept = (
-        folder.glob("checkpoint_epoch_*.pt") if folder.is_absolute() else ()
-    )  # a pipeline's are not there yet
+    folder = Path(
+        settings["checkpoint_dir"] or ""
+    )  # relative in a pipeline, whose checkpoints are not there yet
+    kept = folder.glob("checkpoint_epoch_*.pt") if folder.is_absolute() else ()
     numbers = [one.stem.rpartition("_")[2] for one in kept]
     newest = max((int(one) for one in numbers if one.isdecimal()), default=None)
     return newest if newest is not None or shape is None else shape.epochs

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kgops.errors import KgopsError, Usage
+from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.readings import GpuReading
 from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
@@ -23,11 +23,12 @@ from kgops.planning.targets import (
 )
 from kgops.settings import Home
 from kgops.supervisor import queue
+from kgops.supervisor.launch_checks import must_be_possible
 from kgops.supervisor.plan_job import Planned, plan
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = ["Placement", "as_refused", "plan_for", "plan_here"]
+__all__ = ["Placement", "as_refused", "cannot_start", "plan_for", "plan_here"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,19 @@ def plan_for(
     return Placement(planned, _fit(planned, queue.Allocation(queue.CPU, left_mib=None)))
 
 
-def as_refused(placed: Placement, error: KgopsError | None) -> Placement:
-    """The plan of a job that would be refused here for another reason than its size; None: it would not."""
-    if error is None or not placed.fit.fits:
+def cannot_start(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | None:
+    """The error with which the job would be refused here, whatever it needs; --force does not help."""
+    try:
+        must_be_possible(planned.job, checks_inputs=checks_inputs, on_gpu=planned.target.on_gpu)
+    except (Usage, WontFit) as error:
+        return error
+    return None
+
+
+def as_refused(placed: Placement, *, checks_inputs: bool = True) -> Placement:
+    """The plan of a job that may not be able to start here; its data may not be there yet unless `checks_inputs`."""
+    error = cannot_start(placed.planned, checks_inputs=checks_inputs) if placed.fit.fits else None
+    if error is None:
         return placed
     return replace(placed, fit=Fit("never", f"would not start here: {error.message}"), nearest_now=None)
 

@@ -26,7 +26,6 @@ from kgops.planning.planner import Suggestion, suggest
 from kgops.planning.resolve import Choice, resolve
 from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
 from kgops.settings import Home, make_home
-from kgops.supervisor.launch_checks import must_be_possible
 from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
 from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.views.draft_fields import BadField, optimizations
@@ -209,7 +208,7 @@ class WhatIf:
         planned = _searched(placed.planned)
         placed = replace(placed, planned=planned)
         if target is None:
-            placed = as_refused(placed, _cannot_start(planned))
+            placed = as_refused(placed, checks_inputs=False)
         try:
             refuse_what_cannot_fit(planned)
             refusal = None
@@ -303,15 +302,6 @@ def startable(home: Home, conn: Connection, draft: Draft) -> Job:
     _check_flights(draft)
     job = job_of(draft)
     return with_run(home, conn, job) if names_a_run(job) else job
-
-
-def _cannot_start(planned: Planned) -> KgopsError | None:
-    """With which the job would be refused, whatever its data are: they may not be there yet."""
-    try:
-        must_be_possible(planned.job, checks_inputs=False, on_gpu=planned.target.on_gpu)
-    except (Usage, WontFit) as error:
-        return error
-    return None
 
 
 def _check_flights(draft: Draft) -> None:
