@@ -80,6 +80,18 @@ SECTIONS = (
         "fb15k-237",
     ),
     Section(
+        "TracIn of a filtered batch",
+        ("tracin", "--batch", "--store", "--data", "DIR/fb15k-237"),
+        "python -m benchmarks.tracin --batch",
+        "fb15k-237",
+    ),
+    Section(
+        "TracIn of all training triples and all tests",
+        (),
+        "python -m benchmarks.tracin --full",
+        by_hand="python -m benchmarks.tracin --full 1 --threads 2 --store --data DIR/fb15k-237",
+    ),
+    Section(
         "Predictions", ("predict", "--store", "--data", "DIR/fb15k-237"), "benchmarks.predict", "fb15k-237"
     ),
     Section(
@@ -87,6 +99,18 @@ SECTIONS = (
         (),
         "benchmarks.spread",
         by_hand="python -m benchmarks.spread --data DIR/fb15k-237 --rounds 2 --store",
+    ),
+    Section(
+        "Time to a test MRR beside PyKEEN",
+        (),
+        "python -m benchmarks.time_to_mrr",
+        by_hand="python -m benchmarks.time_to_mrr --threads 2 --store --data DIR",
+    ),
+    Section(
+        "Cost against the size of the graph",
+        (),
+        "python -m benchmarks.graph_size",
+        by_hand="python -m benchmarks.graph_size --store",
     ),
     Section(
         "Recovery from kills at random times",
