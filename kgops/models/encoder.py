@@ -22,6 +22,7 @@ import torch
 from kgops.jobs.train import ConvEConfig
 from kgops.models.columns import column_sums
 from kgops.models.conve import SINGLE_PROCESS, ConvE, WholeBatch
+from kgops.models.products import add_product, mm
 
 __all__ = ["Buffers", "FusedEncoder", "grad_of"]
 
@@ -108,7 +109,7 @@ class FusedEncoder:
         maps = self.buffers.take("maps", (kept, c.output_channels, self._places), self.dtype)
         for rows in _slices(batch, kept):
             part = self._maps(kernels[rows], patches[rows], maps)
-            torch.mm(part.flatten(1), weight.t(), out=out[rows])
+            mm(part.flatten(1), weight.t(), out=out[rows])
         self._saved = (moments, mask, patches, kernels, maps, weight)
         return out.to(image.dtype) + model.project.bias
 
@@ -136,7 +137,7 @@ class FusedEncoder:
                 self._product(low[rows].t(), part.flatten(1), d_weight, add=rows.start > 0)
             else:
                 part = maps[rows]
-            torch.mm(low[rows], weight, out=d_part)
+            mm(low[rows], weight, out=d_part)
             d_maps = d_part.view_as(part)
             # A map entry that the clamp or the mask set to 0 has no gradient.
             torch.ops.aten.threshold_backward.grad_input(d_maps, part, 0, grad_input=d_maps)
@@ -160,7 +161,7 @@ class FusedEncoder:
     def _product(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, add: bool = False) -> None:
         """out = a @ b, or out += a @ b, where `out` may be wider than the factors."""
         if a.dtype == out.dtype:
-            torch.addmm(out, a, b, beta=1 if add else 0, out=out)
+            add_product(out, a, b) if add else mm(a, b, out=out)
             return
         low = torch.mm(a, b, out=self.buffers.take("low_product", tuple(out.shape), a.dtype))
         out.add_(low) if add else out.copy_(low)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 
 from kgops.jobs.chunk_sizes import TRACIN_FISHER_QUERIES
+from kgops.models.products import addmm, mm
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors
 from kgops.training.batches import inverse_triples, query_rows
@@ -124,9 +125,9 @@ class Curvature:
         weights = queries.weights.to(self._all.x)
         self._per_head = weights.new_zeros(len(encoder.entities)).index_add_(0, queries.rows[:, 0], weights)
         self._total = self._all.weights.sum()
-        self._x = self._all.x.t() @ self._all.x / self._total
+        self._x = mm(self._all.x.t(), self._all.x) / self._total
         heads = self._all.heads
-        self._heads = None if heads is None else heads.t() @ heads / self._total
+        self._heads = None if heads is None else mm(heads.t(), heads) / self._total
         self._relations: dict[int, torch.Tensor] = {}
 
     @torch.no_grad()
@@ -192,7 +193,7 @@ class Curvature:
             # A seed for each: the scores of a test triple do not depend on the tests beside it.
             seed = self._seed + 1 + relation
             ours = self._sampled(at, _MOST_OF_RELATION, seed).relations if len(at) else None
-            self._relations[relation] = torch.zeros_like(self._x) if ours is None else ours.t() @ ours
+            self._relations[relation] = torch.zeros_like(self._x) if ours is None else mm(ours.t(), ours)
         return self._relations[relation]
 
     def _by_row(
@@ -218,10 +219,11 @@ class Curvature:
         encoder, kind, entities = self.encoder, self.queries.kind, self.encoder.entities
         weights = weights.to(entities)
         encoded = encoder.encode(rows[:, 0], rows[:, 1], keep=True)
-        scores = torch.addmm(encoder.biases, encoded.x, entities.t())
+        scores = encoded.x.new_empty(len(rows), len(entities))
+        addmm(encoder.biases, encoded.x, entities.t(), out=scores)
         p = scores.sigmoid() if kind == "bce" else scores.softmax(dim=1)
         root = weights.sqrt()[:, None]
-        d_x = root * ((p - drawn_labels(p, kind, draw)) @ entities)
+        d_x = root * mm(p - drawn_labels(p, kind, draw), entities)
         group = torch.arange(len(rows), device=rows.device)
         u, norm = encoder.output_gradients(encoded, group, d_x)
         pulled = encoder.pull(encoded, group, u)
@@ -241,12 +243,12 @@ class Damped:
         self._samples = samples
         self._hold = damping * float(samples.square().sum()) / width or 1.0
         self._wide = many < width
-        gram = samples @ samples.t() if self._wide else samples.t() @ samples
+        gram = mm(samples, samples.t()) if self._wide else mm(samples.t(), samples)
         gram.diagonal().add_(self._hold)
         self._factor = torch.linalg.cholesky(gram)
 
     def times(self, vectors: torch.Tensor) -> torch.Tensor:
         """Rows of `vectors` times the inverse."""
-        right = self._samples @ vectors.t() if self._wide else vectors.t()
+        right = mm(self._samples, vectors.t()) if self._wide else vectors.t()
         inside = torch.cholesky_solve(right, self._factor).t()
-        return (vectors - inside @ self._samples) / self._hold if self._wide else inside
+        return (vectors - mm(inside, self._samples)) / self._hold if self._wide else inside

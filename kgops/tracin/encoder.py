@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.encoder import Buffers
+from kgops.models.products import addmm, mm
 from kgops.tracin.low_precision import product
 from kgops.tracin.models import all_parameters
 
@@ -139,7 +140,7 @@ class Encoder:
             maps.copy_(product(self._kernel_and_shift, patches, self.low))
         flat = maps.relu_().view(groups, -1)
         if self.low is None:
-            projected = torch.addmm(self.bias, flat, self.weight.t())
+            projected = addmm(self.bias, flat, self.weight.t(), out=flat.new_empty(groups, len(self.bias)))
         else:
             projected = product(flat, self.weight_low.t(), self.low).add_(self.bias)
         return Encoded(image, patches, flat, projected, self.output_norm(projected).relu_())
@@ -191,7 +192,7 @@ class Encoder:
         c, rows = self.config, len(u)
         d_flat = self.buffers.take("d_maps", (rows, encoded.maps.shape[1]), u.dtype)
         if self.low is None:
-            torch.mm(u, self.weight, out=d_flat)
+            mm(u, self.weight, out=d_flat)
         else:
             d_flat.copy_(product(u, self.weight_low, self.low))
         d_maps = d_flat.view(rows, c.output_channels, self.places)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from kgops.models.encoder import Buffers
+from kgops.models.products import add_product, addmm
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.low_precision import product
 
@@ -99,7 +100,7 @@ def output_pass(
         plane = _scores(x, rounded, biases, start, stop, buffers, low)
         _to_gradient(loss, plane, norms, positives, number, start, total)
         if low is None:
-            result.d_x.addmm_(plane, entities[start:stop])
+            add_product(result.d_x, plane, entities[start:stop])
         else:
             result.d_x += product(plane, rounded[start:stop], low)
         if result.delta is not None:
@@ -107,7 +108,7 @@ def output_pass(
         if result.gram is not None and against is not None:
             part = against[start:stop]
             if gram_dtype is None or gram_dtype == plane.dtype:
-                result.gram.addmm_(plane, part)
+                add_product(result.gram, plane, part)
             else:
                 result.gram += product(plane, part, gram_dtype)
         if result.at is not None and wanted is not None:
@@ -131,7 +132,7 @@ def gradient_at(
     norms: torch.Tensor | None,
 ) -> torch.Tensor:
     """(groups, wanted): `output_pass` at these entities alone."""
-    plane = torch.addmm(biases[wanted], x, entities[wanted].t())
+    plane = addmm(biases[wanted], x, entities[wanted].t(), out=x.new_empty(len(x), len(wanted)))
     order = wanted.argsort(stable=True)
     places = Places(wanted[order], None, len(entities), len(entities))
     # Every index into `wanted` whose entity is positive for a group.
@@ -159,7 +160,7 @@ def _scores(
     plane = buffers.take("plane", (len(x), stop - start), x.dtype)
     if low is not None:
         return torch.add(product(x, entities[start:stop].t(), low), biases[start:stop], out=plane)
-    return torch.addmm(biases[start:stop], x, entities[start:stop].t(), out=plane)
+    return addmm(biases[start:stop], x, entities[start:stop].t(), out=plane)
 
 
 def _to_gradient(

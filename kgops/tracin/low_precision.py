@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from kgops.models.products import mm
+
 __all__ = ["product"]
 
 
@@ -13,7 +15,7 @@ def product(a: torch.Tensor, b: torch.Tensor, low: torch.dtype | None) -> torch.
     Sums are float32. On a GPU, the product of two matrices keeps them; otherwise the result is rounded once more.
     """
     if low is None or low == a.dtype:
-        return torch.matmul(a, b)
+        return mm(a, b) if a.dim() == b.dim() == 2 else torch.matmul(a, b)
     if a.device.type == "cpu" and low == torch.float16:
         # The CPU sums fp16 in fp16, a GPU in fp32: round the factors alone, so that both agree.
         return torch.matmul(a.to(low).to(a.dtype), b.to(low).to(a.dtype))

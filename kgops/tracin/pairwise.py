@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import torch
 from torch.nn import functional as F
 
+from kgops.models.products import mm
 from kgops.tracin.blocks import Settings, TracinCheckpoint, rows_of
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import all_parameters, facts_of
@@ -136,7 +137,7 @@ def add_equal(
         at = (i % samples) * others + j % others
         out.view(-1).index_add_(0, at, (a[i] * b[j]).sum(1))
         return
-    product = (a @ b.t()).mul_(same)
+    product = mm(a, b.t()).mul_(same)
     out += product.view(-1, samples, len(other_ids), others).sum((0, 2))
 
 

@@ -13,6 +13,7 @@ import torch
 
 from kgops.jobs.chunk_sizes import TRACIN_TANGENT_GROUPS
 from kgops.models.columns import column_sums
+from kgops.models.products import add_product, mm
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors
 from kgops.tracin.low_precision import product
@@ -59,10 +60,10 @@ def pair_scores(
         ours, theirs = (f.encoded.maps if f.maps_low is None else f.maps_low for f in (train, test))
         out.addcmul_(
             _both(train, test, _layer(ours, theirs, with_maps, with_bias, gram_dtype, one=test.maps_one)),
-            train.u @ test.u.t(),
+            mm(train.u, test.u.t()),
         )
     if train.norm is not None and test.norm is not None:
-        out.addmm_(train.norm, test.norm.t())
+        add_product(out, train.norm, test.norm.t())
     if with_x and test.heads_in is not None:
         _add_heads(out.t(), test, train, at=_shared_at_heads(train, test))
     if train.pulled:
@@ -77,7 +78,7 @@ def pair_scores(
 
 def _add_pulled(out: torch.Tensor, train: Factors, test: Factors) -> None:
     if train.conv is not None and test.conv is not None:
-        out.addmm_(train.conv, test.conv.t())
+        add_product(out, train.conv, test.conv.t())
     if train.heads_in is not None:
         _add_heads(out, train, test)
     _add_equal(out, train, test, train.heads, test.heads, train.heads_in, test.heads_in)
@@ -152,7 +153,7 @@ def _add_heads(out: torch.Tensor, a: Factors, b: Factors, at: torch.Tensor | Non
     `at`: b's shared part at a's heads (b groups, a groups), where b does not keep all of it.
     """
     assert a.heads_in is not None
-    across = b.spread_columns(a.heads_in @ b.encoded.x.t())  # (a samples, b samples)
+    across = b.spread_columns(mm(a.heads_in, b.encoded.x.t()))  # (a samples, b samples)
     if at is not None:
         weight = _both(b, a, at).t()
     elif b.shared is not None and b.shared.delta is not None:
@@ -189,7 +190,7 @@ def _add_equal(
     if not len(columns):
         return
     chosen = _equal(train_rows, test_rows[columns if test.one_to_one else test.group[columns]])
-    inner = train_in @ test_in.index_select(0, columns).t()
+    inner = mm(train_in, test_in.index_select(0, columns).t())
     out.index_add_(1, columns, inner.mul_(train.spread(chosen)))
 
 
@@ -255,7 +256,7 @@ def _project(
     torch.matmul(kernels, torch.cat([own, patches], dim=1), out=moving_maps)
     flat = moving_maps.view(len(moving), -1)
     torch.ops.aten.threshold_backward.grad_input(flat, maps, 0, grad_input=flat)
-    torch.mm(flat, encoder.weight.t(), out=out)
+    mm(flat, encoder.weight.t(), out=out)
 
 
 def _small_parts(

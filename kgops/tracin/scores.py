@@ -12,6 +12,7 @@ import torch
 from kgops.errors import BadInput
 from kgops.jobs.chunk_sizes import TRACIN_TRAK_DIM
 from kgops.models.conve import ConvE
+from kgops.models.products import add_product, mm
 from kgops.tracin.blocks import Engine, Settings, TestFactors, TracinCheckpoint, rows_of
 from kgops.tracin.curvature import DAMPING, Curvature
 from kgops.tracin.factors import Factors, factors_of
@@ -141,7 +142,7 @@ class TrakEngine(_LogitEngine):
         gram = like.new_zeros(self.dim, self.dim)
         for triples in split(self.training.triples.to(like.device), self.settings.block):
             some = self._projected(rows_of(self.checkpoint.model, triples, self.settings.both_directions))
-            gram.addmm_(some.t(), some)
+            add_product(gram, some.t(), some)
         gram.diagonal().add_(self.damping * gram.diagonal().mean())
         return gram
 
@@ -152,7 +153,7 @@ class TrakEngine(_LogitEngine):
     def scores(self, kept: Any, train: torch.Tensor) -> torch.Tensor:
         rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
         ours = self._projected(rows, residuals=self.training.one_positive)
-        scores: torch.Tensor = (ours @ kept).view(-1, len(train), kept.shape[1]).sum(0).t()
+        scores: torch.Tensor = mm(ours, kept).view(-1, len(train), kept.shape[1]).sum(0).t()
         return scores
 
     def _projected(self, rows: torch.Tensor, *, residuals: bool = False) -> torch.Tensor:
@@ -185,7 +186,7 @@ class TrakEngine(_LogitEngine):
         return out.div_(self.dim**0.5)
 
     def _of(self, name: str, vectors: torch.Tensor) -> torch.Tensor:
-        return vectors @ self._matrix(name, vectors.shape[1])
+        return mm(vectors, self._matrix(name, vectors.shape[1]))
 
     def _matrix(self, name: str, rows: int) -> torch.Tensor:
         """Gaussian, (rows, dim); determined by name and seed on every device."""

@@ -15,6 +15,7 @@ import torch
 from kgops.models.columns import column_sums
 from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
+from kgops.models.products import addmm
 from kgops.training.batches import inverse_triples, query_rows
 from kgops.training.tf32 import without_tf32
 
@@ -232,7 +233,7 @@ class TailScores:
 
     def roughly(self, start: int, stop: int, out: torch.Tensor) -> None:
         bias, entities = self.model.biases[start:stop, None], self.model.entities[start:stop]
-        torch.addmm(bias, entities, self.vectors.t(), out=out)
+        addmm(bias, entities, self.vectors.t(), out=out)
 
     def exactly(self, queries: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         products = self.vectors[queries] * self.model.entities[candidates]
@@ -250,7 +251,7 @@ class HeadScores:
         self.tail_vectors, self.tail_biases = model.entities[tails], model.biases[tails]
 
     def roughly(self, start: int, stop: int, out: torch.Tensor) -> None:
-        torch.addmm(self.tail_biases, self.vectors[start:stop], self.tail_vectors.t(), out=out)
+        addmm(self.tail_biases, self.vectors[start:stop], self.tail_vectors.t(), out=out)
 
     def exactly(self, queries: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         products = self.vectors[candidates] * self.tail_vectors[queries]

@@ -16,6 +16,7 @@ import torch
 from kgops.errors import Usage
 from kgops.models.columns import column_maxima, column_sums
 from kgops.models.encoder import Buffers
+from kgops.models.products import add_product, addmm, mm
 
 __all__ = ["EntityLoss", "LossResult", "Positives", "ScoreKernels"]
 
@@ -157,7 +158,7 @@ class _Walk:
         plane = self.buffers.take("scores", shape, self.queries.dtype)
         if self.low:
             return torch.add(self._product(self._low(entities), self.small.t()), bias, out=plane)
-        return torch.addmm(bias, entities, self.queries.t(), out=plane)
+        return addmm(bias, entities, self.queries.t(), out=plane)
 
     def at_positives(self, start: int, plane: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Index of each positive in the flattened chunk, and whether it is inside the chunk.
@@ -182,8 +183,8 @@ class _Walk:
         entities, own = self.entities[start:stop], d_entities[start:stop]
         if not self.low and not isinstance(scale, torch.Tensor):
             torch.mul(plane.sum(1), scale, out=d_biases[start:stop])
-            self.d_queries.addmm_(plane.t(), entities)
-            torch.addmm(own, plane, self.queries, beta=0, alpha=scale, out=own)
+            add_product(self.d_queries, plane.t(), entities)
+            mm(plane, self.queries, out=own, scale=scale)
             return
         low_plane = self.buffers.take("low_scores", tuple(plane.shape), self.loss.dtype)
         torch.mul(self.kernels.round(plane, low_plane), scale, out=d_biases[start:stop])

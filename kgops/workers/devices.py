@@ -10,6 +10,7 @@ import torch
 
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import cpu_processes
+from kgops.models.products import note_of_library
 from kgops.training.memory_cleanup import OFF, CudaMemory, MemoryCleanup
 from kgops.training.threads import threads_for
 from kgops.workers.report import Reporter
@@ -54,6 +55,8 @@ def choose_threads(
     """Chooses threads by the GFLOP of one step or block, unless OMP_NUM_THREADS is set; `processes` share the cores."""
     if device.type != "cpu":
         return
+    if (library := note_of_library()) is not None:
+        report.note(library)
     if "OMP_NUM_THREADS" in os.environ:
         torch.set_num_threads(_AT_MOST)
         report.note(f"{_many(_AT_MOST)}, as OMP_NUM_THREADS says.")
