@@ -1,4 +1,4 @@
-"""A product whose factors are rounded first, as the allocator sees it, after `kgops.tracin.low_precision`."""
+"""Products as the allocator sees them, after `kgops.tracin.low_precision` and `kgops.models.products`."""
 
 from __future__ import annotations
 

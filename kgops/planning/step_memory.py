@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from kgops.jobs import chunk_sizes
+from kgops.jobs.cpu_products import taken_bytes
 from kgops.planning.conve_weights import buffer_bytes, weight_sizes
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.train_sizes import TrainShape
@@ -198,6 +199,7 @@ def _forward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int) -> Hel
     scratch.take("activations", "maps", s.low * kept * c.features)
     if s.low != 4:
         _packed(ledger, s, batch, c.features)
+    _product(ledger, s, kept, c.features, c.embedding_dim, "b")
     return mask
 
 
@@ -214,7 +216,12 @@ def _backward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, mask:
         scratch.take("activations", "low_product", s.low * c.embedding_dim * c.features)
         _packed(ledger, s, c.embedding_dim, batch, turned=True)
     at_once = min(batch, chunk_sizes.TRAIN_ROWS_AT_ONCE)
+    if not s.checkpointing:
+        _product(ledger, s, c.embedding_dim, batch, c.features, "a")
     scratch.take("activations", "d_maps", s.low * at_once * c.features)
+    if s.checkpointing:
+        _product(ledger, s, c.embedding_dim, at_once, c.features, "a")
+    _product(ledger, s, at_once, c.embedding_dim, c.features)
     scratch.take("activations", "d_kernels", s.low * batch * c.output_channels * (taps + 1))
     scratch.take("activations", "d_patches", s.low * batch * taps * places)
     if c.batch_norm:
@@ -267,6 +274,7 @@ def _chunk(
         _low_product(ledger, s, scratch, chunk, batch)
         _widened(ledger, s, plane)
         _packed(ledger, s, chunk, c.embedding_dim)
+    _product(ledger, s, chunk, c.embedding_dim, batch, "b")
     if softmax and s.on_gpu:
         flash_folded_columns(ledger, "loss", chunk, batch)
     ledger.flash("loss", ids, *[positives] * 3)
@@ -286,6 +294,8 @@ def _chunk(
         _low_product(ledger, s, scratch, batch, c.embedding_dim)
         _packed(ledger, s, batch, chunk, turned=True)
         _widened(ledger, s, batch * c.embedding_dim)
+    _product(ledger, s, batch, chunk, c.embedding_dim, "a")
+    _product(ledger, s, chunk, batch, c.embedding_dim)
     return place
 
 
@@ -306,6 +316,14 @@ def _widened(ledger: Ledger, s: TrainShape, numbers: int) -> None:
     """A CPU copies what it adds to float32 out of a lower type; a GPU's kernel reads it as it is."""
     if not s.on_gpu:
         ledger.flash("loss", 4 * numbers)
+
+
+def _product(
+    ledger: Ledger, s: TrainShape, rows: int, inner: int, columns: int, transposed: str = ""
+) -> None:
+    """`kgops.models.products`, whose factors and result are there."""
+    if s.low == 4 and not s.on_gpu:
+        ledger.flash("workspace", taken_bytes(rows, inner, columns, transposed))
 
 
 def _packed(ledger: Ledger, s: TrainShape, rows: int, inner: int, *, turned: bool = False) -> None:

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from kgops.jobs import cpu_products
+from kgops.jobs.cpu_products import onednn_is_wider
 from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE
 from kgops.planning.graph_counts import Answers, Counts
@@ -169,7 +171,14 @@ def our_step(rng: random.Random) -> tuple[Callable[[str], None], int]:
     return work, ledger.peak.live
 
 
-def test_closed_form_trace_and_measurement_of_our_own_step_agree() -> None:
+@pytest.mark.parametrize("by", ["the library of this CPU", "torch's own"])
+def test_closed_form_trace_and_measurement_of_our_own_step_agree(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trace does not see what a library takes inside; the closed form does."""
+    if by == "torch's own":
+        monkeypatch.setattr(cpu_products, "onednn_is_wider", lambda: False)
+    inside = onednn_is_wider() and by != "torch's own"
     rng = random.Random(11)
     for _ in range(10):
         work, predicted = our_step(rng)
@@ -177,7 +186,8 @@ def test_closed_form_trace_and_measurement_of_our_own_step_agree() -> None:
             traced = trace_peak(lambda w=work: w("meta"))  # type: ignore[misc]
         real = peak_live_bytes(lambda w=work: w("cpu"))  # type: ignore[misc]
         assert predicted == pytest.approx(real, rel=0.02)
-        assert traced.peak == pytest.approx(real, rel=0.03), traced
+        if not inside:
+            assert traced.peak == pytest.approx(real, rel=0.03), traced
 
 
 def test_what_is_added_out_of_place_counts_where_both_stay() -> None:

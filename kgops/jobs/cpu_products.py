@@ -1,0 +1,70 @@
+"""Which library of torch multiplies float32 matrices faster on this CPU, and what that takes; without torch.
+
+On x86, torch multiplies by MKL, which keeps to AVX2 on CPUs that are not Intel's. There, oneDNN, which torch has for
+other operators, takes half of MKL's time with AVX-512 (docs/decisions.md). The choice depends on the CPU alone, never
+on a timing: the last bits of a sum differ, and a resumed run has to have the weights of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+
+__all__ = ["inner_at_once", "onednn_is_wider", "rows_at_once", "taken_bytes", "uses_onednn"]
+
+# For less oneDNN takes longer to begin than MKL to end: multiplications, and rows or columns.
+_WORTH, _NARROW = 1 << 19, 16
+# oneDNN's result is a tensor of its own, and it copies a first factor that is transposed: floats of a part of either,
+# at most, and its rows or inner places, at least.
+_PART, _FEWEST = 1 << 17, 32
+_AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+
+
+@cache
+def onednn_is_wider() -> bool:
+    """Whether oneDNN has AVX-512 here where MKL has not."""
+    if os.environ.get("ATEN_CPU_CAPABILITY", "avx512").lower() != "avx512":
+        return False  # who limits torch to older instructions means its products, too
+    if (
+        not os.environ.get("ONEDNN_MAX_CPU_ISA", "all")
+        .lower()
+        .startswith(("avx512", "avx10", "all", "default"))
+    ):
+        return False
+    try:
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return False
+    vendor, flags = (re.search(rf"^{name}\s*:\s*(.*)$", text, re.M) for name in ("vendor_id", "flags"))
+    if vendor is None or flags is None or vendor[1] == "GenuineIntel":
+        return False
+    return set(flags[1].split()) >= _AVX512
+
+
+def uses_onednn(rows: int, inner: int, columns: int) -> bool:
+    """Of a product of float32 matrices on a CPU."""
+    is_large = rows * inner * columns >= _WORTH and rows >= _NARROW and columns >= _NARROW
+    return is_large and onednn_is_wider()
+
+
+def rows_at_once(columns: int) -> int:
+    """Of the result."""
+    return max(_FEWEST, _PART // columns)
+
+
+def inner_at_once(rows: int) -> int:
+    """Where the first factor is transposed."""
+    return max(_FEWEST, _PART // rows)
+
+
+def taken_bytes(rows: int, inner: int, columns: int, transposed: str = "") -> int:
+    """Beside factors and result, by one thread; fitted to torch 2.13. `transposed`: a, b, or both."""
+    if not uses_onednn(rows, inner, columns):
+        return 0
+    rows = min(rows, rows_at_once(columns))
+    inner = min(inner, inner_at_once(rows)) if "a" in transposed else inner
+    copied = 4 * rows * inner if "a" in transposed else 0
+    packed = 256 * min(inner, 1024) + 3072 if "b" in transposed else 896
+    return 4 * rows * columns + copied + packed
