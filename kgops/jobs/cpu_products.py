@@ -9,38 +9,40 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-__all__ = ["inner_at_once", "onednn_is_wider", "rows_at_once", "taken_bytes", "uses_onednn"]
+__all__ = ["inner_at_once", "is_wider_on", "onednn_is_wider", "rows_at_once", "taken_bytes", "uses_onednn"]
 
 # For less oneDNN takes longer to begin than MKL to end: multiplications, and rows or columns.
 _WORTH, _NARROW = 1 << 19, 16
 # oneDNN's result is a tensor of its own, and it copies a first factor that is transposed: floats of a part of either,
 # at most, and its rows or inner places, at least.
 _PART, _FEWEST = 1 << 17, 32
+_WIDE_LIMITS = ("all", "default", "avx512", "avx10")
 _AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 
 
 @cache
 def onednn_is_wider() -> bool:
     """Whether oneDNN has AVX-512 here where MKL has not."""
-    if os.environ.get("ATEN_CPU_CAPABILITY", "avx512").lower() != "avx512":
-        return False  # who limits torch to older instructions means its products, too
-    if (
-        not os.environ.get("ONEDNN_MAX_CPU_ISA", "all")
-        .lower()
-        .startswith(("avx512", "avx10", "all", "default"))
-    ):
-        return False
     try:
-        text = Path("/proc/cpuinfo").read_text(errors="replace")
+        described = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
         return False
-    vendor, flags = (re.search(rf"^{name}\s*:\s*(.*)$", text, re.M) for name in ("vendor_id", "flags"))
-    if vendor is None or flags is None or vendor[1] == "GenuineIntel":
+    return is_wider_on(described, os.environ)
+
+
+def is_wider_on(cpuinfo: str, environment: Mapping[str, str]) -> bool:
+    """Who limits the instructions of torch or oneDNN means these products, too."""
+    if environment.get("ATEN_CPU_CAPABILITY", "avx512").lower() != "avx512":
         return False
-    return set(flags[1].split()) >= _AVX512
+    if not environment.get("ONEDNN_MAX_CPU_ISA", "all").lower().startswith(_WIDE_LIMITS):
+        return False
+    vendor, flags = (re.search(rf"^{name}\s*:\s*(.*)$", cpuinfo, re.M) for name in ("vendor_id", "flags"))
+    is_other = vendor is not None and vendor[1] != "GenuineIntel"
+    return is_other and flags is not None and set(flags[1].split()) >= _AVX512
 
 
 def uses_onednn(rows: int, inner: int, columns: int) -> bool:

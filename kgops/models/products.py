@@ -5,14 +5,14 @@ Nothing here has gradients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import torch
 
 from kgops.jobs.cpu_products import inner_at_once, onednn_is_wider, rows_at_once, uses_onednn
 
-__all__ = ["add_product", "addmm", "mm", "note_of_library"]
+__all__ = ["add_product", "addmm", "mm", "mm_buffered", "note_of_library"]
 
 
 def mm(
@@ -25,12 +25,18 @@ def mm(
             return product if scale == 1.0 else product.mul_(scale)
         return torch.addmm(out, a, b, beta=0, alpha=scale, out=out)
     if out is None:
-        out = a.new_empty(a.shape[0], b.shape[1])
+        product = _product(a, b)
+        return product if scale == 1.0 else product.mul_(scale)
     if _is_transposed(a):
         return add_product(out.zero_(), a, b).mul_(scale)
     for rows in _slices(len(a), rows_at_once(b.shape[1])):
         torch.mul(_product(a[rows], b), scale, out=out[rows])
     return out
+
+
+def mm_buffered(a: torch.Tensor, b: torch.Tensor, buffer: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """a @ b, in the buffer where the library writes into what it is given."""
+    return _product(a, b) if _by_onednn(a, b) else torch.mm(a, b, out=buffer())
 
 
 def addmm(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
@@ -74,8 +80,15 @@ def _by_onednn(a: torch.Tensor, b: torch.Tensor) -> bool:
         a.dtype == b.dtype == torch.float32
         and a.device.type == "cpu"
         and uses_onednn(a.shape[0], a.shape[1], b.shape[1])
+        and _is_dense(a)
+        and _is_dense(b)
         and _torch_has_both()
     )
+
+
+def _is_dense(a: torch.Tensor) -> bool:
+    """oneDNN multiplies others without vector instructions."""
+    return a.is_contiguous() or a.t().is_contiguous()
 
 
 def _is_transposed(a: torch.Tensor) -> bool:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.encoder import Buffers
-from kgops.models.products import addmm, mm
+from kgops.models.products import addmm, mm_buffered
 from kgops.tracin.low_precision import product
 from kgops.tracin.models import all_parameters
 
@@ -190,11 +190,14 @@ class Encoder:
         self, encoded: Encoded, group: torch.Tensor, u: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         c, rows = self.config, len(u)
-        d_flat = self.buffers.take("d_maps", (rows, encoded.maps.shape[1]), u.dtype)
+
+        def buffer() -> torch.Tensor:
+            return self.buffers.take("d_maps", (rows, encoded.maps.shape[1]), u.dtype)
+
         if self.low is None:
-            mm(u, self.weight, out=d_flat)
+            d_flat = mm_buffered(u, self.weight, buffer)
         else:
-            d_flat.copy_(product(u, self.weight_low, self.low))
+            d_flat = buffer().copy_(product(u, self.weight_low, self.low))
         d_maps = d_flat.view(rows, c.output_channels, self.places)
         if u.is_cuda or self.low is not None:
             maps = self.buffers.take("maps_again", tuple(d_flat.shape), u.dtype)

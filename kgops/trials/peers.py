@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvEConfig
+from kgops.models.products import add_product, mm
 
 __all__ = ["Floor", "PykeenStep", "factory", "forever", "matrix_product", "state_bytes"]
 
@@ -131,17 +132,17 @@ class Floor:
     def __call__(self) -> None:
         c = self.config
         F.conv2d(self.image, self.kernel)
-        torch.mm(self.maps, self.weight.t(), out=self.projected)
+        mm(self.maps, self.weight.t(), out=self.projected)
         assert self.entities.grad is not None and self.weight.grad is not None
         for start in range(0, c.num_entities, self.chunk):
             block = self.entities[start : start + self.chunk]
             scores = self.scores[: len(block)]
-            torch.mm(block, self.queries.t(), out=scores)
-            torch.mm(scores, self.queries, out=self.entities.grad[start : start + self.chunk])
-            self.d_queries.addmm_(scores.t(), block, beta=1)
+            mm(block, self.queries.t(), out=scores)
+            mm(scores, self.queries, out=self.entities.grad[start : start + self.chunk])
+            add_product(self.d_queries, scores.t(), block)
         self.d_queries.zero_()
-        torch.mm(self.queries.t(), self.maps, out=self.weight.grad)
-        torch.mm(self.queries, self.weight, out=self.d_maps)
+        mm(self.queries.t(), self.maps, out=self.weight.grad)
+        mm(self.queries, self.weight, out=self.d_maps)
         shape = (-1, c.output_channels, c.map_height, c.map_width)
         torch.ops.aten.convolution_backward(
             self.d_maps.view(shape),

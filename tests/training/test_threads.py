@@ -6,11 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from driving import Console
 from recording import events
 
+from kgops.jobs.cpu_products import is_wider_on
 from kgops.models.conve import ConvEConfig
 from kgops.training.threads import step_gflop, threads_for
 
@@ -59,3 +61,13 @@ def test_threads_of_a_run_that_has_the_cpus_to_itself_spin(
     said = [event["text"] for event in events(run_cli.folder(run["id"]), "note")]
     (note,) = [text for text in said if re.match(r"\d+ threads? of", text)]
     assert ("which spin while they wait" in note) == (spins not in (None, "0") and not note.startswith("1 "))
+
+
+@pytest.mark.parametrize("limit", [{}, {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}])
+def test_a_run_notes_the_library_of_its_products_where_it_is_not_torchs_own(
+    run_cli: Console, limit: dict[str, str]
+) -> None:
+    run = run_cli("run", "train", "--dataset", "nations", "--num-epochs", "1", "--json", env=limit).json()
+    said = [event["text"] for event in events(run_cli.folder(run["id"]), "note")]
+    is_wider = is_wider_on(Path("/proc/cpuinfo").read_text(), {**os.environ, **limit})
+    assert any("by oneDNN with AVX-512" in text for text in said) == is_wider
