@@ -61,12 +61,14 @@ def inner_at_once(rows: int) -> int:
     return max(_FEWEST, _PART // rows)
 
 
-def taken_bytes(rows: int, inner: int, columns: int, transposed: str = "") -> int:
-    """Beside factors and result, by one thread; fitted to torch 2.13. `transposed`: a, b, or both."""
+def taken_bytes(rows: int, inner: int, columns: int, transposed: str = "", *, fresh: bool = False) -> int:
+    """Beside factors and result, by one thread; fitted to torch 2.13. `transposed`: a, b, or both. `fresh`: the result
+    is oneDNN's own, and nothing is in parts."""
     if not uses_onednn(rows, inner, columns):
         return 0
-    rows = min(rows, rows_at_once(columns))
-    inner = min(inner, inner_at_once(rows)) if "a" in transposed else inner
+    if not fresh:
+        rows = min(rows, rows_at_once(columns))
+        inner = min(inner, inner_at_once(rows)) if "a" in transposed else inner
     copied = 4 * rows * inner if "a" in transposed else 0
     packed = 256 * min(inner, 1024) + 3072 if "b" in transposed else 896
-    return 4 * rows * columns + copied + packed
+    return copied + packed + (0 if fresh else 4 * rows * columns)

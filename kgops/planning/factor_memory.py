@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgops.jobs import chunk_sizes
+from kgops.jobs.cpu_products import taken_bytes, uses_onednn
 from kgops.planning.block_counts import Block
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import walk_product
@@ -168,6 +169,7 @@ def _encode(
     else:
         ledger.use_cublas()
         passing.append(ledger.take(part, vectors))
+        _product(ledger, s, groups, c.features, c.embedding_dim, "b")
     return passing, [*held, ledger.take(part, vectors)]
 
 
@@ -194,6 +196,11 @@ def _output_pass(
         ledger.give(
             walk_product(ledger, part, s.low, groups * chunk, chunk * dim, groups * dim, rounded=True)
         )
+    else:
+        _product(ledger, s, groups, dim, chunk, "b")
+        _product(ledger, s, groups, chunk, dim)
+    if against and not s.gram_format.is_low:
+        _product(ledger, s, groups, chunk, against)
     if against and s.gram_format.is_low:
         rounded = not s.projection  # deltas were rounded when they were kept; a projection is rounded here
         product = (groups * chunk, chunk * against, groups * against)
@@ -277,7 +284,12 @@ def _pull_some(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, row
     c, part = s.model, "activations"
     taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
     maps, seen = rows * c.features, rows * (taps + 1) * places
-    scratch.take(part, "d_maps", 4 * maps)
+    d_maps = []
+    if not (s.on_gpu or s.low.is_low) and uses_onednn(rows, c.embedding_dim, c.features):
+        _product(ledger, s, rows, c.embedding_dim, c.features, fresh=True)
+        d_maps = [ledger.take(part, 4 * maps)]
+    else:
+        scratch.take(part, "d_maps", 4 * maps)
     if s.low.is_low:
         weight = c.embedding_dim * c.features
         ledger.give(walk_product(ledger, part, s.low, rows * c.embedding_dim, weight, maps, rounded=True))
@@ -311,4 +323,18 @@ def _pull_some(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, row
     ledger.flash(part, small, hat, channels * (1 + c.batch_norm) if s.names & CONVOLUTION else 0)
     ledger.give(by_tap)
     ledger.flash(part, small, vectors, vectors)  # the image's gradient, and its two halves
-    ledger.give(*held)
+    ledger.give(*held, *d_maps)
+
+
+def _product(
+    ledger: Ledger,
+    s: TracinShape,
+    rows: int,
+    inner: int,
+    columns: int,
+    transposed: str = "",
+    fresh: bool = False,
+) -> None:
+    """`kgops.models.products`, whose factors and result are there."""
+    if not s.on_gpu:
+        ledger.flash("workspace", taken_bytes(rows, inner, columns, transposed, fresh=fresh))

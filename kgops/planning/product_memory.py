@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+from kgops.jobs.cpu_products import taken_bytes
 from kgops.planning.ledger import Held, Ledger
 
 __all__ = ["EXACT", "Format", "walk_product"]
@@ -43,6 +45,9 @@ def walk_product(
 ) -> Held:
     """`product`: of factors of `a` and `b` numbers; `rounded` where the second is low already. The result."""
     if not f.is_low:
+        if out and a and not batched and not f.on_gpu:
+            inner = math.isqrt(a * b // out)
+            ledger.flash("workspace", taken_bytes(a // inner, inner, b // inner, "b", fresh=True))
         result = ledger.take(part, 4 * out)
         ledger.use_cublas()  # whose workspace is made after the result
         return result

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from kgops.jobs import chunk_sizes
 from kgops.planning.block_counts import Block, Blocks, largest
-from kgops.planning.conve_weights import weight_sizes
 from kgops.planning.factor_memory import Side, walk_engine, walk_factors
 from kgops.planning.ledger import Held, Ledger, Scratch, ends
 from kgops.planning.pair_memory import walk_all_scores, walk_pairs, walk_ranking
@@ -19,7 +18,6 @@ __all__ = ["Ranking", "tests_at_once", "walk_engines", "walk_kept", "walk_result
 
 _ID = 8
 _ROW = 3 * _ID
-_LARGE = 1 << 20  # bytes: smaller ones find room in what is there
 _ALL_WALKED = 32
 
 
@@ -60,13 +58,8 @@ def walk_scan(ledger: Ledger, s: TracinShape, *, is_traced: bool = True) -> None
 
 
 def walk_engines(ledger: Ledger, s: TracinShape) -> list[Held]:
-    """One for each checkpoint, whose weights are looked at first, beside the engines before it: are all finite?"""
-    engines: list[Held] = []
-    for _ in range(s.checkpoints):
-        for size in weight_sizes(s.model):
-            if size > _LARGE:
-                ledger.flash("checkpoint", size, size // 4, size // 4, size // 4)
-        engines += walk_engine(ledger, s)
+    """One for each checkpoint."""
+    engines = [held for _ in range(s.checkpoints) for held in walk_engine(ledger, s)]
     kept, beside = s.score_bytes
     engines += [ledger.take("score", kept) for _ in range(s.checkpoints if kept else 0)]
     engines += [ledger.take("score", beside)] if beside else []

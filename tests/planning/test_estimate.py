@@ -86,7 +86,6 @@ def test_tracin_in_other_ways_takes_what_was_predicted() -> None:
     ("seed", "phase"),
     [
         (61_009, "ranking"),  # the tests' factors are still there when what is left is ranked
-        (61_149, "agreement"),  # each engine looks at its weights beside the rounded copies of those before
         (62_123, "ranking"),  # the scores of an index's last block are in hand, too
     ],
 )
