@@ -53,9 +53,10 @@ def add_product(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Te
     """out += a @ b"""
     if not _by_onednn(a, b):
         return out.addmm_(a, b)
+    is_split = _is_transposed(a) and b.is_contiguous()  # else a part of b would not be dense
     for rows in _slices(len(a), rows_at_once(b.shape[1])):
         some = a[rows]
-        at_once = inner_at_once(len(some)) if _is_transposed(a) else a.shape[1]
+        at_once = inner_at_once(len(some)) if is_split else a.shape[1]
         for inner in _slices(a.shape[1], at_once):
             out[rows].add_(_product(some[:, inner], b[inner]))
     return out
@@ -80,14 +81,13 @@ def _by_onednn(a: torch.Tensor, b: torch.Tensor) -> bool:
         a.dtype == b.dtype == torch.float32
         and a.device.type == "cpu"
         and uses_onednn(a.shape[0], a.shape[1], b.shape[1])
-        and _is_dense(a)
         and _is_dense(b)
         and _torch_has_both()
     )
 
 
 def _is_dense(a: torch.Tensor) -> bool:
-    """oneDNN multiplies others without vector instructions."""
+    """A second factor that is not takes oneDNN a thousand times as long."""
     return a.is_contiguous() or a.t().is_contiguous()
 
 

@@ -74,7 +74,7 @@ def check_ready(model: nn.Module) -> None:
 
 
 def _all_finite(tensor: torch.Tensor) -> bool:
-    """A finite sum has finite terms, and takes a tenth of the time of looking at each."""
+    """A finite sum has finite terms; to look at each takes tensors as large."""
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
