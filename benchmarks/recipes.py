@@ -3,8 +3,7 @@
     python -m benchmarks.recipes umls kinships [--data DIR] [--seeds 3] [--write]
 
 Each seed is one `kgops run train --recipe NAME` in a temporary home, with all cores and nothing else running. DIR has
-the folders fb15k-237, wn18rr and codex-s with train.txt, valid.txt and test.txt, for their recipes `-best`, too; umls
-and kinships ship inside PyKEEN.
+the folders fb15k-237, wn18rr and codex-s with train.txt, valid.txt and test.txt; umls and kinships ship inside PyKEEN.
 PyKEEN loads the best model of each run and evaluates it with its own RankBasedEvaluator. `--write` keeps what was
 measured beside the recipe, where `kgops recipes show NAME` reads it.
 """
@@ -117,7 +116,7 @@ def _measure(name: str, seed: int, data: Path | None, home: Path) -> MeasuredRun
 
 
 def _files(name: str, data: Path | None) -> dict[str, Path]:
-    folder = None if data is None else data / name.removesuffix("-best")
+    folder = None if data is None else data / name
     if folder is None or not folder.is_dir():
         return {}
     return {split: folder / f"{split}.txt" for split in ("train", "valid", "test")}

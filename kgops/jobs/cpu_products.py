@@ -47,8 +47,11 @@ def is_wider_on(cpuinfo: str, environment: Mapping[str, str]) -> bool:
 
 def uses_onednn(rows: int, inner: int, columns: int) -> bool:
     """Of a product of float32 matrices on a CPU."""
-    is_large = rows * inner * columns >= _WORTH and rows >= _NARROW and columns >= _NARROW
-    return is_large and onednn_is_wider()
+    return _is_worth(rows, inner, columns) and onednn_is_wider()
+
+
+def _is_worth(rows: int, inner: int, columns: int) -> bool:
+    return rows * inner * columns >= _WORTH and rows >= _NARROW and columns >= _NARROW
 
 
 def rows_at_once(columns: int) -> int:
@@ -61,10 +64,11 @@ def inner_at_once(rows: int) -> int:
     return max(_FEWEST, _PART // rows)
 
 
+@cache
 def taken_bytes(rows: int, inner: int, columns: int, transposed: str = "", *, fresh: bool = False) -> int:
-    """Beside factors and result, by one thread; fitted to torch 2.13. `transposed`: a, b, or both. `fresh`: the result
-    is oneDNN's own, and nothing is in parts."""
-    if not uses_onednn(rows, inner, columns):
+    """By oneDNN beside factors and result, in one thread; fitted to torch 2.13. `transposed`: a, b, or both. `fresh`:
+    the result is oneDNN's own, and nothing is in parts."""
+    if not _is_worth(rows, inner, columns):
         return 0
     if not fresh:
         rows = min(rows, rows_at_once(columns))

@@ -22,7 +22,7 @@ import torch
 from kgops.jobs.train import ConvEConfig
 from kgops.models.columns import column_sums
 from kgops.models.conve import SINGLE_PROCESS, ConvE, WholeBatch
-from kgops.models.products import add_product, mm
+from kgops.models.products import add_product, mm_into
 
 __all__ = ["Buffers", "FusedEncoder", "grad_of"]
 
@@ -109,7 +109,7 @@ class FusedEncoder:
         maps = self.buffers.take("maps", (kept, c.output_channels, self._places), self.dtype)
         for rows in _slices(batch, kept):
             part = self._maps(kernels[rows], patches[rows], maps)
-            mm(part.flatten(1), weight.t(), out=out[rows])
+            mm_into(out[rows], part.flatten(1), weight.t())
         self._saved = (moments, mask, patches, kernels, maps, weight)
         return out.to(image.dtype) + model.project.bias
 
@@ -137,7 +137,7 @@ class FusedEncoder:
                 self._product(low[rows].t(), part.flatten(1), d_weight, add=rows.start > 0)
             else:
                 part = maps[rows]
-            mm(low[rows], weight, out=d_part)
+            mm_into(d_part, low[rows], weight)
             d_maps = d_part.view_as(part)
             # A map entry that the clamp or the mask set to 0 has no gradient.
             torch.ops.aten.threshold_backward.grad_input(d_maps, part, 0, grad_input=d_maps)
@@ -161,7 +161,7 @@ class FusedEncoder:
     def _product(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, add: bool = False) -> None:
         """out = a @ b, or out += a @ b, where `out` may be wider than the factors."""
         if a.dtype == out.dtype:
-            add_product(out, a, b) if add else mm(a, b, out=out)
+            add_product(out, a, b) if add else mm_into(out, a, b)
             return
         low = torch.mm(a, b, out=self.buffers.take("low_product", tuple(out.shape), a.dtype))
         out.add_(low) if add else out.copy_(low)

@@ -12,21 +12,18 @@ import torch
 
 from kgops.jobs.cpu_products import inner_at_once, onednn_is_wider, rows_at_once, uses_onednn
 
-__all__ = ["add_product", "addmm", "mm", "mm_buffered", "note_of_library"]
+__all__ = ["add_product", "addmm", "mm", "mm_buffered", "mm_into", "note_of_library"]
 
 
-def mm(
-    a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor | None = None, scale: float = 1.0
-) -> torch.Tensor:
-    """scale · a @ b"""
+def mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b"""
+    return _product(a, b) if _by_onednn(a, b) else torch.mm(a, b)
+
+
+def mm_into(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, scale: float = 1.0) -> torch.Tensor:
+    """out = scale · a @ b"""
     if not _by_onednn(a, b):
-        if out is None or scale == 1.0:
-            product = torch.mm(a, b, out=out)
-            return product if scale == 1.0 else product.mul_(scale)
-        return torch.addmm(out, a, b, beta=0, alpha=scale, out=out)
-    if out is None:
-        product = _product(a, b)
-        return product if scale == 1.0 else product.mul_(scale)
+        return torch.mm(a, b, out=out) if scale == 1 else torch.addmm(out, a, b, beta=0, alpha=scale, out=out)
     if _is_transposed(a):
         return add_product(out.zero_(), a, b).mul_(scale)
     for rows in _slices(len(a), rows_at_once(b.shape[1])):

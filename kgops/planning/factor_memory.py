@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgops.jobs import chunk_sizes
-from kgops.jobs.cpu_products import taken_bytes, uses_onednn
+from kgops.jobs.cpu_products import uses_onednn
 from kgops.planning.block_counts import Block
 from kgops.planning.ledger import Held, Ledger, Scratch
-from kgops.planning.product_memory import walk_product
+from kgops.planning.product_memory import flash_inside, walk_product
 from kgops.planning.tracin_sizes import CONVOLUTION, TracinShape
 
 __all__ = ["Factors", "Side", "small_each", "walk_engine", "walk_factors"]
@@ -169,7 +169,8 @@ def _encode(
     else:
         ledger.use_cublas()
         passing.append(ledger.take(part, vectors))
-        _product(ledger, s, groups, c.features, c.embedding_dim, "b")
+        if not s.on_gpu:
+            flash_inside(ledger, groups, c.features, c.embedding_dim, "b")
     return passing, [*held, ledger.take(part, vectors)]
 
 
@@ -196,11 +197,11 @@ def _output_pass(
         ledger.give(
             walk_product(ledger, part, s.low, groups * chunk, chunk * dim, groups * dim, rounded=True)
         )
-    else:
-        _product(ledger, s, groups, dim, chunk, "b")
-        _product(ledger, s, groups, chunk, dim)
-    if against and not s.gram_format.is_low:
-        _product(ledger, s, groups, chunk, against)
+    elif not s.on_gpu:
+        flash_inside(ledger, groups, dim, chunk, "b")
+        flash_inside(ledger, groups, chunk, dim)
+    if against and not (s.gram_format.is_low or s.on_gpu):
+        flash_inside(ledger, groups, chunk, against)
     if against and s.gram_format.is_low:
         rounded = not s.projection  # deltas were rounded when they were kept; a projection is rounded here
         product = (groups * chunk, chunk * against, groups * against)
@@ -286,7 +287,7 @@ def _pull_some(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, row
     maps, seen = rows * c.features, rows * (taps + 1) * places
     d_maps = []
     if not (s.on_gpu or s.low.is_low) and uses_onednn(rows, c.embedding_dim, c.features):
-        _product(ledger, s, rows, c.embedding_dim, c.features, fresh=True)
+        flash_inside(ledger, rows, c.embedding_dim, c.features, fresh=True)
         d_maps = [ledger.take(part, 4 * maps)]
     else:
         scratch.take(part, "d_maps", 4 * maps)
@@ -324,17 +325,3 @@ def _pull_some(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, row
     ledger.give(by_tap)
     ledger.flash(part, small, vectors, vectors)  # the image's gradient, and its two halves
     ledger.give(*held, *d_maps)
-
-
-def _product(
-    ledger: Ledger,
-    s: TracinShape,
-    rows: int,
-    inner: int,
-    columns: int,
-    transposed: str = "",
-    fresh: bool = False,
-) -> None:
-    """`kgops.models.products`, whose factors and result are there."""
-    if not s.on_gpu:
-        ledger.flash("workspace", taken_bytes(rows, inner, columns, transposed, fresh=fresh))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from kgops.jobs.cpu_products import taken_bytes
+from kgops.jobs import cpu_products
 from kgops.planning.ledger import Held, Ledger
 
-__all__ = ["EXACT", "Format", "walk_product"]
+__all__ = ["EXACT", "Format", "flash_inside", "walk_product"]
 
 
 class Format(NamedTuple):
@@ -47,7 +47,7 @@ def walk_product(
     if not f.is_low:
         if out and a and not batched and not f.on_gpu:
             inner = math.isqrt(a * b // out)
-            ledger.flash("workspace", taken_bytes(a // inner, inner, b // inner, "b", fresh=True))
+            flash_inside(ledger, a // inner, inner, b // inner, "b", fresh=True)
         result = ledger.take(part, 4 * out)
         ledger.use_cublas()  # whose workspace is made after the result
         return result
@@ -70,6 +70,14 @@ def walk_product(
     result = ledger.take(part, 4 * out)
     ledger.give(small)
     return result
+
+
+def flash_inside(
+    ledger: Ledger, rows: int, inner: int, columns: int, transposed: str = "", *, fresh: bool = False
+) -> None:
+    """`kgops.models.products` on a CPU, whose factors and result are there."""
+    if cpu_products.onednn_is_wider():
+        ledger.flash("workspace", cpu_products.taken_bytes(rows, inner, columns, transposed, fresh=fresh))
 
 
 def _widened(ledger: Ledger, part: str, low: int, numbers: int) -> Held:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 
 from kgops.jobs import chunk_sizes
-from kgops.jobs.cpu_products import taken_bytes
 from kgops.planning.conve_weights import buffer_bytes, weight_sizes
 from kgops.planning.ledger import Held, Ledger, Scratch
+from kgops.planning.product_memory import flash_inside
 from kgops.planning.train_sizes import TrainShape
 
 __all__ = ["capture_steps", "flash_folded_columns", "take_step", "walk_step"]
@@ -180,6 +180,7 @@ def _forward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int) -> Hel
     c = s.model
     side = c.channels * c.kernel_height * c.kernel_width + 1
     places = c.map_height * c.map_width
+    features = c.output_channels * places
     at_once = min(batch, chunk_sizes.TRAIN_ROWS_AT_ONCE)
     mask = ledger.take("activations", 4 * batch * c.output_channels)
     ledger.flash("activations", 4 * batch * c.output_channels)
@@ -193,13 +194,14 @@ def _forward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int) -> Hel
     scratch.take("activations", "kernels", s.low * kernels)
     ledger.flash("activations", 4 * kernels)
     if s.low != 4:
-        scratch.take("activations", "weight", s.low * c.embedding_dim * c.features)
+        scratch.take("activations", "weight", s.low * c.embedding_dim * features)
     scratch.take("activations", "projected", s.low * batch * c.embedding_dim)
     kept = at_once if s.checkpointing else batch
-    scratch.take("activations", "maps", s.low * kept * c.features)
+    scratch.take("activations", "maps", s.low * kept * features)
     if s.low != 4:
-        _packed(ledger, s, batch, c.features)
-    _product(ledger, s, kept, c.features, c.embedding_dim, "b")
+        _packed(ledger, s, batch, features)
+    elif not s.on_gpu:
+        flash_inside(ledger, kept, features, c.embedding_dim, "b")
     return mask
 
 
@@ -208,20 +210,19 @@ def _backward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, mask:
     c = s.model
     taps = c.channels * c.kernel_height * c.kernel_width
     places = c.map_height * c.map_width
+    features = c.output_channels * places
     numbers = batch * c.embedding_dim
     low = [] if s.low == 4 else [ledger.take("activations", s.low * numbers)]
     if s.precision == "fp16":
         ledger.flash("activations", 4 * numbers)
     if s.low != 4:
-        scratch.take("activations", "low_product", s.low * c.embedding_dim * c.features)
+        scratch.take("activations", "low_product", s.low * c.embedding_dim * features)
         _packed(ledger, s, c.embedding_dim, batch, turned=True)
     at_once = min(batch, chunk_sizes.TRAIN_ROWS_AT_ONCE)
-    if not s.checkpointing:
-        _product(ledger, s, c.embedding_dim, batch, c.features, "a")
-    scratch.take("activations", "d_maps", s.low * at_once * c.features)
-    if s.checkpointing:
-        _product(ledger, s, c.embedding_dim, at_once, c.features, "a")
-    _product(ledger, s, at_once, c.embedding_dim, c.features)
+    scratch.take("activations", "d_maps", s.low * at_once * features)
+    if s.low == 4 and not s.on_gpu:
+        flash_inside(ledger, c.embedding_dim, at_once if s.checkpointing else batch, features, "a")
+        flash_inside(ledger, at_once, c.embedding_dim, features)
     scratch.take("activations", "d_kernels", s.low * batch * c.output_channels * (taps + 1))
     scratch.take("activations", "d_patches", s.low * batch * taps * places)
     if c.batch_norm:
@@ -274,7 +275,8 @@ def _chunk(
         _low_product(ledger, s, scratch, chunk, batch)
         _widened(ledger, s, plane)
         _packed(ledger, s, chunk, c.embedding_dim)
-    _product(ledger, s, chunk, c.embedding_dim, batch, "b")
+    elif not s.on_gpu:
+        flash_inside(ledger, chunk, c.embedding_dim, batch, "b")
     if softmax and s.on_gpu:
         flash_folded_columns(ledger, "loss", chunk, batch)
     ledger.flash("loss", ids, *[positives] * 3)
@@ -294,8 +296,9 @@ def _chunk(
         _low_product(ledger, s, scratch, batch, c.embedding_dim)
         _packed(ledger, s, batch, chunk, turned=True)
         _widened(ledger, s, batch * c.embedding_dim)
-    _product(ledger, s, batch, chunk, c.embedding_dim, "a")
-    _product(ledger, s, chunk, batch, c.embedding_dim)
+    elif not s.on_gpu:
+        flash_inside(ledger, batch, chunk, c.embedding_dim, "a")
+        flash_inside(ledger, chunk, batch, c.embedding_dim)
     return place
 
 
@@ -316,14 +319,6 @@ def _widened(ledger: Ledger, s: TrainShape, numbers: int) -> None:
     """A CPU copies what it adds to float32 out of a lower type; a GPU's kernel reads it as it is."""
     if not s.on_gpu:
         ledger.flash("loss", 4 * numbers)
-
-
-def _product(
-    ledger: Ledger, s: TrainShape, rows: int, inner: int, columns: int, transposed: str = ""
-) -> None:
-    """`kgops.models.products`, whose factors and result are there."""
-    if s.low == 4 and not s.on_gpu:
-        ledger.flash("workspace", taken_bytes(rows, inner, columns, transposed))
 
 
 def _packed(ledger: Ledger, s: TrainShape, rows: int, inner: int, *, turned: bool = False) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from kgops.jobs.chunk_sizes import TRACIN_TANGENT_GROUPS
 from kgops.models.columns import column_sums
-from kgops.models.products import add_product, mm
+from kgops.models.products import add_product, mm, mm_into
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors
 from kgops.tracin.low_precision import product
@@ -256,7 +256,7 @@ def _project(
     torch.matmul(kernels, torch.cat([own, patches], dim=1), out=moving_maps)
     flat = moving_maps.view(len(moving), -1)
     torch.ops.aten.threshold_backward.grad_input(flat, maps, 0, grad_input=flat)
-    mm(flat, encoder.weight.t(), out=out)
+    mm_into(out, flat, encoder.weight.t())
 
 
 def _small_parts(

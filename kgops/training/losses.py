@@ -16,7 +16,7 @@ import torch
 from kgops.errors import Usage
 from kgops.models.columns import column_maxima, column_sums
 from kgops.models.encoder import Buffers
-from kgops.models.products import add_product, addmm, mm
+from kgops.models.products import add_product, addmm, mm_into
 
 __all__ = ["EntityLoss", "LossResult", "Positives", "ScoreKernels"]
 
@@ -184,7 +184,7 @@ class _Walk:
         if not self.low and not isinstance(scale, torch.Tensor):
             torch.mul(plane.sum(1), scale, out=d_biases[start:stop])
             add_product(self.d_queries, plane.t(), entities)
-            mm(plane, self.queries, out=own, scale=scale)
+            mm_into(own, plane, self.queries, scale=scale)
             return
         low_plane = self.buffers.take("low_scores", tuple(plane.shape), self.loss.dtype)
         torch.mul(self.kernels.round(plane, low_plane), scale, out=d_biases[start:stop])

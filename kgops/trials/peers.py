@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvEConfig
-from kgops.models.products import add_product, mm
+from kgops.models.products import add_product, mm_into
 
 __all__ = ["Floor", "PykeenStep", "factory", "forever", "matrix_product", "state_bytes"]
 
@@ -132,17 +132,17 @@ class Floor:
     def __call__(self) -> None:
         c = self.config
         F.conv2d(self.image, self.kernel)
-        mm(self.maps, self.weight.t(), out=self.projected)
+        mm_into(self.projected, self.maps, self.weight.t())
         assert self.entities.grad is not None and self.weight.grad is not None
         for start in range(0, c.num_entities, self.chunk):
             block = self.entities[start : start + self.chunk]
             scores = self.scores[: len(block)]
-            mm(block, self.queries.t(), out=scores)
-            mm(scores, self.queries, out=self.entities.grad[start : start + self.chunk])
+            mm_into(scores, block, self.queries.t())
+            mm_into(self.entities.grad[start : start + self.chunk], scores, self.queries)
             add_product(self.d_queries, scores.t(), block)
         self.d_queries.zero_()
-        mm(self.queries.t(), self.maps, out=self.weight.grad)
-        mm(self.queries, self.weight, out=self.d_maps)
+        mm_into(self.weight.grad, self.queries.t(), self.maps)
+        mm_into(self.d_maps, self.queries, self.weight)
         shape = (-1, c.output_channels, c.map_height, c.map_width)
         torch.ops.aten.convolution_backward(
             self.d_maps.view(shape),

@@ -86,6 +86,7 @@ def test_tracin_in_other_ways_takes_what_was_predicted() -> None:
     ("seed", "phase"),
     [
         (61_009, "ranking"),  # the tests' factors are still there when what is left is ranked
+        (61_149, "blocks"),  # the last engine works beside the rounded copies of those before
         (62_123, "ranking"),  # the scores of an index's last block are in hand, too
     ],
 )
@@ -166,7 +167,7 @@ def test_predicting_is_a_walk_of_some_thousand_calls() -> None:
     """Less than a millisecond, wherever a plan of many predictions is to be one of milliseconds."""
     shape = shape_of({"batch_size": 1024})
     predict(shape)  # reads once what this CPU is
-    assert calls_of(lambda: predict(shape)) < 2_500
+    assert calls_of(lambda: predict(shape)) < 2_000
 
 
 def test_parts_are_those_of_one_moment_and_sum_to_the_total() -> None:
