@@ -87,7 +87,13 @@ def methods(seed: int, most: int) -> dict[str, Method]:
         "fisher of the head": _by_score("fisher", of_head=True),
         "explain": _explain,
     }
-    found: dict[str, Method] = {"none, another seed": lambda explained: [[] for _ in explained.drawn]}
+    found: dict[str, Method] = {
+        "none, another seed": lambda explained: [[] for _ in explained.drawn],
+        # The most that any set of the head's own facts can do.
+        "all of the head": lambda explained: [
+            explained.of_head(number).tolist() for number in range(len(explained.drawn))
+        ],
+    }
     for many in dict.fromkeys((1, most)):
         found |= {f"{name}, {many}": make(many) for name, make in named.items()}
     return found

@@ -84,4 +84,4 @@ def with_changes(name: str, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shipped() -> Iterator[Path]:
-    yield from sorted((Path(str(files("kgops"))) / "recipes").glob("*.toml"))
+    yield from sorted((Path(str(files("kgops"))) / "recipes").glob("*.toml"), key=lambda path: path.stem)

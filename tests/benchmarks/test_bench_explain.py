@@ -24,11 +24,14 @@ def test_each_method_is_measured_by_training_again(
     words = "--dataset nations --epochs 2 --tests 5 --seeds 1 --embedding-dim 16 --max-facts 2"
     assert bench.main([*words.split(), "--json", str(out)]) == 0
     rows = {row["method"]: row for row in json.loads(out.read_text())}
-    assert next(iter(rows)) == "none, another seed" and len(rows) == 1 + 9 * 2 + 2
+    assert next(iter(rows)) == "none, another seed" and len(rows) == 2 + 9 * 2 + 2
     assert rows["none, another seed"]["removed"] == 0
     whole, less = rows["explain, smallest of 2"], rows.pop("explain, smallest of 2, less one fact")
     assert whole["mean_size"] <= rows["explain, 2"]["mean_size"]
     assert less["mean_size"] == pytest.approx(max(whole["mean_size"] - 1, 0), abs=0.5)
+    ceiling = rows.pop("all of the head")
+    assert ceiling["removed"] >= rows["random of the head, 2"]["removed"]
+    assert ceiling["mean_size"] > 2
     for name, row in rows.items():
         most = 0 if name.startswith("none") else int(name[-1])
         assert row["mean_size"] <= most and row["removed"] <= 5 * most
