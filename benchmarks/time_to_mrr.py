@@ -4,9 +4,10 @@
 
 kgops trains a recipe, PyKEEN the same model with the matrix product patched into its scores, which changes its speed
 alone, and with what it offers of the recipe: softmax cross-entropy of all tails of a query (or binary with
---pykeen-loss bce), smoothing, dropouts but that of relations, the optimizer and a cosine without warmup. Each follows a
-schedule over its own epochs, which have to be found first: fewer end below the MRR, more take longer. Both are
-evaluated after each epoch, filtered, by kgops, whose ranks equal PyKEEN's.
+--pykeen-loss bce), smoothing, dropouts but that of relations, Adam and a cosine without warmup. Its loop makes the
+optimizer anew from its defaults, which torch's AdamW does not accept. Each follows a schedule over its own epochs,
+which have to be found first: fewer end below the MRR, more take longer. Both are evaluated after each epoch,
+filtered, by kgops, whose ranks equal PyKEEN's.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from kgops.jobs.numbers import finite_number
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.models.pykeen_bridge import from_pykeen_state
 from kgops.training.loop import fit
-from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings, cpu_has_bf16
 from kgops.trials import peers
 
@@ -121,7 +121,7 @@ def pykeens(graph: Graph, config: ConvEConfig, settings: TrainSettings, goal: fl
             if curve.reached:
                 raise _Reached
 
-    optimizer = build_optimizer(settings.optimizer, model, settings.learning_rate, settings.weight_decay)
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.num_epochs)
     loop = LCWATrainingLoop(
         model=model,
