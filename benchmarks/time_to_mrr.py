@@ -1,6 +1,6 @@
 """How long kgops and PyKEEN train until a test MRR is reached; evaluating is not counted.
 
-    python -m benchmarks.time_to_mrr --data DIR [--recipe fb15k-237] [--mrr .30] [--epochs 8] [--pykeen-epochs 20]
+    python -m benchmarks.time_to_mrr --data DIR [--recipe fb15k-237] [--mrr .30] [--epochs 6] [--pykeen-epochs 20]
 
 kgops trains a recipe, PyKEEN the same model with the matrix product patched into its scores, which changes its speed
 alone, and with what it offers of the recipe: softmax cross-entropy of all tails of a query (or binary with
@@ -161,7 +161,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder with a folder named as the recipe")
     parser.add_argument("--recipe", default="fb15k-237")
     parser.add_argument("--mrr", type=finite_number, default=0.30)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--pykeen-epochs", type=int, default=20)
     parser.add_argument("--pykeen-loss", choices=["ce", "bce"], default="ce")
     parser.add_argument("--pykeen-learning-rate", type=finite_number, help="the recipe's if not given")
