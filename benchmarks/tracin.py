@@ -236,11 +236,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     if args.curves or args.batch or args.full:
         model = model_of(graph, args.dim)
-        lines = curves(graph, model) if args.curves else []
+        lines = whole(graph, model, args.full) if args.full else []
+        lines += curves(graph, model) if args.curves else []
         lines += [
             line for name in args.losses for line in filtered_batch(graph, model, name, LOSSES[name])
         ] * args.batch
-        lines += whole(graph, model, args.full) if args.full else []
         print("\n".join(show(lines)))
     else:
         rows = [r for name in args.losses for tests in args.tests for r in compare(graph, name, tests, args)]

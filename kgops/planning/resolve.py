@@ -14,6 +14,7 @@ from kgops.planning import profiles, rules
 from kgops.planning.rules import Correction, Work
 
 __all__ = [
+    "TRACIN_KERNELS",
     "Choice",
     "FindGpu",
     "Resolved",
@@ -42,7 +43,7 @@ _STAGES = ("train", "tracin")  # of a pipeline
 _PYKEEN_HEAP = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=8388608:glibc.malloc.hugetlb=1"}
 # oneDNN keeps the kernels of 1,024 shapes, and TracIn's products in bf16 have other shapes in each block: the same job
 # took 902 MiB with these, 711 with four kept, in the same time. Training keeps its few shapes.
-_TRACIN_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4"}
+TRACIN_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4"}
 # Where no other run has the CPUs, threads that wait spin for a moment before they sleep: waking them took almost half
 # of a step's time on a virtual machine. GNU's OpenMP reads it, which torch's builds for Linux use.
 _SPINNING = {"GOMP_SPINCOUNT": "10000"}
@@ -243,7 +244,7 @@ def _stages(job: Job) -> list[Mapping[str, Any]]:
 def _memory_of(job: Job) -> dict[str, str]:
     """Variables that limit what libraries keep."""
     by_pykeen = any(stage.get("engine") == "pykeen" for stage in _stages(job))
-    return {**(_PYKEEN_HEAP if by_pykeen else {}), **(_TRACIN_KERNELS if job.workload == "tracin" else {})}
+    return {**(_PYKEEN_HEAP if by_pykeen else {}), **(TRACIN_KERNELS if job.workload == "tracin" else {})}
 
 
 def _without_segments(environment: Mapping[str, str]) -> dict[str, str]:
