@@ -1,6 +1,6 @@
 """Predicted against measured peak memory, over random settings.
 
-    python -m benchmarks.estimate [--settings N] [--seed S] [--only train|tracin|other|regress]
+    python -m benchmarks.estimate [--settings N] [--seed S] [--only train|tracin|other|explain|regress]
 
 The workers' functions run each setting; the peak of torch's CPU allocator is compared with the prediction. The
 formula was tuned on seeds below 1000.
@@ -24,12 +24,20 @@ import torch
 
 from benchmarks import estimate_regress
 from benchmarks.entry import run
-from benchmarks.estimate_settings import TracinSetting, TrainSetting, draw_other, draw_tracin, draw_train
+from benchmarks.estimate_settings import (
+    TracinSetting,
+    TrainSetting,
+    draw_explain,
+    draw_other,
+    draw_tracin,
+    draw_train,
+)
 from kgops.gpus.facts import GpuFacts
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.job import Job
 from kgops.models.conve import ConvE
+from kgops.planning.explain_memory import explain_shape
 from kgops.planning.graph_counts import Counts, count_triples
 from kgops.planning.job_size import Shape
 from kgops.planning.memory_estimate import peak_live, predict
@@ -39,6 +47,7 @@ from kgops.training.checkpoints import Checkpoint, write_checkpoint
 from kgops.training.settings import TrainSettings
 from kgops.trials.resident import peak_live_bytes
 from kgops.workers.entry import StopRequest
+from kgops.workers.explain import explain_on_graph
 from kgops.workers.report import Reporter
 from kgops.workers.tracin import run_on_graph
 from kgops.workers.train import train_conve
@@ -50,6 +59,7 @@ __all__ = [
     "SilentReporter",
     "TargetDevice",
     "Work",
+    "compare_explain",
     "compare_regress",
     "compare_tracin",
     "compare_train",
@@ -58,7 +68,7 @@ __all__ = [
     "summary",
 ]
 
-_KINDS = ("train", "tracin", "other", "regress")
+_KINDS = ("train", "tracin", "other", "explain", "regress")
 
 
 Work = Callable[[], None]
@@ -156,6 +166,24 @@ def compare_tracin(
             return [path.stat().st_size for path in (folder / "index").glob("*.pt")]
 
         return _compared(kind, seed, shape, work, setting, target, mapped)
+
+
+def compare_explain(setting: TracinSetting, seed: int, target: TargetDevice = CPU) -> Outcome:
+    """One explanation of a training triple by an untrained model."""
+    graph, counts = drawn_data(setting, seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _write_untrained(folder / "0.pt", setting, graph)
+        head, relation, tail = graph.train[0].tolist()
+        job = setting.explaining(folder, (head, relation, tail))
+
+        def work() -> None:
+            (folder / "results").mkdir(exist_ok=True)
+            explain_on_graph(job, _copy(graph), target.device, folder, SilentReporter(), StopRequest())
+
+        trained = {**_training(setting).to_dict(), "loss": setting.trained_loss}
+        shape = explain_shape(job, counts, target.gpu, setting.config(), trained=trained, predictions=1)
+        return _compared("explain", seed, shape, work, setting, target)
 
 
 def compare_regress(
@@ -279,6 +307,8 @@ def _outcomes(kinds: list[str], settings: int, seed: int) -> Iterator[Outcome]:
             yield compare_train(draw_train(random.Random(draw)), draw)
         elif kind == "tracin":
             yield compare_tracin(draw_tracin(random.Random(draw)), draw)
+        elif kind == "explain":
+            yield compare_explain(draw_explain(random.Random(draw)), draw)
         elif kind == "regress":
             yield compare_regress(estimate_regress.draw_regress(random.Random(draw)), draw)
         else:

@@ -10,7 +10,7 @@ from typing import Any
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.train import ConvEConfig
 
-__all__ = ["TracinSetting", "TrainSetting", "draw_other", "draw_tracin", "draw_train"]
+__all__ = ["TracinSetting", "TrainSetting", "draw_explain", "draw_other", "draw_tracin", "draw_train"]
 
 _FLOP = 2e10  # of a whole setting, at most
 _LEAST_FLOP = 1e8  # lower limit, below which no setting would be drawn
@@ -76,6 +76,12 @@ class TracinSetting:
         # An index is written whole.
         table |= {} if self.top_k is None or table.get("build_index") else {"top_k": self.top_k}
         return read_job({"workload": "tracin", "tracin": table, "options": self.options}, "a drawn setting")
+
+    def explaining(self, folder: Path, triple: tuple[int, int, int]) -> Job:
+        """The job that explains `triple` by the first of these checkpoints."""
+        table = {"dataset": "drawn", "model_path": str(folder / "0.pt"), "device": "cpu", **self.more}
+        asked = "\t".join(map(str, triple))
+        return read_job({"workload": "explain", "explain": {**table, "triple": asked}}, "a drawn setting")
 
 
 def draw_train(
@@ -173,6 +179,18 @@ def draw_other(rng: random.Random, *, most_entities: int = 20_000, flop: float =
         plain = replace(plain, entities=rng.randint(60, 600), test=rng.randint(1, 40))
         more["n_hops"] = 4
     return replace(plain, options=plain.options | options, more=more, asks_index=kind == "ask")
+
+
+def draw_explain(
+    rng: random.Random, *, most_entities: int = 20_000, flop: float = _FLOP / 4
+) -> TracinSetting:
+    """An explanation of one triple, verified by training again in some."""
+    verifies = rng.random() < 0.3
+    most, flop = (
+        (min(most_entities, 2000), max(flop / 10, _LEAST_FLOP)) if verifies else (most_entities, flop)
+    )
+    plain = draw_tracin(rng, most_entities=most, flop=flop)
+    return replace(plain, checkpoints=1, options={}, more={"verify": verifies})
 
 
 def _between(rng: random.Random, low: float, high: float) -> float:

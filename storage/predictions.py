@@ -18,8 +18,7 @@ _QUERY = """
         run.peak_gpu_mib, run.peak_host_mib,
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'libraries_mib'),
         (SELECT last_value FROM series WHERE series.run = run.id AND series.name = 'epoch_seconds'),
-        (SELECT value FROM metric WHERE metric.run = run.id AND metric.name = 'tracin_s'),
-        (SELECT value FROM metric WHERE metric.run = run.id AND metric.name = 'predict_s'),
+        (SELECT value FROM metric WHERE metric.run = run.id AND metric.name = run.workload || '_s'),
         run.predicted_mib, json_extract(run_spec.plan, '$.process'),
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'process_peak_mib'),
         (SELECT json_extract(body, '$.mib') FROM event WHERE event.run = run.id AND event.kind = 'predicted'
@@ -60,7 +59,7 @@ class Forecast(NamedTuple):
     peak_gpu_mib: float | None
     peak_host_mib: float | None
     libraries_mib: float | None  # host memory at the start, before the worker read any data
-    measured_s: float | None  # of an epoch, or of all of a TracIn run or of a run of predict
+    measured_s: float | None  # of an epoch, or of all that is traced, predicted or explained
     counted_mib: float | None = None  # predicted tensors
     process: dict[str, Any] | None = None  # on a CPU: the plan's model of the worker process
     process_peak_mib: float | None = None  # of the worker process, by the kernel
@@ -106,8 +105,7 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
         host,
         libraries,
         epoch_s,
-        tracin_s,
-        predict_s,
+        whole_s,
         predicted_total,
         process_json,
         peak,
@@ -119,9 +117,7 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
         table = json.loads(forecast_json) if forecast_json else _forecast_by_worker(process)
         if table is None or (on is not None and table["on"] != on):
             continue
-        seconds = {"train": epoch_s, "regress": epoch_s, "tracin": tracin_s, "predict": predict_s}.get(
-            workload
-        )
+        seconds = epoch_s if workload in ("train", "regress") else whole_s
         predicted = table["predicted_mib"]
         if not table["on_gpu"]:
             counted = table["estimate"].get("live_mib", predicted) if forecast_json else counted

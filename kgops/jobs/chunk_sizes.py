@@ -31,6 +31,8 @@ __all__ = [
     "TRACIN_AGREEMENT_TRAINS",
     "TRACIN_BLOCK",
     "TRACIN_CHUNK",
+    "TRACIN_FISHER_BLOCK",
+    "TRACIN_FISHER_OF_RELATION",
     "TRACIN_FISHER_QUERIES",
     "TRACIN_INDEX_BLOCK",
     "TRACIN_INFLUENCES_IN_RECORD",
@@ -90,6 +92,8 @@ TRACIN_SUBSETS_AT_MOST = 20_000  # training triples: with more it takes too long
 TRACIN_AGREEMENT_TESTS = 16  # sample on which options that change scores are checked
 TRACIN_AGREEMENT_TRAINS = 20_000
 TRACIN_FISHER_QUERIES = 4096  # of the training, in which --score fisher sees its curvature
+TRACIN_FISHER_OF_RELATION = 512  # of these again for the curvature of each relation
+TRACIN_FISHER_BLOCK = 256  # of both at once
 TRACIN_TRAK_DIM = 1024
 PREDICT_CHUNK: int = _PREDICT["entity_chunk"]  # entities
 PREDICT_ENCODED = 256  # heads or questions encoded at once

@@ -10,21 +10,30 @@ from kgops.jobs.tracin import predictions_and_more
 from kgops.jobs.workload import Workload
 from kgops.options.explain import EXPLAIN_OPTIONS, FILES, FOLDERS
 
-__all__ = ["EXPLAIN", "EXPLANATIONS", "cost_of"]
+__all__ = ["EXPLAIN", "EXPLANATIONS", "cost_of", "most_retrainings"]
 
 EXPLANATIONS = "explanations"  # result files: .json and .csv
 _SUFFIXES = (".json", ".csv")
 
 
+def most_retrainings(settings: Mapping[str, Any]) -> int:
+    """How often a job trains again, at most; 0 where it does not."""
+    seeds: int = settings["verify_seeds"]
+    if settings["smallest"]:
+        rounds: int = settings["max_facts"]
+        return (rounds + 4) * seeds
+    return 3 * seeds if settings["verify"] else 0
+
+
 def cost_of(settings: Mapping[str, Any]) -> str | None:
-    """How often a job trains again, in words; None where it does not."""
-    seeds, most = settings["verify_seeds"], settings["max_facts"]
+    """The same in words; None where it does not."""
+    count, seeds = most_retrainings(settings), settings["verify_seeds"]
     if settings["smallest"]:
         return (
-            f"it trains again at most {(most + 4) * seeds:,} times: {most:,} rounds to find the smallest sets, then 4 "
-            f"kinds to verify them, {seeds:,} each"
+            f"it trains again at most {count:,} times: {settings['max_facts']:,} rounds to find the smallest sets, "
+            f"then 4 kinds to verify them, {seeds:,} each"
         )
-    return f"it trains again {3 * seeds:,} times" if settings["verify"] else None
+    return f"it trains again {count:,} times" if count else None
 
 
 def _check(settings: dict[str, Any]) -> list[str]:

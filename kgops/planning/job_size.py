@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs.explain import cost_of
-from kgops.jobs.files import open_regular, read_json
+from kgops.jobs.files import read_json
 from kgops.jobs.job import Job
 from kgops.jobs.pipeline import (
     predict_settings,
@@ -21,22 +19,23 @@ from kgops.jobs.pipeline import (
 )
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.conve_weights import model_of_config, model_of_settings
+from kgops.planning.explain_memory import ExplainShape, explain_shape
 from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.number_formats import applied_precision
-from kgops.planning.predict_sizes import PredictShape, predict_shape, questions_of
+from kgops.planning.predict_sizes import PredictShape, lines_of, predict_shape
 from kgops.planning.regress_sizes import Flights, RegressShape, flights_of, regress_shape
 from kgops.planning.tracin_sizes import TracinShape, tracin_shape
 from kgops.planning.train_sizes import TrainShape, train_shape
 
 __all__ = ["JobSize", "Shape", "TracinInputs", "is_kgops_conve", "job_size_of", "tests_of"]
 
-Shape = TrainShape | PredictShape | TracinShape | RegressShape  # of one stage of a job
+Shape = TrainShape | PredictShape | TracinShape | ExplainShape | RegressShape  # of one stage of a job
 Count = Callable[[Mapping[str, Any]], Counts | None]
 
 
 @dataclass(frozen=True, slots=True)
 class TracinInputs:
-    """Model, checkpoints and test triples of a TracIn run, known without torch."""
+    """Model, checkpoints and test triples of a TracIn run, known without torch; of an explain run its predictions."""
 
     model: ConvEConfig
     trained: Mapping[str, Any]  # settings of its training: `loss`, and the others where known
@@ -46,8 +45,8 @@ class TracinInputs:
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """Sizes of a job. `train`, `predict` and `tracin` are its stages as jobs; a pipeline has several. A regression
-    has `flights` and no counts."""
+    """Sizes of a job. `train`, `predict`, `tracin` and `explain` are its stages as jobs; a pipeline has several. A
+    regression has `flights` and no counts."""
 
     job: Job
     counts: Counts
@@ -57,6 +56,7 @@ class JobSize:
     flights: Flights | None = None
     predict: Job | None = None
     predict_model: ConvEConfig | None = None
+    explain: Job | None = None
 
     @property
     def trains(self) -> bool:
@@ -91,6 +91,18 @@ class JobSize:
                     tests=inputs.tests,
                 )
             )
+        if self.explain is not None and self.tracin_inputs is not None:
+            inputs = self.tracin_inputs
+            shapes.append(
+                explain_shape(
+                    self.explain,
+                    self.counts,
+                    gpu,
+                    inputs.model,
+                    trained=inputs.trained,
+                    predictions=inputs.tests,
+                )
+            )
         return shapes
 
 
@@ -114,7 +126,7 @@ def job_size_of(
     if job.workload == "tracin":
         return _tracin(job, count)
     if job.workload == "explain":
-        return "; ".join(filter(None, ("there is no formula for an explain run", cost_of(job.settings))))
+        return _explaining(job, count)
     if job.workload == "predict":
         return _predicting(job, count)
     if job.workload == "regress":
@@ -158,18 +170,36 @@ def _predicting(job: Job, count: Count) -> JobSize | str:
 
 
 def _tracin(job: Job, count: Count) -> JobSize | str:
+    found = _trained_model(job, count)
+    if isinstance(found, str):
+        return found
+    model, trained, counts = found
+    tests = tests_of(job.settings, counts)
+    return JobSize(job, counts, None, job, TracinInputs(model, trained, _checkpoints(job.settings), tests))
+
+
+def _explaining(job: Job, count: Count) -> JobSize | str:
+    found = _trained_model(job, count)
+    if isinstance(found, str):
+        return found
+    model, trained, counts = found
     settings = job.settings
-    config = _config_beside(settings)
+    predictions = lines_of(settings["triples"])
+    inputs = TracinInputs(model, trained, 1, min(predictions, settings["max_triples"] or predictions))
+    return JobSize(job, counts, None, None, inputs, explain=job)
+
+
+def _trained_model(job: Job, count: Count) -> tuple[ConvEConfig, Mapping[str, Any], Counts] | str:
+    """The model that a job attributes, the settings of its training, and the counts of its graph."""
+    config = _config_beside(job.settings)
     model = model_of_config(config) if config is not None else None
     if config is None or model is None:
         return _UNKNOWN_MODEL
-    counts = count(settings)
+    counts = count(job.settings)
     if counts is None:
-        return _unknown_data(settings)
+        return _unknown_data(job.settings)
     training = config.get("training")
-    trained = {"loss": None, **(training if isinstance(training, dict) else {})}
-    tracin_inputs = TracinInputs(model, trained, _checkpoints(settings), tests_of(settings, counts))
-    return JobSize(job, counts, None, job, tracin_inputs)
+    return model, {"loss": None, **(training if isinstance(training, dict) else {})}, counts
 
 
 def _pipeline(job: Job, count: Count) -> JobSize | str:
@@ -186,7 +216,7 @@ def _pipeline(job: Job, count: Count) -> JobSize | str:
     asked = predict_settings(job.settings, "results/checkpoints", "results/best_model.pt")
     tests = tests_of(trace, counts)
     if asked is not None and traces_predictions(job.settings):
-        answers = asked["best"] or questions_of(asked) * asked["top_k"]
+        answers = asked["best"] or lines_of(asked["queries"]) * asked["top_k"]
         tests = min(answers, trace["max_triples"] or answers)
     return JobSize(
         job,
@@ -236,13 +266,7 @@ def tests_of(settings: Mapping[str, Any], counts: Counts) -> int:
     if settings["test_triple"]:
         return 1
     limit: int | None = settings["max_triples"]
-    count = counts.test
-    if settings["test_triples"]:
-        try:
-            with os.fdopen(open_regular(Path(settings["test_triples"]), follow=True), "rb") as file:
-                count = sum(1 for line in file if line.strip())
-        except OSError:
-            count = 1  # the worker says what is wrong with the file
+    count = lines_of(settings["test_triples"]) if settings["test_triples"] else counts.test
     start: int = settings["start_index"]
     count = max(count - start, 0)
     return max(1, count if limit is None else min(count, limit))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import cublas_workspace
 from kgops.planning.corrections import Correction
+from kgops.planning.explain_memory import ExplainShape, walk_explain
 from kgops.planning.index_memory import mapped_bytes
 from kgops.planning.job_size import Shape
 from kgops.planning.ledger import GRANULE, Ledger, reserved_bytes
@@ -201,6 +202,8 @@ def _walk(ledger: Ledger, shape: Shape, resumed: bool) -> None:
         walk_regression(ledger, shape, resumed=resumed)
     elif isinstance(shape, PredictShape):
         walk_predict(ledger, shape)
+    elif isinstance(shape, ExplainShape):
+        walk_explain(ledger, shape)
     else:
         walk_tracin(ledger, shape)
 

@@ -12,6 +12,7 @@ from kgops.options.catalog import effect_of
 from kgops.options.option import Effect
 from kgops.planning import rules
 from kgops.planning.corrections import Correction, TimeCorrection
+from kgops.planning.explain_memory import ExplainShape
 from kgops.planning.job_size import JobSize, Shape
 from kgops.planning.memory_estimate import MemoryEstimate, predict
 from kgops.planning.oom_fallbacks import oom_fallbacks
@@ -94,15 +95,15 @@ class Suggestion:
 
     @property
     def retrainings(self) -> Retrainings | None:
-        """Of `--validate`, after the scores; None where nothing is trained again."""
+        """Of `--validate` or `--verify`, after what they check; None where nothing is trained again."""
         size, on = self.job_size, self.target
-        if size.tracin is None:
+        job = size.tracin or size.explain
+        if job is None:
             return None
         shapes = size.shapes(size.job.options, on.facts)
-        traced = next((shape for shape in shapes if isinstance(shape, TracinShape)), None)
-        again = None if traced is None else traced.retrained
-        learned = self.corrections.training
-        return retrainings_of(size.tracin.settings, size.counts, again, rates_of(on), learned)
+        found = next((shape for shape in shapes if isinstance(shape, TracinShape | ExplainShape)), None)
+        again = None if found is None else found.retrained
+        return retrainings_of(job, size.counts, again, rates_of(on), self.corrections.training)
 
     @property
     def predicted_step(self) -> StepTime | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kgops.jobs import chunk_sizes
 from kgops.jobs.files import open_regular
@@ -15,7 +13,7 @@ from kgops.jobs.predict import formats_of
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.graph_counts import Counts
 
-__all__ = ["PredictShape", "predict_shape", "questions_of"]
+__all__ = ["PredictShape", "lines_of", "predict_shape"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def predict_shape(job: Job, counts: Counts, model: ConvEConfig, *, on_gpu: bool)
         model,
         on_gpu,
         counts,
-        1 if pairs else questions_of(settings),
+        1 if pairs else lines_of(settings["queries"]),
         kept if pairs else min(kept, entities),
         listed,
         pairs,
@@ -60,12 +58,12 @@ def predict_shape(job: Job, counts: Counts, model: ConvEConfig, *, on_gpu: bool)
     )
 
 
-def questions_of(settings: Mapping[str, Any]) -> int:
-    """The lines of a file of questions; 1 without one."""
-    if not settings["queries"]:
+def lines_of(path: str | None) -> int:
+    """Of a file of questions or triples; 1 without one."""
+    if not path:
         return 1
     try:
-        with os.fdopen(open_regular(Path(settings["queries"]), follow=True), "rb") as file:
+        with os.fdopen(open_regular(Path(path), follow=True), "rb") as file:
             return max(1, sum(1 for line in file if line.strip()))
     except OSError:
         return 1  # the worker says what is wrong with the file

@@ -1,4 +1,4 @@
-"""The trainings that a TracIn run repeats to validate what it found: how many, and how long one of them takes."""
+"""The trainings that a run repeats to check what it found: how many, and how long one of them takes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.chunk_sizes import trainings_of_validation
+from kgops.jobs.explain import most_retrainings
+from kgops.jobs.job import Job
 from kgops.planning.corrections import ExpectedTime, TimeCorrection
 from kgops.planning.graph_counts import Counts
 from kgops.planning.speed import Rates, seconds
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["Retrainings", "retrainings_of"]
+__all__ = ["Retrainings", "retrainings_of", "trains_again"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +58,27 @@ class Retrainings:
         }
 
 
+def trains_again(job: Job) -> bool:
+    if job.workload == "explain":
+        return most_retrainings(job.settings) > 0
+    return bool(job.settings.get("validate"))
+
+
 def retrainings_of(
-    settings: Mapping[str, Any],
+    job: Job,
     counts: Counts,
     shape: TrainShape | None,
     rates: Rates,
     time: TimeCorrection | None,
 ) -> Retrainings | None:
-    """Of a job `tracin` with these settings, which trains `shape` again (None: not known); None where it does not."""
-    if not settings["validate"]:
+    """Of a job `tracin` or `explain`, which trains `shape` again (None: not known); None where it does not."""
+    if not trains_again(job):
         return None
+    count = (
+        most_retrainings(job.settings) if job.workload == "explain" else trainings_of_validation(counts.train)
+    )
     epoch_s = None if shape is None else seconds(shape, rates)
-    epochs = _epochs(settings, shape)
-    return Retrainings(trainings_of_validation(counts.train), epochs, epoch_s, time)
+    return Retrainings(count, _epochs(job.settings, shape), epoch_s, time)
 
 
 def _epochs(settings: Mapping[str, Any], shape: TrainShape | None) -> int | None:

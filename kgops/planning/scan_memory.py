@@ -274,6 +274,7 @@ def walk_kept(ledger: Ledger, s: TracinShape, scratches: list[Scratch], test: Si
                 each.append(ledger.take_together(part, [size for name, size, _ in each[0] if name == part]))
             left -= 1
         each.append(_walk_keeping(ledger, s, scratch, test))
+        ledger.flash("score", s.curvature_bytes)
         left -= 1
     return [held for one in each for held in one]
 

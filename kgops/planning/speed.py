@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kgops.gpus.known import KnownGpu
 from kgops.jobs.job import Job
 from kgops.jobs.train import ConvEConfig
+from kgops.planning.explain_memory import ExplainShape
 from kgops.planning.job_size import Shape
 from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.process_memory import kind_of
@@ -51,6 +52,7 @@ _BLOCK_KERNELS = {"target": 118, "entities": 129}
 _BLOCK_CHUNK_KERNELS = 11
 _QUESTIONS_KERNELS, _QUESTION_KERNELS = 37, 3  # of a block of questions, and of each
 _PAIRS_KERNELS, _PAIRS_CHUNK_KERNELS = 35, 11
+_CANDIDATES = 8  # triples of a prediction's two entities, over triples an entity: those asked about have more
 # The image network: passes over a map of a stage, written and read, there and back; kernels of a step, and of its
 # convolutions, which are gone through frame by frame where activations are recomputed.
 _MAP_PASSES = 24
@@ -123,6 +125,8 @@ def _steps(shape: Shape) -> int:
         return shape.steps
     if isinstance(shape, PredictShape):
         return math.ceil(_asked(shape) / shape.at_once)
+    if isinstance(shape, ExplainShape):
+        return _explained_blocks(shape)
     tests = shape.tests if shape.does == "trace" else 1  # self-influence, or building an index
     tiles = math.ceil(tests / max(_tests_of_a_block(shape), 1))
     blocks = math.ceil(shape.counts.train / max(shape.block, 1))
@@ -136,7 +140,7 @@ def step_time(shape: Shape, rates: Rates) -> StepTime:
         return _regression_step(shape, rates)
     if isinstance(shape, PredictShape):
         return _questions(shape, rates)
-    return _block(shape, rates)
+    return _block(shape.traced if isinstance(shape, ExplainShape) else shape, rates)
 
 
 def _block(shape: TracinShape, rates: Rates) -> StepTime:
@@ -157,6 +161,13 @@ def _block(shape: TracinShape, rates: Rates) -> StepTime:
 
 def _tests_of_a_block(shape: TracinShape) -> int:
     return min(shape.tests if shape.does == "trace" else 1, shape.tests_of_a_tile)
+
+
+def _explained_blocks(shape: ExplainShape) -> int:
+    """Of candidates, and of the queries in which the curvature is seen. A prediction's entities are in many triples."""
+    counts, block = shape.traced.counts, max(shape.traced.block, 1)
+    candidates = _CANDIDATES * counts.train / max(counts.entities, 1)
+    return shape.predictions * math.ceil(candidates / block) + math.ceil(shape.traced.fisher_queries / block)
 
 
 def _questions(shape: PredictShape, rates: Rates) -> StepTime:

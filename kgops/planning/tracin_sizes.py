@@ -22,7 +22,9 @@ __all__ = [
     "TracinShape",
     "compared_ways",
     "does_of",
+    "fisher_shape",
     "parameters_of",
+    "retrained_shape",
     "tracin_shape",
 ]
 
@@ -86,9 +88,8 @@ class TracinShape:
         """What the score keeps of the training at each checkpoint, and what it needs beside that; at most, about."""
         c, rows = self.model, self.rows_each * self.block
         if self.score == "fisher":
-            queries = min(chunk_sizes.TRACIN_FISHER_QUERIES, self.rows_each * self.counts.train)
-            kept = 4 * queries * (c.features + 6 * c.embedding_dim)
-            return kept, kept + 4 * (5 * self.block * c.num_entities + 3 * min(queries, c.features) ** 2)
+            sampled, again, root = self._curvature
+            return sampled + again + root, 0
         if self.score == "trak":
             dim = self.projection or chunk_sizes.TRACIN_TRAK_DIM
             signs = dim * (2 * c.num_entities + c.relation_rows)
@@ -97,6 +98,34 @@ class TracinShape:
         if self.score == "cosine":
             return 0, 4 * 2 * rows * (c.features + (0 if self.loss == "target" else 2 * c.num_entities))
         return 0, 0
+
+    @property
+    def curvature_bytes(self) -> int:
+        """What a checkpoint's curvature takes beyond what it keeps, while it is made."""
+        if self.score != "fisher":
+            return 0
+        sampled, again, root = self._curvature
+        made = max(sampled, 2 * again, again + 2 * root) - again - root
+        # At last queries of a relation alone are sampled; labels of a softmax are drawn in float64.
+        queries = self.fisher_queries
+        planes = 24 * min(chunk_sizes.TRACIN_FISHER_BLOCK, queries) * self.model.num_entities
+        of_relation = 2 * sampled * min(chunk_sizes.TRACIN_FISHER_OF_RELATION, queries) // queries
+        return max(made, planes + of_relation)
+
+    @property
+    def fisher_queries(self) -> int:
+        """Distinct queries of the training that are sampled; where nobody counted, as if all were distinct."""
+        sides = (self.counts.tails, self.counts.heads) if self.both_directions else (self.counts.tails,)
+        distinct = sum(side.queries for side in sides) or self.rows_each * self.counts.train
+        return min(chunk_sizes.TRACIN_FISHER_QUERIES, distinct)
+
+    @property
+    def _curvature(self) -> tuple[int, int, int]:
+        """Of Fisher's: the sampled queries, the projection's inputs once more, and the root of their products."""
+        c, queries = self.model, self.fisher_queries
+        small = c.output_channels * (c.channels * c.kernel_height * c.kernel_width + 3) + 2 * c.channels
+        sampled = 4 * queries * (c.features + 6 * c.embedding_dim + small)
+        return sampled, 4 * queries * (c.features + 1), 4 * min(queries, c.features + 1) ** 2
 
     @property
     def gram(self) -> int:
@@ -196,8 +225,28 @@ def tracin_shape(
         does_of(settings),
         bool(settings["use_index"]),
         scanned,
-        _retrained(counts, gpu, model, trained) if settings["validate"] else None,
+        retrained_shape(counts, gpu, model, trained) if settings["validate"] else None,
         settings["score"],
+    )
+
+
+def fisher_shape(model: ConvEConfig, counts: Counts, gpu: GpuFacts | None, *, tests: int) -> TracinShape:
+    """Of Fisher scores as an explain run takes them: by its own block size, without options."""
+    block = min(chunk_sizes.TRACIN_BLOCK, counts.train)
+    return TracinShape(
+        model,
+        gpu is not None,
+        counts,
+        tests,
+        checkpoints=1,
+        loss="target",
+        both_directions=model.inverse,
+        block=block,
+        chunk=chunk_sizes.TRACIN_CHUNK,
+        groups=counts.groups.in_block(block, both_directions=model.inverse),
+        top_k=None,
+        names=parameters_of(model, None, 0),
+        score="fisher",
     )
 
 
@@ -210,10 +259,10 @@ def does_of(settings: Mapping[str, Any]) -> Does:
     return "index" if settings["build_index"] else "trace"
 
 
-def _retrained(
+def retrained_shape(
     counts: Counts, gpu: GpuFacts | None, model: ConvEConfig, trained: Mapping[str, Any]
 ) -> TrainShape | None:
-    """The training that --validate repeats without validation; None where its settings are not known."""
+    """The training that is repeated without validation; None where its settings are not known."""
     if trained.get("optimizer") is None:
         return None
     names = ("batch_size", "precision", "entity_chunk", "gradient_checkpointing")

@@ -21,6 +21,7 @@ from kgops.planning.job_size import job_size_of
 from kgops.planning.planner import Candidate, MachineCorrections, Suggestion, need_mib, suggest
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
 from kgops.planning.resolve import Choice, Resolved, device_of, named_gpus, requested_gpu
+from kgops.planning.retrainings import trains_again
 from kgops.planning.speed import time_kind
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.settings import Home, make_home
@@ -249,7 +250,7 @@ def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> Process
     kind = kind_of(
         *(job.workload, job.settings.get("engine"), job.settings.get("model")),
         shared_out=is_distributed,
-        trains_again=bool(job.settings.get("validate")),
+        trains_again=trains_again(job),
     )
     model = learn_process(kind, filter(None, map(process_sample, forecasts)))
     build = torch_build() if not model.samples else None

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from kgops.jobs.chunk_sizes import TRACIN_FISHER_QUERIES
+from kgops.jobs.chunk_sizes import TRACIN_FISHER_BLOCK, TRACIN_FISHER_OF_RELATION, TRACIN_FISHER_QUERIES
 from kgops.models.products import addmm, mm
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors
@@ -26,7 +26,6 @@ from kgops.training.evaluate import split
 __all__ = ["DAMPING", "Curvature", "Damped", "Queries", "Training", "drawn_labels", "training_of"]
 
 DAMPING = 0.3
-_MOST_OF_RELATION, _AT_ONCE = 512, 256
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ class Curvature:
             at = (self.queries.rows[:, 1] == relation).nonzero()[:, 0]
             # A seed for each: the scores of a test triple do not depend on the tests beside it.
             seed = self._seed + 1 + relation
-            ours = self._sampled(at, _MOST_OF_RELATION, seed).relations if len(at) else None
+            ours = self._sampled(at, TRACIN_FISHER_OF_RELATION, seed).relations if len(at) else None
             self._relations[relation] = torch.zeros_like(self._x) if ours is None else mm(ours.t(), ours)
         return self._relations[relation]
 
@@ -212,7 +211,9 @@ class Curvature:
     def _sampled(self, at: torch.Tensor, most: int, seed: int) -> _Sampled:
         draw = torch.Generator().manual_seed(seed)
         queries = self.queries.sample(at, most, draw)
-        blocks = zip(split(queries.rows, _AT_ONCE), split(queries.weights, _AT_ONCE), strict=True)
+        blocks = zip(
+            *(split(part, TRACIN_FISHER_BLOCK) for part in (queries.rows, queries.weights)), strict=True
+        )
         return _Sampled.joined([self._block(*block, draw) for block in blocks])
 
     def _block(self, rows: torch.Tensor, weights: torch.Tensor, draw: torch.Generator) -> _Sampled:

@@ -54,13 +54,20 @@ def explain_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> 
     if cost := cost_of(job.settings):
         report.note(f"{cost}.")
     report_applied(job, explain_options(job, place_of(device)), report, {"memory_cleanup"})
+    metrics = explain_on_graph(job, graph, device, folder, report, stop)
+    publish_results(job, folder, results, metrics, report)
+
+
+def explain_on_graph(
+    job: Job, graph: Graph, device: torch.device, folder: Path, report: Reporter, stop: StopRequest
+) -> dict[str, float]:
+    """Metrics; the sets are written to the results."""
     with memory_cleanup(job, device, report) as cleanup:
         work = _Work(job, graph, folder, report, stop)
         wanted = work.asked  # names are checked before a model is read
         loaded = load_model(job, graph, device)
         cleanup.between_phases()
-        metrics = work.run(wanted, loaded, results)
-    publish_results(job, folder, results, metrics, report)
+        return work.run(wanted, loaded, folder / "results")
 
 
 @dataclass(frozen=True)
