@@ -37,6 +37,7 @@ __all__ = [
     "TRACIN_INDEX_BLOCK",
     "TRACIN_INFLUENCES_IN_RECORD",
     "TRACIN_MERGED_COLUMNS",
+    "TRACIN_RANKED_FIRST",
     "TRACIN_ROWS_AT_ONCE",
     "TRACIN_SUBSETS",
     "TRACIN_SUBSETS_AT_MOST",
@@ -80,6 +81,7 @@ TRACIN_TESTS = 4096  # at most at once
 TRACIN_ROWS_AT_ONCE = 128
 TRACIN_TANGENT_GROUPS = 64  # on a CPU; a GPU takes all of a block
 TRACIN_MERGED_COLUMNS = 2048  # of scores that wait for ranking
+TRACIN_RANKED_FIRST = 256  # of the first of these, which say what the others have to beat
 TRACIN_TIES_AT_ONCE = 16  # tests with ties at the last rank
 TRACIN_TOP_K_DEFAULT = 100  # with --run, or where no file is named
 TRACIN_TESTS_IN_RECORD = 2000  # the files that are named have all

@@ -163,28 +163,55 @@ def walk_ranking(
     ids = ledger.take(part, _ID * columns)
     joined = ledger.take(part, 4 * tests * columns)
     ledger.give(*waiting)
-    both = tests * (columns + k if again else columns)
-    _walk_highest(ledger, tests, both, k, [], shared=shared)
+    _walk_highest(ledger, tests, columns, k, again=again, shared=shared)
     # Of this merge, while the lowest are looked for.
     highest = [ledger.take(part, 4 * best), ledger.take(part, _ID * best)]
     negated = ledger.take(part, 4 * tests * columns)
-    _walk_highest(ledger, tests, both, k, [negated], shared=shared)
-    ledger.give(joined, *highest, ids)
+    _walk_highest(ledger, tests, columns, k, again=again, shared=shared)
+    ledger.give(joined, *highest, negated, ids)
 
 
-def _walk_highest(
-    ledger: Ledger, tests: int, numbers: int, k: int, copied: list[Held], *, shared: bool
-) -> None:
-    """`Ranking.add` of so many scores, some of which were `copied` for it."""
-    part, best = "scores", tests * min(k, numbers // max(tests, 1))
+def _walk_highest(ledger: Ledger, tests: int, columns: int, k: int, *, again: bool, shared: bool) -> None:
+    """`Ranking.add`, as if strong and weak triples came in any order."""
+    if again:  # beside as many at least
+        _walk_entering(ledger, tests, columns, k, columns, shared=shared)
+        return
+    done = min(columns, max(k, chunk_sizes.TRACIN_RANKED_FIRST))
+    _walk_rank(ledger, tests, done, k, shared=shared)
+    while done < columns:
+        more = min(done, columns - done)
+        _walk_entering(ledger, tests, more, k, done, shared=shared)
+        done += more
+
+
+def _walk_entering(ledger: Ledger, tests: int, columns: int, k: int, seen: int, *, shared: bool) -> None:
+    """Those of so many columns that are among the strongest of all that were `seen`, beside these."""
+    part, plane = "scores", tests * columns
+    each = columns if shared else min(columns, -(-k * columns // seen))
+    found, most = tests * each, min(columns, 2 * each)
+    ledger.flash(part, plane, plane)
+    held = [ledger.take(part, plane), ledger.take(part, 2 * _ID * found)]
+    ledger.flash(part, *[_ID * found] * 3)
+    held.append(ledger.take(part, _ID * found))  # a place in its test's row
+    entering = [ledger.take(part, 4 * tests * most)]
+    ledger.flash(part, 4 * found)
+    entering.append(ledger.take(part, _ID * tests * most))
+    ledger.flash(part, _ID * found)
+    ledger.give(*held)
+    _walk_rank(ledger, tests, k + most, k, shared=shared)
+    ledger.give(*entering)
+
+
+def _walk_rank(ledger: Ledger, tests: int, columns: int, k: int, *, shared: bool) -> None:
+    """`Ranking._rank` of so many scores of each test."""
+    part, numbers, best = "scores", tests * columns, tests * min(k, columns)
     candidates = [ledger.take(part, 4 * numbers), ledger.take(part, _ID * numbers)]
-    ledger.give(*copied)
-    if numbers > tests * k:
+    if columns > k:
         chosen = [ledger.take(part, 4 * best), ledger.take(part, _ID * best)]
         ledger.flash(part, numbers, _ID * numbers)  # which tie with the last, and how many
         # Some at a time: ids decide where they tie. Triples that share a gradient do; of others one test may.
         chosen.append(ledger.take(part, _ID * best))
-        torn = numbers // tests * (min(tests, chunk_sizes.TRACIN_TIES_AT_ONCE) if shared else 1)
+        torn = columns * (min(tests, chunk_sizes.TRACIN_TIES_AT_ONCE) if shared else 1)
         ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
         ledger.give(*candidates)
         candidates = chosen

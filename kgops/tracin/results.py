@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from kgops.graphs.triples import Graph
+from kgops.jobs.chunk_sizes import TRACIN_RANKED_FIRST
 from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.test_triples import TestTriple
 
@@ -41,8 +42,36 @@ class Ranking:
         self.ids = torch.empty(tests, 0, dtype=torch.long, device=like.device)
 
     def add(self, scores: torch.Tensor, ids: torch.Tensor) -> None:
-        """`scores` (tests, n) of the triples `ids`: (n,), or (tests, n) where tests differ."""
-        ids = ids.expand(scores.shape) if ids.dim() == 1 else ids
+        """`scores` (tests, n) of the triples `ids`: (n,)."""
+        lacking = self.k - self.scores.shape[1]
+        done = max(lacking, TRACIN_RANKED_FIRST) if lacking else 0
+        if lacking:
+            self._rank(scores[:, :done], ids[:done].expand(len(scores), -1))
+        while done < len(ids):
+            # As long as few were seen, most would enter: the bar is raised on the way.
+            end = 2 * done if lacking else len(ids)
+            self._rank(*self._those_that_enter(scores[:, done:end], ids[done:end]))
+            done = end
+
+    def _those_that_enter(self, scores: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores and ids (tests, most of a test) of those that may displace the last; -inf fills up."""
+        last, last_id = self.scores[:, -1:], self.ids[:, -1:]
+        # NaN is in no order, so it enters.
+        stays_out = (scores == last).logical_and_(ids >= last_id).logical_or_(scores < last)
+        tests, columns = stays_out.logical_not_().nonzero(as_tuple=True)
+        counts = torch.bincount(tests, minlength=len(scores))
+        shape = len(scores), int(counts.max())
+        place = torch.arange(len(tests), device=ids.device) - (counts.cumsum(0) - counts)[tests]
+        entering = scores.new_full(shape, -torch.inf)
+        entering[tests, place] = scores[tests, columns]
+        their_ids = ids.new_full(shape, torch.iinfo(ids.dtype).max)
+        their_ids[tests, place] = ids[columns]
+        return entering, their_ids
+
+    def _rank(self, scores: torch.Tensor, ids: torch.Tensor) -> None:
+        """Both (tests, n)."""
+        if not scores.shape[1]:
+            return
         scores, ids = torch.cat([self.scores, scores], dim=1), torch.cat([self.ids, ids], dim=1)
         if scores.shape[1] > self.k:
             best, at = scores.topk(self.k, dim=1)
@@ -59,7 +88,7 @@ class Ranking:
 
     def merge(self, *others: Ranking) -> None:
         """Merges rankings of other training triples; several at once cost little more than one."""
-        self.add(torch.cat([o.scores for o in others], dim=1), torch.cat([o.ids for o in others], dim=1))
+        self._rank(torch.cat([o.scores for o in others], dim=1), torch.cat([o.ids for o in others], dim=1))
 
 
 class TopK:

@@ -11,6 +11,7 @@ import torch
 from kgops.errors import BadInput, Interrupted
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.engines import AnyEngine, engines_for
+from kgops.tracin.heap import trim_heap
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import Facts, architecture_of, facts_of
 from kgops.tracin.results import TopK
@@ -32,6 +33,9 @@ __all__ = [
     "self_influence",
     "tests_that_fit",
 ]
+
+
+_TRIMMED_EVERY = 16  # blocks
 
 
 class Sink(Protocol):
@@ -183,6 +187,8 @@ class Scanner:
                 sink.add(first, ids, _summed(self._engines, kept, train[ids]))
                 done += len(tile) * len(ids)
                 self._cleanup.after_step()
+                if position % _TRIMMED_EVERY == 0:
+                    trim_heap()
                 if progress is not None:
                     progress(done, total)
             del kept  # before the next tile's factors are computed

@@ -1,4 +1,4 @@
-"""Predicts the peak memory of a training step of any module by running the step on the `meta` device.
+"""Predicts the peak memory of any work, such as a training step, by running it on the `meta` device.
 
 It follows every storage from allocation to release, for models without a memory formula and to check formulas.
 It does not see the following, and may then be too low:
@@ -7,25 +7,22 @@ It does not see the following, and may then be too low:
   products of non-contiguous tensors, sorting, convolutions in 16 bits, workspaces;
 - operators that depend on values: `nonzero`, boolean masks, `unique`, `.item()` raise on `meta`;
 - fused and foreach optimizers, which `meta` lacks or which allocate other temporaries than the plain loop;
-- autocast within C++: casts are made where Python calls an operator, by the lists below;
 - rounding, segments and context of a GPU's allocator: it counts live bytes, not reserved ones.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from kgops.training.convolution_memory import inside_backward, inside_forward
 
-__all__ = ["Traced", "trace_peak", "trace_step"]
+__all__ = ["Traced", "trace_peak"]
 
 _aten: Any = torch.ops.aten
 
@@ -48,37 +45,6 @@ def trace_peak(work: Callable[[], object]) -> Traced:
         work()
     life.settle()
     return Traced(life.peak, life.operator, life.private)
-
-
-def trace_step(
-    make: Callable[[], nn.Module],
-    loss_of: Callable[[nn.Module], torch.Tensor],
-    *,
-    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None = None,
-    autocast: torch.dtype | None = None,
-    steps: int = 2,
-) -> Traced:
-    """Peaks of two training steps of `make`'s module: `loss_of` it, backward and update; the second step starts with
-    the first one's gradients and moments. Both run on `meta` by default; `autocast` is that of a GPU."""
-
-    def work() -> None:
-        module = make().train()
-        with torch.device("cpu"):  # an optimizer reads its step counter
-            moved = None if optimizer is None else optimizer(module.parameters())
-        for _ in range(steps):
-            module.zero_grad()
-            if autocast is None:
-                loss = loss_of(module)
-            else:
-                with _Autocast(autocast):
-                    loss = loss_of(module)
-            loss.backward()  # type: ignore[no-untyped-call]
-            del loss
-            if moved is not None:
-                moved.step()
-
-    with torch.device("meta"):
-        return trace_peak(work)
 
 
 class _Life(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -213,95 +179,3 @@ _PRIVATE: dict[Any, Callable[..., int]] = {
     _aten.convolution.default: inside_forward,
     _aten.convolution_backward.default: inside_backward,
 }
-
-# Operators that torch's GPU autocast runs in low precision, and those it runs in float32.
-_LOW = {
-    *(
-        "linear",
-        "matmul",
-        "__matmul__",
-        "__rmatmul__",
-        "mm",
-        "bmm",
-        "mv",
-        "addmm",
-        "addmv",
-        "addbmm",
-        "baddbmm",
-    ),
-    *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu"),
-    *("chain_matmul", "einsum", "scaled_dot_product_attention"),
-}
-_WIDE = {
-    *(
-        "softmax",
-        "log_softmax",
-        "cross_entropy",
-        "nll_loss",
-        "mse_loss",
-        "l1_loss",
-        "smooth_l1_loss",
-        "kl_div",
-    ),
-    *(
-        "binary_cross_entropy_with_logits",
-        "cosine_embedding_loss",
-        "layer_norm",
-        "group_norm",
-        "norm",
-        "dist",
-    ),
-    *(
-        "exp",
-        "log",
-        "log1p",
-        "log2",
-        "log10",
-        "expm1",
-        "pow",
-        "rsqrt",
-        "reciprocal",
-        "softplus",
-        "sum",
-        "prod",
-    ),
-    *("cumsum", "cumprod", "renorm", "cdist", "logsumexp", "softmin", "poisson_nll_loss", "huber_loss"),
-}
-
-
-class _Autocast(TorchFunctionMode):
-    """Autocast for `meta`, which torch lacks: casts operands, and each weight once while it is on."""
-
-    def __init__(self, low: torch.dtype) -> None:
-        super().__init__()
-        self._low = low
-        self._weights: dict[int, torch.Tensor] = {}
-        self._inside = False
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
-        if name in _LOW:
-            args, kwargs = tree_map(self._rounded, (args, kwargs))
-        elif name in _WIDE:
-            args, kwargs = tree_map(_widened, (args, kwargs))
-        return func(*args, **kwargs)
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._weights.clear()
-
-    def _rounded(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
-            return value
-        if not (value.is_leaf and value.requires_grad):
-            return value.to(self._low)
-        if id(value) not in self._weights:
-            self._weights[id(value)] = value.to(self._low)
-        return self._weights[id(value)]
-
-
-def _widened(value: Any) -> Any:
-    low = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
-    return value.float() if low else value

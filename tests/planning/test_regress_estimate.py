@@ -130,9 +130,9 @@ def test_so_they_do_frame_by_frame_piece_by_piece_and_in_fewer_bits() -> None:
 def test_a_step_on_a_gpu_agrees_with_a_trace_without_one(architecture: str, options: dict[str, Any]) -> None:
     """What autocast keeps in float32 there is counted by another hand."""
     import torch
+    from traced_steps import trace_step
 
     from kgops.regression.network import RegressionModel
-    from kgops.training.meta_trace import trace_step
 
     shape = shape_of(T4, 96, {"batch_size": 6, "temporal_frames": 4, **options}, architecture=architecture)
     config = shape.model

@@ -16,10 +16,11 @@ from kgops.models.pykeen_bridge import from_pykeen_state
 from kgops.tracin.engines import engines_for
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, row_loss, trained_loss
 from kgops.tracin.models import last_layers
-from kgops.tracin.results import Ranking
+from kgops.tracin.results import Ranking, TopK
 from kgops.tracin.scan import AllScores, Settings, TopTriples, TracinCheckpoint, scan, self_influence
 from kgops.tracin.scan import tests_that_fit as how_many_fit  # pytest would take it for a test
 from kgops.training.batches import inverse_triples, query_rows
+from kgops.trials.resident import peak_live_bytes
 
 torch.set_num_threads(1)
 
@@ -117,6 +118,34 @@ def test_ranking_does_not_depend_on_the_order_of_blocks_even_when_scores_tie(
     parts[0].merge(*parts[2:])
     expected = sorted(range(len(values)), key=lambda i: (-values[i], i))[:k]
     assert parts[0].ids[0].tolist() == expected
+
+
+@pytest.mark.parametrize("k", [1, 7, 100, 600])
+@pytest.mark.parametrize("levels", [5, 400, 10**9])
+def test_the_strongest_of_many_blocks_are_those_of_a_sort(k: int, levels: int) -> None:
+    draw = torch.Generator().manual_seed(k + levels)
+    scores = torch.randint(-levels, levels, (9, 3000), generator=draw).double()
+    scores[0, 5], scores[1, 2500], scores[2, ::7] = torch.nan, torch.inf, -torch.inf
+    order = torch.randperm(3000, generator=draw)
+    ours = TopK(9, k, like=scores)
+    for ids in order.split([4, 1, 700, 1500, 300, 495]):
+        ours.add(scores[:, ids], ids)
+    highest = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
+    assert torch.equal(ours.proponents.ids, highest)
+    lowest = scores.neg().argsort(dim=1, descending=True, stable=True)[:, :k]
+    assert torch.equal(ours.opponents.ids, lowest)
+    torch.testing.assert_close(ours.opponents.scores, scores.gather(1, lowest), equal_nan=True)
+
+
+def test_ranking_takes_little_beside_the_scores() -> None:
+    scores, ids = torch.randn(300, 2048), torch.arange(2048)
+
+    def rank() -> None:
+        top = TopK(300, 50, like=scores)
+        for _ in range(3):
+            top.add(scores, ids)
+
+    assert peak_live_bytes(rank) < 2.5 * 4 * scores.numel()
 
 
 def test_self_influence_is_each_triple_with_itself_in_the_order_given() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from traced_steps import trace_step
 
 from kgops.jobs import cpu_products
 from kgops.jobs.cpu_products import onednn_is_wider
@@ -22,7 +23,7 @@ from kgops.planning.step_memory import walk_step
 from kgops.planning.train_sizes import train_shape
 from kgops.training.batches import Batch
 from kgops.training.losses import Positives
-from kgops.training.meta_trace import trace_peak, trace_step
+from kgops.training.meta_trace import trace_peak
 from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
