@@ -187,7 +187,7 @@ class Scanner:
                 sink.add(first, ids, _summed(self._engines, kept, train[ids]))
                 done += len(tile) * len(ids)
                 self._cleanup.after_step()
-                if position % _TRIMMED_EVERY == 0:
+                if (position + 1) % _TRIMMED_EVERY == 0:
                     trim_heap()
                 if progress is not None:
                     progress(done, total)
