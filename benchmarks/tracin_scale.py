@@ -25,6 +25,7 @@ from kgops.tracin.scan import AllScores, TopTriples, ordered_blocks, scan
 __all__ = ["curves", "filtered_batch", "whole"]
 
 TOP = 100
+AT_ONCE = 3072  # tests of `whole`: more take more memory, and less time
 BATCH = 20
 
 
@@ -129,7 +130,7 @@ def whole(graph: Graph, model: ConvE, share: float) -> list[Line]:
     """
     os.environ.update(TRACIN_KERNELS)
     many = max(1, round(share * len(graph.test)))
-    settings = Settings(block=512, test_mib=900, tests_at_once=None)
+    settings = Settings(block=512, tests_at_once=AT_ONCE)
     begin = time.perf_counter()
     sink = TopTriples(TOP)
     report = _OnStderr()

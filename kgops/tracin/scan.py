@@ -198,6 +198,7 @@ class Scanner:
     def _keep(self, tile: torch.Tensor) -> list[Any]:
         if self._kept is None or not torch.equal(self._kept[0], tile):
             self._kept = None
+            trim_heap()
             self._kept = tile, [self._factors(engine, tile) for engine in self._engines]
         return self._kept[1]
 
