@@ -20,10 +20,11 @@ __all__ = ["Retrainings", "retrainings_of", "trains_again"]
 
 @dataclass(frozen=True, slots=True)
 class Retrainings:
-    """`count` trainings of so many epochs, one after the other. `epoch_s` is modelled, `time` what runs on this machine
-    taught of it; None where it is not known."""
+    """`count` trainings of so many epochs, one after the other; fewer where that is `at_most`. `epoch_s` is modelled,
+    `time` what runs on this machine taught of it; None where it is not known."""
 
     count: int
+    at_most: bool
     epochs: int | None
     epoch_s: float | None
     time: TimeCorrection | None
@@ -38,7 +39,7 @@ class Retrainings:
 
     def __str__(self) -> str:
         """What a plan says beside the time of the scores."""
-        what = f"plus {self.count:,} trainings"
+        what = f"plus {'at most ' * self.at_most}{self.count:,} trainings"
         expected = self.expected
         if expected is None:
             return f"{what}, whose time is not known yet"
@@ -53,6 +54,7 @@ class Retrainings:
         expected = self.expected
         return {
             "count": self.count,
+            "at_most": self.at_most,
             "epochs": self.epochs,
             "expected_s": None if expected is None else expected._asdict(),
         }
@@ -74,11 +76,12 @@ def retrainings_of(
     """Of a job `tracin` or `explain`, which trains `shape` again (None: not known); None where it does not."""
     if not trains_again(job):
         return None
-    count = (
-        most_retrainings(job.settings) if job.workload == "explain" else trainings_of_validation(counts.train)
-    )
+    explains = job.workload == "explain"
+    count = most_retrainings(job.settings) if explains else trainings_of_validation(counts.train)
     epoch_s = None if shape is None else seconds(shape, rates)
-    return Retrainings(count, _epochs(job.settings, shape), epoch_s, time)
+    return Retrainings(
+        count, explains and job.settings["smallest"], _epochs(job.settings, shape), epoch_s, time
+    )
 
 
 def _epochs(settings: Mapping[str, Any], shape: TrainShape | None) -> int | None:
