@@ -41,9 +41,10 @@ _STAGES = ("train", "tracin")  # of a pipeline
 # PyKEEN's ranking leaves glibc's heap in pieces by chance: the same job peaked at 525 or at 2,900 MiB. Blocks above
 # 8 MiB get pages of their own, and huge pages make up for what that costs. Other C libraries ignore it.
 _PYKEEN_HEAP = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=8388608:glibc.malloc.hugetlb=1"}
-# oneDNN keeps the kernels of 1,024 shapes, and TracIn's products in bf16 have other shapes in each block: the same job
-# took 902 MiB with these, 711 with four kept, in the same time. Training keeps its few shapes.
-TRACIN_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4"}
+# oneDNN keeps the kernels of 1,024 shapes, torch as many again, and TracIn's products have other shapes in each block:
+# the same job took 902 MiB with these, 711 with four kept by oneDNN, in the same time; what torch keeps was a further
+# 1.7 MiB a block. Training keeps its few shapes.
+TRACIN_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4", "LRU_CACHE_CAPACITY": "4"}
 # Where no other run has the CPUs, threads that wait spin for a moment before they sleep: waking them took almost half
 # of a step's time on a virtual machine. GNU's OpenMP reads it, which torch's builds for Linux use.
 _SPINNING = {"GOMP_SPINCOUNT": "10000"}

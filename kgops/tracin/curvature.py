@@ -211,9 +211,8 @@ class Curvature:
     def _sampled(self, at: torch.Tensor, most: int, seed: int) -> _Sampled:
         draw = torch.Generator().manual_seed(seed)
         queries = self.queries.sample(at, most, draw)
-        blocks = zip(
-            *(split(part, TRACIN_FISHER_BLOCK) for part in (queries.rows, queries.weights)), strict=True
-        )
+        rows, weights = (split(part, TRACIN_FISHER_BLOCK) for part in (queries.rows, queries.weights))
+        blocks = zip(rows, weights, strict=True)
         return _Sampled.joined([self._block(*block, draw) for block in blocks])
 
     def _block(self, rows: torch.Tensor, weights: torch.Tensor, draw: torch.Generator) -> _Sampled:

@@ -1,7 +1,7 @@
 """Gives what the C library's heap holds in pieces back to the system.
 
-oneDNN makes kernels for each new shape, and every block of training triples has other shapes: between the pieces they
-leave behind glibc kept up to a gigabyte of freed tensors.
+oneDNN makes kernels for each new shape, and every block of training triples has other shapes: between them glibc keeps
+freed tensors, more with each block.
 """
 
 from __future__ import annotations

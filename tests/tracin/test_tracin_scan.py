@@ -128,7 +128,7 @@ def test_the_strongest_of_many_blocks_are_those_of_a_sort(k: int, levels: int) -
     scores[0, 5], scores[1, 2500], scores[2, ::7] = torch.nan, torch.inf, -torch.inf
     order = torch.randperm(3000, generator=draw)
     ours = TopK(9, k, like=scores)
-    for ids in order.split([4, 1, 700, 1500, 300, 495]):
+    for ids in torch.split(order, [4, 1, 700, 1500, 300, 495]):
         ours.add(scores[:, ids], ids)
     highest = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
     assert torch.equal(ours.proponents.ids, highest)
