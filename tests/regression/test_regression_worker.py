@@ -131,7 +131,7 @@ def test_a_worker_ended_in_the_middle_goes_on_to_the_same_weights(
 
 def test_a_worker_without_enough_memory_says_so(tmp_path: Path) -> None:
     make_flights(tmp_path / "data", 2, Sky(frames=20, size=160))
-    limits = "memory_mib = 900"
+    limits = "memory_mib = 500"
     code, events = by_hand(tmp_path / "run", options="", limits=limits, data=tmp_path / "data", epochs=1)
     assert code == 1
     assert "host memory ran out" in told(events, "out_of_memory")[0]["detail"]
