@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from kgops.jobs.chunk_sizes import EXPLAIN_RIVALS
 from kgops.models.conve import ConvE
 
-__all__ = ["RIVALS", "Prediction", "Query", "Standing"]
-
-RIVALS = 4  # entities with the highest scores that are no known answers: those that would take a lost rank
+__all__ = ["Prediction", "Query", "Standing"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Prediction:
         self._scores[known.to(scores.device)] = -torch.inf
         self._scores[answer] = -torch.inf
         true = int(torch.isfinite(self._scores).sum())
-        self.rivals = self._scores.topk(min(RIVALS, true)).indices
+        self.rivals = self._scores.topk(min(EXPLAIN_RIVALS, true)).indices
 
     @property
     def rows(self) -> torch.Tensor:

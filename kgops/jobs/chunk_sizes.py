@@ -13,6 +13,7 @@ __all__ = [
     "EVALUATION_CHUNK",
     "EVALUATION_ENCODED",
     "EVALUATION_QUERIES",
+    "EXPLAIN_RIVALS",
     "GRAPH_WARM_UP",
     "LARGEST_ALL_SCORES",
     "LOSS_EVERY",
@@ -97,6 +98,9 @@ TRACIN_FISHER_QUERIES = 4096  # of the training, in which --score fisher sees it
 TRACIN_FISHER_OF_RELATION = 512  # of these again for the curvature of each relation
 TRACIN_FISHER_BLOCK = 256  # of both at once
 TRACIN_TRAK_DIM = 1024
+EXPLAIN_RIVALS = (
+    4  # entities with the highest scores that are no known answers: those that would take a lost rank
+)
 PREDICT_CHUNK: int = _PREDICT["entity_chunk"]  # entities
 PREDICT_ENCODED = 256  # heads or questions encoded at once
 PREDICT_SCORES = 1 << 23  # of all entities, for the questions of a block

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgops.gpus.facts import GpuFacts
+from kgops.jobs.chunk_sizes import EXPLAIN_RIVALS
 from kgops.jobs.job import Job
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.block_counts import Block
@@ -24,7 +25,6 @@ __all__ = ["ExplainShape", "explain_shape", "walk_explain", "walk_influences"]
 
 _ID = 8
 _ROW = 3 * _ID
-_RIVALS = 4  # `explanations.prediction.RIVALS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def explain_shape(
     trained: Mapping[str, Any],
     predictions: int,
 ) -> ExplainShape:
-    traced = fisher_shape(model, counts, gpu, tests=1 + _RIVALS)
+    traced = fisher_shape(model, counts, gpu, tests=1 + EXPLAIN_RIVALS)
     verifies = job.settings["verify"] or job.settings["smallest"]
     return ExplainShape(
         traced, predictions, retrained_shape(counts, gpu, model, trained) if verifies else None

@@ -11,7 +11,8 @@ from driving import Console
 from tracing import files
 
 from kgops.explanations.necessary import Influences, facts_of
-from kgops.explanations.prediction import RIVALS, Prediction, Query
+from kgops.explanations.prediction import Prediction, Query
+from kgops.jobs.chunk_sizes import EXPLAIN_RIVALS
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.planning.explain_memory import walk_influences
 from kgops.planning.graph_counts import Counts
@@ -42,7 +43,7 @@ def test_influences_take_about_what_was_predicted(
         influences.falls(prediction, train[facts_of(train, HEAD, TAIL)])
 
     ledger = Ledger()
-    shape = fisher_shape(model.config, Counts(entities, 10, triples), None, tests=1 + RIVALS)
+    shape = fisher_shape(model.config, Counts(entities, 10, triples), None, tests=1 + EXPLAIN_RIVALS)
     walk_influences(ledger, shape)
     assert 0.75 * ledger.peak.live < peak_live_bytes(find) < 1.1 * ledger.peak.live
 
