@@ -31,7 +31,7 @@ from kgops.tracin.finished_tests import FinishedTest, FinishedTests
 from kgops.tracin.influence_files import csv_file, json_file
 from kgops.tracin.results import Names, Table
 from kgops.tracin.scan import Scanner, Share, Sink, TopTriples
-from kgops.tracin.shards import MERGED_AT_ONCE, Shard, Shards, merge_into
+from kgops.tracin.shards import MERGED_AT_ONCE, Shard, Shards, StrongestSoFar, merge_into
 from kgops.tracin.test_triples import TestTriple
 from kgops.workers.tracin_fork import job_file, publish_shared_input
 from kgops.workers.tracin_shard_worker import DEVICE, FOLDER
@@ -171,9 +171,12 @@ def _publishing(bed: Bed) -> dict[str, float]:
     for tests in (max(1, len(bed.tests) // 8), len(bed.tests)):
         shards = bed.shards(f"published-{tests}", Cut(tests, MERGED_AT_ONCE, tests))
         some = list(shards)
-        sinks = [_ranked(bed, tests, seed) for seed in range(len(some))]
+        sinks, every = (
+            [_ranked(bed, tests, seed) for seed in range(len(some))],
+            torch.arange(len(bed.graph.train)),
+        )
         times = [
-            _seconds(lambda: shards.publish(shard, sink))  # noqa: B023  called at once
+            _seconds(lambda: shards.publish(shard, sink.scores_of(every)))  # noqa: B023  called at once
             for shard, sink in zip(some, sinks, strict=True)
         ]
         published.append(median(times))
@@ -200,9 +203,9 @@ def _claim(shards: Shards, shard: Shard, times: int) -> None:
             pass
 
 
-def _ranked(bed: Bed, tests: int, seed: int) -> TopTriples:
-    """A random ranking as a shard may produce it."""
-    sink = TopTriples(bed.top_k)
+def _ranked(bed: Bed, tests: int, seed: int) -> StrongestSoFar:
+    """A random ranking as a process's first shard may produce it."""
+    sink = StrongestSoFar(bed.top_k)
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randperm(len(bed.graph.train), generator=draw)[: 4 * bed.top_k]
     sink.add(0, ids, torch.randn(tests, len(ids), generator=draw))

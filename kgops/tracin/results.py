@@ -86,6 +86,16 @@ class Ranking:
             scores, ids = best, kept
         self.scores, self.ids = _sorted(scores, ids, self.k)
 
+    def only(self, ids: torch.Tensor) -> Ranking:
+        """Those of the triples `ids`; -inf fills up the tests that have fewer."""
+        is_in = torch.isin(self.ids, ids)
+        order = is_in.byte().argsort(dim=1, descending=True, stable=True)[:, : int(is_in.sum(1).max())]
+        fills_up = is_in.gather(1, order).logical_not_()
+        result = Ranking(0, self.k, like=self.scores)
+        result.scores = self.scores.gather(1, order).masked_fill_(fills_up, -torch.inf)
+        result.ids = self.ids.gather(1, order).masked_fill_(fills_up, torch.iinfo(self.ids.dtype).max)
+        return result
+
     def merge(self, *others: Ranking) -> None:
         """Merges rankings of other training triples; several at once cost little more than one."""
         self._rank(torch.cat([o.scores for o in others], dim=1), torch.cat([o.ids for o in others], dim=1))
@@ -105,6 +115,12 @@ class TopK:
     def merge(self, *others: TopK) -> None:
         self.proponents.merge(*(other.proponents for other in others))
         self._negated.merge(*(other._negated for other in others))
+
+    def only(self, ids: torch.Tensor) -> TopK:
+        """Those of the triples `ids`."""
+        result = TopK(0, self.proponents.k, like=self.proponents.scores)
+        result.proponents, result._negated = self.proponents.only(ids), self._negated.only(ids)
+        return result
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """Input of `of_tensors`, to save or send it."""

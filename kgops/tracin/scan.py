@@ -195,6 +195,11 @@ class Scanner:
             self._cleanup.between_phases()
         sink.finish()
 
+    def ids(self, share: Share) -> torch.Tensor:
+        """The training triples of a share, as a sink gets them."""
+        first, end = share.of_blocks(len(self._train), self._settings.block)
+        return self._order[first * self._settings.block : end * self._settings.block]
+
     def _keep(self, tile: torch.Tensor) -> list[Any]:
         if self._kept is None or not torch.equal(self._kept[0], tile):
             self._kept = None

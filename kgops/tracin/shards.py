@@ -1,7 +1,8 @@
 """Shards of a TracIn run, which any process can score, and the folder where they are claimed and published.
 
-A shard depends only on the checkpoints, a tile of test triples and a share of the training triples. The first process
-to finish one publishes it. The merged result is bit for bit that of one process.
+A shard depends only on the checkpoints, a tile of test triples and a share of the training triples; a process leaves
+out what its own earlier shards beat. The first process to finish one publishes it. The merged result is bit for bit
+that of one process.
 """
 
 from __future__ import annotations
@@ -27,7 +28,17 @@ from kgops.tracin.scan import Share, Sink, TopTriples
 from kgops.tracin.test_triples import TestTriple
 from kgops.training.checkpoints import read_saved
 
-__all__ = ["MERGED_AT_ONCE", "Columns", "Shard", "Shards", "Tile", "merge_into", "shards_per_tile"]
+__all__ = [
+    "MERGED_AT_ONCE",
+    "Columns",
+    "Shard",
+    "ShardScores",
+    "Shards",
+    "StrongestSoFar",
+    "Tile",
+    "merge_into",
+    "shards_per_tile",
+]
 
 MERGED_AT_ONCE = 8  # shards: each merge looks again at all earlier scores
 _MOST_SHARES = 64  # of a tile: bounds how many processes can work on it, and what a lost one loses
@@ -66,16 +77,32 @@ class Shard:
 
 
 class Columns:
-    """A sink that keeps all scores."""
+    """A sink that keeps all scores of a shard."""
 
     def __init__(self) -> None:
-        self.scores: list[ShardScores] = []
+        self._scores: list[ShardScores] = []
 
     def add(self, first: int, ids: torch.Tensor, scores: torch.Tensor) -> None:
-        self.scores.append((first, [ids.cpu(), scores.cpu()]))
+        self._scores.append((first, [ids.cpu(), scores.cpu()]))
 
     def finish(self) -> None:
         pass
+
+    def scores_of(self, ids: torch.Tensor) -> list[ShardScores]:
+        """`ids`: the training triples of the shard."""
+        return self._scores
+
+
+class StrongestSoFar(TopTriples):
+    """A sink for all shards of a tile that one process scores, one after another. No shard may come twice.
+
+    Of each shard only the scores among the k strongest of those so far are published: a later shard has few. What is
+    left out is behind k others, so the merged result does not change, whatever other processes scored.
+    """
+
+    def scores_of(self, ids: torch.Tensor) -> list[ShardScores]:
+        """`ids`: the training triples of the last shard."""
+        return [(first, [t.cpu() for t in top.only(ids).tensors()]) for first, top in self.rankings.items()]
 
 
 class Shards:
@@ -110,9 +137,6 @@ class Shards:
         digest = _digest(tests)
         return self._of(next(t for t in self._tiles if t.index > after and t.digest == digest))
 
-    def sink(self) -> TopTriples | Columns:
-        return Columns() if self.top_k is None else TopTriples(self.top_k)
-
     def is_published(self, shard: Shard) -> bool:
         return self._path(shard).exists()
 
@@ -130,13 +154,8 @@ class Shards:
         finally:
             os.close(fd)
 
-    def publish(self, shard: Shard, sink: TopTriples | Columns) -> bool:
+    def publish(self, shard: Shard, scores: list[ShardScores]) -> bool:
         """Atomic, and only once: False if another process was first."""
-        scores: list[ShardScores]
-        if isinstance(sink, Columns):
-            scores = sink.scores
-        else:
-            scores = [(first, [t.cpu() for t in top.tensors()]) for first, top in sink.rankings.items()]
         body = io.BytesIO()
         torch.save(scores, body)
         # A unique name: a process taken for lost may still be writing this shard.

@@ -32,7 +32,7 @@ from kgops.workers.tracin_work import Work
 
 __all__ = ["LocalProcesses", "ShardProcesses", "SpreadScorer", "merging", "spread"]
 
-_LOOK_S = 0.05
+_LOOK_S = 0.2
 _RESTARTS = 3  # restarts of a lost process
 _GRACE_S = 20.0
 

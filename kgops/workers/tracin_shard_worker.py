@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -12,7 +12,7 @@ from kgops.errors import Interrupted
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 from kgops.tracin.attribution import Scoring, candidates
 from kgops.tracin.scan import Scanner
-from kgops.tracin.shards import Shard, Shards, Tile
+from kgops.tracin.shards import Columns, Shard, Shards, StrongestSoFar, Tile
 from kgops.tracin.test_triples import TestTriple
 from kgops.workers import fence
 from kgops.workers.entry import Stopped
@@ -27,13 +27,35 @@ _LOOK_S = 0.2
 
 
 @dataclass
+class _OpenTile:
+    """A tile whose shards this process scores: the scanner of its training triples, and the ids of its tests."""
+
+    tile: Tile
+    scanner: Scanner
+    tests: torch.Tensor
+    strongest: StrongestSoFar | None = None
+    ranked: set[Shard] = field(default_factory=set)
+
+    def sink(self, shard: Shard, top_k: int | None) -> StrongestSoFar | Columns:
+        if top_k is None:
+            return Columns()
+        if (
+            self.strongest is None or shard in self.ranked
+        ):  # an attempt that failed has left some of its scores
+            self.strongest = StrongestSoFar(top_k)
+            self.ranked = set()
+        self.ranked.add(shard)
+        return self.strongest
+
+
+@dataclass
 class ShardWorker:
     """Scores and publishes shards; keeps the factors of the last tile."""
 
     work: Work
     scoring: Scoring
     shards: Shards
-    _last: tuple[Tile, Scanner, torch.Tensor] | None = None
+    _last: _OpenTile | None = None
 
     @cached_property
     def _tests(self) -> dict[int, TestTriple]:
@@ -75,15 +97,16 @@ class ShardWorker:
         return self.shards.is_published(shard)
 
     def do(self, shard: Shard) -> None:
-        scanner, ids = self._of(shard.tile)
-        sink, work = self.shards.sink(), self.work
-        scanner.scan(ids, sink, share=shard.share, report=work.report, stop_requested=work.stop)
+        opened, work = self._open(shard.tile), self.work
+        sink = opened.sink(shard, self.shards.top_k)
+        opened.scanner.scan(
+            opened.tests, sink, share=shard.share, report=work.report, stop_requested=work.stop
+        )
         fence.check()
-        self.shards.publish(shard, sink)
+        self.shards.publish(shard, sink.scores_of(opened.scanner.ids(shard.share)))
 
-    def _of(self, tile: Tile) -> tuple[Scanner, torch.Tensor]:
-        """The scanner of a tile's training triples, and the ids of its tests."""
-        if self._last is None or self._last[0] != tile:
+    def _open(self, tile: Tile) -> _OpenTile:
+        if self._last is None or self._last.tile != tile:
             self._last = None  # free its test factors before computing others
             tests = [self._tests[number] for number in tile.numbers]
             train, scoring = self.work.graph.train, self.scoring
@@ -97,5 +120,5 @@ class ShardWorker:
                 names=scoring.names,
                 cleanup=scoring.cleanup,
             )
-            self._last = tile, scanner, torch.tensor([test.ids for test in tests])
-        return self._last[1:]
+            self._last = _OpenTile(tile, scanner, torch.tensor([test.ids for test in tests]))
+        return self._last

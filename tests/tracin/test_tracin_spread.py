@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,16 @@ import pytest
 import torch
 from driving import wait_for
 
-from kgops.errors import BadInput
+from kgops.errors import BadInput, Interrupted
 from kgops.jobs.job import read_job
 from kgops.tracin.scan import Share, TopTriples
-from kgops.tracin.shards import Shards, Tile, shards_per_tile
+from kgops.tracin.shards import Shards, ShardScores, StrongestSoFar, Tile, merge_into, shards_per_tile
 from kgops.tracin.test_triples import TestTriple as Asked
+from kgops.workers.entry import StopRequest
+from kgops.workers.report import Reporter
+from kgops.workers.tracin_shard_worker import ShardWorker
+from kgops.workers.tracin_shards import plan_shards
+from kgops.workers.tracin_work import Work, load_graph
 
 ENTITIES, RELATIONS, TRAIN, TEST = 400, 9, 12_500, 40
 
@@ -223,12 +230,12 @@ def pieces(tmp_path: Path) -> Shards:
     return Shards.plan(tmp_path / "pieces", [Tile.of(0, asked)], 3, 2)
 
 
-def ranked(seed: int) -> TopTriples:
-    sink = TopTriples(2)
+def ranked(seed: int) -> list[ShardScores]:
+    sink = StrongestSoFar(2)
     torch.manual_seed(seed)
     sink.add(0, torch.arange(10), torch.randn(2, 10))
     sink.finish()
-    return sink
+    return sink.scores_of(torch.arange(10))
 
 
 def test_a_piece_is_published_once_and_the_first_stays(pieces: Shards) -> None:
@@ -266,6 +273,69 @@ def test_a_piece_that_was_cut_short_is_named(pieces: Shards) -> None:
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(BadInput, match=path.name):
         pieces.read(piece)
+
+
+@pytest.mark.parametrize("k", [1, 5, 40, 1000])
+@pytest.mark.parametrize("seed", range(4))
+def test_shards_of_processes_that_leave_out_the_weak_merge_to_all(seed: int, k: int) -> None:
+    """Ties, infinities and many shards; each process leaves out what its own earlier shards beat."""
+    torch.manual_seed(seed)
+    shards = torch.split(torch.randperm(300), 29)
+    scores = torch.randint(-4, 5, (7, 300)).double() / torch.randint(0, 3, (7, 300))
+    scores = scores.nan_to_num(nan=0.5, posinf=torch.inf, neginf=-torch.inf)
+    processes = [StrongestSoFar(k) for _ in range(3)]
+    published: list[list[ShardScores]] = []
+    for which in torch.randint(3, (len(shards),)).tolist():
+        ids, process = shards[len(published)], processes[which]
+        process.add(0, ids, scores[:, ids])
+        process.finish()
+        published.append(process.scores_of(ids))
+    merged, at_once = TopTriples(k), TopTriples(k)
+    order = torch.split(torch.randperm(len(published)), 4)
+    for some in order:
+        merge_into(merged, [published[i] for i in some], k)
+    at_once.add(0, torch.arange(300), scores)
+    at_once.finish()
+    for ours, theirs in ((merged.proponents, at_once.proponents), (merged.opponents, at_once.opponents)):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    real = sum(int((ids < 300).sum()) for scored in published for _, (_, ids, _, _) in scored)
+    assert real < 7 * min(k, 29) * len(published) or k == 1000
+
+
+def shard_worker(trained: Path, folder: Path) -> ShardWorker:
+    """As a process of a spread run has it."""
+    folder.mkdir(exist_ok=True)
+    table = {
+        "model_path": str(sorted((trained / "results" / "checkpoints").glob("*.pt"))[-1]),
+        "train": str(trained / "train.txt"),
+        "test": str(trained / "test.txt"),
+        "loss": "one-to-n",
+        "top_k": 5,
+    }
+    job = read_job({"workload": "tracin", "tracin": table}, "the test")
+    work = Work(job, load_graph(job.settings), folder, Reporter(folder), StopRequest())
+    cpu = torch.device("cpu")
+    shards = plan_shards(work, work.tests, work.finished_tests())
+    return ShardWorker(work, work.scoring(work.load(cpu), cpu), shards)
+
+
+def test_a_shard_scored_again_after_a_failure_counts_once(trained: Path, tmp_path: Path) -> None:
+    """A Ray worker lives on after a shard failed half-way, and may be given it again."""
+    worker = shard_worker(trained, tmp_path)
+    first, second, *_ = worker.shards
+    stops: Any = partial(next, iter([False, True]))
+    working = worker.work
+    worker.work = replace(working, stop=stops)
+    with pytest.raises(Interrupted):
+        worker.do(first)
+    worker.work = working
+    worker.do(first)
+    worker.do(second)
+    fresh = shard_worker(trained, tmp_path / "fresh")
+    fresh.do(first)
+    torch.testing.assert_close(worker.shards.read(first), fresh.shards.read(first), rtol=0, atol=0)
+    for _, (_, ids, _, _) in worker.shards.read(second):
+        assert all(len(set(row)) == len(row) for row in ids.tolist() if max(row) < 2**62)
 
 
 @pytest.mark.parametrize("triples", [1, 255, 256, 257, 10_000])
