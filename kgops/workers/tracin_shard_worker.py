@@ -39,9 +39,8 @@ class _OpenTile:
     def sink(self, shard: Shard, top_k: int | None) -> StrongestSoFar | Columns:
         if top_k is None:
             return Columns()
-        if (
-            self.strongest is None or shard in self.ranked
-        ):  # an attempt that failed has left some of its scores
+        # A shard that is scored again left some of its scores when it failed.
+        if self.strongest is None or shard in self.ranked:
             self.strongest = StrongestSoFar(top_k)
             self.ranked = set()
         self.ranked.add(shard)
