@@ -267,7 +267,7 @@ def _starts_now(near: Candidate | None) -> str:
 def _nearest_fit(suggestion: Suggestion) -> str:
     near = suggestion.nearest
     if near is None:
-        return "no option makes it fit; a smaller model needs less · X starts it anyway"
+        return "no option makes it fit · X starts it anyway"
     return f"{describe_changes(near.changes)} would need {near.need_mib:,.0f} MiB ({near.effect}) · X starts it anyway"
 
 

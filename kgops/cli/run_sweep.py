@@ -72,3 +72,7 @@ def _show_plans(jobs: dict[str, Job], flags: dict[str, Any]) -> None:
     for i, (name, placed) in enumerate(plans.items()):
         say(f"{chr(10) if i else ''}# {one_line(name)}")
         show_plan(placed, as_json=False)
+
+
+# It starts one run; refused by name, so it is no flag to be shown here.
+next(param for param in command.params if param.name == "host").hidden = True  # type: ignore[attr-defined]

@@ -85,6 +85,7 @@ _GPUS: tuple[KnownGpu, ...] = (
     _gpu("t4", "Tesla T4", (7, 5), 15360, 320, (8.1, None, 65), confirmed=True, usable_mib=14909),
     _gpu("v100", "V100 16 GB", (7, 0), 16384, 900, (15.7, None, 125)),
     _gpu("v100-32", "V100 32 GB", (7, 0), 32768, 900, (15.7, None, 125)),
+    _gpu("titan-v", "TITAN V", (7, 0), 12288, 653, (14.9, None, 110)),
     _gpu("p100", "Tesla P100 16 GB", (6, 0), 16276, 732, (9.3, None, 18.7), confirmed=True),
     _gpu("p4", "Tesla P4", (6, 1), 8192, 192, (5.5, None, 0.09)),
     _gpu("p40", "Tesla P40", (6, 1), 24576, 346, (11.8, None, 0.18)),
@@ -121,9 +122,13 @@ _GPUS: tuple[KnownGpu, ...] = (
     _gpu("rtx-5090", "GeForce RTX 5090", (12, 0), 32607, 1792, (105, 105, 209), confirmed=True),
     _gpu("a100-40", "A100 40 GB", (8, 0), 40960, 1555, (19.5, 156, 312)),
     _gpu("a100-80", "A100 80 GB", (8, 0), 81920, 2039, (19.5, 156, 312)),
+    _gpu("l40", "L40", (8, 9), 49152, 864, (90.5, 90.5, 181)),
     _gpu("l40s", "L40S", (8, 9), 46068, 864, (92, 183, 362), confirmed=True),
     _gpu("h100", "H100 SXM", (9, 0), 81559, 3350, (67, 494, 989), confirmed=True),
     _gpu("h100-pcie", "H100 PCIe", (9, 0), 81559, 2000, (51, 378, 756), confirmed=True),
+    _gpu("h100-nvl", "H100 NVL", (9, 0), 96256, 3900, (60, 417, 835)),
+    _gpu("h20", "H20", (9, 0), 98304, 4000, (44, 74, 148)),
+    _gpu("gh200", "GH200 96 GB", (9, 0), 98304, 4000, (67, 494, 989)),
     _gpu("h200", "H200", (9, 0), 143771, 4800, (67, 494, 989), confirmed=True),
     _gpu("b200", "B200", (10, 0), 183359, 8000, (75, 1100, 2250), confirmed=True),
     _gpu("gb200", "GB200", (10, 0), 189471, 8000, (80, 1250, 2500), confirmed=True),
@@ -132,12 +137,13 @@ _GPUS: tuple[KnownGpu, ...] = (
 _BY_SHORT_NAME = {gpu.short_name: gpu for gpu in _GPUS}
 
 # Names as NVML spells them; drivers before 465 left out the "NVIDIA " that is taken off before matching.
-# Each pattern must match to the end: an "RTX 4090 Laptop GPU", a "3090 Ti", a "V100S", an "H100 NVL" and an
-# "L40" are other GPUs with other numbers, and no known GPU is better than the wrong one.
+# Each pattern must match to the end: an "RTX 4090 Laptop GPU", a "3090 Ti", a "V100S", an "H200 NVL" and an
+# "L40G" are other GPUs with other numbers, and no known GPU is better than the wrong one.
 _PATTERNS: tuple[tuple[str, str], ...] = (
     ("t4", r"(Tesla )?T4"),
     ("v100", r"Tesla V100-(SXM2|PCIE|DGXS|FHHL)-16GB(-LS|-N)?"),
     ("v100-32", r"Tesla V100-(SXM2|SXM3|PCIE|DGXS)-32GB(-LS|-N)?"),
+    ("titan-v", r"TITAN V"),
     ("p100", r"Tesla P100-(PCIE|SXM2)-16GB"),
     ("p4", r"Tesla P4"),
     ("p40", r"Tesla P40"),
@@ -174,9 +180,13 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("rtx-5090", r"GeForce RTX 5090"),
     ("a100-40", r"A100-(SXM4?|PCIE)-40GB"),
     ("a100-80", r"A100-(SXM4?|PCIE)-80GB|A100 80GB PCIe"),  # the PCIe GPU has 5 % less bandwidth
+    ("l40", r"L40"),
     ("l40s", r"L40S"),
     ("h100", r"H100 80GB HBM3"),
     ("h100-pcie", r"H100 PCIe"),
+    ("h100-nvl", r"H100 NVL"),
+    ("h20", r"H20"),
+    ("gh200", r"GH200 480GB"),  # named by its CPU's memory
     ("h200", r"H200"),
     ("b200", r"B200"),
     ("gb200", r"GB200"),

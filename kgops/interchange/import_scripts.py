@@ -250,7 +250,10 @@ def _option(name: str, value: Any) -> dict[str, Any]:
     row = {"attempt": 0, "name": name, "effect": effect, "chosen_by": None}
     if isinstance(value, dict) and "applied" in value:
         reason = value.get("reason")
-        values = {"requested": _shown(value.get("asked")), "applied": _shown(value["applied"])}
+        values = {
+            "requested": _shown(value.get("requested", value.get("asked"))),
+            "applied": _shown(value["applied"]),
+        }
         return {**row, **values, "reason": reason if isinstance(reason, str) else None}
     reason = f"requested in {CONFIG}; whether it was applied is unknown"
     if value is False:

@@ -25,6 +25,7 @@ __all__ = [
     "oom_advice",
     "oom_fallbacks",
     "skipped_lines",
+    "smaller_work",
 ]
 
 _EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "changes results")
@@ -110,11 +111,16 @@ def oom_advice(job: Job) -> str:
     more = [] if job.limits.allow_approximate else ["--allow-approximate, which may change results"]
     if job.limits.memory_mib is not None:
         more.append(f"a --memory-limit above {job.limits.memory_mib} MiB")
+    return "try " + ", ".join([*more, *smaller_work(job), "or a GPU or machine with more memory"])
+
+
+def smaller_work(job: Job) -> list[str]:
+    """What of the work itself can be made smaller; nothing where the model is trained already."""
     if job.workload == "regress":
-        more.append("smaller frames in the flight files")
-    elif job.workload not in ("tracin", "predict", "explain"):
-        more.append("a smaller model (--embedding-dim, --output-channels)")
-    return "try " + ", ".join([*more, "or a GPU or machine with more memory"])
+        return ["smaller frames in the flight files"]
+    if job.workload in ("tracin", "predict", "explain"):
+        return []
+    return ["a smaller model (--embedding-dim, --output-channels)"]
 
 
 def fallbacks_taken(

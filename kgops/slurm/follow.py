@@ -271,12 +271,12 @@ class _Follower:
         return None
 
     def _progress(self) -> None:
-        plans = list((self.folder.path / "pieces").glob("*/plan.json"))
+        plans = list((self.folder.path / "shards").glob("*/plan.json"))
         plan = read_json(plans[0]) if len(plans) == 1 else None
         if plan is not None:
             done = sum(1 for _ in plans[0].parent.glob("*.pt"))
             total = plan["shares"] * len(plan["tiles"])
-            self.writer.write(events.PROGRESS, phase="pieces", done=done, total=total, unit="pieces")
+            self.writer.write(events.PROGRESS, phase="shards", done=done, total=total, unit="shards")
 
     def _ended(self, job: int) -> int | None:
         """Exit code of the ended job; dies by the worker's signal. None if the job is only being requeued."""

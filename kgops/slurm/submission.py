@@ -49,7 +49,7 @@ def submissions(job: Job) -> list[Submission]:
     if tasks == 1:
         return [Submission("worker.sh", module, single)]
     return [
-        Submission("pieces.sh", _SHARDS_MODULE, job.on, {"KGOPS_TASKS": str(tasks)}, array=tasks),
+        Submission("shards.sh", _SHARDS_MODULE, job.on, {"KGOPS_TASKS": str(tasks)}, array=tasks),
         Submission("worker.sh", module, single, {"KGOPS_MERGE": "1"}),
     ]
 

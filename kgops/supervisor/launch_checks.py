@@ -13,7 +13,7 @@ from kgops.jobs.cluster import WantedGpus
 from kgops.jobs.job import Job
 from kgops.jobs.secrets import is_masked, masked_arguments
 from kgops.jobs.workloads import WORKLOADS
-from kgops.planning.resolve import named_gpus, numbered_gpu, requested_gpu, requires_gpu
+from kgops.planning.resolve import device_of, named_gpus, numbered_gpu, requested_gpu, requires_gpu
 from kgops.supervisor import queue
 
 __all__ = ["commands_of", "must_be_possible", "must_have_gpus"]
@@ -94,7 +94,8 @@ def _must_have_cluster(job: Job) -> None:
 
 
 def must_have_gpus(job: Job) -> None:
-    """Refuses a GPU that is named and missing, or named in two ways: the job never falls back to another device."""
+    """Refuses a GPU that is missing, unused, or named in two ways: the job never falls back to another device."""
+    _must_use_its_gpu(job)
     asked = named_gpus(job)
     if asked in (None, "auto") or job.on.where == "slurm":
         return
@@ -107,6 +108,13 @@ def must_have_gpus(job: Job) -> None:
             "`kgops gpus --json` lists them; a GPU that MIG divides runs nothing itself: name a slice by its UUID",
         )
     _must_name_one_gpu(job, gpus)
+
+
+def _must_use_its_gpu(job: Job) -> None:
+    """Refuses a request for a GPU beside `--device cpu`: the run would hold a GPU and not use it."""
+    if device_of(job) == "cpu" and requested_gpu(job) is not None:
+        flag = f"--gpu {job.gpu.wanted}" if job.gpu.wanted else f"--gpu-memory {job.gpu.memory_mib}"
+        raise Usage(f"{flag} reserves a GPU that --device cpu leaves unused", "omit one of them")
 
 
 def _must_name_one_gpu(job: Job, gpus: tuple[GpuReading, ...]) -> None:

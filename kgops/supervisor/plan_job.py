@@ -18,6 +18,7 @@ from kgops.planning import corrections
 from kgops.planning.applied_options import as_applied
 from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.job_size import job_size_of
+from kgops.planning.oom_fallbacks import smaller_work
 from kgops.planning.planner import Candidate, MachineCorrections, Suggestion, need_mib, suggest
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
 from kgops.planning.resolve import Choice, Resolved, device_of, named_gpus, requested_gpu
@@ -279,10 +280,12 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
     need_mib = suggestion.requested.need_mib
     room_mib = planned.target.room_mib or 0
     nearest = suggestion.nearest
-    smaller = "smaller frames" if planned.job.workload == "regress" else "a smaller model (--embedding-dim)"
-    hint = f"no setting of the options would fit; use {smaller}"
+    others = smaller_work(planned.job)
     if planned.target.is_limited:
-        hint += f", or a --memory-limit of {math.ceil(need_mib)}"
+        others.append(f"a --memory-limit of {math.ceil(need_mib)}")
+    hint = "no setting of the options would fit; use " + ", or ".join(
+        [*others, "a GPU or machine with more memory"]
+    )
     if nearest is not None:
         hint = (
             f"{describe_changes(nearest.changes)} would need {nearest.need_mib:,.0f} MiB ({nearest.effect})"

@@ -80,7 +80,7 @@ def applied_options(job: Job, report: Reporter) -> dict[str, Any]:
     """
     requested = job.options if report.requested_options is None else report.requested_options
     options = {
-        name: state if name == SEGMENTS else {**state, "asked": requested.get(name)}
+        name: state if name == SEGMENTS else {**state, "requested": requested.get(name)}
         for name, state in sorted(report.options.items())
     }
     return {**booleans(report.options, requested), **options}

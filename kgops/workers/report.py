@@ -67,12 +67,12 @@ class Reporter:
         self._log(name, option_line(name, requested, applied, reason))
         if name in self.earlier:
             # A later stage does not get every option, so the first one has the request.
-            requested = self.earlier[name]["asked"]
+            requested = self.earlier[name]["requested"]
             before = self.earlier[name]
             applied, reason = combined_option(
                 Applied(name, before["applied"], before["reason"]), Applied(name, applied, reason)
             )
-        self.options[name] = {"asked": requested, "applied": applied, "reason": reason}
+        self.options[name] = {"requested": requested, "applied": applied, "reason": reason}
         fields = {"reason": reason, "chosen_by": chosen_by}
         known = {field: value for field, value in fields.items() if value is not None}
         self.send(events.OPTION, name=name, requested=requested, applied=applied, **known)

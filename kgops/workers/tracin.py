@@ -49,7 +49,7 @@ from kgops.workers.train import find_device
 def tracin(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     metrics = run_tracin_job(job, folder, report, stop)
     publish_results(job, folder, folder / "results", metrics, report)
-    for name in ("parts", "pieces"):  # needed only by a resume
+    for name in ("finished_tests", "shards"):  # needed only by a resume
         shutil.rmtree(folder / name, ignore_errors=True)
 
 

@@ -42,7 +42,7 @@ def plan_shards(work: Work, tests: Sequence[TestTriple], finished: FinishedTests
     ]
     shares = shards_per_tile(trains, max((len(tile.numbers) for tile in missing), default=1))
     meaning = json.dumps([[tile.digest for tile in missing], shares, top_k, work.job.options], default=str)
-    folder = work.folder / "pieces" / hashlib.sha256(meaning.encode()).hexdigest()[:16]
+    folder = work.folder / "shards" / hashlib.sha256(meaning.encode()).hexdigest()[:16]
     # Shards of another plan or of other options are useless.
     for other in folder.parent.glob("*"):
         if other != folder:

@@ -168,7 +168,7 @@ class Work:
     def finished_tests(self) -> FinishedTests:
         """Tests that an earlier attempt finished, unless an OOM fallback changed what scores mean."""
         meaning = {"last_layers": self.job.options.get("last_layers", False), "filtering": filters(self.job)}
-        finished_tests, dropped = open_finished_tests(meaning, self.folder / "parts")
+        finished_tests, dropped = open_finished_tests(meaning, self.folder / "finished_tests")
         if dropped:
             self.report.note(
                 "an OOM fallback changed what scores mean: finished test triples are scored again."

@@ -123,6 +123,17 @@ def test_two_flags_that_name_different_gpus_are_refused_by_plan_and_run(
     assert kgops("runs", "--json").json() == []
 
 
+@pytest.mark.parametrize("asked", [("--gpu", "0"), ("--gpu", "auto"), ("--gpu-memory", "500")])
+def test_a_gpu_that_the_device_would_leave_unused_is_refused(
+    kgops: Callable[..., Done], asked: tuple[str, str]
+) -> None:
+    for more in ("--detach", "--dry-run"):
+        refused = kgops("run", *TRAIN, *asked, "--device", "cpu", more)
+        assert refused.code == 2, more
+        assert f"{' '.join(asked)} reserves a GPU that --device cpu leaves unused" in refused.err
+    assert kgops("runs", "--json").json() == []
+
+
 @pytest.mark.parametrize("gpu", ["0", "GPU-t4", "t4", "auto"])
 def test_two_flags_that_name_one_gpu_are_one_request(kgops: Callable[..., Done], gpu: str) -> None:
     words = (*TRAIN, "--gpu", gpu, "--device", "cuda:0")

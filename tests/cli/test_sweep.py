@@ -80,3 +80,11 @@ def test_a_sweep_takes_what_all_run_commands_take(run_cli: Console, job: Path) -
     assert {"--profile", "--label", "--tag", "--detach", "--dry-run", "--json"} <= set(flags)
     page = run_cli("run", "sweep", "--help").out
     assert all(f" {flag} " in page or f" {flag},\n" in page for flag in flags), page
+
+
+def test_a_sweep_offers_no_host_and_refuses_one_by_name(run_cli: Console, job: Path) -> None:
+    assert "--host" not in run_cli("run", "sweep", "--help").out
+    for words in (("run", "sweep", job, "--host", "lab1"), ("run", "--host", "lab1", "sweep", job)):
+        refused = run_cli(*words, "--vary", "a=1,2")
+        assert refused.code == 2
+        assert "--host starts one run, not a series" in refused.err

@@ -65,3 +65,12 @@ def test_a_plan_says_how_often_it_trains_again(run_cli: Console, trained: Path) 
     plan = json.loads(run_cli(*wanted, "--dry-run", "--json").out)
     assert plan["retrainings"]["count"] == (3 + 4) * 2
     assert json.loads(run_cli(*explain(run_cli, trained), "--dry-run", "--json").out)["retrainings"] is None
+
+
+def test_a_run_that_cannot_fit_is_not_told_to_change_its_trained_model(
+    run_cli: Console, trained: Path
+) -> None:
+    refused = run_cli(*explain(run_cli, trained, "--memory-limit", "20"))
+    assert refused.code != 0
+    assert "no setting of the options would fit; use a --memory-limit of " in refused.err
+    assert "--embedding-dim" not in refused.err

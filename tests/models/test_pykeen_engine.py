@@ -65,7 +65,7 @@ def test_any_model_trains_and_is_told_of_like_our_own(
     results = tmp_path / "results"
     config = json.loads((results / "config.json").read_text())
     assert config["engine"] == "pykeen" and config["model"]["name"].lower() == model.lower()
-    assert config["optimizations"]["precision"]["asked"] == "bf16"
+    assert config["optimizations"]["precision"]["requested"] == "bf16"
     manifest = json.loads((results / "manifest.json").read_text())
     assert {"results/pykeen/trained_model.pkl", "results/final_model.pt", "results/test_results.json"} <= {
         file["path"] for file in manifest["files"]

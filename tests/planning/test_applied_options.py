@@ -137,7 +137,7 @@ def test_after_a_fallback_config_keeps_apart_what_was_asked_and_what_ran(
     done = subprocess.run(argv, cwd=tmp_path, env={**os.environ, **env}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = options(tmp_path)
-    assert (found["batch_size"]["asked"], found["batch_size"]["applied"]) == (256, 128)
+    assert (found["batch_size"]["requested"], found["batch_size"]["applied"]) == (256, 128)
     assert found["use_gradient_checkpointing"] and not found["use_gradient_checkpointing_requested"]
     assert found["gradient_checkpointing"]["reason"] == "an earlier attempt ran out of memory"
 

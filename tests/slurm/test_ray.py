@@ -69,7 +69,7 @@ def test_a_tracing_survives_the_loss_of_a_node_and_finds_what_one_process_finds(
     done = run_cli("run", *traced, "--on", "ray", "--address", address, "--detach")
     assert done.code == 0, done.err
     number = int(done.out)
-    pieces = run_cli.folder(number) / "pieces"
+    pieces = run_cli.folder(number) / "shards"
     wait_for(lambda: list(pieces.glob("*/ray-*.jsonl")), "somebody to begin")
     cluster.stdin.write("\n")
     cluster.stdin.flush()

@@ -231,7 +231,7 @@ def test_a_dry_run_prints_what_slurm_would_be_asked(run_cli: Console) -> None:
     traced = ("tracin", "--dataset", "nations", "--model-path", "model.pt", "--dry-run")
     shared = run_cli("run", *traced, *on, "--tasks", "3")
     array, merge = (line for line in shared.out.splitlines() if line.startswith("# sbatch"))
-    assert " --array=0-2 pieces.sh: " in array
+    assert " --array=0-2 shards.sh: " in array
     assert " --dependency=afterany:JOB worker.sh: " in merge
     # What is not cut into pieces is one job, however many tasks were asked for.
     whole = run_cli("run", *traced, *on, "--tasks", "3", "--self-influence")

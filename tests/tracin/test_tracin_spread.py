@@ -136,8 +136,8 @@ def alone(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @contextmanager
 def a_piece_nobody_can_have(folder: Path) -> Iterator[int]:
     """Claims the last piece before anybody else does; how many there are."""
-    wait_for(lambda: list((folder / "pieces").glob("*/plan.json")), "the plan of a TracIn run in pieces")
-    pieces = Shards.open(next((folder / "pieces").iterdir()))
+    wait_for(lambda: list((folder / "shards").glob("*/plan.json")), "the plan of a TracIn run in pieces")
+    pieces = Shards.open(next((folder / "shards").iterdir()))
     with pieces.claimed(list(pieces)[-1]) as ours:
         assert ours
         yield len(list(pieces))
@@ -151,7 +151,7 @@ def test_two_processes_find_byte_for_byte_what_one_finds(
     assert alone[way]
     assert found_in(tmp_path) == alone[way]
     assert option(tmp_path, "devices")["applied"] == min(2, len(os.sched_getaffinity(0)))
-    assert not (tmp_path / "pieces").exists()
+    assert not (tmp_path / "shards").exists()
 
 
 @SHARED
@@ -207,7 +207,7 @@ def test_a_stopped_run_goes_on_with_the_pieces_that_were_published(
     way = "the strongest of every test"
     run = begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained))
     with a_piece_nobody_can_have(tmp_path) as many:
-        wait_for(lambda: len(list((tmp_path / "pieces").glob("*/*.pt"))) == many - 1, "all pieces but one")
+        wait_for(lambda: len(list((tmp_path / "shards").glob("*/*.pt"))) == many - 1, "all pieces but one")
         run.send_signal(signal.SIGTERM)
         assert run.wait(60) == -signal.SIGTERM
     assert begin(tmp_path, trained, 2, **with_paths(WAYS[way], trained)).wait(120) == 0

@@ -205,11 +205,11 @@ def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_fil
     shutil.rmtree(tmp_path / "run")
 
     def after_the_first_tile() -> bool:
-        return any((tmp_path / "run" / "parts").glob("*.pt"))
+        return any((tmp_path / "run" / "finished_tests").glob("*.pt"))
 
     with pytest.raises(Stopped):
         trace(test_triples=batch, top_k=3, options={"filtering": False}, stop=after_the_first_tile)
-    parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "parts").iterdir()}
+    parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "finished_tests").iterdir()}
     assert len(parts) == 1
     again = trace(test_triples=batch, top_k=3, options={"filtering": False})
     assert {path.name: path.read_bytes() for path in again.glob("triple_*")} == before

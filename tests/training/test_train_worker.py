@@ -124,7 +124,7 @@ def test_every_flag_of_the_groups_script_is_accepted_and_what_buys_nothing_is_sa
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["model"]["embedding_height"] == 4 and config["training"]["seed"] == 42
     options = {name: o for name, o in config["optimizations"].items() if isinstance(o, dict)}
-    told = {name: (o["asked"], o["applied"]) for name, o in options.items()}
+    told = {name: (o["requested"], o["applied"]) for name, o in options.items()}
     assert told == {
         "batch_size": (128, 128),
         "compile": (None, "off"),
