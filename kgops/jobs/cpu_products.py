@@ -13,10 +13,19 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-__all__ = ["inner_at_once", "is_wider_on", "onednn_is_wider", "rows_at_once", "taken_bytes", "uses_onednn"]
+__all__ = [
+    "inner_at_once",
+    "is_wider_on",
+    "onednn_is_wider",
+    "rounded_rows",
+    "rows_at_once",
+    "taken_bytes",
+    "uses_onednn",
+]
 
 # For less oneDNN takes longer to begin than MKL to end: multiplications, and rows or columns.
 _WORTH, _NARROW = 1 << 19, 16
+_ROUNDED = 32  # rows: of 16 a scan is as fast and keeps 30 MiB more, of 64 it takes a twentieth longer
 # oneDNN's result is a tensor of its own, and it copies a first factor that is transposed: floats of a part of either,
 # at most, and its rows or inner places, at least.
 _PART, _FEWEST = 1 << 17, 32
@@ -52,6 +61,12 @@ def uses_onednn(rows: int, inner: int, columns: int) -> bool:
 
 def _is_worth(rows: int, inner: int, columns: int) -> bool:
     return rows * inner * columns >= _WORTH and rows >= _NARROW and columns >= _NARROW
+
+
+def rounded_rows(rows: int) -> int:
+    """Rows of a first factor, with those to be added so that few sizes come again: oneDNN makes a kernel for each size,
+    which takes as long as a product and stays in memory."""
+    return -(-rows // _ROUNDED) * _ROUNDED if rows >= _ROUNDED and onednn_is_wider() else rows
 
 
 def rows_at_once(columns: int) -> int:

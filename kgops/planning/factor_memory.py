@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgops.jobs import chunk_sizes
-from kgops.jobs.cpu_products import uses_onednn
+from kgops.jobs.cpu_products import rounded_rows, uses_onednn
 from kgops.planning.block_counts import Block
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import flash_inside, walk_product
@@ -45,6 +45,8 @@ class Side:
         """`tests`: those it is multiplied with; few enough, and it moves forward."""
         rows = block.triples * s.rows_each
         groups = min(block.groups, rows)
+        if tests is not None and not s.on_gpu and (s.knows_all or groups < rows):
+            groups = rounded_rows(groups)
         if s.knows_all:
             return cls(block.triples, rows, groups, groups, block.row_answers, block.group_answers)
         forward = tests is not None and groups * tests.samples < rows

@@ -41,10 +41,9 @@ _STAGES = ("train", "tracin")  # of a pipeline
 # PyKEEN's ranking leaves glibc's heap in pieces by chance: the same job peaked at 525 or at 2,900 MiB. Blocks above
 # 8 MiB get pages of their own, and huge pages make up for what that costs. Other C libraries ignore it.
 _PYKEEN_HEAP = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=8388608:glibc.malloc.hugetlb=1"}
-# oneDNN keeps the kernels of 1,024 shapes, torch as many again, and TracIn's products have other shapes in each block:
-# the same job took 902 MiB with these, 711 with four kept by oneDNN, in the same time; what torch keeps was a further
-# 1.7 MiB a block. Training keeps its few shapes.
-TRACIN_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4", "LRU_CACHE_CAPACITY": "4"}
+# oneDNN keeps the kernels of 1,024 shapes, torch as many again: a pipeline kept 300 MiB of them. Blocks of training
+# triples have some hundred shapes, since their queries are rounded (`rounded_rows`).
+TRACIN_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
 # Where no other run has the CPUs, threads that wait spin for a moment before they sleep: waking them took almost half
 # of a step's time on a virtual machine. GNU's OpenMP reads it, which torch's builds for Linux use.
 _SPINNING = {"GOMP_SPINCOUNT": "10000"}
@@ -245,7 +244,8 @@ def _stages(job: Job) -> list[Mapping[str, Any]]:
 def _memory_of(job: Job) -> dict[str, str]:
     """Variables that limit what libraries keep."""
     by_pykeen = any(stage.get("engine") == "pykeen" for stage in _stages(job))
-    return {**(_PYKEEN_HEAP if by_pykeen else {}), **(TRACIN_KERNELS if job.workload == "tracin" else {})}
+    traces = job.workload in ("tracin", "pipeline")
+    return {**(_PYKEEN_HEAP if by_pykeen else {}), **(TRACIN_KERNELS if traces else {})}
 
 
 def _without_segments(environment: Mapping[str, str]) -> dict[str, str]:

@@ -7,10 +7,11 @@ has *groups* (distinct (head, relation)), which share the forward pass and most 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from kgops.jobs.cpu_products import rounded_rows
 from kgops.tracin.encoder import Encoded, Encoder
 from kgops.tracin.entity_pass import OutputPass, Places, Positives, output_pass, own_weight, scale_of
 from kgops.tracin.loss import TracinLoss
@@ -102,6 +103,8 @@ def factors_of(
     may leave the backward pass through the convolution to `tangents`."""
     total = len(encoder.entities)
     g = _grouped(loss, rows, total, encoder.entities, chunk)
+    if others is not None and not keep:
+        g = _rounded(g, encoder.entities)
     encoded = encoder.encode(g.heads, g.relations, keep=keep)
     shared = None
     if not loss.all_scores:
@@ -151,6 +154,24 @@ def factors_of(
         scale_of(loss, total),
         positives=None if shared is None else g.positives,
     )
+
+
+def _rounded(g: _Grouping, like: torch.Tensor) -> _Grouping:
+    """With groups that no sample is of, where products want their numbers rounded."""
+    is_alone = g.one_to_one and g.sample is None
+    if is_alone or like.dtype != torch.float32 or like.device.type != "cpu":
+        return g
+    more = rounded_rows(len(g.heads)) - len(g.heads)
+    some = replace(g, heads=_repeated(g.heads, more), relations=_repeated(g.relations, more))
+    if g.sample is None or not more:
+        return some
+    numbers = torch.arange(len(some.heads), device=like.device)
+    return replace(some, group=numbers, tails=_repeated(g.tails, more), own=_repeated(g.own, more))
+
+
+def _repeated(ids: torch.Tensor, more: int) -> torch.Tensor:
+    """With the last one `more` times again."""
+    return torch.cat([ids, ids[-1:].expand(more)]) if more else ids
 
 
 def _grouped(loss: TracinLoss, rows: torch.Tensor, total: int, like: torch.Tensor, chunk: int) -> _Grouping:

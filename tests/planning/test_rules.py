@@ -322,9 +322,11 @@ def test_a_job_on_the_cpu_is_measured_by_no_gpu() -> None:
     assert found.job.options["precision"] == "bf16"
 
 
-def test_a_tracin_run_keeps_few_kernels_and_a_training_those_it_has() -> None:
+def test_what_traces_keeps_few_kernels_and_a_training_those_it_has() -> None:
     tracin = read_job({"workload": "tracin", "tracin": {"run": 1, "test_triples": "test.txt"}}, "a test")
     assert resolve.resolve(tracin, lambda _: None).environment == resolve.TRACIN_KERNELS
+    both = read_job({"workload": "pipeline", "pipeline": {"train": {"dataset": "nations"}}}, "a test")
+    assert resolve.resolve(both, lambda _: None).environment == resolve.TRACIN_KERNELS
     assert resolve.resolve(job({}), lambda _: None).environment == {}
 
 

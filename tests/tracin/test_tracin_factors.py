@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgops.models.conve import ConvE, ConvEConfig
+from kgops.tracin import factors
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors, factors_of
 from kgops.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
@@ -134,3 +135,20 @@ def test_every_parameter_alone_gives_its_own_part_of_the_sum(name: str) -> None:
         truth = sequential_tracin.influence([(model, 1.0)], loss, SHARED, TEST[:1], names)
         error = (factored(model, loss, SHARED, TEST[:1], names) - truth).abs().max()
         assert error < 1e-10 * largest, parameter
+
+
+@pytest.mark.parametrize("loss", ["target", "one-to-n", "softmax", "kvsall-bce", "kvsall-ce"])
+def test_queries_that_are_added_for_round_numbers_change_no_score(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where oneDNN multiplies: see `rounded_rows`."""
+    model = warm(ConvEConfig(8, 4, embedding_dim=6, embedding_height=2, output_channels=3)).float()
+    known = losses(model.config)[loss]
+    encoder = Encoder(model, rows_at_once=4)
+    kept = factors_of(encoder, known, TEST, chunk=5, keep=True)
+    others = kept.as_other_side(5, 8)
+    as_found = pair_scores(encoder, factors_of(encoder, known, TRAIN, chunk=5, others=others), kept)
+    monkeypatch.setattr(factors, "rounded_rows", lambda rows: rows + 3)
+    made = factors_of(encoder, known, TRAIN, chunk=5, others=others)
+    assert len(made.heads) == len(torch.unique(TRAIN[:, :2], dim=0)) + 3
+    torch.testing.assert_close(pair_scores(encoder, made, kept), as_found, rtol=1e-5, atol=1e-6)
