@@ -41,11 +41,11 @@ class Side:
         return cls(tests, rows, _distinct(s, tests), rows)
 
     @classmethod
-    def of_block(cls, s: TracinShape, block: Block, tests: Side | None) -> Side:
-        """`tests`: those it is multiplied with; few enough, and it moves forward."""
+    def of_block(cls, s: TracinShape, block: Block, tests: Side | None, *, rounded: bool = True) -> Side:
+        """`tests`: those it is multiplied with; few enough, and it moves forward. `rounded`: as `factors_of`."""
         rows = block.triples * s.rows_each
         groups = min(block.groups, rows)
-        if tests is not None and not s.on_gpu and (s.knows_all or groups < rows):
+        if rounded and not s.on_gpu and (s.knows_all or groups < rows):
             groups = rounded_rows(groups)
         if s.knows_all:
             return cls(block.triples, rows, groups, groups, block.row_answers, block.group_answers)

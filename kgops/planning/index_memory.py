@@ -80,7 +80,7 @@ def walk_building(ledger: Ledger, s: TracinShape) -> None:
     body: list[Held] = []
     for scratch in ends(scratches):
         for block in known.found:
-            side = Side.of_block(s, block, None)
+            side = Side.of_block(s, block, None, rounded=False)
             made = _walk_made(ledger, s, scratch, side)
             # The body before is written, and stands until this one is made; on a GPU only its copy does.
             ledger.give(*body)
@@ -120,7 +120,7 @@ def walk_query(ledger: Ledger, s: TracinShape) -> None:
     earlier = ledger.take("scores", 24 * (tile - test.triples) * ranking.best if s.ranks else 0)
     last = 0
     for block in s.counts.groups.blocks(s.block, n, both_directions=s.both_directions).found:
-        side = Side.of_block(s, block, None)
+        side = Side.of_block(s, block, None, rounded=False)
         ranking.add(_walk_block(ledger, s, scratches, side, test), side.triples)
         last = side.triples
     ledger.give(*kept)
@@ -140,7 +140,7 @@ def mapped_bytes(s: TracinShape) -> int:
     if not s.from_index or s.on_gpu:
         return 0
     blocks = s.counts.groups.blocks(s.block, s.counts.train, both_directions=s.both_directions).found
-    return max(_stored_bytes(s, Side.of_block(s, block, None)) for block in blocks)
+    return max(_stored_bytes(s, Side.of_block(s, block, None, rounded=False)) for block in blocks)
 
 
 def _walk_block(ledger: Ledger, s: TracinShape, scratches: list[Scratch], side: Side, test: Side) -> Held:
@@ -165,7 +165,7 @@ def index_bytes(s: TracinShape) -> int:
     """Of all files of an index; at most, where not every block was counted."""
     n = s.counts.train
     known = s.counts.groups.blocks(s.block, n, both_directions=s.both_directions)
-    stored = [_stored_bytes(s, Side.of_block(s, block, None)) for block in known.found]
+    stored = [_stored_bytes(s, Side.of_block(s, block, None, rounded=False)) for block in known.found]
     number = -(-n // s.block)
     return s.checkpoints * (sum(stored) if known.all else round(number * sum(stored) / len(stored)))
 

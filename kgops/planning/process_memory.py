@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
+from kgops.jobs.cpu_products import onednn_is_wider
+
 __all__ = ["Process", "ProcessModel", "Seen", "data_bytes", "kind_of", "learn_process"]
 
 _MIB = 1 << 20
@@ -103,6 +105,7 @@ _BOUNDS = {
     "tracin": _Line(50.0, 1.15),
     "regress": _Line(270.0, 1.15),
 }
+_KERNELS = 45.0  # MiB that TracIn's products keep where oneDNN makes a kernel for each shape
 _TRAINS_AGAIN = "trains again"  # a worker whose own work is another
 _BOUND_AGAIN = _Line(_BOUND.constant, 1.15)  # it uses a training's libraries as well
 
@@ -136,6 +139,8 @@ def learn_process(kind: str, seen: Iterable[Seen]) -> ProcessModel:
     """From runs here, newest first; the bound that ships with kgops counts the less, the more of them there are."""
     base = _imports_of(kind)
     bound = _BOUND_AGAIN if _TRAINS_AGAIN in kind else _BOUNDS.get(base, _BOUND)
+    if base == "tracin" and onednn_is_wider():
+        bound = bound._replace(constant=bound.constant + _KERNELS)
     alike = [one for one in seen if _imports_of(one.kind) == base and one.peak > one.start > 0]
     runs = [one for one in alike if one.kind == kind][:_NEWEST]
     starts = [one.start for one in runs or alike[:_NEWEST]]

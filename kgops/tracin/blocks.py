@@ -121,10 +121,17 @@ class Engine:
         sketched = product(others.delta.t(), self.sketch.scores, settings.gram_dtype)
         return TestFactors(factors, replace(others, delta=self.sketch.scores), len(tests), sketched)
 
-    def make(self, train: torch.Tensor, others: OtherSide | None, *, keep: bool = False) -> Factors:
+    def make(
+        self, train: torch.Tensor, others: OtherSide | None, *, keep: bool = False, rounded: bool = False
+    ) -> Factors:
         """The factors of a block of training triples, for `pair` with the tests of `others`."""
-        rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
-        block = factors_of(self.encoder, self.loss, rows, chunk=self.settings.chunk, keep=keep, others=others)
+        rows, chunk = (
+            rows_of(self.checkpoint.model, train, self.settings.both_directions),
+            self.settings.chunk,
+        )
+        block = factors_of(
+            self.encoder, self.loss, rows, chunk=chunk, keep=keep, others=others, rounded=rounded
+        )
         if self.sketch is not None:
             self._project_maps(block)
         return block
@@ -145,7 +152,7 @@ class Engine:
 
     def scores(self, kept: TestFactors, train: torch.Tensor) -> torch.Tensor:
         """(tests, trains) times the learning rate."""
-        return self.pair(self.make(train, kept.others), kept, len(train))
+        return self.pair(self.make(train, kept.others, rounded=True), kept, len(train))
 
     def _project_maps(self, factors: Factors) -> None:
         if self.sketch is not None and factors.encoded.maps.shape[1]:
@@ -154,12 +161,14 @@ class Engine:
     def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
         settings = self.settings
         rows = rows_of(self.checkpoint.model, triples, settings.both_directions)
-        block = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, keep=True)
+        block = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, keep=True, rounded=True)
         own = self_scores(self.encoder, block)
         if settings.both_directions:
             # |∇ + ∇'|² = |∇|² + |∇'|² + 2⟨∇, ∇'⟩, of a triple's two directions.
             others = block.as_other_side(settings.chunk, self.total)
-            other = factors_of(self.encoder, self.loss, rows, chunk=settings.chunk, others=others)
+            other = factors_of(
+                self.encoder, self.loss, rows, chunk=settings.chunk, others=others, rounded=True
+            )
             pairs = pair_scores(self.encoder, other, block)
             n = len(triples)
             own = own[:n] + own[n:] + 2 * pairs[:n, n:].diagonal()

@@ -98,12 +98,13 @@ def factors_of(
     chunk: int,
     keep: bool = False,
     others: OtherSide | None = None,
+    rounded: bool = False,
 ) -> Factors:
     """Factors of `rows` (head, relation row, tail). `keep` for the test side, which stays in memory; the training side
-    may leave the backward pass through the convolution to `tangents`."""
+    may leave the backward pass through the convolution to `tangents`. `rounded`: for one block of many."""
     total = len(encoder.entities)
     g = _grouped(loss, rows, total, encoder.entities, chunk)
-    if others is not None and not keep:
+    if rounded:
         g = _rounded(g, encoder.entities)
     encoded = encoder.encode(g.heads, g.relations, keep=keep)
     shared = None

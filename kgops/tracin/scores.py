@@ -158,7 +158,7 @@ class TrakEngine(_LogitEngine):
 
     def _projected(self, rows: torch.Tensor, *, residuals: bool = False) -> torch.Tensor:
         """(rows, dim): a Gaussian projection of minus the logits' gradients, factor by factor: exact in the mean."""
-        f = factors_of(self.encoder, LOGIT, rows, chunk=self.settings.chunk)
+        f = factors_of(self.encoder, LOGIT, rows, chunk=self.settings.chunk, rounded=True)
         group, names = f.group, self.encoder.names
         out = torch.zeros(len(group), self.dim, dtype=f.u.dtype, device=f.u.device)
         if "entities" in names:

@@ -122,7 +122,7 @@ def test_a_profile_without_its_gpu_keeps_what_applies_and_says_why_nothing_else_
     assert "expandable segments: off (requested on: no CUDA device)" in log
     written = json.loads((session.here.run(1) / "results" / "config.json").read_text())["optimizations"]
     assert set(told) <= set(written)
-    assert written["expandable_segments"] == {"asked": True, "applied": False, "reason": "no CUDA device"}
+    assert written["expandable_segments"] == {"requested": True, "applied": False, "reason": "no CUDA device"}
 
 
 def test_the_files_that_readme_lists_are_in_every_folder_of_a_run(session: Session) -> None:

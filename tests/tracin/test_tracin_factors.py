@@ -149,6 +149,11 @@ def test_queries_that_are_added_for_round_numbers_change_no_score(
     others = kept.as_other_side(5, 8)
     as_found = pair_scores(encoder, factors_of(encoder, known, TRAIN, chunk=5, others=others), kept)
     monkeypatch.setattr(factors, "rounded_rows", lambda rows: rows + 3)
-    made = factors_of(encoder, known, TRAIN, chunk=5, others=others)
+    made = factors_of(encoder, known, TRAIN, chunk=5, others=others, rounded=True)
     assert len(made.heads) == len(torch.unique(TRAIN[:, :2], dim=0)) + 3
     torch.testing.assert_close(pair_scores(encoder, made, kept), as_found, rtol=1e-5, atol=1e-6)
+    whole = factors_of(encoder, known, TRAIN, chunk=5, keep=True)
+    rounded = factors_of(encoder, known, TRAIN, chunk=5, keep=True, rounded=True)
+    torch.testing.assert_close(
+        self_scores(encoder, rounded), self_scores(encoder, whole), rtol=1e-5, atol=1e-6
+    )
