@@ -280,12 +280,10 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
     need_mib = suggestion.requested.need_mib
     room_mib = planned.target.room_mib or 0
     nearest = suggestion.nearest
-    others = smaller_work(planned.job)
+    room = "a GPU or machine with more memory"
     if planned.target.is_limited:
-        others.append(f"a --memory-limit of {math.ceil(need_mib)}")
-    hint = "no setting of the options would fit; use " + ", or ".join(
-        [*others, "a GPU or machine with more memory"]
-    )
+        room = f"a --memory-limit of {math.ceil(need_mib)}"
+    hint = f"no setting of the options would fit; use {', or '.join([*smaller_work(planned.job), room])}"
     if nearest is not None:
         hint = (
             f"{describe_changes(nearest.changes)} would need {nearest.need_mib:,.0f} MiB ({nearest.effect})"
