@@ -171,10 +171,8 @@ def _publishing(bed: Bed) -> dict[str, float]:
     for tests in (max(1, len(bed.tests) // 8), len(bed.tests)):
         shards = bed.shards(f"published-{tests}", Cut(tests, MERGED_AT_ONCE, tests))
         some = list(shards)
-        sinks, every = (
-            [_ranked(bed, tests, seed) for seed in range(len(some))],
-            torch.arange(len(bed.graph.train)),
-        )
+        sinks = [_ranked(bed, tests, seed) for seed in range(len(some))]
+        every = torch.arange(len(bed.graph.train))
         times = [
             _seconds(lambda: shards.publish(shard, sink.scores_of(every)))  # noqa: B023  called at once
             for shard, sink in zip(some, sinks, strict=True)

@@ -74,5 +74,7 @@ def _show_plans(jobs: dict[str, Job], flags: dict[str, Any]) -> None:
         show_plan(placed, as_json=False)
 
 
-# It starts one run; refused by name, so it is no flag to be shown here.
-next(param for param in command.params if param.name == "host").hidden = True  # type: ignore[attr-defined]
+# It starts one run: refused by its name, and so not shown.
+for _param in command.params:
+    if isinstance(_param, click.Option) and _param.name == "host":
+        _param.hidden = True

@@ -125,12 +125,15 @@ class Engine:
         self, train: torch.Tensor, others: OtherSide | None, *, keep: bool = False, rounded: bool = False
     ) -> Factors:
         """The factors of a block of training triples, for `pair` with the tests of `others`."""
-        rows, chunk = (
-            rows_of(self.checkpoint.model, train, self.settings.both_directions),
-            self.settings.chunk,
-        )
+        rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
         block = factors_of(
-            self.encoder, self.loss, rows, chunk=chunk, keep=keep, others=others, rounded=rounded
+            self.encoder,
+            self.loss,
+            rows,
+            chunk=self.settings.chunk,
+            keep=keep,
+            others=others,
+            rounded=rounded,
         )
         if self.sketch is not None:
             self._project_maps(block)
