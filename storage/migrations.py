@@ -176,6 +176,26 @@ def alerts_that_were_acknowledged(db: Database) -> None:
     )
 
 
+@migrations(name="007_requested")
+def options_of_pairs_are_requested(db: Database) -> None:
+    conn = db.conn
+    for *key, baseline, measured in conn.execute(
+        "SELECT bench, round, variant, baseline, measured FROM pair"
+    ).fetchall():
+        conn.execute(
+            "UPDATE pair SET baseline = ?, measured = ? WHERE bench = ? AND round = ? AND variant = ?",
+            (_with_requested(baseline), _with_requested(measured), *key),
+        )
+
+
+def _with_requested(text: str) -> str:
+    trial = json.loads(text)
+    for option in (trial.get("options") or {}).values():
+        if isinstance(option, dict) and "asked" in option:
+            option["requested"] = option.pop("asked")
+    return json.dumps(trial)
+
+
 _WORDS = (
     "DROP VIEW run_summary",
     "ALTER TABLE run RENAME COLUMN gpu TO gpu_request",

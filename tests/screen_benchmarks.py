@@ -96,7 +96,7 @@ def add_matrix(conn: Connection, sizes: tuple[int, ...] = (128, 256, 512, 1024))
             seconds, mib = (0.3 + 90 / size) * (0.8 if half else 1.0), (300 + size / 2) * (0.7 if half else 1)
             measured = ran(rng, seconds, mib, {"test_mrr": 0.59 if half else 0.6})
             measured["options"] = (
-                {"precision": {"asked": "bf16", "applied": "fp32", "why": "[b]no bf16\x1b[31m[/b] here"}}
+                {"precision": {"requested": "bf16", "applied": "fp32", "why": "[b]no bf16\x1b[31m[/b] here"}}
                 if half and size == 128
                 else {}
             )

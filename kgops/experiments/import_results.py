@@ -21,7 +21,7 @@ from storage.measurements import Measurement
 
 __all__ = ["Imported", "import_file"]
 
-_OPTION = {"asked": ANY, "applied": ANY, "why": Maybe(str)}
+_OPTION = {"requested": ANY, "applied": ANY, "why": Maybe(str)}
 _TRIAL = {
     "trouble?": Maybe(str),
     "remark?": Maybe(str),

@@ -130,9 +130,9 @@ def _unapplied(pairs: Sequence[Pair]) -> dict[str, str]:
     for pair in pairs:
         before = pair.baseline.get("options") or {}
         for name, option in (pair.measured.get("options") or {}).items():
-            requested = option["asked"]
+            requested = option["requested"]
             if (
-                requested != (before.get(name) or {}).get("asked")
+                requested != (before.get(name) or {}).get("requested")
                 and requested != option["applied"]
                 and requested != "auto"
             ):

@@ -32,7 +32,7 @@ def read_run(conn: Connection, run: Run) -> dict[str, Any]:
     """JSON data as a pair stores it. `trouble` is the reason why a run cannot be compared."""
     metrics = {**_command_metrics(conn, run.id), **reports.metrics(conn, run.id)}
     options = {
-        option.name: {"asked": option.requested, "applied": option.applied, "why": option.reason}
+        option.name: {"requested": option.requested, "applied": option.applied, "why": option.reason}
         for option in reports.options(conn, run.id)
     }
     took = None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at

@@ -124,7 +124,8 @@ def of_schema_004(path: Path) -> None:
     )
     conn.execute("INSERT INTO fingerprint VALUES ('0123456789ab', ?)", (json.dumps(OLD_MACHINE),))
     conn.execute("INSERT INTO bench VALUES (1, 'b', '{}', 'k', 'kgops bench', '0123456789ab', 1.0, 2.0)")
-    told = json.dumps({"levers": {"precision": "fp16"}, "figures": {"card": 1.0}})
+    option = {"asked": "fp16", "effective": "fp32", "why": None}
+    told = json.dumps({"levers": {"precision": option}, "figures": {"card": 1.0}})
     conn.execute("INSERT INTO pair VALUES (1, 1, 'v', 1, 1, ?, ?, NULL, '[]', 1.0)", (told, told))
     conn.execute(
         "INSERT INTO measurement (name, subject, value, n, unit, command, fingerprint, at)"
@@ -161,7 +162,8 @@ def test_names_of_0_1_0_become_todays_in_columns_and_in_json(tmp_path: Path) -> 
         kept.fingerprint
     )
     (pair,) = benches.pairs(conn, 1)
-    assert pair.baseline == {"options": {"precision": "fp16"}, "metrics": {"card": 1.0}}
+    option = {"requested": "fp16", "applied": "fp32", "why": None}
+    assert pair.baseline == {"options": {"precision": option}, "metrics": {"card": 1.0}}
     assert len(conn.execute("SELECT key FROM fingerprint").fetchall()) == 1
     assert [found.id for found in run_list.page(conn, run_list.Filter(words="old"))] == []
     conn.close()
