@@ -10,6 +10,7 @@ import torch
 from tracing import nations, train_on_files
 
 from benchmarks import explain as bench
+from benchmarks import explain_methods
 from benchmarks.explain_methods import Explained, methods
 from kgops.errors import BadInput
 from kgops.graphs.triples import read_pykeen_dataset
@@ -119,3 +120,30 @@ def test_scores_are_compared_on_trainings_that_are_kept(
         low, high = row["interval"]["logit"]
         assert -1.01 <= low <= high <= 1.01 and abs(row["lds"]["margin"]) <= 1.01 and row["seconds"] > 0
     assert "fisher" in capsys.readouterr().out
+
+
+def test_data_poisoning_takes_facts_whose_gradients_agree_with_the_prediction() -> None:
+    """Of a small step: the products of gradients at the head's vector."""
+    graph = read_pykeen_dataset("nations")
+    torch.manual_seed(0)
+    model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16)).double().eval()
+    kept = model.entities.detach().clone()
+    explained = Explained(graph, model, TrainSettings(), graph.test[:3])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explain_methods, "_POISON", 1e-6)
+        sets = methods(0, 4)["data poisoning, 4"](explained)
+    assert torch.equal(model.entities, kept)
+    for number, rows in enumerate(sets):
+        h, r, t = graph.test[number].tolist()
+        own = _at_head(model, h, (h, 2 * r, t))
+        agreement = {}
+        for row in explained.of_head(number).tolist():
+            a, b, c = graph.train[row].tolist()
+            fact = (a, 2 * b, c) if a == h else (c, 2 * b + 1, a)
+            agreement[row] = float(own @ _at_head(model, h, fact))
+        assert rows == sorted(agreement, key=lambda row: -agreement[row])[:4]
+
+
+def _at_head(model: ConvE, head: int, row: tuple[int, int, int]) -> torch.Tensor:
+    (gradient,) = torch.autograd.grad(model.score_triples(torch.tensor([row])).sum(), model.entities)
+    return gradient[head]
