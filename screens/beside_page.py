@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from kgops.jobs.text import one_line
-from kgops.planning.targets import fit_of_run
+from kgops.planning.fit import fit_of_run
 from kgops.views.formats import amount
 from screens.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
 from screens.widgets.curve_panels import main_panel

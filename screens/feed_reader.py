@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kgops.errors import KgopsError
 from kgops.gpus.history import GpuHistory
@@ -13,16 +14,16 @@ from kgops.gpus.sampler import GpuSampler
 from kgops.settings import Home, make_home
 from kgops.supervisor.unsettled import needs_settling
 from kgops.views.alerts import Alert, ended_while_away, live_alerts, recorded_alerts
-from kgops.views.chart import read_chart
-from kgops.views.glance import GlanceReader
 from kgops.views.gpus import GpuUsage, GpuUsageReader
 from kgops.views.host import HostReader
 from kgops.views.overview import Overview, overview
-from kgops.views.run_detail import read_run_detail
 from screens.feed import DASHBOARD, HISTORY, BesideList, FeedState, OneCurve, OneRun, Wanted
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
 from storage.runs import ACTIVE, Run, in_states
+
+if TYPE_CHECKING:
+    from kgops.views.glance import GlanceReader
 
 __all__ = ["FeedReader"]
 
@@ -49,7 +50,8 @@ class FeedReader:
         self._away: str | None = None
         self._own_pids = sees_host_pids()
         self._settle_at = 0.0
-        self._glances = GlanceReader(home)
+        self._glances: GlanceReader | None = None
+        self._is_shown = False  # the dashboard, for a second at least
 
     def read(self, wanted: Wanted, afresh: bool) -> FeedState:
         """`afresh`: the database too, even if nobody wrote to it since."""
@@ -59,8 +61,13 @@ class FeedReader:
         """After `read`, which opens the database."""
 
         def glance() -> FeedState:
-            found = None if self._conn is None else self._glances.read(self._conn, wanted.number)
-            return FeedState(wanted, glance=found)
+            if self._conn is None:
+                return FeedState(wanted)
+            if self._glances is None:
+                from kgops.views.glance import GlanceReader
+
+                self._glances = GlanceReader(self._home)
+            return FeedState(wanted, glance=self._glances.read(self._conn, wanted.number))
 
         return self._explained(wanted, glance)
 
@@ -93,7 +100,7 @@ class FeedReader:
     def _read(self, wanted: Wanted, afresh: bool) -> FeedState:
         if self._conn is None:
             self._conn = open_reader(self._home.database, busy_timeout_s=1.0)
-            self._seen_version, self._glances = None, GlanceReader(self._home)
+            self._seen_version = self._glances = None
             self._away = self._away or ended_while_away(self._conn)
         self._settle(self._conn)
         changed, version = changed_since(self._conn, None if afresh else self._seen_version)
@@ -106,11 +113,15 @@ class FeedReader:
         if isinstance(wanted, OneRun):
             detail = self._latest.detail
             if changed or detail is None or detail.run.id != wanted.number:
+                from kgops.views.run_detail import read_run_detail
+
                 detail = read_run_detail(self._home, self._conn, wanted.number)
             self._latest = FeedState(wanted, detail=detail, alerts=self._watched_alerts())
             return self._latest
         if isinstance(wanted, OneCurve):
             if changed or self._latest.wanted != wanted:
+                from kgops.views.chart import read_chart
+
                 chart = read_chart(self._home, self._conn, wanted.name, wanted.numbers)
                 self._latest = FeedState(wanted, chart=chart, alerts=self._watched_alerts())
             return self._latest
@@ -119,6 +130,9 @@ class FeedReader:
         if changed or known_overview is None:
             known_overview = overview(self._conn, known_overview)
         self._latest = self._dashboard(known_overview)
+        if self._is_shown:
+            _be_ready_for_a_run()
+        self._is_shown = True
         return self._latest
 
     def _settle(self, conn: Connection) -> None:
@@ -183,3 +197,8 @@ class FeedReader:
             self._usage = snapshot.number, self._usages.read(snapshot.gpus, self._conn)
             self._history.add(snapshot.taken_at, snapshot.gpus)
         return self._usage[1], None
+
+
+def _be_ready_for_a_run() -> None:
+    """Imports what the page of a run is read with: not before the dashboard is shown, not when a run is opened."""
+    import kgops.views.run_detail  # noqa: F401  # for its import alone

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from kgops.jobs.text import one_line
+from kgops.planning.fit import State
 from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.planner import Candidate, Suggestion
-from kgops.planning.targets import State, Target
+from kgops.planning.targets import Target
 from kgops.supervisor.plan_job import describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.draft_fields import DRAFT_OPTIONS

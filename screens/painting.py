@@ -111,7 +111,7 @@ class Terminal:
             return
         line[x:end] = new
         # Terminals disagree about the width of some characters: never start or stop beside one.
-        is_sure = all(_is_narrow(cell) for cell in (*old, *new))
+        is_sure = _all_single(old) and _all_single(new)
         spans = list(_spans(old, new)) if is_sure else [(0, len(new))]
         tail = len(new)
         if self._erases and end == self._size.width and new[-1].text == " ":
@@ -134,7 +134,7 @@ class Terminal:
             self._out.append(cell.text)
         at = x + len(cells)
         # In the last column a terminal has its own idea of where the cursor is.
-        self._at = (y, at) if at < self._size.width and all(_is_narrow(cell) for cell in cells) else None
+        self._at = (y, at) if at < self._size.width and _all_single(cells) else None
 
     def _erase_from(self, y: int, x: int, blank: _Cell) -> None:
         self._move(y, x)
@@ -225,8 +225,9 @@ def _spans(old: Sequence[_Cell | None], new: Sequence[_Cell]) -> Iterator[tuple[
         yield start, stop
 
 
-def _is_narrow(cell: _Cell | None) -> bool:
-    return cell is None or len(cell.text) == 1
+def _all_single(cells: Sequence[_Cell | None]) -> bool:
+    """Whether each has one character of one column, as far as it is known."""
+    return {len(cell.text) for cell in cells if cell is not None} <= {1}
 
 
 @lru_cache(2048)

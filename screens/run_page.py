@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
-from kgops.planning.targets import fit_of_run
+from kgops.planning.fit import fit_of_run
 from kgops.views.formats import UNKNOWN, amount, duration, fitted, local_time, off_by, value_text, width_of
 from kgops.views.memory_parts import memory_parts
 from kgops.views.overview import eta_s

@@ -21,7 +21,7 @@ from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import Snapshot
 from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.text import one_line
-from kgops.planning.targets import fit_of_run
+from kgops.planning.fit import fit_of_run
 from kgops.settings import find_home
 from kgops.views.gpus import ExpectedStart, GpuUsage, GpuUsageReader, expected_start
 from kgops.views.host import HostReader

@@ -13,10 +13,10 @@ from kgops.cli import explanations_page, predictions_page
 from kgops.cli.disk import disk_of_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import Session, existing
-from kgops.jobs.events import STARTED
+from kgops.jobs.events import LIBRARIES, PROCESS_PEAK, STARTED
 from kgops.jobs.text import lines, one_line
+from kgops.planning.fit import fit_of_run
 from kgops.planning.oom_fallbacks import skipped_lines
-from kgops.planning.targets import fit_of_run
 from kgops.views.formats import (
     UNKNOWN,
     amount,
@@ -28,7 +28,7 @@ from kgops.views.formats import (
     wrapped,
 )
 from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
-from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, option_rows, worker_messages, worker_prediction
+from kgops.views.run_detail import option_rows, worker_messages, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.database import Connection
 from storage.runs import Run

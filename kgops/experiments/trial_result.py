@@ -88,7 +88,7 @@ def _memory(conn: Connection, run: Run, metrics: dict[str, float]) -> tuple[floa
         return run.peak_gpu_mib, "GPU memory of the process tree, at its peak, by NVML"
     if PEAK in metrics:
         return metrics[PEAK], PEAK_OF
-    libraries = [p.value for p in series.points(conn, run.id, "libraries_mib") if p.value is not None]
+    libraries = [p.value for p in series.points(conn, run.id, events.LIBRARIES) if p.value is not None]
     if run.peak_host_mib is not None and libraries:
         return run.peak_host_mib - libraries[-1], "resident set at its peak, above loaded libraries"
     return run.peak_host_mib, "resident set at its peak"

@@ -27,6 +27,8 @@ FAILED = "failed"
 NOTE = "note"
 ATTRIBUTION = "attribution"  # a test triple and the strongest training triples found for it
 MEASURED = "measured"  # a metric worth keeping beyond this run, with its spread
+LIBRARIES = "libraries_mib"  # curve of what a worker's process had before it read any data
+PROCESS_PEAK = "process_peak_mib"
 LOG = "log"  # never written by a worker: a line of its events file that was no event
 
 # name → (type, required) of the fields an event must have to mean what it says

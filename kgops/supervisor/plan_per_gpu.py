@@ -10,14 +10,13 @@ from kgops.errors import KgopsError, Usage, WontFit
 from kgops.gpus.readings import GpuReading
 from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
+from kgops.planning.fit import Fit, fit_of
 from kgops.planning.graph_counts import Counts
 from kgops.planning.planner import Candidate, need_mib, suggest
 from kgops.planning.resolve import device_of, named_gpus, requested_gpu, requires_gpu, resolve
 from kgops.planning.targets import (
-    Fit,
     Target,
     cpu_target,
-    fit_of,
     gpus_here,
     requested_gpus,
 )

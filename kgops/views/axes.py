@@ -1,4 +1,4 @@
-"""Chart axis: maps values to coordinates, linear or logarithmic, and chooses ticks."""
+"""Chart axis: what a run's steps count; values as coordinates, linear or logarithmic, and ticks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kgops.jobs.numbers import share_between
+from storage.runs import Run
+from storage.series import Bucket
 
-__all__ = ["Axis"]
+__all__ = ["Axis", "counts_epochs", "is_by_clock"]
+
+_DAY_S = 86_400.0
+_COUNT_EPOCHS = ("train", "regress", "pipeline")
 
 _DIGITS = 1e12  # a step that many times smaller than a value is lost in it
+
+
+def counts_epochs(run: Run) -> bool:
+    return run.workload in _COUNT_EPOCHS
+
+
+def is_by_clock(buckets: Sequence[Bucket], run: Run) -> bool:
+    """Samples have moments as steps. No training has a step for each second since 1970."""
+    return bool(buckets) and min(one.first_step for one in buckets) >= run.submitted_at - _DAY_S
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kgops.jobs.events import LIBRARIES, PROCESS_PEAK
 from kgops.jobs.numbers import line_between, middle, share_between
 from kgops.settings import Home
-from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, read_run_detail
+from kgops.views.axes import counts_epochs, is_by_clock
+from kgops.views.run_detail import read_run_detail
 from storage import series
 from storage.database import Connection
 from storage.runs import Run
@@ -21,8 +23,6 @@ __all__ = [
     "ChartPoint",
     "ChartRun",
     "axes",
-    "counts_epochs",
-    "is_by_clock",
     "read_chart",
     "smoothed",
 ]
@@ -30,8 +30,6 @@ __all__ = [
 MOST_RUNS = 8
 # Of a curve; longer ones are read as means. Several together are drawn from fewer: two for each column of a screen.
 _POINTS, _POINTS_OF_SEVERAL = 1024, 512
-_DAY_S = 86_400.0
-_COUNT_EPOCHS = ("train", "regress", "pipeline")
 _COUNTED_BY = "loss"  # the curve that tells which epoch a moment belongs to
 
 Axis = str  # "epoch", "step" or "time"
@@ -92,15 +90,6 @@ class ChartRun:
             return self.epochs[min(right, len(self.epochs) - 1)][1]
         (before, start), (after, end) = self.epochs[right - 1 : right + 1]
         return line_between(start, end, share_between(moment, before, after))
-
-
-def counts_epochs(run: Run) -> bool:
-    return run.workload in _COUNT_EPOCHS
-
-
-def is_by_clock(buckets: Sequence[Bucket], run: Run) -> bool:
-    """Samples have moments as steps. No training has a step for each second since 1970."""
-    return bool(buckets) and min(one.first_step for one in buckets) >= run.submitted_at - _DAY_S
 
 
 def axes(runs: Sequence[ChartRun]) -> tuple[Axis, ...]:

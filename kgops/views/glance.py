@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kgops.jobs.events import LIBRARIES, PROCESS_PEAK
 from kgops.settings import Home
 from kgops.views.differing_options import DifferingOption, differing_options
 from kgops.views.metric_order import curve_rank
-from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK, LogTail, RunDetail, read_run_detail
+from kgops.views.run_detail import LogTail, RunDetail, read_run_detail
 from storage import series
 from storage.database import Connection, changed_since
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from kgops.gpus.process_details import ProcessDetails, ProcessReader
 from kgops.gpus.processes import all_processes
 from kgops.gpus.readings import GpuReading, ProcessReading, usable
-from kgops.jobs.cluster import WantedGpus
 from kgops.settings import Home
 from kgops.supervisor import processes
 from kgops.supervisor.on_gpus import Owners, RunOnGpu
@@ -111,6 +110,8 @@ def expected_start(
     run = next((run for run in waiting if run.gpu_request is not None and run.reserved_mib), None)
     if run is None or run.reserved_mib is None:
         return None
+    from kgops.jobs.cluster import WantedGpus  # a dashboard without waiting runs needs none of the options
+
     wanted = WantedGpus.read(run.gpu_request)
     parts = [part for gpu in gpus for part in (gpu.slices or (gpu,)) if wanted.includes(*part.reading.names)]
     found = [

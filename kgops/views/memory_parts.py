@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kgops.jobs.events import is_metric
-from kgops.views.run_detail import LIBRARIES, RunDetail
+from kgops.jobs.events import LIBRARIES, is_metric
+from kgops.views.run_detail import RunDetail
 
 __all__ = ["MemoryPart", "memory_parts"]
 

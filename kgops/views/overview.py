@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+from kgops.jobs.events import LIBRARIES, PROCESS_PEAK
 from kgops.jobs.numbers import mean
 from kgops.views.alerts import Alert, note_of_fallback, recorded_alerts
-from kgops.views.run_detail import LIBRARIES, PROCESS_PEAK
 from storage import alerts, attempts, reports, run_list, runs, series
 from storage.database import Connection
 from storage.reports import Option

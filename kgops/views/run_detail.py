@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.events import NOTE, PREDICTED
+from kgops.jobs.events import LIBRARIES, NOTE, PREDICTED, PROCESS_PEAK
 from kgops.jobs.text import from_bytes, one_line
 from kgops.options.catalog import OPTIONS, effect_of
 from kgops.settings import Home
@@ -23,7 +23,6 @@ from storage.runs import Run
 from storage.series import Bucket
 
 __all__ = [
-    "LIBRARIES",
     "Curve",
     "LogTail",
     "OptionRow",
@@ -36,8 +35,6 @@ __all__ = [
 
 _STEPS = ("step_down", "again")
 _IMPORTED = "imported"  # as in `supervisor.run_json`, which is not imported for this constant alone
-LIBRARIES = "libraries_mib"
-PROCESS_PEAK = "process_peak_mib"
 _TAIL_BYTES = 1 << 18
 _RELATIONS = 10  # whose quality is shown
 _MOST_MESSAGES = 30  # newest messages of a worker that are kept

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kgops.experiments.trial_result import Spread
 from kgops.jobs.numbers import share_between
 from screens.rows import Piece
+
+if TYPE_CHECKING:
+    from kgops.experiments.trial_result import Spread
 
 __all__ = [
     "Scale",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kgops.jobs.numbers import line_between, mean, middle, share_between
-from kgops.views.chart import counts_epochs, is_by_clock
+from kgops.views.axes import counts_epochs, is_by_clock
 from kgops.views.formats import duration
 from screens.rows import Piece
 

@@ -288,6 +288,9 @@ def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_p
 
 
 def test_screens_load_nothing_heavy(run_cli: Console) -> None:
+    """Nor what a dashboard and a run's page have no use for: it is read by those who wait for them."""
+    planning = ("kgops.gpus.facts", "kgops.gpus.known", "kgops.planning.targets", "kgops.jobs.workloads")
+    heavy = ("torch", "numpy", "pykeen", "pandas", "scipy", "sqlite_utils", "kgops.experiments", *planning)
     run_cli("run", "exec", "--", "true")
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
@@ -297,7 +300,7 @@ def test_screens_load_nothing_heavy(run_cli: Console) -> None:
         "    await seen.until_shows('JOB')\n    await seen.press('question_mark')\n"
         "    await seen.until_shows('KEYS HERE')\n"
         f"look(Path({str(run_cli.home)!r}), story)\n"
-        "print([m for m in ('torch', 'numpy', 'pykeen', 'pandas', 'scipy', 'sqlite_utils') if m in sys.modules])\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=run_cli.environment(), capture_output=True, text=True
