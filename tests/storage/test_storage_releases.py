@@ -162,8 +162,8 @@ def test_names_of_0_1_0_become_todays_in_columns_and_in_json(tmp_path: Path) -> 
         kept.fingerprint
     )
     (pair,) = benches.pairs(conn, 1)
-    option = {"requested": "fp16", "applied": "fp32", "why": None}
-    assert pair.baseline == {"options": {"precision": option}, "metrics": {"card": 1.0}}
+    precision = {"requested": "fp16", "applied": "fp32", "why": None}
+    assert pair.baseline == {"options": {"precision": precision}, "metrics": {"card": 1.0}}
     assert len(conn.execute("SELECT key FROM fingerprint").fetchall()) == 1
     assert [found.id for found in run_list.page(conn, run_list.Filter(words="old"))] == []
     conn.close()
