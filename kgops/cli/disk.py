@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kgops.jobs.text import one_line
-from kgops.planning.disk_use import DiskUse
-from kgops.supervisor.disk_space import in_bytes
-from kgops.supervisor.plan_job import Planned
+from kgops.jobs.text import in_bytes, one_line
 from kgops.views.formats import amount, off_by
+
+if TYPE_CHECKING:
+    from kgops.planning.disk_use import DiskUse
+    from kgops.supervisor.plan_job import Planned
 
 __all__ = ["DISK", "disk_line", "disk_of_run"]
 

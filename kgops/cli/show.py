@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kgops.cli import explanations_page, predictions_page
+from kgops.cli import predictions_page
 from kgops.cli.disk import disk_of_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import Session, existing
@@ -114,8 +114,11 @@ def _page(session: Session, run: Run) -> list[str]:
         out += ["", *table(HEADS, quality, right=frozenset(HEADS[i] for i in NUMBERS))]
     answers = predictions_page.summary(session.folder(run).results)
     out += ["", *answers] if answers else []
-    explained = explanations_page.summary(session.folder(run).results)
-    out += ["", *explained] if explained else []
+    if run.workload == "explain":
+        from kgops.cli import explanations_page  # takes longer to import than all of the rest to show
+
+        explained = explanations_page.summary(session.folder(run).results)
+        out += ["", *explained] if explained else []
     messages = worker_messages(conn, run.id)
     if messages:
         out += ["", *table(("TIME", "WORKER MESSAGE"), [(local_time(at), text) for at, text in messages])]

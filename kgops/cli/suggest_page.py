@@ -10,10 +10,9 @@ from kgops.cli.command_line import as_command
 from kgops.cli.disk import disk_line
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job
-from kgops.jobs.text import one_line
+from kgops.jobs.text import in_bytes, one_line
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import requires_gpu
-from kgops.supervisor.disk_space import in_bytes
 from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.supervisor.launch import as_recorded
 from kgops.supervisor.plan_job import Planned, describe_changes

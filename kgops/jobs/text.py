@@ -10,6 +10,7 @@ __all__ = [
     "LAST",
     "OUT_OF_RANGE",
     "clock",
+    "in_bytes",
     "is_timestamp",
     "with_article",
 ]
@@ -81,6 +82,12 @@ def attempt_settings(on_oom: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Settings for the first attempt and for each that follows an out-of-memory."""
     steps = max((len(values) for values in on_oom.values()), default=0)
     return [{name: values[min(i, len(values) - 1)] for name, values in on_oom.items()} for i in range(steps)]
+
+
+def in_bytes(size: int) -> str:
+    """`5,043 MiB`; two digits below 10 MiB."""
+    mib = size / (1 << 20)
+    return f"{mib:,.0f} MiB" if mib >= 10 else f"{mib:.2g} MiB"
 
 
 def with_article(word: str) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
 from kgops.options.option import Effect
+
+if TYPE_CHECKING:
+    from kgops.gpus.facts import GpuFacts
 
 __all__ = ["SMALLEST_CHUNK", "Stage", "Step", "stages_of"]
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.options.catalog import effect_of
 from kgops.options.option import Effect, word_of
 from kgops.planning.fallback_options import Step, stages_of
+
+if TYPE_CHECKING:
+    from kgops.gpus.facts import GpuFacts
 
 __all__ = [
     "Change",

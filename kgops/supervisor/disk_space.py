@@ -31,7 +31,7 @@ from kgops.planning.train_sizes import TrainShape
 from storage import predictions
 from storage.database import Connection
 
-__all__ = ["MARGIN", "DiskPlan", "TargetDisk", "WriteSpeed", "disk_plan", "in_bytes"]
+__all__ = ["MARGIN", "DiskPlan", "TargetDisk", "WriteSpeed", "disk_plan"]
 
 MARGIN = 0.10  # kept free beside a prediction
 _BLOCK = 4096  # of a disk: a file ends within one
@@ -187,12 +187,6 @@ class _Stages:
                     else f"train.checkpoint_frequency = {rarer}"
                 )
                 yield option, _present(use)
-
-
-def in_bytes(size: int) -> str:
-    """`5,043 MiB`; two digits below 10 MiB."""
-    mib = size / _MIB
-    return f"{mib:,.0f} MiB" if mib >= 10 else f"{mib:.2g} MiB"
 
 
 def _present(use: DiskUse | None) -> DiskUse:

@@ -10,7 +10,6 @@ from typing import Any
 from kgops.jobs import events
 from kgops.jobs.files import read_table, size_of
 from kgops.jobs.text import from_bytes
-from kgops.options.catalog import effect_of
 from kgops.supervisor import worker_reports
 from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, cpu_limit
 from kgops.supervisor.run_folder import RunFolder
@@ -180,6 +179,8 @@ class Intake:
         if event.kind == events.PREDICTED:
             batch.predicted_mib = float(fields["mib"])
         if event.kind == events.OPTION:
+            from kgops.options.catalog import effect_of  # a command of one's own reports no options
+
             batch.options.append(
                 Option(
                     attempt=attempt,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kgops.errors import Unavailable
 from kgops.jobs import events
@@ -15,7 +15,9 @@ from kgops.jobs.text import is_timestamp
 from kgops.supervisor.run_folder import RunFolder
 from storage import old_words, runs
 from storage.database import Connection
-from storage.transfer import Rows
+
+if TYPE_CHECKING:
+    from storage.transfer import Rows
 
 __all__ = [
     "misfit",

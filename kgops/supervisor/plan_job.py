@@ -13,6 +13,7 @@ from kgops.errors import Unavailable, WontFit
 from kgops.gpus.facts import driver_here, torch_build
 from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
+from kgops.jobs.text import in_bytes
 from kgops.jobs.workloads import WORKLOADS
 from kgops.planning import corrections
 from kgops.planning.applied_options import as_applied
@@ -27,7 +28,7 @@ from kgops.planning.speed import time_kind
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.settings import Home, make_home
 from kgops.supervisor.disk_space import MARGIN as DISK_MARGIN
-from kgops.supervisor.disk_space import DiskPlan, disk_plan, in_bytes
+from kgops.supervisor.disk_space import DiskPlan, disk_plan
 from storage import predictions
 from storage.database import Connection
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from kgops.jobs.on_device import on_or_off
-from kgops.jobs.text import one_line
+from kgops.jobs.text import in_bytes, one_line
 from kgops.options.catalog import OPTIONS
 from kgops.planning.applied_options import BY_DEFAULT
 from kgops.planning.planner import Suggestion
 from kgops.planning.resolve import Choice
-from kgops.supervisor.disk_space import in_bytes
 from kgops.supervisor.plan_job import Planned
 from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.formats import UNKNOWN

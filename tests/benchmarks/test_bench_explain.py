@@ -25,7 +25,7 @@ def test_each_method_is_measured_by_training_again(
     words = "--dataset nations --epochs 2 --tests 5 --seeds 1 --embedding-dim 16 --max-facts 2"
     assert bench.main([*words.split(), "--json", str(out)]) == 0
     rows = {row["method"]: row for row in json.loads(out.read_text())}
-    assert next(iter(rows)) == "none, another seed" and len(rows) == 2 + 9 * 2 + 2
+    assert next(iter(rows)) == "none, another seed" and len(rows) == 2 + 10 * 2 + 2
     assert rows["none, another seed"]["removed"] == 0
     whole, less = rows["explain, smallest of 2"], rows.pop("explain, smallest of 2, less one fact")
     assert whole["mean_size"] <= rows["explain, 2"]["mean_size"]

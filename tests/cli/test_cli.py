@@ -88,7 +88,9 @@ def test_supervisor_loads_no_module_that_it_does_not_need() -> None:
         "ctypes",
         "subprocess",
         "shutil",
+        "kgops.options.catalog",
         "kgops.options.reading",
+        "storage.transfer",
         *HEAVY,
     )
     code = (
