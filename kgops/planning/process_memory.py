@@ -103,6 +103,7 @@ _BOUND = _Line(122.0, 1.12)
 _BOUNDS = {
     "train pykeen": _Line(165.0, 1.8),
     "tracin": _Line(50.0, 1.15),
+    "predict": _Line(50.0, 1.15),
     "regress": _Line(270.0, 1.15),
 }
 _KERNELS = 45.0  # MiB that TracIn's products keep where oneDNN makes a kernel for each shape

@@ -252,9 +252,9 @@ def test_help_says_what_x_does_and_names_the_key_between_the_lists(trained_home:
         await seen.until_shows("RANK", "probability")
         assert "asking first" not in seen.text
         question, answers = (seen.app.screen.query_one(id, Lines) for id in ("#body", "#answers"))
-        assert seen.app.screen.focused is answers
+        await seen.until(lambda: seen.app.screen.focused is answers, "the answers to have the cursor")
         await seen.press("tab")
-        assert seen.app.screen.focused is question
+        await seen.until(lambda: seen.app.screen.focused is question, "the question to have it again")
         await seen.press("question_mark")
         await seen.until_shows("KEYS HERE")
         assert "asking first" not in seen.text and "a run that starts at once" in seen.text
