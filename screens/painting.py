@@ -48,6 +48,7 @@ class _Cell(NamedTuple):
 _Line = list[_Cell | None]  # None: unknown
 _PLAIN = _Look()
 _UNKNOWN = None
+_MOST_CHARACTERS = 1024  # of a look, whose cells are kept
 _UNSEEN_ON_BLANKS = {"1", "2", "3"}  # bold, dim and italic
 _BRIDGE = 4  # as many bytes as moving the cursor takes: so many unchanged cells are sent again instead
 # These erase in the current background colour. GNU screen, for one, does not.
@@ -186,17 +187,32 @@ def _patches(update: CompositorUpdate) -> Iterator[tuple[int, int, Strip]]:
                     yield y, first, strip.crop(first - start, min(end, right) - start)
 
 
+class _CellsOfLook(dict[str, _Cell]):
+    """Cells of one look by their character, each made once: equal lines then have the same ones, and are compared in
+    no time. A space is without what cannot be seen on it."""
+
+    def __init__(self, look: _Look) -> None:
+        super().__init__({" ": _Cell(" ", _on_blanks(look))})
+        self._look = look
+
+    def __missing__(self, char: str) -> _Cell:
+        cell = _Cell(char, self._look)
+        if len(self) < _MOST_CHARACTERS:
+            self[char] = cell
+        return cell
+
+
 def _cells(strip: Strip, colours: ColorSystem) -> list[_Cell]:
     cells: list[_Cell] = []
     for text, style, _ in strip:
-        look, blank = _looks(style, colours) if style is not None else (_PLAIN, _Cell(" ", _PLAIN))
+        known = _cells_of(style, colours)
         if _all_narrow(text):
-            cells += [blank if char == " " else _Cell(char, look) for char in text]
+            cells += map(known.__getitem__, text)
             continue
         for char in text:
             width = cell_len(char)
             if width:
-                cells += [blank if char == " " else _Cell(char, look), *[_Cell("", look)] * (width - 1)]
+                cells += [known[char], *[known[""]] * (width - 1)]
             elif cells:  # what joins the character before it
                 before = next(i for i in range(len(cells) - 1, -1, -1) if cells[i].text)
                 cells[before] = cells[before]._replace(text=cells[before].text + char)
@@ -213,7 +229,7 @@ def _spans(old: Sequence[_Cell | None], new: Sequence[_Cell]) -> Iterator[tuple[
     """Changed columns, in as few stretches as are worth it."""
     start = stop = None
     for i, (before, after) in enumerate(zip(old, new, strict=True)):
-        if before == after:
+        if before is after or before == after:
             continue
         if start is None or stop is None:
             start = i
@@ -236,15 +252,15 @@ def _all_narrow(text: str) -> bool:
 
 
 @lru_cache(1024)
-def _looks(style: Style, colours: ColorSystem) -> tuple[_Look, _Cell]:
-    """Look of a style, and how a space has it: without what cannot be seen on it."""
+def _cells_of(style: Style | None, colours: ColorSystem) -> _CellsOfLook:
+    if style is None:
+        return _CellsOfLook(_PLAIN)
     fore, back = (
         ";".join(colour.downgrade(colours).get_ansi_codes(foreground=front)) if colour is not None else ""
         for colour, front in ((style.color, True), (style.bgcolor, False))
     )
     attributes = style.without_color._make_ansi_codes(colours)
-    look = _Look(tuple(attributes.split(";")) if attributes else (), fore or "39", back or "49")
-    return look, _Cell(" ", _on_blanks(look))
+    return _CellsOfLook(_Look(tuple(attributes.split(";")) if attributes else (), fore or "39", back or "49"))
 
 
 def _on_blanks(look: _Look) -> _Look:
