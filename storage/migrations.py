@@ -189,11 +189,7 @@ def options_of_pairs_are_requested(db: Database) -> None:
 
 
 def _with_requested(text: str) -> str:
-    trial = json.loads(text)
-    for option in (trial.get("options") or {}).values():
-        if isinstance(option, dict) and "asked" in option:
-            option["requested"] = option.pop("asked")
-    return json.dumps(trial)
+    return json.dumps(old_words.renamed_trial(json.loads(text)))
 
 
 _WORDS = (

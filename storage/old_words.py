@@ -1,6 +1,6 @@
 """Names that kgops 0.1.0 wrote into JSON, and those of today: for its databases, exports and run folders.
 
-Migration 005 calls this file, so it is as frozen as a released migration.
+Migrations 005 and 007 call this file, so it is as frozen as a released migration.
 """
 
 from __future__ import annotations
@@ -8,7 +8,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["EVENTS", "is_old_plan", "machine_key", "renamed", "renamed_event", "renamed_export"]
+__all__ = [
+    "EVENTS",
+    "is_old_plan",
+    "machine_key",
+    "renamed",
+    "renamed_bench",
+    "renamed_event",
+    "renamed_export",
+    "renamed_trial",
+]
 
 _KEYS = {
     "card": "gpu",
@@ -81,6 +90,35 @@ def renamed_export(table: dict[str, Any]) -> dict[str, Any]:
     if isinstance(rows := found.get("event"), list):
         found["event"] = [_renamed_event_row(row) for row in rows]
     return found
+
+
+def renamed_bench(table: Any) -> Any:
+    """An exported benchmark, or exported values."""
+    if isinstance(table, list):
+        return [renamed_bench(one) for one in table]
+    if not isinstance(table, dict):
+        return table
+    found = {name: renamed(inner) if name == "fingerprint" else inner for name, inner in table.items()}
+    if isinstance(pairs := found.get("pair"), list):
+        found["pair"] = [_renamed_pair(pair) for pair in pairs]
+    return found
+
+
+def _renamed_pair(pair: Any) -> Any:
+    if not isinstance(pair, dict):
+        return pair
+    sides = {name: renamed_trial(pair[name]) for name in ("baseline", "measured") if name in pair}
+    return {**pair, **sides}
+
+
+def renamed_trial(trial: Any) -> Any:
+    """One side of a pair: what was `asked` of an option is `requested`."""
+    trial = renamed(trial)
+    options = trial.get("options") if isinstance(trial, dict) else None
+    for option in options.values() if isinstance(options, dict) else ():
+        if isinstance(option, dict) and "asked" in option:
+            option["requested"] = option.pop("asked")
+    return trial
 
 
 def _renamed_event_row(row: Any) -> Any:

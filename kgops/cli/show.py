@@ -115,7 +115,7 @@ def _page(session: Session, run: Run) -> list[str]:
     answers = predictions_page.summary(session.folder(run).results)
     out += ["", *answers] if answers else []
     if run.workload == "explain":
-        from kgops.cli import explanations_page  # takes longer to import than all of the rest to show
+        from kgops.cli import explanations_page  # with it come pictures of graphs, for no other run
 
         explained = explanations_page.summary(session.folder(run).results)
         out += ["", *explained] if explained else []
