@@ -37,19 +37,24 @@ class Attack:
     patience_s: float
     keep: bool
     templates: Any
+    wanted: str = ""  # a regular expression: only calls like `fsync /home/runs` that it finds have a number
     calls: dict[str, list[Call]] = field(default_factory=dict)
     expected: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
 
     def trace(self, name: str) -> None:
-        """A pass without a fault: which calls there are, and what the command leaves."""
-        judge, arming = self._do(Point(name, KILL, 0), self.base / "traced", fault=False)
+        """A pass without a fault: which calls are wanted, and what the command leaves."""
+        judge, arming = self._do(Point(name, KILL, 0), self._traced, fault=False)
         if judge.wrong:
             raise SystemExit(f"{name} is wrong without any fault: {judge.wrong}")
         self.calls[name] = read_calls(arming.trace)
         self.expected[name] = judge.rows
 
+    @property
+    def _traced(self) -> Path:
+        return self.base / f"traced-{os.getpid()}"
+
     def shown(self, path: str) -> str:
-        return path.replace(str(self.base / "traced"), "")
+        return path.replace(str(self._traced), "")
 
     def inject(self, point: Point) -> Result:
         began = time.monotonic()
@@ -78,6 +83,7 @@ class Attack:
             point.kind if fault else None,
             point.at,
             stays if point.kind.endswith(STAYS) else 1,
+            self.wanted,
         )
         before = Before.of(room) if command.name != "migration" else Before({}, {})
         answer = call(room, *command.attack_arguments(room), arming=arming, limit_s=self.limit_s)
@@ -97,15 +103,13 @@ class Attack:
             _end_all(room)
         return judge, arming
 
-    def points(self, commands: list[str], kinds: list[str], wanted: str = "") -> list[Point]:
-        """All of them, in an order that is always the same; of calls like `fsync /home/runs` that `wanted` finds."""
+    def points(self, commands: list[str], kinds: list[str]) -> list[Point]:
+        """All of them, in an order that is always the same."""
         found = []
         for name in commands:
             for kind in kinds:
                 seen: set[str] = set()
                 for one in self.calls[name]:
-                    if not re.search(wanted, f"{one.name} {self.shown(one.path)}"):
-                        continue
                     # A file that stays broken is another case once for each file.
                     is_known = kind.endswith(STAYS) and one.path in seen
                     if one.can(kind) and not is_known:
@@ -203,7 +207,9 @@ def _run(given: argparse.Namespace, base: Path) -> int:
 
     began = time.monotonic()
     import_everything()
-    _shared = Attack(base, given.limit, given.patience, given.keep, Templates(base / "templates"))
+    _shared = Attack(
+        base, given.limit, given.patience, given.keep, Templates(base / "templates"), given.calls
+    )
     only = [Point(command, kind, int(at)) for command, kind, at in (one.split(":") for one in given.only)]
     commands = given.commands.split(",") if given.commands else list(COMMANDS)
     if only:
@@ -214,7 +220,7 @@ def _run(given: argparse.Namespace, base: Path) -> int:
         _shared.trace(name)
     if given.mutants:
         return _attack_mutants(given)
-    points = only or sample(_shared.points(commands, given.kinds.split(","), given.calls), given.sample)
+    points = only or sample(_shared.points(commands, given.kinds.split(",")), given.sample)
     told = ", ".join(f"{name} {len(calls)}" for name, calls in _shared.calls.items())
     print(
         f"calls: {told}; {len(points)} injections; ready after {time.monotonic() - began:.0f} s", flush=True
@@ -269,9 +275,12 @@ def _attack_mutant(name: str) -> tuple[str, bool, str]:
 
     mutant = MUTANTS[name]
     _shared.patience_s = min(_shared.patience_s, 5.0)  # some never settle, and that is what is looked for
+    # By what the calls do: how many pages SQLite touches before them hangs on the length of a path that it keeps.
+    _shared.wanted = mutant.calls
+    _shared.trace(mutant.command)
     plant(name)
     others: list[str] = []
-    for point in _shared.points([mutant.command], [mutant.kind], mutant.calls):
+    for point in _shared.points([mutant.command], [mutant.kind]):
         result = _shared.inject(point)
         told = [what for what in result.wrong if re.search(mutant.told, what)]
         if told:

@@ -10,6 +10,7 @@ the gate's child is the worker to be, until it is another program: both have cou
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <regex.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -39,6 +40,8 @@ static struct {
     long at, times, count;
     int fault;         /* an errno, KILL, or 0 for a pass that only counts */
     char path[4096];   /* of the first call that failed: a fault that stays is this file's */
+    regex_t wanted;    /* with `picks`: calls like "fsync /home/runs" that it does not find are not counted */
+    int picks;
 } state;
 static unsigned char written[MOST_FILES]; /* by descriptor: only what was written to can fail when it is closed */
 
@@ -71,9 +74,9 @@ static void become(const char *role) {
     state.on = !strcmp(role, state.target) && syscall(SYS_unlinkat, AT_FDCWD, state.once, 0) == 0;
 }
 
-/* "role=…;target=…;home=…;at=N;times=N;fault=N;trace=PATH;hit=PATH;once=PATH" */
+/* "role=…;target=…;home=…;at=N;times=N;fault=N;wanted=REGEX;trace=PATH;hit=PATH;once=PATH" */
 static void arm(const char *text) {
-    char number[32], role[24];
+    char number[32], role[24], wanted[256];
     value(text, "role=", role, sizeof role);
     value(text, "target=", state.target, sizeof state.target);
     value(text, "home=", state.home, sizeof state.home);
@@ -86,6 +89,8 @@ static void arm(const char *text) {
     state.times = atol(number);
     value(text, "fault=", number, sizeof number);
     state.fault = atoi(number);
+    value(text, "wanted=", wanted, sizeof wanted);
+    state.picks = wanted[0] && regcomp(&state.wanted, wanted, REG_EXTENDED | REG_NOSUB) == 0;
     state.path[0] = 0;
     state.configured = 1;
     become(role);
@@ -145,6 +150,16 @@ static void full_path(int folder, const char *path, char *into, size_t room) {
     if (path[0] && strcmp(path, ".")) snprintf(into + length, room - length, "/%s", path);
 }
 
+/* By what it does and where in the room, which is the folder that the home lies in. */
+static int is_wanted(const char *call, const char *path) {
+    char text[5000];
+    if (!state.picks) return 1;
+    const char *folder = strrchr(state.home, '/');
+    size_t room = folder && is_in_home(path) ? (size_t)(folder - state.home) : 0;
+    snprintf(text, sizeof text, "%s %s", call, path + room);
+    return regexec(&state.wanted, text, 0, NULL, 0) == 0;
+}
+
 static int can(const int *errors, int wanted) {
     for (; *errors; errors++)
         if (*errors == wanted) return 1;
@@ -154,7 +169,7 @@ static int can(const int *errors, int wanted) {
 /* One call that counts: 0, or the errno it is to fail with. `errors` are those it can really give. */
 static int visit(const char *call, const char *path, const int *errors) {
     char line[5000];
-    if (!state.on) return 0;
+    if (!state.on || !is_wanted(call, path)) return 0;
     state.count++;
     if (!state.fault) {
         int length = snprintf(line, sizeof line, "%ld\t%s\t%s\t", state.count, call, path);

@@ -40,6 +40,7 @@ class Arming:
     kind: str | None = None  # None: calls are written down, and none of them fails
     at: int = 0
     times: int = 1
+    calls: str = ""  # a regular expression: calls that it does not find are not counted
 
     @property
     def trace(self) -> Path:
@@ -66,6 +67,7 @@ class Arming:
             "at": self.at,
             "times": self.times,
             "fault": fault,
+            "wanted": self.calls,
             "trace": self.trace,
             "hit": self.hit,
             "once": self.notes / "once",
