@@ -200,5 +200,6 @@ class FeedReader:
 
 
 def _be_ready_for_a_run() -> None:
-    """Imports what the page of a run is read with: not before the dashboard is shown, not when a run is opened."""
+    """Imports what the page of a run is read and drawn with: after the dashboard is shown, before a run is opened."""
     import kgops.views.run_detail  # noqa: F401  # for its import alone
+    import screens.run  # noqa: F401  # for its import alone

@@ -55,8 +55,8 @@ _START_OPTIONS = (
     click.option(
         "--host",
         metavar="NAME",
-        help="Start it on this host of `kgops hosts`, or where it would end first: any, or a group. Its data are copied"
-        " there, once.",
+        help="Start it on a host of `kgops hosts`; of a group, or of all hosts (any), on the one where it would end "
+        "first. Its data are copied there, once.",
     ),
     click.option(
         "--dry-run",

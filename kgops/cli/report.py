@@ -27,7 +27,7 @@ from storage import reports
 def command(name: str, output: Path | None, force: bool) -> None:
     """Write a run as one self-contained HTML page: what was reached, curves, memory, options, the record.
 
-    lab2:17 is run 17 of host lab2, whose page is made of what it says: it need not have ended.
+    lab2:17 is run 17 of host lab2: its page is made of what that host sends, while it runs or afterwards.
     """
     if ":" in name:
         from kgops.cli.host_run import report_there

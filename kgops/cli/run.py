@@ -21,7 +21,7 @@ KINDS: dict[str, str] = {
     "train": "Train ConvE, or any PyKEEN model.",
     "predict": "Answer questions with a trained model: which tails, which heads, which pairs?",
     "tracin": "Find the training triples behind predictions (TracIn).",
-    "explain": "Find the training triples without which a prediction is lost.",
+    "explain": "Find the training triples that a prediction rests on.",
     "regress": "Train a network that predicts cloud heights from image sequences.",
     "exec": "Run any command under supervision.",
     "sweep": "Start one run for each combination of settings.",

@@ -1,4 +1,4 @@
-"""`kgops run explain`: find the training triples without which a prediction is lost."""
+"""`kgops run explain`: find the training triples that a prediction rests on."""
 
 from __future__ import annotations
 

@@ -22,9 +22,22 @@ from kgops.options.regress import FOLDERS
 class EitherSpelling(GroupedHelp):
     """Accepts `--batch-size` for `--batch_size`: the original main.py has underscores, other kgops commands dashes."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.context_settings["token_normalize_func"] = lambda word: word.replace("-", "_")
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        declared = {
+            _plain(name): name
+            for param in self.get_params(ctx)
+            for name in (*param.opts, *param.secondary_opts)
+            if name.startswith("--")
+        }
+        spelled = []
+        for word in args:
+            name, equals, value = word.partition("=")
+            spelled.append(declared.get(_plain(name), name) + equals + value)
+        return super().parse_args(ctx, spelled)
+
+
+def _plain(flag: str) -> str:
+    return flag.replace("-", "_")
 
 
 @click.command(

@@ -36,7 +36,7 @@ class TestTripleOfThree(GroupedHelp):
 @common_options
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
-    """Compute the influence of training triples on test triples with exact TracIn over all checkpoints.
+    """Compute the influence of training triples on test triples with exact TracIn over all checkpoints kept.
 
     Every flag of run_tracin.py and batch_tracin_with_filtering.py works as it did there, or the run reports what
     happens instead.

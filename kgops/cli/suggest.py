@@ -99,6 +99,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.group(
     cls=_Workloads,
     invoke_without_command=True,
+    subcommand_metavar="[WORKLOAD|FILE.toml] [ARGS]...",
     epilog="\b\nExample:  kgops suggest train --dataset nations --gpu t4 --explain",
 )
 @click.option("--accuracy", is_flag=True, help="Show the errors of past memory predictions.")

@@ -82,7 +82,7 @@ def _label(settings: dict[str, Any]) -> str:
 
 EXPLAIN = Workload(
     name="explain",
-    summary="training triples without which a prediction is lost",
+    summary="training triples that a prediction rests on",
     options=EXPLAIN_OPTIONS,
     label=_label,
     check=_check,

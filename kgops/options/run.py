@@ -29,7 +29,7 @@ NAMES = (
     Option(
         "profile",
         help="Named set of option values: auto, cpu, t4, …, or a file; see `kgops profiles`.",
-        shown_default="auto",
+        shown_default="that of the detected GPU, else auto; of a command none",
     ),
     Option("label", check=_label, help="Name of the run in lists and in the dashboard."),
 )
@@ -51,12 +51,19 @@ GPU_OPTIONS = (
         "exclusive",
         "bool",
         False,
-        help="Let no other run use the GPU (or the CPUs) during this one; waiting CPU threads then spin.",
+        help="Let no other run use the GPU (or the CPUs) during this one. Without a GPU its idle threads then "
+        "busy-wait, which is faster.",
         flags=(Flag("--exclusive", True),),
     ),
 )
 LIMITS = (
-    Option("attempts", "int", check=at_least(1), help="Lost workers allowed before the run is interrupted."),
+    Option(
+        "attempts",
+        "int",
+        check=at_least(1),
+        help="Lost workers after which the run is interrupted.",
+        shown_default="3; of a command 1",
+    ),
     Option(
         "grace_s",
         "float",
@@ -77,7 +84,7 @@ LIMITS = (
         "memory_mib",
         "int",
         check=at_least(1, 1 << 30),
-        help="Host memory limit of each process of the run in MiB, on the CPU.",
+        help="Host memory limit of each process, in MiB; for runs on the CPU alone.",
         flags=(Flag("--memory-limit"),),
     ),
     Option(
@@ -94,7 +101,7 @@ CLUSTER_OPTIONS = tuple(
         Option(
             "where",
             check=one_of(*CLUSTERS),
-            help="Run on a cluster instead of this machine: slurm or ray.",
+            help="Run on a cluster instead of this machine: slurm, or ray (TracIn alone).",
             flags=(Flag("--on"),),
         ),
         Option("partition", help="Slurm partition."),
@@ -103,13 +110,16 @@ CLUSTER_OPTIONS = tuple(
         Option("cpus", "int", check=at_least(1), help="CPUs per task to request from Slurm."),
         Option("memory", help="Host memory to request from Slurm, such as 16G.", flags=(Flag("--mem"),)),
         Option("account", help="Slurm account to charge."),
-        Option("tasks", "int", 1, check=at_least(1), help="Cluster tasks to split a TracIn run into."),
+        Option("tasks", "int", 1, check=at_least(1), help="Cluster tasks to split a run into; TracIn alone."),
         Option(
             "options",
             "strings",
             help="Any other sbatch option, such as --sbatch --qos=long; may be repeated.",
             flags=(Flag("--sbatch"),),
         ),
-        Option("address", help="Address of the Ray cluster; default: a local one, started for the run."),
+        Option(
+            "address",
+            help="Address of the Ray cluster (TracIn alone); default: a local one, started for the run.",
+        ),
     )
 )

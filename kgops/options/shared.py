@@ -91,6 +91,7 @@ COMPILE = Option(
     effect="rounding",
     summary="torch.compile mode",
     help="torch.compile mode.",
+    shown_default="by the profile; off on a CPU",
     group=_SPEED,
     in_form=True,
 )

@@ -16,6 +16,7 @@ from driving import Console
 
 from kgops.cli import main
 from kgops.jobs import configurations
+from kgops.jobs.regress import REGRESS
 from kgops.regression.made_flights import Sky, make_flights
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +130,16 @@ def test_dashes_and_underscores_spell_the_same_job(kgops: Command, flights: Path
     assert planned(kgops, *one, "--no-use_spatial_attention") == planned(
         kgops, *other, "--no-use-spatial-attention"
     )
+
+
+def test_help_spells_choices_as_jobs_and_profiles_do(kgops: Command, flights: Path) -> None:
+    page = "".join(kgops("run", "regress", "--help").out.split())
+    for option in (*REGRESS.settings, *REGRESS.optimizations.values()):
+        words = [one for one in option.choices if isinstance(one, str)]
+        if words and not any(flag.hidden or flag.sets for flag in option.flags):
+            assert "|".join(words) in page, option.name
+    job = planned(kgops, "--data-directory", flights, "--compile", "reduce-overhead")
+    assert job["options"]["compile"] == "reduce-overhead"
 
 
 def test_a_file_of_theirs_is_read_from_where_the_person_stands(
