@@ -16,7 +16,8 @@ from kgops.errors import KgopsError
 from kgops.settings import Home, find_home
 from screens.actions import ACTIONS, bindings, holding
 from screens.console import Console
-from screens.feed import Feed, FeedState
+from screens.feed import Feed
+from screens.feed_state import FeedState
 from screens.painting import Painted, Terminal
 from screens.run_screen import RunScreenBase
 from screens.symbols import THEMES, Tones, filters_of_terminal, tones_of
@@ -41,6 +42,7 @@ __all__ = ["KgopsApp", "open_screens"]
 
 THEME_VARIABLE = "KGOPS_THEME"
 NOTIFY_VARIABLE = "KGOPS_NOTIFY"  # bell or osc9
+_READY_AFTER_S = 0.5
 T = TypeVar("T")
 
 
@@ -93,6 +95,7 @@ class KgopsApp(Console, inherit_bindings=False):
         self._replaces = list(filters_of_terminal(lambda: self.theme, unicode))
         self._one_change_at_a_time = asyncio.Lock()
         self._notified: set[str] | None = None  # alerts that were shown already
+        self._has_state = False
         self._hosts = hosts
         self._terminal = Terminal()
         self.add_mode(self.DEFAULT_MODE, self.get_default_screen)
@@ -163,6 +166,9 @@ class KgopsApp(Console, inherit_bindings=False):
                 screen.show_state(message.state)
         if self._notifies_by is not None and message.state.error_text is None:
             self._notify_of_new(message.state)
+        if not self._has_state:
+            self._has_state = True
+            self.set_timer(_READY_AFTER_S, _be_ready_for_a_run)
 
     def _notify_of_new(self, state: FeedState) -> None:
         """Of alerts that came while the console was open, on whichever screen."""
@@ -226,7 +232,6 @@ class KgopsApp(Console, inherit_bindings=False):
         self.open_new_run(where=None if self.here is None else self.here.host_here)
 
     def open_new_run(self, gpu: str | None = None, where: str | None = None) -> None:
-        """Planned for that GPU, which need not be in this machine, or for the host `where`."""
         from screens.new_run import NewRun
 
         self.feed.start()  # a key pressed before the first paint cancels the start on mount
@@ -261,7 +266,6 @@ class KgopsApp(Console, inherit_bindings=False):
         await self._go_back_to_or_open(History)
 
     async def open_history(self, text: str) -> None:
-        """With this filter."""
         from screens.history import History
 
         await self._go_back_to_or_open(History)
@@ -275,7 +279,6 @@ class KgopsApp(Console, inherit_bindings=False):
         self.push_screen(RunScreen(run))
 
     def gpus(self) -> list[tuple[int, str]]:
-        """Numbers and names of those that the dashboard shows; none where only hosts are open."""
         dashboard = self._dashboard
         return [] if dashboard is None else dashboard.gpus()
 
@@ -360,6 +363,11 @@ def _dashboard() -> Screen[None]:
     from screens.dashboard import Dashboard
 
     return Dashboard()
+
+
+def _be_ready_for_a_run() -> None:
+    """Imports the page that Enter opens: not before the first screen is shown, not when a run is opened."""
+    import screens.run  # noqa: F401  # for its import alone
 
 
 def _remember_leaving(home: Home) -> None:

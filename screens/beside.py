@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from screens.feed import BesideList, FeedState
+from screens.feed_state import BesideList, FeedState
 from screens.rows import text_row
 from screens.run_actions import ChangesRuns
 from screens.widgets.lines import Lines

@@ -13,7 +13,7 @@ from kgops.views.chart import MOST_RUNS
 from screens import chart_page
 from screens.actions import ScreenName
 from screens.chart_page import SMOOTHINGS, Plot, View
-from screens.feed import FeedState, OneCurve
+from screens.feed_state import FeedState, OneCurve
 from screens.rows import Piece, Row, text_row, title
 from screens.run_screen import RunScreenBase
 from screens.widgets.curve_panels import display_name
@@ -22,7 +22,7 @@ from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from kgops.views.chart import ChartRun
-    from screens.feed import Wanted
+    from screens.feed_state import Wanted
     from storage.runs import Run
 
 __all__ = ["ChartScreen"]

@@ -21,7 +21,7 @@ from screens import compare_page
 from screens.actions import ScreenName
 from screens.compare_page import Curves
 from screens.driver import begin
-from screens.feed import HISTORY, FeedState
+from screens.feed_state import HISTORY, FeedState
 from screens.marked_chart import MarksCharts
 from screens.rows import Piece, Row, text_row
 from screens.widgets.chart_axis import Point
@@ -32,7 +32,7 @@ from storage.database import Connection, explained, open_reader
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from screens.feed import Wanted
+    from screens.feed_state import Wanted
     from storage.runs import Run
 
 __all__ = ["Compare", "curves_of"]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kgops.settings import Home
     from screens.feed import Feed
     from screens.symbols import Tones
+    from storage.runs import Run
 
 __all__ = ["Console"]
 
@@ -34,6 +35,24 @@ class Console(App[None], inherit_bindings=False):
 
     def action_open(self) -> None:
         """Opens the run that the active screen is about."""
+        raise NotImplementedError
+
+    def open_run(self, run: Run) -> None:
+        raise NotImplementedError
+
+    def open_gpu(self, index: int) -> None:
+        raise NotImplementedError
+
+    def open_new_run(self, gpu: str | None = None, where: str | None = None) -> None:
+        """Planned for that GPU, which need not be in this machine, or for the host `where`."""
+        raise NotImplementedError
+
+    async def open_history(self, text: str) -> None:
+        """With this filter."""
+        raise NotImplementedError
+
+    def gpus(self) -> list[tuple[int, str]]:
+        """Numbers and names of those that the dashboard shows; none where only hosts are open."""
         raise NotImplementedError
 
     async def carry_out(self, change: Callable[[Session], T]) -> T | None:

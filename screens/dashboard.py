@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from kgops.jobs.text import one_line
 from screens.actions import ScreenName
 from screens.beside import HasPane
-from screens.feed import DASHBOARD, FeedState
+from screens.feed_state import DASHBOARD, FeedState
 from screens.rows import Piece, Row, text_row, title
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kgops.views.gpus import GpuUsage
     from kgops.views.overview import Overview
     from screens.copying import Copyable
-    from screens.feed import Wanted
+    from screens.feed_state import Wanted
     from storage.runs import Run
 
 __all__ = ["Dashboard"]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kgops.views.alerts import Alert
     from kgops.views.gpus import ExpectedStart, GpuUsage
     from kgops.views.overview import EndedRun, Overview, RunningRun
-    from screens.feed import FeedState
+    from screens.feed_state import FeedState
     from storage.runs import Run
 
 __all__ = ["expected_start_of", "rows", "waiting_mib_of"]

@@ -17,7 +17,7 @@ from kgops.views.formats import amount
 from kgops.views.influences import Step
 from screens.actions import ScreenName
 from screens.driver import begin
-from screens.feed import OneRun
+from screens.feed_state import OneRun
 from screens.influences_page import path_lines
 from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from screens.run_screen import RunScreenBase
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgops.views.explanations import ExplainedPrediction
-    from screens.feed import FeedState, Wanted
+    from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
 __all__ = ["Explanation"]

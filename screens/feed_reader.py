@@ -17,7 +17,7 @@ from kgops.views.alerts import Alert, ended_while_away, live_alerts, recorded_al
 from kgops.views.gpus import GpuUsage, GpuUsageReader
 from kgops.views.host import HostReader
 from kgops.views.overview import Overview, overview
-from screens.feed import DASHBOARD, HISTORY, BesideList, FeedState, OneCurve, OneRun, Wanted
+from screens.feed_state import DASHBOARD, HISTORY, BesideList, FeedState, OneCurve, OneRun, Wanted
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
 from storage.runs import ACTIVE, Run, in_states
@@ -200,6 +200,5 @@ class FeedReader:
 
 
 def _be_ready_for_a_run() -> None:
-    """Imports what the page of a run is read and drawn with: after the dashboard is shown, before a run is opened."""
+    """Imports what the page of a run is read with: not before the dashboard is shown, not when a run is opened."""
     import kgops.views.run_detail  # noqa: F401  # for its import alone
-    import screens.run  # noqa: F401  # for its import alone

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cas
 
 from kgops.errors import KgopsError
 from screens.driver import begin
-from screens.feed import HISTORY, FeedState
+from screens.feed_state import HISTORY, FeedState
 from screens.rows import text_row
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
@@ -19,7 +19,7 @@ from storage.errors import StorageError
 if TYPE_CHECKING:
     from textual.widgets import Input
 
-    from screens.feed import Wanted
+    from screens.feed_state import Wanted
 
 __all__ = ["FilteredList"]
 

@@ -17,7 +17,7 @@ from screens import gpu_page
 from screens.actions import ScreenName
 from screens.copying import Copyable, of_gpu
 from screens.driver import begin
-from screens.feed import DASHBOARD, FeedState
+from screens.feed_state import DASHBOARD, FeedState
 from screens.rows import Piece, Row, text_row, title
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
@@ -25,7 +25,7 @@ from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from kgops.views.gpus import GpuProcess, GpuUsage
-    from screens.feed import Wanted
+    from screens.feed_state import Wanted
     from storage.runs import Run
 
 __all__ = ["GpuScreen"]

@@ -16,7 +16,7 @@ from screens.widgets.curve_panels import Values, braille
 
 if TYPE_CHECKING:
     from kgops.views.gpus import GpuProcess, GpuUsage
-    from screens.feed import FeedState
+    from screens.feed_state import FeedState
 
 __all__ = ["ProcessKey", "process_key", "rows"]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from textual.widgets import Input
 
     from screens.console import Console
-    from screens.feed import FeedState
+    from screens.feed_state import FeedState
     from storage.runs import Run
 
 __all__ = ["History"]

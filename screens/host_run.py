@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kgops.hosts.run_mirror import LogCopy
     from kgops.hosts.watch import Watch
     from kgops.settings import Home
-    from screens.feed import FeedState, Wanted
+    from screens.feed_state import FeedState, Wanted
 
 __all__ = ["HostRun"]
 

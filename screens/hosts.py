@@ -15,7 +15,7 @@ from kgops.hosts.registry import Host
 from kgops.hosts.rows import is_outdated
 from screens.actions import ScreenName
 from screens.driver import begin
-from screens.feed import FeedState
+from screens.feed_state import FeedState
 from screens.host_actions import ChangesHostRuns, HostedRun
 from screens.hosts_page import HostsPage, is_late
 from screens.rows import Piece, Row, title
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kgops.hosts.watch import Watch
     from kgops.settings import Home
     from screens.console import Console
-    from screens.feed import Wanted
+    from screens.feed_state import Wanted
 
 __all__ = ["Hosts"]
 

@@ -26,7 +26,7 @@ from screens.widgets.lines import Lines
 from storage.errors import DatabaseMissing, StorageError
 
 if TYPE_CHECKING:
-    from screens.feed import FeedState, Wanted
+    from screens.feed_state import FeedState, Wanted
     from storage.influences import Influence, TestTriple
     from storage.runs import Run
 

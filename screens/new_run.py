@@ -31,7 +31,7 @@ from screens.wording import error_text
 if TYPE_CHECKING:
     from kgops.hosts.registry import Host
     from kgops.jobs.job import Job
-    from screens.feed import FeedState, Wanted
+    from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
 __all__ = ["NewRun"]

@@ -21,7 +21,7 @@ from screens import run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.explanation import Explanation
-from screens.feed import OneRun
+from screens.feed_state import OneRun
 from screens.rows import Column, Columns, Piece, Row, row, text_row, text_rows
 from screens.run_screen import RunScreenBase
 from screens.widgets.choices import Choices, CompletingPrompt
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from kgops.cli.session import Session
     from kgops.views.run_detail import RunDetail
-    from screens.feed import FeedState, Wanted
+    from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
 __all__ = ["Predictions"]

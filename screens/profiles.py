@@ -39,7 +39,7 @@ from storage.database import open_reader
 from storage.errors import DatabaseMissing, StorageError
 
 if TYPE_CHECKING:
-    from screens.feed import FeedState, Wanted
+    from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
 __all__ = ["ProfileDetail", "ProfileList", "Profiles", "read_profiles"]

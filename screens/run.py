@@ -13,7 +13,7 @@ from kgops.views.formats import value_text
 from screens import run_page
 from screens.actions import ScreenName
 from screens.copying import Copyable
-from screens.feed import FeedState, OneRun
+from screens.feed_state import FeedState, OneRun
 from screens.marked_chart import MarksCharts
 from screens.rows import Piece, Row
 from screens.run_actions import ChangesRuns
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kgops.views.run_detail import RunDetail
-    from screens.feed import Wanted
+    from screens.feed_state import Wanted
     from storage.runs import Run
 
 __all__ = ["RunScreen", "RunView"]

@@ -15,7 +15,7 @@ from screens.widgets.lines import Lines
 if TYPE_CHECKING:
     from screens.console import Console
     from screens.copying import Copyable
-    from screens.feed import BesideList, FeedState, Wanted
+    from screens.feed_state import BesideList, FeedState, Wanted
     from storage.runs import Run
 
 __all__ = ["RunScreenBase"]
@@ -80,9 +80,7 @@ class RunScreenBase(Screen[None]):
     def open_chosen(self) -> None:
         """Opens what is under the cursor."""
         if self.subject is not None:
-            from screens.run import RunScreen
-
-            self.app.push_screen(RunScreen(self.subject))
+            self.kgops.open_run(self.subject)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Ignores keys whose action does not apply here."""

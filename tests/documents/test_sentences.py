@@ -56,7 +56,10 @@ RUN: dict[str, tuple[str, str]] = {
     "kgops data flights --make DIR": ("kgops data flights --make flights", r"flights"),
     "kgops doctor": ("{}", r"(?i)python"),
     "kgops suggest train …": ("kgops suggest train --dataset nations", r"\nkgops run train .*nations"),
-    "kgops suggest train … --explain": ("kgops suggest train --dataset nations --gpu t4 --explain", r"not yet"),
+    "kgops suggest train … --explain": (
+        "kgops suggest train --dataset nations --gpu t4 --explain",
+        r"not yet",
+    ),
     "kgops suggest tracin": ("{} --run 1 --test-triple usa embassy china", r"\nkgops run tracin "),
     "kgops runs 'mrr>0.3 tag:paper since:7d'": ("kgops tag 1 paper && {}", r"(?m)^RUN|no run"),
     "kgops tag": ("{} 1 paper", r"paper"),

@@ -23,7 +23,7 @@ from screens.compare import Compare
 from screens.dashboard import Dashboard
 from screens.driver import begin
 from screens.explanation import Explanation
-from screens.feed import FeedState
+from screens.feed_state import FeedState
 from screens.gpu import GpuScreen
 from screens.history import History
 from screens.host_run import HostRun
