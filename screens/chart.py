@@ -46,6 +46,7 @@ class ChartScreen(RunScreenBase):
         self._view = View()
         self._error: str | None = None
         self._is_read = False
+        self._added: int | None = None  # a number that a person typed and the feed has not answered
         self._kept: Plot | None = None
 
     def compose(self) -> ComposeResult:
@@ -68,6 +69,7 @@ class ChartScreen(RunScreenBase):
             return
         self._error, self._is_read = state.error_text, True
         self._runs = self._runs if state.error_text else state.chart
+        self._take_back_unknown()
         self.draw()
 
     def title_row(self, width: int) -> Row:
@@ -169,7 +171,15 @@ class ChartScreen(RunScreenBase):
         elif int(words) in self._numbers:
             self.say(f"run {int(words)} is in this chart already", "warn")
         else:
+            self._added = int(words)
             self._show_runs((*self._numbers, int(words)))
+
+    def _take_back_unknown(self) -> None:
+        """A run that was deleted meanwhile stays, and is named; a number that is none of the record does not."""
+        added, self._added = self._added, None
+        if added is not None and self._error is None and added not in {one.run.id for one in self._runs}:
+            self.say(f"run {added} is not in the record", "bad")
+            self._show_runs(tuple(number for number in self._numbers if number != added))
 
     def action_remove_run(self) -> None:
         run = self.subject

@@ -240,8 +240,11 @@ class History(FilteredList[Query, Page], HasPane):
         self.draw()
 
     def action_delete(self) -> None:
+        page = self._page
+        shown = page.numbers if page is not None else ()
+
         async def deleted() -> None:
-            if await self.marks.delete(self._number):
+            if await self.marks.delete(self._number, shown):
                 self.reload()
 
         begin(self.app, deleted)  # owned by the app: goes on when this screen closes

@@ -71,8 +71,9 @@ class Marks:
         many = f"the {_runs(len(marked), 'marked ')}: word adds a tag, -word removes it"
         self._app.push_screen(Prompt(f"tags of {many}"), answered)
 
-    async def delete(self, under_cursor: int | None) -> bool:
-        """Deletes the ended runs after a confirmation. False: nothing was deleted."""
+    async def delete(self, under_cursor: int | None, shown: Sequence[int]) -> bool:
+        """Deletes the ended runs after a confirmation, which counts those that the filter hides. False: nothing was
+        deleted."""
         from screens.history_query import ended_of
         from screens.widgets.confirm import Confirmation
 
@@ -86,9 +87,12 @@ class Marks:
             why = "nothing to delete: stop unfinished runs first" if unfinished else "nothing to delete"
             self._app.say(why, "warn")
             return False
-        named = (
-            f"run {ended[0]} and its folder" if len(ended) == 1 else f"{len(ended):,} runs and their folders"
-        )
+        hidden = len(set(ended).difference(shown))
+        if len(ended) == 1:
+            named = f"run {ended[0]}{', not shown here,' if hidden else ''} and its folder"
+        else:
+            unseen = f", {hidden:,} of them not shown here," if hidden else ""
+            named = f"{len(ended):,} runs{unseen} and their folders"
         stay = f" ({unfinished:,} unfinished {'is' if unfinished == 1 else 'are'} kept)" if unfinished else ""
         sure = await self._app.push_screen_wait(Confirmation(f"delete {named}{stay}? This cannot be undone"))
         if sure:

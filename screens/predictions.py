@@ -146,7 +146,7 @@ class Predictions(RunScreenBase):
             return [text_row(f"run {run.id} {state_of(run)}  {progress_of(run)}", width, "dim")]
         if run.state == "succeeded":
             return [text_row(f"reading the answers of run {run.id}", width, "dim")]
-        return [text_row(f"run {run.id} {state_of(run)}: {run.reason or ''}", width, "bad")]
+        return text_rows(f"run {run.id} {state_of(run)}: {run.reason or ''}", width, "bad")
 
     @property
     def _answer(self) -> PredictedTriple | None:
@@ -171,10 +171,20 @@ class Predictions(RunScreenBase):
                 name = as_written(text, names)
                 changed = replace(self._question, relation=name)
                 self._change(changed if key == "relation" else replace(self._question, entity=name))
+                self._warn_of_unknown(name, names)
 
         now: str = getattr(self._question, field)
         question = f"{field}: a name, a label or an id"
         self.app.push_screen(CompletingPrompt(question, now, partial(completions, names=names)), filled)
+
+    def _warn_of_unknown(self, name: str, names: Sequence[str]) -> None:
+        """Not refused: a label may have been typed where names are shown, or an id."""
+        if not name or not names or name in names or name.isdecimal():
+            return
+        near = ", ".join(one_line(one, 30) for one in completions(name, names)[:3])
+        self.say(
+            f"no name is {one_line(name, 30)!r}{f', but {near}' if near else ''}; x asks all the same", "warn"
+        )
 
     def action_more(self) -> None:
         self._change(replace(self._question, asks_heads=not self._question.asks_heads))

@@ -69,6 +69,7 @@ class RunLog(Vertical):
         """Sets whether the log may still grow. The last lines are read in any case."""
         if going != self._grows:
             self._grows = going
+            self.draw()  # the reader finds no other page where the last line was there already
             self._wake.set()
 
     def read_again(self) -> None:

@@ -89,7 +89,9 @@ def verdict_of(one: ExplainedPrediction) -> str:
     if n["rank_after"] is None:
         rank, score = amount(n["rank_before"]), n["score_before"]
         shown = "n/a" if score is None else f"{score:+.4g}"
-        return f"rank {rank}, score {shown}; what carries it most, {of}; --verify trains again without"
+        return (
+            f"filtered rank {rank}, score {shown}; what carries it most, {of}; --verify trains again without"
+        )
     without = "it" if many == 1 else f"these {many}"
     verdict = _WORDS[(n["rank_before"] or 1) > 1][one.lost]
     ranks = f"rank {amount(n['rank_before'])} → {amount(n['rank_after'])}"

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
-from screens.rows import text_row
+from screens.rows import text_rows
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ class Confirmation(ModalScreen[bool]):
         yield Lines(id="question")
 
     def on_mount(self) -> None:
-        question_row = text_row(f"{self._question} · y yes, any other key no", self.app.size.width, "bad")
-        self.query_one("#question", Lines).show([question_row])
+        words = f"{self._question} · y yes, any other key no"
+        rows, lines = text_rows(words, self.app.size.width, "bad"), self.query_one("#question", Lines)
+        lines.styles.height = len(rows)
+        lines.show(rows)
 
     def on_key(self, event: events.Key) -> None:
         if event.key != "y":

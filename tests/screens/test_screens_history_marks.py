@@ -49,6 +49,30 @@ def test_marks_stay_whatever_is_shown(home: Path, conn: Connection) -> None:
     look(home, story, (80, 24))
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_before_a_deletion_runs_that_the_filter_hides_are_counted(
+    home: Path, conn: Connection, size: tuple[int, int]
+) -> None:
+    fill(conn, 20)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("space", "space", "space")
+        await seen.until_shows("3 marked")
+        await seen.press("slash")
+        await keys(seen, "state:failed")
+        await seen.press("enter")
+        await until_settled(seen)
+        here = len({20, 19, 18} & set(shown(seen)))
+        assert here < 2
+        await seen.press("d")
+        await seen.until_shows(f"{3 - here} of them not shown here", "y yes, any other key no")
+        await seen.press("n")
+        await seen.until_gone("not shown here")
+
+    look(home, story, size)
+
+
 def test_deleting_asks_once_and_leaves_what_goes_on(run_cli: Console) -> None:
     for _ in range(3):
         assert run_cli("run", "exec", "--", "true").code == 0

@@ -71,6 +71,19 @@ def test_it_shows_the_end_and_grows_with_the_run_until_somebody_goes_up(run_cli:
     look(run_cli.home, story, (80, 24))
 
 
+def test_a_log_is_followed_no_longer_than_its_run_goes_on(run_cli: Console, tmp_path: Path) -> None:
+    run_cli.running(run_cli.detach("sh", "-c", "seq -f 'line %.0f' 1000; " + GATE))
+
+    async def story(seen: Seen) -> None:
+        await open_log(seen)
+        await seen.until_shows("line 1000", "following, 1,000 lines")
+        (tmp_path / "gate").touch()
+        await seen.until_shows("succeeded", "of 1,000 lines")
+        await seen.until_gone("following")
+
+    look(run_cli.home, story)
+
+
 def test_a_search_goes_to_the_nearest_hit_and_n_to_the_next_round_the_end(run_cli: Console) -> None:
     with_log(run_cli, "".join("The Needle\n" if i in (50, 70) else f"hay {i}\n" for i in range(200)))
 

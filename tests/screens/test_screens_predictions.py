@@ -175,6 +175,11 @@ def test_a_run_of_a_question_file_opens_with_its_first_question(trained_home: Pa
 def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
     async def story(seen: Seen) -> None:
         await asks(seen, "MONDO:22", "treats")
+        await seen.press("enter")
+        await seen.until_shows("tab complete")
+        await seen.type("x")
+        await seen.press("enter")
+        await seen.until_shows("no name is 'treatsx'; x asks all the same")
         await seen.press("x")
         await seen.until_shows("no entity is named 'MONDO:22': did you mean")
 
