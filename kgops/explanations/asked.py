@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kgops.errors import BadInput
 from kgops.explanations.prediction import Query
-from kgops.graphs.vocabulary import read_lines, shown
+from kgops.graphs.vocabulary import is_comment, read_lines, shown
 from kgops.predictions.names import NamedVocabulary
 
 __all__ = ["Asked", "of_file", "of_text"]
@@ -49,7 +49,7 @@ def of_file(
     asked: list[Asked] = []
     troubled = 0
     for n, line in enumerate(read_lines(path), 1):
-        if not line.strip() or line.startswith("#"):
+        if not line.strip() or is_comment(line):
             continue
         parts = line.split("\t") if "\t" in line else re.split(r"[,\s]+", line.strip())
         parts = [part.strip() for part in parts[:4]]

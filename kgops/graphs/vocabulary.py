@@ -15,6 +15,7 @@ from kgops.errors import BadInput
 
 __all__ = [
     "Vocabulary",
+    "is_comment",
     "is_id",
     "read_edge_map",
     "read_lines",
@@ -24,6 +25,11 @@ __all__ = [
 ]
 
 _LONGEST = 64 << 20  # bytes per line: a gzipped file may expand a thousandfold
+
+
+def is_comment(line: str) -> bool:
+    """In a file that a person wrote. With a tab it is a row, whose first name begins with the sign."""
+    return line.startswith("#") and "\t" not in line
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -15,11 +15,14 @@ from kgops.options.option import Option, defaults_of, problems_of
 from kgops.options.train import FILES, GROUPED_LOSS, TRAIN_OPTIONS
 
 __all__ = [
+    "MODELS",
     "TRAIN",
     "ConvEConfig",
     "spread_problems",
 ]
 
+# A run's model is the first that is there: only validation leaves the best one.
+MODELS = ("best_model.pt", "final_model.pt")
 _LONGEST = 1 << 20
 _DEFAULTS = defaults_of(TRAIN_OPTIONS)
 _GRAPH = tuple(Option(name, "int", check=at_least(1)) for name in ("num_entities", "num_relations"))

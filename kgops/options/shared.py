@@ -207,7 +207,8 @@ def data_files(**helps: str) -> tuple[Option, ...]:
 
 # Of the training whose model answers or is explained.
 TRAINING_RUN = RUN.adapted(
-    help="Number of the training run whose best model and data are used; nothing else is needed."
+    help="Number of the training run whose model (the best by validation, else the final one) and data are used; "
+    "nothing else is needed."
 )
 TRAINING_DATA = (
     Option("dataset", help="Triples of the training: a PyKEEN dataset by name.", group="data"),

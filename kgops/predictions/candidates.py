@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from kgops.errors import BadInput
-from kgops.graphs.vocabulary import Vocabulary, read_lines, shown
+from kgops.graphs.vocabulary import Vocabulary, is_comment, read_lines, shown
 from kgops.predictions.names import NamedVocabulary, close_to, did_you_mean
 
 __all__ = ["NodeTypes", "candidates_of_file", "read_node_types"]
@@ -90,10 +90,12 @@ def candidates_of_file(path: Path, entities: NamedVocabulary) -> torch.Tensor:
     ids: set[int] = set()
     for n, line in enumerate(read_lines(path), 1):
         text = line.split("\t")[0].strip()
-        if text and not text.startswith("#"):
-            try:
-                ids.add(entities.find(text))
-            except BadInput as error:
+        if not text:
+            continue
+        try:
+            ids.add(entities.find(text))
+        except BadInput as error:
+            if not is_comment(line):  # of one column: the name of an entity may look like one
                 raise BadInput(f"{path}, line {n}: {error.message}", hint=error.hint) from error
     if not ids:
         raise BadInput(f"{path} has no entities.", hint="give one entity a line.")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from kgops.errors import BadInput
-from kgops.graphs.vocabulary import read_lines, shown
+from kgops.graphs.vocabulary import is_comment, read_lines, shown
 from kgops.predictions.names import NamedVocabulary
 
 __all__ = ["ASKED", "Question", "of_file", "question"]
@@ -47,7 +47,7 @@ def of_file(path: Path, entities: NamedVocabulary, relations: NamedVocabulary) -
     questions: list[Question] = []
     troubled = 0
     for n, line in enumerate(read_lines(path), 1):
-        if not line.strip() or line.startswith("#"):
+        if not line.strip() or is_comment(line):
             continue
         parts = [part.strip() for part in line.split("\t")]
         parts += [ASKED] * (len(parts) == 2)

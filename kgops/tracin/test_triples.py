@@ -11,7 +11,7 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
-from kgops.graphs.vocabulary import Vocabulary, is_id, read_lines, shown
+from kgops.graphs.vocabulary import Vocabulary, is_comment, is_id, read_lines, shown
 
 __all__ = ["TestTriple", "from_file", "from_graph", "from_text", "selected"]
 
@@ -44,7 +44,7 @@ def from_file(path: Path, graph: Graph) -> list[TestTriple]:
     """All triples of the file, in order; one that cannot be scored has `trouble`."""
     tests: list[TestTriple] = []
     for n, line in enumerate(read_lines(path), 1):
-        if not line.strip() or line.startswith("#"):
+        if not line.strip() or is_comment(line):
             continue
         parts = line.split("\t") if "\t" in line else re.split(r"[,\s]+", line.strip())
         if len(parts) < 3:

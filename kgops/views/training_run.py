@@ -13,6 +13,7 @@ from kgops.errors import NoSuchRun, Usage
 from kgops.jobs.job import Job
 from kgops.jobs.predict import NEW_TRIPLES, TRIPLES
 from kgops.jobs.text import with_article
+from kgops.jobs.train import MODELS
 from kgops.options.tracin import DATA
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
@@ -91,13 +92,11 @@ def _with_training(home: Home, conn: Connection, job: Job) -> Job:
             f"run {number} is {with_article(run.workload)} run, not a training run", "name a training run"
         )
     folder = RunFolder(home.runs / run.folder)
-    checkpoints, best = folder.results / "checkpoints", folder.results / "best_model.pt"
-    if not any(checkpoints.glob("checkpoint_epoch_*.pt")) and not best.exists():
-        raise Usage(
-            f"run {number} has no checkpoints ({run.state})",
-            "train with --checkpoint-frequency 2, and let it finish an epoch",
-        )
-    filled = {"checkpoint_dir": str(checkpoints), "model_path": str(best) if best.exists() else None}
+    checkpoints = folder.results / "checkpoints"
+    model = next((path for name in MODELS if (path := folder.results / name).exists()), None)
+    if model is None and not any(checkpoints.glob("checkpoint_epoch_*.pt")):
+        raise Usage(f"run {number} has no checkpoints ({run.state})", _why_no_model(run))
+    filled = {"checkpoint_dir": str(checkpoints), "model_path": None if model is None else str(model)}
     if not job.settings["train"] and not job.settings["dataset"]:
         filled["dataset"] = trained.get("dataset")
         paths = {name: Path(trained[name]) for name in DATA if trained.get(name)}
@@ -106,6 +105,12 @@ def _with_training(home: Home, conn: Connection, job: Job) -> Job:
         cwd = Path("/") if is_absolute else Path(read_plan(folder).cwd)
         filled |= {name: str(cwd / path) for name, path in paths.items()}
     return _filled(job, filled)
+
+
+def _why_no_model(run: Run) -> str:
+    if run.state == "succeeded":  # it left a model at its end
+        return "its files are not here: `kgops pull` brings them from another host, or import its folder"
+    return "train with --checkpoint-frequency 2, and let it finish an epoch"
 
 
 def _found(conn: Connection, number: int) -> tuple[Run, dict[str, Any]]:

@@ -125,7 +125,7 @@ class _Work:
         if not isinstance(model, ConvE):
             raise BadInput(
                 f"{loaded.path} is a {type(model).__name__}; only ConvE can be explained.",
-                hint="`kgops run tracin` attributes predictions of other models.",
+                hint="`kgops run tracin --loss target` attributes predictions of other models.",
             )
         if loaded.loss is None:
             self.report.note(f"{loaded.path} records no loss: kvsall-bce without label smoothing is assumed.")

@@ -13,6 +13,7 @@ from kgops.jobs.pipeline import (
     train_options,
     train_settings,
 )
+from kgops.jobs.train import MODELS
 from kgops.workers.entry import StopRequest, run_worker
 from kgops.workers.outputs import publish_results
 from kgops.workers.predict import predict_stage
@@ -27,10 +28,10 @@ def pipeline(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> Non
     options = train_options(job.options)
     training = replace(job, workload="train", settings=train_settings(job.settings), options=options)
     metrics = train_job(training, folder, report, stop)
-    trained = str(results / "checkpoints"), str(results / "best_model.pt")
+    model = next(path for name in MODELS if (path := results / name).exists())
+    trained = str(results / "checkpoints"), str(model)
     asked = predict_settings(job.settings, *trained)
     if asked is not None:
-        asked["model_path"] = trained[1] if Path(trained[1]).exists() else None  # only validation leaves one
         metrics |= predict_stage(
             replace(job, workload="predict", settings=asked, options={}), folder, report, stop
         )
