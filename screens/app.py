@@ -366,7 +366,7 @@ def _dashboard() -> Screen[None]:
 
 
 def _be_ready_for_a_run() -> None:
-    """Imports the page that Enter opens: not before the first screen is shown, not when a run is opened."""
+    """Imports what Enter's page is read and drawn with: after the first screen is shown, before a run is opened."""
     import screens.run  # noqa: F401  # for its import alone
 
 

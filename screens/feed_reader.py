@@ -51,7 +51,6 @@ class FeedReader:
         self._own_pids = sees_host_pids()
         self._settle_at = 0.0
         self._glances: GlanceReader | None = None
-        self._is_shown = False  # the dashboard, for a second at least
 
     def read(self, wanted: Wanted, afresh: bool) -> FeedState:
         """`afresh`: the database too, even if nobody wrote to it since."""
@@ -130,9 +129,6 @@ class FeedReader:
         if changed or known_overview is None:
             known_overview = overview(self._conn, known_overview)
         self._latest = self._dashboard(known_overview)
-        if self._is_shown:
-            _be_ready_for_a_run()
-        self._is_shown = True
         return self._latest
 
     def _settle(self, conn: Connection) -> None:
@@ -197,8 +193,3 @@ class FeedReader:
             self._usage = snapshot.number, self._usages.read(snapshot.gpus, self._conn)
             self._history.add(snapshot.taken_at, snapshot.gpus)
         return self._usage[1], None
-
-
-def _be_ready_for_a_run() -> None:
-    """Imports what the page of a run is read with: not before the dashboard is shown, not when a run is opened."""
-    import kgops.views.run_detail  # noqa: F401  # for its import alone

@@ -51,8 +51,8 @@ GPU_OPTIONS = (
         "exclusive",
         "bool",
         False,
-        help="Let no other run use the GPU (or the CPUs) during this one. Without a GPU its idle threads then "
-        "busy-wait, which is faster.",
+        help="Let no other run use the GPU (or the CPUs) during this one. Without a GPU the run's idle "
+        "threads busy-wait, which is faster.",
         flags=(Flag("--exclusive", True),),
     ),
 )
