@@ -176,9 +176,9 @@ def _took(run: Run) -> Piece:
     """Duration of an ended run, else its state: a running time would change every second."""
     if not run.ended:
         return Piece("waiting" if run.state == "queued" else "running", "accent")
-    if run.started_at is None or run.ended_at is None:
+    seconds = run.took_s
+    if seconds is None:
         return Piece("")
-    seconds = run.ended_at - run.started_at
     hours = int(seconds) // 3600
     return Piece(duration(seconds) if hours < 24 else f"{hours // 24}d {hours % 24}h")
 

@@ -7,7 +7,7 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kgops.hosts.rows import OUTDATED, is_outdated, number, sorted_gpus, text, users_of
+from kgops.hosts.rows import OUTDATED, is_outdated, number, sorted_gpus, text, took_until, users_of
 from kgops.views.formats import UNKNOWN, age, amount, duration, fitted, width_of
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.wording import sign_of_state
@@ -284,8 +284,7 @@ def _run(state: HostState, key: str, fields: Fields, columns: Columns, now: floa
     label, reason = text(fields.get("label")), text(fields.get("reason"))
     why = f"  ({'waits for ' if of == 'queued' else ''}{reason})" if reason and of != "cancelled" else ""
     done, total = number(fields.get("done")), number(fields.get("total"))
-    started, ended = number(fields.get("started_at")), number(fields.get("ended_at"))
-    until = ended or (now if state.reach == "live" else state.heard_at or now)
+    took = took_until(fields, now if state.reach == "live" else state.heard_at or now)
     metric, value = text(fields.get("metric")), number(fields.get("metric_value"))
     return columns.row(
         (
@@ -294,8 +293,13 @@ def _run(state: HostState, key: str, fields: Fields, columns: Columns, now: floa
             Piece(text(fields.get("workload")), plain),
             Piece(f"{sign} {of.replace('_', ' ')}", tone if plain == "text" else "dim"),
             Piece(f"{label}{why}", plain),
-            Piece(f"{100 * done / total:.0f} %" if done is not None and total and not ended else "", plain),
-            Piece("" if started is None else duration(max(until - started, 0.0)), plain),
+            Piece(
+                f"{100 * done / total:.0f} %"
+                if done is not None and total and not fields.get("ended_at")
+                else "",
+                plain,
+            ),
+            Piece("" if took is None else duration(took), plain),
             Piece(f"{metric} {amount(value)}" if metric else "", plain),
         ),
         ("run", state.name, int(key)),

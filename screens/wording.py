@@ -119,9 +119,7 @@ def metric_of(run: Run, width: int = 40) -> str:
 
 def took(run: Run) -> str:
     """Duration of an ended run; empty if it never started."""
-    if run.started_at is None or run.ended_at is None:
-        return ""
-    return duration(run.ended_at - run.started_at)
+    return "" if run.took_s is None else duration(run.took_s)
 
 
 def since(run: Run) -> str:

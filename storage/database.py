@@ -26,7 +26,7 @@ from storage.errors import (
     StorageError,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 Connection = sqlite3.Connection  # so that other packages need not import sqlite3
 BUSY_TIMEOUT_S = 30.0
 _OLDEST_LIBRARY = (3, 37, 0)  # STRICT tables

@@ -188,6 +188,28 @@ def options_of_pairs_are_requested(db: Database) -> None:
         )
 
 
+@migrations(name="008_pauses")
+def seconds_are_those_of_the_attempts(db: Database) -> None:
+    db.conn.execute("DROP VIEW run_summary")
+    db.conn.execute(
+        """
+        CREATE VIEW run_summary AS
+        SELECT run.id, workload, label, profile, state, reason, attempts,
+               datetime(submitted_at, 'unixepoch') AS submitted,
+               datetime(started_at, 'unixepoch') AS started,
+               datetime(ended_at, 'unixepoch') AS ended,
+               round(coalesce(
+                   (SELECT sum(coalesce(attempt.ended_at, (julianday('now') - 2440587.5) * 86400) - attempt.started_at)
+                    FROM attempt WHERE attempt.run = run.id),
+                   coalesce(ended_at, (julianday('now') - 2440587.5) * 86400) - started_at), 1) AS seconds,
+               exit_code, peak_host_mib, peak_gpu_mib, predicted_mib, metric, metric_value,
+               (SELECT group_concat(tag, ' ') FROM tag WHERE tag.run = run.id) AS tags,
+               folder
+        FROM run
+        """
+    )
+
+
 def _with_requested(text: str) -> str:
     return json.dumps(old_words.renamed_trial(json.loads(text)))
 

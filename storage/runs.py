@@ -47,7 +47,10 @@ class Run(NamedTuple):
     reported_at: float | None
     metric: str | None
     metric_value: float | None
-    oom_attempts: int = 0  # attempts that ran out of memory; counted, not a column
+    # Of its attempts, not columns: how many ran out of memory, the seconds of those that ended, the start of the other.
+    oom_attempts: int = 0
+    attempts_s: float | None = None
+    attempt_since: float | None = None
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -58,6 +61,14 @@ class Run(NamedTuple):
     def ended(self) -> bool:
         return self.state in ENDED
 
+    @property
+    def took_s(self) -> float | None:
+        """Of an ended run."""
+        return None if self.ended_at is None else self.took_until(self.ended_at)
+
+    def took_until(self, now: float) -> float | None:
+        return took_s(self.started_at, self.ended_at or now, self.attempts_s, self.attempt_since)
+
 
 class RunSpec(NamedTuple):
     job: dict[str, Any]
@@ -65,7 +76,18 @@ class RunSpec(NamedTuple):
     environment: dict[str, Any]
 
 
-COLUMNS = Run._fields[:-1]
+_COUNTED = 3
+COLUMNS = Run._fields[:-_COUNTED]
+
+
+def took_s(
+    started_at: float | None, until: float, attempts_s: float | None, attempt_since: float | None
+) -> float | None:
+    """Seconds that a run's attempts went on, without the pauses between them; of an imported one, which has none, from
+    its start to its end."""
+    if attempts_s is None and attempt_since is None:
+        return None if started_at is None else max(until - started_at, 0.0)
+    return (attempts_s or 0.0) + (0.0 if attempt_since is None else max(until - attempt_since, 0.0))
 
 
 def as_table(run: Run) -> dict[str, Any]:
@@ -73,11 +95,13 @@ def as_table(run: Run) -> dict[str, Any]:
     return dict(zip(COLUMNS, run, strict=False))
 
 
-_OOM_ATTEMPTS = (
-    "(SELECT count(*) FROM attempt WHERE attempt.run = run.id AND attempt.outcome = 'out_of_memory')"
+_OF_ATTEMPTS = (
+    "(SELECT count(*) FROM attempt WHERE attempt.run = run.id AND attempt.outcome = 'out_of_memory')",
+    "(SELECT sum(ended_at - started_at) FROM attempt WHERE attempt.run = run.id)",
+    "(SELECT max(started_at) FROM attempt WHERE attempt.run = run.id AND attempt.ended_at IS NULL)",
 )
 # The columns of a Run, in its order; a JOIN, WHERE or ORDER BY may follow.
-SELECT_RUN = "SELECT " + ", ".join([*(f"run.{name}" for name in COLUMNS), _OOM_ATTEMPTS]) + " FROM run"
+SELECT_RUN = "SELECT " + ", ".join([*(f"run.{name}" for name in COLUMNS), *_OF_ATTEMPTS]) + " FROM run"
 
 
 def add(

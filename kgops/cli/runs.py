@@ -245,7 +245,7 @@ def _print(session: Session, page: list[runs.Run], metrics: tuple[str, ...]) -> 
             run.workload,
             run.state,
             local_time(run.submitted_at),
-            duration((run.ended_at or now) - run.started_at if run.started_at else None),
+            duration(run.took_until(now)),
             *(amount(values[name].get(run.id)) for name in metrics),
             f"{run.metric} {amount(run.metric_value)}" if run.metric else "",
             run.label + (f"  ({run.reason})" if run.reason and run.state != "cancelled" else ""),

@@ -32,8 +32,8 @@ def of_text(
 ) -> Asked:
     """Head, relation and tail, separated by tabs, else by commas, else by spaces."""
     for separator in ("\t", ",", None):
-        parts = [part.strip() for part in text.strip().split(separator)]
-        if len(parts) == 3 and all(parts):
+        parts = text.split(separator)
+        if len(parts) == 3 and all(map(str.strip, parts)):
             return _resolved(1, (parts[0], parts[1], parts[2]), entities, relations, asks_head)
     raise BadInput(
         f"the prediction {shown(text)} is not head, relation and tail.",
@@ -52,14 +52,13 @@ def of_file(
         if not line.strip() or is_comment(line):
             continue
         parts = line.split("\t") if "\t" in line else re.split(r"[,\s]+", line.strip())
-        parts = [part.strip() for part in parts[:4]]
-        if len(parts) < 3 or not all(parts[:3]):
+        if len(parts) < 3 or not all(map(str.strip, parts[:3])):
             raise BadInput(
                 f"{path}, line {n}: {shown(line)} is not head, relation and tail.",
                 hint="each line is head, relation, tail, separated by single tabs.",
             )
         texts, number = (parts[0], parts[1], parts[2]), len(asked) + 1
-        of_head = _SIDES.get(parts[3], asks_head) if len(parts) > 3 else asks_head
+        of_head = _SIDES.get(parts[3].strip(), asks_head) if len(parts) > 3 else asks_head
         suggests = troubled < _SUGGESTED
         try:
             asked.append(_resolved(number, texts, entities, relations, of_head, suggests=suggests))

@@ -183,6 +183,11 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def id_of(self, text: str) -> int | None:
+        """Of the label as it is written; else of the text without the blanks around it."""
+        exact = self.ids.get(text)
+        return self.ids.get(text.strip()) if exact is None else exact
+
     @property
     def digest(self) -> str:
         """SHA-256 over labels in id order: equal digests mean equal numbering."""

@@ -101,6 +101,8 @@ TABLES = {
             "ended_at": float,
             "attempts": int,
             "oom_attempts": int,
+            "attempts_s": float,
+            "attempt_since": float,
             "gpu": str,
             "reserved_mib": float,
             "predicted_mib": float,

@@ -7,8 +7,18 @@ from collections.abc import Mapping
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Cell, Row
 from kgops.views.formats import UNKNOWN, amount, duration, local_time
+from storage.runs import took_s
 
-__all__ = ["OUTDATED", "gpu_cells", "is_outdated", "number", "run_cells", "sorted_gpus", "users_of"]
+__all__ = [
+    "OUTDATED",
+    "gpu_cells",
+    "is_outdated",
+    "number",
+    "run_cells",
+    "sorted_gpus",
+    "took_until",
+    "users_of",
+]
 
 OUTDATED = "states of runs may be outdated: a supervisor is gone"
 
@@ -60,10 +70,16 @@ def gpu_cells(label: str, row: Row, processes: Mapping[str, Row]) -> tuple[str, 
     )
 
 
+def took_until(run: Row, now: float) -> float | None:
+    """Seconds of its attempts; a kgops of another version says only when the run began and ended."""
+    started, ended, worked, since = (
+        number(run.get(name)) for name in ("started_at", "ended_at", "attempts_s", "attempt_since")
+    )
+    return took_s(started, ended or now, worked, since)
+
+
 def run_cells(row: Row, now: float) -> tuple[str, ...]:
     """Number, workload, state, submitted, time, metric, label."""
-    started, ended = number(row.get("started_at")), number(row.get("ended_at"))
-    took = None if started is None else max((ended or now) - started, 0.0)
     metric = text(row.get("metric"))
     reason = text(row.get("reason"))
     label = text(row.get("label"))
@@ -72,7 +88,7 @@ def run_cells(row: Row, now: float) -> tuple[str, ...]:
         text(row.get("workload")),
         text(row.get("state")),
         local_time(number(row.get("submitted_at"))),
-        duration(took),
+        duration(took_until(row, now)),
         f"{metric} {amount(number(row.get('metric_value')))}" if metric else "",
         f"{label}  ({reason})" if reason and row.get("state") != "cancelled" else label,
     )

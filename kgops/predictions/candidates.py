@@ -59,9 +59,9 @@ def read_node_types(path: Path, entities: Vocabulary) -> NodeTypes:
     for n, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
-        parts = [part.strip() for part in line.split("\t")]
+        parts = line.split("\t")
         if column is None:
-            folded = [part.lower() for part in parts]
+            folded = [part.strip().lower() for part in parts]
             named = next((folded.index(name) for name in _TYPE_COLUMNS if name in folded), None)
             ids = next((folded.index(name) for name in _ID_COLUMNS if name in folded), None)
             if named is not None and ids is not None:
@@ -73,7 +73,7 @@ def read_node_types(path: Path, entities: Vocabulary) -> NodeTypes:
                 f"{path}, line {n}: expected an entity and its type, found {shown(line)}.",
                 hint="separate the columns by tabs; a header may name the columns: id, type.",
             )
-        number = entities.ids.get(parts[first_column])
+        number = entities.id_of(parts[first_column])
         if number is not None:
             types = parts[column].replace(";", "|").split("|")
             of_entity[number] = tuple(_bare(one.strip()) for one in types if one.strip())
@@ -89,8 +89,8 @@ def candidates_of_file(path: Path, entities: NamedVocabulary) -> torch.Tensor:
     """Ids of the entities of a file, one a line; further columns are ignored."""
     ids: set[int] = set()
     for n, line in enumerate(read_lines(path), 1):
-        text = line.split("\t")[0].strip()
-        if not text:
+        text = line.split("\t")[0]
+        if not text.strip():
             continue
         try:
             ids.add(entities.find(text))

@@ -28,7 +28,7 @@ def did_you_mean(offered: Iterable[str]) -> str:
 
 
 def _folded(text: str) -> str:
-    return text.casefold().replace("_", " ")
+    return text.strip().casefold().replace("_", " ")
 
 
 class NamedVocabulary:
@@ -48,8 +48,10 @@ class NamedVocabulary:
     def find(self, text: str, *, suggests: bool = True) -> int:
         """The id of a label, else of a name, else of either in other case, else a number as an id; BadInput names
         what is near, unless searching for that takes too long: a second in 100,000 names."""
-        if text in self.vocabulary.ids:
-            return self.vocabulary.ids[text]
+        exact = self.vocabulary.id_of(text)
+        if exact is not None:
+            return exact
+        text = text.strip()  # of what is written in a table, or typed
         for spelled, numbers in ((text, self._by_name), (_folded(text), self._by_folded)):
             if spelled in numbers:
                 return self._only(text, numbers[spelled])

@@ -49,11 +49,11 @@ def of_file(path: Path, entities: NamedVocabulary, relations: NamedVocabulary) -
     for n, line in enumerate(read_lines(path), 1):
         if not line.strip() or is_comment(line):
             continue
-        parts = [part.strip() for part in line.split("\t")]
+        parts = [ASKED if part.strip() == ASKED else part for part in line.split("\t")]
         parts += [ASKED] * (len(parts) == 2)
         if (
             len(parts) != 3
-            or not all(parts)
+            or not all(map(str.strip, parts))
             or parts[1] == ASKED
             or (parts[0] == ASKED) == (parts[2] == ASKED)
         ):

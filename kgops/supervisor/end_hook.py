@@ -58,9 +58,6 @@ def start_hook(
 
 def facts_of(run: Run, home: Home) -> dict[str, str]:
     """The run's facts as environment variables; unknown is empty."""
-    took_s = (
-        run.ended_at - run.started_at if run.ended_at is not None and run.started_at is not None else None
-    )
     facts = {
         "KGOPS_RUN": run.id,
         "KGOPS_RUN_WORKLOAD": run.workload,
@@ -69,7 +66,7 @@ def facts_of(run: Run, home: Home) -> dict[str, str]:
         "KGOPS_RUN_REASON": run.reason,
         "KGOPS_RUN_EXIT_CODE": run.exit_code,
         "KGOPS_RUN_ATTEMPTS": run.attempts,
-        "KGOPS_RUN_SECONDS": None if took_s is None else round(took_s, 1),
+        "KGOPS_RUN_SECONDS": None if run.took_s is None else round(run.took_s, 1),
         "KGOPS_RUN_METRIC": run.metric,
         "KGOPS_RUN_METRIC_VALUE": run.metric_value,
         "KGOPS_RUN_PEAK_GPU_MIB": run.peak_gpu_mib,

@@ -31,8 +31,8 @@ class TestTriple:
 def from_text(text: str, graph: Graph) -> TestTriple:
     """Head, relation and tail, separated by tabs, else by commas, else by spaces."""
     for separator in ("\t", ",", None):
-        parts = [part.strip() for part in text.strip().split(separator)]
-        if len(parts) == 3 and all(parts):
+        parts = text.split(separator)
+        if len(parts) == 3 and all(map(str.strip, parts)):
             return _named(1, (parts[0], parts[1], parts[2]), graph)
     raise BadInput(
         f"the test triple {shown(text)} is not head, relation and tail.",
@@ -52,8 +52,7 @@ def from_file(path: Path, graph: Graph) -> list[TestTriple]:
                 f"{path}, line {n}: expected 3 columns, found {len(parts)}: {shown(line)}.",
                 hint="each line is head, relation, tail, separated by single tabs.",
             )
-        head, relation, tail = (part.strip() for part in parts[:3])
-        tests.append(_named(len(tests) + 1, (head, relation, tail), graph))
+        tests.append(_named(len(tests) + 1, (parts[0], parts[1], parts[2]), graph))
     if not tests:
         raise BadInput(f"{path} has no triples.", hint="each line is head, relation, tail.")
     return tests
@@ -73,7 +72,7 @@ def _named(number: int, labels: tuple[str, str, str], graph: Graph) -> TestTripl
     ids = [_id(label, vocabulary) for label, (_, vocabulary) in zip(labels, kinds, strict=True)]
     for label, at, (kind, vocabulary) in zip(labels, ids, kinds, strict=True):
         if at is None:
-            trouble = f"{kind} {shown(label)} is not among the {len(vocabulary):,} of the graph"
+            trouble = f"{kind} {shown(label.strip())} is not among the {len(vocabulary):,} of the graph"
             return TestTriple(number, labels, None, trouble)
     h, r, t = ids
     assert h is not None and r is not None and t is not None
@@ -83,11 +82,10 @@ def _named(number: int, labels: tuple[str, str, str], graph: Graph) -> TestTripl
 
 def _id(label: str, vocabulary: Vocabulary) -> int | None:
     """The id of a label; a number is taken as an id if no label is a number."""
-    if label in vocabulary.ids:
-        return vocabulary.ids[label]
-    if is_id(label) and int(label) < len(vocabulary) and not _numeric(vocabulary):
-        return int(label)
-    return None
+    found, bare = vocabulary.id_of(label), label.strip()
+    if found is None and is_id(bare) and int(bare) < len(vocabulary) and not _numeric(vocabulary):
+        return int(bare)
+    return found
 
 
 def _numeric(vocabulary: Vocabulary) -> bool:

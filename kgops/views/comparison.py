@@ -148,7 +148,7 @@ def _differences(tables: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:
 
 
 def _metrics(conn: Connection, chosen: Sequence[Run]) -> Iterable[Metric]:
-    yield _single("took", "s", chosen, lambda run: _duration(run))
+    yield _single("took", "s", chosen, lambda run: run.took_s)
     yield _single("peak_host_mib", "MiB", chosen, lambda run: run.peak_host_mib)
     yield _single("peak_gpu_mib", "MiB", chosen, lambda run: run.peak_gpu_mib)
     yield _single("predicted_mib", "MiB", chosen, lambda run: run.predicted_mib)
@@ -164,10 +164,6 @@ def _metrics(conn: Connection, chosen: Sequence[Run]) -> Iterable[Metric]:
 
 def _single(name: str, unit: str, chosen: Sequence[Run], value: Callable[[Run], float | None]) -> Metric:
     return Metric(name, unit, tuple(value(run) for run in chosen), (None,) * len(chosen))
-
-
-def _duration(run: Run) -> float | None:
-    return None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
 
 
 def _epoch_seconds(conn: Connection, run: Run) -> list[float]:

@@ -27,6 +27,7 @@ __all__ = [
 MOST_FACTS = 8  # drawn of one explanation
 _LAST = 4  # columns right of the head, at most: paths have four edges
 _Key = tuple[str, int]  # a label; the number tells a loop's second end from the head
+_LOOP_END = -1  # of the tail, where it is the head
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ def graph_of(
     named = {**(names or {}), **one.names}
     facts = one.facts[:MOST_FACTS]
     largest = max((abs(fact.effect or 0.0) for fact in facts), default=0.0) or 1.0
+    head = (one.labels[0], 0)
+    tail = (one.labels[2], _LOOP_END if one.labels[0] == one.labels[2] else 0)
     chains = []
     for i, fact in enumerate(facts):
         path = paths[i] if i < len(paths) and paths[i] else [_alone(fact.labels, one.labels)]
@@ -80,14 +83,13 @@ def graph_of(
         strength = abs(fact.effect or 0.0) / largest
         chains.append(
             _Chain(
-                _keys(path, i, one.labels, own == 0 and path[0].start == one.labels[0]),
+                _keys(path, i, head, tail, own == 0 and path[0].start == one.labels[0]),
                 tuple(path),
                 own,
                 fact.effect,
                 strength,
             )
         )
-    head, tail = (one.labels[0], 0), (one.labels[2], 0)
     column = _columns(chains, head, tail)
     drawing = _Drawing(column, named)
     drawing.edge(head, tail, Step(one.labels[0], one.labels[1], one.labels[2], True), 0, "prediction")
@@ -128,16 +130,19 @@ def _triple(step: Step) -> tuple[str, str, str]:
     return ends[0], step.relation, ends[1]
 
 
-def _keys(
-    path: Sequence[Step], number: int, prediction: tuple[str, str, str], shares: bool
-) -> tuple[_Key, ...]:
+def _keys(path: Sequence[Step], number: int, head: _Key, tail: _Key, shares: bool) -> tuple[_Key, ...]:
     """Only a path that `shares` runs through nodes of other lanes: a triple of the tail keeps to its own."""
     start = path[0].start
 
     def key(label: str) -> _Key:
-        return label, 0 if shares or label in (prediction[0], prediction[2]) else number + 1
+        return label, 0 if shares or label in (head[0], tail[0]) else number + 1
 
-    return key(start), *((step.end, number + 1) if step.end == start else key(step.end) for step in path)
+    def end(label: str) -> _Key:
+        if label == tail[0] and tail[1] == _LOOP_END:
+            return tail
+        return (label, number + 1) if label == start else key(label)
+
+    return key(start), *(end(step.end) for step in path)
 
 
 def _columns(chains: Sequence[_Chain], head: _Key, tail: _Key) -> dict[_Key, int]:

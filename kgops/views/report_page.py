@@ -103,8 +103,7 @@ def _reached(detail: RunDetail) -> list[Number]:
         epoch = metrics.get("best_epoch")
         beside = "" if epoch is None else f"at epoch {short(epoch)}"
         shown.append(Number("best validation MRR", short(metrics[_BEST]), beside))
-    took = None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
-    shown.append(Number("took", None if took is None else f"{short(round(took, 1))} s"))
+    shown.append(Number("took", None if run.took_s is None else f"{short(round(run.took_s, 1))} s"))
     peak, of = (run.peak_gpu_mib, "GPU") if run.peak_gpu_mib else (run.peak_host_mib, "host")
     shown.append(Number(f"peak {of} memory", None if peak is None else f"{mib(peak)} MiB"))
     return shown

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 from driving import QUICK, Console, all_of, patience, wait_for
+from records import add
 
-from storage import benches, runs
+from kgops.settings import Home
+from kgops.supervisor.end_hook import facts_of
+from storage import attempts, benches, runs
 
 
 def columns_of(conn: sqlite3.Connection, table: str) -> set[str]:
@@ -198,6 +201,38 @@ def test_summary_view_and_listing_agree(run_cli: Console, conn: sqlite3.Connecti
     assert row == (1, shown["state"], shown["reason"], "a b", shown["exit_code"])
     assert os.path.commonpath([run_cli.folder(1), run_cli.home]) == str(run_cli.home)
     assert all_of(run_cli.home) == set() or wait_for(lambda: not all_of(run_cli.home), "everybody to leave")
+
+
+def test_pauses_between_attempts_are_no_time_of_a_run(run_cli: Console, conn: sqlite3.Connection) -> None:
+    """One stopped and resumed a day later: both attempts together took fifty seconds."""
+    nobody = {
+        "settings": {},
+        "gpu": None,
+        "boot_id": "x",
+        "worker_pid": 1,
+        "worker_started": 1,
+        "supervisor_pid": 1,
+    }
+    day = 86400.0
+    add(conn, 1, state="running", submitted_at=1000.0)
+    for number, began, ended in ((1, 1000.0, 1030.0), (2, day, day + 20)):
+        attempts.begin(conn, 1, number, started_at=began, **nobody)  # type: ignore[arg-type]  # some are numbers
+        outcome = {"outcome": "failed", "reason": None, "exit_code": 1, "signal": None}
+        attempts.close(conn, 1, number, ended_at=ended, **outcome)  # type: ignore[arg-type]  # as above
+    add(conn, 2, state="succeeded", submitted_at=1000.0)  # imported: without attempts
+    conn.execute("UPDATE run SET started_at = 1000.0, ended_at = 1040.0 WHERE id = 2")
+    conn.execute("UPDATE run SET state = 'failed', ended_at = ? WHERE id = 1", (day + 20,))
+    rows = {line.split()[0]: line.split() for line in run_cli("runs", "--all").out.splitlines()[1:]}
+    assert "0:50" in rows["1"] and "0:40" in rows["2"]
+    assert run_cli("runs", "time>45s", "--csv").out.count("\n") == 2
+    assert [one["id"] for one in json.loads(run_cli("runs", "--sort", "time", "--json").out)] == [1, 2]
+    took = next(line for line in run_cli("compare", "1", "2").out.splitlines() if line.startswith("took"))
+    assert "50" in took and "40" in took
+    assert conn.execute("SELECT seconds FROM run_summary ORDER BY id").fetchall() == [(50.0,), (40.0,)]
+    run = runs.get(conn, 1)
+    assert run is not None and facts_of(run, Home(run_cli.home))["KGOPS_RUN_SECONDS"] == "50.0"
+    conn.execute("UPDATE run SET state = 'queued', ended_at = NULL WHERE id = 1")
+    assert "0:30" not in run_cli("runs").out and "0:50" in run_cli("runs").out
 
 
 BAD_INPUT = (

@@ -206,6 +206,27 @@ def test_names_that_begin_with_a_hash_are_names(run_cli: Console) -> None:
     assert run_cli.show(5)["metric"]["predictions"] == 6
 
 
+def test_blanks_around_a_name_belong_to_it(run_cli: Console) -> None:
+    """As in the graph's file; around a name that has none they are those of a table."""
+    graph, lines = run_cli.cwd / "graph.txt", run_cli.cwd / "lines.txt"
+    graph.write_text("a\tr \t b\na \tr \tc\nb\tr \ta\nc\tr \t b\n b\tr \tc\n")
+    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--num-epochs", "1")
+    assert run_cli("run", "train", "--train", graph, *small).code == 0
+    lines.write_text("a \tr \t?\n c\tr \t ?\n b\tr\t?\nb\tr \t?\n")
+    assert run_cli("run", "predict", "--run", "1", "--queries", lines, "--top-k", "5").code == 0
+    rows = rows_of(run_cli, 2)
+    assert {row["head"] for row in rows} == {"a ", "c", " b", "b"}
+    assert {row["tail"] for row in rows} == {"a", "a ", "b", " b", "c"}
+    for workload in ("tracin", "explain"):
+        assert run_cli("run", workload, "--from-predictions", "2").code == 0
+    assert run_cli.show(3)["metric"]["tests"] == 20
+    found = json.loads(run_cli("influences", "3", "--json").out)
+    assert sorted(map(triple, found)) == sorted(map(triple, rows))
+    assert run_cli.show(4)["metric"]["predictions"] == 20
+    given = ("--triple", "a,r , b", "--device", "cpu")
+    assert run_cli("run", "explain", "--run", "1", *given).code == 0
+
+
 def test_a_pipeline_answers_between_training_and_tracin(run_cli: Console) -> None:
     (run_cli.cwd / "p.toml").write_text(
         'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\noutput_channels = 2\n'

@@ -35,15 +35,21 @@ def paths_of(one: ExplainedPrediction, triples: list[Triple]) -> list[tuple[Step
     return [path_through(edges, one.labels[0], one.labels[2], fact.labels) for fact in one.facts]
 
 
+def named_edges(graph: ExplanationGraph) -> list[tuple[str, str, str, bool, str]]:
+    return [
+        (graph.nodes[edge.left].name, edge.relation, graph.nodes[edge.right].name, edge.forward, edge.kind)
+        for edge in graph.edges
+    ]
+
+
 def some_graph(seed: int) -> ExplanationGraph:
     """Of random triples: paths that share nodes, triples of the same two entities, loops, and dead ends."""
     draw = random.Random(seed)
     entities = ["drug", "disease", *(f"entity {n}" for n in range(draw.choice((4, 8, 20))))]
     triples = [(draw.choice(entities), f"r{draw.randrange(4)}", draw.choice(entities)) for _ in range(50)]
-    own = list(dict.fromkeys(one for one in triples if {"drug", "disease"} & {one[0], one[2]}))[
-        : MOST_FACTS + 2
-    ]
-    one = explained(*own)
+    of = ("drug", "treats", "drug" if seed % 5 == 4 else "disease")
+    own = list(dict.fromkeys(one for one in triples if {of[0], of[2]} & {one[0], one[2]}))[: MOST_FACTS + 2]
+    one = explained(*own, of=of)
     return graph_of(one, paths_of(one, triples))
 
 
@@ -57,17 +63,7 @@ def test_edges_are_the_prediction_its_triples_and_paths_through_them() -> None:
     triples = [("drug", "binds", "gene"), ("disease", "involves", "gene"), ("drug", "isa", "drug class")]
     one = explained(triples[0], triples[2])
     graph = graph_of(one, paths_of(one, triples), {"involves": "is about"})
-    named = [
-        (
-            graph.nodes[edge.left].name,
-            edge.relation,
-            graph.nodes[edge.right].name,
-            edge.forward,
-            edge.kind,
-        )
-        for edge in graph.edges
-    ]
-    assert named == [
+    assert named_edges(graph) == [
         ("drug", "treats", "disease", True, "prediction"),
         ("drug", "binds", "gene", True, "triple"),
         ("gene", "is about", "disease", False, "path"),
@@ -84,16 +80,26 @@ def test_a_triple_of_the_tail_ends_its_path_or_stands_alone_before_the_tail() ->
     ]
     one = explained(triples[1], triples[2])
     graph = graph_of(one, paths_of(one, triples))
-    named = [
-        (graph.nodes[edge.left].name, edge.relation, graph.nodes[edge.right].name, edge.forward, edge.kind)
-        for edge in graph.edges
-    ]
-    assert sorted(named) == [
+    assert sorted(named_edges(graph)) == [
         ("disease class", "isa", "disease", False, "triple"),
         ("drug", "binds", "gene", True, "path"),
         ("drug", "treats", "disease", True, "prediction"),
         ("gene", "involves", "disease", False, "triple"),
     ]
+
+
+def test_a_prediction_from_an_entity_to_itself_has_two_ends() -> None:
+    triples = [("drug", "binds", "gene"), ("gene", "binds", "drug"), ("drug", "like", "drug")]
+    one = explained(*triples, of=("drug", "treats", "drug"))
+    graph = graph_of(one, paths_of(one, triples))
+    named = named_edges(graph)
+    assert named[0] == ("drug", "treats", "drug", True, "prediction")
+    assert {(relation, kind) for _, relation, _, _, kind in named} >= {
+        ("binds", "triple"),
+        ("like", "triple"),
+    }
+    assert sum(edge.kind == "triple" for edge in graph.edges) == 3
+    assert ("drug", "like", "drug", True, "triple") in named
 
 
 @pytest.mark.parametrize("seed", range(60))
