@@ -23,7 +23,7 @@ from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_ro
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.wording import progress_of, state_of
+from screens.wording import going, state_of
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Explanation(RunScreenBase):
     def _waiting(self, width: int) -> list[Row]:
         run = self._run
         if not run.ended:
-            return [text_row(f"{state_of(run)}  {progress_of(run)}", width, "dim")]
+            return text_rows(going(run), width, "dim")
         if self._explained is None:
             return [text_row("reading explanations", width, "dim")]
         said = run.reason or "the run has no explanations"

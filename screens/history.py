@@ -45,6 +45,7 @@ class History(FilteredList[Query, Page], HasPane):
         super().__init__(reader, Query())
         self._reader = reader
         self._completions: tuple[str, list[str]] = ("", [])  # the filter text and its completions
+        self._applied: str | None = None  # the filter that was applied, until its page was read
         self.marks = Marks(app)
 
     def compose(self) -> ComposeResult:
@@ -94,6 +95,7 @@ class History(FilteredList[Query, Page], HasPane):
 
     def draw(self, cursor: int | None = None) -> None:
         width, page = self.list_width, self._page
+        self._say_ignored()
         self.show_title()
         self.point_pane()
         self.draw_pane()
@@ -155,6 +157,14 @@ class History(FilteredList[Query, Page], HasPane):
 
     def on_input_submitted(self) -> None:
         self.kgops.last_filter = self._query.text or self.kgops.last_filter
+        self._applied = self._query.text
+        self._say_ignored()
+
+    def _say_ignored(self) -> None:
+        """Once, of the filter that was applied: the page that was read last may be that of one typed before."""
+        if self._applied is None or self._page_query.text != self._applied:
+            return
+        self._applied = None
         ignored_terms = history_page.ignored_terms(self._page)
         if ignored_terms is not None:
             self.say(ignored_terms, "warn")
@@ -236,6 +246,11 @@ class History(FilteredList[Query, Page], HasPane):
             self.body.action_move(1)
 
     def action_mark_all(self) -> None:
+        """Not while a term of the filter is ignored: more runs are listed than a person asked for."""
+        ignored_terms = history_page.ignored_terms(self._page)
+        if ignored_terms is not None:
+            self.say(f"nothing is marked. {ignored_terms}", "warn")
+            return
         self.marks.toggle_all(self._page.numbers if self._page is not None else ())
         self.draw()
 

@@ -27,7 +27,7 @@ from screens.run_screen import RunScreenBase
 from screens.widgets.choices import Choices, CompletingPrompt
 from screens.widgets.keys import Keys
 from screens.widgets.lines import MORE_BELOW, Lines
-from screens.wording import progress_of, state_of
+from screens.wording import going, state_of
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Predictions(RunScreenBase):
             ready = "x asks the model: a recorded predict run" if self._question.is_complete else ""
             return [text_row(ready, width, "dim")]
         if not run.ended:
-            return [text_row(f"run {run.id} {state_of(run)}  {progress_of(run)}", width, "dim")]
+            return text_rows(f"run {run.id} {going(run)}", width, "dim")
         if run.state == "succeeded":
             return [text_row(f"reading the answers of run {run.id}", width, "dim")]
         return text_rows(f"run {run.id} {state_of(run)}: {run.reason or ''}", width, "bad")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "attempt_of",
     "error_text",
+    "going",
     "metric_of",
     "notification",
     "outcome_of",
@@ -94,6 +95,13 @@ def progress_of(run: Run, width: int = 80) -> str:
         count = _count(run.done) + (f"/{_count(run.total)}" if run.total is not None else "")
     words = f"{one_line(run.phase)} {count}".strip() if run.phase else count
     return words if len(words) <= width or not count else count
+
+
+def going(run: Run) -> str:
+    """`running  epoch 37/100`, `waiting: waits for memory on GPU 0`: what a run does that has not ended."""
+    if run.state == "queued" and run.reason:
+        return f"{state_of(run)}: waits for {one_line(run.reason)}"
+    return f"{state_of(run)}  {progress_of(run)}".rstrip()
 
 
 def speed_of(run: Run) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -79,7 +80,9 @@ def read_graph(
     relations = _number("relation", tokens[1], in_train[1], relation_to_id)
     ids = {file.path: _without_repeats(file, _to_ids(file, entities, relations), notes) for file in files}
     nothing = torch.empty(0, 3, dtype=torch.long)
-    split = [nothing if path is None else ids[path] for path in (train, valid, test)]
+    paths = (train, valid, test)
+    split = [nothing if path is None else ids[path] for path in paths]
+    _note_trained(split, paths, entities.vocabulary, relations.vocabulary, notes)
     for file in files[1:]:
         for kind, columns in ((entities, (0, 2)), (relations, (1,))):
             _note_unseen(split[0], file.path, ids[file.path], kind, columns, notes)
@@ -202,9 +205,13 @@ def _unknown(path: Path, line: int, number: int, numbering: _Numbering) -> BadIn
     )
 
 
+def _keys(ids: torch.Tensor, spans: torch.Tensor) -> torch.Tensor:
+    """One number for each triple, of ids below `spans`."""
+    return (ids[:, 0] * spans[1] + ids[:, 1]) * spans[2] + ids[:, 2]
+
+
 def _without_repeats(file: _File, ids: torch.Tensor, notes: list[str]) -> torch.Tensor:
-    spans = ids.max(dim=0).values + 1
-    keys, order = ((ids[:, 0] * spans[1] + ids[:, 1]) * spans[2] + ids[:, 2]).sort(stable=True)
+    keys, order = _keys(ids, ids.max(dim=0).values + 1).sort(stable=True)
     # The sort is stable, so of equal triples the first in the file comes first and is kept.
     repeated = torch.zeros(len(ids), dtype=torch.bool)
     repeated[order[1:]] = keys[1:] == keys[:-1]
@@ -218,6 +225,32 @@ def _without_repeats(file: _File, ids: torch.Tensor, notes: list[str]) -> torch.
         f"is line {int(file.lines[again])}, which repeats line {int(file.lines[before])}."
     )
     return ids[~repeated]
+
+
+def _note_trained(
+    split: Sequence[torch.Tensor],
+    paths: Sequence[Path | None],
+    entities: Vocabulary,
+    relations: Vocabulary,
+    notes: list[str],
+) -> None:
+    """Notes triples of the other files that are trained on too, since a model knows them by heart."""
+    spans = torch.tensor([len(one) for one in (entities, relations, entities)])
+    trained = _keys(split[0], spans).sort().values
+    for path, ids in zip(paths[1:], split[1:], strict=True):
+        if not len(ids):
+            continue
+        keys = _keys(ids, spans)
+        place = torch.searchsorted(trained, keys).clamp_(max=len(trained) - 1)
+        both = trained[place] == keys
+        count = int(both.sum())
+        if count:
+            h, r, t = ids[int(both.nonzero()[0])].tolist()
+            example = " ".join((entities.labels[h], relations.labels[r], entities.labels[t]))
+            notes.append(
+                f"{path}: {count:,} of {len(ids):,} triples {'is' if count == 1 else 'are'} in training too, such as "
+                f"{shown(example)}; kept, and metrics on {'it' if count == 1 else 'them'} show what was memorised."
+            )
 
 
 def _note_unseen(

@@ -123,6 +123,17 @@ def test_duplicates_are_left_out_and_noted_with_both_lines(tmp_path: Path) -> No
     assert "2 duplicate triples left out; the first is line 3, which repeats line 1" in graph.notes[0]
 
 
+def test_triples_that_are_tested_and_trained_on_are_kept_and_noted(tmp_path: Path) -> None:
+    train = write(tmp_path / "t", "a\tr\tb\nb\tr\ta\nc\tq\td\n")
+    valid, test = write(tmp_path / "v", "b\tr\tc\nc\tq\td\n"), write(tmp_path / "s", "d\tq\tc\na\tq\tb\n")
+    graph = read_graph(train, valid, test)
+    assert len(graph.valid) == 2
+    (note,) = graph.notes
+    assert note.startswith(f"{valid}: 1 of 2 triples is in training too, such as 'c q d'")
+    again = read_graph(train, None, train)
+    assert "3 of 3 triples are in training too, such as 'a r b'" in again.notes[0]
+
+
 def test_entities_that_training_never_sees_are_kept_and_noted(tmp_path: Path) -> None:
     graph = read_graph(write(tmp_path / "t", "a\tr\tb\n"), None, write(tmp_path / "s", "a\tr\tz\n"))
     assert graph.num_entities == 3

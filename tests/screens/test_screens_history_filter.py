@@ -82,6 +82,9 @@ def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(home: Pa
         await keys(seen, "state:wrong")
         await seen.press("enter")
         await seen.until_shows("ignored: there is no state 'wrong'", "/ state:wrong")
+        await seen.press("asterisk")
+        await seen.until_shows("nothing is marked. ignored: there is no state 'wrong'")
+        assert "50 marked" not in seen.text
         await seen.press("slash", "ctrl+u")
         await keys(seen, "mmr>1 ")
         await seen.until_shows("no run has a metric 'mmr'; did you mean 'mrr'?")

@@ -80,6 +80,21 @@ def test_a_question_by_name_is_answered_and_its_first_answer_explained(
     assert sorted(runs_of(run_cli)) == ["explain", "predict", "train"]
 
 
+def test_a_question_that_waits_says_for_what(trained_home: Path, run_cli: Console) -> None:
+    alone = run_cli.detach("sleep", "600", flags=("--exclusive",))
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "train")
+        await seen.press("down")
+        await asks(seen, "mondo:2", "tre")
+        await seen.press("x")
+        await seen.until_shows(f"waiting: waits for run {alone}")
+        assert (await asyncio.to_thread(run_cli, "stop", str(alone))).code == 0
+        await seen.until_shows("RANK", "probability")
+
+    look(trained_home, story)
+
+
 def test_a_question_that_was_answered_before_shows_at_once(trained_home: Path, run_cli: Console) -> None:
     question = ("--tail", "MONDO:2", "--relation", "treats")
     assert run_cli("run", "predict", "--run", "1", *question, "--device", "cpu").code == 0
