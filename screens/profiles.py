@@ -27,7 +27,7 @@ from kgops.planning import profiles
 from kgops.planning.profiles import Profile
 from kgops.planning.resolve import conflicts
 from kgops.settings import Home
-from kgops.views.accuracy import accuracy_page
+from kgops.views.accuracy import accuracy_sentences
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
@@ -212,15 +212,8 @@ def _detail_rows(listed: ProfileList | None, one: ProfileDetail | None, width: i
     return [
         *rows,
         text_row("MEMORY ESTIMATES SO FAR", width, "head"),
-        *_table_or_sentence(listed.accuracy, width),
+        *(row for text in listed.accuracy for row in _lines(text, width)),
     ]
-
-
-def _table_or_sentence(lines: Sequence[str], width: int) -> list[Row]:
-    """A table with heading, or one sentence."""
-    if len(lines) == 1:
-        return _lines(lines[0], width)
-    return [text_row(line, width, "dim" if n == 0 else "text") for n, line in enumerate(lines)]
 
 
 def _whole(lines: Sequence[str]) -> list[str]:
@@ -293,8 +286,8 @@ def _accuracy(home: Home) -> list[str]:
     try:
         conn = open_reader(home.database)
     except DatabaseMissing:
-        return accuracy_page([])
+        return accuracy_sentences([])
     try:
-        return accuracy_page(predictions.newest(conn))
+        return accuracy_sentences(predictions.newest(conn))
     finally:
         conn.close()

@@ -18,14 +18,14 @@ from storage.transfer import Rows
 
 # Format → help. JSON is one file, the others are folders.
 FORMATS: dict[str, str] = {
-    "json": "the complete run, for `kgops import`",
+    "json": "the whole record of runs, for `kgops import`; not their files, such as models, answers and explanations: tar",
     "csv": "a folder with runs.csv, metrics.csv and series.csv, in full precision",
     "parquet": "those three tables, typed; needs pyarrow",
     "tensorboard": "a folder for `tensorboard --logdir`, which stores 32-bit values",
     "mlflow": "a file store for `mlflow ui --backend-store-uri ./mlruns`; MLflow 3.17 needs"
     " MLFLOW_ALLOW_FILE_STORE=true or `mlflow migrate-filestore`",
     "svg": "a folder with a picture of each explanation of one explain run",
-    "tar": "the folder of one run that has ended, for `kgops pull`; `--output -` is stdout",
+    "tar": "the folder with all files of one run that has ended, for `kgops pull`; `--output -` is stdout",
 }
 
 

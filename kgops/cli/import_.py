@@ -23,7 +23,7 @@ def command(paths: tuple[Path, ...], again: bool, as_json: bool) -> None:
     """Import runs; `kgops show` names the source of each.
 
     \b
-    run.json        written by `kgops export --to json` on any machine: the complete run
+    run.json        written by `kgops export --to json` on any machine: the whole record
     run folder      of another home: its files are copied; memory curves are only in exports
     result folder   of the original scripts or --output-dir: training_history.json, config.json,
                     test_results.json, batch_tracin_summary.json, TracIn CSV; other values stay unknown

@@ -73,7 +73,8 @@ class DiskUse:
         """Of a job that does both; its record is one."""
         parts = dict(self.parts)
         for name, size in other.parts.items():
-            parts[name] = max(parts.get(name, 0), size) if name == "record" else parts.get(name, 0) + size
+            parts[name] = parts.get(name, _RECORD if name == "record" else 0) + size
+        parts["record"] -= _RECORD
         return DiskUse(
             parts,
             {**self.outside, **other.outside},
@@ -211,7 +212,9 @@ def tracin_disk_use(
     return TracinDiskUse(
         settings,
         counts.train,
-        tests_of(settings, counts),
+        tests_of(settings, counts)
+        if shape is None
+        else shape.tests,  # a pipeline's predictions are not there yet
         top_k_of(settings),
         train,
         tests or train,

@@ -12,7 +12,9 @@ from kgops.planning.corrections import Accuracy, Pair, accuracy
 from kgops.views.formats import UNKNOWN, table
 from storage.predictions import Forecast
 
-__all__ = ["accuracy_page", "accuracy_table"]
+__all__ = ["accuracy_page", "accuracy_sentences", "accuracy_table"]
+
+_NO_RUN = "No run has a predicted and a measured peak yet: start one with `kgops run`."
 
 
 def accuracy_page(forecasts: Iterable[Forecast]) -> list[str]:
@@ -25,9 +27,24 @@ def accuracy_page(forecasts: Iterable[Forecast]) -> list[str]:
         )
         rows.append((one_line(on), str(len(pairs)), *cells, _compared(on_gpu)))
     if not rows:
-        return ["No run has a predicted and a measured peak yet: start one with `kgops run`."]
+        return [_NO_RUN]
     heads = ("ON", "RUNS", "MEDIAN ERROR", "WORST UNDER", "WORST OVER", "COMPARED")
     return table(heads, rows, right=frozenset(heads[1:5]))
+
+
+def accuracy_sentences(forecasts: Iterable[Forecast]) -> list[str]:
+    """What the page says, for places that are narrower than its table."""
+    return [
+        f"{one_line(on)}, {len(pairs):,} run{'' if len(pairs) == 1 else 's'}: "
+        + (
+            f"median error {errors.median_error:.1%}, worst under {errors.worst_under:+.1%}, "
+            f"worst over {errors.worst_over:+.1%} "
+            if errors
+            else "error unknown "
+        )
+        + f"({_compared(on_gpu)})"
+        for on, on_gpu, pairs, errors in _accuracies(forecasts)
+    ] or [_NO_RUN]
 
 
 def accuracy_table(forecasts: Iterable[Forecast]) -> list[dict[str, Any]]:

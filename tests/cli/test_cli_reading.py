@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driving import QUICK, Console, all_of, patience, wait_for
@@ -205,7 +206,7 @@ def test_summary_view_and_listing_agree(run_cli: Console, conn: sqlite3.Connecti
 
 def test_pauses_between_attempts_are_no_time_of_a_run(run_cli: Console, conn: sqlite3.Connection) -> None:
     """One stopped and resumed a day later: both attempts together took fifty seconds."""
-    nobody = {
+    nobody: dict[str, Any] = {
         "settings": {},
         "gpu": None,
         "boot_id": "x",
@@ -216,9 +217,9 @@ def test_pauses_between_attempts_are_no_time_of_a_run(run_cli: Console, conn: sq
     day = 86400.0
     add(conn, 1, state="running", submitted_at=1000.0)
     for number, began, ended in ((1, 1000.0, 1030.0), (2, day, day + 20)):
-        attempts.begin(conn, 1, number, started_at=began, **nobody)  # type: ignore[arg-type]  # some are numbers
-        outcome = {"outcome": "failed", "reason": None, "exit_code": 1, "signal": None}
-        attempts.close(conn, 1, number, ended_at=ended, **outcome)  # type: ignore[arg-type]  # as above
+        attempts.begin(conn, 1, number, started_at=began, **nobody)
+        outcome: dict[str, Any] = {"outcome": "failed", "reason": None, "exit_code": 1, "signal": None}
+        attempts.close(conn, 1, number, ended_at=ended, **outcome)
     add(conn, 2, state="succeeded", submitted_at=1000.0)  # imported: without attempts
     conn.execute("UPDATE run SET started_at = 1000.0, ended_at = 1040.0 WHERE id = 2")
     conn.execute("UPDATE run SET state = 'failed', ended_at = ? WHERE id = 1", (day + 20,))

@@ -197,6 +197,21 @@ def test_a_training_writes_what_was_predicted(run_cli: Console) -> None:
     assert shown["plan"]["disk"]["parts_mib"]["checkpoints for TracIn"] > 0
 
 
+def test_a_pipeline_that_traces_its_answers_writes_no_more_than_predicted(run_cli: Console) -> None:
+    """How many it traces is known before they are: each question has so many answers."""
+    (run_cli.cwd / "p.toml").write_text(
+        'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\noutput_channels = 2\n'
+        'num_epochs = 2\ndevice = "cpu"\nvalidate_every = 0\n'
+        '[pipeline.predict]\nhead = "USA"\nrelation = "embassy"\ntop_k = 14\n[pipeline.tracin]\ntop_k = 300\n'
+    )
+    done = run_cli("run", "p.toml")
+    assert done.code == 0, done.err
+    shown = run_cli.show(1)
+    predicted, wrote = shown["plan"]["disk"]["total_mib"], shown["metric"]["disk_mib"]
+    assert shown["metric"]["tests"] == 14 and shown["plan"]["disk"]["at_most"]
+    assert 0.7 * predicted < wrote <= predicted
+
+
 def test_writing_has_progress_of_its_own(run_cli: Console, tracin: tuple[str | Path, ...]) -> None:
     what = ("--test", files()["test"], "--max-triples", "3", "--top-k", "9", "--output", "x.json")
     assert run_cli(*tracin, *what).code == 0
