@@ -18,7 +18,8 @@ from storage.transfer import Rows
 
 # Format → help. JSON is one file, the others are folders.
 FORMATS: dict[str, str] = {
-    "json": "the whole record of runs, for `kgops import`; not their files, such as models, answers and explanations: tar",
+    "json": "the whole record of runs, for `kgops import`; not their files, such as models, answers and explanations:"
+    " tar",
     "csv": "a folder with runs.csv, metrics.csv and series.csv, in full precision",
     "parquet": "those three tables, typed; needs pyarrow",
     "tensorboard": "a folder for `tensorboard --logdir`, which stores 32-bit values",
