@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,13 @@ __all__ = ["Retrainings", "retrainings_of", "trains_again"]
 
 @dataclass(frozen=True, slots=True)
 class Retrainings:
-    """`count` trainings of so many epochs, one after the other; fewer where that is `at_most`. `epoch_s` is modelled,
-    `time` what runs on this machine taught of it; None where it is not known."""
+    """`count` trainings of so many epochs, one after the other; fewer where that is `at_most`, or `epochs_at_most`.
+    `epoch_s` is modelled, `time` what runs on this machine taught of it; None where it is not known."""
 
     count: int
     at_most: bool
     epochs: int | None
+    epochs_at_most: bool
     epoch_s: float | None
     time: TimeCorrection | None
 
@@ -43,7 +43,8 @@ class Retrainings:
         expected = self.expected
         if expected is None:
             return f"{what}, whose time is not known yet"
-        epochs = f"{self.epochs:,} epoch{'' if self.epochs == 1 else 's'}"
+        bound = "at most " if self.epochs_at_most else ""
+        epochs = f"{bound}{self.epochs:,} epoch{'' if self.epochs == 1 else 's'}"
         runs = f"{expected.runs} training{'' if expected.runs == 1 else 's'} here"
         return (
             f"{what} of {epochs}: {_amount(expected.s)} s ({_amount(expected.low_s)} to {_amount(expected.high_s)}, "
@@ -56,6 +57,7 @@ class Retrainings:
             "count": self.count,
             "at_most": self.at_most,
             "epochs": self.epochs,
+            "epochs_at_most": self.epochs_at_most,
             "expected_s": None if expected is None else expected._asdict(),
         }
 
@@ -79,20 +81,21 @@ def retrainings_of(
     explains = job.workload == "explain"
     count = most_retrainings(job.settings) if explains else trainings_of_validation(counts.train)
     epoch_s = None if shape is None else seconds(shape, rates)
-    return Retrainings(
-        count, explains and job.settings["smallest"], _epochs(job.settings, shape), epoch_s, time
-    )
+    kept = _kept_epochs(job.settings["checkpoint_dir"])
+    whole = None if shape is None else shape.epochs
+    epochs = kept[-1] if kept else whole
+    of_model = explains and bool(job.settings["model_path"])
+    if of_model and kept and whole is not None:
+        # A best or final model is of any epoch before the next checkpoint would have been kept.
+        epochs = min(kept[-1] + kept[0] - 1, whole)
+    return Retrainings(count, explains and job.settings["smallest"], epochs, of_model, epoch_s, time)
 
 
-def _epochs(settings: Mapping[str, Any], shape: TrainShape | None) -> int | None:
-    """That the newest checkpoint was trained for; else all of the training."""
-    folder = Path(
-        settings["checkpoint_dir"] or ""
-    )  # relative in a pipeline, whose checkpoints are not there yet
+def _kept_epochs(checkpoints: str | None) -> list[int]:
+    folder = Path(checkpoints or "")  # relative in a pipeline, whose checkpoints are not there yet
     kept = folder.glob("checkpoint_epoch_*.pt") if folder.is_absolute() else ()
-    numbers = [one.stem.rpartition("_")[2] for one in kept]
-    newest = max((int(one) for one in numbers if one.isdecimal()), default=None)
-    return newest if newest is not None or shape is None else shape.epochs
+    numbers = (one.stem.rpartition("_")[2] for one in kept)
+    return sorted(int(one) for one in numbers if one.isdecimal())
 
 
 def _amount(seconds_: float) -> str:

@@ -188,6 +188,15 @@ def test_a_tracin_run_that_validates_has_a_plan(run_cli: Console) -> None:
     assert other["estimate"]["total_mib"] < plan["estimate"]["total_mib"]
 
 
+def test_trainings_of_a_plan_have_the_epochs_of_the_model_explained(run_cli: Console) -> None:
+    """Which may be past the newest checkpoint, what TracIn trains again up to."""
+    small = ("--embedding-dim", "16", "--num-epochs", "3", "--checkpoint-frequency", "2", "--device", "cpu")
+    assert run_cli("run", "train", "--dataset", "nations", *small).code == 0
+    asked = ("--run", "1", "--triple", "usa,embassy,china", "--verify", "--device", "cpu")
+    assert "trainings of at most 3 epochs" in run_cli("suggest", "explain", *asked).out
+    assert "trainings of 2 epochs" in run_cli("suggest", "tracin", "--run", "1", "--validate", "5").out
+
+
 def test_trainings_whose_time_is_not_known_are_counted_all_the_same(run_cli: Console, trained: Path) -> None:
     data = [word for name, path in files().items() for word in (f"--{name}", path)]
     tracin = ("tracin", "--checkpoint-dir", str(trained / "checkpoints"), *data, "--device", "cpu")
