@@ -94,7 +94,7 @@ def _announce_attempt(session: Session, run: Run, line: Status | None) -> None:
 
 def summary(session: Session, run: Run) -> str:
     """Return one line: state, duration, reason, metric, peak memory, attempts."""
-    took = duration(run.ended_at - run.started_at) if run.started_at and run.ended_at else UNSTARTED
+    took = UNSTARTED if run.took_s is None else duration(run.took_s)
     parts = [f"run {run.id} {run.state}", took]
     if run.reason:
         parts.append(fitted(one_line(run.reason), 640))
@@ -155,7 +155,7 @@ def _describe(run: Run) -> str:
     if run.metric:
         parts.append(f"{one_line(run.metric, 30)} {amount(run.metric_value)}")
     if run.started_at:
-        parts.append(duration(time.time() - run.started_at))
+        parts.append(duration(run.took_until(time.time())))
     from rich.markup import escape
 
     return escape(" · ".join(parts))

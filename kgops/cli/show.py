@@ -81,14 +81,13 @@ def as_table(session: Session, run: Run) -> dict[str, Any]:
 
 def _page(session: Session, run: Run) -> list[str]:
     conn = session.conn
-    until = run.ended_at or time.time()
     fit = fit_of_run(run, runs.spec(conn, run.id).plan.get("forecast"))
     why = fit.words if fit is not None else run.reason
     out = [
         f"run {run.id} · {run.workload} · {one_line(run.label)}",
         f"  state      {run.state}" + (f": {one_line(why)}" if why else ""),
         f"  submitted  {local_time(run.submitted_at)}",
-        f"  took       {duration(until - run.started_at if run.started_at else None)}",
+        f"  took       {duration(run.took_until(time.time()))}",
         f"  exit code  {UNKNOWN if run.exit_code is None else run.exit_code}",
         f"  profile    {one_line(run.profile or 'none')}",
         f"  GPU        {one_line(run.gpu or 'none')}{_device(conn, run)}",

@@ -35,7 +35,7 @@ def read_run(conn: Connection, run: Run) -> dict[str, Any]:
         option.name: {"requested": option.requested, "applied": option.applied, "why": option.reason}
         for option in reports.options(conn, run.id)
     }
-    took = None if run.started_at is None or run.ended_at is None else run.ended_at - run.started_at
+    took = run.took_s
     seconds, of = _seconds(conn, run, metrics, took)
     mib, memory_of = _memory(conn, run, metrics)
     return {

@@ -227,6 +227,7 @@ def test_pauses_between_attempts_are_no_time_of_a_run(run_cli: Console, conn: sq
     assert "0:50" in rows["1"] and "0:40" in rows["2"]
     assert run_cli("runs", "time>45s", "--csv").out.count("\n") == 2
     assert [one["id"] for one in json.loads(run_cli("runs", "--sort", "time", "--json").out)] == [1, 2]
+    assert "took       0:50" in run_cli("show", "1").out
     took = next(line for line in run_cli("compare", "1", "2").out.splitlines() if line.startswith("took"))
     assert "50" in took and "40" in took
     assert conn.execute("SELECT seconds FROM run_summary ORDER BY id").fetchall() == [(50.0,), (40.0,)]
