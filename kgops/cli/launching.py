@@ -115,10 +115,8 @@ def start(job: Job, given: dict[str, Any]) -> int:
     if given["as_json"]:
         _print_run(session, number)
         return code
-    if job.workload in ("predict", "pipeline"):
-        _print_predictions(session, number)
-    if job.workload == "explain":
-        _print_explanations(session, number)
+    if job.workload in ("predict", "pipeline", "explain"):
+        _print_answers(session, number, job.workload)
     if job.workload in ("tracin", "pipeline"):
         _print_influences(session, number)
     return code
@@ -306,18 +304,12 @@ def _print_influences(session: Session, number: int) -> None:
             say(line)
 
 
-def _print_predictions(session: Session, number: int) -> None:
-    from kgops.cli.predictions_page import summary
-
-    run = runs.get(session.conn, number)
-    if run is not None and run.state == "succeeded":
-        for line in summary(session.folder(run).results):
-            say(line)
-
-
-def _print_explanations(session: Session, number: int) -> None:
-    from kgops.cli.explanations_page import summary
-
+def _print_answers(session: Session, number: int, workload: str) -> None:
+    """The explanations of an explain run, else the first answers."""
+    if workload == "explain":
+        from kgops.cli.explanations_page import summary
+    else:
+        from kgops.cli.predictions_page import summary
     run = runs.get(session.conn, number)
     if run is not None and run.state == "succeeded":
         for line in summary(session.folder(run).results):

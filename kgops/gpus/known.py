@@ -18,14 +18,13 @@ __all__ = ["KnownGpu", "cublas_workspace", "known_by_name", "known_by_short_name
 # throughput for 6.1). Turing: "NVIDIA Turing GPU Architecture", appendix A and table of TU102 to TU106; Ampere:
 # "NVIDIA Ampere GA102 GPU Architecture", appendix A; Ada: "NVIDIA Ada GPU Architecture", appendix A; Blackwell:
 # "NVIDIA RTX Blackwell GPU Architecture", appendix A; professional GPUs: their data sheets. Memory: totals that NVML
-# reported in public dumps where `confirmed`, else the nominal size. Nothing here was measured by kgops.
+# reported in public dumps where they are no whole GiB, and of the T4 and the RTX 2080 Ti; else nominal. Nothing here was measured by kgops.
 
 
 @dataclass(frozen=True, slots=True)
 class KnownGpu:
     """`half_tflops` is fp16, and bf16 as well where `tensor_core_dtypes` has it; 1 GB/s is 10^9 bytes/s.
 
-    `memory_confirmed`: the total was seen in a public NVML dump; otherwise it is the nominal size.
     `usable_mib`: total less the driver's reserve, where that was seen; None is unknown.
     """
 
@@ -33,7 +32,6 @@ class KnownGpu:
     title: str
     compute_capability: tuple[int, int]
     memory_mib: int
-    memory_confirmed: bool
     usable_mib: int | None
     bandwidth_gb_s: int
     fp32_tflops: float
@@ -50,7 +48,6 @@ def _gpu(
     bandwidth_gb_s: int,
     tflops: tuple[float, float | None, float],
     *,
-    confirmed: bool = False,
     usable_mib: int | None = None,
 ) -> KnownGpu:
     fp32, tf32, half = tflops
@@ -59,7 +56,6 @@ def _gpu(
         title=title,
         compute_capability=capability,
         memory_mib=memory_mib,
-        memory_confirmed=confirmed,
         usable_mib=usable_mib,
         bandwidth_gb_s=bandwidth_gb_s,
         fp32_tflops=fp32,
@@ -82,11 +78,11 @@ def _tensor_core_dtypes(capability: tuple[int, int]) -> tuple[str, ...]:
 
 
 _GPUS: tuple[KnownGpu, ...] = (
-    _gpu("t4", "Tesla T4", (7, 5), 15360, 320, (8.1, None, 65), confirmed=True, usable_mib=14909),
+    _gpu("t4", "Tesla T4", (7, 5), 15360, 320, (8.1, None, 65), usable_mib=14909),
     _gpu("v100", "V100 16 GB", (7, 0), 16384, 900, (15.7, None, 125)),
     _gpu("v100-32", "V100 32 GB", (7, 0), 32768, 900, (15.7, None, 125)),
     _gpu("titan-v", "TITAN V", (7, 0), 12288, 653, (14.9, None, 110)),
-    _gpu("p100", "Tesla P100 16 GB", (6, 0), 16276, 732, (9.3, None, 18.7), confirmed=True),
+    _gpu("p100", "Tesla P100 16 GB", (6, 0), 16276, 732, (9.3, None, 18.7)),
     _gpu("p4", "Tesla P4", (6, 1), 8192, 192, (5.5, None, 0.09)),
     _gpu("p40", "Tesla P40", (6, 1), 24576, 346, (11.8, None, 0.18)),
     _gpu("gtx-1060", "GeForce GTX 1060 6 GB", (6, 1), 6144, 192, (4.4, None, 0.07)),
@@ -96,13 +92,13 @@ _GPUS: tuple[KnownGpu, ...] = (
     _gpu("rtx-2060", "GeForce RTX 2060", (7, 5), 6144, 336, (6.5, None, 26)),
     _gpu("rtx-2070", "GeForce RTX 2070", (7, 5), 8192, 448, (7.5, None, 30)),
     _gpu("rtx-2080", "GeForce RTX 2080", (7, 5), 8192, 448, (10.1, None, 40)),
-    _gpu("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 11264, 616, (13.4, None, 54), confirmed=True),
+    _gpu("rtx-2080ti", "GeForce RTX 2080 Ti", (7, 5), 11264, 616, (13.4, None, 54)),
     _gpu("titan-rtx", "TITAN RTX", (7, 5), 24576, 672, (16.3, None, 130)),
     _gpu("quadro-rtx-6000", "Quadro RTX 6000", (7, 5), 24576, 672, (16.3, None, 130)),
     _gpu("quadro-rtx-8000", "Quadro RTX 8000", (7, 5), 49152, 672, (16.3, None, 130)),
-    _gpu("a10", "A10", (8, 6), 23028, 600, (31, 62, 125), confirmed=True),
-    _gpu("a10g", "A10G", (8, 6), 23028, 600, (35, 35, 70), confirmed=True),
-    _gpu("l4", "L4", (8, 9), 23034, 300, (30, 60, 121), confirmed=True),
+    _gpu("a10", "A10", (8, 6), 23028, 600, (31, 62, 125)),
+    _gpu("a10g", "A10G", (8, 6), 23028, 600, (35, 35, 70)),
+    _gpu("l4", "L4", (8, 9), 23034, 300, (30, 60, 121)),
     _gpu("rtx-3060", "GeForce RTX 3060", (8, 6), 12288, 360, (12.7, 12.7, 25.5)),
     _gpu("rtx-3070", "GeForce RTX 3070", (8, 6), 8192, 448, (20.3, 20.3, 40.6)),
     _gpu("rtx-3080", "GeForce RTX 3080", (8, 6), 10240, 760, (29.8, 29.8, 59.5)),
@@ -116,22 +112,22 @@ _GPUS: tuple[KnownGpu, ...] = (
     _gpu("rtx-4070", "GeForce RTX 4070", (8, 9), 12288, 504, (29.1, 29.1, 58.3)),
     _gpu("rtx-4070ti", "GeForce RTX 4070 Ti", (8, 9), 12288, 504, (40.1, 40.1, 80.2)),
     _gpu("rtx-4080", "GeForce RTX 4080", (8, 9), 16384, 717, (48.7, 48.7, 97.5)),
-    _gpu("rtx-4090", "GeForce RTX 4090", (8, 9), 24564, 1008, (83, 83, 165), confirmed=True),
+    _gpu("rtx-4090", "GeForce RTX 4090", (8, 9), 24564, 1008, (83, 83, 165)),
     _gpu("rtx-6000-ada", "RTX 6000 Ada", (8, 9), 49152, 960, (91.1, 182, 364)),
     _gpu("rtx-5080", "GeForce RTX 5080", (12, 0), 16384, 960, (56.3, 56.3, 112.6)),
-    _gpu("rtx-5090", "GeForce RTX 5090", (12, 0), 32607, 1792, (105, 105, 209), confirmed=True),
+    _gpu("rtx-5090", "GeForce RTX 5090", (12, 0), 32607, 1792, (105, 105, 209)),
     _gpu("a100-40", "A100 40 GB", (8, 0), 40960, 1555, (19.5, 156, 312)),
     _gpu("a100-80", "A100 80 GB", (8, 0), 81920, 2039, (19.5, 156, 312)),
     _gpu("l40", "L40", (8, 9), 49152, 864, (90.5, 90.5, 181)),
-    _gpu("l40s", "L40S", (8, 9), 46068, 864, (92, 183, 362), confirmed=True),
-    _gpu("h100", "H100 SXM", (9, 0), 81559, 3350, (67, 494, 989), confirmed=True),
-    _gpu("h100-pcie", "H100 PCIe", (9, 0), 81559, 2000, (51, 378, 756), confirmed=True),
+    _gpu("l40s", "L40S", (8, 9), 46068, 864, (92, 183, 362)),
+    _gpu("h100", "H100 SXM", (9, 0), 81559, 3350, (67, 494, 989)),
+    _gpu("h100-pcie", "H100 PCIe", (9, 0), 81559, 2000, (51, 378, 756)),
     _gpu("h100-nvl", "H100 NVL", (9, 0), 96256, 3900, (60, 417, 835)),
     _gpu("h20", "H20", (9, 0), 98304, 4000, (44, 74, 148)),
     _gpu("gh200", "GH200 96 GB", (9, 0), 98304, 4000, (67, 494, 989)),
-    _gpu("h200", "H200", (9, 0), 143771, 4800, (67, 494, 989), confirmed=True),
-    _gpu("b200", "B200", (10, 0), 183359, 8000, (75, 1100, 2250), confirmed=True),
-    _gpu("gb200", "GB200", (10, 0), 189471, 8000, (80, 1250, 2500), confirmed=True),
+    _gpu("h200", "H200", (9, 0), 143771, 4800, (67, 494, 989)),
+    _gpu("b200", "B200", (10, 0), 183359, 8000, (75, 1100, 2250)),
+    _gpu("gb200", "GB200", (10, 0), 189471, 8000, (80, 1250, 2500)),
 )
 
 _BY_SHORT_NAME = {gpu.short_name: gpu for gpu in _GPUS}
@@ -237,7 +233,6 @@ def _share(whole: KnownGpu, sevenths: int, gigabytes: int) -> KnownGpu:
         whole,
         title=f"{whole.title} MIG {sevenths}g.{gigabytes}gb",
         memory_mib=whole.memory_mib * eighths // 8,
-        memory_confirmed=False,
         usable_mib=None,
         bandwidth_gb_s=whole.bandwidth_gb_s * eighths // 8,
         fp32_tflops=whole.fp32_tflops * sevenths / 7,

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from counting import calls_of
 
-from benchmarks.speed_order import kendall_tau
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job, read_job
 from kgops.planning import profiles
@@ -253,13 +252,6 @@ def test_planning_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert done.stdout.strip() == "[]"
-
-
-def test_the_order_of_modelled_steps_is_judged_by_pairs() -> None:
-    rising = [(x, 2.0 * x) for x in range(6)]
-    assert kendall_tau(rising) == 1
-    assert kendall_tau([(x, -y) for x, y in rising]) == -1
-    assert kendall_tau([(0, 0), (1, 2), (2, 1)]) == pytest.approx(1 / 3)
 
 
 # What is to spare at a number, where the largest that fits is `edge`.
