@@ -18,7 +18,8 @@ __all__ = ["KnownGpu", "cublas_workspace", "known_by_name", "known_by_short_name
 # throughput for 6.1). Turing: "NVIDIA Turing GPU Architecture", appendix A and table of TU102 to TU106; Ampere:
 # "NVIDIA Ampere GA102 GPU Architecture", appendix A; Ada: "NVIDIA Ada GPU Architecture", appendix A; Blackwell:
 # "NVIDIA RTX Blackwell GPU Architecture", appendix A; professional GPUs: their data sheets. Memory: totals that NVML
-# reported in public dumps where they are no whole GiB, and of the T4 and the RTX 2080 Ti; else nominal. Nothing here was measured by kgops.
+# reported in public dumps where they are no whole GiB, and of the T4 and the RTX 2080 Ti; else nominal. Nothing here
+# was measured by kgops.
 
 
 @dataclass(frozen=True, slots=True)
