@@ -29,7 +29,7 @@ ScreenName = Literal[
     "predictions",
     "explanation",
 ]
-Needs = Literal["nothing", "row", "run", "unfinished run", "ended run", "resumable run", "model"]
+Needs = Literal["nothing", "row", "chart", "run", "unfinished run", "ended run", "resumable run", "model"]
 
 EVERYWHERE: frozenset[ScreenName] = frozenset(get_args(ScreenName))
 DASHBOARD: frozenset[ScreenName] = frozenset({"dashboard"})
@@ -94,6 +94,7 @@ ACTIONS: tuple[Action, ...] = (
         "Zoom the chart of that number to the whole screen.",
         "screen.zoom",
         CHARTS,
+        needs="chart",
         in_footer=False,
     ),
     Action("right", "←→", "cursor", "Next point; the left arrow goes back.", "screen.next_point", CHART),
@@ -272,9 +273,24 @@ ACTIONS: tuple[Action, ...] = (
         needs="ended run",
     ),
     Action(
-        "right", "←→", "chart", "Mark the next chart; the left arrow goes back.", "screen.next_chart", CHARTS
+        "right",
+        "←→",
+        "chart",
+        "Mark the next chart; the left arrow goes back.",
+        "screen.next_chart",
+        CHARTS,
+        needs="chart",
     ),
-    Action("left", "left", "chart", "Mark the chart before.", "screen.chart_before", CHARTS, in_footer=False),
+    Action(
+        "left",
+        "left",
+        "chart",
+        "Mark the chart before.",
+        "screen.chart_before",
+        CHARTS,
+        needs="chart",
+        in_footer=False,
+    ),
     Action("h", "h", "history", "All runs, with filter and sorting.", "app.history", DASHBOARD | RUN),
     Action("b", "b", "benchmarks", "Claims and measurements.", "app.benchmarks", EVERYWHERE - BENCHMARKS),
     Action(
@@ -370,8 +386,12 @@ def holding(screen: ScreenName, run: Run | None) -> Iterator[Action]:
 
 
 def _applies_to(needs: Needs, run: Run | None) -> bool:
-    if needs in ("nothing", "row") or run is None:
-        return needs in ("nothing", "row")  # a screen knows its rows: see `RunScreenBase.opens`
+    if needs in ("nothing", "row", "chart") or run is None:
+        return needs in (
+            "nothing",
+            "row",
+            "chart",
+        )  # a screen knows its rows and charts: see `RunScreenBase.has`
     if needs == "unfinished run":
         return not run.ended
     if needs == "model":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
-from kgops.views.formats import amount
+from kgops.views.formats import amount, fitted
 from screens.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
 from screens.widgets.curve_panels import main_panel
 from screens.wording import metric_of, progress_of, sign_of, since, speed_of, state_of, took
@@ -102,6 +102,8 @@ def _log(glance: Glance, width: int, room: int) -> list[Row]:
         if len(shown) >= room:
             break
         parts = textwrap.wrap(line, width)
+        if len(parts) > _MOST_OF_LINE:
+            parts[_MOST_OF_LINE - 1] = fitted(f"{parts[_MOST_OF_LINE - 1]} …", width)
         shown = [*parts[:_MOST_OF_LINE], *shown]
     rows = [text_row(line, width) for line in shown[-room:]] or [text_row("no output", width, "dim")]
     return [text_row("LOG", width, "head"), *rows]

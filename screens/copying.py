@@ -63,7 +63,7 @@ def offer(console: Console, texts: Sequence[Copyable]) -> None:
                 copy(console, one.text)
 
     if texts:
-        console.push_screen(_Choice(texts), chosen)
+        console.push_screen(CopyChoice(texts), chosen)
     else:
         console.say("nothing to copy here", "warn")
 
@@ -78,7 +78,7 @@ def sequence(text: str) -> str:
     return through_tmux(f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07")
 
 
-class _Choice(ModalScreen[str]):
+class CopyChoice(ModalScreen[str]):
     """One line with a letter for each text; any other key copies nothing."""
 
     def __init__(self, texts: Sequence[Copyable]) -> None:

@@ -229,8 +229,15 @@ class History(FilteredList[Query, Page], HasPane):
         name = await self.app.push_screen_wait(
             CompletingPrompt("sort by which column or metric?", "", complete)
         )
-        if name:
-            self.action_sort(name if name in names else next(iter(complete(name)), name))
+        if not name:
+            return
+        matches = [name] if name in names else complete(name)
+        if name in history_page.HEADS:
+            self.action_sort(history_page.HEADS[name])
+        elif len(matches) > 1:
+            self.say(f"{name} may be {', '.join(matches)}: type one of them", "warn")
+        else:
+            self.action_sort(matches[0] if matches else name)
 
     # --- marked runs ---
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from kgops.jobs.text import one_line
-from kgops.views.formats import duration, padded
+from kgops.views.formats import duration, padded, width_of
 from screens.rows import Column, Columns, Piece, Row, text_row
 from screens.wording import metric_of, short_amount, sign_of
 from storage.filters import FIELDS, GROUPS
@@ -70,6 +70,12 @@ _SORTABLE = (
 FIRST = {one.by: one.descending for one in _SORTABLE if one.by is not None}
 
 
+# What people may type beside names of columns in the database: what they see.
+HEADS = {
+    one.column.head.strip(): one.by for one in _SORTABLE if one.by is not None and one.column.head.strip()
+}
+
+
 def sorts(width: int) -> list[str]:
     """Sort keys of the visible columns, from the left."""
     columns = _columns(width)
@@ -92,10 +98,9 @@ def heading(query: Query, metric: str | None, width: int) -> Row:
         across = columns.width_of(one.column.head)
         if not across:
             break
-        name = one.column.head.strip()
+        name, by = one.column.head.strip(), one.by
         if name == "metric" and metric is not None:
-            name = one_line(metric, across - 1)
-        by = metric if name == metric else one.by
+            name, by = _with_its_end(one_line(metric), across - 1), metric
         sorted_by = query.sort == by
         text = f"{name}{sign if sorted_by else ''}"
         tone = "accent" if sorted_by else "head" if one.by == "id" else "dim"
@@ -103,6 +108,11 @@ def heading(query: Query, metric: str | None, width: int) -> Row:
         pieces += [Piece("  ")] if pieces else []
         pieces.append(Piece(padded(text, across, right=one.column.right), tone, action))
     return Row(tuple(pieces))
+
+
+def _with_its_end(name: str, width: int) -> str:
+    """Metrics often differ in their last letters alone: `…t_hits_at_10`."""
+    return name if width_of(name) <= width else f"…{name[1 - width :]}"
 
 
 class RunRows(Sequence[Row]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from screens.actions import Needs
 from screens.run_screen import RunScreenBase
 from screens.widgets.lines import Lines
 
@@ -21,13 +22,19 @@ class MarksCharts(RunScreenBase):
     def charted_runs(self) -> tuple[int, ...]:
         raise NotImplementedError
 
+    def has(self, needed: Needs) -> bool:
+        return bool(self.charts) if needed == "chart" else super().has(needed)
+
     def zoom(self, name: str) -> None:
         from screens.chart import ChartScreen
 
         self.app.push_screen(ChartScreen(name, self.charted_runs))
 
-    def action_zoom(self, number: int) -> None:
+    def action_zoom(self, number: int | None = None) -> None:
+        """Without a number, as from the palette, the marked chart, else the first."""
         charts = self.charts
+        if number is None:
+            number = charts.index(self.chart) + 1 if self.chart in charts else 1
         if number > len(charts):
             self.say(f"there is no chart {number}", "warn")
             return

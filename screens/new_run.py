@@ -215,6 +215,10 @@ class NewRun(RunScreenBase):
         if self._draft.where is not None:
             self._begin_there(force=force)
             return
+        if self._is_current and self._answer and self._answer.trouble is not None:
+            trouble = self._answer.trouble
+            self.say(trouble.message, "bad")
+            return
         if not force and self._is_current and self._answer and self._answer.refusal is not None:
             refusal = self._answer.refusal
             self.say(f"{refusal.message}; X starts it anyway", "bad")

@@ -180,12 +180,13 @@ def _parts(suggestion: Suggestion, width: int) -> Row:
 
 
 def _fitting(pieces: Iterable[Piece], width: int) -> list[Piece]:
-    fitting: list[Piece] = []
-    for piece in pieces:
-        if sum(width_of(p.text) + 2 for p in fitting) + width_of(piece.text) > width:
-            break
-        fitting.append(piece)
-    return fitting
+    """From the left; a `…` says that there are others."""
+    every, cut = list(pieces), Piece("…", "dim")
+    for count in range(len(every), 0, -1):
+        fitting = every if count == len(every) else [*every[:count], cut]
+        if sum(width_of(piece.text) + 2 for piece in fitting) - 2 <= width:
+            return fitting
+    return []
 
 
 def _row_note(answer: Answer, needs: Sequence[Need], key: object, width: int) -> Row:
@@ -240,6 +241,8 @@ def _hint_or_time(answer: Answer, suggestion: Suggestion, width: int) -> Row:
     if step_time is None and answer.draft.workload == "regress":
         return BLANK  # no time estimate for this workload yet
     if step_time is None:
+        if suggestion.job_size.job.workload == "pipeline":
+            return text_row("time: not estimated for a pipeline as a whole", width, "dim")
         return text_row(f"time: no run on {suggestion.target.title} yet", width, "dim")
     if (again := suggestion.retrainings) is not None:
         scored = amount(step_time.expected(suggestion.best.seconds).s)

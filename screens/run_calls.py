@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kgops.cli.session import Session
 from kgops.cli.tag import check_tags
 from kgops.errors import NoSuchRun, Usage
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
 from kgops.jobs.secrets import masked_text
 from kgops.jobs.text import one_line
 from kgops.settings import Home, make_home
@@ -78,9 +78,10 @@ def resume(session: Session, run: Run) -> str:
 def again(session: Session, run: Run) -> str:
     """Starts the job again with a new plan: free memory may have changed."""
     _check_exists(session, run)
+    from kgops.cli.named_jobs import job_of_run
     from kgops.views.training_run import names_a_run, with_run
 
-    job = read_job(runs.spec(session.conn, run.id).job, f"the job of run {run.id}")
+    job = job_of_run(session, str(run.id))
     if names_a_run(job):
         job = with_run(session.home, session.conn, job)
     number = _launched(session, job, force=False)

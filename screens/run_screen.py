@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.screen import Screen
 
-from screens.actions import ACTIONS, Action, ScreenName, holding
+from screens.actions import ACTIONS, Action, Needs, ScreenName, holding
 from screens.painting import drop_style_caches
 from screens.rows import Row
 from screens.widgets.keys import Keys
@@ -68,9 +68,13 @@ class RunScreenBase(Screen[None]):
         entry = next((action for action in ACTIONS if action.does == does), None)
         if entry is None:
             return True
-        if entry.needs == "row":
-            return self.screen_name in entry.where and self.opens
+        if entry.needs in ("row", "chart"):
+            return self.screen_name in entry.where and self.has(entry.needs)
         return entry.holds(self.screen_name, None if entry.needs == "nothing" else self.subject)
+
+    def has(self, needed: Needs) -> bool:
+        """Whether there is a row to open, or a chart to mark."""
+        return self.opens if needed == "row" else True
 
     @property
     def opens(self) -> bool:
@@ -92,7 +96,7 @@ class RunScreenBase(Screen[None]):
         return [
             action
             for action in holding(self.screen_name, self.subject)
-            if action.needs != "row" or self.opens
+            if action.needs not in ("row", "chart") or self.has(action.needs)
         ]
 
     @property

@@ -89,12 +89,14 @@ def attempt_of(run: Run) -> str:
 
 
 def progress_of(run: Run, width: int = 80) -> str:
-    """`epoch 37/100`; without the phase where it does not fit."""
+    """`epoch 37/100`; without the phase where it does not fit, but `validate` alone: it is no part of the whole."""
     count = ""
     if run.done is not None:
         count = _count(run.done) + (f"/{_count(run.total)}" if run.total is not None else "")
     words = f"{one_line(run.phase)} {count}".strip() if run.phase else count
-    return words if len(words) <= width or not count else count
+    if len(words) <= width or not count:
+        return words
+    return "validate" if run.phase == "validate" else count
 
 
 def going(run: Run) -> str:

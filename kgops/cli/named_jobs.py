@@ -12,13 +12,13 @@ from kgops.jobs.job import Job, read_job, read_job_file
 from kgops.planning import profiles
 from storage import runs
 
-__all__ = ["job_by_name", "job_of_run"]
+__all__ = ["job_by_name", "job_in_file", "job_of_run"]
 
 
 def job_by_name(session: Session | None, name: str) -> Job:
     """Return the job in a file, of a run or of a recipe. Without a session, a run is only read."""
     if name.endswith(".toml") or Path(name).is_file():
-        return read_job_file(Path(name))
+        return job_in_file(Path(name))
     if name == "last" or name.isdecimal():
         return job_of_run(session or existing(), name)
     if name in recipes.names():
@@ -29,11 +29,24 @@ def job_by_name(session: Session | None, name: str) -> Job:
     )
 
 
+def job_in_file(path: Path) -> Job:
+    """Its data are named as seen from here; like those of flags they become absolute, for a run that repeats it."""
+    return _with_data_from(read_job_file(path), Path.cwd())
+
+
+def _with_data_from(job: Job, folder: Path) -> Job:
+    from kgops.interchange.data_files import with_absolute_paths
+
+    return with_absolute_paths(job, folder)
+
+
 def job_of_run(session: Session, name: str) -> Job:
-    """Return the job as requested: options that its profile set are left to the profile, unless the profile changed."""
+    """Return the job as requested, on the same data: options that its profile set are left to the profile, unless the
+    profile changed."""
     run = session.run(name)
     spec = runs.spec(session.conn, run.id)
     job = read_job(spec.job, f"the job of run {run.id}")
+    job = _with_data_from(job, Path(spec.plan.get("cwd") or ""))
     chosen_by = {choice["option"]: choice["chosen_by"] for choice in spec.plan.get("choices") or []}
     requested = {
         option: value

@@ -10,11 +10,11 @@ import click
 
 from kgops.cli.groups import ByWorkload
 from kgops.cli.launching import common_options, merged, start
-from kgops.cli.named_jobs import job_of_run
+from kgops.cli.named_jobs import job_in_file, job_of_run
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
-from kgops.jobs.job import read_job, read_job_file
+from kgops.jobs.job import read_job
 
 # Workload → summary; `kgops run --help` imports no workload.
 KINDS: dict[str, str] = {
@@ -79,7 +79,7 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     if again is not None:
         job = job_of_run(existing(), again)
     elif Path(DEFAULT_JOB_FILE).exists():
-        job = read_job_file(Path(DEFAULT_JOB_FILE))
+        job = job_in_file(Path(DEFAULT_JOB_FILE))
     else:
         tell(
             f"No {DEFAULT_JOB_FILE} here: starting the demo job. It trains ConvE on the Nations graph that ships with\n"
@@ -120,4 +120,4 @@ def _again_there(name: str, given: dict[str, Any]) -> int:
 @common_options
 @click.pass_context
 def _file(ctx: click.Context, /, file: Path, **given: Any) -> None:
-    ctx.exit(start(read_job_file(file), merged(ctx, given)))
+    ctx.exit(start(job_in_file(file), merged(ctx, given)))

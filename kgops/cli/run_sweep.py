@@ -33,7 +33,7 @@ from kgops.options.run import LONGEST_LABEL
 @common_options
 @click.pass_context
 def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: Any) -> None:
-    """Start one run for each combination of settings. Runs wait until enough GPU memory is free.
+    """Start one run for each combination of settings, and return at once. Runs wait until enough GPU memory is free.
 
     NAME is an option, a key of the workload's table, or a {placeholder} of a command. Tag the runs to list them later:
     `--tag sweep-7`, then `kgops runs tag:sweep-7 --sort test_mrr`. Each run has its settings behind its label. Use
@@ -74,7 +74,11 @@ def _show_plans(jobs: dict[str, Job], flags: dict[str, Any]) -> None:
         show_plan(placed, as_json=False)
 
 
-# It starts one run: refused by its name, and so not shown.
+_HELP = {
+    "detach": "A sweep returns at once in any case.",
+    "as_json": "Print the started runs as JSON; with --dry-run, their plans.",
+}
 for _param in command.params:
-    if isinstance(_param, click.Option) and _param.name == "host":
-        _param.hidden = True
+    if isinstance(_param, click.Option):
+        _param.help = _HELP.get(_param.name or "", _param.help)
+        _param.hidden |= _param.name == "host"  # it starts one run: refused by its name, and so not shown

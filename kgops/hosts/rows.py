@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Cell, Row
 from kgops.views.formats import UNKNOWN, amount, duration, local_time
-from storage.runs import took_s
 
 __all__ = [
     "OUTDATED",
@@ -72,6 +71,8 @@ def gpu_cells(label: str, row: Row, processes: Mapping[str, Row]) -> tuple[str, 
 
 def took_until(run: Row, now: float) -> float | None:
     """Seconds of its attempts; a kgops of another version says only when the run began and ended."""
+    from storage.runs import took_s  # with SQLite, which the first frame does not wait for
+
     started, ended, worked, since = (
         number(run.get(name)) for name in ("started_at", "ended_at", "attempts_s", "attempt_since")
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,11 @@ def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> li
 
 def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
     """Imports all runs of an export, after reading all of it: a damaged file adds nothing."""
+    if tarfile.is_tarfile(path):
+        raise Usage(
+            f"{path} is an archive of a run's folder",
+            "unpack it in a new folder with tar -x, and import that folder",
+        )
     text = read_regular(path, at_most=_LARGEST_EXPORT + 1, follow=True)
     if len(text) > _LARGEST_EXPORT:
         raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: not an export")

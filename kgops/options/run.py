@@ -84,7 +84,8 @@ LIMITS = (
         "memory_mib",
         "int",
         check=at_least(1, 1 << 30),
-        help="Host memory limit of each process, in MiB; for runs on the CPU alone.",
+        help="Limit of each process's writable memory in MiB (RLIMIT_DATA; what libraries map from files is not "
+        "in it); for runs on the CPU alone.",
         flags=(Flag("--memory-limit"),),
     ),
     Option(

@@ -162,14 +162,25 @@ _ATTRIBUTION = tuple(
 _FILTER = tuple(
     replace(option, group="filter")
     for option in (
-        Option("n_hops", "int", 2, check=at_least(1), help="Hops from the test head and tail."),
+        Option(
+            "n_hops",
+            "int",
+            2,
+            check=at_least(1),
+            help="Keep triples within so many hops of the test head and of the test tail, both.",
+        ),
         Option("min_degree", "int", 2, check=at_least(0), help="Least degree of one end of an edge."),
-        Option("preserve_test_edges", "bool", True, help="Always keep edges at the test head and tail."),
+        Option(
+            "preserve_test_edges",
+            "bool",
+            True,
+            help="Of those, keep edges at the test head and tail whatever the degree.",
+        ),
         Option(
             "strict_hop_constraint",
             "bool",
             False,
-            help="Apply n_hops to edges at the test head and tail too.",
+            help="The test head and tail, too, must be within n_hops of each other.",
         ),
         Option(
             "path_filtering",

@@ -31,7 +31,7 @@ __all__ = [
     "training_disk_use",
 ]
 
-_RECORD = 16 << 10  # plan, environment, slots, log and the first events of a run
+_RECORD = 22 << 10  # plan, environment, slots, log and the first events of a run
 _SCORE = 14.5  # bytes of a score as text: every second has a sign
 _KEY = len(', "score": ')
 _LINE = 1

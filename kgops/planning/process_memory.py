@@ -118,11 +118,16 @@ def kind_of(
     *,
     shared_out: bool = False,
     trains_again: bool = False,
+    parquet: bool = False,
 ) -> str:
-    """Workers of one kind import the same and work alike. Each of PyKEEN's models is a kind: how much its own code
-    takes beside counted tensors differs from model to model."""
+    """Workers of one kind import the same and work alike; with `parquet`, pyarrow. Each of PyKEEN's models is a kind:
+    how much its own code takes beside counted tensors differs from model to model."""
     others = () if engine in (None, "kgops") else (engine, model and model.lower())
-    how = (_TRAINS_AGAIN if trains_again else None, "shared out" if shared_out else None)
+    how = (
+        _TRAINS_AGAIN if trains_again else None,
+        "shared out" if shared_out else None,
+        "parquet" if parquet else None,
+    )
     return " ".join(filter(None, (workload, *others, *how)))
 
 

@@ -39,7 +39,7 @@ def question(
 ) -> Question:
     """The one question of a command; BadInput names what is unknown."""
     texts = (head or ASKED, relation, tail or ASKED)
-    return _resolved(1, texts, entities, relations)
+    return _resolved(1, "head" if tail else "tail", texts, entities, relations)
 
 
 def of_file(path: Path, entities: NamedVocabulary, relations: NamedVocabulary) -> list[Question]:
@@ -65,7 +65,7 @@ def of_file(path: Path, entities: NamedVocabulary, relations: NamedVocabulary) -
         number = len(questions) + 1
         try:
             suggests = troubled < _SUGGESTED
-            questions.append(_resolved(number, texts, entities, relations, suggests=suggests))
+            questions.append(_resolved(number, _asked(texts), texts, entities, relations, suggests=suggests))
         except BadInput as error:
             troubled += 1
             questions.append(Question(number, _asked(texts), texts, trouble=error.message))
@@ -76,13 +76,13 @@ def of_file(path: Path, entities: NamedVocabulary, relations: NamedVocabulary) -
 
 def _resolved(
     number: int,
+    asked: Side,
     texts: tuple[str, str, str],
     entities: NamedVocabulary,
     relations: NamedVocabulary,
     *,
     suggests: bool = True,
 ) -> Question:
-    asked = _asked(texts)
     known = entities.find(texts[2] if asked == "head" else texts[0], suggests=suggests)
     return Question(number, asked, texts, known, relations.find(texts[1], suggests=suggests))
 

@@ -253,6 +253,7 @@ def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> Process
         *(job.workload, job.settings.get("engine"), job.settings.get("model")),
         shared_out=is_distributed,
         trains_again=trains_again(job),
+        parquet=job.workload == "tracin" and bool(job.settings["parquet"]),
     )
     model = learn_process(kind, filter(None, map(process_sample, forecasts)))
     build = torch_build() if not model.samples else None

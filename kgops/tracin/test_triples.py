@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,7 +18,8 @@ __all__ = ["TestTriple", "from_file", "from_graph", "from_text", "selected"]
 
 @dataclass(frozen=True)
 class TestTriple:
-    """Test triple `number`, from 1. `ids` is None if it cannot be scored; `trouble` says why."""
+    """Test triple `number`, from 1. `ids` is None if it cannot be scored; `trouble` says why. `asks_head`: it was
+    predicted as the answer to a question for heads."""
 
     __test__ = False  # pytest: not a test class
 
@@ -26,6 +27,7 @@ class TestTriple:
     labels: tuple[str, str, str]
     ids: tuple[int, int, int] | None
     trouble: str | None = None
+    asks_head: bool = False
 
 
 def from_text(text: str, graph: Graph) -> TestTriple:
@@ -52,7 +54,8 @@ def from_file(path: Path, graph: Graph) -> list[TestTriple]:
                 f"{path}, line {n}: expected 3 columns, found {len(parts)}: {shown(line)}.",
                 hint="each line is head, relation, tail, separated by single tabs.",
             )
-        tests.append(_named(len(tests) + 1, (parts[0], parts[1], parts[2]), graph))
+        test = _named(len(tests) + 1, (parts[0], parts[1], parts[2]), graph)
+        tests.append(replace(test, asks_head=len(parts) > 3 and parts[3].strip() == "head"))
     if not tests:
         raise BadInput(f"{path} has no triples.", hint="each line is head, relation, tail.")
     return tests

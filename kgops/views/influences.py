@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from kgops.errors import NoSuchRun, Unavailable
 from kgops.jobs.bundled import bundled_folder
@@ -124,8 +126,12 @@ def training_triples(home: Home, run: Run) -> Iterator[tuple[str, str, str]]:
     try:
         if path.stat().st_size > _LARGEST:
             raise Unavailable(f"{path.name} is too large to search for paths and names")
-        with os.fdopen(open_regular(path, follow=True), encoding="utf-8-sig") as file:
+        with os.fdopen(open_regular(path, follow=True), "rb") as raw, _unpacked(raw) as file:
+            read = 0
             for line in file:
+                read += len(line)
+                if read > _LARGEST:  # a gzipped file may expand a thousandfold
+                    raise Unavailable(f"{path.name} is too large to search for paths and names")
                 parts = line.rstrip("\r\n").split("\t")
                 if len(parts) < 3:
                     continue
@@ -133,8 +139,19 @@ def training_triples(home: Home, run: Run) -> Iterator[tuple[str, str, str]]:
                 yield head, relation, tail
     except FileNotFoundError as error:
         raise Unavailable(f"the run's training triples are gone: {path}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise Unavailable(f"the run's training triples cannot be read: {error}") from error
+
+
+def _unpacked(raw: BinaryIO) -> TextIO:
+    """Gzipped or not, as its content says."""
+    packed = raw.read(2) == b"\x1f\x8b"
+    raw.seek(0)
+    if not packed:
+        return io.TextIOWrapper(raw, encoding="utf-8-sig")
+    import gzip  # seldom needed
+
+    return io.TextIOWrapper(gzip.open(raw), encoding="utf-8-sig")
 
 
 def path_through(edges: Neighbours, head: str, tail: str, triple: tuple[str, str, str]) -> tuple[Step, ...]:

@@ -83,8 +83,9 @@ def overview(
 
 
 def eta_s(run: Run) -> float | None:
-    """Seconds left as of the last report; None where unknown."""
-    if run.done is None or run.total is None or run.done > run.total:
+    """Seconds left as of the last report; None where unknown, as during a validation, which tells nothing of the
+    epochs after it."""
+    if run.phase == "validate" or run.done is None or run.total is None or run.done > run.total:
         return None
     rate = run.rate or _rate_so_far(run)
     return (run.total - run.done) / rate if rate and rate > 0 else None

@@ -98,7 +98,7 @@ class RunDetail:
         peak, start = self.process_mib, self.libraries_mib
         if peak is None or start is None or (self.process is None and self._is_on_gpu is not False):
             return None
-        return peak - start
+        return peak - start if peak > start else None  # the first samples are of before it
 
     @property
     def predicted_above_start_mib(self) -> float | None:

@@ -62,6 +62,8 @@ def _needs_predictions(job: Job) -> bool:
 def _with_predictions(home: Home, conn: Connection, job: Job) -> Job:
     """The answers are test triples, each scored by TracIn against all training triples unless the job asks for less."""
     number = job.settings["from_predictions"]
+    if job.settings.get("asked") == "head":
+        raise Usage("answers of a predict run bring along which end was asked for", "leave out --asked")
     run, spec = _found(conn, number)
     results = RunFolder(home.runs / run.folder).results
     triples = results / (NEW_TRIPLES if job.settings["new"] else TRIPLES)

@@ -83,7 +83,8 @@ def validate_influences(
         )
         modelled = subsets.score(influences)
         body["linear_datamodeling"] = modelled.to_dict()
-        metrics |= modelled.main_metrics()
+        done = metrics["retrainings"] + modelled.subsets * modelled.seeds
+        metrics |= {**modelled.main_metrics(), "retrainings": done}
         report.note(modelled.sentence())
         measured += modelled.measurements()
     else:

@@ -102,8 +102,18 @@ class Work:
         directions = ", both directions" if both else ""
         what = f"loss {self.loss_name()}{directions}" if training is None else "the logit of the tail"
         self.report.note(f"{many} {loaded[-1].path.name}; score {self.settings['score']}, {what}.")
+        if self.settings["test_triples"] and not both:
+            self._note_heads()
         settings = scoring_settings(self.job, both, model, device, training)
         return Scoring(checkpoints, loss, settings, names, cleanup)
+
+    def _note_heads(self) -> None:
+        heads = sum(test.asks_head for test in self.tests)
+        if heads:
+            self.report.note(
+                f"{heads:,} of {len(self.tests):,} test triples were predicted as heads; what is scored is their tail. "
+                "`--score tracin --loss train` compares both directions, as training does."
+            )
 
     def choose_threads(self, scoring: Scoring) -> None:
         gflop = block_gflop(scoring.checkpoints[0].model, scoring.loss, scoring.settings.block)

@@ -200,7 +200,7 @@ def evaluate(
         model.load_state_dict(dict(read_checkpoint(best, device).model))
     known = torch.cat([graph.train, graph.valid, graph.test])
     evaluator = Evaluator(known, graph.num_entities, device=device)
-    progress = Progress(report, "test", "triples")
+    progress = Progress(report, "test", "query")
     evaluation = group.evaluate(evaluator, model, graph.test, stop, progress)
     if evaluation is None:
         raise Stopped

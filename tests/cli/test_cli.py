@@ -7,14 +7,20 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
-from driving import Console
+from driving import Console, wait_for
 from parsing import parse
 
 from kgops.cli import COMMANDS, group
 from kgops.cli import main as kgops
+from kgops.cli.session import Session
+from kgops.settings import Home
+from screens import run_calls
+from storage import runs
+from storage.database import open_writer
 
 HEAVY = ("torch", "numpy", "pykeen", "pandas", "sqlite_utils", "textual", "scipy")
 
@@ -286,6 +292,37 @@ def test_again_repeats_the_job_where_it_ran_before(run_cli: Console, tmp_path: P
     one, two = run_cli.show(1), run_cli.show(2)
     assert one["job"] == two["job"]
     assert two["label"] == "probe"
+
+
+def test_again_and_a_sweep_repeat_a_run_on_its_own_data_from_any_folder(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    """A job file names its data as seen from where it was started; elsewhere files of the same names may lie."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (run_cli.cwd / "t.txt").write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n")
+    (elsewhere / "t.txt").write_text("x\tr\ty\n")
+    (run_cli.cwd / "job.toml").write_text(
+        'workload = "train"\n[train]\ntrain = "t.txt"\nembedding_dim = 16\noutput_channels = 2\nnum_epochs = 1\n'
+        'device = "cpu"\n'
+    )
+    first = run_cli("run", "job.toml")
+    assert first.code == 0, first.err
+    for words in (("run", "--again", "1"), ("run", "sweep", "1", "--vary", "seed=7,8")):
+        assert run_cli(*words, cwd=elsewhere).code == 0
+    session = Session(Home(run_cli.home), open_writer(run_cli.home / "kgops.db"))
+    one = runs.get(session.conn, 1)
+    assert one is not None and run_calls.again(session, one) == "started run 5 with the job of run 1"
+    for number in (2, 3, 4, 5):
+        wait_for(lambda number=number: run_cli.show(number)["state"] == "succeeded", f"run {number}")  # type: ignore[misc]  # of a lambda
+        shown = run_cli.show(number)
+        assert shown["job"]["train"]["train"] == str(run_cli.cwd / "t.txt")
+        assert chosen_by(shown) == chosen_by(run_cli.show(1))
+    assert "no differences" in run_cli("compare", "1", "2").out
+
+
+def chosen_by(shown: dict[str, Any]) -> dict[str, str]:
+    return {choice["option"]: choice["chosen_by"] for choice in shown["plan"]["choices"]}
 
 
 def test_unstartable_program_fails_with_what_the_system_said(run_cli: Console) -> None:

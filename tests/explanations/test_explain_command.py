@@ -115,6 +115,14 @@ def test_predicted_heads_are_explained_as_heads(run_cli: Console, trained: Path)
     words = ("--triple", found[0]["head"], "embassy", "china", "--asked", "head")
     assert ask(run_cli, trained, *words).code == 0
     assert found_in(run_cli, 3)[0]["facts"] == found[0]["facts"]
+    twice = run_cli("run", "explain", "--from-predictions", "1", "--asked", "head")
+    assert twice.code == 2 and "leave out --asked" in twice.err
+    # TracIn compares one direction or both, but never the inverse alone.
+    said = "3 of 3 test triples were predicted as heads; what is scored is their tail."
+    how: list[tuple[tuple[str, ...], bool]] = [(("--loss", "target"), True), (("--both-directions",), False)]
+    for flags, is_said in how:
+        assert run_cli("run", "tracin", "--from-predictions", "1", *flags).code == 0
+        assert (said in run_cli("show", "last").out) == is_said
 
 
 def test_sufficient_sets_of_a_predicted_head_go_to_other_tails(run_cli: Console, trained: Path) -> None:

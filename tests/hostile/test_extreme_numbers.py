@@ -200,6 +200,7 @@ def test_any_number_is_formatted_in_few_columns(value: float) -> None:
     assert max(map(len, texts)) <= 48
     eta = eta_s(run._replace(started_at=0.0, reported_at=value))
     assert eta is None or eta >= 0
+    assert eta_s(run._replace(phase="validate", started_at=0.0, reported_at=value)) is None
     assert clock(value, "%Y")
 
 

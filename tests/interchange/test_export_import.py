@@ -124,6 +124,17 @@ def test_a_folder_from_another_home_is_copied_and_its_run_is_the_same(
     assert "already imported as run 1" in run_cli("import", folder).err
 
 
+def test_an_archive_says_how_it_is_imported(run_cli: Console, elsewhere: Console) -> None:
+    run_something(run_cli)
+    assert run_cli("export", "1", "--to", "tar", "--output", "run.tar").code == 0
+    refused = elsewhere("import", run_cli.cwd / "run.tar")
+    assert refused.code == 2 and "unpack it in a new folder" in refused.err
+    folder = run_cli.cwd / "unpacked"
+    folder.mkdir()
+    subprocess.run(["tar", "-xf", run_cli.cwd / "run.tar", "-C", folder], check=True)
+    assert elsewhere("import", folder).out.startswith("run 1: imported")
+
+
 def test_a_folder_that_lost_its_row_gets_it_back_where_it_is(run_cli: Console) -> None:
     run_something(run_cli)
     folder = run_cli.folder(1)

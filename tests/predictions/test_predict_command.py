@@ -206,6 +206,19 @@ def test_names_that_begin_with_a_hash_are_names(run_cli: Console) -> None:
     assert run_cli.show(5)["metric"]["predictions"] == 6
 
 
+def test_a_question_mark_is_an_entity_where_the_graph_has_one(run_cli: Console) -> None:
+    graph = run_cli.cwd / "graph.txt"
+    graph.write_text("?\tr\ta\n?\tr\tb\na\tr\t?\nb\tr\ta\n")
+    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--num-epochs", "1")
+    assert run_cli("run", "train", "--train", graph, *small).code == 0
+    for number, words in ((2, ("--head", "?")), (3, ("--tail", "?"))):
+        assert run_cli("run", "predict", "--run", "1", *words, "--relation", "r").code == 0
+        rows, given = rows_of(run_cli, number), words[0].removeprefix("--")
+        assert {row[given] for row in rows} == {"?"} and {row["asked"] for row in rows} == {
+            "tail" if number == 2 else "head"
+        }
+
+
 def test_blanks_around_a_name_belong_to_it(run_cli: Console) -> None:
     """As in the graph's file; around a name that has none they are those of a table."""
     graph, lines = run_cli.cwd / "graph.txt", run_cli.cwd / "lines.txt"

@@ -35,7 +35,7 @@ def test_a_letter_names_what_of_a_run_is_copied(run_cli: Console) -> None:
         await seen.until_shows("RECENT")
         for key, text in (("i", "1"), ("f", folder), ("c", "kgops run --again 1"), ("m", "loss 0.25")):
             await seen.press("y")
-            await seen.until_shows("copy: i id · f folder · c command · m metric")
+            await seen.until_shows("copy: i id · f folder · c command · m metric", "RECENT")  # below the list
             await seen.press(key)
             await seen.until_shows("sent to the terminal: ")
             assert seen.app.clipboard == text

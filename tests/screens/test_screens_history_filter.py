@@ -229,6 +229,15 @@ def test_a_metric_is_sorted_by_when_it_is_named_and_stands_in_the_row(home: Path
         await seen.until_shows("cannot sort by 'nosuch'")
         await until_settled(seen)
         assert "mrr▼" in seen.text
+        await seen.press("z")
+        await keys(seen, "peak")
+        await seen.press("enter")
+        await seen.until_shows("peak may be peak_gpu_mib, peak_host_mib: type one of them")
+        assert "mrr▼" in seen.text
+        await seen.press("z")
+        await keys(seen, "took")
+        await seen.press("enter")
+        await seen.until_shows("took▼")
 
     look(home, story, (80, 24))
 

@@ -2,8 +2,43 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
+
 from driving import Console
 from screen_driving import Seen, look
+
+import screens
+from screens.actions import ACTIONS
+from screens.app import KgopsApp
+from screens.run_screen import RunScreenBase
+
+
+def test_the_palette_can_do_whatever_it_names() -> None:
+    """It calls an action as its key is written: without an argument, where the key gives one."""
+    for module in pkgutil.walk_packages(screens.__path__, "screens."):
+        importlib.import_module(module.name)
+    classes = {KgopsApp, *subclasses_of(RunScreenBase)}
+    tried = 0
+    for action in ACTIONS:
+        of, _, call = action.does.rpartition(".")
+        if "(" in call:
+            continue
+        for one in classes:
+            method = getattr(one, f"action_{call}", None)
+            if method is not None and (one is KgopsApp) == (of == "app"):
+                inspect.signature(method).bind(None)  # self alone
+                tried += 1
+    assert tried > len(ACTIONS)
+
+
+def subclasses_of(kind: type) -> set[type]:
+    found: set[type] = set()
+    direct: type
+    for direct in kind.__subclasses__():
+        found |= {direct, *subclasses_of(direct)}
+    return found
 
 
 def test_the_palette_does_what_it_names(run_cli: Console) -> None:
