@@ -75,7 +75,7 @@ class Outputs:
             self._report.note(
                 f"the database keeps the first {TRACIN_TESTS_IN_RECORD:,} test triples; the files have all."
             )
-        lines = []
+        lines, alone = [], 0
         writing = Writing(self._report, finished.rows * self._files_of_all)
         with ExitStack() as files:
             combined = [files.enter_context(file) for file in self._combined_files(writing)]
@@ -87,6 +87,12 @@ class Outputs:
                 if self._formats.own_files and not own.exists():
                     self._write_test_files(test, influences)
                 lines.append(self._line(test, influences))
+                alone += influences.trouble is None and not influences.candidates
+        if alone:
+            self._report.note(
+                f"filtering leaves {alone:,} of {len(self._tests):,} test triples no training triple; "
+                "give a larger --n-hops, or --skip-filtering."
+            )
         if self._formats.own_files:
             write_json(self._results / SUMMARY, self._summary(lines))
         return sum(not line["success"] for line in lines)

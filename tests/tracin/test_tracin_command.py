@@ -55,6 +55,19 @@ def test_every_flag_of_the_groups_scripts_is_accepted_and_what_buys_nothing_is_s
     assert options["filtering"]["applied"] == "on"
 
 
+def test_a_test_triple_that_filtering_leaves_nothing_is_said_to_have_none(run_cli: Console) -> None:
+    graph, batch = run_cli.cwd / "graph.txt", run_cli.cwd / "batch.txt"
+    graph.write_text("a\tr\tb\nb\tr\ta\nc\tr\td\nd\tr\tc\n")
+    batch.write_text("a\tr\td\na\tr\tb\n")  # no path leads from the first one's head to its tail
+    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--num-epochs", "1")
+    assert run_cli("run", "train", "--train", graph, *small).code == 0
+    done = run_cli("run", "tracin", "--run", "1", "--test-triples", batch, "--min-degree", "0")
+    assert done.code == 0, done.err
+    assert "filtering leaves 1 of 2 test triples no training triple" in run_cli("show", "2").out
+    assert run_cli("run", "tracin", "--run", "1", "--test-triples", batch, "--skip-filtering").code == 0
+    assert "filtering leaves" not in run_cli("show", "3").out
+
+
 def test_tracin_on_a_run_of_ours_needs_its_number_alone_and_the_pipeline_not_even_that(
     run_cli: Console,
 ) -> None:
