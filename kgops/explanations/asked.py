@@ -9,6 +9,7 @@ from pathlib import Path
 from kgops.errors import BadInput
 from kgops.explanations.prediction import Query
 from kgops.graphs.vocabulary import is_comment, read_lines, shown
+from kgops.options.checks import not_a_triple, triple_in
 from kgops.predictions.names import NamedVocabulary
 
 __all__ = ["Asked", "of_file", "of_text"]
@@ -31,14 +32,10 @@ def of_text(
     text: str, entities: NamedVocabulary, relations: NamedVocabulary, *, asks_head: bool = False
 ) -> Asked:
     """Head, relation and tail, separated by tabs, else by commas, else by spaces."""
-    for separator in ("\t", ",", None):
-        parts = text.split(separator)
-        if len(parts) == 3 and all(map(str.strip, parts)):
-            return _resolved(1, (parts[0], parts[1], parts[2]), entities, relations, asks_head)
-    raise BadInput(
-        f"the prediction {shown(text)} is not head, relation and tail.",
-        hint="give three words, or one text with commas: --triple 'a,treats,b'.",
-    )
+    triple = triple_in(text)
+    if triple is None:
+        raise BadInput(f"the prediction {not_a_triple(text)}.")
+    return _resolved(1, triple, entities, relations, asks_head)
 
 
 def of_file(

@@ -8,6 +8,7 @@ from typing import Any
 
 from kgops.jobs import chunk_sizes
 from kgops.jobs.workload import Workload
+from kgops.options.checks import not_a_triple
 from kgops.options.option import defaults_of
 from kgops.options.tracin import FILES, FILTERS, FOLDERS, TRACIN_OPTIONS
 
@@ -75,6 +76,8 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems += check_data(settings)
     problems += _check_predictions(settings)
     targets = [name for name in ("test", "test_triple", "test_triples") if settings[name]]
+    if settings["test_triple"] and (problem := not_a_triple(settings["test_triple"])):
+        problems.append(f"tracin.test_triple: {problem}")
     if settings["test_triple"] and settings["test_triples"]:
         problems.append("tracin.test_triples: given together with test_triple; choose one")
     other_modes = [name for name in ("self_influence", "build_index") if settings[name]]

@@ -13,10 +13,12 @@ __all__ = [
     "between_0_and_1",
     "device_name",
     "gpu_request",
+    "not_a_triple",
     "one_of",
     "regular_expression",
     "share",
     "size",
+    "triple_in",
 ]
 
 
@@ -29,6 +31,21 @@ def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
         return None if value <= at_most else f"must be at most {at_most:g}, found {value}"
 
     return check
+
+
+def triple_in(text: str) -> tuple[str, str, str] | None:
+    """Head, relation and tail as typed, separated by tabs, else by commas, else by spaces; None if it is another."""
+    for separator in ("\t", ",", None):
+        parts = text.split(separator)
+        if len(parts) == 3 and all(map(str.strip, parts)):
+            return parts[0], parts[1], parts[2]
+    return None
+
+
+def not_a_triple(text: str) -> str | None:
+    if triple_in(text) is not None:
+        return None
+    return f"must be head, relation and tail, separated by tabs, commas or spaces, found {text!r:.60}"
 
 
 def above(lowest: float) -> Check:

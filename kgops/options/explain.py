@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kgops.options.checks import at_least
+from kgops.options.checks import at_least, not_a_triple
 from kgops.options.option import Flag, Option
 from kgops.options.shared import (
     CHECKPOINT_DIR,
@@ -37,6 +37,7 @@ _PREDICTIONS = tuple(
     for option in (
         Option(
             "triple",
+            check=not_a_triple,
             help="The prediction: head, relation, tail, by name or id, separated by tabs, commas or spaces.",
         ),
         Option(

@@ -11,6 +11,7 @@ from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.predict import formats_of as formats_of_predict
 from kgops.jobs.tracin import Formats, formats_of, top_k_of
+from kgops.options.checks import triple_in
 from kgops.planning.conve_weights import buffer_bytes, weight_bytes
 from kgops.planning.graph_counts import Counts
 from kgops.planning.index_memory import index_bytes
@@ -202,7 +203,8 @@ def tracin_disk_use(
         return None
     tests = None
     if settings["test_triple"]:
-        tests = size_of(_parsed_triple(settings["test_triple"]), names)
+        triple = triple_in(settings["test_triple"])
+        tests = size_of([] if triple is None else [triple], names)
     elif settings["test_triples"] or "test" in files:
         named = settings["test_triples"]
         tests = size_of_file(Path(named) if named else files["test"], names)
@@ -275,12 +277,3 @@ def regression_disk_use(job: Job, shape: RegressShape, flights: int) -> DiskUse:
     folder = settings["output_directory"]
     outside = {folder: stages * model} if folder else {}
     return DiskUse(parts, outside, resume_checkpoint, stages + 8)
-
-
-def _parsed_triple(triple: str) -> list[tuple[str, str, str]]:
-    """A test triple as typed; empty where it is malformed, which the worker reports."""
-    for between in ("\t", ",", None):
-        parts = triple.split(between)
-        if len(parts) == 3:
-            return [(parts[0].strip(), parts[1].strip(), parts[2].strip())]
-    return []

@@ -12,6 +12,7 @@ import torch
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary, is_comment, is_id, read_lines, shown
+from kgops.options.checks import not_a_triple, triple_in
 
 __all__ = ["TestTriple", "from_file", "from_graph", "from_text", "selected"]
 
@@ -32,14 +33,10 @@ class TestTriple:
 
 def from_text(text: str, graph: Graph) -> TestTriple:
     """Head, relation and tail, separated by tabs, else by commas, else by spaces."""
-    for separator in ("\t", ",", None):
-        parts = text.split(separator)
-        if len(parts) == 3 and all(map(str.strip, parts)):
-            return _named(1, (parts[0], parts[1], parts[2]), graph)
-    raise BadInput(
-        f"the test triple {shown(text)} is not head, relation and tail.",
-        hint="separate the three by tabs or commas, in quotes: --test-triple 'a,treats,b'.",
-    )
+    triple = triple_in(text)
+    if triple is None:
+        raise BadInput(f"the test triple {not_a_triple(text)}.")
+    return _named(1, triple, graph)
 
 
 def from_file(path: Path, graph: Graph) -> list[TestTriple]:

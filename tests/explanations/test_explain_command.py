@@ -152,7 +152,7 @@ def test_unknown_names_of_a_file_are_told_and_the_others_explained(
     [
         (("--triple", "Chinna", "embassy", "usa"), "no entity is named 'Chinna': did you mean 'china'?"),
         (("--triple", "usa", "embasy", "china"), "no relation is named 'embasy': did you mean 'embassy'"),
-        (("--triple", "usa,embassy"), "is not head, relation and tail"),
+        (("--triple", "usa,embassy"), "must be head, relation and tail"),
         ((), "explain.triple: missing"),
         (("--triple", "usa,embassy,china", "--new"), "only predictions can be new"),
         (("--triple", "usa,embassy,china", "--max-facts", "0"), "at least 1"),

@@ -53,11 +53,12 @@ def test_rate_seed_model_and_label_are_in_the_command_and_in_its_job(run_cli: Co
         ("pipeline", "max_triples", "0", "must be at least 1, found 0"),
         ("pipeline", "top_k", "few", "expected a whole number, found 'few'"),
         ("regress", "learning_rate", "0", "must be above 0, found 0"),
+        ("tracin", "test_triple", "vitamin treats", "must be head, relation and tail"),
         ("exec", "label", "y" * 101, "longer than 100 characters"),
     ],
 )
 def test_a_wrong_value_says_why_at_its_field(workload: str, field: str, text: str, why: str) -> None:
-    fields = {"data": "nations", "command": "true", field: text}
+    fields = {"data": "nations", "command": "true", "run": "1", field: text}
     with pytest.raises(BadField) as wrong:
         job_of(Draft(workload, fields))
     assert wrong.value.field == field
