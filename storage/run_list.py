@@ -54,7 +54,11 @@ def page(
     """
     order = _Order.by(sort, metric, descending)
     where, values = _conditions(conn, wanted)
-    if after is not None:
+    if after is not None and order.column == "run.id":
+        clause, bound = order.behind(after, is_null=False)
+        where.append(clause)
+        values += bound
+    elif after is not None:
         row = conn.execute(order.value, (*order.bound, after)).fetchone()
         if row is None:
             return []

@@ -85,6 +85,10 @@ def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, forc
     if not run.ended:
         raise Usage(f"run {run.id} has not ended", "export it after it has ended")
     folder = session.folder(run).path
+    if not folder.is_dir():
+        raise Unavailable(
+            f"the folder of run {run.id} is gone: {folder}", "--to json exports what the record has"
+        )
     if output == Path("-"):
         write_archive(folder, sys.stdout.buffer)
         return

@@ -158,6 +158,11 @@ def command(
         numbers = list(run_list.ordered(session.conn, wanted, **order._asdict()))
         page = [] if as_csv or as_json else run_list.of_numbers(session.conn, numbers)
     else:
+        in_numbers = order.sort == "id" and order.metric is None
+        if after is not None and not in_numbers and runs.get(session.conn, after) is None:
+            raise Usage(
+                f"run {after} is gone, and with it its place in this order", "begin again without --after"
+            )
         page = run_list.page(session.conn, wanted, **order._asdict(), limit=limit, after=after)
         numbers = [run.id for run in page]
     if as_csv or (as_json and (everything or columns)):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from kgops.jobs import events, manifest
 from kgops.jobs.files import read_table, write_json
 from kgops.supervisor import gate, outcome, processes, run_folder, worker_reports
 from kgops.supervisor.intake import Intake
-from kgops.supervisor.log_patterns import LogPatterns
+from kgops.supervisor.log_patterns import LogPatterns, keep_newest
 from kgops.supervisor.outcome import Facts, Verdict, decide
 from kgops.supervisor.plan_file import Plan
 from kgops.supervisor.run_folder import RunFolder, read_stop
@@ -48,6 +48,8 @@ def conclude(
 ) -> Verdict:
     """Ends an attempt. Call under the supervisor's lock, when no process of its tree is left. May be repeated."""
     intake.take_all(number, final=True)
+    with suppress(OSError):  # a log that stays too large is no reason not to end
+        keep_newest(folder.log, plan.log_mib)  # written since the last look, or before the first
     exit_record = gate.read_exit(folder.attempt(number))
     facts, result = _gather_facts(conn, folder, plan, number, exit_record, observed)
     verdict = decide(facts)

@@ -52,6 +52,11 @@ class Intake:
         self._conn = conn
         self.reload_state()
 
+    @property
+    def log_read(self) -> int | None:
+        """How much of the log was searched for metrics; None where nobody looks for any."""
+        return self._offsets.log if self._use_patterns else None
+
     def has_news(self) -> bool:
         """Whether a file has changed its size; cheap enough for every tick."""
         return size_of(self._folder.events) != self._offsets.events or (

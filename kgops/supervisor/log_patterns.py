@@ -17,8 +17,9 @@ _BLOCK = 4096
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
-def keep_newest(log: Path, mib: float) -> int:
-    """Frees the old part's disk blocks if the log takes more than `mib`; offsets stay.
+def keep_newest(log: Path, mib: float, read: int | None = None) -> int:
+    """Frees the old part's disk blocks if the log takes more than `mib`; offsets stay. `read`: what lies behind is
+    still to be searched for metrics.
 
     Returns the bytes freed: 0 if nothing had to be done or the file system cannot punch holes.
     """
@@ -32,7 +33,8 @@ def keep_newest(log: Path, mib: float) -> int:
     # Keeps half, so that this runs once per half, not at every check.
     if status.st_blocks * 512 <= limit:
         return 0
-    upto = (status.st_size - limit // 2) // _BLOCK * _BLOCK
+    old = status.st_size - limit // 2
+    upto = (old if read is None else min(old, read)) // _BLOCK * _BLOCK
     return upto if upto > 0 and _punch(log, upto) else 0
 
 
@@ -119,11 +121,12 @@ class LogPatterns:
         total = _number(named.get("total") if "total" in named else groups[1] if len(groups) > 1 else None)
         return None if done is None else Progress(done, total)
 
-    def metrics(self, line: str) -> list[tuple[str, float, float | None]]:
-        """(name, value, step) of every metric on the line; step None if the line has none."""
+    def metrics(self, line: str) -> list[tuple[str, float | None, float | None]]:
+        """(name, value, step) of every metric on the line; value None for NaN and infinity, as a diverged run prints
+        them; step None if the line has none."""
         if self._metric is None:
             return []
-        metrics = []
+        metrics: list[tuple[str, float | None, float | None]] = []
         for match in self._metric.finditer(line[:_MAX_LINE]):
             named = match.groupdict()
             step = _number(named.pop("step", None))
@@ -131,17 +134,21 @@ class LogPatterns:
                 named = {str(named["name"]): named["value"]}
             elif not named:
                 named = {"metric": match.group(1) if match.re.groups else match.group(0)}
-            metrics += [
-                (name, value, step) for name, text in named.items() if (value := _number(text)) is not None
-            ]
+            metrics += [(name, _number(text), step) for name, text in named.items() if _is_number(text)]
         return metrics
 
 
-def _number(text: str | None) -> float | None:
-    if text is None:
-        return None
+def _is_number(text: str | None) -> bool:
     try:
-        value = float(text)
+        float(text or "")
     except ValueError:
+        return False
+    return True
+
+
+def _number(text: str | None) -> float | None:
+    """None for NaN and infinity too, which cannot be plotted."""
+    if text is None or not _is_number(text):
         return None
-    return value if value - value == 0 else None  # NaN and infinity cannot be plotted
+    value = float(text)
+    return value if value - value == 0 else None

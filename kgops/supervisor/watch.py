@@ -127,7 +127,7 @@ class Watch:
             self._orphan_killed |= _reap_orphans(
                 {sampler.gate_pid, *(self._hook.pids() if self._hook else ())}
             )
-            log_patterns.keep_newest(self._folder.log, self._plan.log_mib)
+            log_patterns.keep_newest(self._folder.log, self._plan.log_mib, self._record.intake.log_read)
         if now >= self._next_commit and (self._record.intake.has_news() or now >= self._next_write):
             self._next_commit, self._next_write = now + COMMIT_EVERY_S, now + SAMPLES_WRITTEN_EVERY_S
             if self._write_reports(self._samples):

@@ -205,13 +205,21 @@ def _write_error(folder: Path) -> str | None:
     return None
 
 
+_REBUILD = "`kgops doctor --rebuild` adds them to the database"
+
+
 def _runs(home: Home) -> Finding:
     """Finds run folders missing from the database; removes leftover temporary files and repairs ended runs' folders."""
     try:
         conn = open_reader(home.database)
     except StorageError:  # the database's own check says why
         conn = None
-    if conn is None or not home.runs.is_dir():
+    if not home.runs.is_dir():
+        return Finding("runs", "ok", "none yet")
+    if conn is None:
+        there = sum(number_of(path.name) is not None for path in home.runs.iterdir())
+        if there and not home.database.exists():
+            return Finding("runs", "trouble", f"{there:,} run folders, and no database", _REBUILD)
         return Finding("runs", "ok", "none yet")
     try:
         known = {run.folder: run for run in run_list.page(conn, limit=1 << 40)}
@@ -224,7 +232,7 @@ def _runs(home: Home) -> Finding:
     missing = sorted(set(folders) - set(known))
     if missing:
         text = f"{len(missing)} run folders are missing from the database, such as {missing[0]}{repaired}"
-        return Finding("runs", "trouble", text, "`kgops doctor --rebuild` adds them to the database")
+        return Finding("runs", "trouble", text, _REBUILD)
     return Finding("runs", "note" if count else "ok", f"every run folder is in the database{repaired}")
 
 

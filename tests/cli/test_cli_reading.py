@@ -120,11 +120,16 @@ def test_listing_filters_sorts_and_pages(run_cli: Console, conn: sqlite3.Connect
     assert numbers("--state", "failed", "--state", "cancelled") == [5, 4, 2]
     assert numbers("--sort", "exit_code", "--ascending", "--limit", "2") == [1, 2]
     assert numbers("--sort", "exit_code", "--ascending", "--limit", "2", "--after", "2") == [3, 4]
-    assert numbers("--since", "2d") == [5, 4]
-    assert numbers("--search", "BEL 3") == [3]
+    assert run_cli("delete", "3", "--yes").code == 0
+    assert numbers("--after", "3") == [2, 1]
+    gone = run_cli("runs", "--sort", "exit_code", "--after", "3")
+    assert gone.code == 2 and "run 3 is gone, and with it its place in this order" in gone.err
+    put_ended(conn, 6, "succeeded")
+    assert numbers("--since", "2d") == [6, 5, 4]
+    assert numbers("--search", "BEL 2") == [2]
     assert numbers("--workload", "train") == []
     limited = run_cli("runs", "--limit", "2")
-    assert "--after 4" in limited.err
+    assert "--after 5" in limited.err
     assert "No run matches." in run_cli("runs", "--tag", "nothing").err
 
 

@@ -61,6 +61,7 @@ def test_the_database_is_made_again_from_the_run_folders(run_cli: Console) -> No
     before = [run_cli.show(number) for number in (1, 2)]
     for name in ("kgops.db", "kgops.db-wal", "kgops.db-shm"):
         (run_cli.home / name).unlink(missing_ok=True)
+    assert "2 run folders, and no database" in run_cli("doctor").out
     done = run_cli("doctor", "--rebuild")
     assert done.code == 0
     assert "2 runs restored: 1, 2" in done.out
