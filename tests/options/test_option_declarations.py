@@ -40,6 +40,8 @@ EVERY = [
 ]
 # Values that differ from the default, where a check wants a certain text.
 CHECKED = {
+    "test_triple": "a,r,b",
+    "triple": "a,r,b",
     "device": "cpu",
     "engine": "pykeen",
     "image_size": "64x48",
