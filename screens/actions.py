@@ -385,13 +385,12 @@ def holding(screen: ScreenName, run: Run | None) -> Iterator[Action]:
     return (action for action in ACTIONS if action.holds(screen, run))
 
 
+_OF_NO_RUN = ("nothing", "row", "chart")  # a screen knows its rows and charts: see `RunScreenBase.has`
+
+
 def _applies_to(needs: Needs, run: Run | None) -> bool:
-    if needs in ("nothing", "row", "chart") or run is None:
-        return needs in (
-            "nothing",
-            "row",
-            "chart",
-        )  # a screen knows its rows and charts: see `RunScreenBase.has`
+    if needs in _OF_NO_RUN or run is None:
+        return needs in _OF_NO_RUN
     if needs == "unfinished run":
         return not run.ended
     if needs == "model":

@@ -232,7 +232,7 @@ class History(FilteredList[Query, Page], HasPane):
         if not name:
             return
         matches = [name] if name in names else complete(name)
-        if name in history_page.HEADS:
+        if name in history_page.HEADS and name not in names:
             self.action_sort(history_page.HEADS[name])
         elif len(matches) > 1:
             self.say(f"{name} may be {', '.join(matches)}: type one of them", "warn")

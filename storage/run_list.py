@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 
 from storage import search, series
 from storage.database import explained
-from storage.runs import COLUMNS, SELECT_RUN, Run
+from storage.runs import COLUMNS, MAY_HAVE_PAUSED, SELECT_RUN, Run
 
 # Computed columns to sort and filter by.
 _NOW = "(julianday('now') - 2440587.5) * 86400"
 _ONE_ATTEMPT = f"coalesce(run.ended_at, {_NOW}) - run.started_at"
 _ATTEMPTS = f"SELECT sum(coalesce(ended_at, {_NOW}) - started_at) FROM attempt WHERE attempt.run = run.id"
 COMPUTED = {
-    # As Run.took_until, without a look at the attempts of most runs.
-    "time": f"(CASE WHEN run.attempts > 1 OR run.state = 'queued' THEN coalesce(({_ATTEMPTS}), {_ONE_ATTEMPT})"
-    f" ELSE {_ONE_ATTEMPT} END)",
+    # As Run.took_until.
+    "time": f"(CASE WHEN {MAY_HAVE_PAUSED} THEN coalesce(({_ATTEMPTS}), {_ONE_ATTEMPT}) ELSE {_ONE_ATTEMPT} END)",
     "peak_gpu": "run.peak_gpu_mib",
     "peak_host": "run.peak_host_mib",
 }

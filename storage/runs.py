@@ -95,10 +95,13 @@ def as_table(run: Run) -> dict[str, Any]:
     return dict(zip(COLUMNS, run, strict=False))
 
 
+# Others ended with their only attempt, and took as long: most runs of a list, whose attempts nobody has to look at.
+MAY_HAVE_PAUSED = "(run.attempts > 1 OR run.state NOT IN ('succeeded', 'failed', 'out_of_memory'))"
 _OF_ATTEMPTS = (
     "(SELECT count(*) FROM attempt WHERE attempt.run = run.id AND attempt.outcome = 'out_of_memory')",
-    "(SELECT sum(ended_at - started_at) FROM attempt WHERE attempt.run = run.id)",
-    "(SELECT max(started_at) FROM attempt WHERE attempt.run = run.id AND attempt.ended_at IS NULL)",
+    f"CASE WHEN {MAY_HAVE_PAUSED} THEN (SELECT sum(ended_at - started_at) FROM attempt WHERE attempt.run = run.id) END",
+    f"CASE WHEN {MAY_HAVE_PAUSED} THEN"
+    " (SELECT max(started_at) FROM attempt WHERE attempt.run = run.id AND attempt.ended_at IS NULL) END",
 )
 # The columns of a Run, in its order; a JOIN, WHERE or ORDER BY may follow.
 SELECT_RUN = "SELECT " + ", ".join([*(f"run.{name}" for name in COLUMNS), *_OF_ATTEMPTS]) + " FROM run"

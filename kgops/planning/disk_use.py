@@ -211,12 +211,12 @@ def tracin_disk_use(
     filtered = bool(job.options.get("filtering", bool(settings["test_triples"])))
     index = index_bytes(shape) if shape is not None and settings["build_index"] else 0
     many = job.options.get("devices", 1) != 1
+    # The predictions that a pipeline traces are in no file yet.
+    traced = tests_of(settings, counts) if shape is None else shape.tests
     return TracinDiskUse(
         settings,
         counts.train,
-        tests_of(settings, counts)
-        if shape is None
-        else shape.tests,  # a pipeline's predictions are not there yet
+        traced,
         top_k_of(settings),
         train,
         tests or train,

@@ -26,6 +26,12 @@ def rows_of(run_cli: Console, run: int) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def train_on(run_cli: Console, graph: Path) -> None:
+    """Run 1: a small model of the triples in the file."""
+    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--num-epochs", "1")
+    assert run_cli("run", "train", "--train", graph, *small).code == 0
+
+
 def triples(split: str) -> set[tuple[str, ...]]:
     lines = (nations() / f"{split}.txt").read_text().splitlines()
     return {tuple(line.split("\t")) for line in lines}
@@ -191,8 +197,7 @@ def test_names_that_begin_with_a_hash_are_names(run_cli: Console) -> None:
     """A graph's file has no comments; those that people write have lines without a tab."""
     graph, lines = run_cli.cwd / "graph.txt", run_cli.cwd / "lines.txt"
     graph.write_text("a\tr\t#1\na\tr\tb\nb\tr\t#1\n#1\tr\ta\n#2\tr\ta\nb\tr\t#2\n")
-    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--num-epochs", "1")
-    assert run_cli("run", "train", "--train", graph, *small).code == 0
+    train_on(run_cli, graph)
     lines.write_text("# two questions\n#1\tr\t?\n#2\tr\t?\n")
     assert run_cli("run", "predict", "--run", "1", "--queries", lines, "--top-k", "3").code == 0
     assert {row["head"] for row in rows_of(run_cli, 2)} == {"#1", "#2"}
@@ -209,8 +214,7 @@ def test_names_that_begin_with_a_hash_are_names(run_cli: Console) -> None:
 def test_a_question_mark_is_an_entity_where_the_graph_has_one(run_cli: Console) -> None:
     graph = run_cli.cwd / "graph.txt"
     graph.write_text("?\tr\ta\n?\tr\tb\na\tr\t?\nb\tr\ta\n")
-    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--num-epochs", "1")
-    assert run_cli("run", "train", "--train", graph, *small).code == 0
+    train_on(run_cli, graph)
     for number, words in ((2, ("--head", "?")), (3, ("--tail", "?"))):
         assert run_cli("run", "predict", "--run", "1", *words, "--relation", "r").code == 0
         rows, given = rows_of(run_cli, number), words[0].removeprefix("--")
@@ -223,8 +227,7 @@ def test_blanks_around_a_name_belong_to_it(run_cli: Console) -> None:
     """As in the graph's file; around a name that has none they are those of a table."""
     graph, lines = run_cli.cwd / "graph.txt", run_cli.cwd / "lines.txt"
     graph.write_text("a\tr \t b\na \tr \tc\nb\tr \ta\nc\tr \t b\n b\tr \tc\n")
-    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--num-epochs", "1")
-    assert run_cli("run", "train", "--train", graph, *small).code == 0
+    train_on(run_cli, graph)
     lines.write_text("a \tr \t?\n c\tr \t ?\n b\tr\t?\nb\tr \t?\n")
     assert run_cli("run", "predict", "--run", "1", "--queries", lines, "--top-k", "5").code == 0
     rows = rows_of(run_cli, 2)
