@@ -253,10 +253,11 @@ def _timestamp(key: str, value: str, now: float, begun: bool) -> float:
 
     day = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0)
     named = {"today": day, "yesterday": day - timedelta(days=1)}
-    if value in named:
-        return named[value].timestamp()
     try:
-        return datetime.fromisoformat(value).timestamp()
+        moment = named[value] if value in named else datetime.fromisoformat(value)
+        if key == "until" and (value in named or len(value) <= len("2026-01-31")):
+            moment += timedelta(days=1)  # that day is part of it
+        return moment.timestamp()
     except (ValueError, OverflowError, OSError):
         pass
     if begun and (re.fullmatch(r"[\d:T.+-]+", value) or any(name.startswith(value) for name in named)):

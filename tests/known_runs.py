@@ -194,7 +194,7 @@ def a_term(chance: random.Random) -> tuple[str, Meaning]:
         ("gpu:GPU-cccc", lambda k: "GPU-cccc3" in (k.run["gpu"] or "")),
         ("gpu:none", lambda k: k.run["gpu_request"] is None and k.run["gpu"] is None),
         ("since:1h", lambda k: k.run["submitted_at"] >= NOW - 3600),
-        ("until:2026-06-10", lambda k: k.run["submitted_at"] < datetime(2026, 6, 10).timestamp()),
+        ("until:2026-06-10", lambda k: k.run["submitted_at"] < datetime(2026, 6, 11).timestamp()),
         ("since:today", lambda k: k.run["submitted_at"] >= datetime(2026, 6, 15).timestamp()),
         (f"peak_gpu{sign}{mib}", lambda k: compared(k.run["peak_gpu_mib"], sign, mib)),
         (f"peak_host{sign}{mib}MiB", lambda k: compared(k.run["peak_host_mib"], sign, mib)),

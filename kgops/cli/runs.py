@@ -95,7 +95,7 @@ def command(
       workload:train  state:failed,oom  profile:t4  tag:paper  label:"two words"  note:text
       gpu:t4          since:7d          until:2026-01-31       time>2h            peak_gpu>10g
       mrr>0.3         best.loss<0.1     hits_at_10:0.3..0.5    -tag:old           words anywhere
-    Quote FILTER for the shell. If it starts with -, put -- before it.
+    That day is part of until:2026-01-31. Quote FILTER for the shell. If it starts with -, put -- before it.
 
     With --hosts each host lists and filters its own runs; exit code 1 if one does not answer, which a line says.
     What `kgops run --host` started on other hosts stands below the runs of this machine.

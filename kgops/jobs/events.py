@@ -47,7 +47,7 @@ _FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
         "unit": (str, False),
         "rate": (float, False),
     },
-    METRIC: {"name": (str, True), "value": (float, True), "step": (float, True)},
+    METRIC: {"name": (str, True), "value": (float, True), "step": (float, False)},
     MEMORY: {"mib": (dict, True)},
     PREDICTED: {
         "mib": (float, True),

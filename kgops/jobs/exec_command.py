@@ -7,7 +7,7 @@ from typing import Any
 from kgops.jobs.secrets import masked_arguments
 from kgops.jobs.text import FIELD
 from kgops.jobs.workload import Workload
-from kgops.options.checks import regular_expression
+from kgops.options.checks import progress_pattern, regular_expression
 from kgops.options.option import Option
 
 _MOST_OOM_VALUES = 100_000  # each fallback has a value of every name
@@ -46,7 +46,7 @@ EXEC = Workload(
     options=(
         Option("command", "strings", required=True),
         Option("cwd", "str"),
-        Option("progress_regex", "str", check=regular_expression),
+        Option("progress_regex", "str", check=progress_pattern),
         Option("metric_regex", "str", check=regular_expression),
         Option("on_oom", "table", {}),
     ),

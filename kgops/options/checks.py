@@ -15,6 +15,7 @@ __all__ = [
     "gpu_request",
     "not_a_triple",
     "one_of",
+    "progress_pattern",
     "regular_expression",
     "share",
     "size",
@@ -87,6 +88,13 @@ def size(value: str) -> str | None:
     parts = value.split("x")
     good = 1 <= len(parts) <= 2 and all(part.isdecimal() and len(part) < 6 for part in parts)
     return None if good else f"must be a size like 224 or 440x640, found {value!r:.60}"
+
+
+def progress_pattern(value: str) -> str | None:
+    wrong = regular_expression(value)
+    if wrong is None and not re.compile(value).groups:
+        wrong = "no group for the number of what is done, as in (\\d+)/(\\d+)"
+    return wrong
 
 
 def regular_expression(value: str) -> str | None:

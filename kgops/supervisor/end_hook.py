@@ -10,7 +10,9 @@ from kgops.supervisor.durable_writes import log
 from kgops.supervisor.processes import SUPERVISOR, TAG
 from storage.runs import Run
 
-__all__ = ["facts_of", "read_hook", "run_end_hook", "start_hook"]
+__all__ = ["facts_of", "hooks_of", "read_hook", "run_end_hook", "start_hook"]
+
+_HOOKS = ("on_end", "on_alert")
 
 
 def run_end_hook(home: Home, run: Run) -> None:
@@ -21,23 +23,37 @@ def run_end_hook(home: Home, run: Run) -> None:
 
 
 def read_hook(home: Home, name: str) -> list[str] | None:
-    """The command of this name in the home's hooks.toml. A broken file is logged."""
+    """The command of this name in the home's hooks.toml. What is wrong with the file is logged."""
+    commands, troubles = hooks_of(home)
+    for trouble in troubles:
+        log(trouble)
+    return commands.get(name)
+
+
+def hooks_of(home: Home) -> tuple[dict[str, list[str]], list[str]]:
+    """The commands by name, and what is wrong with the file."""
     import tomllib  # only supervisors of homes with hooks pay for it
 
     file = home.hooks.name
     try:
-        command = tomllib.loads(home.hooks.read_text(encoding="utf-8")).get(name)
+        read = tomllib.loads(home.hooks.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return None
+        return {}, []
     except (OSError, ValueError) as error:
-        log(f"{file} cannot be read: {error}")
-        return None
-    if command is None:
-        return None
-    if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
-        log(f'{file}: {name} must be a list of words, such as {name} = ["notify-send", "kgops"]')
-        return None
-    return command
+        return {}, [f"{file} cannot be read: {error}"]
+    commands, troubles = {}, []
+    for name, command in read.items():
+        if name not in _HOOKS:
+            troubles.append(f"{file}: nothing starts {name!r:.60}; the names are {' and '.join(_HOOKS)}")
+        elif (
+            not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command)
+        ):
+            troubles.append(
+                f'{file}: {name} must be a list of words, such as {name} = ["notify-send", "kgops"]'
+            )
+        else:
+            commands[name] = command
+    return commands, troubles
 
 
 def start_hook(

@@ -15,7 +15,7 @@ from kgops.supervisor.log_patterns import CPU_LIMIT_S, LogPatterns, TooSlow, cpu
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.worker_reports import measured_from, test_triple_from
 from storage import attempts as store
-from storage import reports, series
+from storage import reports, runs, series
 from storage.database import Connection
 from storage.measurements import Measurement
 from storage.reports import Artifact, Option
@@ -74,7 +74,7 @@ class Intake:
         begin = self._start_offset(self._folder.events, self._offsets.events, batch, now)
         lines, events_at = worker_reports.read_lines(self._folder.events, begin, final=final)
         for line in lines:
-            self._read_event(batch, attempt, line, now)
+            self._read_event(batch, attempt, line, now, points_by_curve)
         log_at = (
             self._read_log(batch, now, points_by_curve, final=final)
             if self._use_patterns
@@ -136,14 +136,36 @@ class Intake:
         while self.take(attempt, final=final):
             self._disable_patterns = self._disable_patterns or time.process_time() - begun > _LAST_CPU_LIMIT_S
         if final and (trouble := worker_reports.trouble(self._folder.events)) is not None:
-            text = f"events.jsonl cannot be read: {trouble}; the events in it are not recorded"
-            if all(event.body.get("text") != text for event in self._notes()):
-                reports.add_event(self._conn, self._run, attempt, time.time(), events.NOTE, {"text": text})
+            self._note_once(
+                attempt, f"events.jsonl cannot be read: {trouble}; the events in it are not recorded"
+            )
+        if final and self._use_patterns and (unused := self._unused_patterns()):
+            self._note_once(attempt, f"nothing in the log is what {' and '.join(unused)} asks for")
 
-    def _notes(self) -> list[reports.Event]:
-        return reports.events(self._conn, self._run, kinds=(events.NOTE,))
+    def _unused_patterns(self) -> list[str]:
+        run = runs.get(self._conn, self._run)
+        found = {
+            "--progress-regex": run is None or run.done is not None,
+            "--metric-regex": run is None or run.metric is not None,
+        }
+        asked = self._patterns.asked
+        return [flag for flag, is_found in found.items() if flag in asked and not is_found]
 
-    def _read_event(self, batch: store.Batch, attempt: int, line: bytes | None, now: float) -> None:
+    def _note_once(self, attempt: int, text: str) -> None:
+        if all(
+            event.body.get("text") != text
+            for event in reports.events(self._conn, self._run, kinds=(events.NOTE,))
+        ):
+            reports.add_event(self._conn, self._run, attempt, time.time(), events.NOTE, {"text": text})
+
+    def _read_event(
+        self,
+        batch: store.Batch,
+        attempt: int,
+        line: bytes | None,
+        now: float,
+        points_by_curve: dict[str, int],
+    ) -> None:
         if line is None:
             batch.events.append((now, events.LOG, {"text": "(part of a line longer than 1 MiB left out)"}))
             return
@@ -153,9 +175,8 @@ class Intake:
         fields = event.fields
         if event.kind == events.METRIC:
             value = None if fields.get("value") is None else float(fields["value"])
-            name = fields["name"][:_LONGEST_NAME]
-            batch.points.append(Point(name, float(fields["step"]), value, event.at))
-            batch.metric = (name, value)
+            step = _float_or_none(fields.get("step"))
+            _add_metric(batch, fields["name"][:_LONGEST_NAME], value, step, event.at, points_by_curve)
         elif event.kind == events.MEMORY:
             batch.points += [
                 Point(f"{name[:_LONGEST_NAME]}_mib", event.at, float(mib), event.at)
@@ -170,7 +191,9 @@ class Intake:
         elif event.kind == events.PROGRESS:
             batch.progress = store.Progress(
                 phase=fields.get("phase"),
-                **{name: _float_or_none(fields.get(name)) for name in ("done", "total", "rate")},
+                done=_if_progress(fields.get("done")),
+                total=_if_progress(fields.get("total")) or None,
+                rate=_float_or_none(fields.get("rate")),
                 unit=fields.get("unit"),
                 at=event.at,
             )
@@ -229,11 +252,24 @@ class Intake:
     ) -> None:
         progress = self._patterns.progress(line)
         if progress is not None:
-            batch.progress = store.Progress(None, progress.done, progress.total, None, None, now)
+            done, total = _if_progress(progress.done), _if_progress(progress.total) or None
+            batch.progress = store.Progress(None, done, total, None, None, now)
         for name, value, step in self._patterns.metrics(line):
-            points_by_curve[name] = points_by_curve.get(name, 0) + 1
-            batch.points.append(Point(name, points_by_curve[name] if step is None else step, value, now))
-            batch.metric = (name, value)
+            _add_metric(batch, name, value, step, now, points_by_curve)
+
+
+def _add_metric(
+    batch: store.Batch,
+    name: str,
+    value: float | None,
+    step: float | None,
+    at: float,
+    points_by_curve: dict[str, int],
+) -> None:
+    """Without a step, at the place in its curve."""
+    points_by_curve[name] = points_by_curve.get(name, 0) + 1
+    batch.points.append(Point(name, points_by_curve[name] if step is None else step, value, at))
+    batch.metric = (name, value)
 
 
 def _patterns_disabled(conn: Connection, run: int) -> bool:
@@ -242,6 +278,11 @@ def _patterns_disabled(conn: Connection, run: int) -> bool:
 
 def _float_or_none(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+def _if_progress(value: Any) -> float | None:
+    """None for what no work can be: a bar of it would be drawn backwards."""
+    return None if value is None or value < 0 else float(value)
 
 
 def _display(value: Any) -> str | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Literal
 
 from kgops.errors import Usage, WontFit
 from kgops.gpus.facts import cuda_problem
 from kgops.gpus.readings import GpuReading, usable
+from kgops.jobs.bundled import bundled_folder, class_names
 from kgops.jobs.cluster import WantedGpus
 from kgops.jobs.job import Job
 from kgops.jobs.secrets import is_masked, masked_arguments
@@ -27,6 +31,7 @@ def must_be_possible(job: Job, *, checks_inputs: bool = True, on_gpu: bool = Fal
         _must_be_startable(commands_of(job)[0][0], cwd)
     if checks_inputs:
         _must_have_inputs(job, cwd)
+        _must_be_known_to_pykeen(job)
     _must_have_cluster(job)
     must_have_gpus(job)
     _must_have_any_gpu(job)
@@ -74,6 +79,35 @@ def _must_have_inputs(job: Job, cwd: Path) -> None:
         value = ((job.settings[table] or {}) if table else job.settings).get(name)
         if value and not exists(cwd / value):
             raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / value}", "check the path")
+
+
+def _must_be_known_to_pykeen(job: Job) -> None:
+    """Refuses a misspelt dataset or model of PyKEEN's before a run is created."""
+    for settings in (job.settings, *(one for one in job.settings.values() if isinstance(one, dict))):
+        dataset = settings.get("dataset")
+        if dataset and bundled_folder(dataset) is None:
+            _must_be_class("dataset", dataset, "datasets", "`pykeen ls datasets` lists them")
+        if settings.get("engine") == "pykeen" and settings["model"]:
+            _must_be_class("model", settings["model"], "models", "`pykeen ls models` lists them")
+
+
+def _must_be_class(what: str, name: str, kind: Literal["datasets", "models"], hint: str) -> None:
+    known = {_plain(one): one for one in class_names(kind)}
+    if not known or _plain(name) in known:
+        return
+    from importlib.metadata import (
+        entry_points,
+    )  # here: 10 ms, for misspelt names and other packages' datasets
+
+    if any(_plain(one.name) == _plain(name) for one in entry_points(group=f"pykeen.{kind}")):
+        return
+    near = get_close_matches(_plain(name), known, n=1)
+    meant = f"; did you mean {known[near[0]]}?" if near else ""
+    raise Usage(f"PyKEEN has no {what} {name!r:.60}{meant}", hint)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name).lower()
 
 
 def _must_have_cluster(job: Job) -> None:

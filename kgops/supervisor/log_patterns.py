@@ -109,7 +109,13 @@ class LogPatterns:
         self._metric = re.compile(metric) if metric else None
 
     def __bool__(self) -> bool:
-        return bool(self._progress or self._metric)
+        return bool(self.asked)
+
+    @property
+    def asked(self) -> list[str]:
+        """Their flags."""
+        patterns = {"--progress-regex": self._progress, "--metric-regex": self._metric}
+        return [flag for flag, pattern in patterns.items() if pattern is not None]
 
     def progress(self, line: str) -> Progress | None:
         match = self._progress.search(line[:_MAX_LINE]) if self._progress else None

@@ -22,6 +22,7 @@ from kgops.planning.targets import gpus_here
 from kgops.settings import Home
 from kgops.supervisor import locks, run_folder
 from kgops.supervisor.attempt_end import ending_of, write_end
+from kgops.supervisor.end_hook import hooks_of
 from kgops.supervisor.run_folder import RunFolder, number_of
 from storage import run_list, runs
 from storage.database import integrity_problems, library_version, open_reader
@@ -66,6 +67,7 @@ def examine(home: Home) -> list[Finding]:
         "home": _home,
         "file system": _file_system,
         "disk": _space,
+        "hooks": _hooks,
         "database": _database,
         "runs": _runs,
         "logout": lambda _: _logout(),
@@ -306,6 +308,13 @@ def _space(home: Home) -> Finding:
             "free some space, or delete old runs with `kgops delete`",
         )
     return Finding("disk", "ok", f"{free:,.0f} GiB free")
+
+
+def _hooks(home: Home) -> Finding:
+    commands, troubles = hooks_of(home)
+    if troubles:
+        return Finding("hooks", "trouble", "; ".join(troubles), f"edit {home.hooks}")
+    return Finding("hooks", "ok", ", ".join(commands) or "none")
 
 
 def _database(home: Home) -> Finding:

@@ -164,7 +164,13 @@ def test_exit_code_says_how_the_run_ended(
         (["run", "exec", "--gpu", "7", "--", "true"], "gpu"),
         (["run", "exec", "--on-oom", "batch=64", "--", "true"], "the command has no {batch} to replace"),
         (["run", "exec", "--metric-regex", "(", "--", "true"], "exec.metric_regex: not a regular expression"),
+        (["run", "exec", "--progress-regex", "step", "--", "true"], "exec.progress_regex: no group for the"),
         (["run", "exec", "--grace", "-1", "--", "true"], "grace"),
+        (["run", "train", "--dataset", "umsl"], "PyKEEN has no dataset 'umsl'; did you mean UMLS?"),
+        (
+            ["run", "train", "--dataset", "umls", "--engine", "pykeen", "--model", "RotateE"],
+            "PyKEEN has no model 'RotateE'; did you mean RotatE?",
+        ),
         (["run", "exec", "--label", " ", "--", "true"], "label: must not be empty"),
         (["run", "exec", "--label", "x" * 101, "--", "true"], "label: longer than 100 characters"),
         (["run", "exec"], "Missing argument"),

@@ -21,6 +21,7 @@ def test_a_sound_machine_gets_exit_code_0_and_every_subject_is_named(run_cli: Co
         "home",
         "file system",
         "disk",
+        "hooks",
         "database",
         "runs",
         "logout",

@@ -39,6 +39,7 @@ def test_a_hook_gets_the_facts_of_the_run_and_its_words_as_they_are(run_cli: Con
         ('on_end = "echo hello"', "must be a list of words"),
         ("on_end = [", "cannot be read"),
         ('on_end = ["/no/such/program"]', "cannot be started"),
+        ('on_ende = ["true"]', "nothing starts 'on_ende'; the names are on_end and on_alert"),
     ],
 )
 def test_a_broken_hook_is_logged_and_changes_nothing_of_the_run(
@@ -50,3 +51,17 @@ def test_a_broken_hook_is_logged_and_changes_nothing_of_the_run(
     wait_for(lambda: log.exists() and said in log.read_text(), "the supervisor's message")
     run = run_cli.run(1)
     assert run is not None and run.state == "succeeded"
+
+
+def test_doctor_says_what_is_wrong_with_hooks(run_cli: Console) -> None:
+    hooks = run_cli.home / "hooks.toml"
+    hooks.write_text('on_end = ["true"]\n')
+    assert _of_hooks(run_cli) == {"subject": "hooks", "level": "ok", "found": "on_end", "advice": None}
+    hooks.write_text('on_exit = ["true"]\n')
+    found = _of_hooks(run_cli)
+    assert found["level"] == "trouble" and "'on_exit'" in found["found"]
+
+
+def _of_hooks(run_cli: Console) -> dict[str, str]:
+    findings: list[dict[str, str]] = run_cli("doctor", "--json").json()
+    return next(one for one in findings if one["subject"] == "hooks")

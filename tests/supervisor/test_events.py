@@ -169,7 +169,7 @@ def test_line_that_is_no_event_becomes_a_log_line() -> None:
             b'{"event": "unknown"}',
             b'{"event": ["x"]}',
         ),
-        b'{"event": "metric", "name": "loss", "value": 1}',
+        b'{"event": "metric", "name": "loss", "value": 1, "step": "3"}',
         b'{"event": "metric", "name": 3, "value": 1, "step": 1}',
         b'{"event": "metric", "name": "loss", "value": true, "step": 1}',
         b'{"event": "metric", "name": "loss", "value": "0.5", "step": 1}',
@@ -289,6 +289,32 @@ def test_metrics_without_a_step_go_on_counting_whoever_dies_between(empty_databa
                 log.write(b"loss=0.%d\n" % i)
             intake_of(conn, folder, regex).take_all(1, final=False)
         assert [p.step for p in series.points(conn, 1, "loss")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_metric_events_without_a_step_are_counted(empty_database: Path) -> None:
+    with a_run(empty_database) as (conn, folder):
+        for i in range(3):
+            with folder.events.open("ab") as file:
+                file.write(b'{"event": "metric", "name": "loss", "value": 0.%d}\n' % i)
+            intake_of(conn, folder).take_all(1, final=False)
+        assert [(p.step, p.value) for p in series.points(conn, 1, "loss")] == [(1, 0.0), (2, 0.1), (3, 0.2)]
+
+
+def test_progress_that_no_work_has_is_unknown(empty_database: Path) -> None:
+    with a_run(empty_database) as (conn, folder):
+        folder.events.write_bytes(b'{"event": "progress", "done": -1, "total": 0, "phase": "warm up"}\n')
+        intake_of(conn, folder).take_all(1, final=True)
+        run = runs.get(conn, 1)
+        assert run is not None and (run.done, run.total, run.phase) == (None, None, "warm up")
+
+
+def test_a_pattern_that_found_nothing_is_noted_once(empty_database: Path) -> None:
+    with a_run(empty_database) as (conn, folder):
+        folder.log.write_bytes(b"epoch 3, loss is 0.25\n")
+        for _ in range(2):
+            intake_of(conn, folder, r"loss=(?P<loss>\S+)").take_all(1, final=True)
+        notes = [event.body["text"] for event in reports.events(conn, 1, kinds=("note",))]
+        assert notes == ["nothing in the log is what --metric-regex asks for"]
 
 
 def test_test_triples_and_measurements_become_rows_once_and_wrong_ones_stay_events(
