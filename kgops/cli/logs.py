@@ -83,9 +83,14 @@ def command(
     begin, end = (0, 0) if span is None else _ends_of(span)
     session = existing()
     run = session.run(name)
-    log = session.folder(run).log
+    folder = session.folder(run)
+    log = folder.log
     if not log.exists():
-        tell(f"Run {run.id} has no log yet.")
+        tell(
+            f"Run {run.id} has no log yet."
+            if folder.path.is_dir()
+            else f"The folder of run {run.id} is gone."
+        )
     if span is not None:
         _copy(log, begin, end, sys.stdout.buffer)
         return

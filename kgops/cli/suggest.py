@@ -90,6 +90,10 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
                 help="Show the parts of the memory estimate and the sources of reasons.",
             ),
             click.option("--json", "as_json", is_flag=True, help="JSON on stdout."),
+            # Of a `kgops run` that is planned first: a plan has no use for them.
+            click.option("--tag", multiple=True, hidden=True, expose_value=False),
+            click.option("--detach", is_flag=True, hidden=True, expose_value=False),
+            click.option("--force", is_flag=True, hidden=True, expose_value=False),
         )
     ):
         function = option(function)

@@ -211,7 +211,8 @@ _REBUILD = "`kgops doctor --rebuild` adds them to the database"
 
 
 def _runs(home: Home) -> Finding:
-    """Finds run folders missing from the database; removes leftover temporary files and repairs ended runs' folders."""
+    """Finds run folders that the database lacks, and runs that lack theirs; removes leftover temporary files and repairs
+    ended runs' folders."""
     try:
         conn = open_reader(home.database)
     except StorageError:  # the database's own check says why
@@ -235,6 +236,11 @@ def _runs(home: Home) -> Finding:
     if missing:
         text = f"{len(missing)} run folders are missing from the database, such as {missing[0]}{repaired}"
         return Finding("runs", "trouble", text, _REBUILD)
+    gone = sorted(known[name].id for name in known.keys() - {"", *folders} if known[name].ended)
+    if gone:
+        others = f", and of {len(gone) - 1:,} others" if len(gone) > 1 else ""
+        text = f"the folder of run {gone[0]} is gone{others}{repaired}"
+        return Finding("runs", "note", text, f"put it back, or `kgops delete {gone[0]}`")
     return Finding("runs", "note" if count else "ok", f"every run folder is in the database{repaired}")
 
 
