@@ -171,7 +171,7 @@ def _progress_line() -> Status | None:
 
 
 def _show_log_line(raw: bytes | None, line: Status | None) -> None:
-    text = "(a line longer than 1 MiB)" if raw is None else one_line(from_bytes(raw))
+    text = "(part of a line left out)" if raw is None else one_line(from_bytes(raw))
     if line is None:
         tell(text)
     else:

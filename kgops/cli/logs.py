@@ -134,7 +134,7 @@ def _print_from(
                 if line is None and i == 0 and cut:
                     continue  # the rest of that line
                 cut = line is None
-                shown = b"(a line longer than 1 MiB)" if line is None else line
+                shown = b"(part of a line left out)" if line is None else line
                 if matches is not None and not matches(from_bytes(shown)):
                     continue
                 out.write(

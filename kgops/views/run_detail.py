@@ -273,4 +273,4 @@ class LogTail:
 
 
 def _harmless(line: bytes | None) -> str:
-    return "(a line longer than 1 MiB)" if line is None else one_line(from_bytes(line), 4096)
+    return "(part of a line left out)" if line is None else one_line(from_bytes(line), 4096)
