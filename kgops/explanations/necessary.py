@@ -53,7 +53,7 @@ def explain(
     These are a ranking, not logits: several removals together do far less than the sum says. The prediction itself,
     where it is a training triple, is never one of them.
     """
-    effects = -prediction.lead(falls)
+    effects = -prediction.support(falls)
     itself = is_itself(triples, prediction.query.triple).to(effects.device)
     effects = effects.masked_fill(itself, torch.inf)
     strongest = effects.argsort(stable=True)[:most].tolist()

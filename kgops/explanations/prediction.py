@@ -84,6 +84,10 @@ class Prediction:
         """Of the answer over its rivals: `logits` are in the order of `rows`, other dimensions come behind."""
         return logits[0] - self.shares @ logits[1:]
 
+    def support(self, logits: torch.Tensor) -> torch.Tensor:
+        """The answer's logit, and half as much of its rivals' taken off."""
+        return (logits[0] + self.lead(logits)) / 2
+
     def standing(self) -> Standing:
         own, others = self._own, self._scores
         rank = 1 + float((others > own).sum()) + float((others == own).sum()) / 2

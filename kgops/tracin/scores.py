@@ -16,7 +16,7 @@ from kgops.models.products import add_product, mm
 from kgops.tracin.blocks import Engine, Settings, TestFactors, TracinCheckpoint, rows_of
 from kgops.tracin.curvature import DAMPING, Curvature
 from kgops.tracin.factors import Factors, factors_of
-from kgops.tracin.loss import LOGIT, TARGET
+from kgops.tracin.loss import LOGIT
 from kgops.training.evaluate import split
 
 __all__ = ["CosineEngine", "FisherEngine", "TrakEngine"]
@@ -53,8 +53,9 @@ class CosineEngine:
 class _LogitEngine(Engine):
     """Compares what a training triple adds to the training with the gradient of the test triple's logit, for its tail.
 
-    Under KvsAll a triple that is removed becomes a false tail of its query, which moves the logit's label by a fixed
-    amount however well it is learnt; under 1vsAll its sample is gone, whose gradient has the residual as a factor.
+    A triple that is removed takes its label along, which moves the logit by a fixed amount however well it is learnt:
+    under KvsAll it becomes a false tail, and under 1vsAll what is well learnt has no gradient left, but is forgotten
+    without its sample.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class _LogitEngine(Engine):
         training, both = settings.training, bool(checkpoint.model.config.inverse)
         super().__init__(
             checkpoint,
-            TARGET if training.one_positive else LOGIT,
+            LOGIT,
             replace(settings, both_directions=both, projection_dim=None),
             names,
         )
@@ -152,11 +153,11 @@ class TrakEngine(_LogitEngine):
 
     def scores(self, kept: Any, train: torch.Tensor) -> torch.Tensor:
         rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
-        ours = self._projected(rows, residuals=self.training.one_positive)
+        ours = self._projected(rows)
         scores: torch.Tensor = mm(ours, kept).view(-1, len(train), kept.shape[1]).sum(0).t()
         return scores
 
-    def _projected(self, rows: torch.Tensor, *, residuals: bool = False) -> torch.Tensor:
+    def _projected(self, rows: torch.Tensor) -> torch.Tensor:
         """(rows, dim): a Gaussian projection of minus the logits' gradients, factor by factor: exact in the mean."""
         f = factors_of(self.encoder, LOGIT, rows, chunk=self.settings.chunk, rounded=True)
         group, names = f.group, self.encoder.names
@@ -178,11 +179,6 @@ class TrakEngine(_LogitEngine):
         for name, part in (("norm", f.norm), ("conv", f.conv)):
             if part is not None:
                 out += self._of(name, part)
-        if residuals:
-            scores = (f.encoded.x[group] * self.encoder.entities[f.tails]).sum(1) + self.encoder.biases[
-                f.tails
-            ]
-            out *= torch.sigmoid(-scores)[:, None]
         return out.div_(self.dim**0.5)
 
     def _of(self, name: str, vectors: torch.Tensor) -> torch.Tensor:
