@@ -2,14 +2,15 @@
 
 An influence is the Fisher score, `kgops run tracin --score fisher`: how removing a training triple moves a logit, to
 first order, with the curvature of the training loss. What lifts all tails alike explains no rank, so the influence on
-the rivals' logits is taken off.
+the rivals' logits is taken off. Not all of it, though: an entity of few facts loses its rivals with its answer, and
+what was no rival passes both.
 """
 
 from __future__ import annotations
 
 import torch
 
-from kgops.explanations.prediction import Prediction
+from kgops.explanations.prediction import Prediction, Query
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.curvature import Training
@@ -48,13 +49,21 @@ def is_itself(facts: torch.Tensor, triple: tuple[int, int, int]) -> torch.Tensor
 def explain(
     prediction: Prediction, triples: torch.Tensor, falls: torch.Tensor, *, most: int
 ) -> list[tuple[int, float]]:
-    """At most `most` rows of `triples`, those whose removal lowers the lead most, and by how much each does.
+    """At most `most` rows of `triples`, those whose removal lowers the lead most, and by how much each does. Of a fact
+    that is one of d about its end, 1/d of the rivals' fall is not taken off.
 
     These are a ranking, not logits: several removals together do far less than the sum says. The prediction itself,
     where it is a training triple, is never one of them.
     """
-    effects = -prediction.support(falls)
+    kept = 1 - 1 / _facts_beside(prediction.query, triples).to(falls)
+    effects = kept * prediction.of_rivals(falls) - falls[0]
     itself = is_itself(triples, prediction.query.triple).to(effects.device)
     effects = effects.masked_fill(itself, torch.inf)
     strongest = effects.argsort(stable=True)[:most].tolist()
     return [(row, float(effects[row])) for row in strongest if effects[row] < 0]
+
+
+def _facts_beside(query: Query, triples: torch.Tensor) -> torch.Tensor:
+    """For each of the triples, how many mention the same end: the given entity, else the answer."""
+    of_given, of_answer = ((triples[:, [0, 2]] == end).any(dim=1) for end in (query.given, query.answer))
+    return torch.where(of_given, of_given.sum(), of_answer.sum())

@@ -82,11 +82,11 @@ class Prediction:
 
     def lead(self, logits: torch.Tensor) -> torch.Tensor:
         """Of the answer over its rivals: `logits` are in the order of `rows`, other dimensions come behind."""
-        return logits[0] - self.shares @ logits[1:]
+        return logits[0] - self.of_rivals(logits)
 
-    def support(self, logits: torch.Tensor) -> torch.Tensor:
-        """The answer's logit, and half as much of its rivals' taken off."""
-        return (logits[0] + self.lead(logits)) / 2
+    def of_rivals(self, logits: torch.Tensor) -> torch.Tensor:
+        """Their mean, by their shares."""
+        return self.shares @ logits[1:]
 
     def standing(self) -> Standing:
         own, others = self._own, self._scores

@@ -211,8 +211,8 @@ _REBUILD = "`kgops doctor --rebuild` adds them to the database"
 
 
 def _runs(home: Home) -> Finding:
-    """Finds run folders that the database lacks, and runs that lack theirs; removes leftover temporary files and repairs
-    ended runs' folders."""
+    """Finds run folders that the database lacks, and runs that lack theirs; removes leftover temporary files, and
+    repairs the folders of ended runs."""
     try:
         conn = open_reader(home.database)
     except StorageError:  # the database's own check says why

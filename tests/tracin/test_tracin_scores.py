@@ -35,16 +35,15 @@ def fisher(model: ConvE, training: Training, train: torch.Tensor, tests: torch.T
     return engine.scores(engine.keep(tests), train)
 
 
-def logit_gradients(model: ConvE, rows: torch.Tensor, residuals: bool = False) -> list[Gradients]:
+def logit_gradients(model: ConvE, rows: torch.Tensor) -> list[Gradients]:
     names = [name for name, _ in model.named_parameters()]
-    loss = TARGET if residuals else LOGIT
-    return [dict(zip(names, sequential_tracin.loss_gradient(model, loss, row), strict=True)) for row in rows]
+    return [dict(zip(names, sequential_tracin.loss_gradient(model, LOGIT, row), strict=True)) for row in rows]
 
 
-def training_gradients(model: ConvE, training: Training, train: torch.Tensor = TRAIN) -> list[Gradients]:
+def training_gradients(model: ConvE, train: torch.Tensor = TRAIN) -> list[Gradients]:
     """Of each triple, with its inverse."""
     both = [query_rows(train, True), inverse_triples(train)]
-    ours, theirs = (logit_gradients(model, rows, training.one_positive) for rows in both)
+    ours, theirs = (logit_gradients(model, rows) for rows in both)
     return [{name: a[name] + b[name] for name in a} for a, b in zip(ours, theirs, strict=True)]
 
 
@@ -149,7 +148,7 @@ def test_fisher_scores_are_those_of_autograd_with_explicit_blocks(
     tests = [reference.corrected(g) for g in logit_gradients(model, query_rows(TESTS, True))]
 
     def truth(train: torch.Tensor, tests: list[Gradients]) -> torch.Tensor:
-        trains = training_gradients(model, training, train)
+        trains = training_gradients(model, train)
         return torch.stack([torch.stack([inner(test, g) for g in trains]) for test in tests])
 
     of_all, of_one = truth(TRAIN, tests), truth(SHARED, tests[:1])
@@ -186,7 +185,7 @@ def test_trak_scores_are_those_of_explicitly_projected_gradients(
     gram = plain.t() @ plain
     gram.diagonal().add_(DAMPING * gram.diagonal().mean())
     tests = torch.stack([explicit(engine, g) for g in logit_gradients(model, query_rows(TESTS, True))])
-    trains = torch.stack([explicit(engine, g) for g in training_gradients(model, training)])
+    trains = torch.stack([explicit(engine, g) for g in training_gradients(model)])
     truth = tests @ torch.linalg.solve(gram, trains.t())
     assert off(engine.scores(engine.keep(TESTS), TRAIN), truth) < 1e-8
 
