@@ -137,12 +137,14 @@ def _delta_products(train: Factors, test: Factors) -> torch.Tensor:
     """Inner products of the gradients at the scores, for all pairs of samples."""
     same = _equal(train.tails, test.tails)
     inner = torch.outer(train.own, test.own).mul_(same)
-    if train.shared is None or test.shared is None:
+    if train.shared is None:
         return inner
-    assert train.shared.gram is not None and train.shared.at is not None and test.shared.delta is not None
-    inner += _both(train, test, train.shared.gram)
-    theirs = test.spread_columns(test.shared.delta.index_select(0, train.tails))
-    inner.addcmul_(train.own[:, None], theirs)
+    assert train.shared.at is not None
+    if test.shared is not None:
+        assert train.shared.gram is not None and test.shared.delta is not None
+        inner += _both(train, test, train.shared.gram)
+        theirs = test.spread_columns(test.shared.delta.index_select(0, train.tails))
+        inner.addcmul_(train.own[:, None], theirs)
     ours = train.spread(train.shared.at[:, : len(test.tails)])
     return inner.addcmul_(ours, test.own[None, :])
 

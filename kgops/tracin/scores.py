@@ -16,7 +16,7 @@ from kgops.models.products import add_product, mm
 from kgops.tracin.blocks import Engine, Settings, TestFactors, TracinCheckpoint, rows_of
 from kgops.tracin.curvature import DAMPING, Curvature
 from kgops.tracin.factors import Factors, factors_of
-from kgops.tracin.loss import LOGIT
+from kgops.tracin.loss import LOGIT, TracinLoss
 from kgops.training.evaluate import split
 
 __all__ = ["CosineEngine", "FisherEngine", "TrakEngine"]
@@ -53,9 +53,8 @@ class CosineEngine:
 class _LogitEngine(Engine):
     """Compares what a training triple adds to the training with the gradient of the test triple's logit, for its tail.
 
-    A triple that is removed takes its label along, which moves the logit by a fixed amount however well it is learnt:
-    under KvsAll it becomes a false tail, and under 1vsAll what is well learnt has no gradient left, but is forgotten
-    without its sample.
+    Under KvsAll a triple that is removed becomes a false tail of its query, which moves the logit's label by a fixed
+    amount however well it is learnt.
     """
 
     def __init__(
@@ -88,11 +87,21 @@ class _LogitEngine(Engine):
 
 
 class FisherEngine(_LogitEngine):
-    """⟨∇, F⁻¹ ∇'⟩ with the curvature F of the training loss (see `curvature`), damped."""
+    """⟨∇, F⁻¹ ∇'⟩ with the curvature F of the training loss (see `curvature`), damped.
+
+    Under 1vsAll a training triple is a sample of its own, and ∇ the gradient of that sample's loss.
+    """
 
     def __init__(self, *args: Any, damping: float = DAMPING, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.damping = damping
+        if self.training.one_positive:
+            self.loss = TracinLoss(self.training.kind)
+
+    @property
+    def floats_per_test(self) -> int:
+        """As of any logit: nothing is kept of tests at the scores of all entities."""
+        return super().floats_per_test - (self.total if self.loss.all_scores else 0)
 
     @cached_property
     def curvature(self) -> Curvature:

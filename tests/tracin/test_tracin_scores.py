@@ -15,7 +15,7 @@ from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.curvature import DAMPING, Damped, Queries, Training, drawn_labels
 from kgops.tracin.engines import engine_for
-from kgops.tracin.loss import LOGIT, TARGET
+from kgops.tracin.loss import LOGIT, TARGET, TracinLoss
 from kgops.tracin.scores import TrakEngine
 from kgops.training.batches import inverse_triples, query_rows
 
@@ -35,15 +35,17 @@ def fisher(model: ConvE, training: Training, train: torch.Tensor, tests: torch.T
     return engine.scores(engine.keep(tests), train)
 
 
-def logit_gradients(model: ConvE, rows: torch.Tensor) -> list[Gradients]:
+def gradients(model: ConvE, rows: torch.Tensor, loss: TracinLoss = LOGIT) -> list[Gradients]:
     names = [name for name, _ in model.named_parameters()]
-    return [dict(zip(names, sequential_tracin.loss_gradient(model, LOGIT, row), strict=True)) for row in rows]
+    return [dict(zip(names, sequential_tracin.loss_gradient(model, loss, row), strict=True)) for row in rows]
 
 
-def training_gradients(model: ConvE, train: torch.Tensor = TRAIN) -> list[Gradients]:
+def training_gradients(
+    model: ConvE, train: torch.Tensor = TRAIN, loss: TracinLoss = LOGIT
+) -> list[Gradients]:
     """Of each triple, with its inverse."""
     both = [query_rows(train, True), inverse_triples(train)]
-    ours, theirs = (logit_gradients(model, rows) for rows in both)
+    ours, theirs = (gradients(model, rows, loss) for rows in both)
     return [{name: a[name] + b[name] for name in a} for a, b in zip(ours, theirs, strict=True)]
 
 
@@ -145,10 +147,11 @@ def test_fisher_scores_are_those_of_autograd_with_explicit_blocks(
 ) -> None:
     model = warm(config)
     reference = Reference(model, training)
-    tests = [reference.corrected(g) for g in logit_gradients(model, query_rows(TESTS, True))]
+    loss = TracinLoss(training.kind) if training.one_positive else LOGIT
+    tests = [reference.corrected(g) for g in gradients(model, query_rows(TESTS, True))]
 
     def truth(train: torch.Tensor, tests: list[Gradients]) -> torch.Tensor:
-        trains = training_gradients(model, train)
+        trains = training_gradients(model, train, loss)
         return torch.stack([torch.stack([inner(test, g) for g in trains]) for test in tests])
 
     of_all, of_one = truth(TRAIN, tests), truth(SHARED, tests[:1])
@@ -181,10 +184,10 @@ def test_trak_scores_are_those_of_explicitly_projected_gradients(
     engine = engine_for(TracinCheckpoint(model, 0.25), TARGET, how)
     assert isinstance(engine, TrakEngine)
     rows = torch.cat([query_rows(TRAIN, True), inverse_triples(TRAIN)])
-    plain = torch.stack([explicit(engine, g) for g in logit_gradients(model, rows)])
+    plain = torch.stack([explicit(engine, g) for g in gradients(model, rows)])
     gram = plain.t() @ plain
     gram.diagonal().add_(DAMPING * gram.diagonal().mean())
-    tests = torch.stack([explicit(engine, g) for g in logit_gradients(model, query_rows(TESTS, True))])
+    tests = torch.stack([explicit(engine, g) for g in gradients(model, query_rows(TESTS, True))])
     trains = torch.stack([explicit(engine, g) for g in training_gradients(model)])
     truth = tests @ torch.linalg.solve(gram, trains.t())
     assert off(engine.scores(engine.keep(TESTS), TRAIN), truth) < 1e-8
