@@ -25,7 +25,8 @@ class Influences:
 
     def __init__(self, model: ConvE, training: Training, *, seed: int = 0) -> None:
         settings = Settings(score="fisher", training=training, seed=seed)
-        self._engine = FisherEngine(TracinCheckpoint(model, 1.0), settings)
+        # Facts that are learnt well have no gradient under 1vsAll, and are forgotten all the same without their sample.
+        self._engine = FisherEngine(TracinCheckpoint(model, 1.0), settings, labels=True)
         self._device, self._block = model.entities.device, settings.block
 
     @torch.no_grad()

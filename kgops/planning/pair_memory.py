@@ -44,6 +44,7 @@ def walk_samples(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, 
     if names & {"project.weight", "project.bias"}:
         _map_products(ledger, s, train, test)
     across, has_shared = 4 * train.groups * test.samples, s.loss != "target"
+    keeps_shared = s.of_tests.loss != "target"
     if "entities" in names:
         _add_heads(ledger, s, both, across, half // 4, *[half] * has_shared)
     if train.moves_forward:
@@ -51,7 +52,7 @@ def walk_samples(ledger: Ledger, s: TracinShape, scratch: Scratch, train: Side, 
             _tangents(ledger, s, scratch, train.groups, test.samples)
     else:
         if "entities" in names:
-            _add_heads(ledger, s, both, half, across // 4, *(groups, half) * has_shared)
+            _add_heads(ledger, s, both, half, across // 4, *(groups, half) * keeps_shared)
         if names & {"entities", "relations"}:
             _add_equal(ledger, s, train, test)
     if s.knows_all:  # samples back to the rows they stand for

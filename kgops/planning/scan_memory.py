@@ -94,7 +94,7 @@ def tests_at_once(s: TracinShape) -> int:
     """`tests_that_fit`."""
     if s.tests_at_once:
         return s.tests_at_once
-    shared = 0 if s.loss == "target" else s.model.num_entities
+    shared = 0 if s.of_tests.loss == "target" else s.model.num_entities
     numbers = shared + s.model.features + 8 * s.model.embedding_dim
     each = 4 * numbers * s.checkpoints * s.rows_each
     return max(1, min(chunk_sizes.TRACIN_TESTS, chunk_sizes.TRACIN_TEST_BYTES // each))
@@ -256,7 +256,7 @@ def _holds(a: Side, b: Side) -> bool:
 
 def walk_block(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, test: Side) -> list[Held]:
     """`Engine.make`: a block's factors, to multiply with those of the tests."""
-    against = s.projection or test.groups
+    against = s.projection or (0 if s.of_tests.loss == "target" else test.groups)
     places = test.samples + test.groups
     made = walk_factors(ledger, s, scratch, side, keep=False, against=against, places=places).all()
     if s.projection:
@@ -273,7 +273,7 @@ def walk_kept(ledger: Ledger, s: TracinShape, scratches: list[Scratch], test: Si
             for part in {part: None for part, _, _ in each[0]}:
                 each.append(ledger.take_together(part, [size for name, size, _ in each[0] if name == part]))
             left -= 1
-        each.append(_walk_keeping(ledger, s, scratch, test))
+        each.append(_walk_keeping(ledger, s.of_tests, scratch, test))
         ledger.flash("score", s.curvature_bytes)
         left -= 1
     return [held for one in each for held in one]

@@ -128,6 +128,11 @@ class TracinShape:
         return sampled, 4 * queries * (c.features + 1), 4 * min(queries, c.features + 1) ** 2
 
     @property
+    def of_tests(self) -> TracinShape:
+        """For its tests: logits under the fisher score, whatever the loss of training triples is."""
+        return replace(self, loss="target") if self.score == "fisher" else self
+
+    @property
     def gram(self) -> int:
         """Bytes of a number in the two large products."""
         return self.gram_format.size
@@ -194,7 +199,10 @@ def tracin_shape(
     asked = settings["loss"] or ("target" if settings["run"] is None else "train")
     loss = trained["loss"] or chunk_sizes.TRAIN_LOSS if asked == "train" else asked
     if settings["score"] in ("fisher", "trak"):  # logits, of both directions where there are two
-        asked = loss = "target"
+        asked = "target"
+        trained_loss = str(trained["loss"] or chunk_sizes.TRAIN_LOSS)
+        is_of_samples = settings["score"] == "fisher" and trained_loss.startswith("1vsall")
+        loss = trained_loss if is_of_samples else "target"
     both = settings["both_directions"]
     both = model.inverse if settings["score"] in ("fisher", "trak") else both
     both = (asked == "train" and model.inverse) if both is None else both

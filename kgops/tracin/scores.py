@@ -89,13 +89,14 @@ class _LogitEngine(Engine):
 class FisherEngine(_LogitEngine):
     """⟨∇, F⁻¹ ∇'⟩ with the curvature F of the training loss (see `curvature`), damped.
 
-    Under 1vsAll a training triple is a sample of its own, and ∇ the gradient of that sample's loss.
+    Under 1vsAll a training triple is a sample of its own, and ∇ the gradient of that sample's loss; with `labels`
+    that of its logit there, too, which does not vanish as the triple is learnt.
     """
 
-    def __init__(self, *args: Any, damping: float = DAMPING, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, damping: float = DAMPING, labels: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.damping = damping
-        if self.training.one_positive:
+        if self.training.one_positive and not labels:
             self.loss = TracinLoss(self.training.kind)
 
     @property

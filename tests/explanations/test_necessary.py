@@ -6,6 +6,7 @@ import copy
 from typing import Literal
 
 import pytest
+import sequential_tracin
 import torch
 from explaining import HEAD, prediction_of, some_model, some_train
 
@@ -13,22 +14,38 @@ from kgops.explanations.necessary import Influences, explain, facts_of
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.curvature import Curvature, Training
-from kgops.tracin.loss import TARGET
+from kgops.tracin.loss import LOGIT, TARGET
 from kgops.tracin.scan import AllScores, scan
+from kgops.training.batches import inverse_triples, query_rows
 
 torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("one_positive", [False, True])
-def test_falls_are_the_fisher_scores_of_the_tail_and_its_rivals(one_positive: bool) -> None:
+def test_falls_are_the_fisher_scores_of_the_tail_and_its_rivals() -> None:
     train, model = some_train(3), some_model(3)
-    training = Training(train, "softmax" if one_positive else "bce", one_positive)
+    training = Training(train, "bce", one_positive=False)
     prediction = prediction_of(model, train, (HEAD, 1, 4))
     facts = facts_of(train, HEAD)
     falls = Influences(model, training).falls(prediction, train[facts])
     assert torch.allclose(
         falls, scanned(model, training, prediction.rows, train[facts]), rtol=1e-9, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("one_positive", [False, True])
+def test_falls_compare_logits_however_well_a_fact_is_learnt(
+    one_positive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Curvature, "applied", lambda self, factors: factors)
+    train, model = some_train(3), some_model(3)
+    prediction = prediction_of(model, train, (HEAD, 1, 4))
+    facts = train[facts_of(train, HEAD)]
+    falls = Influences(model, Training(train, "softmax", one_positive)).falls(prediction, facts)
+    by_direction = (
+        sequential_tracin.influence([(model, 1.0)], LOGIT, rows, prediction.rows)
+        for rows in (query_rows(facts, True), inverse_triples(facts))
+    )
+    assert torch.allclose(falls, sum(by_direction), rtol=1e-9, atol=1e-12)
 
 
 def scanned(model: ConvE, training: Training, rows: torch.Tensor, facts: torch.Tensor) -> torch.Tensor:
@@ -50,9 +67,9 @@ def test_falls_of_a_predicted_head_are_those_of_a_tail_of_the_inverse(
     prediction = prediction_of(model, train, (HEAD, 1, 4), asks_head=True)
     facts = train[facts_of(train, HEAD, 4)]
     falls = Influences(model, Training(train, loss, one_positive)).falls(prediction, facts)
-    turned_round = Training(train.flip(1), loss, one_positive)
-    rows = prediction.rows - torch.tensor([0, 1, 0])
-    expected = scanned(exchanged(model), turned_round, rows, facts.flip(1))
+    other, turned_round = exchanged(model), Training(train.flip(1), loss, one_positive)
+    of_tail = prediction_of(other, train.flip(1), (4, 1, HEAD))
+    expected = Influences(other, turned_round).falls(of_tail, facts.flip(1))
     assert torch.allclose(falls, expected, rtol=1e-9, atol=1e-12)
 
 
