@@ -25,7 +25,11 @@ def class_names(kind: Literal["datasets", "models"]) -> set[str]:
     """Names of all classes, more than those that can be asked for; none without PyKEEN."""
     package = _package()
     files = () if package is None else (package / kind).rglob("*.py")
-    return {name for file in files for name in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE)}
+    return {
+        name
+        for file in files
+        for name in re.findall(r"^class (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
 
 
 def _package() -> Path | None:
