@@ -116,7 +116,7 @@ class _Work:
         if len(troubled) == len(found):
             raise BadInput(
                 f"none of the {len(found):,} predictions can be explained: {troubled[0].trouble}",
-                hint="names are labels, readable names or ids of the graph.",
+                hint="names are labels or readable names of the graph; ids, unless labels are numbers.",
             )
         return found
 

@@ -162,7 +162,7 @@ class _Asked:
         if len(troubled) == len(found):
             raise BadInput(
                 f"none of the {len(found):,} questions can be answered: {troubled[0].trouble}",
-                hint="names are labels, readable names or ids of the graph.",
+                hint="names are labels or readable names of the graph; ids, unless labels are numbers.",
             )
         return found
 
