@@ -281,23 +281,20 @@ def test_files_that_grow_are_taken_in_exactly_once_whoever_dies_between(
         assert rows_of(conn) == at_once
 
 
-def test_metrics_without_a_step_go_on_counting_whoever_dies_between(empty_database: Path) -> None:
-    regex = r"loss=(?P<loss>\S+)"
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("log", b"loss=0.%d\n"), ("events", b'{"event": "metric", "name": "loss", "value": 0.%d}\n')],
+)
+def test_metrics_without_a_step_go_on_counting_whoever_dies_between(
+    empty_database: Path, name: str, line: bytes
+) -> None:
     with a_run(empty_database) as (conn, folder):
         for i in range(6):
-            with folder.log.open("ab") as log:
-                log.write(b"loss=0.%d\n" % i)
-            intake_of(conn, folder, regex).take_all(1, final=False)
-        assert [p.step for p in series.points(conn, 1, "loss")] == [1, 2, 3, 4, 5, 6]
-
-
-def test_metric_events_without_a_step_are_counted(empty_database: Path) -> None:
-    with a_run(empty_database) as (conn, folder):
-        for i in range(3):
-            with folder.events.open("ab") as file:
-                file.write(b'{"event": "metric", "name": "loss", "value": 0.%d}\n' % i)
-            intake_of(conn, folder).take_all(1, final=False)
-        assert [(p.step, p.value) for p in series.points(conn, 1, "loss")] == [(1, 0.0), (2, 0.1), (3, 0.2)]
+            with getattr(folder, name).open("ab") as file:
+                file.write(line % i)
+            intake_of(conn, folder, r"loss=(?P<loss>\S+)").take_all(1, final=False)
+        found = [(p.step, p.value) for p in series.points(conn, 1, "loss")]
+        assert found == [(1, 0.0), (2, 0.1), (3, 0.2), (4, 0.3), (5, 0.4), (6, 0.5)]
 
 
 def test_progress_that_no_work_has_is_unknown(empty_database: Path) -> None:
