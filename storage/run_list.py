@@ -103,14 +103,12 @@ def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> list[Run]:
 
 
 _AT_ONCE = 500  # values that one statement binds
-_NEVER_NULL = ("id", "workload", "label", "state", "folder", "submitted_at", "attempts", "exclusive")
 
 
 class _Order(NamedTuple):
     column: str
     join: str
     bound: tuple[str, ...]
-    nullable: bool
     descending: bool
 
     @classmethod
@@ -119,20 +117,17 @@ class _Order(NamedTuple):
             which, name = series.split(metric)
             values, bound = series.values_of(name, which)
             join = f" LEFT JOIN ({values}) AS ranked ON ranked.run = run.id"
-            return cls("ranked.value", join, tuple(bound), True, descending)
+            return cls("ranked.value", join, tuple(bound), descending)
         if sort not in SORTABLE:
             raise ValueError(f"cannot sort by {sort!r}")
-        column = COMPUTED.get(sort, f"run.{sort}")
-        return cls(column, "", (), sort not in _NEVER_NULL, descending)
+        return cls(COMPUTED.get(sort, f"run.{sort}"), "", (), descending)
 
     @property
     def sql(self) -> str:
         direction = "DESC" if self.descending else "ASC"
         if self.column == "run.id":
             return f"run.id {direction}"
-        # `x IS NULL` is ordered first: without it, an index on the column still serves.
-        nulls_last = f"{self.column} IS NULL, " if self.nullable else ""
-        return f"{nulls_last}{self.column} {direction}, run.id {direction}"
+        return f"{self.column} {direction} NULLS LAST, run.id {direction}"
 
     @property
     def value(self) -> str:

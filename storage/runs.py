@@ -96,9 +96,12 @@ def as_table(run: Run) -> dict[str, Any]:
 
 
 # Others ended with their only attempt, and took as long: most runs of a list, whose attempts nobody has to look at.
-MAY_HAVE_PAUSED = "(run.attempts > 1 OR run.state NOT IN ('succeeded', 'failed', 'out_of_memory'))"
+# Compared one by one: `IN` looks into a table that SQLite makes of its list.
+_ENDED_WITH_ITS_ATTEMPT = "run.state = 'succeeded' OR run.state = 'failed' OR run.state = 'out_of_memory'"
+MAY_HAVE_PAUSED = f"(run.attempts > 1 OR NOT ({_ENDED_WITH_ITS_ATTEMPT}))"
 _OF_ATTEMPTS = (
-    "(SELECT count(*) FROM attempt WHERE attempt.run = run.id AND attempt.outcome = 'out_of_memory')",
+    "CASE WHEN run.attempts = 1 AND run.state = 'succeeded' THEN 0 ELSE"
+    " (SELECT count(*) FROM attempt WHERE attempt.run = run.id AND attempt.outcome = 'out_of_memory') END",
     f"CASE WHEN {MAY_HAVE_PAUSED} THEN (SELECT sum(ended_at - started_at) FROM attempt WHERE attempt.run = run.id) END",
     f"CASE WHEN {MAY_HAVE_PAUSED} THEN"
     " (SELECT max(started_at) FROM attempt WHERE attempt.run = run.id AND attempt.ended_at IS NULL) END",

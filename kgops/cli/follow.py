@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kgops.cli.output import say, tell
 from kgops.cli.session import Session
+from kgops.jobs.events import NOTE
 from kgops.jobs.text import from_bytes, one_line
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken
 from kgops.streams import tolerate_output_errors
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 EXIT_CODES = {"succeeded": 0, "failed": 1, "out_of_memory": 4, "interrupted": 5, "cancelled": 130}
 _POLL_S = 0.2
 _SETTLE_EVERY_S = 2.0
+_MOST_NOTES = 5
 
 
 class _Detached(Exception):
@@ -36,6 +38,8 @@ def follow(session: Session, number: int, *, quiet: bool = False, log_from: int 
     """Follow a run from log offset `log_from` on. Return the exit code for its end, or 0 if the user detached."""
     tolerate_output_errors()  # the exit code matters more than lost output
     line = _progress_line() if not quiet else None
+    begun = _get(session, number)
+    first_attempt = begun.attempts + (begun.state in ("queued", "starting"))
     try:
         with line if line is not None else _NullContext(), _Interrupts() as interrupts:
             run = _follow(session, number, line, interrupts, quiet, log_from)
@@ -43,6 +47,7 @@ def follow(session: Session, number: int, *, quiet: bool = False, log_from: int 
         say(f"run {number} goes on; `kgops logs -f {number}` follows it, `kgops stop {number}` stops it")
         return 0
     if not quiet:
+        _show_notes(session, run, first_attempt)
         say(summary(session, run))
     return EXIT_CODES[run.state]
 
@@ -53,7 +58,7 @@ def _follow(
     run = _get(session, number)
     log = session.folder(run).log
     next_settle = time.monotonic() + _SETTLE_EVERY_S
-    attempts_seen = run.attempts
+    announced = len(_retries(session, number))
     while True:
         try:
             run = _get(session, number)
@@ -64,11 +69,8 @@ def _follow(
                 offset = offset_now
                 for raw in lines:
                     _show_log_line(raw, line)
-            # Checked before `ended`: the run may have retried and ended since the last poll.
-            if run.attempts > attempts_seen:
-                if run.attempts > 1 and not quiet:
-                    _announce_attempt(session, run, line)
-                attempts_seen = run.attempts
+            if not quiet:
+                announced += _announce_attempts(session, number, announced, line)
             if run.ended:
                 return run
             if line is not None:
@@ -85,11 +87,31 @@ def _follow(
             interrupts.allow()
 
 
-def _announce_attempt(session: Session, run: Run, line: Status | None) -> None:
-    """Print why a new attempt started: an OOM fallback is never silent."""
-    retries = reports.events(session.conn, run.id, kinds=("step_down", "again"))
-    if retries:
-        _show_log_line(f"kgops: attempt {run.attempts} {_step(retries[-1].body)}".encode(), line)
+def _announce_attempts(session: Session, number: int, announced: int, line: Status | None) -> int:
+    """Print why new attempts started: an OOM fallback is never silent. Several may have come since the last poll."""
+    retries = _retries(session, number)[announced:]
+    for retry in retries:
+        _show_log_line(f"kgops: attempt {retry.attempt + 1} {_step(retry.body)}".encode(), line)
+    return len(retries)
+
+
+def _retries(session: Session, number: int) -> list[reports.Event]:
+    return reports.events(session.conn, number, kinds=("step_down", "again"))
+
+
+def _show_notes(session: Session, run: Run, first_attempt: int) -> None:
+    """Print what was noted of a command. kgops' own workers write their notes into their log, too."""
+    if run.workload != "exec":
+        return
+    noted = [
+        event
+        for event in reports.events(session.conn, run.id, kinds=(NOTE,))
+        if event.attempt >= first_attempt
+    ]
+    for event in noted[:_MOST_NOTES]:
+        tell(f"kgops: {one_line(str(event.body.get('text')))}")
+    if len(noted) > _MOST_NOTES:
+        tell(f"kgops: and {len(noted) - _MOST_NOTES:,} more notes: `kgops show {run.id}`")
 
 
 def summary(session: Session, run: Run) -> str:
@@ -104,7 +126,7 @@ def summary(session: Session, run: Run) -> str:
         parts.append(f"peak host memory {amount(run.peak_host_mib, 'MiB')}")
     if run.peak_gpu_mib is not None:
         parts.append(f"peak GPU memory {amount(run.peak_gpu_mib, 'MiB')}")
-    retries = [event.body for event in reports.events(session.conn, run.id, kinds=("step_down", "again"))]
+    retries = [event.body for event in _retries(session, run.id)]
     made = len(attempts.of_run(session.conn, run.id))
     if retries:
         parts.append(f"{made} attempts")

@@ -138,3 +138,19 @@ def test_damaged_plan_of_an_orphaned_run_stops_no_command(run_cli: Console) -> N
     (run_cli.cwd / "gate").touch()
     assert run_cli.ended(number).state == "succeeded"
     assert [attempt.adoptions for attempt in attempts_of(run_cli, number)] == [1]
+
+
+def test_follower_says_what_was_noted_of_a_command_and_every_attempt(run_cli: Console) -> None:
+    script = """echo '{"event": "note", "text": "took the small set"}' >> $KGOPS_EVENTS
+    [ -e again ] || { touch again; kill -9 $$; }"""
+    ran = run_cli(
+        "run", "exec", "--attempts", "2", "--metric-regex", r"mrr (?P<mrr>\S+)", "--", "sh", "-c", script
+    )
+    notes = [line for line in ran.err.splitlines() if line.startswith("kgops: ")]
+    assert notes == [
+        "kgops: attempt 2 again after interrupted",
+        "kgops: took the small set",
+        "kgops: nothing in the log is what --metric-regex asks for",
+        "kgops: took the small set",
+    ]
+    assert ran.code == 0
