@@ -139,8 +139,8 @@ class KgopsApp(Console, inherit_bindings=False):
                 )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Ignores keys whose action does not apply here."""
-        return self.here is None or self.here.allows(f"app.{action}")
+        """Ignores keys whose action does not apply here, and those typed behind the one that quits."""
+        return not self._exit and (self.here is None or self.here.allows(f"app.{action}"))
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         if isinstance(renderable, CompositorUpdate):

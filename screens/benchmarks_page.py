@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from kgops.experiments.benchmark_list import OVERVIEW, Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery
 from kgops.jobs.text import OUT_OF_RANGE, is_timestamp, one_line
-from kgops.views.formats import amount, fitted, padded
+from kgops.views.formats import amount, padded
 from screens.rows import Column, Columns, Piece, Row, text_row, title
 from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import braille
 from screens.widgets.overlay import overlay
+from screens.wording import tick_label
 
 __all__ = [
     "by_size",
@@ -74,8 +75,9 @@ def _chart(
     out = []
     for y, line in enumerate(lines):
         at = max(values) if y == 0 else min(values) if y == _HEIGHT - 1 else None
-        label = amount(at) if at is not None and (y == 0 or min(values) < max(values)) else ""
-        out.append(Row((Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim"), *line)))
+        is_named = at is not None and (y == 0 or min(values) < max(values))
+        label = tick_label(amount(at), at, _AXIS) if at is not None and is_named else ""
+        out.append(Row((Piece(f"{label:>{_AXIS}} ", "dim"), *line)))
     left, right = f"{min(sizes):,.4g}", f"{max(sizes):,.4g}"
     gap = max(inner - len(left) - len(right), 1)
     return [*out, Row((Piece(padded("", _AXIS + 1) + left + " " * gap + right, "dim"),))]

@@ -16,7 +16,7 @@ from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.chart_axis import on_axis
 from screens.widgets.curve_panels import Level, level_of, memory_levels
 from screens.widgets.overlay import Cell, Layer, cells, pieces
-from screens.wording import short_amount
+from screens.wording import short_amount, short_reported, tick_label
 
 __all__ = ["LETTERS", "SMOOTHINGS", "Plot", "View", "rows"]
 
@@ -187,7 +187,7 @@ def _run(plot: Plot, i: int, value: str, columns: Columns) -> Row:
             who,
             Piece(value, "strong"),
             *((Piece(short_amount(_mean(plot.smooth_at_cursor(i)))),) if plot.view.smoothing else ()),
-            Piece(short_amount(curve.points[-1].value)),
+            Piece(short_reported(curve.points[-1].value)),
             Piece(_extreme(plot, curve, min, lambda point: point.low), "dim"),
             Piece(_extreme(plot, curve, max, lambda point: point.high), "dim"),
         )
@@ -196,7 +196,8 @@ def _run(plot: Plot, i: int, value: str, columns: Columns) -> Row:
 
 def _value(plot: Plot, points: Sequence[ChartPoint]) -> str:
     """The mean and its range; for a point beside the cursor, where it is."""
-    text = short_amount(_mean([point.value for point in points]))
+    reported = [point.value for point in points if point.n]  # none in a pause of the run
+    text = short_reported(_mean(reported)) if reported else UNKNOWN
     lows = [point.low for point in points if point.low is not None]
     highs = [point.high for point in points if point.high is not None]
     if points and plot.column(points[0].x) != plot.cursor:
@@ -297,7 +298,7 @@ def _drawn(plot: Plot, y: _YAxis, lines: int) -> list[Row]:
     return [
         Row(
             (
-                Piece(f"{fitted(labels.get(i, ''), _LABEL):>{_LABEL}} {'┤' if i in labels else '│'}", "dim"),
+                Piece(f"{labels.get(i, ''):>{_LABEL}} {'┤' if i in labels else '│'}", "dim"),
                 *pieces(line),
             )
         )
@@ -352,7 +353,8 @@ def _labels(axis: Axis, lines: int) -> dict[int, str]:
     """Labels of ticks by line, from the top; two never share one."""
     out: dict[int, str] = {}
     for value, label in reversed(axis.ticks()):
-        out.setdefault(lines - 1 - level_of(axis(value), 0.0, 1.0, 4 * lines) // 4, label)
+        line = lines - 1 - level_of(axis(value), 0.0, 1.0, 4 * lines) // 4
+        out.setdefault(line, tick_label(label, value, _LABEL))
     return out
 
 

@@ -203,8 +203,12 @@ def filter_row(text: str, page: Page | None, width: int) -> Row:
     """The filter text, highlighted where part of it is invalid."""
     if not text.strip():
         return text_row(_HINT, width, "dim")
-    unread = page is not None and (page.parsed_filter.troubles or page.parsed_filter.pending)
-    return Row((Piece("/ ", "accent"), *text_row(text, width - 2, "warn" if unread else "strong").pieces))
+    ignored = ignored_terms(page)
+    if ignored is None:
+        return Row((Piece("/ ", "accent"), *text_row(text, width - 2, "strong").pieces))
+    beside = min(width_of(text), max(width // 3, 1))
+    said = text_row(ignored, max(width - beside - 4, 1), "warn").pieces
+    return Row((Piece("/ ", "accent"), *text_row(text, beside, "warn").pieces, Piece("  "), *said))
 
 
 def ignored_terms(page: Page | None) -> str | None:
@@ -213,7 +217,10 @@ def ignored_terms(page: Page | None) -> str | None:
         return None
     parsed_filter = page.parsed_filter
     if parsed_filter.troubles:
-        return f"ignored: {parsed_filter.troubles[0].message}"
+        trouble = parsed_filter.troubles[0]
+        return (
+            f"ignored: {trouble.message}: {trouble.hint}" if trouble.hint else f"ignored: {trouble.message}"
+        )
     if parsed_filter.pending:
         return f"ignored: {parsed_filter.pending} has no value yet"
     return page.notes[0] if page.notes else None

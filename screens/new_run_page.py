@@ -151,7 +151,8 @@ def _profile(draft: Draft, answer: Answer | None) -> tuple[str, str]:
     if draft.where is not None and name is None:
         return "", "each host's own for its GPU"
     if draft.profile is not None or name is None or placed is None:
-        return name or "none", "named set of option values"
+        unplanned = "none" if placed is not None else "auto"
+        return name or unplanned, "named set of option values"
     where = "" if is_what_if(draft) else " in this machine"
     gpu = placed.planned.target
     if not gpu.on_gpu or name == AUTO:

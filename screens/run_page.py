@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
-from kgops.views.formats import UNKNOWN, amount, duration, fitted, local_time, off_by, value_text, width_of
+from kgops.views.formats import (
+    UNKNOWN,
+    amount,
+    duration,
+    fitted,
+    local_time,
+    off_by,
+    size_text,
+    value_text,
+    width_of,
+)
 from kgops.views.memory_parts import memory_parts
 from kgops.views.overview import eta_s
 from kgops.views.quality import HEADS, NUMBERS
@@ -21,7 +31,7 @@ from screens.wording import metric_of, progress_of, speed_of
 if TYPE_CHECKING:
     from kgops.views.run_detail import OptionRow, RunDetail
     from storage.attempts import Attempt
-    from storage.reports import Event
+    from storage.reports import Artifact, Event
     from storage.runs import Run
 
 __all__ = ["rows"]
@@ -154,7 +164,7 @@ def _estimate(detail: RunDetail, width: int) -> list[Row]:
 
 
 def _progress(run: Run, bar: int) -> Iterator[Piece]:
-    if run.total:
+    if run.total and not run.ended:  # of its last phase, which may be a validation
         yield from share_bar(run.done or 0.0, run.total, bar)
         yield Piece("  ")
     yield Piece(progress_of(run))
@@ -255,24 +265,29 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str
 
 
 def _artifacts(detail: RunDetail, width: int) -> list[Row]:
+    """Models first; a digest goes with its file."""
     columns = Columns(
-        (Column("ARTIFACT", 14), Column("MiB", 8, right=True), Column("file", 20, grows=True)), width
+        (Column("ARTIFACT", 14), Column("size", 11, right=True), Column("file", 20, grows=True)), width
     )
-    newest = detail.artifacts[-_FILES_SHOWN:]
+    files = sorted((one for one in detail.artifacts if one.kind != "digest"), key=_is_no_model)
     listed = [
         columns.row(
             (
                 Piece(one.kind, "dim"),
-                Piece("" if one.bytes is None else f"{one.bytes / 2**20:,.2f}"),
+                Piece("" if one.bytes is None else size_text(one.bytes)),
                 Piece(one.path),
             )
         )
-        for one in newest
+        for one in files[:_FILES_SHOWN]
     ]
-    more = len(detail.artifacts) - len(newest)
-    before = [text_row(f"… and {more} earlier files", width, "dim")] if more else []
+    more = len(files) - len(listed)
+    after = [text_row(f"… and {more} more: kgops show {detail.run.id}", width, "dim")] if more else []
     head = [columns.heading()] if listed else [text_row("ARTIFACTS", width, "head")]
-    return [*head, *before, *listed, text_row(f"in {detail.path}", width, "dim")]
+    return [*head, *listed, *after, text_row(f"in {detail.path}", width, "dim")]
+
+
+def _is_no_model(one: Artifact) -> bool:
+    return one.kind not in ("best_model", "model")
 
 
 def _option_table(detail: RunDetail, width: int) -> list[Row]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import clock, one_line
-from kgops.views.formats import UNKNOWN, amount, duration, fitted, width_of
+from kgops.views.formats import NOT_FINITE, UNKNOWN, amount, duration, fitted, width_of
 from screens.rows import Piece
 from storage.errors import StorageError
 
@@ -26,12 +26,14 @@ __all__ = [
     "outcome_of",
     "progress_of",
     "short_amount",
+    "short_reported",
     "sign_of",
     "sign_of_state",
     "since",
     "speed_of",
     "state_of",
     "through_tmux",
+    "tick_label",
     "took",
 ]
 
@@ -84,8 +86,10 @@ def state_of(run: Run) -> str:
 
 
 def attempt_of(run: Run) -> str:
-    """`attempt 2`; empty for a first one."""
-    return f"attempt {run.attempts}" if (run.attempts or 0) > 1 else ""
+    """`attempt 2`; empty for a first one. Of a run that is resumed it is the one that comes."""
+    number = run.attempts or 0
+    number += bool(number) and run.state in ("queued", "starting") and run.attempt_since is None
+    return f"attempt {number}" if number > 1 else ""
 
 
 def progress_of(run: Run, width: int = 80) -> str:
@@ -120,7 +124,7 @@ def metric_of(run: Run, width: int = 40) -> str:
     """`valid_mrr 0.2870`; in less room the name is shortened, never the value."""
     if run.metric is None:
         return ""
-    value, name = short_amount(run.metric_value), one_line(run.metric, 24)
+    value, name = short_reported(run.metric_value), one_line(run.metric, 24)
     room = width - len(value) - 1
     if width_of(name) > room:
         name = next((name.removeprefix(of) for of in _SPLIT_PREFIXES if name.startswith(of)), name)
@@ -133,11 +137,12 @@ def took(run: Run) -> str:
 
 
 def since(run: Run) -> str:
-    """Start time: unlike a running duration, it does not repaint the screen every second."""
-    if run.started_at is None:
+    """Start of the attempt: unlike a running duration, it does not repaint the screen every second."""
+    started_at = run.attempt_since
+    if started_at is None:
         return ""
-    today = clock(run.started_at, "%Y-%m-%d") == clock(time.time(), "%Y-%m-%d")
-    return clock(run.started_at, "since %H:%M" if today else "since %d %b")
+    today = clock(started_at, "%Y-%m-%d") == clock(time.time(), "%Y-%m-%d")
+    return clock(started_at, "since %H:%M" if today else "since %d %b")
 
 
 def outcome_of(one: EndedRun, width: int) -> str:
@@ -170,6 +175,17 @@ def _outcome_texts(one: EndedRun) -> list[str]:
 
 def _beside_predicted(peak: str, run: Run) -> list[str]:
     return [f"{peak} (predicted {run.predicted_mib:,.0f})", peak] if run.predicted_mib else [peak]
+
+
+def short_reported(value: float | None) -> str:
+    """Of a metric that was reported: one without a value was not a finite number."""
+    return NOT_FINITE if value is None else short_amount(value)
+
+
+def tick_label(text: str, value: float, width: int) -> str:
+    """The text of a tick, or as many digits of its value as fit: a label that is cut says another number."""
+    shorter = (f"{value:.{digits}g}" for digits in range(6, 0, -1))
+    return next((one for one in (text, *shorter) if len(one) <= width), fitted(text, width))
 
 
 def short_amount(value: float | None) -> str:

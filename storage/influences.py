@@ -65,6 +65,10 @@ def tests_of(conn: sqlite3.Connection, run: int) -> list[TestTriple]:
     return [TestTriple(*row) for row in rows]
 
 
+def has_tests(conn: sqlite3.Connection, run: int) -> bool:
+    return conn.execute("SELECT 1 FROM test_triple WHERE run = ? LIMIT 1", (run,)).fetchone() is not None
+
+
 def of_test(conn: sqlite3.Connection, run: int, test: int) -> list[Influence]:
     """The influences on a test triple: strongest proponent first, strongest opponent last."""
     rows = conn.execute(

@@ -17,7 +17,7 @@ from kgops.streams import tolerate_output_errors
 from kgops.supervisor import worker_reports
 from kgops.supervisor.control import stop_run
 from kgops.supervisor.settle import settle
-from kgops.views.formats import amount, duration, fitted
+from kgops.views.formats import amount, duration, fitted, reported
 from storage import attempts, reports, runs
 from storage.runs import Run
 
@@ -121,7 +121,7 @@ def summary(session: Session, run: Run) -> str:
     if run.reason:
         parts.append(fitted(one_line(run.reason), 640))
     if run.metric:
-        parts.append(f"{one_line(run.metric, 40)} {amount(run.metric_value)}")
+        parts.append(f"{one_line(run.metric, 40)} {reported(run.metric_value)}")
     if run.peak_host_mib is not None:
         parts.append(f"peak host memory {amount(run.peak_host_mib, 'MiB')}")
     if run.peak_gpu_mib is not None:
@@ -175,7 +175,7 @@ def _describe(run: Run) -> str:
     if run.rate is not None:
         parts.append(amount(run.rate, f"{one_line(run.unit or 'it', 12)}/s"))
     if run.metric:
-        parts.append(f"{one_line(run.metric, 30)} {amount(run.metric_value)}")
+        parts.append(f"{one_line(run.metric, 30)} {reported(run.metric_value)}")
     if run.started_at:
         parts.append(duration(run.took_until(time.time())))
     from rich.markup import escape

@@ -11,10 +11,10 @@ from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
 from kgops.views.formats import UNKNOWN, amount, table
-from kgops.views.influences import rest_of
+from kgops.views.influences import TRACES, rest_of
 from storage import influences, reports
 from storage.influences import Influence, TestTriple
-from storage.runs import Run
+from storage.runs import UNFINISHED, Run
 
 _SELF_INFLUENCE = "self_influence"
 _SHOWN_BY_SHOW = {"explain": "explanations", "predict": "predictions"}  # workloads
@@ -41,8 +41,10 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
     rest = rest_of(session.conn, run, len(every), top)
     if not tests:
         which = "" if test is None else f" {test}"
+        is_unfinished = run.workload in TRACES and run.state != "succeeded"
+        unfinished = f": it is {run.state.replace('_', ' ')}" if is_unfinished else ""
         raise Usage(
-            f"run {run.id} ({run.workload}) has no test triple{which}",
+            f"run {run.id} ({run.workload}) has no test triple{which}{unfinished}",
             _self_influence_hint(session, run) or rest or _hint(run, test, every),
         )
     if rest is not None:
@@ -64,6 +66,10 @@ def _hint(run: Run, test: int | None, every: list[TestTriple]) -> str:
         return f"`kgops influences {run.id}` lists its test triples"
     if run.workload in _SHOWN_BY_SHOW:
         return f"`kgops show {run.id}` has its {_SHOWN_BY_SHOW[run.workload]}"
+    if run.workload in TRACES and run.state in UNFINISHED:
+        return f"`kgops logs -f {run.id}` follows it"
+    if run.workload in TRACES and run.state != "succeeded":
+        return f"`kgops show {run.id}` says why; `kgops resume {run.id}` continues it"
     return "name a TracIn run: `kgops runs` lists runs"
 
 

@@ -69,7 +69,7 @@ _START_OPTIONS = (
         "as_json",
         is_flag=True,
         default=None,
-        help="Print the ended run as JSON on stdout; with --dry-run, the plan.",
+        help="Print the ended run as JSON on stdout; with --detach, the run as it is then; with --dry-run, the plan.",
     ),
 )
 
@@ -109,7 +109,10 @@ def start(job: Job, given: dict[str, Any]) -> int:
     session = for_writing()
     number = _launch(session, job, given)
     if given["detach"]:
-        say(str(number))
+        if given["as_json"]:
+            _print_run(session, number)
+        else:
+            say(str(number))
         return 0
     code = follow(session, number, quiet=bool(given["as_json"]))
     if given["as_json"]:

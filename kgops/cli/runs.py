@@ -13,7 +13,7 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from kgops.settings import find_home
-from kgops.views.formats import amount, duration, local_time, table
+from kgops.views.formats import amount, duration, local_time, reported, table
 from storage import run_list, runs, series
 from storage.errors import DatabaseMissing
 
@@ -151,6 +151,7 @@ def command(
         return
     _say_unknown(session, [*(term.key for term in parsed if term.kind == "metric"), *metrics])
     wanted = _with_terms(session, wanted, parsed)
+    sort = {"metric": "metric_value"}.get(sort, sort)  # the column of that name shows values
     by_metric = _metric(session, sort)
     order = _Order("id" if by_metric else sort, by_metric, not ascending)
     columns = tuple(dict.fromkeys((*metrics, by_metric) if by_metric else metrics))
@@ -176,15 +177,17 @@ def command(
         if page:
             _print(session, page, columns)
         else:
-            _tell_no_run(wanted)
+            _tell_no_run(wanted, after)
         if after is None and wanted == run_list.EVERYTHING:
             _say_remote()
     if not everything and len(page) == limit:
         tell(f"Next page: --after {page[-1].id}; --all lists all runs")
 
 
-def _tell_no_run(wanted: run_list.Filter) -> None:
-    if wanted != run_list.EVERYTHING:
+def _tell_no_run(wanted: run_list.Filter, after: int | None = None) -> None:
+    if after is not None:
+        tell(f"No more runs after {after}.")
+    elif wanted != run_list.EVERYTHING:
         tell("No run matches.")
     elif find_home().started.exists():
         tell("No runs on this machine; those started on other hosts from here:")
@@ -252,7 +255,7 @@ def _print(session: Session, page: list[runs.Run], metrics: tuple[str, ...]) -> 
             local_time(run.submitted_at),
             duration(run.took_until(now)),
             *(amount(values[name].get(run.id)) for name in metrics),
-            f"{run.metric} {amount(run.metric_value)}" if run.metric else "",
+            f"{run.metric} {reported(run.metric_value)}" if run.metric else "",
             run.label + (f"  ({run.reason})" if run.reason and run.state != "cancelled" else ""),
         )
         for run in page

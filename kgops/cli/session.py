@@ -77,7 +77,7 @@ def _settle(home: Home, conn: Connection) -> None:
     done = settle(home, conn)
     for numbers, what in (
         (done.restored, "was accepted by a command that was killed, and is now in the database"),
-        (done.adopted, "had lost its supervisor and has a new one; its worker went on"),
+        (done.adopted, "had lost its supervisor and has a new one, which takes over"),
         (done.restarted, "had lost its supervisor, and has a new one that starts its worker"),
         (done.ended, "had ended without its supervisor; its end is now in the database"),
     ):

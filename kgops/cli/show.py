@@ -24,6 +24,7 @@ from kgops.views.formats import (
     duration,
     local_time,
     off_by,
+    reported,
     table,
     wrapped,
 )
@@ -235,7 +236,7 @@ def _metrics(session: Session, run: Run) -> list[str]:
         out += wrapped(FILTERS, columns())
     curves = series.of_run(session.conn, run.id)
     if curves:
-        rows = [(c.name, str(c.n), amount(c.last_value)) for c in curves]
+        rows = [(c.name, str(c.n), reported(c.last_value)) for c in curves]
         out += ["", *table(("CURVE", "POINTS", "LAST"), rows, right=frozenset({"POINTS", "LAST"}))]
     files = reports.artifacts(session.conn, run.id)
     if files:

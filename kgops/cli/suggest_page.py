@@ -334,11 +334,8 @@ def _job_to_run(requested: Job, suggestion: Suggestion) -> Job:
 
 def _start(job: Job, refused: KgopsError | None) -> list[str]:
     words = as_command(job)
-    command = (
-        shlex.join(words)
-        if words
-        else "kgops run FILE.toml: this job needs a job file, flags cannot express it"
-    )
+    why = "" if job.workload == "exec" else ": this job needs a job file, flags cannot express it"
+    command = shlex.join(words) if words else f"kgops run FILE.toml{why}"
     return [
         *([] if refused is None else ["", one_line(f"would not start here: {refused.message}")]),
         "",

@@ -16,9 +16,10 @@ _LONGEST = 100
 
 def check_tags(tags: tuple[str, ...]) -> None:
     for tag in tags:
-        if not tag.strip() or any(c.isspace() for c in tag) or len(tag) > _LONGEST:
+        if not tag.strip() or any(c.isspace() or c == "," for c in tag) or len(tag) > _LONGEST:
             raise Usage(
-                f"{tag!r:.60} is not a valid tag", f"a tag is one word of at most {_LONGEST} characters"
+                f"{tag!r:.60} is not a valid tag",
+                f"a tag is one word of at most {_LONGEST} characters, without commas",
             )
         if masked_text(tag) != tag:
             raise Usage("the tag contains a secret, which the database would store", "give another tag")

@@ -55,7 +55,13 @@ def of_file(
                 hint="each line is head, relation, tail, separated by single tabs.",
             )
         texts, number = (parts[0], parts[1], parts[2]), len(asked) + 1
-        of_head = _SIDES.get(parts[3].strip(), asks_head) if len(parts) > 3 else asks_head
+        side = parts[3].strip() if len(parts) > 3 else ""
+        if side and side.casefold() not in _SIDES:
+            raise BadInput(
+                f"{path}, line {n}: the fourth column is {shown(side)}.",
+                hint="it says which end was asked for, head or tail; leave it out, or empty, for --asked.",
+            )
+        of_head = _SIDES.get(side.casefold(), asks_head)
         suggests = troubled < _SUGGESTED
         try:
             asked.append(_resolved(number, texts, entities, relations, of_head, suggests=suggests))

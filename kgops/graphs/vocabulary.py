@@ -8,6 +8,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,11 @@ class Vocabulary:
         """Of the label as it is written; else of the text without the blanks around it."""
         exact = self.ids.get(text)
         return self.ids.get(text.strip()) if exact is None else exact
+
+    @cached_property
+    def takes_ids(self) -> bool:
+        """Whether a number that is no label is taken as an id: where labels are numbers it is a misspelt label."""
+        return not any(map(is_id, self.labels))
 
     @property
     def digest(self) -> str:

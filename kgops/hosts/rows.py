@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Cell, Row
-from kgops.views.formats import UNKNOWN, amount, duration, local_time
+from kgops.views.formats import UNKNOWN, duration, local_time, reported
 
 __all__ = [
     "OUTDATED",
@@ -90,7 +90,7 @@ def run_cells(row: Row, now: float) -> tuple[str, ...]:
         text(row.get("state")),
         local_time(number(row.get("submitted_at"))),
         duration(took_until(row, now)),
-        f"{metric} {amount(number(row.get('metric_value')))}" if metric else "",
+        f"{metric} {reported(number(row.get('metric_value')))}" if metric else "",
         f"{label}  ({reason})" if reason and row.get("state") != "cancelled" else label,
     )
 

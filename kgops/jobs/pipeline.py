@@ -12,7 +12,7 @@ from kgops.jobs.train import TRAIN
 from kgops.jobs.workload import Workload
 from kgops.options.option import Option
 from kgops.options.reading import read_table
-from kgops.options.tracin import FOLDERS
+from kgops.options.tracin import FOLDERS, OF_LOGITS
 from kgops.options.train import FILES as TRIPLES_AND_IDS
 
 _STAGES = (
@@ -89,7 +89,7 @@ def tracin_settings(settings: dict[str, Any], checkpoints: str, best_model: str)
     if traces_predictions(settings):
         triples = NEW_TRIPLES if requested["new"] else TRIPLES
         data |= {"test_triples": str(PurePath(checkpoints).parent / triples), "new": False}
-    compares_losses = requested["score"] in ("tracin", "cosine") and not requested["skip_tracin"]
+    compares_losses = requested["score"] not in OF_LOGITS and not requested["skip_tracin"]
     loss = requested["loss"] or ("train" if compares_losses else None)
     return {**requested, **data, "loss": loss, "checkpoint_dir": checkpoints, "model_path": best_model}
 

@@ -50,7 +50,13 @@ def lines(text: str) -> str:
     return "\n".join(one_line(line) for line in text.replace("\r\n", "\n").split("\n"))
 
 
+_COLOURS = re.compile(rb"\x1b\[[0-9;:]*m")
+
+
 def from_bytes(raw: bytes) -> str:
+    """What a program wrote, without the colours that it may have written for a terminal."""
+    if b"\x1b[" in raw:
+        raw = _COLOURS.sub(b"", raw)
     return raw.decode("utf-8", "replace")
 
 

@@ -28,7 +28,8 @@ from kgops.options.shared import (
 __all__ = ["DATA", "FILES", "FILTERS", "FOLDERS", "TRACIN_OPTIONS", "WRITTEN"]
 
 LOSSES = ("target", "one-to-n", "train")
-SCORES = ("tracin", "cosine", "fisher", "trak")
+OF_LOGITS = ("fisher", "trak")  # scores that compare logits, not losses
+SCORES = ("tracin", "cosine", *OF_LOGITS)
 DATA = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 FILES = (*DATA, "test_triples", "model_path", "edge_map", "node_name_dict")
 FOLDERS = ("checkpoint_dir", "use_index")

@@ -55,11 +55,13 @@ class NamedVocabulary:
         for spelled, numbers in ((text, self._by_name), (_folded(text), self._by_folded)):
             if spelled in numbers:
                 return self._only(text, numbers[spelled])
-        if is_id(text) and int(text) < len(self.vocabulary) and not self._is_numeric:
+        vocabulary = self.vocabulary
+        if is_id(text) and int(text) < len(vocabulary) and vocabulary.takes_ids:
             return int(text)
+        names = "label, readable name or id" if vocabulary.takes_ids else "label or readable name"
         raise BadInput(
             f"no {self.kind} is named {shown(text)}{self._nearest(text) if suggests else '.'}",
-            hint=f"the graph has {len(self.vocabulary):,} {self._plural}; names are label, readable name or id.",
+            hint=f"the graph has {len(vocabulary):,} {self._plural}; names are {names}.",
         )
 
     def _only(self, text: str, numbers: list[int]) -> int:
@@ -100,8 +102,3 @@ class NamedVocabulary:
             for spelled in {_folded(label), _folded(self.names.get(label, label))}:
                 numbers.setdefault(spelled, []).append(number)
         return numbers
-
-    @cached_property
-    def _is_numeric(self) -> bool:
-        """Labels that are numbers themselves are never taken as ids."""
-        return all(label.isascii() and label.isdigit() for label in self.vocabulary.labels[:100])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.jobs import chunk_sizes
+from kgops.jobs.chunk_sizes import PREDICT_PAIRS_AGAIN, PREDICT_WAITING
 from kgops.predictions.probabilities import Probability
 from kgops.predictions.ranking import realistic_ranks
 from kgops.predictions.scores import Scorer
@@ -21,7 +21,6 @@ from kgops.training.tf32 import without_tf32
 __all__ = ["BestPairs", "best_pairs"]
 
 _SPARE = 64  # pairs beyond the last that are scored again in PyKEEN's arithmetic
-_WAITING = chunk_sizes.PREDICT_WAITING
 _AGAIN_AT_ONCE = 128  # heads whose pairs are scored again together
 
 
@@ -52,14 +51,16 @@ def best_pairs(
 ) -> BestPairs | None:
     """The `most` best pairs; None if a stop was requested.
 
-    `left_out`: sorted keys head · entities + tail of pairs that are neither ranked nor listed; `tails`: those that
-    may be answers, None: all.
+    `left_out`: sorted keys head · entities + tail of pairs that are ranked but not listed; `tails`: those that may be
+    answers, None: all.
     """
     n, like = scorer.num_entities, scorer.like
     others = None
     if tails is not None:
         others = torch.ones(n, dtype=torch.bool, device=like.device)
         others[tails.to(like.device)] = False
+        if left_out is not None:
+            left_out = left_out[torch.isin(left_out % n, tails)]
     best = _Best(most + _SPARE, None if left_out is None else left_out.to(like.device), like)
     at_once = scorer.heads_at_once(chunk)
     everything = torch.arange(n)
@@ -81,7 +82,10 @@ def best_pairs(
             if stop_requested():
                 return None
         scored = n * (n if tails is None else len(tails))
-        return _again(scorer, relation, best.keys().cpu(), most, probability, scored)
+        beside = like.new_empty(0, device="cpu")
+        if left_out is not None:
+            beside, _ = _exactly(scorer, relation, left_out)
+        return _ranked(scorer, relation, best.keys().cpu(), beside, most, probability, scored)
 
 
 class _Best:
@@ -91,8 +95,8 @@ class _Best:
     def __init__(self, most: int, left_out: torch.Tensor | None, like: torch.Tensor) -> None:
         self._most, self._left_out = most, left_out
         self._worst = torch.full((), -torch.inf, dtype=like.dtype, device=like.device)
-        self._scores = like.new_empty(most + _WAITING)
-        self._keys = torch.empty(most + _WAITING, dtype=torch.long, device=like.device)
+        self._scores = like.new_empty(most + PREDICT_WAITING)
+        self._keys = torch.empty(most + PREDICT_WAITING, dtype=torch.long, device=like.device)
         self._count = 0
 
     def add(self, plane: torch.Tensor, heads: torch.Tensor, start: int) -> None:
@@ -134,26 +138,45 @@ class _Best:
         self._scores[: self._count], self._keys[: self._count] = scores, keys
 
 
-def _again(
-    scorer: Scorer, relation: int, keys: torch.Tensor, most: int, probability: Probability, scored: int
+def _ranked(
+    scorer: Scorer,
+    relation: int,
+    keys: torch.Tensor,
+    beside: torch.Tensor,
+    most: int,
+    probability: Probability,
+    scored: int,
 ) -> BestPairs:
-    """The pairs scored again exactly, in this order; for softmax with the scores of all tails of their heads."""
-    n, device = scorer.num_entities, scorer.like.device
+    """The pairs in the order of their exact scores, ranked with those `beside`."""
+    n = scorer.num_entities
     keys = keys.sort().values
-    heads, place = torch.unique(keys // n, return_inverse=True)
-    scores = scorer.like.new_empty(len(keys), device="cpu")
-    normalizers = scorer.like.new_empty(len(keys), device="cpu") if probability.needs_all else None
-    for first in range(0, len(heads), _AGAIN_AT_ONCE):
-        some = heads[first : first + _AGAIN_AT_ONCE]
-        rows = ((place >= first) & (place < first + len(some))).nonzero()[:, 0]
-        block, at = scorer.tails(some, relation), (place[rows] - first).to(device)
-        scores[rows] = block.exactly(at, (keys[rows] % n).to(device)).cpu()
-        if normalizers is not None:
-            plane = scorer.like.new_empty(len(some), n)
-            block.roughly(0, n, plane.t())
-            normalizers[rows] = plane.logsumexp(dim=1)[at].cpu()
+    scores, normalizers = _exactly(scorer, relation, keys, normalizes=probability.needs_all)
     scores, order = scores.sort(descending=True, stable=True)
-    keys, ranks = keys[order][:most], realistic_ranks(scores)[:most]
+    keys, ranks = keys[order][:most], realistic_ranks(scores, beside)[:most]
     normalizers = None if normalizers is None else normalizers[order][:most]
     probabilities = probability.of(scores[:most], normalizers)
     return BestPairs(keys // n, keys % n, ranks, scores[:most], probabilities, scored)
+
+
+def _exactly(
+    scorer: Scorer, relation: int, keys: torch.Tensor, *, normalizes: bool = False
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Scores of sorted pairs in PyKEEN's arithmetic; for softmax with the scores of all tails of their heads."""
+    n, device = scorer.num_entities, scorer.like.device
+    heads, place, counts = torch.unique(keys // n, return_inverse=True, return_counts=True)
+    end = 0
+    scores = scorer.like.new_empty(len(keys), device="cpu")
+    normalizers = scorer.like.new_empty(len(keys), device="cpu") if normalizes else None
+    for first in range(0, len(heads), _AGAIN_AT_ONCE):
+        some = heads[first : first + _AGAIN_AT_ONCE]
+        block = scorer.tails(some, relation)
+        begin, end = end, end + int(counts[first : first + len(some)].sum())
+        rows = torch.arange(begin, end)
+        for part in split(rows, PREDICT_PAIRS_AGAIN):
+            at = (place[part] - first).to(device)
+            scores[part] = block.exactly(at, (keys[part] % n).to(device)).cpu()
+        if normalizers is not None:
+            plane = scorer.like.new_empty(len(some), n)
+            block.roughly(0, n, plane.t())
+            normalizers[rows] = plane.logsumexp(dim=1)[(place[rows] - first).to(device)].cpu()
+    return scores, normalizers

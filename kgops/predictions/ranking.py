@@ -114,19 +114,21 @@ class _Ranking:
         # Of equal scores the lower id comes first, whatever the device.
         ids, order = ids.cpu().sort()
         values, order = values.cpu()[order].sort(descending=True, stable=True)
-        ids, ranks, k = ids[order], realistic_ranks(values), self.top_k
-        above = len(beside) - torch.searchsorted(beside.sort().values, values, right=True)
-        not_below = len(beside) - torch.searchsorted(beside.sort().values, values)
-        ranks = ranks + (above + not_below) / 2
+        ids, ranks, k = ids[order], realistic_ranks(values, beside), self.top_k
         normalizer = None if normalizer is None else normalizer.cpu()
         return Answers(ids[:k], ranks[:k], values[:k], self.probability.of(values[:k], normalizer))
 
 
-def realistic_ranks(scores: torch.Tensor) -> torch.Tensor:
-    """Ranks of scores in descending order, in float64: the mean of the best and the worst rank of equal scores."""
+def realistic_ranks(scores: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
+    """Ranks of scores in descending order, in float64: the mean of the best and the worst rank of equal scores.
+    `beside` are scores of what is ranked with them."""
     _, counts = torch.unique_consecutive(scores, return_counts=True)
     above = counts.cumsum(0) - counts
-    return torch.repeat_interleave((above + (counts + 1) / 2).double(), counts)
+    ranks = torch.repeat_interleave((above + (counts + 1) / 2).double(), counts)
+    ascending = beside.sort().values
+    above = len(beside) - torch.searchsorted(ascending, scores, right=True)
+    not_below = len(beside) - torch.searchsorted(ascending, scores)
+    return ranks + (above + not_below) / 2
 
 
 def _exactly(scores: Scores, at: torch.Tensor) -> torch.Tensor:

@@ -57,7 +57,7 @@ def put_record(
     bring: Callable[[RunFolder], None] = lambda _: None,
 ) -> int:
     """Imports the rows and returns the new run's number; `bring` copies its files into the folder."""
-    rows = _with_ended_state(_with_import_mark(rows, import_mark))
+    rows = _with_import_mark(_with_ended_state(rows), import_mark)
     for artifact in rows.tables["artifact"]:
         path = PurePosixPath(artifact["path"])
         if path.is_absolute() or ".." in path.parts:
@@ -168,13 +168,28 @@ def _with_import_mark(rows: Rows, import_mark: dict[str, Any]) -> Rows:
 
 
 def _with_ended_state(rows: Rows) -> Rows:
-    """An unfinished run is imported as interrupted."""
+    """An unfinished run is imported as interrupted, at the last moment of which its record knows."""
     if rows.run["state"] in ENDED:
         return rows
     reason = NOT_ENDED.format(f"exported ({rows.run['state']})")
+    last = _last_moment(rows)
     attempts = [
-        {**attempt, "outcome": attempt["outcome"] or "interrupted", "reason": attempt["reason"] or reason}
+        {
+            **attempt,
+            "outcome": attempt["outcome"] or "interrupted",
+            "reason": attempt["reason"] or reason,
+            "ended_at": last if attempt["ended_at"] is None else attempt["ended_at"],
+        }
         for attempt in rows.tables["attempt"]
     ]
-    ended = {**rows.run, "state": "interrupted", "reason": reason}
+    ended = {**rows.run, "state": "interrupted", "reason": reason, "ended_at": last}
     return rows._replace(run=ended, tables={**rows.tables, "attempt": attempts})
+
+
+def _last_moment(rows: Rows) -> float:
+    known = [rows.run["submitted_at"], rows.run["started_at"], rows.run["reported_at"]]
+    known += [row["at"] for row in rows.tables["event"]]
+    known += [row[name] for row in rows.tables["attempt"] for name in ("started_at", "ended_at")]
+    known += [at for curve in rows.curves for at in curve.times]
+    last: float = max(at for at in known if at is not None)
+    return last

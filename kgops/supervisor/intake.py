@@ -141,6 +141,8 @@ class Intake:
             )
         if final and self._use_patterns and (unused := self._unused_patterns()):
             self._note_once(attempt, f"nothing in the log is what {' and '.join(unused)} asks for")
+        if final and (text := self._patterns.no_number) is not None:
+            self._note_once(attempt, f"--metric-regex found {text!r:.60} in the log, which is no number")
 
     def _unused_patterns(self) -> list[str]:
         run = runs.get(self._conn, self._run)

@@ -59,6 +59,7 @@ def _punch(log: Path, length: int) -> bool:
         os.close(fd)
 
 
+_BEHIND = ",;)]}"  # a number, as in `loss=0.5, acc=0.9` where the pattern is \S+
 _MAX_LINE = 2000  # characters of a line that are searched: a pattern may be slow on long lines
 CPU_LIMIT_S = 2.0  # of CPU time per MiB of log; ordinary patterns take some 50 ms
 
@@ -107,6 +108,7 @@ class LogPatterns:
     def __init__(self, progress: str | None, metric: str | None) -> None:
         self._progress = re.compile(progress) if progress else None
         self._metric = re.compile(metric) if metric else None
+        self.no_number: str | None = None  # what the pattern for metrics found first that is none
 
     def __bool__(self) -> bool:
         return bool(self.asked)
@@ -140,7 +142,12 @@ class LogPatterns:
                 named = {str(named["name"]): named["value"]}
             elif not named:
                 named = {"metric": match.group(1) if match.re.groups else match.group(0)}
-            metrics += [(name, _number(text), step) for name, text in named.items() if _is_number(text)]
+            for name, text in named.items():
+                value = (text or "").rstrip(_BEHIND)
+                if _is_number(value):
+                    metrics.append((name, _number(value), step))
+                elif value:
+                    self.no_number = self.no_number or value
         return metrics
 
 

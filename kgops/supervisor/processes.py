@@ -274,7 +274,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def host_memory_mib(pids: Iterable[int]) -> float | None:
-    """Resident memory of these processes together, shared pages counted in each; None if all are gone."""
+    """Resident memory of these processes together, shared pages counted in each; None if all have ended."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = None
     for pid in pids:
@@ -283,7 +283,8 @@ def host_memory_mib(pids: Iterable[int]) -> float | None:
                 resident = int(file.read().split()[1]) * page
         except (FileNotFoundError, ProcessLookupError):
             continue
-        total = (total or 0) + resident
+        if resident:  # one that has ended has none, and its parent has not asked for its end yet
+            total = (total or 0) + resident
     return None if total is None else total / (1 << 20)
 
 

@@ -71,7 +71,7 @@ def load_checkpoint(
             raise not_pykeen from not_ours
         model = loaded.model.to(device)
         _check_sizes(path, model, graph)
-        rate = _known(loaded.learning_rate if learning_rate is None else learning_rate, path)
+        rate = _known(learning_rate if loaded.learning_rate is None else loaded.learning_rate, path)
         return LoadedCheckpoint(path, TracinCheckpoint(model, rate), loaded.loss, None, loaded.epoch)
     model = saved.build_model()
     _check_sizes(path, model, graph)
@@ -161,5 +161,5 @@ def _check_sizes(path: Path, model: ConvE | Any, graph: Graph) -> None:
         if have != want:
             raise BadInput(
                 f"{path} is a model of {have:,} {kind}; the graph has {want:,}.",
-                hint="give the training file and the vocabularies the model was trained with.",
+                hint="give the files the model was trained with; test triples of another file by --test-triples.",
             )

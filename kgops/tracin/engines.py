@@ -36,12 +36,18 @@ class AnyEngine(Protocol):
 
 
 def engine_for(
-    checkpoint: TracinCheckpoint, loss: TracinLoss, settings: Settings, names: Collection[str] | None = None
+    checkpoint: TracinCheckpoint,
+    loss: TracinLoss,
+    settings: Settings,
+    names: Collection[str] | None = None,
+    *,
+    checkpoints: int = 1,
 ) -> AnyEngine:
     """By the settings' score. TracIn: factors for ConvE, and for bilinear and distance models scored against all
     entities; otherwise the gradients themselves, with only the embedding rows that a triple reads. All are exact."""
     if settings.score == "cosine":
-        return CosineEngine(engine_for(checkpoint, loss, replace(settings, score="tracin"), names))
+        inner = engine_for(checkpoint, loss, replace(settings, score="tracin"), names)
+        return CosineEngine(inner, checkpoints)
     if settings.score in ("fisher", "trak"):
         make = FisherEngine if settings.score == "fisher" else TrakEngine
         return make(checkpoint, settings, names)
@@ -78,7 +84,9 @@ def engines_for(
 ) -> list[AnyEngine]:
     """One for each checkpoint, with different random projections: the errors of a shared one would add up."""
     return [
-        engine_for(checkpoint, loss, replace(settings, seed=settings.seed + n), names)
+        engine_for(
+            checkpoint, loss, replace(settings, seed=settings.seed + n), names, checkpoints=len(checkpoints)
+        )
         for n, checkpoint in enumerate(checkpoints)
     ]
 

@@ -11,9 +11,10 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import torch
 
@@ -115,6 +116,7 @@ class Index:
     engines: Sequence[Engine]
     settings: Settings
     cleanup: MemoryCleanup = OFF
+    _checked: set[Path] = field(default_factory=set, init=False, repr=False)
 
     def scan(
         self,
@@ -162,7 +164,9 @@ class Index:
         """In a function of its own: nothing of one checkpoint is left when the next is read, and no part of its file,
         which stays mapped as a whole.
         """
-        stored = _read(_file(self.folder, p, b), device)
+        file = _file(self.folder, p, b)
+        stored = _read(file, device, is_checked=file in self._checked)
+        self._checked.add(file)
         factors = _from_file(self.engines[p], stored, tests)
         return stored["ids"].clone(), self.engines[p].pair(factors, tests, len(stored["ids"]))
 
@@ -283,12 +287,17 @@ def _write(path: Path, body: Mapping[str, Any]) -> None:
         ) from error
 
 
-def _read(path: Path, device: torch.device) -> dict[str, Any]:
+def _read(path: Path, device: torch.device, *, is_checked: bool) -> dict[str, Any]:
+    """Compared with the checksums that the file holds, once: a tensor that is mapped is not."""
     try:
+        if not is_checked:
+            with ZipFile(path) as file:
+                if (damaged := file.testzip()) is not None:
+                    raise ValueError(f"{damaged} has another checksum")
         body: dict[str, Any] = read_saved(path, mmap=True)
         if not isinstance(body, dict):
             raise ValueError("no table")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, BadZipFile) as error:
         raise BadInput(
             f"{path} is missing or damaged.",
             hint="remove it and build the index again; the other files are kept.",

@@ -187,7 +187,7 @@ def _write_objects(
     for some, own in _slices(rows, scores):
         digits, values = _digits(own), own.tolist()
         if not own.isfinite().all():
-            named = (digits % one if isfinite(one) else json.dumps(one) for one in values)
+            named = (digits % one if isfinite(one) else "null" for one in values)
             digits, values = "%b", [text.encode() for text in named]
         file.write(between + b",\n".join(table.json_rows(some, digits)) % tuple(values))
         between = b",\n"

@@ -23,10 +23,11 @@ __all__ = ["CosineEngine", "FisherEngine", "TrakEngine"]
 
 
 class CosineEngine:
-    """Scores of another engine, divided by the lengths of both gradients."""
+    """Scores of another engine, divided by the lengths of both gradients and by the number of engines they are summed
+    over, so that the sum is from -1 to 1."""
 
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
+    def __init__(self, inner: Any, engines: int = 1) -> None:
+        self.inner, self.engines = inner, engines
 
     @property
     def floats_per_test(self) -> int:
@@ -39,10 +40,10 @@ class CosineEngine:
     def scores(self, kept: Any, train: torch.Tensor) -> torch.Tensor:
         inner, lengths = kept
         scores: torch.Tensor = self.inner.scores(inner, train)
-        return scores.div_(lengths[:, None]).div_(self._lengths(train)[None])
+        return scores.div_(self.engines * lengths[:, None]).div_(self._lengths(train)[None])
 
     def self_scores(self, triples: torch.Tensor) -> torch.Tensor:
-        return torch.ones_like(self._lengths(triples))
+        return torch.full_like(self._lengths(triples), 1 / self.engines)
 
     def _lengths(self, triples: torch.Tensor) -> torch.Tensor:
         blocks = split(triples, self.inner.settings.block)

@@ -83,13 +83,9 @@ def _named(number: int, labels: tuple[str, str, str], graph: Graph) -> TestTripl
 def _id(label: str, vocabulary: Vocabulary) -> int | None:
     """The id of a label; a number is taken as an id if no label is a number."""
     found, bare = vocabulary.id_of(label), label.strip()
-    if found is None and is_id(bare) and int(bare) < len(vocabulary) and not _numeric(vocabulary):
+    if found is None and is_id(bare) and int(bare) < len(vocabulary) and vocabulary.takes_ids:
         return int(bare)
     return found
-
-
-def _numeric(vocabulary: Vocabulary) -> bool:
-    return all(label.isascii() and label.isdigit() for label in vocabulary.labels[:100])
 
 
 def selected(tests: Sequence[TestTriple], start: int, most: int | None) -> list[TestTriple]:

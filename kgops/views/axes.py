@@ -10,7 +10,7 @@ from kgops.jobs.numbers import share_between
 from storage.runs import Run
 from storage.series import Bucket
 
-__all__ = ["Axis", "counts_epochs", "is_by_clock"]
+__all__ = ["Axis", "broken_at", "counts_epochs", "is_by_clock"]
 
 _DAY_S = 86_400.0
 _COUNT_EPOCHS = ("train", "regress", "pipeline")
@@ -25,6 +25,16 @@ def counts_epochs(run: Run) -> bool:
 def is_by_clock(buckets: Sequence[Bucket], run: Run) -> bool:
     """Samples have moments as steps. No training has a step for each second since 1970."""
     return bool(buckets) and min(one.first_step for one in buckets) >= run.submitted_at - _DAY_S
+
+
+def broken_at(pauses: Sequence[float], buckets: Sequence[Bucket]) -> tuple[Bucket, ...]:
+    """Samples by the clock with one that is not a number in each pause, so that no line is drawn through it."""
+    out: list[Bucket] = []
+    for one in buckets:
+        between = (at for at in pauses if out and out[-1].last_step < at < one.first_step)
+        out += [Bucket(0, None, None, None, at, at) for at in between]
+        out.append(one)
+    return tuple(out)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class ChartRun:
     epochs: tuple[tuple[float, float], ...]  # moments and the epoch then, for what is sampled by the clock
     estimate_mib: float | None = None
     limit_mib: float | None = None
+    pauses: tuple[float, ...] = ()
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -65,23 +66,30 @@ class ChartRun:
         return (unit, "time") if len(set(self.times)) > 1 else (unit,)
 
     def points(self, axis: Axis) -> list[ChartPoint]:
-        """In the order of `axis`; time is in seconds since the run started."""
+        """In the order of `axis`; time is in seconds since the run started, with a gap in each pause of the run."""
         x = self._place(axis)
         found = [
             ChartPoint(x(i, one), one.mean, one.min, one.max, one.n)
             for i, one in enumerate(self.buckets)
             if axis != "time" or i < len(self.times) or is_by_clock(self.buckets, self.run)
         ]
-        return sorted(found, key=lambda point: point.x)
+        found.sort(key=lambda point: point.x)
+        if axis != "time" or not found:
+            return found
+        inside = [at for at in map(self._since, self.pauses) if found[0].x < at < found[-1].x]
+        gaps = [ChartPoint(at, None, None, None, 0) for at in inside]
+        return sorted([*found, *gaps], key=lambda point: point.x) if gaps else found
+
+    def _since(self, moment: float) -> float:
+        return moment - (self.run.started_at or self.run.submitted_at)
 
     def _place(self, axis: Axis) -> Callable[[int, Bucket], float]:
-        zero = self.run.started_at or self.run.submitted_at
         if is_by_clock(self.buckets, self.run):
             if axis == "time":
-                return lambda i, one: middle(one.first_step, one.last_step) - zero
+                return lambda i, one: self._since(middle(one.first_step, one.last_step))
             return lambda i, one: self._epoch_at(middle(one.first_step, one.last_step))
         if axis == "time":
-            return lambda i, one: self.times[i] - zero
+            return lambda i, one: self._since(self.times[i])
         return lambda i, one: middle(one.first_step, one.last_step)
 
     def _epoch_at(self, moment: float) -> float:
@@ -123,6 +131,7 @@ def _read_one(home: Home, conn: Connection, name: str, number: int, points: int)
         tuple(epochs),
         detail.estimate_mib(name),
         detail.limit_mib(name),
+        detail.pauses,
     )
 
 

@@ -20,6 +20,7 @@ MOST = 8
 # The parts of an environment that results and times depend on; the working folder and most variables do not matter.
 _ENVIRONMENT = ("python", "packages", "machine", "driver", "gpus", "git")
 _VARIABLES = ("OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTORCH_", "TORCH_")
+_SAMPLED = ("_mib", "_per_s")  # curves of what kgops measures itself
 _MACHINE = ("machine.host", "machine.processor", "machine.cores", "gpus", "driver")
 
 
@@ -160,6 +161,21 @@ def _metrics(conn: Connection, chosen: Sequence[Run]) -> Iterable[Metric]:
     for name in dict.fromkeys(name for table in ended for name in table):
         values = tuple(table.get(name) for table in ended)
         yield Metric(name, "", values, (None,) * len(chosen))
+    # A command reports no metrics at its end: the last points of its curves are what it reached.
+    lasts = [{} if table else _last_points(conn, run) for run, table in zip(chosen, ended, strict=True)]
+    for name in dict.fromkeys(name for table in lasts for name in table):
+        if not any(name in table for table in ended):
+            values = tuple(_last_points(conn, run).get(name) for run in chosen)
+            yield Metric(name, "", values, (None,) * len(chosen))
+
+
+def _last_points(conn: Connection, run: Run) -> dict[str, float]:
+    """Of curves that were reported, not sampled."""
+    return {
+        one.name: one.last_value
+        for one in series.of_run(conn, run.id)
+        if one.last_value is not None and not one.name.endswith(_SAMPLED)
+    }
 
 
 def _single(name: str, unit: str, chosen: Sequence[Run], value: Callable[[Run], float | None]) -> Metric:

@@ -320,6 +320,10 @@ def _hooks(home: Home) -> Finding:
     commands, troubles = hooks_of(home)
     if troubles:
         return Finding("hooks", "trouble", "; ".join(troubles), f"edit {home.hooks}")
+    for name, command in commands.items():
+        if shutil.which(command[0]) is None:
+            text = f"{name} cannot start: there is no program {command[0]!r:.100}"
+            return Finding("hooks", "trouble", text, f"edit {home.hooks}, or make it executable")
     return Finding("hooks", "ok", ", ".join(commands) or "none")
 
 

@@ -108,7 +108,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         _LABEL,
     ),
     "tracin": (
-        Field("run", "run", "a training run that succeeded", _setting("tracin", "run")),
+        Field("run", "run", "a training run with checkpoints", _setting("tracin", "run")),
         _TEST_TRIPLE,
         _TOP_K,
         _LABEL,

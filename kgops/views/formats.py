@@ -12,6 +12,7 @@ from functools import lru_cache
 from kgops.jobs.text import clock, one_line
 
 __all__ = [
+    "NOT_FINITE",
     "UNKNOWN",
     "age",
     "amount",
@@ -23,6 +24,8 @@ __all__ = [
     "off_by",
     "padded",
     "percent",
+    "reported",
+    "size_text",
     "small_duration",
     "table",
     "value_text",
@@ -31,6 +34,7 @@ __all__ = [
 ]
 
 UNKNOWN = "n/a"
+NOT_FINITE = "nan/inf"  # a value that was reported; the record keeps no difference between the two
 _LONGEST_DAYS = 9999
 _GROUPED = 1e15  # larger numbers are printed without thousands separators
 _MAX_RATIO = 1e4  # beyond it a percentage of the prediction is not printed
@@ -167,6 +171,17 @@ def amount(value: float | None, unit: str = "") -> str:
         return UNKNOWN
     shown = f"{value:,.0f}" if 1000 <= abs(value) < _GROUPED else f"{value:.4g}"
     return f"{shown} {unit}".rstrip()
+
+
+def reported(value: float | None) -> str:
+    """A metric that was reported, as `amount`: one without a value was not a finite number."""
+    return NOT_FINITE if value is None else amount(value)
+
+
+def size_text(size: int) -> str:
+    """`4.1 KiB`, `18.2 MiB`: a file's."""
+    unit, name = (1 << 20, "MiB") if size >= 1 << 20 else (1 << 10, "KiB")
+    return f"{size / unit:,.1f} {name}"
 
 
 def small_duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple, TextIO
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 TRACES = ("tracin", "pipeline")
+_MOST_LOOKED_AT = 50  # of each, newest first
 _LONGEST = 4  # edges of a path
 _TABLE = re.compile(r"(tracin|triple_.*_tracin)\.(csv|json|parquet)")
 _LARGEST = 64 << 20  # bytes of training triples: neighbours of larger files are not kept in memory
@@ -70,11 +71,16 @@ class RunInfluences:
 
 
 def newest(home: Home) -> Run | None:
-    """The newest run with a TracIn part."""
+    """The newest run with a TracIn part that has test triples; else the newest with such a part."""
     conn = open_reader(home.database)
     try:
-        one_of_each = (run_list.page(conn, run_list.Filter(workload=name), limit=1) for name in TRACES)
-        return max((run for page in one_of_each for run in page), key=lambda run: run.id, default=None)
+        found = [
+            run
+            for name in TRACES
+            for run in run_list.page(conn, run_list.Filter(workload=name), limit=_MOST_LOOKED_AT)
+        ]
+        found.sort(key=lambda run: run.id, reverse=True)
+        return next((run for run in found if influences.has_tests(conn, run.id)), found[0] if found else None)
     finally:
         conn.close()
 
@@ -87,10 +93,17 @@ def of_run(home: Home, number: int) -> RunInfluences:
             raise NoSuchRun(f"there is no run {number}", "`kgops runs` lists them")
         tests = tuple(influences.tests_of(conn, number))
         by_test = {one.test: tuple(influences.of_test(conn, number, one.test)) for one in tests}
-        rest = rest_of(conn, run, len(tests))
+        top = max(map(_asked, tests, by_test.values()), default=None)
+        rest = rest_of(conn, run, len(tests), top)
         return RunInfluences(run, tests, by_test, influences.names(conn, number), rest)
     finally:
         conn.close()
+
+
+def _asked(test: TestTriple, found: Sequence[Influence]) -> int:
+    """A number of influences that the record may not have: of one side it keeps so many at most."""
+    most = max((abs(one.rank) for one in found), default=0)
+    return most + 1 if len(found) < (test.candidates or 0) else most
 
 
 def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> str | None:

@@ -17,7 +17,7 @@ from kgops.views.html_page import Number, document, fold, grid, mib, moment, num
 from kgops.views.influences import TRACES, RunInfluences
 from kgops.views.metric_order import curve_rank, headlines, title_of
 from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
-from kgops.views.report_sections import explanations, memory, traces
+from kgops.views.report_sections import answers, explanations, memory, traces
 from kgops.views.run_detail import Curve, RunDetail
 from storage.reports import Event
 from storage.runs import Run
@@ -28,6 +28,7 @@ _LOG_LINES = 200
 _FIRST_CURVES, _FIRST_TESTS = 6, 3
 _RELATIONS = 200
 _TRAINS = ("train", "pipeline")
+_LEFT_THERE = {**dict.fromkeys(TRACES, "Influences"), "predict": "Predictions", EXPLAINS: "Explanations"}
 _BEST = "best_valid_mrr"
 _HUE_OF_STATE = {"succeeded": "good", "failed": "bad", "out_of_memory": "bad"}
 
@@ -54,6 +55,7 @@ def page(
         *_tags_and_notes(detail),
         numbers(_reached(detail)),
         section("Influences on test triples", traces(influences, 0, _FIRST_TESTS) if influences else ""),
+        section("Predictions", "" if name is not None else answers(detail)),
         section("Explanations", explanations(explained) if explained else ""),
         _left_there(run, name),
         section("Curves", grid(first) + constant),
@@ -121,10 +123,10 @@ def _when(detail: RunDetail) -> str:
 
 
 def _left_there(run: Run, name: str | None) -> str:
-    """Influences and explanations are files, which a report does not fetch."""
-    if name is None or run.workload not in (*TRACES, EXPLAINS):
+    """Influences, predictions and explanations are files, which a report does not fetch."""
+    if name is None or run.workload not in _LEFT_THERE:
         return ""
-    what = "Explanations" if run.workload == EXPLAINS else "Influences"
+    what = _LEFT_THERE[run.workload]
     said = f"{what} are not in this page: they lie on the host. kgops pull {name} imports the run with them."
     return f'<p class="dim">{text(said)}</p>'
 
@@ -148,7 +150,9 @@ def _curves(detail: RunDetail) -> tuple[list[str], list[str], str]:
     curves = sorted(detail.curves, key=lambda one: curve_rank(one.name))
     clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
     flat = [one for one in curves if _is_flat(one)]
-    charts = [draw(one, clock, detail.estimate_mib(one.name)) for one in curves if one not in flat]
+    charts = [
+        draw(detail.drawn(one), clock, detail.estimate_mib(one.name)) for one in curves if one not in flat
+    ]
     drawn = [one for one in charts if one]
     constants = " · ".join(f"{one.name} {short(one.last)}" for one in flat)
     line = f'<p class="dim">measured once, or constant: {text(constants)}</p>' if constants else ""

@@ -9,21 +9,26 @@ from kgops.jobs.text import one_line
 from kgops.views.explained_run import ExplainedRun, title_of, verdict_of
 from kgops.views.explanation_pictures import picture_of
 from kgops.views.explanations import ExplainedPrediction
+from kgops.views.formats import amount
 from kgops.views.html_page import HUES, mib, table, text
 from kgops.views.influences import RunInfluences
 from kgops.views.memory_parts import MemoryPart, memory_parts
 from kgops.views.pictures import as_inline_svg
+from kgops.views.predictions import read_answers
 from kgops.views.run_detail import RunDetail
 from storage.influences import Influence, TestTriple
 
-__all__ = ["explanations", "memory", "traces"]
+__all__ = ["answers", "explanations", "memory", "traces"]
 
 _Piece = tuple[str, float, str]  # of a bar: name, MiB and class of its colour
 _NOT_BY_PART = "not measured by part"
 _MOST_TESTS = 20
 _MOST_EACH = 5  # proponents, and as many opponents
 _MOST_EXPLAINED = 20
+_MOST_QUESTIONS = 10
+_MOST_ANSWERS = 20
 _SMALLEST = 0.8  # of a picture's size, for its letters
+_ANSWER_HEADS = ("rank", "head", "relation", "tail", "score", "probability", "known")
 _HEADS = ("effect alone", "head", "relation", "tail")
 
 
@@ -140,6 +145,27 @@ def _triple(influences: RunInfluences, *labels: str) -> str:
 
 def _line(value: str) -> str:
     return text(one_line(value))
+
+
+def answers(detail: RunDetail) -> str:
+    """HTML of the first answers to the first questions; empty where there are none."""
+    found = read_answers(detail.path / "results", questions=_MOST_QUESTIONS + 1, answers=_MOST_ANSWERS + 1)
+    out = []
+    for one in found[:_MOST_QUESTIONS]:
+        rows = [
+            (
+                amount(answer.rank),
+                *map(one_line, (answer.head, answer.relation, answer.tail)),
+                "n/a" if answer.score is None else f"{answer.score:+.4g}",
+                amount(answer.probability),
+                answer.known,
+            )
+            for answer in one.answers[:_MOST_ANSWERS]
+        ]
+        out.append(f"<p>{_line(' · '.join(one.text))}</p>\n{table(_ANSWER_HEADS, rows, right=(0, 4, 5))}")
+    if len(found) > _MOST_QUESTIONS or any(len(one.answers) > _MOST_ANSWERS for one in found):
+        out.append(f'<p class="dim">the first; all are in {text(str(detail.path / "results"))}</p>')
+    return "\n".join(out)
 
 
 def explanations(explained: ExplainedRun) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from kgops.jobs.events import LIBRARIES, NOTE, PREDICTED, PROCESS_PEAK
+from kgops.jobs.numbers import middle
 from kgops.jobs.text import from_bytes, one_line
 from kgops.options.catalog import OPTIONS, effect_of
 from kgops.settings import Home
 from kgops.supervisor import worker_reports
 from kgops.supervisor.run_folder import RunFolder
+from kgops.views.axes import broken_at, is_by_clock
 from kgops.views.formats import value_text
 from kgops.views.quality import quality_rows
 from storage import attempts, reports, runs, series
@@ -111,6 +114,21 @@ class RunDetail:
     @property
     def _is_on_gpu(self) -> bool | None:
         return (self.forecast or {}).get("on_gpu")
+
+    @property
+    def pauses(self) -> tuple[float, ...]:
+        """A moment of each time between two attempts, in which no worker ran."""
+        return tuple(
+            middle(before.ended_at, after.started_at)
+            for before, after in pairwise(self.attempts)
+            if before.ended_at is not None and before.ended_at < after.started_at
+        )
+
+    def drawn(self, curve: Curve) -> Curve:
+        """The curve as it is drawn: what was sampled by the clock is broken where no worker ran."""
+        if len(self.attempts) < 2 or not is_by_clock(curve.buckets, self.run):
+            return curve
+        return replace(curve, buckets=broken_at(self.pauses, curve.buckets))
 
     def estimate_mib(self, curve: str) -> float | None:
         """The predicted upper bound of a memory curve; in older records, libraries plus tensors."""

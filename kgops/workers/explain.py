@@ -14,7 +14,7 @@ from kgops.errors import BadInput, Interrupted
 from kgops.explanations import asked
 from kgops.explanations.asked import Asked
 from kgops.explanations.explanation_files import Explained, Fact, Named, pair_of, write_csv, write_json
-from kgops.explanations.necessary import Influences, explain, facts_of
+from kgops.explanations.necessary import Influences, explain, facts_of, is_itself
 from kgops.explanations.prediction import Prediction, Standing
 from kgops.explanations.sufficient import others_of, sufficient
 from kgops.graphs.triples import Graph
@@ -197,8 +197,14 @@ class _Work:
             return troubled(
                 "the model has no inverse relations; it can be explained as a prediction of its tail alone"
             )
-        if not len(facts):
-            return troubled(f"no training triple mentions {' or '.join(map(self.entities.name, ends))}")
+        itself = int(is_itself(facts, query.triple).sum())
+        if len(facts) == itself:
+            other = "other " if itself else ""
+            return troubled(
+                f"no {other}training triple mentions {' or '.join(map(self.entities.name, ends))}"
+            )
+        if itself and not self.settings["sufficient"] and one.number <= _MOST_NOTED:
+            self._note_itself(one.number, named)
         prediction = Prediction(model, query, self.known.answers(query.question)[0])
         if not len(prediction.rivals):
             return troubled(
@@ -216,7 +222,7 @@ class _Work:
             named,
             asked,
             known,
-            candidate_facts=len(facts),
+            candidate_facts=len(facts) - itself,
             rank_before=standing.rank,
             score_before=standing.score,
             margin_before=standing.margin,
@@ -257,6 +263,13 @@ class _Work:
                 f"prediction {number}: the model ranks {answer} {standing.rank:g}, not first, so there is "
                 f"{what}. `kgops run predict` with this {given} and relation lists what the model does predict."
             )
+
+    def _note_itself(self, number: int, named: Named) -> None:
+        triple = " · ".join((named.head_name, named.relation_name, named.tail_name))
+        self.report.note(
+            f"prediction {number}: {triple} is a training triple itself. It is in no set, and --verify trains on it "
+            "again, so the prediction may stay whatever the set is. --new with --from-predictions leaves such out."
+        )
 
     def _named(self, ids: tuple[int, int, int]) -> Named:
         entities, relations = self.entities, self.relations

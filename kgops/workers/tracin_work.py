@@ -17,7 +17,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import product_precision
 from kgops.jobs.tracin import top_k_of
 from kgops.models.conve import ConvE
-from kgops.options.tracin import DATA, FILTERS
+from kgops.options.tracin import DATA, FILTERS, OF_LOGITS
 from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint
@@ -36,8 +36,6 @@ from kgops.workers.report import Reporter
 from kgops.workers.tracin_options import chosen_names, filters, scoring_settings
 
 __all__ = ["Work", "load_graph", "path_of"]
-
-OF_LOGITS = ("fisher", "trak")  # scores that compare logits, not losses
 
 
 def load_graph(settings: dict[str, Any]) -> Graph:
@@ -82,6 +80,9 @@ class Work:
             common = {name: settings[name] for name in ("learning_rate", "trust_pickle")}
             loaded.append(load_checkpoint(path, self.graph, device=device, **common))
             cleanup.between_phases()
+        rate = settings["learning_rate"]
+        if rate is not None and any(one.checkpoint.learning_rate != rate for one in loaded):
+            self.report.note(f"learning_rate {rate:g} is not used: the checkpoints record their own.")
         return loaded
 
     def scoring(

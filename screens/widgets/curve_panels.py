@@ -11,7 +11,7 @@ from kgops.jobs.text import one_line
 from kgops.views.formats import fitted, padded, width_of
 from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.chart_axis import XAxis
-from screens.wording import short_amount
+from screens.wording import short_amount, short_reported, tick_label
 
 __all__ = [
     "Level",
@@ -206,6 +206,7 @@ def _panel(
     curve: Curve, detail: RunDetail, width: int, height: int, number: int | None = None, marked: bool = False
 ) -> list[list[Piece]]:
     """Heading, lines of the chart and its axis, each `width` wide."""
+    curve = detail.drawn(curve)
     numbers = [bucket.mean for bucket in curve.buckets if bucket.mean is not None]
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 0.0)
     if curve.name.endswith(_FROM_ZERO):
@@ -220,8 +221,9 @@ def _panel(
     at = {height - 1 - level_of(one.mib, low, high, 4 * height) // 4: one for one in reversed(levels)}
     out = [heading]
     for y, line in enumerate(lines):
-        label = short_amount(high) if y == 0 else short_amount(low) if y == height - 1 and high > low else ""
-        axis = Piece(f"{fitted(label, _AXIS):>{_AXIS}} ", "dim")
+        tick = high if y == 0 else low if y == height - 1 and high > low else None
+        label = "" if tick is None else tick_label(short_amount(tick), tick, _AXIS)
+        axis = Piece(f"{label:>{_AXIS}} ", "dim")
         level = at.get(y)
         out.append([axis, *([Piece(line, "accent")] if level is None else _across(line, level, named))])
     return [*out, x_axis.labels(_AXIS + 1, inner)]
@@ -246,7 +248,7 @@ def _heading(
     curve: Curve, levels: Sequence[Level], width: int, number: int | None, marked: bool
 ) -> tuple[list[Piece], Container[Level]]:
     """The heading, and the levels whose names fit into it."""
-    last, name = short_amount(curve.last), display_name(curve.name)
+    last, name = short_reported(curve.last), display_name(curve.name)
     named: list[Level] = []
     room = width - len(name) - len(last) - 4
     for level in levels:

@@ -132,7 +132,7 @@ def test_damaged_plan_of_an_orphaned_run_stops_no_command(run_cli: Console) -> N
     (run_cli.folder(number) / "plan.json").write_text("{")
     assert (
         run_cli("runs").err
-        == f"Note: run {number} had lost its supervisor and has a new one; its worker went on.\n"
+        == f"Note: run {number} had lost its supervisor and has a new one, which takes over.\n"
     )
     assert run_cli("run", "exec", "--", "true").code == 0
     (run_cli.cwd / "gate").touch()

@@ -305,3 +305,22 @@ def test_a_list_that_is_cut_says_so_in_every_format(run_cli: Console, conn: sqli
     for words in ((), ("--json",)):
         assert "--limit lists more" in run_cli("bench", "show", "--limit", "2", *words).err
         assert run_cli("bench", "show", "--limit", "3", *words).err == ""
+
+
+def test_a_page_past_the_last_and_an_order_by_metric_say_what_they_are(run_cli: Console) -> None:
+    for loss in ("0.5", "nan", "0.75"):
+        words = ("--metric-regex", r"loss=(?P<loss>\S+)", "--", "echo", f"loss={loss}")
+        assert run_cli("run", "exec", *words).code == 0
+    past = run_cli("runs", "--after", "1")
+    assert past.code == 0 and past.err == "No more runs after 1.\n"
+    lines = run_cli("runs", "--sort", "metric").out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ["3", "1", "2"]
+    assert "loss nan/inf" in lines[2]
+
+
+def test_a_detached_run_is_json_when_json_is_asked_for(run_cli: Console) -> None:
+    started = run_cli("run", "--json", "--detach", "exec", "--", "true").json()
+    assert started["id"] == 1 and started["workload"] == "exec"
+    assert run_cli.ended(1).state == "succeeded"
+    comma = run_cli("tag", "1", "a,b")
+    assert comma.code == 2 and "without commas" in comma.err

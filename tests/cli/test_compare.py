@@ -57,6 +57,15 @@ def test_a_run_beside_itself_or_nothing_is_no_comparison(run_cli: Console) -> No
     assert "setting: no differences" in both.out
 
 
+def test_commands_are_compared_by_what_their_logs_reported(run_cli: Console) -> None:
+    for line in ("loss=0.5, mrr=0.2;", "\\033[32mloss=0.25\\033[0m"):
+        words = ("--metric-regex", r"loss=(?P<loss>\S+)", "--", "printf", line)
+        assert run_cli("run", "exec", *words).code == 0
+    metrics = run_cli("compare", "1", "2", "--json").json()["metrics"]
+    assert metrics["loss"]["values"] == [0.5, 0.25] and metrics["loss"]["ratios"] == [1.0, 0.5]
+    assert "host_memory_mib" not in metrics  # sampled, not reported
+
+
 def test_ratios_of_time_on_different_machines_are_marked(run_cli: Console) -> None:
     for _ in range(2):
         assert run_cli("run", "exec", "--", "true").code == 0

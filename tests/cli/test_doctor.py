@@ -44,6 +44,15 @@ def test_every_trouble_comes_with_what_to_do(run_cli: Console) -> None:
     assert "--rebuild" in troubles["database"]["advice"]
 
 
+def test_a_hook_whose_program_is_missing_is_a_trouble(run_cli: Console) -> None:
+    run_cli("runs")
+    run_cli.home.mkdir(mode=0o700, exist_ok=True)
+    (run_cli.home / "hooks.toml").write_text('on_end = ["no-such-program", "kgops"]\n')
+    found = {one["subject"]: one for one in run_cli("doctor", "--json").json()}
+    assert found["hooks"]["level"] == "trouble"
+    assert found["hooks"]["found"] == "on_end cannot start: there is no program 'no-such-program'"
+
+
 def test_a_foreign_distribution_that_owns_one_of_our_packages_is_named(
     run_cli: Console, tmp_path: Path
 ) -> None:

@@ -147,6 +147,29 @@ def test_unknown_names_of_a_file_are_told_and_the_others_explained(
     assert run_cli.show(1)["metric"]["failed_predictions"] == 1
 
 
+def test_the_fourth_column_of_a_file_is_head_or_tail_in_any_case(
+    run_cli: Console, trained: Path, tmp_path: Path
+) -> None:
+    triples = tmp_path / "triples.tsv"
+    triples.write_text("usa\tembassy\tchina\tHead\n")
+    assert ask(run_cli, trained, "--triple", triples).code == 0
+    assert [one["asked"] for one in found_in(run_cli, 1)] == ["head"]
+    triples.write_text("usa\tembassy\tchina\tboth\n")
+    assert "line 1: the fourth column is 'both'" in ask(run_cli, trained, "--triple", triples).err
+
+
+def test_a_prediction_that_is_trained_on_is_said_to_be(run_cli: Console, trained: Path) -> None:
+    head, relation, tail = (triple := split_of("train")[0])
+    said = f"{head} · {relation} · {tail} is a training triple itself."
+    assert ask(run_cli, trained, "--triple", *triple).code == 0
+    assert said in run_cli("show", "1").out
+    (one,) = found_in(run_cli, 1)
+    about = sum(not {head, tail}.isdisjoint((one[0], one[2])) for one in split_of("train"))
+    assert one["candidate_facts"] == about - 1
+    assert ask(run_cli, trained, "--triple", *triple, "--sufficient").code == 0
+    assert said not in run_cli("show", "2").out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -105,6 +105,9 @@ def test_a_run_that_goes_on_is_exported_as_it_is_and_imported_as_ended(
     found = elsewhere.show(1)
     assert found["state"] == "interrupted" and "had not ended when it was exported" in found["reason"]
     assert [made["outcome"] for made in found["attempt"]] == ["interrupted"]
+    # When it ended is not known; time that nobody saw it run is not counted.
+    assert found["ended_at"] == found["attempt"][0]["ended_at"] >= found["started_at"]
+    assert found["ended_at"] < next(event["at"] for event in found["event"] if event["kind"] == "imported")
 
 
 def test_a_folder_from_another_home_is_copied_and_its_run_is_the_same(

@@ -53,5 +53,13 @@ def test_a_name_of_several_lists_their_labels(drugs: NamedVocabulary) -> None:
 def test_numbers_that_are_labels_are_no_ids() -> None:
     numbered = NamedVocabulary("entity", Vocabulary.of(["10", "20"]), {})
     assert numbered.find("20") == 1
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput) as refused:
         numbered.find("1")
+    assert refused.value.hint == "the graph has 2 entities; names are label or readable name."
+
+
+def test_a_number_that_is_no_label_is_a_misspelt_one_where_another_is() -> None:
+    mixed = Vocabulary.of([*(f"Q{n}" for n in range(200)), "7"])
+    assert NamedVocabulary("entity", mixed, {}).find("7") == 200
+    with pytest.raises(BadInput, match="no entity is named '1'"):
+        NamedVocabulary("entity", mixed, {}).find("1")

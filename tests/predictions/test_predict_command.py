@@ -126,7 +126,13 @@ def test_all_pairs_of_a_relation_are_new_ones_unless_asked_for_all(run_cli: Cons
     known = set().union(*(triples(split) for split in ("train", "valid", "test")))
     assert len(rows) == 20 and not {triple(row) for row in rows} & known
     assert ask(run_cli, trained, "--relation", "embassy", "--best", "1000", "--no-new").code == 0
-    assert len(rows_of(run_cli, 2)) == 14 * 14
+    every = rows_of(run_cli, 2)
+    assert len(every) == 14 * 14
+    ranks = {triple(row): row["rank"] for row in every}
+    assert [row["rank"] for row in rows] == [ranks[triple(row)] for row in rows]
+    assert run_cli("report", "1", "--output", "answers.html").code == 0
+    page = (run_cli.cwd / "answers.html").read_text()
+    assert "? · embassy · ?" in page and f"<td>{rows[0]['head']}</td>" in page
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,17 @@ SIZES = ((80, 24), (120, 40), (160, 50), (200, 60))
 GPU = "GPU-of-this-test"
 
 
-def add(conn: Connection, number: int, *, epochs: int = 50, last: float = 0.01, gpu_mib: int = 1500) -> None:
-    """Ends with `last`, 10 s for each epoch; its memory is predicted and limited."""
+def add(
+    conn: Connection,
+    number: int,
+    *,
+    epochs: int = 50,
+    last: float = 0.01,
+    gpu_mib: int = 1500,
+    pause: range = range(0),
+) -> None:
+    """Ends with `last`, 10 s for each epoch; its memory is predicted and limited. In the seconds of `pause` there was
+    no worker."""
     at = time.time() - 10_000
     records.add(
         conn,
@@ -34,7 +44,17 @@ def add(conn: Connection, number: int, *, epochs: int = 50, last: float = 0.01, 
     )
     conn.execute("UPDATE run SET started_at = ?, gpu = ? WHERE id = ?", (at, GPU, number))
     losses = [series.Point("loss", n, last + (1 - n / epochs), at + 10 * n) for n in range(1, epochs + 1)]
-    memory = [series.Point("gpu_memory_mib", at + n, 400.0 + n, at + n) for n in range(0, 10 * epochs, 10)]
+    memory = [
+        series.Point("gpu_memory_mib", at + n, 400.0 + n, at + n)
+        for n in range(0, 10 * epochs, 10)
+        if n not in pause
+    ]
+    if pause:
+        for attempt, start, end in ((1, 0, pause.start), (2, pause.stop, 10 * epochs)):
+            conn.execute(
+                "INSERT INTO attempt (run, number, settings, started_at, ended_at) VALUES (?, ?, '{}', ?, ?)",
+                (number, attempt, at + start, at + end),
+            )
     series.append(conn, number, [*losses, *memory])
     runs.end(conn, number, state="succeeded", reason=None, exit_code=0, ended_at=at + 10 * epochs)
 
@@ -181,6 +201,26 @@ def test_s_smooths_and_leaves_the_curve_itself_faint(home: Path, conn: Connectio
         assert braille(seen) == before
 
     look(home, story)
+
+
+def test_a_curve_is_broken_where_no_worker_ran(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(conn, 1, pause=range(100, 400))
+
+    async def story(seen: Seen) -> None:
+        await zoomed(seen, "2")
+        await seen.until_shows("over time")
+        columns = sorted({x for x, _ in braille(seen)})
+        wide = max(after - before for before, after in pairwise(columns))
+        assert 0.5 < wide / (columns[-1] - columns[0]) < 0.7
+        await seen.press("escape")
+        await seen.until_shows("CURVES", "GPU memory MiB")
+        row = next(i for i, line in enumerate(seen.lines()) if "GPU memory MiB" in line)
+        left = seen.lines()[row].index("GPU memory MiB")
+        drawn = {x for x, y in braille(seen) if x > left and row < y < row + 6}
+        assert max(after - before for before, after in pairwise(sorted(drawn))) > 5
+
+    look(home, story, (120, 40))
 
 
 def test_x_switches_between_epochs_and_time(home: Path, conn: Connection) -> None:

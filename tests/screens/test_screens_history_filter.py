@@ -82,6 +82,9 @@ def test_what_cannot_be_read_is_said_and_escape_takes_the_filter_before(home: Pa
         await keys(seen, "state:wrong")
         await seen.press("enter")
         await seen.until_shows("ignored: there is no state 'wrong'", "/ state:wrong")
+        await seen.press("down")
+        await until_settled(seen)
+        assert "/ state:wrong  ignored: there is no state 'wrong'" in seen.text
         await seen.press("asterisk")
         await seen.until_shows("nothing is marked. ignored: there is no state 'wrong'")
         assert "50 marked" not in seen.text

@@ -87,6 +87,15 @@ def test_a_run_outlives_the_screens_and_is_there_when_they_open_again(
     assert third.wait() == 0
 
 
+def test_keys_behind_the_one_that_quits_are_ignored(run_cli: Console, open_terminal: Open) -> None:
+    assert run_cli("run", "exec", "--", "true").code == 0
+    terminal = open_terminal("tui")
+    terminal.wait_for_text(b"RECENT")
+    terminal.type(b"qbhw")
+    assert terminal.wait() == 0
+    assert b"Traceback" not in terminal.seen
+
+
 def test_a_run_started_from_the_screens_outlives_them(run_cli: Console, open_terminal: Open) -> None:
     script = "env; [ $KGOPS_ATTEMPT = 1 ] && [ -e twice ] || exit 0; " + WAITS
     run_cli("run", "exec", "--", "sh", "-c", script)

@@ -31,6 +31,15 @@ def test_cpu_limit_leaves_ordinary_patterns_alone() -> None:
         assert LogPatterns(None, r"loss=(?P<loss>[0-9.]+)").metrics("loss=0.5") == [("loss", 0.5, None)]
 
 
+def test_punctuation_behind_a_number_is_no_part_of_it() -> None:
+    found = LogPatterns(None, r"loss=(?P<loss>\S+)")
+    assert found.metrics("(loss=0.5), acc=1") == [("loss", 0.5, None)]
+    assert found.metrics("loss=0.25, acc=1") == [("loss", 0.25, None)]
+    assert found.no_number is None
+    assert found.metrics("loss=12ms") == []
+    assert found.no_number == "12ms"
+
+
 def test_patterns_are_for_the_main_thread_alone() -> None:
     answers: list[bool] = []
     other = threading.Thread(target=lambda: answers.append(can_be_bounded()))

@@ -94,6 +94,20 @@ def test_tracin_on_a_run_of_ours_needs_its_number_alone_and_the_pipeline_not_eve
     assert run_cli("run", "tracin", "--run", "3", "--max-triples", "1", "--device", "cpu").code == 0
 
 
+def test_pykeens_model_of_an_unrecorded_loss_is_traced_by_the_target_loss(run_cli: Console) -> None:
+    small = ("--embedding-dim", "16", "--num-epochs", "1", "--device", "cpu", "--engine", "pykeen")
+    assert run_cli("run", "train", "--dataset", "nations", "--model", "DistMult", *small).code == 0
+    words = ("--run", "1", "--test-triple", "usa", "embassy", "china", "--learning-rate", "5")
+    done = run_cli("run", "tracin", *words, "--device", "cpu")
+    assert done.code == 0, done.err
+    shown = run_cli("show", "2").out
+    assert "score tracin, loss target" in shown
+    assert "learning_rate 5 is not used: the checkpoints record their own." in shown
+    run_cli("run", "tracin", *words[:2], "--test-triple", "usa", "embassy", "nowhere", "--device", "cpu")
+    failed = run_cli("influences", "3").err
+    assert "run 3 (tracin) has no test triple: it is failed" in failed and "`kgops resume 3`" in failed
+
+
 def test_pipeline_refuses_what_would_trace_another_model() -> None:
     def problems(train: dict[str, Any], tracin: dict[str, Any]) -> str:
         with pytest.raises(KgopsError) as caught:

@@ -197,11 +197,17 @@ def test_index_of_something_else_is_refused_with_what_differs(tmp_path: Path) ->
         open_index(tmp_path / "nowhere", of, ONE_TO_N, TRAIN, settings=Settings())
 
 
-def test_damaged_block_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["cut", "one bit of a number"])
+def test_damaged_block_is_named(tmp_path: Path, damage: str) -> None:
     of = points(1)
     build_index(of, ONE_TO_N, TRAIN, tmp_path, settings=Settings())
     file = next(tmp_path.glob("*.pt"))
-    file.write_bytes(file.read_bytes()[:-100])
+    whole = bytearray(file.read_bytes())
+    if damage == "cut":
+        del whole[-100:]
+    else:
+        whole[len(whole) // 2] ^= 0x10
+    file.write_bytes(whole)
     with pytest.raises(BadInput, match=file.name):
         asked(tmp_path, of, ONE_TO_N, Settings())
 

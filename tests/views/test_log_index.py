@@ -186,7 +186,8 @@ def test_search_finds_what_looking_at_every_line_finds(
 def test_what_is_shown_is_what_a_terminal_would_have_left_and_harmless() -> None:
     assert shown(b" 10%|#   |\r 20%|##  |\r") == " 20%|##  |"
     assert shown(b"done\r") == "done"
-    assert shown(b"\x1b[31mred\xff\xc3") == "�[31mred��"
+    assert shown(b"\x1b[31mred\x1b[0m\xff\xc3") == "red��"
+    assert shown(b"\x1b[2J\x1b\x1b[1;38:5:7m[2J") == "�[2J�[2J"
     assert len(shown(b"z" * 10_000_000)) == LONGEST + 3
     assert shown(b"") == shown(b"\r\r") == ""
 
