@@ -52,5 +52,7 @@ def _rebuild() -> None:
     make_home(home)
     restored, troubles = rebuild.restore_runs(home, open_writer(home.database))
     say(f"{len(restored)} runs restored" + (f": {', '.join(map(str, restored))}" if restored else ""))
+    if restored:
+        say("their tags, notes, exit codes of attempts, memory curves and peaks were in the database alone")
     for trouble in troubles:
         say(f"not restored: {one_line(trouble)}")

@@ -24,7 +24,8 @@ def command(paths: tuple[Path, ...], again: bool, as_json: bool) -> None:
 
     \b
     run.json        written by `kgops export --to json` on any machine: the whole record
-    run folder      of another home: its files are copied; memory curves are only in exports
+    run folder      of another home: its files are copied; tags, notes, exit codes of attempts, memory
+                    curves and peaks are only in exports
     result folder   of the original scripts or --output-dir: training_history.json, config.json,
                     test_results.json, batch_tracin_summary.json, TracIn CSV; other values stay unknown
     """

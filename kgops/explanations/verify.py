@@ -127,22 +127,25 @@ def smallest(
 
     Round k removes the first k facts (rows of the training triples, strongest first) of each prediction that is not
     lost yet, and what lost the others, all at once. Lost: the mean rank is worse than `before` and than with all facts.
-    Its seeds are not those of `verified`, which has to measure anew: noise takes part in this choice.
+    Its seeds are not those of `verified`, which has to measure anew: noise takes part in this choice. With all facts
+    both are trained, since a seed alone may lose a prediction.
     """
-    with_all = _means(ranks_without(journal, {ALL: ()}, seeds_after(seed, seeds), predictions)[ALL])
-    limits = [max(pair) for pair in zip(with_all, before, strict=True)]
+    anew = seeds_after(seed + seeds, seeds)
+    with_all = ranks_without(journal, {ALL: ()}, [*seeds_after(seed, seeds), *anew], predictions)[ALL]
+    limits = [
+        max(ranks) for ranks in zip(_means(with_all[:seeds]), _means(with_all[seeds:]), before, strict=True)
+    ]
     enough: list[int | None] = [None] * len(sets)
     k = 0
     while any(size is None and len(rows) > k for size, rows in zip(enough, sets, strict=True)):
         k += 1
         removed = union_of(rows[: size or k] for size, rows in zip(enough, sets, strict=True))
         name = f"the first {k} of each set"
-        anew = seeds_after(seed + seeds, seeds)
         ranks = _means(ranks_without(journal, {name: removed}, anew, predictions)[name])
         for n, (rank, limit) in enumerate(zip(ranks, limits, strict=True)):
             if enough[n] is None and len(sets[n]) >= k and rank > limit:
                 enough[n] = k
-    return enough, k * seeds
+    return enough, (1 + k) * seeds
 
 
 def put_back(sets: Sequence[Sequence[int]], draw: torch.Generator) -> list[list[int]]:

@@ -21,7 +21,7 @@ def most_retrainings(settings: Mapping[str, Any]) -> int:
     seeds: int = settings["verify_seeds"]
     if settings["smallest"]:
         rounds: int = settings["max_facts"]
-        return (rounds + 4) * seeds
+        return (1 + rounds + 4) * seeds
     return 3 * seeds if settings["verify"] else 0
 
 
@@ -30,8 +30,8 @@ def cost_of(settings: Mapping[str, Any]) -> str | None:
     count, seeds = most_retrainings(settings), settings["verify_seeds"]
     if settings["smallest"]:
         return (
-            f"it trains again at most {count:,} times: {settings['max_facts']:,} rounds to find the smallest sets, "
-            f"then 4 kinds to verify them, {seeds:,} each"
+            f"it trains again at most {count:,} times: with all facts and {settings['max_facts']:,} rounds to find the "
+            f"smallest sets, then 4 kinds to verify them, {seeds:,} each"
         )
     return f"it trains again {count:,} times" if count else None
 

@@ -104,17 +104,17 @@ def test_sets_grow_until_the_prediction_is_lost_and_no_further(tmp_path: Path) -
         return [2.0 if B in missing else 1.0, 3.0 if C in missing else 1.0]
 
     (sizes, rounds), trainings = grown(tmp_path, ranks, seeds=2)
-    assert sizes == [2, 1] and rounds == 4
+    assert sizes == [2, 1] and rounds == 6
     gone = [missing for missing, _ in trainings.asked]
-    assert gone == [set(), set(), {A, C}, {A, C}, {A, B, C}, {A, B, C}], "what lost the second stays away"
-    assert [seed for _, seed in trainings.asked] == [8, 9, 10, 11, 10, 11], (
+    assert gone == [*[set()] * 4, {A, C}, {A, C}, {A, B, C}, {A, B, C}], "what lost the second stays away"
+    assert [seed for _, seed in trainings.asked] == [8, 9, 10, 11, 10, 11, 10, 11], (
         "those that verify have other seeds"
     )
 
 
 def test_a_set_that_never_loses_its_prediction_says_so(tmp_path: Path) -> None:
     (sizes, rounds), _ = grown(tmp_path, lambda missing, seed: [1.0, 1.0 + len(missing)])
-    assert sizes == [None, 1] and rounds == 2
+    assert sizes == [None, 1] and rounds == 3
 
 
 def test_a_rank_that_noise_alone_reaches_is_no_loss(tmp_path: Path) -> None:
@@ -122,6 +122,11 @@ def test_a_rank_that_noise_alone_reaches_is_no_loss(tmp_path: Path) -> None:
     assert sizes == [None, 2]
 
 
+def test_a_rank_that_a_seed_alone_reaches_is_no_loss(tmp_path: Path) -> None:
+    (sizes, _), _ = grown(tmp_path, lambda missing, seed: [2.0 if seed == 9 else 1.0, 1.0 + len(missing)])
+    assert sizes == [None, 1]
+
+
 def test_no_round_follows_when_all_are_lost(tmp_path: Path) -> None:
     (sizes, rounds), trainings = grown(tmp_path, lambda missing, seed: [1.0 + len(missing)] * 2)
-    assert sizes == [1, 1] and rounds == 1 and len(trainings.asked) == 2
+    assert sizes == [1, 1] and rounds == 2 and len(trainings.asked) == 3
