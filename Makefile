@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 # GPUs that are not there: torch's CUDA build over a stand-in for CUDA (tests/cuda). Some 600 MB the first time.
 CUDA_VENV := .venv-cuda
 
+# Tests start thousands of processes: without .pyc files each compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo test test-cuda check check-tests lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready

@@ -85,9 +85,9 @@ class Suggestion:
     nearest: Candidate | None
     others: tuple[Candidate, ...]
     corrections: MachineCorrections
-    largest_batch: int | None = (
-        None  # that is predicted to fit, for training; None where it was not asked for
-    )
+    # That is predicted to fit, for training, at most all examples; None where it was not asked for.
+    largest_batch: int | None = None
+    fits_any_batch: bool = False
 
     @property
     def fits(self) -> bool:
@@ -149,8 +149,8 @@ def suggest(
     others = _distinct(
         (one for one in candidates if one is not None and search.fits(one)), chosen or requested
     )
-    batch = search.largest_batch(chosen.changes if chosen else {})
-    return Suggestion(job_size, target, requested, chosen, nearest, others, corrections, batch)
+    batch, is_any = search.largest_batch(chosen.changes if chosen else {})
+    return Suggestion(job_size, target, requested, chosen, nearest, others, corrections, batch, is_any)
 
 
 class _Search:
@@ -244,11 +244,11 @@ class _Search:
                 return candidate
         return None
 
-    def largest_batch(self, changes: Mapping[str, Any]) -> int | None:
-        """Largest batch size that fits, to 2 %; at most all examples."""
+    def largest_batch(self, changes: Mapping[str, Any]) -> tuple[int | None, bool]:
+        """Largest batch size that fits, to 2 %, at most all examples; whether all of them fit."""
         usable = self.target.room_mib
         if not self.job_size.trains or usable is None:
-            return None
+            return None, False
         room: float = usable
 
         def spare(batch: int) -> float:
@@ -257,7 +257,8 @@ class _Search:
 
         shape = next(one for one in self._shapes(changes) if isinstance(one, TrainShape | RegressShape))
         most = max(1, min(_LARGEST_BATCH, shape.examples))
-        return largest_where(spare, min(shape.batch_size, most), most)
+        largest = largest_where(spare, min(shape.batch_size, most), most)
+        return largest, largest == shape.examples
 
     def _shapes(self, changes: Mapping[str, Any]) -> list[Shape]:
         return self.job_size.shapes({**self.options, **changes}, self.target.facts)

@@ -174,7 +174,7 @@ def _charts(details: Sequence[RunDetail]) -> list[str]:
         run = detail.run
         clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
         for curve in detail.curves:
-            traces.setdefault(curve.name, []).append(Trace(curve, clock, i))
+            traces.setdefault(curve.name, []).append(Trace(detail.drawn(curve), clock, i))
     shared = [name for name, of in traces.items() if len(of) > 1 and any(map(_moves, of))]
     charts = (draw_together(name, traces[name]) for name in sorted(shared, key=curve_rank))
     return [one for one in charts if one]

@@ -71,4 +71,7 @@ def _checkpointing_reason(suggestion: Suggestion) -> str:
 
 def _batch_size_reason(suggestion: Suggestion) -> str:
     most = suggestion.largest_batch
-    return "changes results" + (f"; up to {most:,} would fit{only_when_empty(suggestion)}" if most else "")
+    if not most:
+        return "changes results"
+    which = "any" if suggestion.fits_any_batch else f"up to {most:,}"
+    return f"changes results; {which} would fit{only_when_empty(suggestion)}"
