@@ -174,7 +174,7 @@ def _last_points(conn: Connection, run: Run) -> dict[str, float]:
     return {
         one.name: one.last_value
         for one in series.of_run(conn, run.id)
-        if one.last_value is not None and not one.name.endswith(_SAMPLED)
+        if one.last_value is not None and not one.name.endswith(_SAMPLED) and one.name != "epoch_seconds"
     }
 
 
