@@ -12,6 +12,7 @@ from records import add
 from screen_driving import Seen, look
 
 from kgops.errors import Unavailable, Usage
+from kgops.jobs.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD
 from kgops.settings import Home
 from kgops.views import influences as finding
 from kgops.views.influences import Neighbours, RunInfluences, Step, path_through, training_neighbours
@@ -97,6 +98,23 @@ def test_a_test_triple_that_failed_says_why(home: Path, conn: Connection) -> Non
         await seen.until_shows("NO INFLUENCES", "atlantis is not in the training triples")
 
     look(home, story)
+
+
+def test_a_newer_run_that_traced_nothing_hides_no_influences(home: Path, conn: Connection) -> None:
+    traced(conn)
+    add(conn, 2, workload="tracin", label="stopped", folder="0002-tracin", submitted_at=time.time())
+    run = finding.newest(Home(home))
+    assert run is not None and run.id == 1
+
+
+def test_influences_that_the_record_leaves_out_are_said_to_be(home: Path, conn: Connection) -> None:
+    traced(conn)
+    assert finding.of_run(Home(home), 1).rest is None
+    most = TRACIN_INFLUENCES_IN_RECORD
+    found = tuple(Influence(3, rank, "uk", "ngo", f"t{rank}", 1 / rank) for rank in range(1, most + 1))
+    influences.add(conn, 1, [TestTriple(3, "uk", "ngo", "usa", 1592, None, found)])
+    rest = finding.of_run(Home(home), 1).rest
+    assert rest is not None and rest.startswith(f"the database keeps the {most} strongest of each side")
 
 
 def test_before_anything_was_traced_it_says_what_to_do_first(home: Path) -> None:
