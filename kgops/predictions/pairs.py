@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.jobs.chunk_sizes import PREDICT_PAIRS_AGAIN, PREDICT_WAITING
+from kgops.jobs.chunk_sizes import PREDICT_WAITING
 from kgops.predictions.probabilities import Probability
 from kgops.predictions.ranking import realistic_ranks
 from kgops.predictions.scores import Scorer
@@ -22,6 +22,7 @@ __all__ = ["BestPairs", "best_pairs"]
 
 _SPARE = 64  # pairs beyond the last that are scored again in PyKEEN's arithmetic
 _AGAIN_AT_ONCE = 128  # heads whose pairs are scored again together
+_PAIRS_AT_ONCE = 4096  # of theirs: vectors of so many take less than a chunk's scores
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def _exactly(
         block = scorer.tails(some, relation)
         begin, end = end, end + int(counts[first : first + len(some)].sum())
         rows = torch.arange(begin, end)
-        for part in split(rows, PREDICT_PAIRS_AGAIN):
+        for part in split(rows, _PAIRS_AT_ONCE):
             at = (place[part] - first).to(device)
             scores[part] = block.exactly(at, (keys[part] % n).to(device)).cpu()
         if normalizers is not None:
