@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from kgops.jobs.text import one_line
-from kgops.views.formats import amount, table
-from kgops.views.predictions import AnsweredQuestion, read_answers
+from kgops.views.formats import table
+from kgops.views.predictions import COLUMNS, NUMBERS, AnsweredQuestion, read_answers
 
 __all__ = ["summary"]
 
 _ANSWERS = 10  # shown of each question
 _QUESTIONS = 3
-_HEADS = ("RANK", "SCORE", "PROBABILITY", "KNOWN", "HEAD", "RELATION", "TAIL")
-_RIGHT = frozenset({"RANK", "SCORE", "PROBABILITY"})
+_HEADS = tuple(map(str.upper, COLUMNS))
+_RIGHT = frozenset(map(str.upper, NUMBERS))
 
 
 def summary(results: Path) -> list[str]:
@@ -25,15 +25,6 @@ def summary(results: Path) -> list[str]:
 
 
 def _page(one: AnsweredQuestion) -> list[str]:
-    rows = [
-        (
-            amount(answer.rank),
-            "n/a" if answer.score is None else f"{answer.score:+.4g}",
-            amount(answer.probability),
-            answer.known,
-            *map(one_line, (answer.head, answer.relation, answer.tail)),
-        )
-        for answer in one.answers[:_ANSWERS]
-    ]
+    rows = [answer.cells for answer in one.answers[:_ANSWERS]]
     asked = " · ".join(map(one_line, one.text))
     return [f"question {one.number} · {asked}", *("  " + line for line in table(_HEADS, rows, right=_RIGHT))]

@@ -11,9 +11,13 @@ from pathlib import Path
 from kgops.jobs.files import ABSENT, open_regular
 from kgops.jobs.numbers import number_in_cell
 from kgops.jobs.predict import ANSWERS
+from kgops.jobs.text import one_line
+from kgops.views.formats import UNKNOWN, amount
 
-__all__ = ["AnsweredQuestion", "PredictedTriple", "read_answers"]
+__all__ = ["COLUMNS", "NUMBERS", "AnsweredQuestion", "PredictedTriple", "read_answers"]
 
+COLUMNS = ("rank", "score", "probability", "known", "head", "relation", "tail")
+NUMBERS = COLUMNS[:3]  # to the right
 _MOST_BYTES = 4 << 20  # of the file: some 30,000 answers
 
 
@@ -29,6 +33,13 @@ class PredictedTriple:
     probability: float | None
     known: str
     labels: tuple[str, str, str]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Texts of `COLUMNS`."""
+        score = UNKNOWN if self.score is None else f"{self.score:+.4g}"
+        names = map(one_line, (self.head, self.relation, self.tail))
+        return (amount(self.rank), score, amount(self.probability), self.known, *names)
 
 
 @dataclass(frozen=True, slots=True)

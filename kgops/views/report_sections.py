@@ -9,12 +9,11 @@ from kgops.jobs.text import one_line
 from kgops.views.explained_run import ExplainedRun, title_of, verdict_of
 from kgops.views.explanation_pictures import picture_of
 from kgops.views.explanations import ExplainedPrediction
-from kgops.views.formats import amount
 from kgops.views.html_page import HUES, mib, table, text
 from kgops.views.influences import RunInfluences
 from kgops.views.memory_parts import MemoryPart, memory_parts
 from kgops.views.pictures import as_inline_svg
-from kgops.views.predictions import read_answers
+from kgops.views.predictions import COLUMNS, NUMBERS, read_answers
 from kgops.views.run_detail import RunDetail
 from storage.influences import Influence, TestTriple
 
@@ -28,7 +27,6 @@ _MOST_EXPLAINED = 20
 _MOST_QUESTIONS = 10
 _MOST_ANSWERS = 20
 _SMALLEST = 0.8  # of a picture's size, for its letters
-_ANSWER_HEADS = ("rank", "head", "relation", "tail", "score", "probability", "known")
 _HEADS = ("effect alone", "head", "relation", "tail")
 
 
@@ -152,17 +150,9 @@ def answers(detail: RunDetail) -> str:
     found = read_answers(detail.path / "results", questions=_MOST_QUESTIONS + 1, answers=_MOST_ANSWERS + 1)
     out = []
     for one in found[:_MOST_QUESTIONS]:
-        rows = [
-            (
-                amount(answer.rank),
-                *map(one_line, (answer.head, answer.relation, answer.tail)),
-                "n/a" if answer.score is None else f"{answer.score:+.4g}",
-                amount(answer.probability),
-                answer.known,
-            )
-            for answer in one.answers[:_MOST_ANSWERS]
-        ]
-        out.append(f"<p>{_line(' · '.join(one.text))}</p>\n{table(_ANSWER_HEADS, rows, right=(0, 4, 5))}")
+        rows = [answer.cells for answer in one.answers[:_MOST_ANSWERS]]
+        right = tuple(range(len(NUMBERS)))
+        out.append(f"<p>{_line(' · '.join(one.text))}</p>\n{table(COLUMNS, rows, right=right)}")
     if len(found) > _MOST_QUESTIONS or any(len(one.answers) > _MOST_ANSWERS for one in found):
         out.append(f'<p class="dim">the first; all are in {text(str(detail.path / "results"))}</p>')
     return "\n".join(out)
