@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,6 +56,18 @@ class GpuAdagrad(torch.optim.Adagrad):
             torch._foreach_sub_(weights, steps)
 
 
+def _uncompiled(kind: type[torch.optim.Optimizer]) -> Any:
+    """`kind`, whose methods do not load torch.compile: that takes more than a second and some 72 MiB.
+
+    torch wraps these methods to tell torch.compile that it may not trace them, and loads it for that at their first
+    call. Nothing that kgops compiles calls them.
+    """
+    names = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    plain: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in names}
+    step = kind.step if kind is GpuAdagrad else torch.no_grad()(inspect.unwrap(kind.step))
+    return type(kind.__name__, (kind,), {**plain, "step": step})
+
+
 OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
 SCHEDULES = ("constant", "plateau", "cosine")
 
@@ -70,18 +83,19 @@ def build_optimizer(
     device = parameters[0].device
     # On a GPU the rate is a device tensor, so that a replayed CUDA graph follows the schedule.
     rate = torch.tensor(learning_rate, device=device) if device.type == "cuda" else learning_rate
-    common: dict[str, Any] = {"lr": rate, "weight_decay": weight_decay}
-    if name == "adam":
-        return torch.optim.Adam(parameters, fused=True, **common)
-    if name == "adamw":
-        return torch.optim.AdamW(parameters, fused=True, **common)
-    if name == "adagrad":
-        if device.type == "cuda":
-            return GpuAdagrad(parameters, **common)
-        return torch.optim.Adagrad(parameters, fused=True, **common)
-    if name == "sgd":
-        return torch.optim.SGD(parameters, fused=True, **common)
-    raise Usage(f"optimizer '{name}' is unknown.", hint=f"choose one of {', '.join(OPTIMIZERS)}.")
+    kinds: dict[str, Any] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "adagrad": GpuAdagrad if device.type == "cuda" else torch.optim.Adagrad,
+        "sgd": torch.optim.SGD,
+    }
+    if name not in kinds:
+        raise Usage(f"optimizer '{name}' is unknown.", hint=f"choose one of {', '.join(OPTIMIZERS)}.")
+    more: dict[str, Any] = {} if kinds[name] is GpuAdagrad else {"fused": True}
+    optimizer: torch.optim.Optimizer = _uncompiled(kinds[name])(
+        parameters, lr=rate, weight_decay=weight_decay, **more
+    )
+    return optimizer
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kgops.models.conve import ConvE
-from kgops.models.encoder import Buffers, FusedEncoder, grad_of
+from kgops.models.encoder import Buffers, FusedEncoder, grad_of, with_gradient
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
 from kgops.training.data_parallel import SingleProcess
@@ -127,9 +127,9 @@ class TrainStep:
             buffers=self.buffers,
             kernels=self._kernels,
         )
-        torch.autograd.backward(queries, result.d_queries)
+        with_gradient(queries, result.d_queries).backward()  # type: ignore[no-untyped-call]
         assert projected.grad is not None
-        torch.autograd.backward(image, self.encoder.backward(projected.grad))
+        with_gradient(image, self.encoder.backward(projected.grad)).backward()  # type: ignore[no-untyped-call]
         assert head_rows.grad is not None and relation_rows.grad is not None
         # The loss has overwritten the entities' gradients; their gradients as heads are added.
         _add_rows(grad_of(model.entities), batch.heads, head_rows.grad)

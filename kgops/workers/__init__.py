@@ -1,5 +1,6 @@
 """Entry points of worker processes: a job in, events and files out. Workers never use the database."""
 
+import gc
 import os
 import sys
 from types import TracebackType
@@ -25,6 +26,9 @@ def _say_out_of_memory(kind: type[BaseException], error: BaseException, trace: T
     print(f"Out of memory: {description}", file=sys.stderr)
 
 
-# Loading torch can run out of memory too, before a worker exists to report it.
 if "KGOPS_RUN_FOLDER" in os.environ:
+    # Loading torch can run out of memory too, before a worker exists to report it.
     sys.excepthook = _say_out_of_memory
+    # It makes objects by the hundred thousand and hardly any garbage. `run_worker` collects again.
+    if sys.argv[0] == "-m":  # a module of this package is being started
+        gc.disable()

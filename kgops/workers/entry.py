@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -54,6 +55,8 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoRe
     """Calls `work` with the job named on the command line; reports how it ended and exits accordingly."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m kgops.workers.NAME job.toml")
+    gc.freeze()  # what was imported stays
+    gc.enable()
     job_file = Path(sys.argv[1])
     folder = Path(os.environ.get("KGOPS_RUN_FOLDER", "."))
     reporter = Reporter(folder)
