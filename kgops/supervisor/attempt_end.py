@@ -47,6 +47,7 @@ def conclude(
     observed: Observations = Observations(),
 ) -> Verdict:
     """Ends an attempt. Call under the supervisor's lock, when no process of its tree is left. May be repeated."""
+    run_folder.give_room(folder)
     intake.take_all(number, final=True)
     with suppress(OSError):  # a log that stays too large is no reason not to end
         keep_newest(folder.log, plan.log_mib)  # written since the last look, or before the first
@@ -84,6 +85,7 @@ def commit_decided(
     conn: Connection, folder: RunFolder, plan: Plan, ending: run_folder.Ending, intake: Intake
 ) -> None:
     """Commits an end that the slot holds but the database does not: its writer died, or the disk was full."""
+    run_folder.give_room(folder)
     if ending.attempt:
         intake.take_all(ending.attempt, final=True)
     result = manifest.read(folder.manifest)[0] if ending.state == "succeeded" else None
@@ -95,6 +97,7 @@ def commit_decided(
 def end_without_attempt(conn: Connection, folder: RunFolder, number: int, state: str, reason: str) -> None:
     """Ends a run that has no running attempt."""
     ending = run_folder.Ending(state, reason, None, 0, time.time())
+    run_folder.give_room(folder)
     write_end(folder, ending)
     _commit(conn, number, ending, None, None, is_end=True)
 

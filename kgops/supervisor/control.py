@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from kgops.errors import NoSuchRun, Unavailable
 from kgops.settings import Home
 from kgops.supervisor import processes, queue, run_folder
 from kgops.supervisor.attempt_end import end_without_attempt
+from kgops.supervisor.end_hook import run_end_hook
 from kgops.supervisor.ownership import take_over, wake_supervisor
 from kgops.supervisor.plan_file import recorded_plan
 from kgops.supervisor.run_folder import RunFolder, read_stop, request_stop
@@ -21,6 +23,7 @@ from storage.runs import Run
 
 _POLL_EVERY_S = 0.1
 _SETTLE_EVERY_S = 1.0
+_RECORDED_WITHIN_S = 10.0  # an end, unless the database cannot be written
 _MESSAGE_AFTER_S = 10.0  # beyond a stop's grace, until the user reads what it waits for
 
 
@@ -33,6 +36,9 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
         return
     folder = RunFolder(home.runs / run.folder)
     grace_s = recorded_plan(conn, folder, run.id).grace_s if grace_s is None else grace_s
+    if not folder.path.is_dir():
+        _stop_without_folder(home, conn, run, grace_s)
+        return
     try:
         request_stop(folder, grace_s)
     except OSError as error:
@@ -49,6 +55,7 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
         now = runs.get(conn, run.id)
         if now is not None and now.state in runs.WAITING:
             end_without_attempt(conn, folder, run.id, "cancelled", "stopped while queued")
+            _run_hook(home, conn, run.id)
     except (DatabaseFull, DatabaseReadOnly):
         pass  # its folder holds the end; the next command that can write records it
     finally:
@@ -57,6 +64,30 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
         queue.dispatch(home, conn)  # other runs may have waited for it
     except (StorageError, OSError):
         pass  # the next command retries
+
+
+def _stop_without_folder(home: Home, conn: Connection, run: Run, grace_s: float) -> None:
+    """Ends a run's processes itself: without a folder no request reaches its supervisor, and no end can be read."""
+    first, deadline = True, time.monotonic() + grace_s
+    while owners := processes.supervisors(home.path, run.id):  # and their gates
+        above = {who.pid for who in owners}
+        below = [pid for pid in processes.descendants(above) if pid not in above]
+        members = [who for pid in below if (who := processes.identify(pid)) is not None]
+        late = not members or time.monotonic() > deadline
+        if first or late:
+            for who in [*members, *owners] if late else members:
+                processes.send(who, signal.SIGKILL if late else signal.SIGTERM)
+        first = False
+        time.sleep(_POLL_EVERY_S)
+    reason = f"stopped; its folder is gone: {home.runs / run.folder}"
+    runs.end(conn, run.id, state="cancelled", reason=reason, exit_code=None, ended_at=time.time())
+    _run_hook(home, conn, run.id)
+
+
+def _run_hook(home: Home, conn: Connection, number: int) -> None:
+    ended = runs.get(conn, number)
+    if ended is not None:
+        run_end_hook(home, ended)
 
 
 def wait_for_end(
@@ -68,6 +99,7 @@ def wait_for_end(
     """
     next_settle, last_message = 0.0, None
     started = time.monotonic()
+    decided_at: float | None = None
     while True:
         run = runs.get(conn, number)
         if run is None:
@@ -78,15 +110,21 @@ def wait_for_end(
         if time.monotonic() < next_settle:
             time.sleep(_POLL_EVERY_S)
             continue
+        problem = None
+        ending = run_folder.read_ending(folder.outcome)
+        if ending is not None:
+            decided_at = decided_at or time.monotonic()
+            if time.monotonic() - decided_at > _RECORDED_WITHIN_S:
+                problem = "its supervisor could not write it yet"
         try:
             settle(home, conn)
         except DatabaseBusy:
             pass  # the writer will be done soon
         except StorageError as error:
-            ending = run_folder.read_ending(folder.outcome)
-            if ending is not None:
-                say(f"run {number} has ended; only its folder says so, not the database: {error.message}")
-                return run._replace(state=ending.state, reason=ending.reason, ended_at=ending.ended_at)
+            problem = error.message
+        if problem is not None and ending is not None:
+            say(f"run {number} has ended; only its folder says so, not the database: {problem}")
+            return run._replace(state=ending.state, reason=ending.reason, ended_at=ending.ended_at)
         next_settle = time.monotonic() + _SETTLE_EVERY_S
         message = _delay_message(number, folder, time.monotonic() - started)
         if message is not None and message != last_message:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
 
+from kgops.jobs.files import open_regular
 from kgops.settings import Home
 from kgops.supervisor.durable_writes import log
+from kgops.supervisor.gate import SURVIVED
 from kgops.supervisor.processes import SUPERVISOR, TAG
+from kgops.supervisor.run_folder import RunFolder
 from storage.runs import Run
+
+# Importing `typing` would cost every supervisor half a megabyte.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["facts_of", "hooks_of", "read_hook", "run_end_hook", "start_hook"]
 
@@ -16,10 +24,20 @@ _HOOKS = ("on_end", "on_alert")
 
 
 def run_end_hook(home: Home, run: Run) -> None:
-    """Starts `on_end` with the run's facts in its environment."""
-    if (command := read_hook(home, "on_end")) is not None:
-        # Not waited for: a run's end must not depend on it. What it prints is in the run's supervisor.log.
-        start_hook(command, facts_of(run, home))
+    """Starts `on_end` with the run's facts in its environment, whoever recorded the end: a supervisor or a command.
+    What it prints is in the run's supervisor.log."""
+    if (command := read_hook(home, "on_end")) is None:
+        return
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    try:
+        output = open_regular(RunFolder(home.runs / run.folder).supervisor_log, flags)
+    except OSError:  # its folder may be gone
+        output = os.open(os.devnull, os.O_WRONLY)
+    try:
+        # Not waited for: a run's end must not depend on it.
+        start_hook(command, facts_of(run, home), output=output)
+    finally:
+        os.close(output)
 
 
 def read_hook(home: Home, name: str) -> list[str] | None:
@@ -57,19 +75,34 @@ def hooks_of(home: Home) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def start_hook(
-    command: list[str], facts: dict[str, str], *, is_during_run: bool = False
+    command: list[str], facts: dict[str, str], *, is_during_run: bool = False, output: int | None = None
 ) -> subprocess.Popen[bytes] | None:
-    """In a session of its own, with these facts in its environment. A command that cannot be started is logged."""
+    """In a session of its own, with these facts in its environment. A command that cannot be started is logged.
+    `output`: an open file; None, the caller's."""
+    import subprocess  # only homes with hooks pay for it
+
     inherited = {name: value for name, value in os.environ.items() if name not in (SUPERVISOR, TAG)}
     if is_during_run:
         inherited[SUPERVISOR] = "hook"  # as a child of the supervisor it would count as the run's process
     try:
         return subprocess.Popen(
-            command, env={**inherited, **facts}, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            env={**inherited, **facts},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=_heed_signals,
         )
     except (OSError, ValueError) as error:
         log(f"hooks.toml: {command[0]} cannot be started: {error}")
         return None
+
+
+def _heed_signals() -> None:
+    """What a supervisor ignores would stay ignored in what it starts, and `kill PID` without effect."""
+    for number in SURVIVED:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def facts_of(run: Run, home: Home) -> dict[str, str]:

@@ -13,6 +13,7 @@ from kgops.errors import Unavailable, WontFit
 from kgops.gpus.facts import driver_here, torch_build
 from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import WorkerDevice, skips_compile
 from kgops.jobs.text import in_bytes
 from kgops.jobs.workloads import WORKLOADS
 from kgops.planning import corrections
@@ -249,10 +250,12 @@ def _learned_time(
 
 def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> ProcessModel:
     is_distributed = job.options.get("devices", 1) != 1
+    asks_to_compile = job.options.get("compile", "off") != "off" and not skips_compile(job, WorkerDevice())
     kind = kind_of(
         *(job.workload, job.settings.get("engine"), job.settings.get("model")),
         shared_out=is_distributed,
         trains_again=trains_again(job),
+        compiled=asks_to_compile and not is_distributed,
         parquet=job.workload == "tracin" and bool(job.settings["parquet"]),
     )
     model = learn_process(kind, filter(None, map(process_sample, forecasts)))

@@ -8,6 +8,7 @@ import os
 import re
 import time
 import zlib
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, set_aside, sync
 
 SIZE = 4096
+_ROOM = 128 << 10  # bytes: what the database takes to record an end and the last events before it
 _MAX_REASON = 1000
 _REASON_BYTES = SIZE - 512  # for the reason: the rest of an ending is far shorter
 
@@ -103,6 +105,21 @@ def read_stop(folder: RunFolder) -> float | None:
     return grace_s if math.isfinite(grace_s) else 0.0
 
 
+def keep_room(folder: RunFolder) -> None:
+    """Keeps disk space for the database, until `give_room`. Where there is none, a run goes on without."""
+    with suppress(OSError):
+        fd = _open(folder.room)
+        try:
+            os.posix_fallocate(fd, 0, _ROOM)
+        finally:
+            os.close(fd)
+
+
+def give_room(folder: RunFolder) -> None:
+    with suppress(OSError):
+        folder.room.unlink(missing_ok=True)
+
+
 def _open(path: Path) -> int:
     try:
         return open_regular(path, os.O_RDWR | os.O_CREAT)
@@ -162,6 +179,11 @@ class RunFolder(NamedTuple):
     @property
     def outcome(self) -> Path:
         return self.path / "outcome.slot"
+
+    @property
+    def room(self) -> Path:
+        """Disk space that is kept while a worker runs, so that its end can be recorded on a full disk."""
+        return self.path / "room.reserved"
 
     @property
     def record(self) -> Path:

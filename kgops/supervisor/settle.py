@@ -15,6 +15,7 @@ from kgops.settings import Home
 from kgops.supervisor import locks, pending, processes, queue, rebuild, run_folder
 from kgops.supervisor.attempt_end import commit_decided, conclude, ending_of, new_intake, write_end
 from kgops.supervisor.deletion import finish_deletion
+from kgops.supervisor.end_hook import run_end_hook
 from kgops.supervisor.ownership import must_be_orphaned, take_over
 from kgops.supervisor.plan_file import recorded_plan
 from kgops.supervisor.process_tree import Tree
@@ -51,6 +52,9 @@ def settle(home: Home, conn: Connection) -> Settled:
     for run in runs.in_states(conn, runs.UNFINISHED):
         with _isolate_errors(home, conn, run, done):
             _settle_run(home, conn, run, done)
+    for number in done.ended:
+        if (ended := runs.get(conn, number)) is not None:
+            run_end_hook(home, ended)
     done.started = queue.dispatch(home, conn)
     return done
 
@@ -88,21 +92,28 @@ def _end_broken_run(home: Home, conn: Connection, run: Run, problem: str, done: 
 def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
     folder = RunFolder(home.runs / run.folder)
     if not folder.path.is_dir():
-        runs.end(
-            conn,
-            run.id,
-            state="interrupted",
-            reason="its folder is gone",
-            exit_code=None,
-            ended_at=time.time(),  # when it was detected
-        )
-        done.ended.append(run.id)
+        _settle_without_folder(home, conn, run, done)
         return
     _make_accessible(folder)
     if run.state in runs.WAITING:
         _commit_cancelled(home, conn, run, folder, done)
     elif run.state in runs.ACTIVE and not locks.is_held(folder.supervisor_lock):
         _recover(home, conn, run.id, folder, done)
+
+
+def _settle_without_folder(home: Home, conn: Connection, run: Run, done: Settled) -> None:
+    """A folder may be away for a moment: that ends only a run that has no process left and waits for none."""
+    gone = f"its folder is gone: {home.runs / run.folder}"
+    alive = processes.supervisors(home.path, run.id)
+    if run.state in runs.WAITING:
+        if run.reason != gone:
+            runs.set_reason(conn, run.id, run.state, gone)
+        return
+    if alive:
+        done.troubles.append(f"run {run.id} goes on (PID {alive[0].pid}), but {gone}")
+        return
+    runs.end(conn, run.id, state="interrupted", reason=gone, exit_code=None, ended_at=time.time())
+    done.ended.append(run.id)
 
 
 def _commit_cancelled(home: Home, conn: Connection, run: Run, folder: RunFolder, done: Settled) -> None:

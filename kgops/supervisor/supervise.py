@@ -137,6 +137,7 @@ class Supervisor:
         if private is None:
             self._end("failed", "private.json, which holds the worker's environment, is missing")
             return False
+        run_folder.keep_room(self._folder)
         self._record.retry_until_written(lambda conn: write_as_given(conn, self._folder, self._plan))
         settings = self._plan.settings(count_lost_and_oom(self._record.conn, self._plan.number)[1])
         beginning = Beginning(

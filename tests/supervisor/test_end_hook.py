@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
-from driving import Console, wait_for
+from driving import Console, all_of, wait_for
+
+from kgops.supervisor import processes
 
 PRINTER = (
     "import json, os, sys\n"
@@ -31,6 +34,36 @@ def test_a_hook_gets_the_facts_of_the_run_and_its_words_as_they_are(run_cli: Con
     assert facts["KGOPS_RUN_PEAK_GPU_MIB"] == ""  # unknown
     assert Path(facts["KGOPS_RUN_FOLDER"]) == run_cli.folder(1)
     assert "KGOPS_TAG" not in facts and "KGOPS_SUPERVISOR" not in facts
+
+
+def test_a_hook_is_started_by_whoever_records_the_end(run_cli: Console, tmp_path: Path) -> None:
+    """A command does where no supervisor is left: of a run that waited, or whose processes were killed."""
+    ends = tmp_path / "ends"
+    script = f'echo "$KGOPS_RUN $KGOPS_RUN_STATE" >> {ends}; echo heard'
+    (run_cli.home / "hooks.toml").write_text(f"on_end = {json.dumps(['sh', '-c', script])}\n")
+    killed = run_cli.detach("sleep", "300", flags=("--exclusive",))
+    run_cli.running(killed)
+    waiting = run_cli.detach("true")
+    assert run_cli("stop", str(waiting)).code == 0
+    wait_for(ends.exists, "the hook of the run that waited")
+    assert ends.read_text() == f"{waiting} cancelled\n"
+    for who in all_of(run_cli.home):
+        processes.send(who, signal.SIGKILL)
+    run_cli("runs")
+    wait_for(lambda: f"{killed} interrupted" in ends.read_text(), "the hook of the killed run")
+    assert "heard" in (run_cli.folder(killed) / "supervisor.log").read_text()
+
+
+def test_a_hook_ends_at_the_first_signal(run_cli: Console, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    words = ["sh", "-c", f"echo $$ > {pid}; exec sleep 300"]
+    (run_cli.home / "hooks.toml").write_text(f"on_end = {json.dumps(words)}\n")
+    run_cli("run", "exec", "--", "true")
+    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"), "the hook")
+    hook = processes.identify(int(pid.read_text()))
+    assert hook is not None
+    processes.send(hook, signal.SIGTERM)
+    wait_for(lambda: not hook.is_alive(), "the hook to end")
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from driving import Console
+from driving import Console, all_of
 
 from kgops.jobs import manifest
 from kgops.supervisor import outcome
@@ -138,3 +139,30 @@ def test_failing_command_is_no_out_of_memory_beside_a_kill_of_another(
         assert (ended.state, ended.reason) == ("failed", "exit code 3")
     finally:
         group.rmdir()
+
+
+def test_a_run_whose_folder_is_away_for_a_moment_goes_on(run_cli: Console, tmp_path: Path) -> None:
+    number = run_cli.detach("sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
+    run_cli.running(number)
+    folder, away = run_cli.folder(number), tmp_path / "away"
+    folder.rename(away)
+    listed = run_cli("runs", "--json")
+    assert [run["state"] for run in listed.json()] == ["running"]
+    assert f"its folder is gone: {folder}" in listed.err
+    away.rename(folder)
+    (tmp_path / "go").touch()
+    assert run_cli.ended(number).state == "succeeded"
+
+
+def test_a_run_whose_folder_was_removed_can_be_stopped(run_cli: Console) -> None:
+    number = run_cli.detach("sleep", "300")
+    run_cli.running(number)
+    waiting = run_cli.detach("true", flags=("--exclusive",))
+    for one in (number, waiting):
+        shutil.rmtree(run_cli.folder(one))
+    assert "stop it first" in run_cli("delete", str(number), "--yes").err
+    stopped = run_cli("stop", str(number), str(waiting))
+    assert stopped.out.splitlines() == [f"run {number}: cancelled", f"run {waiting}: cancelled"]
+    assert not all_of(run_cli.home)
+    assert run_cli("delete", str(number), str(waiting), "--yes").code == 0
+    assert run_cli("runs", "--json").json() == []
