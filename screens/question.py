@@ -10,6 +10,7 @@ from textual.widgets import Input
 
 from screens.rows import text_row
 from screens.widgets.lines import Lines
+from screens.widgets.text_line import LineInput
 
 __all__ = ["Prompt"]
 
@@ -17,7 +18,7 @@ __all__ = ["Prompt"]
 _LINE_END = "⏎"  # stands in the line for what separates pasted lines
 
 
-class _LinesInput(Input):
+class _LinesInput(LineInput):
     """Keeps all lines of a pasted text; Textual's keeps the first."""
 
     def on_paste(self, event: events.Paste) -> None:
@@ -36,7 +37,7 @@ class Prompt(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         yield Lines(id="question")
-        yield _LinesInput() if self._keeps_lines else Input()
+        yield _LinesInput() if self._keeps_lines else LineInput()
 
     def on_mount(self) -> None:
         self.query_one("#question", Lines).show(

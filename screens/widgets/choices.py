@@ -13,6 +13,7 @@ from textual.widgets import Input
 
 from screens.rows import Row, text_row
 from screens.widgets.lines import Lines
+from screens.widgets.text_line import LineInput
 
 __all__ = ["Choices", "CompletingPrompt"]
 
@@ -44,7 +45,7 @@ class CompletingPrompt(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         yield Lines(id="matches")
         yield Lines(id="question")
-        yield Input(self._text, select_on_focus=False)
+        yield LineInput(self._text, select_on_focus=False)
 
     def on_mount(self) -> None:
         tab = " · tab complete" if self._complete is not None else ""

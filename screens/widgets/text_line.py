@@ -1,16 +1,33 @@
-"""Filter input above a list whose cursor keys stay usable."""
+"""Lines of text to type in, alone or as a filter above a list whose cursor keys stay usable."""
 
 from __future__ import annotations
 
+from textual import events
 from textual.binding import Binding
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widgets import Input
 
-__all__ = ["FilterInput"]
+__all__ = ["FilterInput", "LineInput"]
 
 
-class FilterInput(Input):
+class LineInput(Input):
+    """Edits in the order typed.
+
+    Textual runs a key's action once the event has gone up to the app, and inserts a letter at once: letters that came
+    with a backspace in one piece, as over a slow connection, would overtake it.
+    """
+
+    async def _on_key(self, event: events.Key) -> None:
+        bindings = () if event.is_printable else self._bindings.key_to_bindings.get(event.key, ())
+        for binding in bindings:
+            if "." not in binding.action and await self.app.run_action(binding.action, self):
+                event.stop()
+                event.prevent_default()
+                return
+
+
+class FilterInput(LineInput):
     """Escape, Tab and cursor keys call the screen's `leave_filter`, `complete`, `move` and `page`."""
 
     virtual_size = Reactive(

@@ -11,7 +11,7 @@ import pytest
 from driving import Console
 from screen_driving import Seen, look
 from textual.binding import Binding
-from textual.events import Paste
+from textual.events import Key, Paste
 from textual.geometry import Region
 from textual.widgets import Input
 
@@ -198,6 +198,21 @@ def test_a_pasted_note_keeps_its_lines(run_cli: Console) -> None:
         await seen.press("enter")
         await seen.until_shows("added a note")
         assert run_cli.show(1)["note"][0]["text"] == "the first\nthe second\nthe third"
+
+    look(run_cli.home, story)
+
+
+def test_keys_that_come_in_one_piece_are_read_in_their_order(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("m")
+        await seen.until_shows("note on run 1")
+        for key in ("a", "b", "backspace", "c", "home", "d", "enter"):
+            seen.app.post_message(Key(key, key if len(key) == 1 else None))
+        await seen.until_shows("added a note")
+        assert run_cli.show(1)["note"][0]["text"] == "dac"
 
     look(run_cli.home, story)
 
