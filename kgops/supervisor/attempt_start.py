@@ -29,6 +29,7 @@ __all__ = ["Beginning"]
 
 # Modules that follow a worker on a cluster.
 _CLUSTER_FOLLOWERS = {"slurm": "kgops.slurm.follow"}
+_GATES = 3  # forked for an attempt, when one is killed before it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +67,19 @@ class Beginning:
         opening, opener = os.pipe()
         try:
             lock = self._worker_lock()
+            identity = None
             try:
-                pid = _fork(report_wait)
-                if pid == 0:
-                    os.close(opener)
-                    gate.run_gate(start, opening, lock)
+                for _ in range(_GATES):
+                    pid = _fork(report_wait)
+                    if pid == 0:
+                        os.close(opener)
+                        gate.run_gate(start, opening, lock)
+                    identity = processes.identify(pid)
+                    if identity is not None:
+                        break
+                    os.waitpid(pid, 0)  # it was killed at once, and its worker has not run
             finally:
                 os.close(lock)  # now only the worker's tree holds it
-            identity = processes.identify(pid)
             if identity is None:
                 raise ProcessLookupError(errno.ESRCH, "the gate ended before it was opened")
             write_json(attempt.identity, {**identity.as_table(), **details})

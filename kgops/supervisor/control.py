@@ -79,7 +79,7 @@ def _stop_without_folder(home: Home, conn: Connection, run: Run, grace_s: float)
                 processes.send(who, signal.SIGKILL if late else signal.SIGTERM)
         first = False
         time.sleep(_POLL_EVERY_S)
-    reason = f"stopped; its folder is gone: {home.runs / run.folder}"
+    reason = f"stopped; its folder is gone: {home.runs.name}/{run.folder}"
     runs.end(conn, run.id, state="cancelled", reason=reason, exit_code=None, ended_at=time.time())
     _run_hook(home, conn, run.id)
 

@@ -103,7 +103,7 @@ def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
 
 def _settle_without_folder(home: Home, conn: Connection, run: Run, done: Settled) -> None:
     """A folder may be away for a moment: that ends only a run that has no process left and waits for none."""
-    gone = f"its folder is gone: {home.runs / run.folder}"
+    gone = f"its folder is gone: {home.runs.name}/{run.folder}"
     alive = processes.supervisors(home.path, run.id)
     if run.state in runs.WAITING:
         if run.reason != gone:

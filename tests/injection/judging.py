@@ -112,7 +112,13 @@ class Judge:
                 return
             listed = json.loads(answer.out or "[]")
             self.rows = {row["id"]: row for row in listed}
-            unfinished = [row for row in listed if row["state"] in runs.UNFINISHED]
+            unfinished = [
+                row
+                for row in listed
+                if row["state"] in runs.UNFINISHED
+                # One that was queued waits for its folder, if that is gone.
+                and (row["state"] not in runs.WAITING or (self.room.home.runs / row["folder"]).is_dir())
+            ]
             for row in unfinished:
                 if len(self._supervisors(row)) > 1:
                     self.say(f"run {row['id']} has more than one supervisor")

@@ -29,7 +29,7 @@ def test_a_gpu_reserves_what_was_predicted(workload: str, tmp_path: Path) -> Non
 @pytest.mark.gpu
 @pytest.mark.parametrize("part", ["workspace", "optimizer"])
 def test_a_prediction_without_a_part_of_the_memory_is_noticed(part: str) -> None:
-    judge = [sys.executable, str(JUDGE), "--only", "train", "--settings", "2", "--seed", "9"]
+    judge = [sys.executable, str(JUDGE), "--only", "train", "--settings", "1", "--seed", "9"]
     done = subprocess.run([*judge, "--without", part], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "0 settings could not be run" in done.stdout, done.stdout + done.stderr
 

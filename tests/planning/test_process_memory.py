@@ -74,6 +74,9 @@ def test_workers_of_another_kind_teach_nothing() -> None:
     assert predicted_above(of_another, 40.0) == predicted_above(learn_process("train pykeen", []), 40.0)
     assert of_another.samples == 0 and of_another.start_mib == 230.0  # what both import
     assert kind_of("train", None, shared_out=True) != "train"
+    compiled = learn_process(kind_of("train", None, compiled=True), planted(60.0, 1.0))
+    assert compiled.samples == 0
+    assert predicted_above(compiled, 40.0) > 100 + predicted_above(learn_process("train", []), 40.0)
     again = learn_process(kind_of("tracin", None, trains_again=True), [])
     assert predicted_above(again, 40.0) > predicted_above(learn_process("tracin", []), 40.0)
 

@@ -173,7 +173,7 @@ def test_after_the_last_fallback_a_run_ends_with_the_numbers_and_what_to_try(
     run_cli: Console, files: list[str], libraries_mib: int
 ) -> None:
     # More than loading libraries takes, and less than the graph and the weights need beside them.
-    limit = libraries_mib + 55
+    limit = libraries_mib + 25
     chunk = ("--entity-chunk", "1024")
     limited = ("run", "train", *files, *SMALL, *chunk, "--memory-limit", str(limit), "--force")
     done = run_cli(*limited, env=ONE_THREAD)

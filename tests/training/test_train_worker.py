@@ -68,6 +68,16 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
 # --- what it leaves behind ------------------------------------------------------------------------
 
 
+def test_a_training_loads_no_compiler_that_it_does_not_use(run_cli: Console) -> None:
+    """torch's own optimizers and backward pass load it: more than a second, and 72 MiB."""
+    run_cli("run", "train", *files(), *SMALL, "--num-epochs", "1", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert run_cli.ended(1).state == "succeeded"
+    lines = (run_cli.folder(1) / "worker.log").read_text().splitlines()
+    loaded = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+    assert "torch.optim" in loaded
+    assert not loaded & {"torch._dynamo", "torch.fx.experimental.symbolic_shapes", "sympy"}
+
+
 def test_training_on_nations_succeeds_with_the_files_the_group_knows(
     run_cli: Console, tmp_path: Path
 ) -> None:
