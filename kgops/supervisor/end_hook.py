@@ -24,7 +24,7 @@ _HOOKS = ("on_end", "on_alert")
 
 
 def run_end_hook(home: Home, run: Run) -> None:
-    """Starts `on_end` with the run's facts in its environment, whoever recorded the end: a supervisor or a command.
+    """Starts `on_end` with the run's facts in its environment, whether a supervisor or a command recorded the end.
     What it prints is in the run's supervisor.log."""
     if (command := read_hook(home, "on_end")) is None:
         return

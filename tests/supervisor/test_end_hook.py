@@ -36,7 +36,7 @@ def test_a_hook_gets_the_facts_of_the_run_and_its_words_as_they_are(run_cli: Con
     assert "KGOPS_TAG" not in facts and "KGOPS_SUPERVISOR" not in facts
 
 
-def test_a_hook_is_started_by_whoever_records_the_end(run_cli: Console, tmp_path: Path) -> None:
+def test_a_hook_is_started_by_the_process_that_records_the_end(run_cli: Console, tmp_path: Path) -> None:
     """A command does where no supervisor is left: of a run that waited, or whose processes were killed."""
     ends = tmp_path / "ends"
     script = f'echo "$KGOPS_RUN $KGOPS_RUN_STATE" >> {ends}; echo heard'
