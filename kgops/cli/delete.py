@@ -10,7 +10,7 @@ from kgops.cli.output import say
 from kgops.cli.session import for_changing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
-from kgops.supervisor.deletion import delete_run
+from kgops.supervisor.deletion import delete_run, must_have_ended
 
 
 @click.command(epilog="\b\nExample:  kgops delete 41 42 --yes")
@@ -21,8 +21,7 @@ def command(names: tuple[str, ...], yes: bool) -> None:
     session = for_changing()
     wanted = [session.run(name) for name in names]
     for run in wanted:
-        if not run.ended:
-            raise Usage(f"run {run.id} is {run.state}", f"stop it first: kgops stop {run.id}")
+        must_have_ended(session.home, session.conn, run.id)
     if not yes:
         if not sys.stdin.isatty():
             raise Usage("cannot ask for confirmation without a terminal", "pass --yes")

@@ -14,19 +14,19 @@ from kgops.errors import NoSuchRun, Unavailable, Usage
 from kgops.settings import Home
 from kgops.supervisor import pending
 from kgops.supervisor.ownership import take_over
-from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.run_folder import RunFolder, read_ending
 from storage import runs
 from storage.database import Connection, open_writer
 from storage.errors import DatabaseReadOnly, StorageError
 from storage.runs import Run
 
-__all__ = ["delete_run", "finish_deletion"]
+__all__ = ["delete_run", "finish_deletion", "must_have_ended"]
 
 
 def delete_run(home: Home, conn: Connection, number: int) -> None:
     """Deletes the run, or raises and leaves it whole. `conn` may be read-only: on a full disk no writer can open
     before the files are deleted."""
-    run = _must_have_ended(conn, number)
+    run = must_have_ended(home, conn, number)
     folder = RunFolder(home.runs / run.folder)
     try:
         lock = take_over(home, number, folder)
@@ -42,7 +42,7 @@ def delete_run(home: Home, conn: Connection, number: int) -> None:
             f"run {number} is being resumed or deleted by another command", "try again in a second"
         )
     try:
-        _must_have_ended(conn, number)  # it may have been resumed before we had the lock
+        must_have_ended(home, conn, number)  # it may have been resumed before we had the lock
         try:
             moved = pending.move_here(home, run.folder)
         except FileNotFoundError as error:
@@ -102,10 +102,16 @@ def _delete_row(home: Home, conn: Connection, number: int) -> None:
             writer.close()
 
 
-def _must_have_ended(conn: Connection, number: int) -> Run:
+def must_have_ended(home: Home, conn: Connection, number: int) -> Run:
+    """The run, or why it cannot be deleted yet."""
     run = runs.get(conn, number)
     if run is None:
         raise NoSuchRun(f"there is no run {number}")
+    if not run.ended and read_ending(RunFolder(home.runs / run.folder).outcome) is not None:
+        raise Unavailable(
+            f"run {number} has ended, and the database does not say so yet",
+            "if its disk is full, free some space there; then delete the run",
+        )
     if not run.ended:
         raise Usage(f"run {number} is {run.state}", f"stop it first: kgops stop {number}")
     return run

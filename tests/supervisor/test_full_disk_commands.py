@@ -73,6 +73,10 @@ def test_a_stop_says_that_only_the_folder_has_the_end(tmp_path: Path) -> None:
         stopped = console("stop", str(number), "--grace", "0")
         assert f"run {number} has ended; only its folder says so" in stopped.err
         assert stopped.out == f"run {number}: cancelled\n"
+        assert "free some space" in console("delete", str(number), "--yes").err
+        disk.free()
+        wait_for(lambda: console("runs", "--json").json()[0]["state"] == "cancelled", "the end in the record")
+        assert console("delete", str(number), "--yes").code == 0
         console.close()
 
 
