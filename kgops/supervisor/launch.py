@@ -265,8 +265,9 @@ def resume(
     *,
     token: str | None = None,
 ) -> None:
-    """Resumes an ended run with a new attempt, from its last checkpoint if there is one; with one `token` once."""
-    if token is not None and runs.started_as(conn, token) == number:
+    """Resumes an ended run with a new attempt, from its last checkpoint if there is one; with one `token` once, unless
+    it was stopped since."""
+    if _was_resumed(conn, number, token):
         return
     run = runs.get(conn, number)
     if run is None:
@@ -285,7 +286,7 @@ def resume(
     if lock is None:
         raise Usage(f"another process is just finishing run {number}", "try again in a second")
     try:
-        if token is not None and runs.started_as(conn, token) == number:
+        if _was_resumed(conn, number, token):
             return
         run = runs.get(conn, number)  # it may have been deleted or resumed before we had the lock
         if run is None or not folder.path.is_dir():
@@ -307,6 +308,14 @@ def resume(
     finally:
         os.close(lock)
     _dispatch_queue(home, conn, number, "resumed", say)
+
+
+def _was_resumed(conn: Connection, number: int, token: str | None) -> bool:
+    """Whether the token is that of its last resumption, and nobody stopped it since: then it is to go on again."""
+    if token is None or runs.started_as(conn, token) != number:
+        return False
+    run = runs.get(conn, number)
+    return run is not None and run.state != "cancelled"
 
 
 def _reopen(conn: Connection, folder: RunFolder, plan: Plan, token: str | None) -> None:

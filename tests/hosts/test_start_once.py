@@ -210,6 +210,24 @@ def test_a_run_resumed_without_an_answer_has_one_more_attempt(lab: Lab) -> None:
     assert attempts() == 3
 
 
+@needs_ssh
+def test_a_run_stopped_after_a_lost_resumption_goes_on_again(lab: Lab) -> None:
+    lab.add("lab1")
+    assert lab.kgops(*SLEEP).out == "lab1:1\n"
+    there = lab.there("lab1")
+    there.running(1)
+    assert lab.kgops("stop", "lab1:1").code == 0
+    console, _ = start_unanswered(lab, "resume", "lab1:1")
+    lab.server.kill_logins()
+    assert console.wait(60) == 1
+    there.running(1)
+    assert lab.kgops("stop", "lab1:1").code == 0
+    done = lab.kgops("resume", "lab1:1")
+    assert (done.code, done.out) == (0, "lab1:1\n"), done.err
+    there.running(1)
+    assert len(there.show(1)["attempt"]) == 3
+
+
 def test_of_many_resumptions_with_one_token_one_makes_an_attempt(run_cli: Console) -> None:
     number = run_cli.detach("false")
     run_cli.ended(number)
