@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kgops.cli.output import print_json, say, tell
+from kgops.errors import Unavailable
 from kgops.hosts import registry
 from kgops.hosts.registry import Host
 from kgops.settings import find_home
@@ -109,11 +110,15 @@ def started(tokens: tuple[str, ...]) -> None:
     """Print the runs here that consoles of other machines started, by the tokens of those starts, as JSON."""
     from kgops.cli.session import for_reading
     from storage import runs
+    from kgops.supervisor import pending
     from storage.errors import DatabaseMissing
 
     try:
-        conn = for_reading().conn
+        home, conn = for_reading()
     except DatabaseMissing:
         print_json({})
         return
-    print_json({token: number for token in tokens if (number := runs.started_as(conn, token)) is not None})
+    found = {token: number for token in tokens if (number := runs.started_as(conn, token)) is not None}
+    if len(found) < len(tokens) and pending.is_anything(home):
+        raise Unavailable("a run is not recorded yet", "try again")  # it may be the one
+    print_json(found)

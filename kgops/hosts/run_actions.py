@@ -11,11 +11,11 @@ from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-__all__ = ["Stopped", "number_in", "refused", "split_name", "stop"]
+__all__ = ["STATES", "Stopped", "number_in", "refused", "split_name", "stop"]
 
 _PATIENCE_S = 120.0
 _STOPPING_S = 3600.0  # a job may have named a long grace
-_STATES = frozenset(
+STATES = frozenset(
     ("queued", "starting", "running", "succeeded", "failed", "out_of_memory", "cancelled", "interrupted")
 )
 
@@ -83,7 +83,7 @@ def _ask(home: Home, host: Host, words: Sequence[str], patience_s: float = _PATI
 
 
 def _stopped(one: Any) -> Stopped | None:
-    if not isinstance(one, dict) or one.get("state") not in _STATES or not isinstance(one.get("id"), int):
+    if not isinstance(one, dict) or one.get("state") not in STATES or not isinstance(one.get("id"), int):
         return None
     reason = one.get("reason")
     return Stopped(one["id"], one["state"], one_line(reason, 300) if isinstance(reason, str) else None)

@@ -56,13 +56,14 @@ class Wanted(NamedTuple):
 
 
 @contextmanager
-def starting(home: Home, host: Host, wanted: Wanted) -> Iterator[tuple[Start, bool]]:
-    """The start to ask the host for, and whether it was asked for before: a lost one keeps its token."""
+def starting(home: Home, host: Host, wanted: Wanted) -> Iterator[tuple[Start, float | None]]:
+    """The start to ask the host for, and when it was asked for before: a lost one keeps its token."""
     text = json.dumps(wanted.words, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
     make_home(home)
     label = one_line(wanted.label, _LONGEST)
     start = Start(os.urandom(16).hex(), host.name, host.address, wanted.workload, label, digest, time.time())
+    lost_at = None
     with _changing(home) as starts:
         home.path.joinpath(_IN_FLIGHT).mkdir(mode=0o700, exist_ok=True)
         for known in starts.values():
@@ -71,15 +72,14 @@ def starting(home: Home, host: Host, wanted: Wanted) -> Iterator[tuple[Start, bo
                 known._replace(token=start.token, at=start.at) == start
                 and (lock := _claim(home, known)) is not None
             ):
-                start = known
+                start, lost_at = start._replace(token=known.token), known.at
                 break
         else:
             lock = _claim(home, start)
-        was_lost = start.token in starts
         starts[start.token] = start
     assert lock is not None  # nobody else knows a fresh token
     try:
-        yield start, was_lost
+        yield start, lost_at
     finally:
         (home.path / _IN_FLIGHT / start.token).unlink(missing_ok=True)
         os.close(lock)
@@ -104,9 +104,10 @@ def complete(home: Home, numbers: Mapping[str, int]) -> None:
 
 
 def forget(home: Home, start: Start) -> None:
-    """The host refused it: nothing was started."""
+    """Nothing was started. It stays if it was asked for again since."""
     with _changing(home) as starts:
-        starts.pop(start.token, None)
+        if starts.get(start.token) == start:
+            del starts[start.token]
 
 
 def newest(home: Home) -> list[Start]:

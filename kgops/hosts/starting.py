@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard
 
 from kgops.errors import Unavailable, Usage, WontFit
 from kgops.hosts import started
 from kgops.hosts.ask import ask, bounded_json
+from kgops.hosts.connection import SSH_FAILED
 from kgops.hosts.registry import Host
-from kgops.hosts.run_actions import number_in, refused
-from kgops.hosts.started import Wanted
+from kgops.hosts.run_actions import STATES, number_in, refused
+from kgops.hosts.started import Start, Wanted
 from kgops.jobs.job import Job
 from kgops.settings import Home
+from storage.runs import ENDED
 
 __all__ = ["again_there", "find_lost", "plan_there", "resume_there", "start_there"]
 
@@ -48,38 +50,76 @@ def again_there(
 
 def _once(home: Home, host: Host, wanted: Wanted, words: Sequence[str], note: Note, said: bytes = b"") -> int:
     """Asks with a token that the run there keeps."""
-    with started.starting(home, host, wanted) as (start, was_lost):
+    with started.starting(home, host, wanted) as (start, lost_at):
+        # A start that the host never heard of is not lost: this is its first.
+        known = {} if lost_at is None else _runs_started(home, host, [start.token])
+        is_known = lost_at is not None and (known is None or start.token in known)
         command, *others = words
         (answer,) = ask(home, [host], (command, f"--token={start.token}", *others), _STARTING_S, said=said)
-        if answer.code in _REFUSED:
-            started.forget(home, start)
         if answer.problem is not None:
+            if answer.code in _REFUSED:
+                started.forget(home, start)
+            elif answer.code not in (
+                None,
+                SSH_FAILED,
+            ):  # it ended there: the host knows whether it started a run
+                _take_over(home, _runs_started(home, host, [start.token]), [start])
             raise refused(answer)
         number = number_in(answer)
         try:
             started.complete(home, {start.token: number})
         except Unavailable as error:  # it runs all the same
             note(error.message)
-    if was_lost:
-        lost = time.strftime("%H:%M", time.localtime(start.at))
-        note(f"the connection broke at {lost}, before {host.name} answered; this is the run of that start")
+    if is_known:
+        lost = time.strftime("%H:%M", time.localtime(lost_at))
+        now = _state_there(home, host, number)
+        state = f"; it is {now} now" if now is not None else ""
+        more = "; repeat the command to start once more" if now in ENDED else ""
+        note(
+            f"the connection broke at {lost}, before {host.name} answered; this is the run of that start{state}{more}"
+        )
     return number
 
 
+def _state_there(home: Home, host: Host, number: int) -> str | None:
+    (answer,) = ask(home, [host], ("show", "--json", "--", str(number)))
+    run = bounded_json(answer.out)
+    state = run.get("state") if isinstance(run, dict) else None
+    return state if isinstance(state, str) and state in STATES else None
+
+
 def find_lost(home: Home, hosts: Sequence[Host]) -> None:
-    """Asks those hosts for the runs whose numbers never came."""
-    lost: dict[str, list[str]] = {}
+    """Asks those hosts for the runs whose numbers never came, and forgets starts that came to nothing."""
+    lost: dict[str, list[Start]] = {}
     for start in started.newest(home):
         if start.run is None:
-            lost.setdefault(start.host, []).append(start.token)
+            lost.setdefault(start.host, []).append(start)
+    # What was asked for just now may still be on its way, and start.
+    settled = time.time() - 2 * _STARTING_S
     for host in hosts:
-        tokens = lost.get(host.name, [])[:_MOST_LOST]
-        if not tokens:
-            continue
-        (answer,) = ask(home, [host], ("hosts", "started", *tokens), _STARTING_S)
-        found = bounded_json(answer.out) if answer.problem is None else None
-        numbers = {token: found.get(token) for token in tokens} if isinstance(found, dict) else {}
-        started.complete(home, {token: one for token, one in numbers.items() if _is_number(one)})
+        starts = lost.get(host.name, [])[:_MOST_LOST]
+        if starts:
+            found = _runs_started(home, host, [start.token for start in starts])
+            _take_over(home, found, [start for start in starts if start.at < settled])
+
+
+def _runs_started(home: Home, host: Host, tokens: Sequence[str]) -> dict[str, int] | None:
+    """The runs there by token; None where the host does not say."""
+    (answer,) = ask(home, [host], ("hosts", "started", *tokens))
+    found = bounded_json(answer.out) if answer.problem is None else None
+    if not isinstance(found, dict):
+        return None
+    return {token: number for token in tokens if _is_number(number := found.get(token))}
+
+
+def _take_over(home: Home, found: Mapping[str, int] | None, ended: Sequence[Start]) -> None:
+    """`ended`: starts that came to nothing unless they are among `found`."""
+    if found is None:
+        return
+    started.complete(home, found)
+    for start in ended:
+        if start.token not in found:
+            started.forget(home, start)
 
 
 def _is_number(value: object) -> TypeGuard[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -91,6 +92,60 @@ def test_a_connection_that_breaks_before_the_answer_costs_no_second_run(lab: Lab
     assert remote(lab) == [("lab1", 1)]
     assert numbers(lab) == [1]
     assert lab.kgops(*SLEEP).out == "lab1:2\n", "asked for once more, it is another run"
+
+
+@needs_ssh
+def test_a_start_that_fails_there_is_not_listed_as_lost(lab: Lab) -> None:
+    lab.add("lab1")
+    runs_there = lab.homes["lab1"] / "runs"
+    runs_there.write_text("in the way of a folder")
+    failed = lab.kgops(*SLEEP)
+    assert failed.code == 1
+    assert failed.err.startswith("Error: lab1: "), failed.err
+    assert remote(lab) == []
+    runs_there.unlink()
+    done = lab.kgops(*SLEEP)
+    assert (done.code, done.out) == (0, "lab1:1\n"), done.err
+    assert "the connection broke" not in done.err
+
+
+@needs_ssh
+def test_a_start_that_never_reached_its_host_is_forgotten_later(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.server.kill()
+    assert lab.kgops(*SLEEP).code == 1
+    lab.server.listen()
+    assert lab.kgops("runs", "--hosts", "lab1").code == 0
+    assert remote(lab) == [("lab1", None)], "it may still be on its way"
+    listed = lab.console.home / "started.jsonl"
+    start = json.loads(listed.read_text())
+    listed.write_text(json.dumps({**start, "at": start["at"] - 3600}) + "\n")
+    assert lab.kgops("runs", "--hosts", "lab1").code == 0
+    assert remote(lab) == []
+
+
+@needs_ssh
+def test_a_start_that_never_reached_its_host_is_a_first_start(lab: Lab) -> None:
+    lab.add("lab1")
+    lab.server.kill()
+    assert lab.kgops(*SLEEP).code == 1
+    lab.server.listen()
+    done = lab.kgops(*SLEEP)
+    assert (done.code, done.out) == (0, "lab1:1\n"), done.err
+    assert "the connection broke" not in done.err
+    assert remote(lab) == [("lab1", 1)]
+
+
+@needs_ssh
+def test_a_lost_start_that_has_ended_says_its_state(lab: Lab) -> None:
+    lab.add("lab1")
+    console, _ = start_unanswered(lab, *SLEEP)
+    lab.server.kill_logins()
+    assert console.wait(60) == 1
+    assert lab.there("lab1")("stop", "1").code == 0
+    again = lab.kgops(*SLEEP)
+    assert (again.code, again.out) == (0, "lab1:1\n"), again.err
+    assert "this is the run of that start; it is cancelled now; repeat the command" in again.err
 
 
 @needs_ssh
