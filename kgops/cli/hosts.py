@@ -109,8 +109,8 @@ def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 def started(tokens: tuple[str, ...]) -> None:
     """Print the runs here that consoles of other machines started, by the tokens of those starts, as JSON."""
     from kgops.cli.session import for_reading
-    from storage import runs
     from kgops.supervisor import pending
+    from storage import runs
     from storage.errors import DatabaseMissing
 
     try:

@@ -70,7 +70,7 @@ def _say_trouble(state: HostState) -> None:
 
 
 def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
-    """`flags`: of `kgops runs`, which lists and filters on each host. Exit code 1 if a host does not answer."""
+    """`flags`: of `kgops runs`, which lists and filters on each host. Exit code 1 if a host has no list."""
     home = find_home()
     hosts = registry.pick(registry.read(home), words)
     find_lost(home, hosts)
@@ -82,7 +82,12 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
     if as_json:
         print_json(
             [
-                {"host": answer.host.name, "answers": problem is None, "problem": problem, "run": listed}
+                {
+                    "host": answer.host.name,
+                    "answers": answer.is_of_kgops,
+                    "problem": problem,
+                    "run": listed,
+                }
                 for answer, (listed, problem) in zip(answers, found, strict=True)
             ]
         )
@@ -92,11 +97,11 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
             cells = [(name, *run_cells(row, now)) for name, row in rows]
             for line in table(_RUN_HEADS, cells, right=frozenset({"RUN", "TIME"})):
                 say(line)
-        else:
+        elif any(problem is None for _, problem in found):
             tell("No run matches.")
         for answer, (_, problem) in zip(answers, found, strict=True):
             if problem is not None:
-                say(f"{answer.host.name}: does not answer: {problem}")
+                say(f"{answer.host.name}: {'' if answer.is_of_kgops else 'does not answer: '}{problem}")
                 if answer.hint:
                     tell(f"Hint for {answer.host.name}: {answer.hint}")
     return 1 if any(problem for _, problem in found) else 0

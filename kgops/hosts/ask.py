@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from kgops.errors import KgopsError
-from kgops.hosts.connection import Connection, Limits, meaning_of
+from kgops.hosts.connection import NOT_FOUND, SSH_FAILED, Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
@@ -29,6 +29,11 @@ class Answer(NamedTuple):
     problem: str | None = None
     hint: str | None = None
     code: int | None = None  # the exit code of kgops there; None: there was none
+
+    @property
+    def is_of_kgops(self) -> bool:
+        """Whether kgops there answered, if only with an error."""
+        return self.problem is None or self.code not in (None, NOT_FOUND, SSH_FAILED)
 
 
 def ask(

@@ -27,6 +27,7 @@ from kgops.jobs.text import one_line
 from kgops.settings import Home
 
 __all__ = [
+    "NOT_FOUND",
     "SSH_FAILED",
     "Connection",
     "Flooded",
@@ -53,7 +54,7 @@ _OPTIONS = {
 _LONGEST_SOCKET = 107 - 18  # sun_path, less the suffix under which ssh binds it first
 _LONGEST_ERROR = 4096
 _EXIT_PATIENCE_S = 0.5  # from the end of its output to its exit
-_NOT_FOUND, SSH_FAILED = 127, 255
+NOT_FOUND, SSH_FAILED = 127, 255
 # What a kgops says of words that came after it: the names of commands, options and files are ours, not a person's.
 _TOO_OLD = re.compile(r"^Error: [Nn]o such (command '|option|workload or job file: '-')", re.MULTILINE)
 
@@ -92,11 +93,11 @@ def forget_socket(home: Home, host: Host) -> None:
         socket.unlink(missing_ok=True)
 
 
-def meaning_of(code: int | None, said: str, host: Host) -> tuple[str, str]:
+def meaning_of(code: int | None, said: str, host: Host) -> tuple[str, str | None]:
     """What happened and what to do, by the client's exit code and its last words."""
     last = next((line for line in reversed(said.splitlines()) if line.strip()), "")
     words = one_line(last.strip(), 200)
-    if code == _NOT_FOUND:
+    if code == NOT_FOUND:
         return (
             f"{host.kgops!r} is not found there",
             f"install kgops there, or name its path: kgops hosts add {host.name} {host.address} --kgops PATH",
@@ -106,9 +107,10 @@ def meaning_of(code: int | None, said: str, host: Host) -> tuple[str, str]:
     if _TOO_OLD.search(said):
         return "kgops there is too old for this", "install the same kgops on both machines"
     errors = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
-    if errors:  # as this kgops would say it
+    if errors:
         hints = [line.removeprefix("Hint: ") for line in said.splitlines() if line.startswith("Hint: ")]
-        return one_line(errors[-1], 300), one_line(hints[-1], 300) if hints else f"try it: ssh {host.address}"
+        # Its commands and numbers are those of that host: typed here, they would mean other runs.
+        return one_line(errors[-1], 300), f"on {host.name}: {one_line(hints[-1], 300)}" if hints else None
     return (
         f"kgops there ended{'' if code is None else f' with exit code {code}'}{': ' if words else ''}{words}",
         f"try it: ssh {host.address} {_quoted_path(host.kgops)} doctor",

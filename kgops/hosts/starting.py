@@ -9,7 +9,6 @@ from typing import TypeGuard
 from kgops.errors import Unavailable, Usage, WontFit
 from kgops.hosts import started
 from kgops.hosts.ask import ask, bounded_json
-from kgops.hosts.connection import SSH_FAILED
 from kgops.hosts.registry import Host
 from kgops.hosts.run_actions import STATES, number_in, refused
 from kgops.hosts.started import Start, Wanted
@@ -59,10 +58,7 @@ def _once(home: Home, host: Host, wanted: Wanted, words: Sequence[str], note: No
         if answer.problem is not None:
             if answer.code in _REFUSED:
                 started.forget(home, start)
-            elif answer.code not in (
-                None,
-                SSH_FAILED,
-            ):  # it ended there: the host knows whether it started a run
+            elif answer.is_of_kgops:  # it ended there: the host knows whether it started a run
                 _take_over(home, _runs_started(home, host, [start.token]), [start])
             raise refused(answer)
         number = number_in(answer)

@@ -79,6 +79,35 @@ def test_a_host_that_does_not_answer_is_a_line_that_says_so(lab: Lab) -> None:
     )
 
 
+def test_a_hint_of_a_host_is_said_to_be_meant_there(lab: Lab) -> None:
+    lab.add("lab1")
+    assert lab.there("lab1")("run", "exec", "--", "true").code == 0
+    done = lab.kgops("resume", "lab1:1")
+    assert (done.code, done.err) == (
+        2,
+        "Error: lab1: run 1 succeeded\nHint: on lab1: `kgops run --again 1` repeats it\n",
+    )
+    for command in ("show", "logs", "stop", "report", "pull", "compare"):
+        absent = lab.kgops(command, "lab1:99", *(["lab1:1"] if command == "compare" else []))
+        assert "lab1: there is no run 99" in absent.err, absent
+        assert "Hint: on lab1: `kgops runs` lists runs" in absent.err, absent
+    lab.add("odd", program="#!/bin/sh\necho 'Error: not today' >&2\nexit 1\n")
+    assert lab.kgops("show", "odd:1").err == "Error: odd: not today\n"
+
+
+def test_a_host_that_refuses_a_question_has_answered(lab: Lab) -> None:
+    lab.add("lab1")
+    assert lab.there("lab1")("run", "exec", "--", "true").code == 0
+    asked = ("runs", "--hosts", "lab1", "--sort", "nonsense")
+    done = lab.kgops(*asked)
+    assert done.code == 1
+    assert done.out.startswith("lab1: cannot sort by"), done
+    assert "No run matches" not in done.err
+    (told,) = lab.kgops(*asked, "--json").json()
+    assert told["answers"] is True
+    assert told["problem"].startswith("cannot sort by")
+
+
 def test_a_feed_ends_with_its_input_after_a_whole_picture(lab: Lab) -> None:
     lab.add("lab1", TWO)
     there = lab.there("lab1")
