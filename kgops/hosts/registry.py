@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kgops.errors import Usage
@@ -33,20 +34,28 @@ class Host(NamedTuple):
 
 def read(home: Home) -> dict[str, Host]:
     """The named hosts in their order; Usage with every problem if the file is not valid."""
-    path = home.path / "hosts.toml"
+    return _hosts(home, _tables(home))
+
+
+def _tables(home: Home) -> dict[str, Any]:
+    """What the file has under each name, valid or not."""
+    path = _path(home)
     if not path.exists():
         return {}
     text = read_named(path, "list of hosts", _LARGEST)
     try:
-        tables = toml.loads(text)
+        return toml.loads(text)
     except ValueError as error:
         raise Usage(f"{path} is not valid TOML: {error}", "correct it, or remove it") from error
+
+
+def _hosts(home: Home, tables: dict[str, Any]) -> dict[str, Host]:
     problems: list[str] = []
     hosts = {name: host for name, table in tables.items() if (host := _host(name, table, problems))}
     if len(tables) > _MOST_HOSTS:
         problems.append(f"{len(tables):,} hosts, and at most {_MOST_HOSTS} are read")
     if problems:
-        raise Usage(f"{path}: {'; '.join(problems[:8])}", "correct it, or `kgops hosts remove NAME`")
+        raise Usage(f"{_path(home)}: {'; '.join(problems[:8])}", "correct it, or `kgops hosts remove NAME`")
     return hosts
 
 
@@ -56,24 +65,26 @@ def add(home: Home, host: Host) -> bool:
         raise Usage(problem, "kgops hosts add lab1 user@host --kgops /path/to/kgops --group lab")
     make_home(home)
     with _Changing(home):
-        hosts = read(home)
-        is_new = host.name not in hosts
-        if is_new and len(hosts) >= _MOST_HOSTS:
-            raise Usage(f"there are {len(hosts)} hosts, and no more are kept", "`kgops hosts remove NAME`")
-        _write(home, {**hosts, host.name: host})
+        tables = _tables(home)
+        is_new = host.name not in tables
+        # A table that is not valid may be the one to replace.
+        hosts = _hosts(home, {**tables, host.name: _table(host)})
+        _write(home, {name: _table(one) for name, one in hosts.items()})
     return is_new
 
 
 def remove(home: Home, names: Sequence[str]) -> None:
     make_home(home)
     with _Changing(home):
-        hosts = read(home)
+        tables = _tables(
+            home
+        )  # not `read`: one that is not valid can be removed, and others stay as they are
         for name in names:
-            if name not in hosts:
+            if name not in tables:
                 raise Usage(
-                    f"there is no host {name!r:.60}{nearest(name, hosts)}", "`kgops hosts` lists them"
+                    f"there is no host {name!r:.60}{nearest(name, tables)}", "`kgops hosts` lists them"
                 )
-        _write(home, {name: host for name, host in hosts.items() if name not in names})
+        _write(home, {name: table for name, table in tables.items() if name not in names})
 
 
 def pick(hosts: dict[str, Host], words: str) -> list[Host]:
@@ -135,16 +146,25 @@ def _reserved() -> str:
     return ", ".join(sorted(_RESERVED))
 
 
-def _write(home: Home, hosts: dict[str, Host]) -> None:
-    tables = {
-        host.name: {
-            "address": host.address,
-            "kgops": host.kgops if host.kgops != "kgops" else None,
-            "group": host.group,
-        }
-        for host in hosts.values()
+def _path(home: Home) -> Path:
+    return home.path / "hosts.toml"
+
+
+def _table(host: Host) -> dict[str, str]:
+    given = {
+        "address": host.address,
+        "kgops": host.kgops if host.kgops != "kgops" else None,
+        "group": host.group,
     }
-    write_durably(home.path / "hosts.toml", toml.dumps(tables).encode())
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _write(home: Home, tables: dict[str, Any]) -> None:
+    try:
+        text = toml.dumps(tables)
+    except TypeError as error:  # a date, in a table that is not valid
+        raise Usage(f"{_path(home)}: {error}", "correct it") from error
+    write_durably(_path(home), text.encode())
 
 
 class _Changing:
