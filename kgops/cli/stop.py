@@ -13,6 +13,7 @@ from kgops.errors import KgopsError
 from kgops.settings import find_home
 from kgops.supervisor.control import stop_run, wait_for_end
 from storage import runs
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kgops.hosts.registry import Host
@@ -31,18 +32,28 @@ def command(names: tuple[str, ...], grace: float | None, no_wait: bool, as_json:
     """Stop runs: SIGTERM first, so that they can write a checkpoint; SIGKILL after the grace period.
 
     lab2:17 is run 17 of host lab2."""
-    far = [name for name in names if ":" in name]
+    far = _by_host([name for name in names if ":" in name])  # before anything is stopped: a name may be wrong
     near = [name for name in names if ":" not in name]
-    tables = [
-        *(_stop_here(near, grace, no_wait=no_wait) if near else []),
-        *(_stop_there(far, grace, no_wait=no_wait) if far else []),
-    ]
+    tables: list[dict[str, Any]] = []
+    try:
+        if near:
+            tables += _stop_here(near, grace, no_wait=no_wait)
+        for host, numbers in far.items():
+            tables += _stop_there(host, numbers, grace, no_wait=no_wait)
+    except (KgopsError, StorageError):
+        for one in tables:
+            tell(_line(one, no_wait=no_wait))
+        raise
     if as_json:
         print_json(tables)
         return
     for one in tables:
-        name = f"{one['host']}:{one['id']}" if "host" in one else one["id"]
-        say(f"run {name}: {'asked to stop' if no_wait and one['state'] not in runs.ENDED else one['state']}")
+        say(_line(one, no_wait=no_wait))
+
+
+def _line(one: dict[str, Any], *, no_wait: bool) -> str:
+    name = f"{one['host']}:{one['id']}" if "host" in one else one["id"]
+    return f"run {name}: {'asked to stop' if no_wait and one['state'] not in runs.ENDED else one['state']}"
 
 
 def _stop_here(names: list[str], grace: float | None, *, no_wait: bool) -> list[dict[str, Any]]:
@@ -54,23 +65,23 @@ def _stop_here(names: list[str], grace: float | None, *, no_wait: bool) -> list[
     return [{"id": run.id, "state": run.state, "reason": run.reason} for run in ended]
 
 
-def _stop_there(names: list[str], grace: float | None, *, no_wait: bool) -> list[dict[str, Any]]:
-    """Host by host. What was stopped before a host fails is said."""
+def _by_host(names: list[str]) -> dict[Host, list[str]]:
+    if not names:
+        return {}
     from kgops.hosts import registry, run_actions
 
-    home = find_home()
-    hosts = registry.read(home)
+    hosts = registry.read(find_home())
     wanted: dict[Host, list[str]] = {}
     for name in names:
         host, number = run_actions.split_name(name, hosts)
         wanted.setdefault(host, []).append(number)
-    tables: list[dict[str, Any]] = []
-    try:
-        for host, numbers in wanted.items():
-            stopped = run_actions.stop(home, host, numbers, grace, waits=not no_wait)
-            tables += [{"host": host.name, **one._asdict()} for one in stopped]
-    except KgopsError:
-        for one in tables:
-            tell(f"run {one['host']}:{one['id']}: {one['state']}")
-        raise
-    return tables
+    return wanted
+
+
+def _stop_there(
+    host: Host, numbers: list[str], grace: float | None, *, no_wait: bool
+) -> list[dict[str, Any]]:
+    from kgops.hosts import run_actions
+
+    stopped = run_actions.stop(find_home(), host, numbers, grace, waits=not no_wait)
+    return [{"host": host.name, **one._asdict()} for one in stopped]
