@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from kgops.cli.output import tell
@@ -18,6 +19,9 @@ from storage.runs import Run
 __all__ = ["Session", "existing", "for_changing", "for_reading", "for_writing"]
 
 
+_FAR = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}:([0-9]{1,18}|last)")  # as in lab2:17
+
+
 class Session(NamedTuple):
     home: Home
     conn: Connection
@@ -27,6 +31,11 @@ class Session(NamedTuple):
 
     def run(self, name: str) -> Run:
         """Return the run with this number, or the newest for `last`."""
+        if _FAR.fullmatch(name):
+            raise NoSuchRun(
+                f"{name!r} is a run of another host, and this command takes runs of this one",
+                f"`kgops pull {name}` brings it here, or type the command there",
+            )
         run = runs.latest(self.conn) if name == "last" else None
         if name != "last":
             if not name.isdecimal() or len(name) > 18:

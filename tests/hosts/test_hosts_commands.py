@@ -6,6 +6,8 @@ import json
 import os
 from dataclasses import replace
 
+import pytest
+from driving import Console
 from nvml_standin import Machine, t4
 from ssh_server import Lab, needs_ssh
 
@@ -93,6 +95,20 @@ def test_a_hint_of_a_host_is_said_to_be_meant_there(lab: Lab) -> None:
         assert "Hint: on lab1: `kgops runs` lists runs" in absent.err, absent
     lab.add("odd", program="#!/bin/sh\necho 'Error: not today' >&2\nexit 1\n")
     assert lab.kgops("show", "odd:1").err == "Error: odd: not today\n"
+
+
+@pytest.mark.parametrize(
+    "words", [("delete", "--yes"), ("export", "--to", "json"), ("tag",), ("note",), ("influences",)]
+)
+def test_a_command_of_this_machine_says_how_to_have_a_run(run_cli: Console, words: tuple[str, ...]) -> None:
+    run_cli("run", "exec", "--", "true")
+    done = run_cli(*words, "lab1:1")
+    assert (done.code, done.err) == (
+        2,
+        "Error: 'lab1:1' is a run of another host, and this command takes runs of this one\n"
+        "Hint: `kgops pull lab1:1` brings it here, or type the command there\n",
+    )
+    assert "'lab1:x' is not a run\n" in run_cli(*words, "lab1:x").err
 
 
 def test_a_host_that_refuses_a_question_has_answered(lab: Lab) -> None:
