@@ -12,7 +12,7 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
 from kgops.errors import KgopsError, Unavailable
 from kgops.hosts import registry
-from kgops.hosts.archive import ArchiveStream, unpack
+from kgops.hosts.archive import ArchiveStream, NoSpace, unpack
 from kgops.hosts.connection import Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
 from kgops.hosts.run_actions import split_name
@@ -63,6 +63,8 @@ def _fetch(home: Home, host: Host, number: str, target: Path) -> None:
     finally:
         stream.close()
         code = connection.close(has_ended=stream.has_ended)
+    if isinstance(problem, NoSpace):  # which ends the other side, too
+        raise problem
     if code not in (0, None):  # what it says there explains more than an archive that is not whole
         message, hint = meaning_of(code, connection.errors, host)
         raise Unavailable(f"{host.name}: {message}", hint)

@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol
 from kgops.errors import BadInput, CutOff, Unavailable
 from kgops.hosts.connection import Connection
 
-__all__ = ["ArchiveStream", "unpack", "unpack_rest", "write_archive", "write_files"]
+__all__ = ["ArchiveStream", "NoSpace", "unpack", "unpack_rest", "write_archive", "write_files"]
 
 _LEFT_BEHIND = frozenset({"private.json", "supervisor.lock", "worker.lock", "supervisor.log"})
 _MOST_FILES, _DEEPEST, _LONGEST_NAME = 100_000, 12, 255
@@ -24,7 +24,12 @@ _BEGIN = "KGOPS.begin"  # where in its file an entry's content belongs
 _MOST_AFTER = 1 << 16  # zeros behind the last file
 _SILENT_S = 120.0
 _LATEST = 1 << 33
-_SPARE = 1 << 28  # bytes of the disk that an archive leaves alone
+# Of the disk an archive leaves free what runs write meanwhile: this share of it, or so many bytes.
+_SPARE_SHARE, _MOST_SPARE = 8, 1 << 28
+
+
+class NoSpace(Unavailable):
+    """On the disk of this machine, not of the one that sends."""
 
 
 def write_archive(folder: Path, out: BinaryIO) -> None:
@@ -74,7 +79,8 @@ def unpack_rest(stream: Stream, target: Path) -> int:
 
 def _unpack(stream: Stream, target: Path, flags: int) -> int:
     count = taken = total = 0
-    free = shutil.disk_usage(target).free - _SPARE
+    free = shutil.disk_usage(target).free
+    spare = min(free // _SPARE_SHARE, _MOST_SPARE)
     try:
         for entry in _entries(stream):
             parts = _parts_of(entry)
@@ -82,13 +88,21 @@ def _unpack(stream: Stream, target: Path, flags: int) -> int:
             count, taken = count + 1, taken + _up_to(entry.size, _DISK_BLOCK) + len(parts) * _DISK_BLOCK
             if count > _MOST_FILES:
                 raise BadInput(f"the archive has more than {_MOST_FILES:,} files")
-            if taken > free:
-                raise Unavailable(f"the archive has more than the {free >> 20:,} MiB that are free here")
+            if taken > free - spare:
+                raise NoSpace(
+                    f"the archive takes {_mib(taken)} or more; {_mib(free)} are free in {target.parents[1]},"
+                    f" and {_mib(spare)} of them are kept free",
+                    "free some disk space there",
+                )
             _write(stream, entry, target.joinpath(*parts), flags)
             total += entry.size
     except tarfile.TarError as error:
         raise BadInput(f"what came is no archive of files: {error}") from error
     return total
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"
 
 
 def _entries(stream: Stream) -> Iterator[tarfile.TarInfo]:
