@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from kgops.interchange.import_scripts import is_output, read_output
 from kgops.jobs.files import NotAFile, read_json, read_regular
 from kgops.jobs.text import one_line
 from kgops.settings import Home
-from kgops.supervisor import rebuild
+from kgops.supervisor import locks, rebuild
 from kgops.supervisor.import_record import host_of, origin, put_record
 from kgops.supervisor.plan_file import misfit
 from kgops.supervisor.run_folder import RunFolder
@@ -68,6 +69,7 @@ def _refuse(bodies: Iterable[Any], subject: str) -> None:
 
 
 _LARGEST_EXPORT = 4 << 30
+_PATIENCE_S = 3600.0  # an import may copy large files
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,24 @@ class Imported:
 def import_from(home: Home, conn: Connection, path: Path, *, again: bool = False) -> list[Imported]:
     """Imports every run at `path`: an export, a run's folder, or an output folder of scripts."""
     try:
-        return _import_from(home, conn, path, again=again)
+        with _alone(home):
+            return _import_from(home, conn, path, again=again)
     except NotAFile as error:
         raise no_file(error) from error
     except OSError as error:
         raise Unavailable(f"cannot read {error.filename or path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _alone(home: Home) -> Iterator[None]:
+    """One import at a time: else two of the same run would both find that it is not there yet."""
+    lock = locks.take(home.path / "import.lock", patience_s=_PATIENCE_S)
+    if lock is None:
+        raise Unavailable("another command is importing runs", "try again after it")
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:

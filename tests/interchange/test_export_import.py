@@ -292,3 +292,15 @@ def test_an_import_killed_while_it_copies_leaves_nothing_once_there_is_another(
     assert elsewhere("runs").out == ""
     assert elsewhere("import", run_cli.folder(1)).out.startswith("run 1: imported")
     assert [path.name for path in (elsewhere.home / "runs").iterdir()] == [elsewhere.folder(1).name]
+
+
+@pytest.mark.parametrize("kind", ["export", "folder"])
+def test_a_run_that_many_import_at_once_is_imported_once(
+    run_cli: Console, elsewhere: Console, tmp_path: Path, kind: str
+) -> None:
+    run_cli("run", "exec", "--", "true")
+    assert run_cli("export", "1", "--to", "json", "--output", tmp_path / "run.json").code == 0
+    source = tmp_path / "run.json" if kind == "export" else run_cli.folder(1)
+    said = [child.communicate(timeout=300) for child in [elsewhere.start("import", source) for _ in range(4)]]
+    assert sum(out.startswith(b"run 1: imported") for out, _ in said) == 1, said
+    assert sum(err.startswith(b"already imported as run 1") for _, err in said) == 3, said
