@@ -7,12 +7,14 @@ import selectors
 import shutil
 import tarfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from kgops.errors import BadInput, CutOff, Unavailable
 from kgops.hosts.connection import Connection
+from kgops.interchange.holes import write_with_holes
 
 __all__ = ["ArchiveStream", "NoSpace", "unpack", "unpack_rest", "write_archive", "write_files"]
 
@@ -21,6 +23,7 @@ _MOST_FILES, _DEEPEST, _LONGEST_NAME = 100_000, 12, 255
 _BLOCK, _TAR_BLOCK, _DISK_BLOCK = 1 << 20, 512, 4096
 _LARGEST, _LARGEST_EXTENDED = 1 << 50, 1 << 14
 _BEGIN = "KGOPS.begin"  # where in its file an entry's content belongs
+_DATA = "KGOPS.data"  # bytes of an entry with holes that take room
 _MOST_AFTER = 1 << 16  # zeros behind the last file
 _SILENT_S = 120.0
 _LATEST = 1 << 33
@@ -55,6 +58,8 @@ def _add(archive: tarfile.TarFile, name: str, file: BinaryIO, begin: int) -> Non
     if begin:
         entry.pax_headers = {_BEGIN: str(begin)}
         file.seek(begin)
+    elif (held := status.st_blocks * 512) + _BLOCK < status.st_size:
+        entry.pax_headers = {_DATA: str(held)}
     archive.addfile(entry, file)
 
 
@@ -79,30 +84,52 @@ def unpack_rest(stream: Stream, target: Path) -> int:
 
 def _unpack(stream: Stream, target: Path, flags: int) -> int:
     count = taken = total = 0
-    free = shutil.disk_usage(target).free
-    spare = min(free // _SPARE_SHARE, _MOST_SPARE)
+    room = _Room.on(target)
     try:
         for entry in _entries(stream):
             parts = _parts_of(entry)
-            # Each file and each folder takes whole blocks of the disk.
-            count, taken = count + 1, taken + _up_to(entry.size, _DISK_BLOCK) + len(parts) * _DISK_BLOCK
+            count += 1
             if count > _MOST_FILES:
                 raise BadInput(f"the archive has more than {_MOST_FILES:,} files")
-            if taken > free - spare:
-                raise NoSpace(
-                    f"the archive takes {_mib(taken)} or more; {_mib(free)} are free in {target.parents[1]},"
-                    f" and {_mib(spare)} of them are kept free",
-                    "free some disk space there",
-                )
-            _write(stream, entry, target.joinpath(*parts), flags)
+            taken += len(parts) * _DISK_BLOCK  # each folder and the rest of a file take a block of the disk
+            room.must_have(taken, _without_holes(entry))
+            taken += _write(stream, entry, target.joinpath(*parts), flags, partial(room.must_have, taken))
             total += entry.size
     except tarfile.TarError as error:
         raise BadInput(f"what came is no archive of files: {error}") from error
     return total
 
 
+class _Room(NamedTuple):
+    free: int
+    spare: int
+    place: Path
+
+    @classmethod
+    def on(cls, target: Path) -> _Room:
+        free = shutil.disk_usage(target).free
+        return cls(free, min(free // _SPARE_SHARE, _MOST_SPARE), target.parents[1])
+
+    def must_have(self, *sizes: int) -> None:
+        size = sum(sizes)
+        if size > self.free - self.spare:
+            raise NoSpace(
+                f"the archive takes {_mib(size)} or more; {_mib(self.free)} are free in {self.place},"
+                f" and {_mib(self.spare)} of them are kept free",
+                "free some disk space there",
+            )
+
+
 def _mib(size: int) -> str:
     return f"{size / 2**20:,.1f} MiB"
+
+
+def _without_holes(entry: tarfile.TarInfo) -> int:
+    return min(_number(entry.pax_headers.get(_DATA), entry.size), entry.size)
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    return int(text) if text is not None and text.isdecimal() and len(text) <= 18 else otherwise
 
 
 def _entries(stream: Stream) -> Iterator[tarfile.TarInfo]:
@@ -117,7 +144,7 @@ def _entries(stream: Stream) -> Iterator[tarfile.TarInfo]:
             more = _extended(stream, entry.size)
             entry = tarfile.TarInfo.frombuf(_exactly(stream, _TAR_BLOCK), "utf-8", "surrogateescape")
         entry.name = more.get("path", entry.name)
-        entry.size = int(more["size"]) if more.get("size", "").isdecimal() else entry.size
+        entry.size = _number(more.get("size"), entry.size)
         entry.pax_headers = more
         if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or not 0 <= entry.size <= _LARGEST:
             raise BadInput(f"the archive has an entry that is no file to keep: {entry.name!r:.100}")
@@ -149,7 +176,11 @@ def _parts_of(entry: tarfile.TarInfo) -> tuple[str, ...]:
     return parts
 
 
-def _write(stream: Stream, entry: tarfile.TarInfo, path: Path, flags: int) -> None:
+def _write(
+    stream: Stream, entry: tarfile.TarInfo, path: Path, flags: int, must_fit: Callable[[int], None]
+) -> int:
+    """The bytes that take room. `must_fit` hears of them as they come: an entry may announce fewer."""
+    written = 0
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Nothing but this writes below the folder: what is there already came in the same archive.
@@ -160,11 +191,13 @@ def _write(stream: Stream, entry: tarfile.TarInfo, path: Path, flags: int) -> No
         if str(os.fstat(fd).st_size) != entry.pax_headers.get(_BEGIN, "0"):
             raise BadInput(f"the archive has an entry that begins at another place: {entry.name!r:.100}")
         for begin in range(0, entry.size, _BLOCK):
-            file.write(_exactly(stream, min(_BLOCK, entry.size - begin)))
+            written += write_with_holes(file, _exactly(stream, min(_BLOCK, entry.size - begin)))
+            must_fit(written)
         _exactly(stream, -entry.size % _TAR_BLOCK)
         file.flush()
         if 0 <= entry.mtime < _LATEST:  # a log's age is the time of its file
             os.utime(file.fileno(), (entry.mtime, entry.mtime))
+    return written
 
 
 def _exactly(stream: Stream, size: int) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kgops.errors import BadInput, Unavailable, Usage
+from kgops.interchange.holes import write_with_holes
 from kgops.jobs import manifest
 from kgops.jobs.files import NotAFile, open_regular, read_json, write_json
 from kgops.settings import Home
@@ -91,7 +92,7 @@ def _raise(error: OSError) -> None:
 def copy_files(source: Path, files: Iterable[Path], target: Path) -> None:
     """Copies `files` to `target` with their paths relative to `source`. Refused if the disk has too little space."""
     paths = list(files)
-    need, free = sum(path.lstat().st_size for path in paths), shutil.disk_usage(target).free
+    need, free = sum(map(_size_on_disk, paths)), shutil.disk_usage(target).free
     if need > free:
         raise Unavailable(
             f"{source} takes {need / (1 << 30):,.2f} GiB; {free / (1 << 30):,.2f} GiB are free in the home",
@@ -108,13 +109,20 @@ def copy_files(source: Path, files: Iterable[Path], target: Path) -> None:
             ) from error
 
 
+def _size_on_disk(path: Path) -> int:
+    """Without its holes."""
+    status = path.lstat()
+    return min(status.st_size, status.st_blocks * 512)
+
+
 def _copy(path: Path, target: Path) -> None:
     """Copies one file with its modification time, readable by its owner only."""
     with os.fdopen(open_regular(path), "rb") as original:
         status = os.fstat(original.fileno())
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as copy:
-            shutil.copyfileobj(original, copy, _BLOCK)
+            while block := original.read(_BLOCK):
+                write_with_holes(copy, block)
             copy.flush()
             os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
 

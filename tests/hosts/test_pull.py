@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import sys
 import tarfile
 from pathlib import Path
 
@@ -40,6 +41,24 @@ def test_a_run_comes_with_its_log_and_its_folder(lab: Lab) -> None:
     assert again.code == 0
     assert again.err.startswith("already imported as run 1")
     assert not list(here.home.glob(".pull-*"))
+
+
+def test_a_log_that_was_kept_short_stays_short(lab: Lab) -> None:
+    lab.add("lab1")
+    there, here = lab.there("lab1"), lab.console
+    worker = "for i in range(300_000): print(f'line {i:09d}')"
+    assert there("run", "exec", "--log-limit", "1", "--", sys.executable, "-c", worker).code == 0
+    log, exported = there.folder(1) / "worker.log", lab.folder / "exported"
+    if log.stat().st_blocks * 512 >= log.stat().st_size:
+        pytest.skip("this file system cannot give back a part of a file")
+    assert lab.kgops("pull", "lab1:1").code == 0
+    pulled = here.folder(1) / "worker.log"
+    shutil.copytree(there.folder(1), exported)
+    assert here("import", exported, "--again").code == 0
+    for copy in (pulled, here.folder(2) / "worker.log"):
+        assert copy.read_bytes() == log.read_bytes()
+        assert copy.stat().st_blocks * 512 < 3 << 19
+    assert here("logs", "1").raw == there("logs", "1").raw
 
 
 def test_a_run_that_is_not_there_or_has_not_ended_is_refused(lab: Lab) -> None:
