@@ -17,8 +17,10 @@ from kgops.hosts.connection import Connection, Limits, meaning_of
 from kgops.hosts.registry import Host
 from kgops.hosts.run_actions import split_name
 from kgops.interchange.importing import Imported, import_from
+from kgops.jobs.files import read_table
 from kgops.jobs.text import one_line
 from kgops.settings import Home
+from kgops.supervisor.run_folder import RunFolder
 
 
 @click.command(epilog="\b\nExample:  kgops pull lab2:17")
@@ -26,7 +28,10 @@ from kgops.settings import Home
 @click.option("--again", is_flag=True, help="Import a run that is in the database already once more.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
-    """Import runs of other hosts with log, results and checkpoints. A run must have ended; it stays there, too."""
+    """Import runs of other hosts with log, results and checkpoints. A run must have ended; it stays there, too.
+
+    Tags, notes, exit codes of attempts, sampled memory curves and peaks stay there: `kgops export --to json` there has
+    them, without files."""
     session = for_writing()
     hosts = registry.read(session.home)
     wanted = [split_name(name, hosts) for name in names]
@@ -36,7 +41,8 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
             target = Path(folder) / "run"
             target.mkdir(mode=0o700)
             _fetch(session.home, host, number, target)
-            (one,) = import_from(session.home, session.conn, target, again=again)
+            name = _name(host, number, RunFolder(target))
+            (one,) = import_from(session.home, session.conn, target, again=again, pulled_as=name)
         imported.append(one)
         what = one_line(one.what, 160)
         if one.number is None:
@@ -48,6 +54,14 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
             tell(f"Warning: {one_line(trouble)}")
     if as_json:
         print_json([asdict(one) for one in imported])
+
+
+def _name(host: Host, number: str, folder: RunFolder) -> str:
+    """With the run's number there, also of the last."""
+    # The plan of a run that was imported there has the number of where it came from.
+    plan = read_table(folder.plan) if number == "last" and not folder.record.exists() else {}
+    there = plan.get("number")
+    return f"{host.name}:{there if isinstance(there, int) else number}"
 
 
 def _fetch(home: Home, host: Host, number: str, target: Path) -> None:

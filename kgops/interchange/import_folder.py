@@ -89,11 +89,13 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def copy_files(source: Path, files: Iterable[Path], target: Path) -> None:
-    """Copies `files` to `target` with their paths relative to `source`. Refused if the disk has too little space."""
+def copy_files(source: Path, files: Iterable[Path], target: Path, *, takes: bool = False) -> None:
+    """Copies `files` to `target` with their paths relative to `source`. Refused if the disk has too little space.
+
+    `takes`: they need not stay at `source`, on the same disk, and need no space."""
     paths = list(files)
     need, free = sum(map(_size_on_disk, paths)), shutil.disk_usage(target).free
-    if need > free:
+    if need > free and not takes:
         raise Unavailable(
             f"{source} takes {need / (1 << 30):,.2f} GiB; {free / (1 << 30):,.2f} GiB are free in the home",
             "free some space, or import an export of the run, which has no files",
@@ -102,7 +104,7 @@ def copy_files(source: Path, files: Iterable[Path], target: Path) -> None:
         copy = target / path.relative_to(source)
         try:
             copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _copy(path, copy)
+            path.rename(copy) if takes else _copy(path, copy)
         except OSError as error:
             raise Unavailable(
                 f"cannot copy {path}: {error.strerror or error}", "nothing was imported"
@@ -155,12 +157,15 @@ def describe(folder: RunFolder) -> tuple[Plan, str]:
     return plan, f"{plan.workload} run {plan.number}, {ending.state if ending else 'not ended'}: {plan.label}"
 
 
-def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -> tuple[int, list[str]]:
-    """Imports the run; returns its new number and the problems with its files."""
+def import_folder(
+    home: Home, conn: Connection, source: RunFolder, plan: Plan, pulled_as: str | None = None
+) -> tuple[int, list[str]]:
+    """Imports the run; returns its new number and the problems with its files. `pulled_as`: as in lab2:17, of which
+    the folder is a copy to use up."""
     troubles: list[str] = []
     with staging(home) as staged:
         others: list[Path] = []
-        copy_files(source.path, _files_of(source.path, others), staged.path)
+        copy_files(source.path, _files_of(source.path, others), staged.path, takes=pulled_as is not None)
         troubles += _left_out_message(others, source.path)
         if run_folder.read_ending(staged.outcome) is None:
             run_folder.write_ending(staged.outcome, _unended(staged))
@@ -168,7 +173,8 @@ def import_folder(home: Home, conn: Connection, source: RunFolder, plan: Plan) -
         if trouble is not None:
             troubles.append(f"{trouble}: metrics and files of the manifest are not imported")
         host = host_of(read_json(staged.environment))
-        body = origin("folder", source.path.absolute(), run=plan.number, host=host, troubles=troubles)
+        came_from = Path(pulled_as) if pulled_as is not None else source.path.absolute()
+        body = origin("folder", came_from, run=plan.number, host=host, troubles=troubles)
         earlier = read_json(staged.origins)
         marks = [*(earlier if isinstance(earlier, list) else []), {"at": time.time(), "body": body}]
         write_json(staged.origins, marks)

@@ -82,11 +82,15 @@ class Imported:
     troubles: tuple[str, ...] = ()
 
 
-def import_from(home: Home, conn: Connection, path: Path, *, again: bool = False) -> list[Imported]:
-    """Imports every run at `path`: an export, a run's folder, or an output folder of scripts."""
+def import_from(
+    home: Home, conn: Connection, path: Path, *, again: bool = False, pulled_as: str | None = None
+) -> list[Imported]:
+    """Imports every run at `path`: an export, a run's folder, or an output folder of scripts.
+
+    `pulled_as`: as in lab2:17, of which `path` is a copy to use up."""
     try:
         with _alone(home):
-            return _import_from(home, conn, path, again=again)
+            return _import_from(home, conn, path, again=again, pulled_as=pulled_as)
     except NotAFile as error:
         raise no_file(error) from error
     except OSError as error:
@@ -105,11 +109,13 @@ def _alone(home: Home) -> Iterator[None]:
         os.close(lock)
 
 
-def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
+def _import_from(
+    home: Home, conn: Connection, path: Path, *, again: bool, pulled_as: str | None
+) -> list[Imported]:
     if path.is_file():
         return _from_export(home, conn, path, again=again)
     if os.path.lexists(RunFolder(path).plan) or os.path.lexists(RunFolder(path).record):
-        return [_from_folder(home, conn, RunFolder(path), again=again)]
+        return [_from_folder(home, conn, RunFolder(path), again=again, pulled_as=pulled_as)]
     if path.is_dir() and is_output(path):
         return [_from_output(home, conn, path, again=again)]
     if not path.exists():
@@ -123,7 +129,9 @@ def _import_from(home: Home, conn: Connection, path: Path, *, again: bool) -> li
     )
 
 
-def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> list[Imported]:
+def _from_export(
+    home: Home, conn: Connection, path: Path, *, again: bool, pulled_as: str | None = None
+) -> list[Imported]:
     """Imports all runs of an export, after reading all of it: a damaged file adds nothing."""
     if tarfile.is_tarfile(path):
         raise Usage(
@@ -138,16 +146,19 @@ def _from_export(home: Home, conn: Connection, path: Path, *, again: bool) -> li
         refuse_sample(rows, str(path))
         if trouble := misfit(rows):
             raise BadInput(f"{path}: runs[{i}].{trouble}")
-    return [_put(home, conn, rows, path, again=again) for rows in runs]
+    source = path.absolute() if pulled_as is None else Path(pulled_as)
+    return [_put(home, conn, rows, source, again=again) for rows in runs]
 
 
-def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool) -> Imported:
+def _from_folder(
+    home: Home, conn: Connection, folder: RunFolder, *, again: bool, pulled_as: str | None = None
+) -> Imported:
     """Imports a run's folder; one in this home that has lost its row is restored in place."""
     not_as_ours(folder)
     must_be_still(folder)
     refuse_sample_folder(folder)
     if folder.record.is_file():
-        return _from_export(home, conn, folder.record, again=again)[0]
+        return _from_export(home, conn, folder.record, again=again, pulled_as=pulled_as)[0]
     plan, what = describe(folder)
     if folder.path.resolve().parent == home.runs.resolve() and not again:
         number = rebuild.restore_run(conn, RunFolder(home.runs / folder.path.resolve().name))
@@ -156,7 +167,7 @@ def _from_folder(home: Home, conn: Connection, folder: RunFolder, *, again: bool
     known = tuple(transfer.same_submission(conn, plan.submitted_at, plan.workload, plan.label))
     if known and not again:
         return Imported(None, known, what)
-    number, troubles = import_folder(home, conn, folder, plan)
+    number, troubles = import_folder(home, conn, folder, plan, pulled_as)
     return Imported(number, known, what, tuple(troubles))
 
 
@@ -174,11 +185,11 @@ def _from_output(home: Home, conn: Connection, folder: Path, *, again: bool) -> 
     return Imported(number, known, output.what, tuple(output.troubles))
 
 
-def _put(home: Home, conn: Connection, rows: Rows, path: Path, *, again: bool) -> Imported:
+def _put(home: Home, conn: Connection, rows: Rows, source: Path, *, again: bool) -> Imported:
     run = rows.run
     what = f"{run['workload']} run {run['id']}, {run['state']}: {run['label']}"
     known = transfer.same_submission(conn, run["submitted_at"], run["workload"], run["label"])
     if known and not again:
         return Imported(None, tuple(known), what)
-    source = origin("export", path.absolute(), run=run["id"], host=host_of(rows.spec["environment"]))
-    return Imported(put_record(home, conn, rows, source), tuple(known), what)
+    mark = origin("export", source, run=run["id"], host=host_of(rows.spec["environment"]))
+    return Imported(put_record(home, conn, rows, mark), tuple(known), what)

@@ -37,10 +37,13 @@ def test_a_run_comes_with_its_log_and_its_folder(lab: Lab) -> None:
     assert (here.folder(1) / "worker.log").read_text() == (there.folder(1) / "worker.log").read_text()
     assert (here.folder(1) / "results/a b").read_text() == "1\n"
     assert here.show(1)["state"] == "succeeded"
+    assert re.search(r"imported .* from lab1:1\n", here("show", "1").out)
     again = lab.kgops("pull", "lab1:last")
     assert again.code == 0
     assert again.err.startswith("already imported as run 1")
     assert not list(here.home.glob(".pull-*"))
+    assert lab.kgops("pull", "lab1:last", "--again").code == 0
+    assert re.search(r"imported .* from lab1:1\n", here("show", "2").out)
 
 
 def test_a_log_that_was_kept_short_stays_short(lab: Lab) -> None:

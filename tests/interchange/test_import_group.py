@@ -20,8 +20,8 @@ from kgops.settings import Home
 from storage import reports, runs, series
 
 
-def import_from(conn: sqlite3.Connection, home: Path, path: Path, **how: bool) -> Imported:
-    (one,) = importing.import_from(Home(home), conn, path, **how)
+def import_from(conn: sqlite3.Connection, home: Path, path: Path, *, again: bool = False) -> Imported:
+    (one,) = importing.import_from(Home(home), conn, path, again=again)
     return one
 
 
