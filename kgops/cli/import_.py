@@ -44,6 +44,8 @@ def _say(one: Imported) -> None:
     what = one_line(one.what, 160)
     if one.number is not None:
         say(f"run {one.number}: imported {what}")
+        if one.known:
+            tell(f"Note: run {', '.join(map(str, one.known))} is a copy of the same run, imported earlier")
     else:
         numbers = ", ".join(map(str, one.known))
         tell(f"already imported as run {numbers}: {what} (--again imports it once more)")

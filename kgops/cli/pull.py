@@ -50,6 +50,10 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
             tell(f"already imported as run {known}: {what} (--again imports it once more)")
         elif not as_json:
             say(f"run {one.number}: imported from {host.name}: {what}")
+            if one.known:
+                tell(
+                    f"Note: run {', '.join(map(str, one.known))} is a copy of the same run, imported earlier"
+                )
         for trouble in one.troubles:
             tell(f"Warning: {one_line(trouble)}")
     if as_json:

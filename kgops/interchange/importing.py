@@ -23,12 +23,12 @@ from kgops.interchange.import_scripts import is_output, read_output
 from kgops.jobs.files import NotAFile, read_json, read_regular
 from kgops.jobs.text import one_line
 from kgops.settings import Home
-from kgops.supervisor import locks, rebuild
-from kgops.supervisor.import_record import host_of, origin, put_record
+from kgops.supervisor import locks, rebuild, run_folder
+from kgops.supervisor.import_record import NOT_ENDED, host_of, origin, put_record
 from kgops.supervisor.plan_file import misfit
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.run_json import IMPORTED, read_runs
-from storage import transfer
+from storage import runs, transfer
 from storage.database import Connection
 from storage.transfer import Rows
 
@@ -141,13 +141,13 @@ def _from_export(
     text = read_regular(path, at_most=_LARGEST_EXPORT + 1, follow=True)
     if len(text) > _LARGEST_EXPORT:
         raise Usage(f"{path} is larger than {_LARGEST_EXPORT >> 30} GiB: not an export")
-    runs = read_runs(conn, text, str(path))
-    for i, rows in enumerate(runs):
+    exported = read_runs(conn, text, str(path))
+    for i, rows in enumerate(exported):
         refuse_sample(rows, str(path))
         if trouble := misfit(rows):
             raise BadInput(f"{path}: runs[{i}].{trouble}")
     source = path.absolute() if pulled_as is None else Path(pulled_as)
-    return [_put(home, conn, rows, source, again=again) for rows in runs]
+    return [_put(home, conn, rows, source, again=again) for rows in exported]
 
 
 def _from_folder(
@@ -165,7 +165,9 @@ def _from_folder(
         if number is not None:
             return Imported(number, (), what)
     known = tuple(transfer.same_submission(conn, plan.submitted_at, plan.workload, plan.label))
-    if known and not again:
+    ending = run_folder.read_ending(folder.outcome)
+    has_end = ending is not None and not _is_unended(ending.reason)
+    if known and not again and not (has_end and _are_unended(conn, known)):
         return Imported(None, known, what)
     number, troubles = import_folder(home, conn, folder, plan, pulled_as)
     return Imported(number, known, what, tuple(troubles))
@@ -188,8 +190,19 @@ def _from_output(home: Home, conn: Connection, folder: Path, *, again: bool) -> 
 def _put(home: Home, conn: Connection, rows: Rows, source: Path, *, again: bool) -> Imported:
     run = rows.run
     what = f"{run['workload']} run {run['id']}, {run['state']}: {run['label']}"
-    known = transfer.same_submission(conn, run["submitted_at"], run["workload"], run["label"])
-    if known and not again:
-        return Imported(None, tuple(known), what)
+    known = tuple(transfer.same_submission(conn, run["submitted_at"], run["workload"], run["label"]))
+    has_end = run["state"] in runs.ENDED and not _is_unended(run["reason"])
+    if known and not again and not (has_end and _are_unended(conn, known)):
+        return Imported(None, known, what)
     mark = origin("export", source, run=run["id"], host=host_of(rows.spec["environment"]))
-    return Imported(put_record(home, conn, rows, mark), tuple(known), what)
+    return Imported(put_record(home, conn, rows, mark), known, what)
+
+
+def _are_unended(conn: Connection, numbers: Iterable[int]) -> bool:
+    """Whether all are copies from before the run's end, which another copy has."""
+    found = [runs.get(conn, number) for number in numbers]
+    return all(run is not None and _is_unended(run.reason) for run in found)
+
+
+def _is_unended(reason: str | None) -> bool:
+    return reason is not None and reason.startswith(NOT_ENDED.format(""))
