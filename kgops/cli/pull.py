@@ -9,14 +9,16 @@ from pathlib import Path
 import click
 
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import for_writing
+from kgops.cli.session import Session, for_writing
 from kgops.errors import KgopsError, Unavailable
 from kgops.hosts import registry
 from kgops.hosts.archive import ArchiveStream, NoSpace, unpack
 from kgops.hosts.connection import Connection, Limits, meaning_of
+from kgops.hosts.records import fetch_record
 from kgops.hosts.registry import Host
 from kgops.hosts.run_actions import split_name
 from kgops.interchange.importing import Imported, import_from
+from kgops.interchange.pulled import Pulled
 from kgops.jobs.files import read_table
 from kgops.jobs.text import one_line
 from kgops.settings import Home
@@ -30,8 +32,7 @@ from kgops.supervisor.run_folder import RunFolder
 def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
     """Import runs of other hosts with log, results and checkpoints. A run must have ended; it stays there, too.
 
-    Tags, notes, exit codes of attempts, sampled memory curves and peaks stay there: `kgops export --to json` there has
-    them, without files."""
+    Its tags, notes, memory peaks and curves come with it; exit codes of single attempts stay there."""
     session = for_writing()
     hosts = registry.read(session.home)
     wanted = [split_name(name, hosts) for name in names]
@@ -41,8 +42,8 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
             target = Path(folder) / "run"
             target.mkdir(mode=0o700)
             _fetch(session.home, host, number, target)
-            name = _name(host, number, RunFolder(target))
-            (one,) = import_from(session.home, session.conn, target, again=again, pulled_as=name)
+            pulled = _pulled(session, host, number, RunFolder(target))
+            (one,) = import_from(session.home, session.conn, target, again=again, pulled=pulled)
         imported.append(one)
         what = one_line(one.what, 160)
         if one.number is None:
@@ -60,12 +61,23 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
         print_json([asdict(one) for one in imported])
 
 
-def _name(host: Host, number: str, folder: RunFolder) -> str:
-    """With the run's number there, also of the last."""
-    # The plan of a run that was imported there has the number of where it came from.
-    plan = read_table(folder.plan) if number == "last" and not folder.record.exists() else {}
-    there = plan.get("number")
-    return f"{host.name}:{there if isinstance(there, int) else number}"
+def _pulled(session: Session, host: Host, number: str, folder: RunFolder) -> Pulled:
+    """With the run's number there, also of the last, and with what its files do not hold."""
+    if (
+        folder.record.exists()
+    ):  # it was imported there: this is all of its record, and its plan has another number
+        return Pulled(f"{host.name}:{number}")
+    plan = read_table(folder.plan)
+    if number == "last" and isinstance(plan.get("number"), int):
+        number = str(plan["number"])
+    name = f"{host.name}:{number}"
+    try:
+        record = fetch_record(session.home, session.conn, host, number)
+    except KgopsError as error:
+        tell(f"Warning: tags, notes, memory peaks and curves of {name} do not come with it: {error.message}")
+        return Pulled(name)
+    is_same = all(record.run[key] == plan.get(key) for key in ("submitted_at", "workload", "label"))
+    return Pulled(name, record if is_same else None)
 
 
 def _fetch(home: Home, host: Host, number: str, target: Path) -> None:

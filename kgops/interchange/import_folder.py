@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kgops.errors import BadInput, Unavailable, Usage
 from kgops.interchange.holes import write_with_holes
+from kgops.interchange.pulled import Pulled, add_record
 from kgops.jobs import manifest
 from kgops.jobs.files import NotAFile, open_regular, read_json, write_json
 from kgops.settings import Home
@@ -158,14 +159,15 @@ def describe(folder: RunFolder) -> tuple[Plan, str]:
 
 
 def import_folder(
-    home: Home, conn: Connection, source: RunFolder, plan: Plan, pulled_as: str | None = None
+    home: Home, conn: Connection, source: RunFolder, plan: Plan, pulled: Pulled | None = None
 ) -> tuple[int, list[str]]:
-    """Imports the run; returns its new number and the problems with its files. `pulled_as`: as in lab2:17, of which
-    the folder is a copy to use up."""
+    """Imports the run; returns its new number and the problems with its files.
+
+    `pulled`: the run of which the folder is a copy to use up."""
     troubles: list[str] = []
     with staging(home) as staged:
         others: list[Path] = []
-        copy_files(source.path, _files_of(source.path, others), staged.path, takes=pulled_as is not None)
+        copy_files(source.path, _files_of(source.path, others), staged.path, takes=pulled is not None)
         troubles += _left_out_message(others, source.path)
         if run_folder.read_ending(staged.outcome) is None:
             run_folder.write_ending(staged.outcome, _unended(staged))
@@ -173,7 +175,7 @@ def import_folder(
         if trouble is not None:
             troubles.append(f"{trouble}: metrics and files of the manifest are not imported")
         host = host_of(read_json(staged.environment))
-        came_from = Path(pulled_as) if pulled_as is not None else source.path.absolute()
+        came_from = Path(pulled.name) if pulled is not None else source.path.absolute()
         body = origin("folder", came_from, run=plan.number, host=host, troubles=troubles)
         earlier = read_json(staged.origins)
         marks = [*(earlier if isinstance(earlier, list) else []), {"at": time.time(), "body": body}]
@@ -186,6 +188,11 @@ def import_folder(
                 rebuild.restore_run(c, folder)
             except BadInput as error:  # named by the path that the user gave
                 raise BadInput(error.message.replace(str(folder.path), str(source.path))) from error
+            if pulled is not None and pulled.record is not None:
+                try:
+                    add_record(c, number, pulled.record)
+                except ValueError as error:
+                    raise BadInput(f"the record of {pulled.name}: {error}") from error
             rows = transfer.read_rows(c, number)
             if rows is not None and (trouble := misfit(rows)):
                 raise BadInput(f"{source.path}: {trouble}")

@@ -20,6 +20,7 @@ from kgops.interchange.import_folder import (
     not_as_ours,
 )
 from kgops.interchange.import_scripts import is_output, read_output
+from kgops.interchange.pulled import Pulled
 from kgops.jobs.files import NotAFile, read_json, read_regular
 from kgops.jobs.text import one_line
 from kgops.settings import Home
@@ -83,14 +84,14 @@ class Imported:
 
 
 def import_from(
-    home: Home, conn: Connection, path: Path, *, again: bool = False, pulled_as: str | None = None
+    home: Home, conn: Connection, path: Path, *, again: bool = False, pulled: Pulled | None = None
 ) -> list[Imported]:
     """Imports every run at `path`: an export, a run's folder, or an output folder of scripts.
 
-    `pulled_as`: as in lab2:17, of which `path` is a copy to use up."""
+    `pulled`: the run of which `path` is a copy to use up."""
     try:
         with _alone(home):
-            return _import_from(home, conn, path, again=again, pulled_as=pulled_as)
+            return _import_from(home, conn, path, again=again, pulled=pulled)
     except NotAFile as error:
         raise no_file(error) from error
     except OSError as error:
@@ -110,12 +111,12 @@ def _alone(home: Home) -> Iterator[None]:
 
 
 def _import_from(
-    home: Home, conn: Connection, path: Path, *, again: bool, pulled_as: str | None
+    home: Home, conn: Connection, path: Path, *, again: bool, pulled: Pulled | None
 ) -> list[Imported]:
     if path.is_file():
         return _from_export(home, conn, path, again=again)
     if os.path.lexists(RunFolder(path).plan) or os.path.lexists(RunFolder(path).record):
-        return [_from_folder(home, conn, RunFolder(path), again=again, pulled_as=pulled_as)]
+        return [_from_folder(home, conn, RunFolder(path), again=again, pulled=pulled)]
     if path.is_dir() and is_output(path):
         return [_from_output(home, conn, path, again=again)]
     if not path.exists():
@@ -130,7 +131,7 @@ def _import_from(
 
 
 def _from_export(
-    home: Home, conn: Connection, path: Path, *, again: bool, pulled_as: str | None = None
+    home: Home, conn: Connection, path: Path, *, again: bool, pulled: Pulled | None = None
 ) -> list[Imported]:
     """Imports all runs of an export, after reading all of it: a damaged file adds nothing."""
     if tarfile.is_tarfile(path):
@@ -146,19 +147,19 @@ def _from_export(
         refuse_sample(rows, str(path))
         if trouble := misfit(rows):
             raise BadInput(f"{path}: runs[{i}].{trouble}")
-    source = path.absolute() if pulled_as is None else Path(pulled_as)
+    source = path.absolute() if pulled is None else Path(pulled.name)
     return [_put(home, conn, rows, source, again=again) for rows in exported]
 
 
 def _from_folder(
-    home: Home, conn: Connection, folder: RunFolder, *, again: bool, pulled_as: str | None = None
+    home: Home, conn: Connection, folder: RunFolder, *, again: bool, pulled: Pulled | None = None
 ) -> Imported:
     """Imports a run's folder; one in this home that has lost its row is restored in place."""
     not_as_ours(folder)
     must_be_still(folder)
     refuse_sample_folder(folder)
     if folder.record.is_file():
-        return _from_export(home, conn, folder.record, again=again, pulled_as=pulled_as)[0]
+        return _from_export(home, conn, folder.record, again=again, pulled=pulled)[0]
     plan, what = describe(folder)
     if folder.path.resolve().parent == home.runs.resolve() and not again:
         number = rebuild.restore_run(conn, RunFolder(home.runs / folder.path.resolve().name))
@@ -169,7 +170,7 @@ def _from_folder(
     has_end = ending is not None and not _is_unended(ending.reason)
     if known and not again and not (has_end and _are_unended(conn, known)):
         return Imported(None, known, what)
-    number, troubles = import_folder(home, conn, folder, plan, pulled_as)
+    number, troubles = import_folder(home, conn, folder, plan, pulled)
     return Imported(number, known, what, tuple(troubles))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from disks import small_disk
-from driving import Console
+from driving import Console, wait_for
 from ssh_server import Lab, needs_ssh
 
 pytestmark = needs_ssh
@@ -44,6 +44,25 @@ def test_a_run_comes_with_its_log_and_its_folder(lab: Lab) -> None:
     assert not list(here.home.glob(".pull-*"))
     assert lab.kgops("pull", "lab1:last", "--again").code == 0
     assert re.search(r"imported .* from lab1:1\n", here("show", "2").out)
+
+
+def test_a_run_comes_with_what_its_record_has_beside_its_files(lab: Lab) -> None:
+    lab.add("lab1")
+    there, here = lab.there("lab1"), lab.console
+    script = "i=0; while [ ! -e gate ]; do echo loss=$i; i=$((i+1)); sleep 0.02; done"
+    flags = ("--metric-regex", r"loss=(?P<loss>\S+)", "--tag", "paper")
+    number = there.detach("sh", "-c", script, flags=flags)
+    wait_for(lambda: (run := there.run(number)) is not None and run.peak_host_mib, "a sample of its memory")
+    (there.cwd / "gate").touch()
+    there.ended(number)
+    assert there("note", "1", "best so far").code == 0
+    done = lab.kgops("pull", "lab1:last")
+    assert (done.code, done.err) == (0, "")
+    original, copy = there.show(1), here.show(1)
+    for key in ("peak_host_mib", "peak_gpu_mib", "tag", "series"):
+        assert copy[key] == original[key], key
+    assert [note["text"] for note in copy["note"]] == ["best so far"]
+    assert [one["peak_host_mib"] for one in copy["attempt"]] == [original["peak_host_mib"]]
 
 
 def test_a_log_that_was_kept_short_stays_short(lab: Lab) -> None:
