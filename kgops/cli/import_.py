@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -34,16 +35,16 @@ def command(paths: tuple[Path, ...], again: bool, as_json: bool) -> None:
     for path in paths:
         for one in import_from(session.home, session.conn, path, again=again):
             imported.append(one)
-            if not as_json:
-                _say(one)
+            _say(one, tell if as_json else say)
     if as_json:
         print_json([asdict(one) for one in imported])
 
 
-def _say(one: Imported) -> None:
+def _say(one: Imported, say_number: Callable[[str], None]) -> None:
+    """Beside JSON too, which a later failure leaves out."""
     what = one_line(one.what, 160)
     if one.number is not None:
-        say(f"run {one.number}: imported {what}")
+        say_number(f"run {one.number}: imported {what}")
         if one.known:
             tell(f"Note: run {', '.join(map(str, one.known))} is a copy of the same run, imported earlier")
     else:

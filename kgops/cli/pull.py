@@ -49,8 +49,9 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
         if one.number is None:
             known = ", ".join(map(str, one.known))
             tell(f"already imported as run {known}: {what} (--again imports it once more)")
-        elif not as_json:
-            say(f"run {one.number}: imported from {host.name}: {what}")
+        else:
+            # Beside JSON too, which a later failure leaves out.
+            (tell if as_json else say)(f"run {one.number}: imported from {host.name}: {what}")
             if one.known:
                 tell(
                     f"Note: run {', '.join(map(str, one.known))} is a copy of the same run, imported earlier"

@@ -329,3 +329,10 @@ def test_an_export_of_the_end_follows_one_of_before(
     assert at_its_end.err == "Note: run 1 is a copy of the same run, imported earlier\n"
     assert import_it().err.startswith("already imported as run 1, 2")
     assert elsewhere.show(2)["state"] == "succeeded"
+
+
+def test_what_was_imported_before_a_failure_is_said_with_json(run_cli: Console, elsewhere: Console) -> None:
+    run_cli("run", "exec", "--label", "first", "--", "true")
+    done = elsewhere("import", run_cli.folder(1), "absent.json", "--json")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("run 1: imported exec run 1, succeeded: first\nError: "), done.err
