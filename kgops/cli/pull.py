@@ -64,9 +64,8 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
 
 def _pulled(session: Session, host: Host, number: str, folder: RunFolder) -> Pulled:
     """With the run's number there, also of the last, and with what its files do not hold."""
-    if (
-        folder.record.exists()
-    ):  # it was imported there: this is all of its record, and its plan has another number
+    # It was imported there: this is all of its record, and its plan has another number.
+    if folder.record.exists():
         return Pulled(f"{host.name}:{number}")
     plan = read_table(folder.plan)
     if number == "last" and isinstance(plan.get("number"), int):

@@ -76,9 +76,7 @@ def add(home: Home, host: Host) -> bool:
 def remove(home: Home, names: Sequence[str]) -> None:
     make_home(home)
     with _Changing(home):
-        tables = _tables(
-            home
-        )  # not `read`: one that is not valid can be removed, and others stay as they are
+        tables = _tables(home)  # not `read`: one that is not valid can be removed, others stay as they are
         for name in names:
             if name not in tables:
                 raise Usage(

@@ -130,7 +130,9 @@ def _copy(path: Path, target: Path) -> None:
             os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-_LEFT_BEHIND = ("private.json", "supervisor.lock", "worker.lock", "stop.slot", "supervisor.log")
+_LEFT_BEHIND = frozenset(
+    ("private.json", "supervisor.lock", "worker.lock", "stop.slot", "room.reserved", "supervisor.log")
+)
 
 
 def must_be_still(folder: RunFolder) -> None:
