@@ -43,8 +43,9 @@ def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_jso
     """
     axes = [read_axis(text) for text in varied]
     session = for_writing()
-    jobs = variants(job_by_name(session, job), axes)
-    comparison = PairedComparison(f"matrix {job}", jobs, repeat, settings=combinations(axes))
+    base = job_by_name(session, job)
+    jobs = variants(base, axes)
+    comparison = PairedComparison(f"matrix {job}", jobs, repeat, settings=combinations(base, axes))
     arguments = ["kgops", "bench", "matrix", job, *(word for text in varied for word in ("--vary", text))]
     arguments += ["--repeat", str(repeat)]
     bench = run_comparison(

@@ -20,7 +20,7 @@ from kgops.options.reading import joined, nearest, unreadable, unwritable
 __all__ = ["Axis", "combinations", "read_axis", "variants"]
 
 MOST = 64
-Axis = tuple[str, tuple[Any, ...]]
+Axis = tuple[str, tuple[str, ...]]  # a name and its values as typed
 
 
 def read_axis(text: str) -> Axis:
@@ -28,37 +28,49 @@ def read_axis(text: str) -> Axis:
     name, sign, text_of_values = text.partition("=")
     if not sign or not name.strip() or not text_of_values.strip():
         raise Usage(f"--vary {text!r:.60} has no values", "write  --vary batch_size=256,512")
-    values = tuple(_value(word.strip()) for word in text_of_values.split(","))
-    if len({repr(one) for one in values}) < len(values):
-        raise Usage(f"--vary {text!r:.60} has a value twice")
-    return name.strip(), values
+    return name.strip(), tuple(word.strip() for word in text_of_values.split(","))
 
 
-def combinations(axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
-    """Settings by name, such as `batch_size=256 precision=fp32`; the first one is the baseline."""
-    names = [name for name, _ in axes]
-    if not axes or len(set(names)) < len(names):
-        raise Usage("nothing is varied" if not axes else "a name is varied twice", "give --vary NAME=A,B")
-    count = math.prod(
-        len(values) for _, values in axes
-    )  # counted before they are built: it grows exponentially
-    if not 2 <= count <= MOST:
-        raise Usage(f"the matrix has {count:,} variants", f"vary something, up to {MOST} in all")
-    settings = [
-        dict(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in axes))
-    ]
-    return {" ".join(f"{key}={word_of(value)}" for key, value in one.items()): one for one in settings}
+def combinations(job: Job, axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
+    """Values by name, such as `batch_size=256 precision=fp32`; the first one is the baseline."""
+    return {
+        name: {key: _value(word) for key, word in words.items()} for name, words in _named(job, axes).items()
+    }
 
 
 def variants(job: Job, axes: Sequence[Axis]) -> dict[str, Job]:
     """The job with each combination of settings."""
-    return {name: _changed(job, setting, name) for name, setting in combinations(axes).items()}
+    return {name: _changed(job, words, name) for name, words in _named(job, axes).items()}
 
 
-def _changed(job: Job, setting: dict[str, Any], name: str) -> Job:
+def _named(job: Job, axes: Sequence[Axis]) -> dict[str, dict[str, str]]:
+    """Combinations of words, by name."""
+    names = [name for name, _ in axes]
+    if not axes or len(set(names)) < len(names):
+        raise Usage("nothing is varied" if not axes else "a name is varied twice", "give --vary NAME=A,B")
+    for name, words in axes:
+        if len({_shown(job, word) for word in words}) < len(words):
+            given = f"{name}={','.join(words)}"
+            raise Usage(f"--vary {given!r:.60} has a value twice")
+    # Counted before they are built: it grows exponentially.
+    count = math.prod(len(words) for _, words in axes)
+    if not 2 <= count <= MOST:
+        raise Usage(f"the matrix has {count:,} variants", f"vary something, up to {MOST} in all")
+    chosen = (
+        dict(zip(names, words, strict=True)) for words in itertools.product(*(words for _, words in axes))
+    )
+    return {" ".join(f"{key}={_shown(job, word)}" for key, word in one.items()): one for one in chosen}
+
+
+def _shown(job: Job, word: str) -> str:
+    """The value as a name of a variant has it: for a command as typed, since 3.10 may be a version."""
+    return word if job.workload == "exec" else word_of(_value(word))
+
+
+def _changed(job: Job, setting: dict[str, str], name: str) -> Job:
     table = copy.deepcopy(job.as_table())
-    for key, value in setting.items():
-        _set(table, job, key, value)
+    for key, word in setting.items():
+        _set(table, job, key, word)
     try:
         return read_job(table, f"the variant {name}")
     except BadJob as error:
@@ -68,15 +80,16 @@ def _changed(job: Job, setting: dict[str, Any], name: str) -> Job:
         raise
 
 
-def _set(table: dict[str, Any], job: Job, key: str, value: Any) -> None:
+def _set(table: dict[str, Any], job: Job, key: str, word: str) -> None:
     """Sets an option, a key of the workload, a key of its table (`train.seed`), or a command's placeholder."""
     settings = table[job.workload]
     if job.workload == "exec":
         used = {name for part in settings["command"] for name in FIELD.findall(part)}
         if key not in used:
             raise Usage(f"the command has no {{{key}}} to vary", "put it where the value belongs")
-        settings["command"] = fill_in(settings["command"], {key: word_of(value)})
+        settings["command"] = fill_in(settings["command"], {key: word})
         return
+    value = _value(word)
     known = {one.name for one in WORKLOADS[job.workload].settings}
     first, _, rest = key.partition(".")
     if key in OPTIONS:

@@ -36,6 +36,15 @@ def test_every_combination_is_a_run_with_its_settings_in_its_name(run_cli: Conso
     assert f"kgops compare {' '.join(str(one['run']) for one in started)}" in done.err
 
 
+def test_words_of_a_command_are_swept_as_typed(run_cli: Console, job: Path) -> None:
+    words = ["3.10", "3.1", "1_0", "10", "0x1F", "1e-3", "true"]
+    swept = run_cli("run", "sweep", job, "--vary", f"a={','.join(words)}", "--dry-run", "--json")
+    assert swept.code == 0, swept.err
+    commands = [one["job"]["exec"]["command"][-1] for one in swept.json()]
+    assert commands == [f"print('{word}', '{{b}}')" for word in words]
+    assert [one["settings"] for one in swept.json()] == [f"a={word}" for word in words]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
