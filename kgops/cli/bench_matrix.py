@@ -38,8 +38,9 @@ from kgops.experiments.variants import combinations, read_axis, variants
 def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_json: bool) -> None:
     """Run every combination of some settings, interleaved, and compare each with the baseline in pairs.
 
-    NAME is an option, a key of the workload's table, or a {placeholder} of a command. The baseline has the
-    first value of each. If the benchmark was interrupted, the same command runs the missing pairs.
+    NAME is an option, a key of the workload's table (in a pipeline with its stage: train.num_epochs), or a
+    {placeholder} of a command. The baseline has the first value of each. If the benchmark was interrupted, the same
+    command runs the missing pairs.
     """
     axes = [read_axis(text) for text in varied]
     session = for_writing()

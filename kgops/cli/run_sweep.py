@@ -35,10 +35,10 @@ from kgops.options.run import LONGEST_LABEL
 def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: Any) -> None:
     """Start one run for each combination of settings, and return at once. Runs wait until enough GPU memory is free.
 
-    NAME is an option, a key of the workload's table, or a {placeholder} of a command. Tag the runs to list them later:
-    `--tag sweep-7`, then `kgops runs tag:sweep-7 --sort test_mrr`. Each run has its settings behind its label. Use
-    `kgops bench matrix` to compare speeds. Runs without a GPU start all at once; with `--exclusive` they run one after
-    another.
+    NAME is an option, a key of the workload's table (in a pipeline with its stage: train.num_epochs), or a
+    {placeholder} of a command. Tag the runs to list them later: `--tag sweep-7`, then `kgops runs tag:sweep-7 --sort
+    test_mrr`. Each run has its settings behind its label. Use `kgops bench matrix` to compare speeds. Runs without a
+    GPU start all at once; with `--exclusive` they run one after another.
     """
     flags = merged(ctx, given)
     session = None if flags["dry_run"] else for_writing()

@@ -81,7 +81,8 @@ def _changed(job: Job, setting: dict[str, str], name: str) -> Job:
 
 
 def _set(table: dict[str, Any], job: Job, key: str, word: str) -> None:
-    """Sets an option, a key of the workload, a key of its table (`train.seed`), or a command's placeholder."""
+    """Sets an option, a key of the workload (`seed`, `train.seed`), a key of a pipeline's stage, or a command's
+    placeholder."""
     settings = table[job.workload]
     if job.workload == "exec":
         used = {name for part in settings["command"] for name in FIELD.findall(part)}
@@ -90,17 +91,27 @@ def _set(table: dict[str, Any], job: Job, key: str, word: str) -> None:
         settings["command"] = fill_in(settings["command"], {key: word})
         return
     value = _value(word)
-    known = {one.name for one in WORKLOADS[job.workload].settings}
-    first, _, rest = key.partition(".")
-    if key in OPTIONS:
-        table["options"][key] = value
-    elif rest and first in known:
-        settings.setdefault(first, {})[rest] = value
-    elif key in known:
-        settings[key] = value
+    own, _, name = key.partition(".")
+    if own not in (job.workload, "options"):
+        name = key
+    known = {one.name: one for one in WORKLOADS[job.workload].settings}
+    stages = {one.name for one in known.values() if one.type == "table"}
+    stage, _, rest = name.partition(".")
+    if name in OPTIONS:
+        table["options"][name] = value
+    elif rest and stage in stages:
+        settings[stage] = {**(settings.get(stage) or {}), rest: value}
+    elif name in known and name not in stages:
+        settings[name] = value
     else:
-        offered = dict.fromkeys((*OPTIONS, *sorted(known)))
-        raise Usage(f"{joined(job.workload, key)}: cannot be varied{nearest(key, offered)}")
+        in_stages = [
+            f"{one}.{name}" for one in sorted(stages) if name in {o.name for o in WORKLOADS[one].settings}
+        ]
+        offered = dict.fromkeys(
+            (*OPTIONS, *sorted(known.keys() - stages), *(f"{one}.NAME" for one in sorted(stages)))
+        )
+        meant = f"; write {' or '.join(in_stages)}" if in_stages else nearest(name, offered)
+        raise Usage(f"{joined(job.workload, name)}: cannot be varied{meant}")
 
 
 def _value(word: str) -> Any:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from driving import Console
+from driving import Console, Done
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -59,6 +59,58 @@ def test_what_cannot_be_swept_starts_nothing(
     assert done.code == 2
     assert says in done.err
     assert run_cli("runs", "--json").json() == []
+
+
+JOBS = {
+    "train": '[train]\ndataset = "nations"\nembedding_dim = 16\n',
+    "pipeline": '[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\n[pipeline.predict]\nhead = "usa"\n'
+    'relation = "embassy"\n[pipeline.tracin]\ntop_k = 4\n',
+}
+
+
+def swept(run_cli: Console, workload: str, varied: str) -> Done:
+    path = run_cli.cwd / "swept.toml"
+    path.write_text(f'workload = "{workload}"\n{JOBS[workload]}')
+    return run_cli("run", "sweep", path, "--vary", varied, "--dry-run", "--json")
+
+
+@pytest.mark.parametrize(
+    ("workload", "name", "stage"),
+    [
+        ("train", "seed", None),
+        ("train", "train.seed", None),
+        ("pipeline", "train.seed", "train"),
+        ("pipeline", "pipeline.train.seed", "train"),
+        ("pipeline", "predict.top_k", "predict"),
+    ],
+)
+def test_a_key_is_swept_by_its_name_or_its_path(
+    run_cli: Console, workload: str, name: str, stage: str | None
+) -> None:
+    done = swept(run_cli, workload, f"{name}=4,5")
+    assert done.code == 0, done.err
+    settings = [one["job"][workload] for one in done.json()]
+    tables = [one[stage] if stage else one for one in settings]
+    assert [table[name.rpartition(".")[2]] for table in tables] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("workload", "name", "says"),
+    [
+        ("train", "dataset.x", "cannot be varied"),
+        ("train", "num_epochs.x", "cannot be varied"),
+        ("pipeline", "train.num_epochs.x", "no such key"),
+        ("pipeline", "train", "cannot be varied"),
+        ("pipeline", "num_epochs", "cannot be varied; write train.num_epochs"),
+        ("pipeline", "top_k", "cannot be varied; write predict.top_k or tracin.top_k"),
+    ],
+)
+def test_what_has_no_such_key_is_refused_with_its_name(
+    run_cli: Console, workload: str, name: str, says: str
+) -> None:
+    done = swept(run_cli, workload, f"{name}=1,2")
+    assert done.code == 2
+    assert says in " ".join(done.err.split())
 
 
 def test_a_dry_run_shows_each_run_and_starts_none(run_cli: Console, job: Path) -> None:
