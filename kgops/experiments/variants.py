@@ -52,14 +52,21 @@ def _named(job: Job, axes: Sequence[Axis]) -> dict[str, dict[str, str]]:
         if len({_shown(job, word) for word in words}) < len(words):
             given = f"{name}={','.join(words)}"
             raise Usage(f"--vary {given!r:.60} has a value twice")
+    first = {name: words[0] for name, words in axes}
+    _changed(job, first, _name(job, first))  # a wrong name is said before a wrong number of values
     # Counted before they are built: it grows exponentially.
     count = math.prod(len(words) for _, words in axes)
     if not 2 <= count <= MOST:
-        raise Usage(f"the matrix has {count:,} variants", f"vary something, up to {MOST} in all")
+        what = "one combination" if count == 1 else f"{count:,} combinations"
+        raise Usage(f"--vary gives {what}", f"give 2 to {MOST}, as in  --vary batch_size=256,512")
     chosen = (
         dict(zip(names, words, strict=True)) for words in itertools.product(*(words for _, words in axes))
     )
-    return {" ".join(f"{key}={_shown(job, word)}" for key, word in one.items()): one for one in chosen}
+    return {_name(job, one): one for one in chosen}
+
+
+def _name(job: Job, setting: dict[str, str]) -> str:
+    return " ".join(f"{key}={_shown(job, word)}" for key, word in setting.items())
 
 
 def _shown(job: Job, word: str) -> str:

@@ -100,6 +100,7 @@ def test_a_key_is_swept_by_its_name_or_its_path(
         ("train", "dataset.x", "cannot be varied"),
         ("train", "num_epochs.x", "cannot be varied"),
         ("pipeline", "train.num_epochs.x", "no such key"),
+        ("train", "nope", "cannot be varied"),
         ("pipeline", "train", "cannot be varied"),
         ("pipeline", "num_epochs", "cannot be varied; write train.num_epochs"),
         ("pipeline", "top_k", "cannot be varied; write predict.top_k or tracin.top_k"),
@@ -111,6 +112,22 @@ def test_what_has_no_such_key_is_refused_with_its_name(
     done = swept(run_cli, workload, f"{name}=1,2")
     assert done.code == 2
     assert says in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize(
+    ("varied", "says"),
+    [
+        ("batch_size=0", "options.batch_size"),
+        ("num_epochs=0", "train.num_epochs"),
+        ("nope=1", "train.nope: cannot be varied"),
+        ("batch_size=64", "--vary gives one combination"),
+        (f"batch_size={','.join(map(str, range(1, 66)))}", "--vary gives 65 combinations"),
+    ],
+)
+def test_a_wrong_name_or_value_is_said_before_a_wrong_count(run_cli: Console, varied: str, says: str) -> None:
+    done = swept(run_cli, "train", varied)
+    assert done.code == 2
+    assert says in done.err and "matrix" not in done.err
 
 
 def test_a_dry_run_shows_each_run_and_starts_none(run_cli: Console, job: Path) -> None:

@@ -175,7 +175,7 @@ def test_options_settings_and_placeholders_vary_and_nothing_else() -> None:
         variants(train, [read_axis("batch_sise=1,2")])
     with pytest.raises(BadJob, match=r"options\.batch_size"):
         variants(train, [read_axis("batch_size=-1,2")])
-    with pytest.raises(Usage, match="1 variants"):
+    with pytest.raises(Usage, match="one combination"):
         variants(train, [read_axis("batch_size=64")])
     with pytest.raises(Usage, match="has no values"):
         read_axis("batch_size")
