@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kgops.experiments.trial_result import Spread, ratios, spread_of, troubles
+from kgops.experiments.trial_result import Spread, alike, ratios, spread_of, troubles
 from kgops.experiments.verdicts import Noise, Verdict, is_control, noises, of_both, of_trouble, steadiness
 from kgops.jobs.numbers import median
 from storage import benches, measurements
@@ -48,7 +48,7 @@ class Row:
 
 def rows(conn: Connection, bench: Bench) -> list[Row]:
     """The baseline's row first, then one row for each variant."""
-    pairs = benches.pairs(conn, bench.id)
+    pairs = alike(benches.pairs(conn, bench.id))
     names = [one["name"] for one in bench.plan["variants"]]
     first, others = names[0], names[1:]
     noise = noises(pairs, first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kgops.jobs import events
@@ -15,8 +15,10 @@ from storage.runs import Run
 
 __all__ = [
     "SECONDS",
+    "WHOLE_RUN",
     "Quantity",
     "Spread",
+    "alike",
     "ratios",
     "read_run",
     "spread_of",
@@ -25,6 +27,7 @@ __all__ = [
 
 SECONDS = "bench_s"  # metric with which a command reports its own time
 PEAK = "bench_peak_mib"  # metric with which a command reports its own memory
+WHOLE_RUN = "the whole run"
 PEAK_OF = "live bytes of torch's CPU allocator, at their peak"
 
 
@@ -74,13 +77,16 @@ def _seconds(
     """Seconds of the work itself if the run reports it, without Python's start."""
     if SECONDS in metrics:
         return metrics[SECONDS], "as the command measured itself"
+    if run.workload == "pipeline":  # what is varied may concern any of its stages
+        return took, WHOLE_RUN
     epochs = [p.value for p in series.points(conn, run.id, "epoch_seconds") if p.value is not None]
+    if len(epochs) > 1:
+        return median(epochs[1:]), "an epoch"  # the first warms up
     if epochs:
-        # Without the first epoch, which warms up, if there are others.
-        return median(epochs[1:] or epochs), "an epoch"
+        return epochs[0], "the first epoch, which warms up"
     if "tracin_s" in metrics:
         return metrics["tracin_s"], "a TracIn run"
-    return took, "the whole run"
+    return took, WHOLE_RUN
 
 
 def _memory(conn: Connection, run: Run, metrics: dict[str, float]) -> tuple[float | None, str]:
@@ -125,6 +131,21 @@ def spread_of(values: Sequence[float]) -> Spread | None:
     if len(values) == 1:
         return Spread(values[0], values[0], values[0], 1)
     return Spread(median(values), *quartiles(values), len(values))
+
+
+def alike(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs with times of one thing: of whole runs, where some runs measured another part than others."""
+    trials = [one for pair in pairs for one in (pair.baseline, pair.measured) if not one.get("trouble")]
+    if len({one["seconds_of"] for one in trials}) <= 1:
+        return list(pairs)
+    return [
+        replace(pair, baseline=_as_a_whole(pair.baseline), measured=_as_a_whole(pair.measured))
+        for pair in pairs
+    ]
+
+
+def _as_a_whole(trial: dict[str, Any]) -> dict[str, Any]:
+    return {**trial, "seconds": trial.get("took_s"), "seconds_of": WHOLE_RUN}
 
 
 def ratios(pairs: Iterable[Pair], quantity: Quantity) -> list[float]:

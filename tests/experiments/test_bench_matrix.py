@@ -123,6 +123,53 @@ def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Con
     assert "the baseline code=3 failed" in failing.err
 
 
+# The first epoch warms up and takes long.
+EPOCHS = """
+import json, os, time
+with open(os.environ["KGOPS_EVENTS"], "a") as file:
+    for epoch in range({epochs}):
+        seconds = 1.0 if epoch else 9.0
+        told = {"event": "metric", "at": time.time(), "name": "epoch_seconds", "value": seconds, "step": epoch}
+        file.write(json.dumps(told) + chr(10))
+"""
+
+
+@pytest.mark.parametrize(
+    ("counts", "of", "seconds"), [("2,3", "an epoch", 1.0), ("1,3", "the whole run", None)]
+)
+def test_an_epoch_that_warms_up_is_not_compared_with_others(
+    run_cli: Console, counts: str, of: str, seconds: float | None
+) -> None:
+    path = run_cli.cwd / "job.toml"
+    path.write_text(f'workload = "exec"\n[exec]\ncommand = ["python3", "-I", "-S", "-c", """{EPOCHS}"""]\n')
+    done = run_cli("bench", "matrix", path, "--vary", f"epochs={counts}", "--repeat", "1", "--json")
+    assert done.code == 0, done.err
+    first, other = done.json()["row"]
+    (pair,) = done.json()["pair"]
+    assert first["seconds_of"] == other["seconds_of"] == of
+    took = pair["baseline"]["took_s"], pair["measured"]["took_s"]
+    expected = took if seconds is None else (seconds, seconds)
+    assert (first["seconds"]["median"], other["seconds"]["median"]) == expected
+    assert other["speed"]["median"] == pytest.approx(expected[0] / expected[1])
+    assert f"time         {of}" in run_cli("bench", "show", "1").out
+
+
+def test_a_pipeline_is_timed_as_a_whole(run_cli: Console) -> None:
+    """What is varied may concern any of its stages, not training alone."""
+    path = run_cli.cwd / "p.toml"
+    path.write_text(
+        'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\noutput_channels = 2\n'
+        'num_epochs = 2\nvalidate_every = 0\ndevice = "cpu"\n[pipeline.tracin]\n'
+        'test_triple = "usa,embassy,uk"\ntop_k = 4\n'
+    )
+    done = run_cli("bench", "matrix", path, "--vary", "block=64,1024", "--repeat", "1", "--json")
+    assert done.code == 0, done.err
+    (pair,) = done.json()["pair"]
+    for row, trial in zip(done.json()["row"], (pair["baseline"], pair["measured"]), strict=True):
+        assert row["seconds_of"] == "the whole run"
+        assert row["seconds"]["median"] == trial["took_s"]
+
+
 def test_a_option_that_was_not_in_effect_is_named_with_the_reason(run_cli: Console) -> None:
     path = run_cli.cwd / "small.toml"
     path.write_text(
