@@ -164,7 +164,9 @@ def command(
             raise Usage(
                 f"run {after} is gone, and with it its place in this order", "begin again without --after"
             )
-        page = run_list.page(session.conn, wanted, **order._asdict(), limit=limit, after=after)
+        page = run_list.page(session.conn, wanted, **order._asdict(), limit=limit + 1, after=after)
+        is_last = len(page) <= limit
+        page = page[:limit]
         numbers = [run.id for run in page]
     if as_csv or (as_json and (everything or columns)):
         from kgops.interchange import export
@@ -180,7 +182,7 @@ def command(
             _tell_no_run(wanted, after)
         if after is None and wanted == run_list.EVERYTHING:
             _say_remote()
-    if not everything and len(page) == limit:
+    if not everything and not is_last:
         tell(f"Next page: --after {page[-1].id}; --all lists all runs")
 
 
