@@ -86,11 +86,8 @@ def command(
     folder = session.folder(run)
     log = folder.log
     if not log.exists():
-        tell(
-            f"Run {run.id} has no log yet."
-            if folder.path.is_dir()
-            else f"The folder of run {run.id} is gone."
-        )
+        has_none = f"Run {run.id} has no log" + ("." if run.ended else " yet.")
+        tell(has_none if folder.path.is_dir() else f"The folder of run {run.id} is gone.")
     if span is not None:
         _copy(log, begin, end, sys.stdout.buffer)
         return

@@ -86,6 +86,7 @@ def test_an_imported_run_can_lose_its_row_and_be_found_again(run_cli: Console, e
     run_something(run_cli)
     assert run_cli("export", "1", "--to", "json").code == 0
     assert elsewhere("import", "run-1.json").code == 0
+    assert elsewhere("logs", "1").err == "Run 1 has no log.\n"
     before = elsewhere.show(1)
     for path in elsewhere.home.glob("kgops.db*"):
         path.unlink()
