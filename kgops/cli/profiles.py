@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def new(source: str, path: Path | None) -> None:
     """Copy a profile to a file that you can edit; default: my-NAME.toml in this folder."""
     target = write_copy(profiles.find(source), path)
     say(str(target))
-    tell(f"Check it with `kgops profiles check {target}`, use it with `kgops run --profile {target}`.")
+    word = shlex.quote(str(target))
+    tell(f"Check it with `kgops profiles check {word}`, use it with `kgops run --profile {word}`.")
 
 
 def write_copy(profile: Profile, path: Path | None = None) -> Path:
@@ -97,7 +99,7 @@ def write_copy(profile: Profile, path: Path | None = None) -> Path:
     try:
         make_folder_of(target)
         with target.open("x") as file:
-            file.write(f"# kgops run --profile {target}\n{rest}")
+            file.write(f"# kgops run --profile {shlex.quote(str(target))}\n{rest}")
     except FileExistsError as error:
         raise Usage(f"{target} already exists", "give another path") from error
     except OSError as error:

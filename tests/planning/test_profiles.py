@@ -188,6 +188,9 @@ def test_a_new_profile_is_a_sound_copy_with_its_own_launch_command_and_overwrite
     assert run_cli("profiles", "new", "--from", "t4", "elsewhere/x.toml").code == 0
     assert tomllib.loads((tmp_path / "elsewhere" / "x.toml").read_text()) == original
     assert run_cli("profiles", "new", "--from", "t4", "x.txt").code == 2
+    spaced = run_cli("profiles", "new", "--from", "t4", "my t4.toml")
+    assert "`kgops profiles check 'my t4.toml'`" in spaced.err and "--profile 'my t4.toml'`" in spaced.err
+    assert (tmp_path / "my t4.toml").read_text().startswith("# kgops run --profile 'my t4.toml'\n")
 
 
 # ---- runs ----
