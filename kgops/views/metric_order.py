@@ -8,7 +8,7 @@ __all__ = ["curve_rank", "headlines", "is_time", "lower_is_better", "title_of"]
 
 _MOST_HEADLINES = 6
 _RARELY_WATCHED = ("learning_rate",)  # shown last
-_FIRST = ("mrr", "hits_at_10", "hits_at_3", "hits_at_1", "mean_rank")
+_FIRST = ("mrr", "hits_at_10", "hits_at_3", "hits_at_1", "mean_rank", "r2", "rmse", "mae")
 # Of these a run reports how it went, not what it reached.
 _BOOKKEEPING = ("best_epoch", "disk_mib", "epochs", "fp16_overflows", "train_s")
 _ABBREVIATIONS = ("gpu", "mae", "mrr", "mse", "rmse", "r2")

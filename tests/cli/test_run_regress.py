@@ -309,3 +309,7 @@ def test_a_run_learns_says_what_it_left_out_and_is_recorded_with_its_forecast(
     assert {option["name"]: option["applied"] for option in run["option"]}["batch_size"] == "8"
     assert "left out of the configuration: swath_slice" in str(run["event"])
     assert (run_cli.cwd / "out" / "best_model.pt").exists()
+    assert run_cli("report", "1").code == 0
+    page = next(run_cli.cwd.glob("*.html")).read_text()
+    leading = page[: page.index("peak host memory")]
+    assert all(f"test {name}" in leading for name in ("R2", "RMSE", "MAE"))
