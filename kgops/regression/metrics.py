@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch.nn import functional as F
@@ -53,12 +53,13 @@ def predict(
 def judge_stage(stage: Stage, frames: int, predicted: list[float], true: list[float]) -> HeightReport:
     """Errors, compared with always predicting the mean height of the training windows."""
     mean = float(Windows(stage.scaled_by, frames).heights.astype(float).mean())
-    return judge(
+    report = judge(
         stage.held_out.name,
         torch.tensor(predicted, dtype=torch.float64),
         torch.tensor(true, dtype=torch.float64),
         mean,
     )
+    return replace(report, leaves_one_out=stage.leaves_one_out)
 
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -107,11 +108,13 @@ class HeightReport:
     model: Heights
     mean_predictor: Heights
     mean_km: float
+    leaves_one_out: bool = False  # the final training may have held out the same flight
 
     @property
     def verdict(self) -> str:
         """One sentence that states plainly what a negative R² means."""
-        r2, what = self.model.r2, f"on {self.flight}, which was held out,"
+        fold = "leave-one-out: " if self.leaves_one_out else ""
+        r2, what = self.model.r2, f"{fold}on {self.flight}, which was held out,"
         if r2 is None:
             return f"{what} all heights are equal: R² is undefined."
         errors = f"RMSE {self.model.rmse:.3g} km against {self.mean_predictor.rmse:.3g} km"

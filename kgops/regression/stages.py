@@ -67,6 +67,7 @@ class Stage:
     fresh: bool
     weights_file: str
     heavier: dict[str, float] = field(default_factory=dict)
+    leaves_one_out: bool = False
 
 
 def plan_stages(flights: Sequence[Flight], settings: RegressionSettings) -> list[Stage]:
@@ -116,6 +117,7 @@ def plan_stages(flights: Sequence[Flight], settings: RegressionSettings) -> list
                     fresh=True,
                     weights_file=f"loo/{name}.pt",
                     heavier=weights,
+                    leaves_one_out=True,
                 )
             )
     return stages

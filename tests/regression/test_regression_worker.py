@@ -96,6 +96,16 @@ def test_the_worker_leaves_its_files_and_says_what_became_of_every_option(tmp_pa
     assert len(rows) == 1 + judged["model"]["count"] and rows[1].startswith("final\tflight_03\t")
 
 
+def test_verdicts_on_one_flight_say_which_is_of_leave_one_out(tmp_path: Path) -> None:
+    code, events = by_hand(tmp_path / "run", epochs="1\nloo = true\nloo_epochs = 1")
+    assert code == 0
+    verdicts = [event["text"] for event in told(events, "note") if "which was held out" in event["text"]]
+    assert [verdict.partition(", which")[0] for verdict in verdicts] == [
+        "On flight_03",
+        *(f"Leave-one-out: on flight_0{n}" for n in (1, 2, 3)),
+    ]
+
+
 def test_a_person_reads_at_the_end_what_the_model_is_worth(tmp_path: Path) -> None:
     argv, environment = worker(tmp_path / "run", epochs=1)
     environment["KGOPS_EVENTS"] = str(tmp_path / "events.jsonl")
