@@ -70,17 +70,19 @@ class WriteSpeed:
 
 @dataclass(frozen=True, slots=True)
 class DiskPlan:
-    """Predicted disk use. `nearest`: the smallest change that would fit, and its bytes."""
+    """Predicted disk use; `certain`: the places without what is only bounded. `nearest`: the smallest change that would
+    fit, and its bytes."""
 
     use: DiskUse
     places: tuple[TargetDisk, ...]
+    certain: tuple[TargetDisk, ...]
     nearest: tuple[str, int] | None = None
     write_speed: WriteSpeed | None = None
 
     @property
     def fits(self) -> bool:
-        """True also if only an upper bound is known."""
-        return self.use.at_most or all(place.fits for place in self.places)
+        """True also if only an upper bound would not fit."""
+        return all(place.fits for place in self.certain)
 
     @property
     def writing_s(self) -> float | None:
@@ -115,21 +117,16 @@ def disk_plan(
         counts, files = counts_of(job.settings, remembered, most_bytes=most_bytes), files_of(job.settings)
         if counts is not None and files is not None:
             stages = _Stages(tracin=tracin_disk_use(job, counts, files, None))
-    use = stages.use()
-    if use is None:
+    plan = stages.plan(runs)
+    if plan is None:
         return None
-    write_speed = _write_speed(conn) if conn is not None and use.written else None
-    plan = DiskPlan(use, _target_disks(use, runs), write_speed=write_speed)
+    if conn is not None and plan.use.written:
+        plan = replace(plan, write_speed=_write_speed(conn))
     if plan.fits:
         return plan
-    smaller = (
-        (option, DiskPlan(smaller_plan, _target_disks(smaller_plan, runs)))
-        for option, smaller_plan in stages.smaller(job)
-    )
-    nearest = next(
-        ((option, smaller_plan.use.total) for option, smaller_plan in smaller if smaller_plan.fits), None
-    )
-    return DiskPlan(use, plan.places, nearest, write_speed)
+    smaller = ((option, fewer.plan(runs)) for option, fewer in stages.smaller(job))
+    nearest = next(((option, one.use.total) for option, one in smaller if one is not None and one.fits), None)
+    return replace(plan, nearest=nearest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,37 +158,37 @@ class _Stages:
                 regression = regression_disk_use(job, shape, len(subject.flights.frames))
         return cls(training, tracin, regression, predicting)
 
-    def use(self) -> DiskUse | None:
+    def plan(self, runs: Path) -> DiskPlan | None:
         uses = [] if self.training is None else [training_disk_use(*self.training)]
         uses += [] if self.tracin is None else [self.tracin.use()]
         uses += [one for one in (self.regression, self.predicting) if one is not None]
-        return reduce(DiskUse.and_then, uses) if uses else None
+        if not uses:
+            return None
+        use = reduce(DiskUse.and_then, uses)
+        certain = [one for one in uses if not one.at_most]
+        needed = _target_disks(reduce(DiskUse.and_then, certain), runs) if certain else ()
+        return DiskPlan(use, _target_disks(use, runs), needed)
 
-    def smaller(self, job: Job) -> Iterator[tuple[str, DiskUse]]:
-        """Smaller variants: the option to change and its disk use; the smallest change first."""
+    def smaller(self, job: Job) -> Iterator[tuple[str, _Stages]]:
+        """Smaller variants: the option to change and the stages; the smallest change first."""
         is_cli_flag = job.workload != "pipeline"
         if self.tracin is not None and not self.tracin.settings["build_index"]:
             for k in _TOP_K_OFFERED:
                 if k < (self.tracin.top_k or self.tracin.trains):
-                    use = replace(self, tracin=replace(self.tracin, top_k=k)).use()
-                    yield (f"--top-k {k}" if is_cli_flag else f"tracin.top_k = {k}"), _present(use)
+                    fewer = replace(self, tracin=replace(self.tracin, top_k=k))
+                    yield (f"--top-k {k}" if is_cli_flag else f"tracin.top_k = {k}"), fewer
         if self.training is not None:
             stage, shape, seconds = self.training
             every = stage.settings["checkpoint_frequency"]
             for rarer in [every * times for times in (2, 5, 10, 20, 50)] if every else []:
                 settings = {**stage.settings, "checkpoint_frequency": rarer}
-                use = replace(self, training=(replace(stage, settings=settings), shape, seconds)).use()
+                fewer = replace(self, training=(replace(stage, settings=settings), shape, seconds))
                 option = (
                     f"--checkpoint-frequency {rarer}"
                     if is_cli_flag
                     else f"train.checkpoint_frequency = {rarer}"
                 )
-                yield option, _present(use)
-
-
-def _present(use: DiskUse | None) -> DiskUse:
-    assert use is not None  # the stage exists
-    return use
+                yield option, fewer
 
 
 def _seconds(stage: Job, shape: TrainShape, suggestion: Suggestion) -> float:

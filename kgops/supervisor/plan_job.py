@@ -301,14 +301,15 @@ def refuse_what_cannot_fit(planned: Planned) -> None:
 
 
 def _disk_too_small(job: Job, disk: DiskPlan) -> WontFit:
-    full_disk = next(full_disk for full_disk in disk.places if not full_disk.fits)
+    full_disk = next(full_disk for full_disk in disk.certain if not full_disk.fits)
+    most = "at most " if disk.use.at_most else ""
     hint = "free some disk space, or set KGOPS_HOME or the output folder to another disk"
     if disk.nearest is not None:
         change, size = disk.nearest
         hint = f"{change} would write {in_bytes(size)}"
     return WontFit(
-        f"{job.label} would write {in_bytes(disk.use.total)} and needs {in_bytes(full_disk.need)} (with a margin of "
-        f"{DISK_MARGIN:.0%}) on the disk of {full_disk.path}, which has {in_bytes(full_disk.free or 0)} free",
+        f"{job.label} would write {most}{in_bytes(disk.use.total)} and needs {in_bytes(full_disk.need)} (with a margin "
+        f"of {DISK_MARGIN:.0%}) on the disk of {full_disk.path}, which has {in_bytes(full_disk.free or 0)} free",
         f"{hint}. --force runs it anyway; `kgops suggest` shows more",
     )
 

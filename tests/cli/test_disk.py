@@ -258,3 +258,19 @@ def test_a_run_that_will_not_fit_on_a_disk_exits_3_with_what_would(
     assert table["fits"] is False and len(table["places"]) == 2
     assert run_cli(*tracin, *whole, "--top-k", "1000").code == 0
     assert [path.name for path in small_disk.iterdir()] == ["x.csv"]
+
+
+def test_a_bounded_stage_of_a_pipeline_leaves_the_others_to_fit(run_cli: Console, small_disk: Path) -> None:
+    """How many answers it writes is not known; what its training writes is."""
+    (run_cli.cwd / "p.toml").write_text(
+        'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\noutput_channels = 2\n'
+        'num_epochs = 2000\ncheckpoint_frequency = 1\ndevice = "cpu"\nvalidate_every = 0\n'
+        f'output_dir = "{small_disk}"\n[pipeline.predict]\nhead = "usa"\nrelation = "embassy"\n'
+        "[pipeline.tracin]\ntop_k = 4\nlast_checkpoints = 1\n"
+    )
+    refused = run_cli("run", "p.toml")
+    assert refused.code == 3
+    assert "would write at most" in refused.err and str(small_disk) in refused.err
+    assert "train.checkpoint_frequency = " in refused.err
+    assert run_cli("runs", "--json").json() == []
+    assert run_cli("suggest", "p.toml").code == 3
