@@ -33,11 +33,15 @@ __all__ = [
 ]
 
 _RECORD = 22 << 10  # plan, environment, slots, log and the first events of a run
+_TRAINING_IN_RECORD = 4 << 10  # beside that: configuration, history and more events
+_GROUP_IN_QUALITY = 270  # of a relation, direction or degree in the quality by group
+_GROUPS = 10  # of directions and degrees
 _SCORE = 14.5  # bytes of a score as text: every second has a sign
 _KEY = len(', "score": ')
 _LINE = 1
 _KEPT_SCORE = 12  # bytes of a score that is kept while a run goes on: the number of its triple, and itself
 _KEPT_TEST = 24
+_KEPT_FILE = 2 << 10  # of the file that keeps them, and of their list
 _PARQUET = 15  # a score does not compress, nor do numbers of triples much
 _TEST_IN_JSON = 190  # of a test triple in JSON, beside its labels
 _INFLUENCE_IN_RECORD = 32  # of a triple in the record, beside its labels: rank, score, quotes and commas
@@ -178,7 +182,7 @@ class TracinDiskUse:
             + influences * (self.train_text.labels + _INFLUENCE_IN_RECORD)
         )
         return {
-            "scores until it has ended": _KEPT_SCORE * self._pairs + _KEPT_TEST * self.tests,
+            "scores until it has ended": _KEPT_SCORE * self._pairs + _KEPT_TEST * self.tests + _KEPT_FILE,
             "record": _RECORD + round(tests_in_record * bytes_per_test),
         }
 
@@ -239,8 +243,10 @@ def training_disk_use(job: Job, shape: TrainShape, seconds: float) -> DiskUse:
         "checkpoints for TracIn": tracin_checkpoints * model,
         "models": (1 + shape.validates) * model,
         "points to resume from": resume_checkpoints * resume_checkpoint,
-        "record": _RECORD + _EPOCH_IN_RECORD * settings["num_epochs"],
+        "record": _RECORD + _TRAINING_IN_RECORD + _EPOCH_IN_RECORD * settings["num_epochs"],
     }
+    if shape.test:
+        parts["quality"] = _GROUP_IN_QUALITY * (min(shape.model.num_relations, shape.test) + _GROUPS)
     copied = (tracin_checkpoints + 1 + shape.validates) * model
     outside = {settings["output_dir"]: copied} if settings["output_dir"] else {}
     # The next is whole before the one that it replaces goes.

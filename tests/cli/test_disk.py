@@ -212,6 +212,23 @@ def test_a_pipeline_that_traces_its_answers_writes_no_more_than_predicted(run_cl
     assert 0.7 * predicted < wrote <= predicted
 
 
+@pytest.mark.parametrize("traced", ["", "max_triples = 3", "max_triples = 14"])
+def test_a_small_run_writes_no_more_than_predicted_at_most(run_cli: Console, traced: str) -> None:
+    """Its record and the quality of its model are a part of what it writes."""
+    words = (
+        'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\nnum_epochs = 2\n'
+        'device = "cpu"\n[pipeline.predict]\nhead = "usa"\nrelation = "embassy"\nnew = true\n'
+        f"[pipeline.tracin]\ntop_k = 4\n{traced}\n"
+    )
+    train = 'workload = "train"\n[train]\ndataset = "nations"\nembedding_dim = 16\nnum_epochs = 1\ndevice = "cpu"\n'
+    (run_cli.cwd / "small.toml").write_text(words if traced else train)
+    done = run_cli("run", "small.toml")
+    assert done.code == 0, done.err
+    shown = run_cli.show(1)
+    predicted, wrote = shown["plan"]["disk"]["total_mib"], shown["metric"]["disk_mib"]
+    assert 0.9 * predicted < wrote <= predicted
+
+
 def test_writing_has_progress_of_its_own(run_cli: Console, tracin: tuple[str | Path, ...]) -> None:
     what = ("--test", files()["test"], "--max-triples", "3", "--top-k", "9", "--output", "x.json")
     assert run_cli(*tracin, *what).code == 0
