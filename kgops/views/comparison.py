@@ -154,6 +154,8 @@ def _metrics(conn: Connection, chosen: Sequence[Run]) -> Iterable[Metric]:
     yield _single("peak_gpu_mib", "MiB", chosen, lambda run: run.peak_gpu_mib)
     yield _single("predicted_mib", "MiB", chosen, lambda run: run.predicted_mib)
     epochs = [_epoch_seconds(conn, run) for run in chosen]
+    if any(len(one) > 1 for one in epochs):
+        epochs = [one[1:] for one in epochs]  # the first warms up: a run of one epoch has none to compare
     if any(epochs):
         values = tuple(median(one) if one else None for one in epochs)
         yield Metric("epoch_seconds", "s", values, tuple(_quartiles(one) for one in epochs))
@@ -183,9 +185,7 @@ def _single(name: str, unit: str, chosen: Sequence[Run], value: Callable[[Run], 
 
 
 def _epoch_seconds(conn: Connection, run: Run) -> list[float]:
-    """Seconds of each epoch, without the first (warm-up) where there are others."""
-    seconds = [p.value for p in series.points(conn, run.id, "epoch_seconds") if p.value is not None]
-    return seconds[1:] or seconds
+    return [p.value for p in series.points(conn, run.id, "epoch_seconds") if p.value is not None]
 
 
 def _quartiles(values: list[float]) -> tuple[float, float] | None:

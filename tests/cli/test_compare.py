@@ -46,6 +46,28 @@ def test_two_trainings_that_differ_in_one_option_show_that_option_and_the_ratios
     assert low * 0.2 < seconds[0] < high * 5
 
 
+def test_an_epoch_that_warms_up_is_compared_with_its_like_alone(run_cli: Console) -> None:
+    for times in ("9", "9 1 3", "8"):
+        words = (
+            "--metric-regex",
+            r"took=(?P<epoch_seconds>\S+)",
+            "--",
+            "printf",
+            "took=%s\\n",
+            *times.split(),
+        )
+        assert run_cli("run", "exec", *words).code == 0
+
+    def seconds(*chosen: str) -> list[float | None]:
+        values: list[float | None] = run_cli("compare", *chosen, "--json").json()["metrics"]["epoch_seconds"][
+            "values"
+        ]
+        return values
+
+    assert seconds("1", "2") == [None, 2.0]
+    assert seconds("1", "3") == [9.0, 8.0]
+
+
 def test_a_run_beside_itself_or_nothing_is_no_comparison(run_cli: Console) -> None:
     assert run_cli("run", "exec", "--", "true").code == 0
     assert run_cli("run", "exec", "--", "true").code == 0
