@@ -105,6 +105,12 @@ def _show(session: Session, bench: Bench, as_json: bool) -> None:
         say(line)
 
 
+def _state(session: Session, bench: Bench) -> str:
+    if not bench.ended_at:
+        return "unfinished"
+    return "ended" if benches.pairs(session.conn, bench.id) else "failed"  # its baseline did
+
+
 def _list(session: Session, limit: int, as_json: bool) -> None:
     found = benches.newest(session.conn, limit=limit + 1)
     benchmarks = found[:limit]
@@ -122,7 +128,7 @@ def _list(session: Session, limit: int, as_json: bool) -> None:
         (
             str(one.id),
             local_time(one.begun_at),
-            "ended" if one.ended_at else "unfinished",
+            _state(session, one),
             str(len(one.plan["variants"])),
             str(one.plan["rounds"]),
             one.fingerprint,

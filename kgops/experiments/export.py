@@ -100,7 +100,7 @@ def as_markdown(conn: Connection, bench: Bench) -> str:
     lines = [
         f"**{_md(bench.name)}**: each variant against {_md(first.variant)}, pair by pair; medians (quartiles).",
         "",
-        f"| variant | time, {first.seconds_of} | times faster | n | memory | times less memory | verdict |",
+        f"| variant | time, {first.seconds_of or 'n/a'} | times faster | n | memory | times less memory | verdict |",
         "|---|---|---|---|---|---|---|",
         *(_md_row(row) for row in measured),
         "",

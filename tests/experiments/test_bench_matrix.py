@@ -121,6 +121,9 @@ def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Con
     failing = run_cli("bench", "matrix", path, "--vary", "code=3,0", "--json")
     assert failing.code == 1
     assert "the baseline code=3 failed" in failing.err
+    _, newest, oldest = run_cli("bench", "show").out.splitlines()
+    assert " failed " in newest and " ended " in oldest
+    assert "| time, n/a |" in run_cli("bench", "export", "2", "--to", "md").out
 
 
 # The first epoch warms up and takes long.
