@@ -312,7 +312,11 @@ def test_a_page_past_the_last_and_an_order_by_metric_say_what_they_are(run_cli: 
         words = ("--metric-regex", r"loss=(?P<loss>\S+)", "--", "echo", f"loss={loss}")
         assert run_cli("run", "exec", *words).code == 0
     assert "Next page: --after 2" in run_cli("runs", "--limit", "2").err
-    for last in (("--limit", "3"), ("--limit", "2", "--after", "3"), ("--limit", "1", "--after", "2", "--json")):
+    for last in (
+        ("--limit", "3"),
+        ("--limit", "2", "--after", "3"),
+        ("--limit", "1", "--after", "2", "--json"),
+    ):
         assert run_cli("runs", *last).err == ""
     past = run_cli("runs", "--after", "1")
     assert past.code == 0 and past.err == "No more runs after 1.\n"
