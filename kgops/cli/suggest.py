@@ -173,7 +173,7 @@ def _suggest(job: Job, given: dict[str, Any], data: Data = _HERE) -> int:
     home = find_home()
     plans = (
         _plans_for_each(job, given, data)
-        if given["each"]
+        if given["each"] and given["gpu"] != "cpu"
         else [_plan_for(one, target, data) for one, target in _jobs_and_targets(job, given)]
     )
     if given["as_json"]:
