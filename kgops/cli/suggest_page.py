@@ -245,7 +245,8 @@ def _time_line(planned: Planned, suggestion: Suggestion) -> str:
     if expected is None:
         if suggestion.job_size.job.workload == "pipeline":
             return "time    not estimated for a pipeline as a whole; plan its stages one by one"
-        return f"time    unknown: no run was measured on {one_line(suggestion.target.title)} yet; only ratios are known"
+        where = one_line(suggestion.target.title)
+        return f"time    unknown: no run like it was measured on {where} yet; only ratios are known"
     middle, low, high, runs = expected["s"], expected["low_s"], expected["high_s"], expected["runs"]
     return f"time    {middle:.3g} s {what} ({low:.3g} to {high:.3g}, from {runs} runs here)"
 

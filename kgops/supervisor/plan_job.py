@@ -241,9 +241,10 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrec
 def _learned_time(
     workload: str, kind: str, forecasts: list[predictions.Forecast]
 ) -> corrections.TimeCorrection | None:
-    """From runs that computed the same kind of thing, where there are some; else from all of the workload."""
+    """From runs that computed the same kind of thing: what one process takes says nothing of two."""
     timed = [one for one in forecasts if one.workload == workload and one.modelled_s and one.measured_s]
-    alike = [one for one in timed if one.time_kind == kind] or timed
+    alike = [one for one in timed if one.time_kind == kind]
+    alike = alike or [one for one in timed if one.time_kind is None]  # older plans do not say it
     measured = (corrections.Measured(one.modelled_s or 0.0, one.measured_s or 0.0) for one in alike)
     return corrections.learn_time(measured)
 

@@ -140,6 +140,8 @@ def test_each_run_is_scored_against_its_prediction(run_cli: Console) -> None:
     assert told["expected_s"]["runs"] == 1
     measured = next(one for one in run["series"] if one["name"] == "epoch_seconds")["last_value"]
     assert told["expected_s"]["s"] == pytest.approx(measured)
+    shared = run_cli("suggest", "train", "--dataset", "nations", "--devices", "2")
+    assert "time    unknown: no run like it was measured" in shared.out
 
 
 def test_a_tracing_of_a_run_is_planned_from_what_that_run_left(run_cli: Console) -> None:
