@@ -11,7 +11,7 @@ from typing import Any
 from kgops.errors import BadJob, Usage
 from kgops.jobs import toml
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.text import FIELD, fill_in
+from kgops.jobs.text import FIELD, fill_in, one_line
 from kgops.jobs.workloads import WORKLOADS
 from kgops.options.catalog import OPTIONS
 from kgops.options.option import word_of
@@ -79,7 +79,7 @@ def _changed(job: Job, setting: dict[str, str], name: str) -> Job:
     for key, word in setting.items():
         _set(table, job, key, word)
     try:
-        return read_job(table, f"the variant {name}")
+        return read_job(table, f"the variant {one_line(name, 200)}")
     except BadJob as error:
         error.hint = (
             error.hint or "an option, a key of the workload's table, or a {placeholder} of a command can vary"
