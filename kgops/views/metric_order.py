@@ -11,7 +11,7 @@ _RARELY_WATCHED = ("learning_rate",)  # shown last
 _FIRST = ("mrr", "hits_at_10", "hits_at_3", "hits_at_1", "mean_rank", "r2", "rmse", "mae")
 # Of these a run reports how it went, not what it reached.
 _BOOKKEEPING = ("best_epoch", "disk_mib", "epochs", "fp16_overflows", "train_s")
-_ABBREVIATIONS = ("gpu", "mae", "mrr", "mse", "rmse", "r2")
+_ABBREVIATIONS = ("gpu", "mae", "mape", "mrr", "mse", "rmse", "r2")
 _HIGHER = ("mrr", "r2", "hits_at", "accuracy", "auc", "f1", "_per_s")
 _LOWER = ("loss", "rank", "mae", "mse", "error", "took", "_seconds", "_mib", "train_s", "fp16_overflows")
 _TIMES = ("took", "epoch_seconds", "train_s")
