@@ -50,7 +50,7 @@ class HasPane(ChangesRuns):
 
     def _ask(self, move: int) -> None:
         if move == self._moves and self.is_current:
-            self.kgops.feed.want(self.wanted, self._beside)
+            self.ask_feed()
             if self._beside is None:
                 self.draw_pane()
 

@@ -191,5 +191,5 @@ class ChartScreen(RunScreenBase):
 
     def _show_runs(self, numbers: tuple[int, ...]) -> None:
         self._numbers = numbers
-        self.kgops.feed.want(self.wanted)
+        self.ask_feed()
         self.show_title()

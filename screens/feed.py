@@ -35,6 +35,7 @@ class Feed:
         self._stopping = False
         self._paused = False
         self._wanted: Wanted = DASHBOARD
+        self._wanted_by: object = None
         self._thread = threading.Thread(target=self._run_loop, name="kgops-feed", daemon=True)
         self._reader: FeedReader | None = None
         self._afresh = True
@@ -61,9 +62,10 @@ class Feed:
         self._paused = paused
         self._wake.set()
 
-    def want(self, wanted: Wanted, beside: BesideList | None = None) -> None:
-        if wanted != self._wanted:
-            self._wanted, self._afresh, self._posted = wanted, True, None
+    def want(self, by: object, wanted: Wanted, beside: BesideList | None = None) -> None:
+        """`by`: the screen. A new one has seen nothing yet, even if the one before wanted the same."""
+        if wanted != self._wanted or by is not self._wanted_by:
+            self._wanted, self._wanted_by, self._afresh, self._posted = wanted, by, True, None
             self._wake.set()
         if beside != self._beside:
             self._beside, self._posted_beside = beside, None

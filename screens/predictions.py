@@ -223,7 +223,7 @@ class Predictions(RunScreenBase):
     async def _follow(self, run: Run) -> None:
         """Shows the answers of a run, or waits for its end."""
         self._answering = run
-        self.kgops.feed.want(self.wanted)
+        self.ask_feed()
         self.draw()
         if run.ended:
             await self._read(run)

@@ -128,6 +128,9 @@ class RunScreenBase(Screen[None]):
     def on_unmount(self) -> None:
         drop_style_caches()
 
+    def ask_feed(self) -> None:
+        self.kgops.feed.want(self, self.wanted, self.beside)
+
     def on_screen_resume(self) -> None:
-        self.kgops.feed.want(self.wanted, self.beside)
+        self.ask_feed()
         self.show_title()

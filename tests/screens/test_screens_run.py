@@ -288,3 +288,19 @@ def test_a_run_that_was_imported_says_from_where(run_cli: Console) -> None:
         assert told.endswith(f", from {run_cli.cwd / 'taken.json'}")
 
     look(run_cli.home, story, (400, 40))
+
+
+def test_an_ended_run_opened_from_its_own_page_shows_its_page(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "twice", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        first = seen.app.screen
+        await seen.press("colon")
+        await seen.type("1")
+        await seen.until_shows("run 1 twice")
+        await seen.press("enter")
+        await seen.until(lambda: seen.app.here not in (None, first), "another page")
+        await seen.until_shows("1 exec twice", "JOB")
+
+    look(run_cli.home, story)
