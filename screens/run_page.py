@@ -15,7 +15,6 @@ from kgops.views.formats import (
     duration,
     fitted,
     local_time,
-    off_by,
     size_text,
     value_text,
     width_of,
@@ -123,19 +122,13 @@ def _reference_name(detail: RunDetail) -> str:
 
 def _prediction_error(detail: RunDetail) -> str:
     """What the prediction covers, and its error if measured."""
+    off = detail.prediction_error
     if detail.process is not None:
-        off = _off(detail.above_start_mib, detail.predicted_above_start_mib)
         return f" of the process ({off} measured above its start)" if off else " of the process"
     if detail.forecast is None:
         return ""
-    on_gpu, predicted = detail.forecast["on_gpu"], detail.run.predicted_mib
-    off = _off(detail.run.peak_gpu_mib if on_gpu else detail.above_start_mib, predicted)
-    what = " on the GPU" if on_gpu else f" {_reference_name(detail)}"
+    what = " on the GPU" if detail.forecast["on_gpu"] else f" {_reference_name(detail)}"
     return f"{what} ({off} measured)" if off else what
-
-
-def _off(measured: float | None, predicted: float | None) -> str | None:
-    return off_by(measured, predicted) if measured and predicted else None
 
 
 def _estimate(detail: RunDetail, width: int) -> list[Row]:

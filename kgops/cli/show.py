@@ -29,7 +29,7 @@ from kgops.views.formats import (
     wrapped,
 )
 from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
-from kgops.views.run_detail import option_rows, worker_messages, worker_prediction
+from kgops.views.run_detail import option_rows, read_run_detail, worker_messages, worker_prediction
 from storage import attempts, reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
@@ -139,7 +139,7 @@ def _predicted(session: Session, run: Run) -> str:
     plan = runs.spec(session.conn, run.id).plan
     forecast, traced = plan.get("forecast"), worker_prediction(session.conn, run.id, plan)
     if plan.get("process") is not None and run.predicted_mib is not None:
-        return f"{predicted} of the process{_above_start(session, run, plan['process'])}{_counted_by_worker(traced)}"
+        return f"{predicted} of the process{_error(session, run)}{_counted_by_worker(traced)}"
     if traced is not None:
         measured = _measured_step(session, run, traced)
         return f"{predicted} of {one_line(traced['of'])}, by {one_line(traced['by'])}{measured}"
@@ -147,21 +147,18 @@ def _predicted(session: Session, run: Run) -> str:
         return predicted
     if not forecast["on_gpu"]:
         return f"{predicted} of tensors"
-    if run.peak_gpu_mib is None:
-        return f"{predicted} on the GPU"
-    off = off_by(run.peak_gpu_mib, run.predicted_mib)
-    return f"{predicted} on the GPU" + (f" ({off} measured)" if off else "")
+    return f"{predicted} on the GPU{_error(session, run)}"
 
 
-def _above_start(session: Session, run: Run, process: Mapping[str, Any]) -> str:
-    """Return the measured peak, and the error of the predicted growth since the start of the process."""
-    curves = {one.name: one.last_value for one in series.of_run(session.conn, run.id)}
-    peak, start = curves.get(PROCESS_PEAK), curves.get(LIBRARIES)
-    if peak is None or start is None or run.predicted_mib is None:
+def _error(session: Session, run: Run) -> str:
+    """Return the error of the prediction; of a process its measured peak too, which includes its start."""
+    detail = read_run_detail(session.home, session.conn, run.id, only=(LIBRARIES, PROCESS_PEAK))
+    off = detail.prediction_error if detail is not None else None
+    if detail is None or off is None:
         return ""
-    predicted = run.predicted_mib - process["start_mib"]
-    off = off_by(peak - start, predicted)
-    return f" ({amount(peak, 'MiB')} measured; above its start {off})" if off else ""
+    if detail.process is None:
+        return f" ({off} measured)"
+    return f" ({amount(detail.process_mib, 'MiB')} measured; above its start {off})"
 
 
 def _counted_by_worker(traced: Mapping[str, Any] | None) -> str:

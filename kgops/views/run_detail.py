@@ -16,7 +16,7 @@ from kgops.settings import Home
 from kgops.supervisor import worker_reports
 from kgops.supervisor.run_folder import RunFolder
 from kgops.views.axes import broken_at, is_by_clock
-from kgops.views.formats import value_text
+from kgops.views.formats import off_by, value_text
 from kgops.views.quality import quality_rows
 from storage import attempts, reports, runs, series
 from storage.attempts import Attempt
@@ -91,9 +91,9 @@ class RunDetail:
 
     @property
     def process_mib(self) -> float | None:
-        """Peak of the worker process; in older records, of the run."""
+        """Peak of the worker process, which it reports at its end; where tensors alone were predicted, of the run."""
         peak = next((curve.last for curve in self.curves if curve.name == PROCESS_PEAK), None)
-        return self.run.peak_host_mib if peak is None else peak
+        return self.run.peak_host_mib if peak is None and self.process is None else peak
 
     @property
     def above_start_mib(self) -> float | None:
@@ -110,6 +110,17 @@ class RunDetail:
         if self.process is None or predicted is None:
             return predicted
         return predicted - float(self.process["start_mib"])
+
+    @property
+    def prediction_error(self) -> str | None:
+        """Relative error of the predicted memory, as in `+3.2%`. Runs that did not succeed may not have reached their
+        peak."""
+        by_gpu = self.process is None and self._is_on_gpu
+        measured = self.run.peak_gpu_mib if by_gpu else self.above_start_mib
+        predicted = self.predicted_above_start_mib
+        if self.run.state != "succeeded" or not measured or not predicted:
+            return None
+        return off_by(measured, predicted)
 
     @property
     def _is_on_gpu(self) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -302,5 +303,35 @@ def test_an_ended_run_opened_from_its_own_page_shows_its_page(run_cli: Console) 
         await seen.press("enter")
         await seen.until(lambda: seen.app.here not in (None, first), "another page")
         await seen.until_shows("1 exec twice", "JOB")
+
+    look(run_cli.home, story)
+
+
+def test_a_prediction_is_judged_once_the_run_has_succeeded(run_cli: Console, conn: Connection) -> None:
+    """Until then, and after running out of memory, its peak says nothing of what it needs."""
+    used = emit('{"event":"memory","mib":{"libraries":300}}')
+    gpu, process = {"forecast": {"on_gpu": True, "estimate": {}}}, {"process": {"start_mib": 310.0}}
+    failed = "echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1"
+    runs_made = [run_cli.detach("sh", "-c", f"{used} {then}") for then in (failed, WAITS) for _ in range(2)]
+    for number, plan in zip(runs_made, (gpu, process) * 2, strict=True):
+        run_cli.ended(number) if number < 3 else run_cli.running(number)
+        conn.execute("UPDATE run_spec SET plan = ? WHERE run = ?", (json.dumps(plan), number))
+        peaks = "UPDATE run SET predicted_mib = 510, peak_host_mib = 331, peak_gpu_mib = 44 WHERE id = ?"
+        conn.execute(peaks, (number,))
+        page = run_cli("show", str(number)).out
+        assert "predicted 510 MiB o" in page
+        assert "measured" not in page
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        for number in runs_made:
+            await seen.press("colon")
+            await seen.type(str(number))
+            await seen.until_shows(f"run {number} sh")
+            await seen.press("enter")
+            await seen.until_shows("predicted 510 MiB o")
+            assert "measured" not in seen.text
+            await seen.press("escape")
+            await seen.until_shows("RECENT")
 
     look(run_cli.home, story)
