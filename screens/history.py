@@ -88,6 +88,11 @@ class History(FilteredList[Query, Page], HasPane):
         between += [Piece(f"{len(self.marks):,} marked", "accent")] if self.marks else []
         return title("history", right, width, *between)
 
+    def _show_page(self, page: Page) -> None:
+        if self._page is None or page.existing is not self._page.existing:
+            self.marks.keep_existing(page.existing)
+        super()._show_page(page)
+
     def _show_error(self, error: KgopsError | StorageError) -> None:
         super()._show_error(error)
         shown = self._page_query  # a sort that failed is not tried again

@@ -50,6 +50,10 @@ class Marks:
         else:
             self._numbers |= dict.fromkeys(numbers)
 
+    def keep_existing(self, existing: bytes) -> None:
+        """Forgets runs that were deleted from elsewhere; `existing` is 1 at the number of each run."""
+        self._forget([number for number in self if number >= len(existing) or not existing[number]])
+
     # --- actions ---
 
     def tag(self) -> None:
@@ -138,11 +142,11 @@ class Marks:
         from screens.history_query import write
 
         try:
-            path = await asyncio.to_thread(write, self._app.home, name, numbers, metrics)
+            path, written = await asyncio.to_thread(write, self._app.home, name, numbers, metrics)
         except (KgopsError, StorageError) as error:
             self._app.say(error.message, "bad")
             return
-        self._app.say(f"{_runs(len(numbers))} written to {path}")
+        self._app.say(f"{_runs(written)} written to {path}")
 
     def compare(self) -> None:
         from kgops.views.comparison import MOST

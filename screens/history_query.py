@@ -43,6 +43,7 @@ class Page(NamedTuple):
     query: Query
     numbers: Sequence[int] = ()
     total: int = 0
+    existing: bytes = b""  # 1 at the number of each run of the record; the same object until that changes
     cursor_row: int | None = None  # row number of the cursor; None: unchanged
     first: int = 0
     runs: dict[int, Run] = {}  # noqa: RUF012
@@ -117,6 +118,7 @@ class HistoryReader:
             query._replace(around=_around(query, cursor_row, last_page)),
             listing.numbers,
             listing.total,
+            listing.existing,
             cursor_row,
             metric=sort.by if sort.metric else metrics[0] if metrics else None,
             parsed_filter=parsed_filter,
@@ -167,8 +169,8 @@ def ended_of(home: Home, numbers: Sequence[int]) -> tuple[list[int], int]:
     return ended, unfinished
 
 
-def write(home: Home, name: str, numbers: Sequence[int], metrics: Sequence[str]) -> Path:
-    """Writes these runs to a new .csv or .json file."""
+def write(home: Home, name: str, numbers: Sequence[int], metrics: Sequence[str]) -> tuple[Path, int]:
+    """Writes these runs to a new .csv or .json file. Returns how many there were: some may have been deleted."""
     from kgops.interchange.export import as_csv, as_json
 
     path = Path(name).expanduser().absolute()
@@ -177,12 +179,14 @@ def write(home: Home, name: str, numbers: Sequence[int], metrics: Sequence[str])
     conn = open_reader(home.database)
     try:
         with path.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            written = -1  # one text is no run: a header or the closing bracket
             for text in (as_csv if path.suffix == ".csv" else as_json)(conn, numbers, metrics):
                 file.write(text)
+                written += 1
     except FileExistsError as error:
         raise Usage(f"{path} already exists") from error
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from error
     finally:
         conn.close()
-    return path
+    return path, written

@@ -68,6 +68,11 @@ class Listing:
     def total(self) -> int:
         return len(self._all_runs.numbers)
 
+    @property
+    def existing(self) -> bytes:
+        """1 at the number of each run."""
+        return self._all_runs.mask
+
     def show(self, terms: Iterable[Term], sort: Sort | None = None) -> None:
         self.terms = tuple(terms)
         self.sort = sort or self.sort

@@ -178,3 +178,32 @@ def test_what_is_shown_or_marked_is_written_to_a_new_file(
         assert len(numbers()) == 2
 
     look(home, story, (150, 30))
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_marks_of_runs_deleted_elsewhere_are_forgotten(run_cli: Console, ending: str) -> None:
+    for _ in range(4):
+        run_cli("run", "exec", "--", "true")
+    path = run_cli.cwd / f"out.{ending}"
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.until_shows("4 runs")
+        await seen.press("space", "space", "space")
+        await seen.until_shows("3 marked")
+        assert run_cli("delete", "4", "--yes").code == 0
+        await seen.until_shows("2 marked", "3 runs")
+        await seen.press("p")
+        await seen.until_shows("paused")
+        assert run_cli("delete", "3", "--yes").code == 0
+        await seen.press("w")
+        await seen.until_shows("write the 2 marked runs")
+        await fill_in(seen, str(path))
+        await seen.until_shows("1 run written to")
+        await seen.press("p")
+        await seen.until_shows("1 marked", "2 runs")
+        await seen.press("equals_sign")
+        await seen.until_shows("mark 2 to 8 runs")
+
+    look(run_cli.home, story, (150, 30))
+    assert path.read_text().count("succeeded") == 1
