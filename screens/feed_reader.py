@@ -17,10 +17,10 @@ from kgops.views.alerts import Alert, ended_while_away, live_alerts, recorded_al
 from kgops.views.gpus import GpuUsage, GpuUsageReader
 from kgops.views.host import HostReader
 from kgops.views.overview import Overview, overview
-from screens.feed_state import DASHBOARD, HISTORY, BesideList, FeedState, OneCurve, OneRun, Wanted
+from screens.feed_state import DASHBOARD, HISTORY, QUEUE, BesideList, FeedState, OneCurve, OneRun, Wanted
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
-from storage.runs import ACTIVE, Run, in_states
+from storage.runs import ACTIVE, UNFINISHED, Run, in_states, latest
 
 if TYPE_CHECKING:
     from kgops.views.glance import GlanceReader
@@ -109,6 +109,10 @@ class FeedReader:
         if wanted == HISTORY or wanted is None:
             self._latest = FeedState(wanted, version=version, alerts=self._watched_alerts())
             return self._latest
+        if wanted == QUEUE:
+            if changed or self._latest.wanted != wanted:
+                self._latest = FeedState(wanted, queue=_queue(self._conn), alerts=self._watched_alerts())
+            return self._latest
         if isinstance(wanted, OneRun):
             detail = self._latest.detail
             if changed or detail is None or detail.run.id != wanted.number:
@@ -193,3 +197,10 @@ class FeedReader:
             self._usage = snapshot.number, self._usages.read(snapshot.gpus, self._conn)
             self._history.add(snapshot.taken_at, snapshot.gpus)
         return self._usage[1], None
+
+
+def _queue(conn: Connection) -> tuple[tuple[int, str], ...]:
+    """What a plan depends on. The newest run may have begun and ended between two looks."""
+    newest = latest(conn)
+    listed = (*in_states(conn, UNFINISHED), *([newest] if newest is not None else ()))
+    return tuple((run.id, run.state) for run in listed)

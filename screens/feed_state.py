@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kgops.views.overview import Overview
     from kgops.views.run_detail import RunDetail
 
-__all__ = ["DASHBOARD", "HISTORY", "BesideList", "FeedState", "OneCurve", "OneRun", "Wanted"]
+__all__ = ["DASHBOARD", "HISTORY", "QUEUE", "BesideList", "FeedState", "OneCurve", "OneRun", "Wanted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class BesideList:
 
 DASHBOARD = "dashboard"
 HISTORY = "history"
+QUEUE = "queue"
 Wanted = str | OneRun | OneCurve | BesideList | None  # what the visible screen needs; None: nothing
 
 
@@ -61,5 +62,6 @@ class FeedState:
     detail: RunDetail | None = None
     chart: tuple[ChartRun, ...] = ()
     glance: Glance | None = None
+    queue: tuple[tuple[int, str], ...] = ()  # number and state of the unfinished runs and of the newest
     error_text: str | None = None
     version: int | None = None  # database version, for screens that read the database themselves

@@ -17,6 +17,7 @@ from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
 from screens import copying, new_run_page, new_run_plan, run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
+from screens.feed_state import QUEUE
 from screens.new_run_command import Command, command_of
 from screens.new_run_hosts import HostPlans, key_of, start_on_host
 from screens.rows import Piece, Row, title
@@ -55,6 +56,8 @@ class NewRun(RunScreenBase):
         self._planning: set[DataKey] = set()
         self._waiting_for: str | None = "reading this machine's GPUs"
         self._starting = False
+        self._queue: tuple[tuple[int, str], ...] | None = None
+        self._is_stale = False  # whether the queue has changed since planning began
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -82,14 +85,18 @@ class NewRun(RunScreenBase):
 
     @property
     def wanted(self) -> Wanted:
-        return None
+        return QUEUE
 
     @property
     def subject(self) -> Run | None:
         return None
 
     def show_state(self, state: FeedState) -> None:
-        """Other runs are not shown here."""
+        """Plans again once runs have started or ended: the plan depends on what they leave."""
+        if state.wanted == QUEUE and state.error_text is None and state.queue != self._queue:
+            self._queue, self._is_stale = state.queue, True
+            if self._answer is not None:
+                self._plan()
 
     def title_row(self, width: int) -> Row:
         what = "what-if: cannot be started, this machine has no such GPU" if is_what_if(self._draft) else ""
@@ -307,11 +314,12 @@ class NewRun(RunScreenBase):
         timer = self.set_timer(_PATIENCE_S, lambda: self._wait(data_key))
         try:
             while _data_key(self._draft) == data_key:
-                if not self._is_current:
+                if not self._is_current or self._is_stale:
+                    self._is_stale = False
                     answer = await asyncio.to_thread(self._what_if.answer, self._draft)
                     if answer.draft != self._draft:
                         continue
-                    self._answer, self._waiting_for = answer, None
+                    self._answer, self._waiting_for, self._needs = answer, None, None
                     self._plans.ask(answer.sent, self._chosen_hosts)
                 elif self._needs is None or self._needs[0] != self._needs_key:
                     await self._read_neighbours()
