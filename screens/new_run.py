@@ -222,13 +222,13 @@ class NewRun(RunScreenBase):
         if self._draft.where is not None:
             self._begin_there(force=force)
             return
-        if self._is_current and self._answer and self._answer.trouble is not None:
-            trouble = self._answer.trouble
-            self.say(trouble.message, "bad")
+        answer = self._answer if self._is_current else None
+        problem = _problem(answer) if answer is not None else None
+        if problem is not None:
+            self.say(problem, "bad")
             return
-        if not force and self._is_current and self._answer and self._answer.refusal is not None:
-            refusal = self._answer.refusal
-            self.say(f"{refusal.message}; X starts it anyway", "bad")
+        if not force and answer is not None and answer.refusal is not None:
+            self.say(f"{answer.refusal.message}; X starts it anyway", "bad")
             return
         draft = self._draft
 
@@ -362,6 +362,11 @@ class NewRun(RunScreenBase):
                 "reading the flight data" if is_of_flights else "counting triples, once per data set"
             )
             self.draw()
+
+
+def _problem(answer: Answer) -> str | None:
+    """Why the run cannot start, even forced."""
+    return answer.impossible if answer.trouble is None else answer.trouble.message
 
 
 DataKey = tuple[str, ...]

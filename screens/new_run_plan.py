@@ -52,11 +52,15 @@ def plan_rows(
         head = _plan(
             Piece(f"no memory estimate: {planned.unknown}", "dim"), _where(planned.target), width=width
         )
-        waits = answer.placed.fit.words if answer.placed.fit.state == "later" else ""
+        fit = answer.placed.fit
+        waiting = text_row(fit.words if fit.state == "later" else "", width, "warn")
         return [
             BLANK,
-            head,
-            text_row(waits, width, "warn"),
+            *(
+                [head, waiting]
+                if answer.impossible is None
+                else _wrapped(Piece(answer.impossible, "bad"), width)
+            ),
             text_row(_unused_gpus(answer.placed), width, "warn"),
             _row_note(answer, needs, key, width),
             BLANK,
@@ -134,9 +138,14 @@ def _verdict(placed: Placement, suggestion: Suggestion, width: int) -> list[Row]
     )
     bar = _bar(suggestion, width)
     if width_of(words.text) > width - 6:
-        first, *rest = textwrap.wrap(words.text, width - 6)
-        return [_plan(words._replace(text=first), width=width), text_row(" ".join(rest), width, words.tone)]
+        return _wrapped(words, width)
     return [_plan(words, Piece(of, "text"), _where(suggestion.target), width=width), bar]
+
+
+def _wrapped(words: Piece, width: int) -> list[Row]:
+    """In two rows."""
+    first, *rest = textwrap.wrap(one_line(words.text), width - 6)
+    return [_plan(words._replace(text=first), width=width), text_row(" ".join(rest), width, words.tone)]
 
 
 def _bar(suggestion: Suggestion, width: int) -> Row:

@@ -117,8 +117,8 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Either a plan or a problem; `refusal`: the plan does not fit. A job for hosts has no plan here: they plan `sent`
-    themselves."""
+    """Either a plan or a problem; `refusal`: the plan does not fit; `impossible`: why the job cannot start here, even
+    forced. A job for hosts has no plan here: they plan `sent` themselves."""
 
     draft: Draft
     requested: Job | None = None
@@ -127,6 +127,7 @@ class Answer:
     options: Mapping[str, DraftOption] | None = None
     sent: Job | None = None
     refusal: WontFit | None = None
+    impossible: str | None = None
     trouble: Trouble | None = None
 
 
@@ -207,15 +208,15 @@ class WhatIf:
         )
         planned = _searched(placed.planned)
         placed = replace(placed, planned=planned)
-        if target is None:
-            placed = as_refused(placed, checks_inputs=False)
+        possible = placed if is_what_if(draft) else as_refused(placed)
         try:
             refuse_what_cannot_fit(planned)
             refusal = None
         except WontFit as error:
             refusal = error
         options = {option.name: option for option in _options(draft, planned)}
-        return Answer(draft, requested, placed, planned, options, refusal=refusal)
+        impossible = possible.fit.words if possible is not placed else None
+        return Answer(draft, requested, possible, planned, options, refusal=refusal, impossible=impossible)
 
     def _count_in_background(self, job: Job) -> None:
         """Counts large files once, in a subprocess: a counting thread would block key presses (GIL)."""

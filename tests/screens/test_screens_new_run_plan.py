@@ -10,7 +10,7 @@ import pytest
 from disks import small_disk
 from driving import Console
 from screen_driving import Seen, look
-from test_screens_new_run import opened
+from test_screens_new_run import opened, turn, write
 
 from kgops.settings import Home
 from kgops.views.drafts import Draft
@@ -122,5 +122,39 @@ def test_the_plan_follows_runs_that_others_start_and_stop(run_cli: Console) -> N
         await seen.until_shows(f"would wait now for run {alone}")
         assert run_cli("stop", str(alone)).code == 0
         await seen.until_shows("PLAN  fits now")
+
+    look(run_cli.home, story, (160, 40))
+
+
+@pytest.mark.parametrize("gpu", ["any", "CPU"])
+def test_names_that_pykeen_lacks_are_refused_before_the_start(run_cli: Console, gpu: str) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        if gpu != "any":
+            await turn(seen, "gpu", gpu)
+        for field, text, refused in (
+            ("data", "bogusdata", "PyKEEN has no dataset 'bogusdata'"),
+            ("model", "Bogus", "PyKEEN has no model 'Bogus'"),
+        ):
+            await write(seen, field, text)
+            await seen.until_shows(f"PLAN  would not start here: {refused}")
+            for key in ("x", "X"):
+                await seen.press(key)
+                await seen.until(lambda: "would not start here" in seen.lines()[-1], "why it cannot start")
+                assert "start this run" not in seen.text
+            await write(seen, field, "nations" if field == "data" else "ConvE")
+            await seen.until_shows("PLAN  fits now")
+
+    look(run_cli.home, story, (160, 40))
+
+
+def test_a_program_that_is_not_there_is_refused_before_the_start(run_cli: Console) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await turn(seen, "workload", "exec")
+        await write(seen, "command", "nosuchprogram")
+        await seen.until_shows("PLAN  would not start here: program 'nosuchprogram' not found")
+        await seen.press("x")
+        await seen.until(lambda: "not found" in seen.lines()[-1], "why it cannot start")
 
     look(run_cli.home, story, (160, 40))
