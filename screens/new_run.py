@@ -13,9 +13,9 @@ from kgops.hosts import registry
 from kgops.hosts.placing import on_gpu_of
 from kgops.views.draft_fields import DRAFT_OPTIONS
 from kgops.views.drafts import ANY, Draft, completions, is_what_if
-from kgops.views.what_if import Answer, Need, Offers, WhatIf, step
+from kgops.views.what_if import Answer, Need, Offers, WhatIf, absent_gpu, step
 from screens import copying, new_run_page, new_run_plan, run_calls
-from screens.actions import ScreenName
+from screens.actions import Action, ScreenName
 from screens.driver import begin
 from screens.feed_state import QUEUE
 from screens.new_run_command import Command, command_of
@@ -90,6 +90,12 @@ class NewRun(RunScreenBase):
     @property
     def subject(self) -> Run | None:
         return None
+
+    @property
+    def offered(self) -> list[Action]:
+        """A what-if cannot be started."""
+        starts = () if absent_gpu(self._draft) is None else ("screen.start", "screen.force")
+        return [action for action in super().offered if action.does not in starts]
 
     def show_state(self, state: FeedState) -> None:
         """Plans again once runs have started or ended: the plan depends on what they leave."""
@@ -223,7 +229,7 @@ class NewRun(RunScreenBase):
             self._begin_there(force=force)
             return
         answer = self._answer if self._is_current else None
-        problem = _problem(answer) if answer is not None else None
+        problem = absent_gpu(self._draft) or (_problem(answer) if answer is not None else None)
         if problem is not None:
             self.say(problem, "bad")
             return

@@ -1,4 +1,4 @@
-"""The command that starts a draft, and the job file that it needs where flags cannot say the job."""
+"""The command that starts or plans a draft, and the job file that it needs where flags cannot say the job."""
 
 from __future__ import annotations
 
@@ -35,32 +35,36 @@ class Command(NamedTuple):
 
 
 def command_of(answer: Answer, home: Home, chosen: Offer | None = None) -> Command | None:
-    """The command of the draft, on the host and GPU of the chosen offer, if any; None where there is no job."""
+    """The command that starts the draft, on the host and GPU of the chosen offer, if any; of a what-if, the one that
+    plans it. None where there is no job."""
     if answer.requested is None:
         return None
     job = _planned(answer.requested, answer)
     job = job if chosen is None else on_gpu_of(chosen, job)
     host = answer.draft.where if chosen is None else chosen.host
     there = ["--host", host] if host else []
+    verb = "run"
+    if is_what_if(answer.draft):
+        verb, there = "suggest", ["--gpu", str(answer.draft.gpu)]
+    if job.workload == "exec" and verb == "suggest":
+        return None  # nothing is planned of a person's own command
     if job.workload == "exec":
         return Command(shlex.join(_exec_words(job, answer, there)))
     words = as_command(job)
     if words is not None:
-        return Command(shlex.join([*words, *there]))
+        return Command(shlex.join(["kgops", verb, *words[2:], *there]))
     content = job.as_toml()
     # Named after its content: a file that an earlier command names is never changed.
     mark = hashlib.sha256(content.encode()).hexdigest()[:8]
     file = home.path / "jobs" / f"{job.workload}-{mark}.toml"
-    return Command(shlex.join(["kgops", "run", str(file), *there]), file, content)
+    return Command(shlex.join(["kgops", verb, str(file), *there]), file, content)
 
 
 def _planned(job: Job, answer: Answer) -> Job:
-    """With the profile, the changes of the planner and the GPU of the draft."""
+    """With the profile and the changes of the planner."""
     planned, placed = answer.planned, answer.placed
     if planned is not None and placed is not None and not placed.mixed:
         job = replace(job, profile=planned.job.profile)
-    if is_what_if(answer.draft):
-        job = replace(job, gpu=replace(job.gpu, wanted=answer.draft.gpu))
     changes = planned.best.changes if planned is not None and planned.best is not None else {}
     return replace(job, options={**job.options, **changes})
 

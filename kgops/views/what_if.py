@@ -51,6 +51,7 @@ __all__ = [
     "Offers",
     "Trouble",
     "WhatIf",
+    "absent_gpu",
     "predicted_time",
     "startable",
     "step",
@@ -295,14 +296,16 @@ def predicted_time(suggestion: Suggestion) -> str | None:
 
 def startable(home: Home, conn: Connection, draft: Draft) -> Job:
     """The draft's job on this machine. Raises Usage for a what-if."""
-    if is_what_if(draft):
-        raise Usage(
-            f"this is a what-if: this machine has no {draft.gpu}",
-            "choose a GPU of this machine, or copy the command to a machine with that GPU",
-        )
+    if (absent := absent_gpu(draft)) is not None:
+        raise Usage(absent, "choose a GPU of this machine, or start it on one with that GPU")
     _check_flights(draft)
     job = job_of(draft)
     return with_run(home, conn, job) if names_a_run(job) else job
+
+
+def absent_gpu(draft: Draft) -> str | None:
+    """Why a what-if is not started here."""
+    return f"this is a what-if: this machine has no {draft.gpu}" if is_what_if(draft) else None
 
 
 def _check_flights(draft: Draft) -> None:

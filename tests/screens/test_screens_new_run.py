@@ -91,9 +91,18 @@ def test_a_gpu_that_is_not_here_is_a_what_if_with_its_conflicts_and_is_never_sta
         await turn(seen, "gradient_checkpointing", "on")
         await seen.until_shows("reduce-overhead replays CUDA graphs, and gradient checkpointing")
         assert seen.row_of("compile")[24:].startswith("default")
-        await seen.press("x", "y")
-        await seen.until_shows("this machine has no t4")
-        assert run_cli.run(1) is None
+        assert "start" not in seen.lines()[-1]
+        for key in ("x", "X"):
+            await seen.press(key)
+            await seen.until(lambda: "this machine has no t4" in seen.lines()[-1], "why it cannot start")
+            assert "start this run" not in seen.text
+            await seen.press("down", "up")
+        await seen.press("y")
+        await seen.until_shows("sent to the terminal: kgops suggest")
+        words = shlex.split(seen.app.clipboard)
+        assert words[:2] == ["kgops", "suggest"] and words[-2:] == ["--gpu", "t4"]
+        planned = run_cli(*words[1:])
+        assert planned.code == 0 and "Tesla T4" in planned.out
 
     look(run_cli.home, story, (160, 40))
 

@@ -65,7 +65,7 @@ def of_suggest(run_cli: Console, home: Home, draft: Draft) -> dict[str, tuple[st
     assert command is not None
     command.write(home)
     _, _, *words = shlex.split(command.text)
-    if "--gpu" not in words and draft.gpu is not None:
+    if "--gpu" not in words and draft.gpu is not None:  # the CPU
         words += ["--gpu", draft.gpu]
     page = run_cli("suggest", *words)
     return cells(page.out.splitlines(), ("VALUE", "BY", "WHY"))
