@@ -193,6 +193,8 @@ class WhatIf:
         return tuple(self._need(answer, option, value) for value in values if value != now.now)
 
     def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
+        if not is_what_if(draft):  # which is planned without data, too
+            _check_flights(draft)
         requested = job = job_of(draft)
         if names_a_run(job):
             if conn is None:
@@ -200,7 +202,6 @@ class WhatIf:
             job = with_run(self._home, conn, job)
         self._count_in_background(job)
         if draft.where is not None:
-            _check_flights(draft)
             options = {one.name: one for one in _options_there(draft)}
             return Answer(draft, requested, options=options, sent=with_absolute_paths(job, Path.cwd()))
         target = self._target(draft)
