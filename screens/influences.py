@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,12 +18,14 @@ from screens import influences_page
 from screens.actions import ScreenName
 from screens.copying import Copyable
 from screens.driver import begin
+from screens.feed_state import HISTORY
 from screens.influences_page import InfluenceFilter
 from screens.question import Prompt
 from screens.rows import Piece, Row, text_row
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
+from screens.wording import going
 from storage.errors import DatabaseMissing, StorageError
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TRACES", "Influences"]
 
+_SHARE = 20  # after a read, so many times as long without one: 5 % of a CPU
 _WIDE = 110  # columns from which test triples are on the left
 
 
@@ -47,6 +51,9 @@ class Influences(RunScreenBase):
         self._error: str | None = None
         self._edges: Neighbours | None = None
         self._edges_error: str | None = None
+        self._reads_edges = False
+        self._reading = False
+        self._has_changed = False  # the record, since it was read
         self._path: tuple[object, tuple[Step, ...]] | None = None
 
     def compose(self) -> ComposeResult:
@@ -59,23 +66,39 @@ class Influences(RunScreenBase):
         yield Keys()
 
     def on_mount(self) -> None:
-        begin(self, self._open)
+        self._read_again()
 
-    async def _open(self) -> None:
+    def _read_again(self) -> None:
+        self._has_changed = True
+        if not self._reading:
+            self._reading = True
+            begin(self, self._keep_reading)
+
+    async def _keep_reading(self) -> None:
+        """Until the record has not changed meanwhile."""
+        while self._has_changed:
+            self._has_changed = False
+            began = time.monotonic()
+            await self._read()
+            if self._influences is not None and self._influences.tests and not self._reads_edges:
+                self._reads_edges = True
+                begin(self, self._read_edges)
+            await asyncio.sleep(_SHARE * (time.monotonic() - began))
+        self._reading = False
+
+    async def _read(self) -> None:
         try:
             run = self._run or await asyncio.to_thread(influence_views.newest, self.kgops.home)
             if run is None:
                 self._error = "no TracIn run yet"
             else:
                 self._influences = await asyncio.to_thread(influence_views.of_run, self.kgops.home, run.id)
-                self._run = self._influences.run
+                self._run, self._error = self._influences.run, None
         except DatabaseMissing:
             self._error = "no TracIn run yet"
         except (KgopsError, StorageError) as error:
             self._error = error.message
         self.draw()
-        if self._influences is not None and self._influences.tests:
-            await self._read_edges()
 
     async def _read_edges(self) -> None:
         assert self._run is not None
@@ -92,20 +115,25 @@ class Influences(RunScreenBase):
 
     @property
     def wanted(self) -> Wanted:
-        return None
+        return HISTORY
 
     @property
     def subject(self) -> Run | None:
         return self._run
 
     def show_state(self, state: FeedState) -> None:
-        """Influences do not change while shown."""
+        """Follows a run until it has ended, or until there is one."""
+        ended = self._influences is not None and self._influences.run.ended
+        if state.wanted == HISTORY and not ended:
+            self._read_again()
 
     def title_row(self, width: int) -> Row:
         if self._run is None:
             return Row((Piece("influences", "strong"),))
         label = one_line(self._run.label, max(width - 40, 12))
-        return Row((Piece(f"influences of {self._run.id} {self._run.workload} {label}", "strong"),))
+        now = "" if self._run.ended else f"  {going(self._run)}"
+        words = f"influences of {self._run.id} {self._run.workload} {label}"
+        return Row((Piece(words, "strong"), Piece(now, "dim")))
 
     def on_resize(self) -> None:
         self.set_class(self.size.width >= _WIDE, "wide")

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from driving import Console
 from records import add
 from screen_driving import Seen, look
 
@@ -186,3 +187,25 @@ def test_what_is_shown_is_written_in_the_form_that_the_ending_names(
     assert rows[1]["head_name"] == ODD
     with pytest.raises(Usage, match="already exists"):
         write(str(path), [])
+
+
+def test_a_run_is_followed_until_it_ends(run_cli: Console, conn: Connection) -> None:
+    script = "while [ ! -e gate ]; do sleep 0.05; done"
+    number = run_cli.detach("sh", "-c", script)
+    run_cli.running(number)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("1 exec")
+        await seen.press("i")
+        await seen.until_shows("no TracIn run yet")
+        conn.execute("UPDATE run SET workload = 'tracin' WHERE id = ?", (number,))
+        await seen.until_shows("influences of 1 tracin", "running", "no test triple is done yet")
+        triple = "burma", "ngo", "indonesia"
+        influences.add(conn, number, [TestTriple(1, *triple, 9, None, (Influence(1, 1, *triple, 0.75),))])
+        await seen.until_shows("1  burma · ngo · indonesia", "+0.75", "running")
+        influences.add(conn, number, [TestTriple(2, *triple, None, "not in the training triples")])
+        (run_cli.cwd / "gate").touch()
+        await seen.until_shows("2  burma · ngo · indonesia")
+        await seen.until_gone("running")
+
+    look(run_cli.home, story)
