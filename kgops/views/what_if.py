@@ -118,7 +118,7 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Either a plan or a problem; `refusal`: the plan does not fit; `impossible`: why the job cannot start here, even
+    """A plan or a problem, or both; `refusal`: the plan does not fit; `impossible`: why the job cannot start here, even
     forced. A job for hosts has no plan here: they plan `sent` themselves."""
 
     draft: Draft
@@ -193,8 +193,6 @@ class WhatIf:
         return tuple(self._need(answer, option, value) for value in values if value != now.now)
 
     def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
-        if not is_what_if(draft):  # which is planned without data, too
-            _check_flights(draft)
         requested = job = job_of(draft)
         if names_a_run(job):
             if conn is None:
@@ -202,6 +200,7 @@ class WhatIf:
             job = with_run(self._home, conn, job)
         self._count_in_background(job)
         if draft.where is not None:
+            _check_flights(draft)
             options = {one.name: one for one in _options_there(draft)}
             return Answer(draft, requested, options=options, sent=with_absolute_paths(job, Path.cwd()))
         target = self._target(draft)
@@ -218,7 +217,8 @@ class WhatIf:
             refusal = error
         options = {option.name: option for option in _options(draft, planned)}
         impossible = possible.fit.words if possible is not placed else None
-        return Answer(draft, requested, possible, planned, options, refusal=refusal, impossible=impossible)
+        answer = Answer(draft, requested, possible, planned, options, refusal=refusal, impossible=impossible)
+        return answer if is_what_if(draft) else _with_missing_flights(answer)
 
     def _count_in_background(self, job: Job) -> None:
         """Counts large files once, in a subprocess: a counting thread would block key presses (GIL)."""
@@ -312,6 +312,15 @@ def absent_gpu(draft: Draft) -> str | None:
 def _check_flights(draft: Draft) -> None:
     if draft.workload == "regress" and not draft.text("data_directory").strip():
         raise BadField("data_directory", "the folder of flights is missing", _MAKES_FLIGHTS)
+
+
+def _with_missing_flights(answer: Answer) -> Answer:
+    """A regression is planned without its data too, but not started."""
+    try:
+        _check_flights(answer.draft)
+    except BadField as error:
+        return replace(answer, trouble=Trouble(error.field, error.message, error.hint))
+    return answer
 
 
 def _searched(planned: Planned) -> Planned:

@@ -140,7 +140,7 @@ async def new_run_regress(seen: Seen) -> None:
     await seen.press("n")
     await seen.until_shows("no file or folder")
     await seen.press(*["right"] * 3, "down", "right", "right", *["down"] * 8, "right", *["down"] * 2)
-    await seen.until_shows("colab_optimized", "Tesla T4", "would wait now", "instead")
+    await seen.until_shows("colab_optimized", "Tesla T4", "the folder of flights is missing")
 
 
 async def history(seen: Seen) -> None:
