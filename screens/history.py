@@ -163,6 +163,7 @@ class History(FilteredList[Query, Page], HasPane):
     def on_input_submitted(self) -> None:
         self.kgops.last_filter = self._query.text or self.kgops.last_filter
         self._applied = self._query.text
+        self.query_one(Keys).clear()  # of what was said of the filter before
         self._say_ignored()
 
     def _say_ignored(self) -> None:

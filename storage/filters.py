@@ -42,6 +42,7 @@ FIELDS: dict[str, Field] = {
     "attempts": Field("number", "run.attempts"),
     "exit": Field("number", "run.exit_code"),
     "time": Field("number", COMPUTED["time"], "seconds"),
+    "took": Field("number", COMPUTED["time"], "seconds"),  # as the history heads it
     "peak_gpu": Field("number", COMPUTED["peak_gpu"], "mib"),
     "peak_host": Field("number", COMPUTED["peak_host"], "mib"),
     "predicted": Field("number", "run.predicted_mib", "mib"),

@@ -35,14 +35,17 @@ class Keys(Lines):
         self.set_timer(_SHOWN_S, lambda: self._clear_message(number))
         self._draw()
 
+    def clear(self) -> None:
+        self._message = None
+        self._draw()
+
     def on_resize(self) -> None:
         super().on_resize()
         self._draw()
 
     def _clear_message(self, number: int) -> None:
         if number == self._message_number:
-            self._message = None
-            self._draw()
+            self.clear()
 
     def _draw(self) -> None:
         if self._message is not None:

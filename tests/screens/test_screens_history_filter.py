@@ -293,3 +293,27 @@ def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_cli: Co
 
     look(run_cli.home, story, (100, 40))
     assert run_cli("runs", "--saved", "far").code == 2
+
+
+def test_the_filter_knows_the_column_by_its_head(home: Path, conn: Connection) -> None:
+    fill(conn, 20)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        await keys(seen, "nosuch>5")
+        await seen.press("enter")
+        await seen.until(lambda: "no run has a metric 'nosuch'" in seen.lines()[-1], "what is wrong")
+        await seen.press("slash", "ctrl+u")
+        await keys(seen, "took>1m")
+        await seen.press("enter")
+        assert "no run has a metric" not in seen.lines()[-1]
+        await seen.until_shows(" of 20 runs")
+        await until_settled(seen)
+        by_time = Listing(conn)
+        by_time.show(strictly("time>60"))
+        assert 0 < by_time.count < 20
+        assert shown(seen) == list(by_time.numbers)
+        assert "no run has a metric" not in seen.text
+
+    look(home, story, (120, 40))
