@@ -52,7 +52,7 @@ EXPLANATION: frozenset[ScreenName] = frozenset({"explanation"})
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`does` is the Textual action, of the app or the screen; `sign` is the key as shown."""
+    """`does` is the Textual action, of the app or the screen; `sign` is the key as shown, empty if another shows it."""
 
     key: str
     sign: str
@@ -98,7 +98,7 @@ ACTIONS: tuple[Action, ...] = (
         in_footer=False,
     ),
     Action("right", "←→", "cursor", "Next point; the left arrow goes back.", "screen.next_point", CHART),
-    Action("left", "left", "cursor", "Point before.", "screen.point_before", CHART, in_footer=False),
+    Action("left", "", "cursor", "Point before.", "screen.point_before", CHART, in_footer=False),
     Action("l", "l", "log y", "Logarithmic or linear y axis.", "screen.log_y", CHART),
     Action(
         "s",
@@ -114,7 +114,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("plus", "+", "add run", "Draw the curve of another run, too.", "screen.add_run", CHART),
     Action("minus", "-", "remove", "Remove the run that is marked.", "screen.remove_run", CHART),
     Action("down", "↓", "run", "Mark the next run; ↑ goes back.", "screen.next_run", CHART, in_footer=False),
-    Action("up", "up", "run", "Mark the run before.", "screen.run_before", CHART, in_footer=False),
+    Action("up", "", "run", "Mark the run before.", "screen.run_before", CHART, in_footer=False),
     Action("T", "T", "end", "End your process under the cursor (SIGTERM).", "screen.end", GPU),
     Action("K", "K", "kill", "Kill your process under the cursor (SIGKILL).", "screen.kill", GPU),
     Action("n", "n", "new run", "Choose a job and see its plan.", "app.new", DASHBOARD | HISTORY | HOSTS),
@@ -182,9 +182,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "right", "→", "change", "Next value; the left arrow goes back.", "screen.more", NEW_RUN | PREDICTIONS
     ),
-    Action(
-        "left", "left", "previous", "Previous value.", "screen.less", NEW_RUN | PREDICTIONS, in_footer=False
-    ),
+    Action("left", "", "previous", "Previous value.", "screen.less", NEW_RUN | PREDICTIONS, in_footer=False),
     Action(
         "e",
         "e",
@@ -283,7 +281,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "left",
-        "left",
+        "",
         "chart",
         "Mark the chart before.",
         "screen.chart_before",

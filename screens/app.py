@@ -131,7 +131,7 @@ class KgopsApp(Console, inherit_bindings=False):
         """Command palette: the actions of the screen it was opened from."""
         here = screen if isinstance(screen, RunScreenBase) else None
         for action in holding(here.screen_name, here.subject) if here is not None else ACTIONS:
-            if action.does != "app.command_palette":
+            if action.sign and action.does != "app.command_palette":
                 yield SystemCommand(
                     action.name,
                     f"{action.help} ({action.sign})",

@@ -65,7 +65,7 @@ class HelpScreen(ModalScreen[None]):
         self.query_one("#body", Lines).show(list(self._rows(self.app.size.width)))
 
     def _rows(self, width: int) -> Iterator[Row]:
-        now = list(holding(self._screen_name, self._run))
+        now = [action for action in holding(self._screen_name, self._run) if action.sign]
         yield text_row("SIGNS", width, "head")
         for sign, tone, text in _SIGNS:
             yield from _entry(sign, "", text, width, tone)
@@ -79,7 +79,8 @@ class HelpScreen(ModalScreen[None]):
             sections.append(
                 ("IN THE DETAILS", ((sign, "", text) for sign, text in _IN_THE_DETAILS), "accent")
             )
-        later = [action for action in ACTIONS if self._screen_name in action.where and action not in now]
+        here = [action for action in ACTIONS if self._screen_name in action.where and action.sign]
+        later = [action for action in here if action not in now]
         if later:
             sections.append(("KEYS FOR OTHER RUNS", map(_named, later), "dim"))
         for head, entries, tone in sections:

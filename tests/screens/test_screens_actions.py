@@ -377,3 +377,20 @@ def test_what_is_begun_instead_of_what_has_not_begun_yet_leaves_nothing_behind(h
         assert done == [2]
 
     look(home, story, (80, 24))
+
+
+def test_the_way_back_of_a_key_is_no_entry_of_its_own(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("enter")
+        await seen.until_shows("JOB")
+        for keys in (["question_mark"], ["colon", *"chart"]):
+            await seen.press(*keys)
+            await seen.until_shows("Mark the next chart; the left arrow goes back.")
+            assert "Mark the chart before" not in seen.text
+            await seen.press("escape")
+            await seen.until_gone("Mark the next chart")
+
+    look(run_cli.home, story, (120, 90))
