@@ -392,7 +392,8 @@ def _applies_to(needs: Needs, run: Run | None) -> bool:
     if needs == "unfinished run":
         return not run.ended
     if needs == "model":
-        return run.workload == "predict" or (run.ended and run.workload in ("train", "pipeline"))
+        trained = run.workload in ("train", "pipeline") and run.ended
+        return run.workload == "predict" or (trained and (run.state == "succeeded" or run.metric is not None))
     if needs == "resumable run":
         return run.ended and run.state != "succeeded"
     return run.ended if needs == "ended run" else True

@@ -6,10 +6,12 @@ import asyncio
 import csv
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 from driving import Console
+from records import add
 from screen_driving import Seen, look
 from small_graph import put_graph
 from textual.app import App, ComposeResult
@@ -18,6 +20,8 @@ from kgops.views.graph_names import as_written, completions
 from screens.rows import Piece, Row
 from screens.symbols import tones_of
 from screens.widgets.lines import Lines
+from storage import runs
+from storage.database import Connection
 
 
 @pytest.fixture(scope="module")
@@ -352,3 +356,28 @@ def test_the_cursor_of_the_list_without_focus_is_dim() -> None:
             assert bright is not None and dim is not None and bright.bgcolor == dim.bgcolor
 
     asyncio.run(story())
+
+
+def test_only_a_run_that_has_a_model_can_be_asked(home: Path, conn: Connection) -> None:
+    made = {1: ("out_of_memory", None), 2: ("failed", "mrr"), 3: ("succeeded", None)}
+    for number, (state, metric) in made.items():
+        add(conn, number, workload="train")
+        conn.execute("UPDATE run SET metric = ? WHERE id = ?", (metric, number))
+        runs.end(conn, number, state=state, reason=None, exit_code=1, ended_at=time.time())
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "run 1", "run 3")
+        for number in made:
+            seen.app.screen.query_one("#body", Lines).point_at(number)
+            await seen.press("question_mark")
+            await seen.until_shows("KEYS HERE")
+            rows = [
+                "".join(p.text for p in row.pieces) for row in seen.app.screen.query_one("#body", Lines).rows
+            ]
+            others = rows.index("KEYS FOR OTHER RUNS")
+            asks = next(i for i, row in enumerate(rows) if "Ask the model of this run" in row)
+            assert (asks < others) is (number > 1)
+            await seen.press("escape")
+            await seen.until_gone("KEYS HERE")
+
+    look(home, story, (120, 90))
