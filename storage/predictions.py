@@ -17,7 +17,8 @@ _QUERY = """
     SELECT run.id, run.workload, run.label, json_extract(run_spec.plan, '$.forecast'),
         run.peak_gpu_mib, run.peak_host_mib,
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'libraries_mib'),
-        (SELECT last_value FROM series WHERE series.run = run.id AND series.name = 'epoch_seconds'),
+        (SELECT sum(rollup.sum) / sum(rollup.n) FROM series JOIN rollup ON rollup.series = series.id
+            WHERE series.run = run.id AND series.name = 'epoch_seconds' AND rollup.width = 4096),
         (SELECT value FROM metric WHERE metric.run = run.id AND metric.name = run.workload || '_s'),
         run.predicted_mib, json_extract(run_spec.plan, '$.process'),
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'process_peak_mib'),
@@ -59,7 +60,7 @@ class Forecast(NamedTuple):
     peak_gpu_mib: float | None
     peak_host_mib: float | None
     libraries_mib: float | None  # host memory at the start, before the worker read any data
-    measured_s: float | None  # of an epoch, or of all that is traced, predicted or explained
+    measured_s: float | None  # mean of the epochs, or of all that is traced, predicted or explained
     counted_mib: float | None = None  # predicted tensors
     process: dict[str, Any] | None = None  # on a CPU: the plan's model of the worker process
     process_peak_mib: float | None = None  # of the worker process, by the kernel
