@@ -153,8 +153,11 @@ def rows(name: str, plot: Plot, width: int, height: int, missing: Sequence[int] 
 
 
 def _table(plot: Plot, width: int) -> list[Row]:
-    here = plot.named(plot.at_cursor(min(plot.view.chosen, len(plot.curves) - 1)))
-    values = [_value(plot, plot.at_cursor(i)) for i in range(len(plot.curves))]
+    points = [plot.at_cursor(i) for i in range(len(plot.curves))]
+    values = [_value(plot, one) for one in points]
+    # The column's points, whichever runs have them: a value from beside it says where it is.
+    inside = sorted((p for one in points for p in one if plot.column(p.x) == plot.cursor), key=lambda p: p.x)
+    here = plot.named(inside or points[min(plot.view.chosen, len(points) - 1)])
     smoothing = plot.view.smoothing
     columns = Columns(
         (

@@ -291,6 +291,10 @@ def test_compared_runs_are_zoomed_together(home: Path, conn: Connection) -> None
         await seen.press("down")
         await seen.until_shows("epoch 50")  # run 2 had ended
         assert "n/a" in seen.row_of(" A 2 train")
+        await seen.press("left", "up")  # the cursor stays where the marked run has no point
+        await seen.until_shows("›A 2 train")
+        assert "epoch 49" in seen.lines()[2]
+        await seen.press("down")
         await seen.press("escape")
         await seen.until_shows("compare  runs 2, 1")
         await seen.press("down", "enter")
