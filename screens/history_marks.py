@@ -51,7 +51,7 @@ class Marks:
             self._numbers |= dict.fromkeys(numbers)
 
     def keep_existing(self, existing: bytes) -> None:
-        """Forgets runs that were deleted from elsewhere; `existing` is 1 at the number of each run."""
+        """Forgets runs that were deleted by others; `existing` is 1 at the number of each run."""
         self._forget([number for number in self if number >= len(existing) or not existing[number]])
 
     # --- actions ---

@@ -14,7 +14,7 @@ from kgops.errors import BadInput, Unavailable, Usage
 from kgops.interchange.holes import write_with_holes
 from kgops.interchange.pulled import Pulled, add_record
 from kgops.jobs import manifest
-from kgops.jobs.files import NotAFile, open_regular, read_json, write_json
+from kgops.jobs.files import ROOM, NotAFile, open_regular, read_json, write_json
 from kgops.settings import Home
 from kgops.supervisor import locks, rebuild, run_folder
 from kgops.supervisor.import_record import NOT_ENDED, enter, host_of, origin, staging
@@ -131,7 +131,7 @@ def _copy(path: Path, target: Path) -> None:
 
 
 _LEFT_BEHIND = frozenset(
-    ("private.json", "supervisor.lock", "worker.lock", "stop.slot", "room.reserved", "supervisor.log")
+    ("private.json", "supervisor.lock", "worker.lock", "stop.slot", ROOM, "supervisor.log")
 )
 
 

@@ -13,8 +13,11 @@ from typing import Any
 from kgops.errors import BadJob, Usage
 
 __all__ = [
+    "ROOM",
     "read_named",
 ]
+
+ROOM = "room.reserved"  # in a run's folder, while its worker runs: disk space for the record of its end
 
 
 def read_named(path: Path, what: str, largest: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kgops.jobs.files import ABSENT, NotAFile, open_regular, read_regular, set_aside, sync
+from kgops.jobs.files import ABSENT, ROOM, NotAFile, open_regular, read_regular, set_aside, sync
 
 SIZE = 4096
 _ROOM = 128 << 10  # bytes: what the database takes to record an end and the last events before it
@@ -183,7 +183,7 @@ class RunFolder(NamedTuple):
     @property
     def room(self) -> Path:
         """Disk space that is kept while a worker runs, so that its end can be recorded on a full disk."""
-        return self.path / "room.reserved"
+        return self.path / ROOM
 
     @property
     def record(self) -> Path:

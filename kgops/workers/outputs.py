@@ -12,7 +12,7 @@ from typing import Any
 from kgops.errors import Unavailable
 from kgops.jobs import manifest
 from kgops.jobs.explain import EXPLANATIONS
-from kgops.jobs.files import write_json
+from kgops.jobs.files import ROOM, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.option_lines import SEGMENTS, booleans
 from kgops.jobs.predict import ANSWERS
@@ -113,10 +113,12 @@ def publish_results(
 
 
 def _bytes_below(folder: Path) -> int:
-    """Bytes of all files; one that another process removes meanwhile does not count."""
+    """Bytes of all files that stay; one that another process removes meanwhile does not count."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:
+            if name == ROOM:
+                continue
             with suppress(FileNotFoundError):
                 total += (Path(path) / name).lstat().st_size
     return total

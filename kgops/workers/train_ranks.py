@@ -123,6 +123,8 @@ def lost_process(folder: Path, codes: Sequence[int]) -> str:
         if trouble_file(folder, rank).exists():
             raise _as_error(json.loads(trouble_file(folder, rank).read_text()))
     killed = [(rank, -code) for rank, code in enumerate(codes) if code < 0]
+    # One that lost its connection to another may abort while it ends.
+    killed.sort(key=lambda one: one[1] == signal.SIGABRT)
     if killed:
         rank, number = killed[0]
         return f"process {rank + 1} of {len(codes)} was lost to signal {number}"

@@ -148,7 +148,7 @@ def test_what_the_host_refuses_is_said_and_the_form_stays(lab: Lab) -> None:
         await seen.until_shows("--cwd /not/there --host lab1 -- true", "OFFERS")
         await seen.until_shows("on lab1: the working folder /not/there does not exist")
         await seen.press("X", "y")
-        await seen.until_shows("lab1: the working folder /not/there does not exist —")
+        await seen.until_shows("\nlab1: the working folder /not/there does not exist")
         assert isinstance(seen.app.screen, NewRun)
 
     look(lab.console.home, story, (160, 40))
