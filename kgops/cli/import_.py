@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -35,16 +34,16 @@ def command(paths: tuple[Path, ...], again: bool, as_json: bool) -> None:
     for path in paths:
         for one in import_from(session.home, session.conn, path, again=again):
             imported.append(one)
-            _say(one, tell if as_json else say)
+            say_imported(one, as_json=as_json)
     if as_json:
         print_json([asdict(one) for one in imported])
 
 
-def _say(one: Imported, say_number: Callable[[str], None]) -> None:
-    """Beside JSON too, which a later failure leaves out."""
+def say_imported(one: Imported, source: str = "", *, as_json: bool) -> None:
+    """`source`: where from, if that is not a path that was given. Beside JSON too, which a later failure leaves out."""
     what = one_line(one.what, 160)
     if one.number is not None:
-        say_number(f"run {one.number}: imported {what}")
+        (tell if as_json else say)(f"run {one.number}: imported {source}{what}")
         if one.known:
             tell(f"Note: run {', '.join(map(str, one.known))} is a copy of the same run, imported earlier")
     else:

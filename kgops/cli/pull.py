@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from kgops.cli.output import print_json, say, tell
+from kgops.cli.import_ import say_imported
+from kgops.cli.output import print_json, tell
 from kgops.cli.session import Session, for_writing
 from kgops.errors import KgopsError, Unavailable
 from kgops.hosts import registry
@@ -20,7 +21,6 @@ from kgops.hosts.run_actions import split_name
 from kgops.interchange.importing import Imported, import_from
 from kgops.interchange.pulled import Pulled
 from kgops.jobs.files import read_table
-from kgops.jobs.text import one_line
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
 
@@ -45,19 +45,7 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
             pulled = _pulled(session, host, number, RunFolder(target))
             (one,) = import_from(session.home, session.conn, target, again=again, pulled=pulled)
         imported.append(one)
-        what = one_line(one.what, 160)
-        if one.number is None:
-            known = ", ".join(map(str, one.known))
-            tell(f"already imported as run {known}: {what} (--again imports it once more)")
-        else:
-            # Beside JSON too, which a later failure leaves out.
-            (tell if as_json else say)(f"run {one.number}: imported from {host.name}: {what}")
-            if one.known:
-                tell(
-                    f"Note: run {', '.join(map(str, one.known))} is a copy of the same run, imported earlier"
-                )
-        for trouble in one.troubles:
-            tell(f"Warning: {one_line(trouble)}")
+        say_imported(one, f"from {host.name}: ", as_json=as_json)
     if as_json:
         print_json([asdict(one) for one in imported])
 

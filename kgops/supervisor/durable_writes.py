@@ -78,9 +78,9 @@ def _home_is_gone() -> bool:
     return Path().stat().st_nlink == 0
 
 
-def log(text: str) -> None:
-    """Writes a line to the supervisor's log."""
+def log(text: str, to: int = 2) -> None:
+    """Writes a line to a supervisor's log, by default to that of this process."""
     try:
-        os.write(2, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode("utf-8", "replace"))
+        os.write(to, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode("utf-8", "replace"))
     except OSError:
         pass  # its disk may be full

@@ -25,8 +25,8 @@ _HOOKS = ("on_end", "on_alert")
 
 def run_end_hook(home: Home, run: Run) -> None:
     """Starts `on_end` with the run's facts in its environment, whether a supervisor or a command recorded the end.
-    What it prints is in the run's supervisor.log."""
-    if (command := read_hook(home, "on_end")) is None:
+    What it prints, and what is wrong with it, is in the run's supervisor.log: a command's terminal may show screens."""
+    if not home.hooks.exists():
         return
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     try:
@@ -34,8 +34,12 @@ def run_end_hook(home: Home, run: Run) -> None:
     except OSError:  # its folder may be gone
         output = os.open(os.devnull, os.O_WRONLY)
     try:
-        # Not waited for: a run's end must not depend on it.
-        start_hook(command, facts_of(run, home), output=output)
+        commands, troubles = hooks_of(home)
+        for trouble in troubles:
+            log(trouble, output)
+        if "on_end" in commands:
+            # Not waited for: a run's end must not depend on it.
+            start_hook(commands["on_end"], facts_of(run, home), output=output)
     finally:
         os.close(output)
 
@@ -75,10 +79,10 @@ def hooks_of(home: Home) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def start_hook(
-    command: list[str], facts: dict[str, str], *, is_during_run: bool = False, output: int | None = None
+    command: list[str], facts: dict[str, str], *, is_during_run: bool = False, output: int = 2
 ) -> subprocess.Popen[bytes] | None:
     """In a session of its own, with these facts in its environment. A command that cannot be started is logged.
-    `output`: an open file; None, the caller's."""
+    `output`: an open file; by default this process's, a supervisor's."""
     import subprocess  # only homes with hooks pay for it
 
     inherited = {name: value for name, value in os.environ.items() if name not in (SUPERVISOR, TAG)}
@@ -95,7 +99,7 @@ def start_hook(
             preexec_fn=_heed_signals,
         )
     except (OSError, ValueError) as error:
-        log(f"hooks.toml: {command[0]} cannot be started: {error}")
+        log(f"hooks.toml: {command[0]} cannot be started: {error}", output)
         return None
 
 

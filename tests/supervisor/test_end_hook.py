@@ -86,6 +86,16 @@ def test_a_broken_hook_is_logged_and_changes_nothing_of_the_run(
     assert run is not None and run.state == "succeeded"
 
 
+def test_what_is_wrong_with_a_hook_stays_off_the_terminal(run_cli: Console) -> None:
+    """A command or the screens may record the end of a run."""
+    (run_cli.home / "hooks.toml").write_text('on_end = ["/no/such/program"]\non_ende = ["true"]\n')
+    run_cli.running(run_cli.detach("sleep", "300", flags=("--exclusive",)))
+    waiting = run_cli.detach("true")
+    assert run_cli("stop", str(waiting)).err == ""
+    log = (run_cli.folder(waiting) / "supervisor.log").read_text()
+    assert "cannot be started" in log and "nothing starts 'on_ende'" in log
+
+
 def test_doctor_says_what_is_wrong_with_hooks(run_cli: Console) -> None:
     hooks = run_cli.home / "hooks.toml"
     hooks.write_text('on_end = ["true"]\n')
