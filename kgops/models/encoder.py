@@ -24,7 +24,7 @@ from kgops.models.columns import column_sums
 from kgops.models.conve import SINGLE_PROCESS, ConvE, WholeBatch
 from kgops.models.products import add_product, mm_into
 
-__all__ = ["Buffers", "FusedEncoder", "grad_of", "with_gradient"]
+__all__ = ["Buffers", "FusedEncoder", "grad_of", "run_backward"]
 
 
 class Buffers:
@@ -233,8 +233,9 @@ class FusedEncoder:
                 for t in (conv.weight.flatten(1), norm.weight, norm.bias, moments)
             ]
             folded = self._fold(leaves[0], leaves[1], leaves[2], leaves[3], count, norm.eps)
-            seed = with_gradient(folded, d_kernel.double())
-            d_conv, d_gain, d_shift, d_moments = torch.autograd.grad(seed, leaves)
+            d_conv, d_gain, d_shift, d_moments = _engine(
+                folded, d_kernel.double(), tuple(leaves), accumulate_grad=False
+            )
         grad_of(conv.weight).copy_(d_conv.view_as(conv.weight))
         grad_of(conv.bias).zero_()  # the norm subtracts the mean, so the bias has no effect
         grad_of(norm.weight).copy_(d_gain)
@@ -283,25 +284,22 @@ def grad_of(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.grad
 
 
-class _WithGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(gradient)
-        return tensor.new_empty(())
-
-    @staticmethod
-    def backward(ctx: Any, *_: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return ctx.saved_tensors[0], None
+def run_backward(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
+    """`torch.autograd.backward` without its check of the gradient's shape, which the engine repeats: it is made by code
+    for torch.compile, whose import takes a third of a second and 34 MiB."""
+    _engine(tensor, gradient, (), accumulate_grad=True)
 
 
-def with_gradient(tensor: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """A number to go backward from, whose gradient with respect to `tensor` is `gradient`.
-
-    Given to torch beside the tensor, the gradient's shape would be checked by code for torch.compile, whose import
-    takes a third of a second and 34 MiB.
-    """
-    seed: torch.Tensor = _WithGradient.apply(tensor, gradient)  # type: ignore[no-untyped-call]
-    return seed
+def _engine(
+    tensor: torch.Tensor, gradient: torch.Tensor, leaves: tuple[torch.Tensor, ...], *, accumulate_grad: bool
+) -> tuple[torch.Tensor, ...]:
+    """Gradients of the leaves, or all leaves' `.grad`."""
+    found: tuple[torch.Tensor, ...] = torch.autograd.Variable._execution_engine.run_backward(
+        *((tensor,), (gradient,), False, False, leaves),
+        allow_unreachable=accumulate_grad,
+        accumulate_grad=accumulate_grad,
+    )
+    return found
 
 
 def _statistics(kernel: torch.Tensor, moments: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:

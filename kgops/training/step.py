@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kgops.models.conve import ConvE
-from kgops.models.encoder import Buffers, FusedEncoder, grad_of, with_gradient
+from kgops.models.encoder import Buffers, FusedEncoder, grad_of, run_backward
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
 from kgops.training.data_parallel import SingleProcess
@@ -127,9 +127,9 @@ class TrainStep:
             buffers=self.buffers,
             kernels=self._kernels,
         )
-        with_gradient(queries, result.d_queries).backward()  # type: ignore[no-untyped-call]
+        run_backward(queries, result.d_queries)
         assert projected.grad is not None
-        with_gradient(image, self.encoder.backward(projected.grad)).backward()  # type: ignore[no-untyped-call]
+        run_backward(image, self.encoder.backward(projected.grad))
         assert head_rows.grad is not None and relation_rows.grad is not None
         # The loss has overwritten the entities' gradients; their gradients as heads are added.
         _add_rows(grad_of(model.entities), batch.heads, head_rows.grad)
