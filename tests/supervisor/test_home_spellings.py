@@ -17,7 +17,7 @@ def _linked(console: Console, tmp_path: Path) -> Console:
     return Console(link, console.cwd)
 
 
-def test_home_by_two_names_has_one_worker_after_a_kill(run_cli: Console, tmp_path: Path) -> None:
+def test_home_by_two_names_has_one_worker_at_a_time_after_a_kill(run_cli: Console, tmp_path: Path) -> None:
     other = _linked(run_cli, tmp_path)
     # Nobody but its environment gives this worker away: it closed the lock and left the session.
     script = _BEGUN + "exec setsid sh -c 'echo $$ > own; exec sleep 300' 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-"
@@ -26,11 +26,13 @@ def test_home_by_two_names_has_one_worker_after_a_kill(run_cli: Console, tmp_pat
     run_cli.running(number)
     end_all_of(run_cli.home, but={worker})
     assert other("runs").code == 0
-    wait_for(
-        lambda: len((run_cli.cwd / "starts").read_text().splitlines()) == 2 or worker.is_alive(), "a decision"
-    )
-    assert other("stop", str(number), "--grace", "0").code == 0
-    wait_for(lambda: not worker.is_alive(), "the first worker to be ended, by either name")
+    assert other.ended(number).state == "interrupted"
+    wait_for(lambda: not worker.is_alive(), "the worker to be ended, by the other name")
+    assert (run_cli.cwd / "starts").read_text() == "1\n"
+    assert other("resume", str(number), "--detach").code == 0
+    second = identity_in(run_cli.cwd / "pid-2")
+    assert run_cli("stop", str(number), "--grace", "0").code == 0
+    wait_for(lambda: not second.is_alive(), "the second worker to be ended, by the first name")
     other.close()
 
 
