@@ -15,8 +15,9 @@ export PYTHONDONTWRITEBYTECODE =
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
 
+# Four workers on two cores: half of the time a test waits for processes.
 test: $(VENV)/.ready-dev lint
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 test-cuda: $(CUDA_VENV)/.ready
 	KGOPS_GPU_MACHINES="t4 a100 h200 two-t4 mig" KGOPS_OOM_JOBS=40 $(BIN)/pytest -q -n 2 tests/cuda
