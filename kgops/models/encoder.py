@@ -293,7 +293,7 @@ def run_backward(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
 def _engine(
     tensor: torch.Tensor, gradient: torch.Tensor, leaves: tuple[torch.Tensor, ...], *, accumulate_grad: bool
 ) -> tuple[torch.Tensor, ...]:
-    """Gradients of the leaves, or all leaves' `.grad`."""
+    """The leaves' gradients; none if accumulated: they are added to the `.grad` of all that the tensor is made of."""
     found: tuple[torch.Tensor, ...] = torch.autograd.Variable._execution_engine.run_backward(
         *((tensor,), (gradient,), False, False, leaves),
         allow_unreachable=accumulate_grad,
