@@ -124,7 +124,7 @@ def _launched(session: Session, job: Job, *, force: bool) -> int:
     placed = plan_here(job, session.home, session.conn)
     if not force:
         refuse_what_cannot_fit(placed.planned)
-    return launch(session.home, session.conn, placed.planned, each=placed.each)
+    return launch(session.home, session.conn, placed.planned, each=placed.each, forced=force)
 
 
 def tag(session: Session, run: Run, words: str) -> str:

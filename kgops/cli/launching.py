@@ -169,7 +169,15 @@ def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
         refuse_what_cannot_fit(planned)
     for name in folders_past_the_record(session.home, session.conn):
         tell(f"Warning: runs/{name} has no row in the database: `kgops doctor --rebuild` restores it.")
-    number = launch(session.home, session.conn, planned, _warn, each=placed.each, token=token)
+    number = launch(
+        session.home,
+        session.conn,
+        planned,
+        _warn,
+        each=placed.each,
+        token=token,
+        forced=bool(given["force"]),
+    )
     tolerate_output_errors()  # after a failure message the user would start it again
     if given["tags"]:
         reports.change_tags(session.conn, number, add=list(given["tags"]), remove=[])

@@ -42,14 +42,16 @@ def launch(
     *,
     each: Sequence[Planned] = (),
     token: str | None = None,
+    forced: bool = False,
 ) -> int:
     """Accepts a job and returns the new run's number; the run starts or queues.
 
     `each`: the plans per GPU, where GPUs differ; the GPU it gets decides. `say` gets the reason if an accepted run
     cannot start at once. Of all launches with one `token` the first makes a run, and the others return its number.
+    A `forced` run's workers do what they would refuse without it, also after a resume.
     """
     try:
-        number = _accept(home, conn, planned, each, token)
+        number = _accept(home, conn, planned, each, token, forced)
     except CommitUnknown as error:
         raise Unavailable(
             f"the disk failed while the run was accepted: {error.message}",
@@ -87,7 +89,7 @@ def fallbacks_below(planned: Planned) -> tuple[list[Fallback], list[Skipped]]:
 
 
 def _accept(
-    home: Home, conn: Connection, planned: Planned, each: Sequence[Planned], token: str | None
+    home: Home, conn: Connection, planned: Planned, each: Sequence[Planned], token: str | None, forced: bool
 ) -> int:
     job = planned.job
     command, masked_command = commands_of(job)
@@ -104,9 +106,8 @@ def _accept(
         )
         name = folder_name(number, job.workload, job.label)
         plan = _plan(number, planned, masked_command, cwd)
-        plan = replace(
-            plan, by_gpu={uuid: _plan_of_gpu(gpu_plan) for gpu_plan in each for uuid in gpu_plan.uuids}
-        )
+        by_gpu = {uuid: _plan_of_gpu(gpu_plan) for gpu_plan in each for uuid in gpu_plan.uuids}
+        plan = replace(plan, by_gpu=by_gpu, forced=forced)
         # The marker outlives the transaction: if we are killed before the commit, the folder is restored from.
         until_committed.enter_context(pending.announce(home, name, "launch"))
         private = Private(command, dict(os.environ), guard_files(), str(cwd))

@@ -19,7 +19,7 @@ from kgops.supervisor.run_folder import RunFolder
 # Variables of one run, removed for a run started inside it.
 _RUN_VARIABLES = frozenset(
     {
-        *("KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_EVENTS", "KGOPS_ATTEMPT", "KGOPS_SETTINGS"),
+        *("KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_EVENTS", "KGOPS_ATTEMPT", "KGOPS_SETTINGS", "KGOPS_FORCE"),
         *(processes.TAG, processes.SUPERVISOR, manifest.OWNER, GPU),
     }
 )

@@ -36,6 +36,11 @@ class Stopped(Exception):
     """The worker was asked to stop and has saved its state for a resume."""
 
 
+def is_forced() -> bool:
+    """Whether a person started the run with --force."""
+    return os.environ.get("KGOPS_FORCE") == "1"
+
+
 class StopRequest:
     """Set by SIGTERM; loops check it where they can stop."""
 

@@ -144,6 +144,16 @@ def test_resume_makes_a_new_attempt_in_the_same_run(run_cli: Console) -> None:
     assert (refused.code, "--again 1" in refused.err) == (2, True)
 
 
+def test_worker_knows_that_its_run_was_forced_also_after_a_resume(run_cli: Console) -> None:
+    inside = shlex.join(run_cli.argv("run", "exec", "--", "sh", "-c", "echo 2:$KGOPS_FORCE"))
+    forced = run_cli(
+        "run", "exec", "--force", "--", "sh", "-c", f"echo 1:$KGOPS_FORCE; {inside}; [ $KGOPS_ATTEMPT = 2 ]"
+    )
+    assert ("1:1\n" in forced.err, "2:\n" in forced.err) == (True, True), forced.err
+    resumed = run_cli("resume", "1")
+    assert (resumed.code, "1:1\n" in resumed.err) == (0, True)
+
+
 # --- the queue ------------------------------------------------------------------------------------
 
 
