@@ -28,10 +28,15 @@ def refused_launch_clears_the_newest_folder() -> None:
     real = launch._accept
 
     def accept(
-        home: Home, conn: Connection, planned: Planned, each: Sequence[Planned], token: str | None
+        home: Home,
+        conn: Connection,
+        planned: Planned,
+        each: Sequence[Planned],
+        token: str | None,
+        forced: bool,
     ) -> int:
         try:
-            return real(home, conn, planned, each, token)
+            return real(home, conn, planned, each, token, forced)
         except Exception:
             shutil.rmtree(max(home.runs.glob("[0-9]*")))
             raise
