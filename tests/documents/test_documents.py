@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.document import HEADLINES, with_headlines
 from kgops import __version__
+from screens.actions import ACTIONS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -19,40 +20,8 @@ METRIC = re.compile(
     r"(?<![\w.,:/-])\d[\d,]*(?:\.\d+)?(?: to [\d.,]*\d)? ?"
     r"(?:µs|ms|s|h|[KMG]iB|[kMG]?B|bytes|%|×|x|minutes|seconds|hours)(?!\w)"
 )
-# Metrics that no benchmark writes, in their order: what a session printed (test_readme.py holds its shape), settings,
-# and what docs/decisions.md measured once, by the command and on the day it names. Whoever changes one decides again.
-TYPED = {
-    "README.md": "356.1 MiB · 2.00 GiB · 8.738 MiB · 30 s · 10 %",
-    "docs/MIGRATING.md": "1,204 MiB · 0.02%",
-    "docs/SECURITY.md": "128 KiB",
-    "docs/PREDICTIONS.md": "95 % · 95 %",
-    "docs/TUTORIAL.md": "288 MiB · 248.5 MiB",
-    "docs/SCREENS.md": "",
-    "CHANGELOG.md": "72 MiB · 128 KiB · 14,100 MiB",
-    "ARCHITECTURE.md": "",
-    "docs/decisions.md": (
-        "8 MiB · 525 to 2,912 MiB · 6 to 18 % · 32 MiB · 95 % · 11 s · 72 s · 68 s · 125 s"
-        " · 0.1 % · 1 % · 80 MB · 54.9 MB · 20 minutes · 8 to 13 % · 2.4 MB"
-        " · 3 to 10 % · 0.17 ms · 0.18 ms · 0.17 µs · 1.6 s · 1.7 µs · 0.2 µs · 0.3 µs · 1.8 ms · 0.06 µs"
-        " · 0.8 ms · 0.04 µs · 1.0 µs · 6 µs · 590 bytes · 9 µs · 5 GB · 1 ms"
-        " · 459 h · 58 h · 7.6 h · 1.4 h · 62 % · 0.24 h · 458 h · 57 h · 7.4 h · 1.2 h · 78 % · 0.18 h"
-        " · 290 h · 37 h · 5.0 h · 1.1 h · 51 % · 0.24 h · 289 h · 36 h · 4.7 h · 0.8 h · 69 % · 0.18 h"
-        " · 290 h · 36 h · 4.6 h · 0.6 h · 88 % · 0.06 h · 154 GB · 33 h · 512 MiB · 49 GB · 64 GB · 69 h"
-        " · 170 s · 7 GB · 30 s"
-    ),
-}
-
-
 def metrics(text: str) -> list[str]:
     return METRIC.findall(text)
-
-
-def typed(name: str) -> str:
-    """A document without the rows that `make bench` writes into it; of the changelog what is not released."""
-    text = (ROOT / name).read_text()
-    if name == "CHANGELOG.md":
-        return text.partition("## Unreleased")[2].partition("\n## ")[0]
-    return re.sub(r"(?s)<!-- rows of BENCHMARKS.md.*<!-- end of these rows -->", "", text)
 
 
 def test_readme_shows_the_very_metrics_of_the_benchmarks() -> None:
@@ -75,27 +44,6 @@ def test_a_row_not_measured_yet_is_shown_as_unknown_and_any_change_is_noticed() 
     for metric in metrics(MEASURED):
         changed = README.replace(metric, metric.replace(metric[0], str((int(metric[0]) + 1) % 10), 1))
         assert with_headlines(changed, BENCHMARKS) != changed, metric
-
-
-@pytest.mark.parametrize("name", TYPED)
-def test_a_metric_is_one_of_the_benchmarks_or_known_to_be_none(name: str) -> None:
-    measured = set(metrics(BENCHMARKS))
-    allowed = [one for one in TYPED[name].split(" · ") if one]
-    for metric in metrics(typed(name)):
-        if allowed and metric == allowed[0]:
-            allowed.pop(0)
-        else:
-            assert metric in measured, (
-                f"{name} says {metric}: no benchmark does, and TYPED has no such metric there"
-            )
-    assert not allowed, f"{name} says {allowed[0]} no more"
-
-
-def test_a_correlation_of_scores_is_one_that_the_decisions_have_measured() -> None:
-    measured = (ROOT / "docs/decisions.md").read_text()
-    correlations = re.findall(r"[+-]\.\d+", (ROOT / "docs/PREDICTIONS.md").read_text())
-    assert len(correlations) >= 15
-    assert not [one for one in correlations if one not in measured]
 
 
 def test_what_readme_leads_to_is_there() -> None:
@@ -125,6 +73,26 @@ def test_every_file_that_a_document_names_is_there(name: str) -> None:
     text = (ROOT / name).read_text()
     for path in re.findall(r"`((?:kgops|screens|storage|tests|docs)/[\w/]+\.\w+)`", text):
         assert (ROOT / path).is_file(), path
+
+
+def test_what_always_holds_names_the_tests_that_hold_it() -> None:
+    part = (ROOT / "ARCHITECTURE.md").read_text().partition("## What always holds")[2].partition("\n## ")[0]
+    items = re.split(r"^\d+\. ", part, flags=re.M)[1:]
+    assert len(items) >= 9
+    for item in items:
+        named = re.findall(r"\b(test_\w+\.py)", item)
+        assert named, item
+        for file in named:
+            assert list((ROOT / "tests").rglob(file)), file
+
+
+def test_the_keys_that_readme_names_are_those_of_the_screens() -> None:
+    (row,) = re.findall(r"^\| `kgops` \| (.*) \|$", README, re.M)
+    there = {action.sign for action in ACTIONS}
+    named = re.findall(r"`(.)` ([a-z]+)", row)
+    assert len(named) >= 7
+    for sign, _ in named:
+        assert sign in there, sign
 
 
 def test_this_version_stands_in_the_changelog() -> None:
