@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,6 @@ from kgops.workers.train import train_conve
 
 __all__ = [
     "CPU",
-    "Mapped",
     "Outcome",
     "SilentReporter",
     "TargetDevice",
@@ -72,7 +71,6 @@ _KINDS = ("train", "tracin", "other", "explain", "regress")
 
 
 Work = Callable[[], None]
-Mapped = Callable[[], list[int]]
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,11 @@ class TargetDevice:
 
     device: torch.device
     gpu: GpuFacts | None
-    measure: Callable[[Work, Mapped], tuple[int, int]]
+    measure: Callable[[Work], tuple[int, int]]
 
 
-def _on_cpu(work: Work, mapped: Mapped) -> tuple[int, int]:
-    live = peak_live_bytes(work, mapped)
+def _on_cpu(work: Work) -> tuple[int, int]:
+    live = peak_live_bytes(work)
     return live, live
 
 
@@ -153,19 +151,13 @@ def compare_tracin(
             (folder / "results").mkdir(exist_ok=True)
             run_on_graph(job, _copy(graph), target.device, folder, SilentReporter(), StopRequest())
 
-        if setting.asks_index:
-            asking = {**job.settings, "use_index": None, "build_index": job.settings["use_index"]}
-            work(replace(job, settings=asking))
         trained = {**_training(setting).to_dict(), "loss": setting.trained_loss}
         tests, checkpoints = len(graph.test), setting.checkpoints
         shape = tracin_shape(
             job, counts, target.gpu, setting.config(), trained=trained, checkpoints=checkpoints, tests=tests
         )
 
-        def mapped() -> list[int]:
-            return [path.stat().st_size for path in (folder / "index").glob("*.pt")]
-
-        return _compared(kind, seed, shape, work, setting, target, mapped)
+        return _compared(kind, seed, shape, work, setting, target)
 
 
 def compare_explain(setting: TracinSetting, seed: int, target: TargetDevice = CPU) -> Outcome:
@@ -220,7 +212,6 @@ def _compared(
     work: Work,
     setting: object,
     target: TargetDevice,
-    mapped: Mapped = list,
 ) -> Outcome:
     started = time.perf_counter()
     estimate = predict(shape, target.gpu)
@@ -229,7 +220,7 @@ def _compared(
     took = 1e6 * (time.perf_counter() - started)
     least = peak_live(shape, target.gpu, without=("graph", "workspace"))
     gc.collect()  # leftovers of an earlier setting, freed during the measurement, would count as negative
-    live, reserved = target.measure(work, mapped)
+    live, reserved = target.measure(work)
     rest = estimate.phase, took, str(setting), least
     return Outcome(
         kind, seed, predicted, live, estimate.reserved if shape.on_gpu else predicted, reserved, *rest

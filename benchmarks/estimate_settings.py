@@ -54,7 +54,6 @@ class TracinSetting:
     top_k: int | None
     options: dict[str, Any] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)  # of the job's settings
-    asks_index: bool = False
 
     def config(self) -> ConvEConfig:
         return ConvEConfig(
@@ -67,14 +66,10 @@ class TracinSetting:
         )
 
     def job(self, folder: Path = Path("drawn")) -> Job:
-        """The job, with its checkpoints and index in `folder`."""
+        """The job, with its checkpoints in `folder`."""
         table: dict[str, Any] = {"dataset": "drawn", "checkpoint_dir": str(folder)}
         table |= {"loss": self.loss, "both_directions": self.both_directions, "device": "cpu", **self.more}
-        index = str(folder / "index")
-        table |= {"use_index": index} if self.asks_index else {}
-        table |= {"build_index": index} if table.get("build_index") else {}
-        # An index is written whole.
-        table |= {} if self.top_k is None or table.get("build_index") else {"top_k": self.top_k}
+        table |= {} if self.top_k is None else {"top_k": self.top_k}
         return read_job({"workload": "tracin", "tracin": table, "options": self.options}, "a drawn setting")
 
     def explaining(self, folder: Path, triple: tuple[int, int, int]) -> Job:
@@ -152,22 +147,20 @@ def draw_tracin(
 
 
 def draw_other(rng: random.Random, *, most_entities: int = 20_000, flop: float = _FLOP / 4) -> TracinSetting:
-    """TracIn otherwise than plainly: in fewer bits, projected, of some layers, from an index, filtered, of the
+    """TracIn otherwise than plainly: in fewer bits, projected, of some layers, filtered, of the
     training triples themselves, or validated."""
     plain = draw_tracin(rng, most_entities=most_entities, flop=flop)
-    kind = rng.choice(("precision", "projection", "layers", "build", "ask", "filter", "self", "validate"))
+    kind = rng.choice(("precision", "projection", "layers", "filter", "self", "validate"))
     options: dict[str, Any] = {}
     more: dict[str, Any] = {}
     if kind == "precision" or rng.random() < 0.3:
         options["precision"] = rng.choice(("bf16", "fp16"))
-    if kind == "projection" or (kind in ("build", "ask") and rng.random() < 0.5):
+    if kind == "projection":
         more["projection_dim"] = rng.choice((16, 64, 256))
     if kind == "layers":
         options["last_layers"] = rng.choice((1, 2, 3, 5))
     elif kind == "self":
         more["self_influence"] = True
-    elif kind == "build":
-        more["build_index"] = "index"
     elif kind == "validate":
         more["validate"] = rng.choice((1, 3))
         # Trained again thirty times: small, and in few steps.
@@ -178,7 +171,7 @@ def draw_other(rng: random.Random, *, most_entities: int = 20_000, flop: float =
         # The prediction assumes that filtering keeps all triples, so the hops reach everything.
         plain = replace(plain, entities=rng.randint(60, 600), test=rng.randint(1, 40))
         more["n_hops"] = 4
-    return replace(plain, options=plain.options | options, more=more, asks_index=kind == "ask")
+    return replace(plain, options=plain.options | options, more=more)
 
 
 def draw_explain(

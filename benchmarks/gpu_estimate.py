@@ -19,7 +19,6 @@ from pathlib import Path
 import torch
 
 from benchmarks.estimate import (
-    Mapped,
     Outcome,
     SilentReporter,
     TargetDevice,
@@ -61,7 +60,7 @@ def on_gpu() -> TargetDevice:
     return TargetDevice(torch.device("cuda"), gpu, _measured)
 
 
-def _measured(work: Work, mapped: Mapped) -> tuple[int, int]:
+def _measured(work: Work) -> tuple[int, int]:
     _forget()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.datamodeling import Correlation, train_on_subsets
 from benchmarks.quality import Silent
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.checkpoint_set import find_checkpoints, load_checkpoint
 from kgops.tracin.curvature import training_of
-from kgops.tracin.datamodeling import Datamodeling, train_on_subsets
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.retraining import FitAgain
 from kgops.tracin.scan import AllScores, scan
@@ -134,9 +134,8 @@ def _scores(
             for name, loss in losses.items():
                 how = Settings(both_directions=config.inverse, score=score)
                 yield f"{score}, {name}", len(some), _scan(some, loss, graph.train, drawn, how)
-        for score in ("fisher", "trak"):
-            how = Settings(score=score, training=training)
-            yield score, len(some), _scan(some, TARGET, graph.train, drawn, how)
+        how = Settings(score="fisher", training=training)
+        yield "fisher", len(some), _scan(some, TARGET, graph.train, drawn, how)
 
 
 def _scan(
@@ -154,10 +153,11 @@ def _scan(
     return scores
 
 
-def _compared(name: str, models: int, seconds: float, times: float, lds: Datamodeling) -> Compared:
-    outputs = ("logit", "margin")
-    means = {output: lds.score(output).mean for output in outputs}
-    between = {output: lds.outputs[output].interval for output in outputs}
+def _compared(
+    name: str, models: int, seconds: float, times: float, found: dict[str, Correlation]
+) -> Compared:
+    means = {output: one.mean for output, one in found.items()}
+    between = {output: one.interval for output, one in found.items()}
     return Compared(name, models, seconds, times, means, between)
 
 

@@ -74,9 +74,7 @@ JOBS: tuple[MemoryJob, ...] = (
     _tracin("codex-s", 2, self_influence=True, top_k=100),
     _pykeen("ComplEx", "codex-s", 100, 512),
     _train("fb15k-237", 64, 1024, output_channels=8),
-    _tracin("codex-s", 2, build_index="index"),
     _regress("middle", {"batch_size": 16, "gradient_checkpointing": True}),
-    _tracin("codex-s", 2, use_index="index", max_triples=20, top_k=20),
     _train("hetionet-disease", 200, 1024, optimizer="adagrad"),
     _tracin("wn18rr", 8, max_triples=1, top_k=100),
     _pykeen("TransE", "wn18rr", 100, 1024),
@@ -125,8 +123,6 @@ def _workload_of(job: MemoryJob, data: Path, trained: Mapping[int, int]) -> dict
     if job.of is None:
         return {"workload": job.workload, job.workload: {**named, **job.settings}}
     own = dict(job.settings)
-    for name in ("build_index", "use_index"):
-        own |= {name: str(data / own[name])} if name in own else {}
     own |= {"test_triples": str(data / job.data / own["test_triples"])} if "test_triples" in own else {}
     return {"workload": "tracin", "tracin": {"run": trained[job.of], **own}}
 

@@ -35,20 +35,16 @@ __all__ = [
     "TRACIN_FISHER_BLOCK",
     "TRACIN_FISHER_OF_RELATION",
     "TRACIN_FISHER_QUERIES",
-    "TRACIN_INDEX_BLOCK",
     "TRACIN_INFLUENCES_IN_RECORD",
     "TRACIN_MERGED_COLUMNS",
     "TRACIN_RANKED_FIRST",
     "TRACIN_ROWS_AT_ONCE",
-    "TRACIN_SUBSETS",
-    "TRACIN_SUBSETS_AT_MOST",
     "TRACIN_TANGENT_GROUPS",
     "TRACIN_TESTS",
     "TRACIN_TESTS_IN_RECORD",
     "TRACIN_TEST_BYTES",
     "TRACIN_TIES_AT_ONCE",
     "TRACIN_TOP_K_DEFAULT",
-    "TRACIN_TRAK_DIM",
     "TRACIN_VALIDATED_TESTS",
     "TRACIN_VALIDATION_DRAWS",
     "TRACIN_VALIDATION_NOISE",
@@ -75,7 +71,6 @@ EVALUATION_QUERIES = 512
 EVALUATION_ENCODED = 256
 
 TRACIN_BLOCK: int = _TRACIN["block"]  # training triples
-TRACIN_INDEX_BLOCK = 2048  # triples in a file of an index
 TRACIN_CHUNK: int = _TRACIN["entity_chunk"]  # entities
 TRACIN_TEST_BYTES = 512 << 20  # of what is kept of test triples
 TRACIN_TESTS = 4096  # at most at once
@@ -90,14 +85,11 @@ TRACIN_INFLUENCES_IN_RECORD = 50  # proponents, and opponents, of each of these
 TRACIN_VALIDATED_TESTS = 50  # whose influences --validate deletes together
 TRACIN_VALIDATION_DRAWS = 3  # of each of two controls, deleted for comparison
 TRACIN_VALIDATION_NOISE = 3  # trainings on all triples with other seeds
-TRACIN_SUBSETS = 20  # trainings of the linear datamodeling score
-TRACIN_SUBSETS_AT_MOST = 20_000  # training triples: with more it takes too long, and is left out
 TRACIN_AGREEMENT_TESTS = 16  # sample on which options that change scores are checked
 TRACIN_AGREEMENT_TRAINS = 20_000
 TRACIN_FISHER_QUERIES = 4096  # of the training, in which --score fisher sees its curvature
 TRACIN_FISHER_OF_RELATION = 512  # of these again for the curvature of each relation
 TRACIN_FISHER_BLOCK = 256  # of both at once
-TRACIN_TRAK_DIM = 1024
 EXPLAIN_RIVALS = (
     4  # entities with the highest scores that are no known answers: those that would take a lost rank
 )
@@ -120,8 +112,6 @@ def loss_chunk(requested: int | None, batch_size: int, device: str) -> int:
     return requested if requested is not None else max(256, LOSS_SCORES[device] // batch_size)
 
 
-def trainings_of_validation(train_triples: int) -> int:
-    """How often `--validate` trains again: on all triples, without the highest, the lowest and the controls, and on
-    subsets of a small graph."""
-    deleted = 1 + TRACIN_VALIDATION_NOISE + 2 + 2 * TRACIN_VALIDATION_DRAWS
-    return deleted + (TRACIN_SUBSETS if train_triples <= TRACIN_SUBSETS_AT_MOST else 0)
+def trainings_of_validation() -> int:
+    """How often `--validate` trains again: on all triples, without the highest, the lowest and the controls."""
+    return 1 + TRACIN_VALIDATION_NOISE + 2 + 2 * TRACIN_VALIDATION_DRAWS

@@ -155,13 +155,8 @@ def cpu_processes(requested: int | str) -> tuple[int, str | None]:
 
 def single_device_reason(settings: Mapping[str, Any]) -> str | None:
     """Why a TracIn run uses one device whatever `devices` says; None: it may use several."""
-    for name, reason in (
-        ("self_influence", "self-influence runs"),
-        ("build_index", "an index is built"),
-        ("use_index", "an index is queried"),
-    ):
-        if settings[name]:
-            return f"{reason} on one device"
+    if settings["self_influence"]:
+        return "self-influence runs on one device"
     return None
 
 

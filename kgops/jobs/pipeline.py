@@ -12,7 +12,7 @@ from kgops.jobs.train import TRAIN
 from kgops.jobs.workload import Workload
 from kgops.options.option import Option
 from kgops.options.reading import read_table
-from kgops.options.tracin import FOLDERS, OF_LOGITS
+from kgops.options.tracin import FOLDERS
 from kgops.options.train import FILES as TRIPLES_AND_IDS
 
 _STAGES = (
@@ -67,9 +67,7 @@ def predict_settings(settings: Mapping[str, Any], checkpoints: str, best_model: 
 def traces_predictions(settings: Mapping[str, Any]) -> bool:
     """Whether the answers of the predict stage are the test triples of TracIn."""
     table = settings.get("tracin") or {}
-    own = any(
-        table.get(name) for name in ("test", "test_triple", "test_triples", "self_influence", "build_index")
-    )
+    own = any(table.get(name) for name in ("test", "test_triple", "test_triples", "self_influence"))
     return settings.get("predict") is not None and not own
 
 
@@ -89,7 +87,7 @@ def tracin_settings(settings: dict[str, Any], checkpoints: str, best_model: str)
     if traces_predictions(settings):
         triples = NEW_TRIPLES if requested["new"] else TRIPLES
         data |= {"test_triples": str(PurePath(checkpoints).parent / triples), "new": False}
-    compares_losses = requested["score"] not in OF_LOGITS and not requested["skip_tracin"]
+    compares_losses = requested["score"] != "fisher" and not requested["skip_tracin"]
     loss = requested["loss"] or ("train" if compares_losses else None)
     return {**requested, **data, "loss": loss, "checkpoint_dir": checkpoints, "model_path": best_model}
 

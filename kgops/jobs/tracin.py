@@ -15,22 +15,17 @@ from kgops.options.tracin import FILES, FILTERS, FOLDERS, TRACIN_OPTIONS
 _DEFAULTS = defaults_of(TRACIN_OPTIONS)
 _RANGE = ("start_index", "max_triples")
 _TESTS = ("test_triple", "test_triples", "from_predictions", *_RANGE)
-_MODES = ("self_influence", "build_index", "use_index", "validate")
+_MODES = ("self_influence", "validate")
 # What an option makes void: these have no effect beside it.
 _VOID = {
     "skip_tracin": (
         "skip_tracin only filters",
         (*_MODES, "score", "loss", "layers", "both_directions", "projection_dim", "top_k"),
     ),
-    "build_index": (
-        "build_index writes an index only",
-        (*("output", "csv_output", "parquet", "top_k", "validate"), *_TESTS, *FILTERS),
-    ),
     "self_influence": (
         "self_influence scores each training triple with itself",
-        ("build_index", "use_index", "validate", *_TESTS, *FILTERS),
+        ("validate", *_TESTS, *FILTERS),
     ),
-    "use_index": ("an index has the scores of all training triples", ("build_index", *FILTERS)),
     "test_triple": ("test_triple is one triple", _RANGE),
 }
 
@@ -80,8 +75,7 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems.append(f"tracin.test_triple: {problem}")
     if settings["test_triple"] and settings["test_triples"]:
         problems.append("tracin.test_triples: given together with test_triple; choose one")
-    other_modes = [name for name in ("self_influence", "build_index") if settings[name]]
-    if not targets and not other_modes and not settings["dataset"] and not names_run:
+    if not targets and not settings["self_influence"] and not settings["dataset"] and not names_run:
         problems.append("tracin: no test triples; give test_triple, test_triples, test or self_influence")
     for name in ("strict_path_filtering", "max_total_path_length"):
         if settings[name] and not settings["path_filtering"]:
@@ -113,9 +107,11 @@ def predictions_and_more(workload: str, settings: dict[str, Any], triples: str) 
 
 def _check_score(settings: dict[str, Any]) -> list[str]:
     """Problems of options that have no meaning with the score."""
-    score, others = settings["score"], ("self_influence", "build_index", "use_index")
-    of_logits = ("loss", "both_directions", *others)
-    without = {"tracin": (), "cosine": others, "fisher": (*of_logits, "projection_dim"), "trak": of_logits}
+    score = settings["score"]
+    without = {
+        "cosine": ("self_influence",),
+        "fisher": ("loss", "both_directions", "self_influence", "projection_dim"),
+    }
     given = [name for name in without.get(score, ()) if settings[name] not in (None, False)]
     return [f"tracin.{name}: has no meaning with the score {score}; leave it out" for name in given]
 

@@ -28,12 +28,11 @@ from kgops.options.shared import (
 __all__ = ["DATA", "FILES", "FILTERS", "FOLDERS", "TRACIN_OPTIONS", "WRITTEN"]
 
 LOSSES = ("target", "one-to-n", "train")
-OF_LOGITS = ("fisher", "trak")  # scores that compare logits, not losses
-SCORES = ("tracin", "cosine", *OF_LOGITS)
+SCORES = ("tracin", "cosine", "fisher")
 DATA = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 FILES = (*DATA, "test_triples", "model_path", "edge_map", "node_name_dict")
-FOLDERS = ("checkpoint_dir", "use_index")
-WRITTEN = ("output", "output_dir", "csv_output", "build_index")
+FOLDERS = ("checkpoint_dir",)
+WRITTEN = ("output", "output_dir", "csv_output")
 FILTERS = (
     *("n_hops", "min_degree", "preserve_test_edges", "strict_hop_constraint"),
     *("path_filtering", "max_total_path_length", "strict_path_filtering"),
@@ -124,7 +123,7 @@ _ATTRIBUTION = tuple(
             default="tracin",
             check=one_of(*SCORES),
             help="Score of a training triple: tracin; cosine, without the gradients' lengths; fisher, corrected by the "
-            "curvature of the training loss; trak, projected. The last two explain the logit, for ConvE.",
+            "curvature of the training loss, which explains the logit, for ConvE.",
         ),
         Option(
             "loss",
@@ -149,8 +148,6 @@ _ATTRIBUTION = tuple(
             check=at_least(8),
             help="Random projection: dimension that wide gradients are projected to.",
         ),
-        Option("build_index", help="Write an index of training gradients to this folder."),
-        Option("use_index", help="Read training gradients from a folder written by --build-index."),
         Option(
             "validate",
             "int",

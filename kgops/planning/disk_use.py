@@ -14,7 +14,6 @@ from kgops.jobs.tracin import Formats, formats_of, top_k_of
 from kgops.options.checks import triple_in
 from kgops.planning.conve_weights import buffer_bytes, weight_bytes
 from kgops.planning.graph_counts import Counts
-from kgops.planning.index_memory import index_bytes
 from kgops.planning.job_size import tests_of
 from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.regress_memory import MOMENTS
@@ -102,12 +101,8 @@ class TracinDiskUse:
     test_text: TextSize
     filtered: bool
     devices: bool = False
-    index: int = 0
 
     def use(self) -> DiskUse:
-        if self.settings["build_index"]:
-            parts = {"record": _RECORD}
-            return DiskUse(parts, {self.settings["build_index"]: self.index}, 0, 1, written=0)
         results = self._self_influence() if self.settings["self_influence"] else self._influence_files()
         outside = self._copies(results)
         parts = {**results, **self._working_files()}
@@ -213,7 +208,6 @@ def tracin_disk_use(
         named = settings["test_triples"]
         tests = size_of_file(Path(named) if named else files["test"], names)
     filtered = bool(job.options.get("filtering", bool(settings["test_triples"])))
-    index = index_bytes(shape) if shape is not None and settings["build_index"] else 0
     many = job.options.get("devices", 1) != 1
     # The predictions that a pipeline traces are in no file yet.
     traced = tests_of(settings, counts) if shape is None else shape.tests
@@ -226,7 +220,6 @@ def tracin_disk_use(
         tests or train,
         filtered,
         many,
-        index,
     )
 
 

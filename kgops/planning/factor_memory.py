@@ -12,7 +12,7 @@ from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import flash_inside, walk_product
 from kgops.planning.tracin_sizes import CONVOLUTION, TracinShape
 
-__all__ = ["Factors", "Side", "small_each", "walk_engine", "walk_factors"]
+__all__ = ["Side", "small_each", "walk_engine", "walk_factors"]
 
 _ID = 8
 _ROW = 3 * _ID
@@ -59,17 +59,6 @@ def _distinct(s: TracinShape, tests: int) -> int:
     return sum(min(tests, side) if side and tests == s.counts.test else tests for side in sides)
 
 
-@dataclass
-class Factors:
-    """What is kept of a block: all of it, what an index stores, and what goes when the rest is stored."""
-
-    held: list[Held]
-    passing: list[Held]
-
-    def all(self) -> list[Held]:
-        return [*self.held, *self.passing]
-
-
 def walk_engine(ledger: Ledger, s: TracinShape) -> list[Held]:
     """`Engine.__init__`: folded norms, rounded copies, and projections."""
     c, part = s.model, "factors"
@@ -93,12 +82,11 @@ def walk_factors(
     keep: bool,
     against: int = 0,
     places: int = 0,
-) -> Factors:
+) -> list[Held]:
     """`factors_of`: to `keep`, or to multiply with what has `against` columns, read at so many `places`."""
     vector = 4 * s.model.embedding_dim
     held = _grouped(ledger, s, side)
-    passing, stays = _encode(ledger, s, scratch, side.groups, keep)
-    held += stays
+    held += _encode(ledger, s, scratch, side.groups, keep)
     if s.loss == "target":
         vectors = ledger.take("factors", vector * side.samples)
         ledger.flash("factors", vector * side.samples, vector * side.samples)
@@ -118,7 +106,7 @@ def walk_factors(
     if not side.moves_forward and (s.names & CONVOLUTION or s.names & {"entities", "relations"}):
         held += _pull(ledger, s, scratch, side)
     ledger.give(d_x, *still)
-    return Factors(held, passing)
+    return held
 
 
 def _grouped(ledger: Ledger, s: TracinShape, side: Side) -> list[Held]:
@@ -141,22 +129,19 @@ def _grouped(ledger: Ledger, s: TracinShape, side: Side) -> list[Held]:
     return held
 
 
-def _encode(
-    ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, keep: bool
-) -> tuple[list[Held], list[Held]]:
-    """`Encoder.encode`: what only the way back needs, and what products need."""
+def _encode(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, keep: bool) -> list[Held]:
+    """`Encoder.encode`."""
     c, part = s.model, "factors"
     vectors, places = 4 * groups * c.embedding_dim, c.map_height * c.map_width
     taps = c.channels * c.kernel_height * c.kernel_width
     numbers = groups * c.features
     rows = [ledger.take(part, vectors), ledger.take(part, vectors)]
-    passing = [ledger.take(part, 2 * vectors)]
+    held = [ledger.take(part, 2 * vectors)]
     ledger.give(*rows)
     normed = ledger.take(part, 2 * vectors)
     patches = groups * (taps + 1) * places
-    passing.append(ledger.take(part, 4 * patches))
+    held.append(ledger.take(part, 4 * patches))
     ledger.give(normed)
-    held = []
     if keep:
         held.append(ledger.take(part, 4 * numbers))
     else:
@@ -165,15 +150,15 @@ def _encode(
         kernel = c.output_channels * (taps + 1)
         ledger.give(walk_product(ledger, part, s.low, kernel, patches, numbers, batched=True))
         weight = c.embedding_dim * c.features
-        passing.append(
+        held.append(
             walk_product(ledger, part, s.low, numbers, weight, groups * c.embedding_dim, rounded=True)
         )
     else:
         ledger.use_cublas()
-        passing.append(ledger.take(part, vectors))
+        held.append(ledger.take(part, vectors))
         if not s.on_gpu:
             flash_inside(ledger, groups, c.features, c.embedding_dim, "b")
-    return passing, [*held, ledger.take(part, vectors)]
+    return [*held, ledger.take(part, vectors)]
 
 
 def _output_pass(

@@ -181,7 +181,7 @@ class _Tracin(Stage):
     @property
     def _one_test(self) -> bool:
         requested = self.settings
-        return bool(requested["test_triple"] or requested["self_influence"] or requested["build_index"])
+        return bool(requested["test_triple"] or requested["self_influence"])
 
     def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
         if effect == "exact":
@@ -198,7 +198,7 @@ class _Tracin(Stage):
         else:
             if not now["last_layers"]:
                 yield {"last_layers": 1}, "gradients of the last layer only"
-            if not (self.settings["self_influence"] or self.settings["build_index"]):
+            if not self.settings["self_influence"]:
                 yield {"filtering": True}, "only the neighbourhood of each test triple is scored"
 
 

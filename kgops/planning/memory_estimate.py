@@ -17,7 +17,6 @@ from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import cublas_workspace
 from kgops.planning.corrections import Correction
 from kgops.planning.explain_memory import ExplainShape, walk_explain
-from kgops.planning.index_memory import mapped_bytes
 from kgops.planning.job_size import Shape
 from kgops.planning.ledger import GRANULE, Ledger, reserved_bytes
 from kgops.planning.predict_memory import walk_predict
@@ -26,7 +25,6 @@ from kgops.planning.process_memory import Process, ProcessModel
 from kgops.planning.regress_memory import walk_regression
 from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.tracin_memory import walk_tracin
-from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_memory import walk_training
 from kgops.planning.train_sizes import TrainShape
 
@@ -45,7 +43,6 @@ _PARTS = {
     "factors": "factors of gradients",
     "scores": "scores and the strongest of them",
     "score": "what the score keeps of the training",
-    "index": "a file of the index",
     "graph": "the graph that filtering searches, on the host",
     "checkpoint": "a checkpoint being read",
     "workspace": "copies and workspace of libraries",
@@ -118,9 +115,6 @@ class MemoryEstimate:
             rows.append(
                 Row("labels", process.data, "labels of the graph and Python's objects", process.samples > 0)
             )
-            if process.mapped:
-                description = "files of the index; the system takes their memory back when it is short"
-                rows.append(Row("mapped files", process.mapped, description, process.samples > 0))
             rows.append(
                 Row("start", process.start, "Python and its imports, before any data", process.samples > 0)
             )
@@ -177,13 +171,9 @@ def predict(
         (_CONTEXT if context is None else context) if on_gpu else 0,
         on_gpu,
         correction,
-        process.beside(reserved, data, _mapped(shape)) if process is not None and not on_gpu else None,
+        process.beside(reserved, data) if process is not None and not on_gpu else None,
         knows_context=context is not None,
     )
-
-
-def _mapped(shape: Shape) -> int:
-    return mapped_bytes(shape) if isinstance(shape, TracinShape) else 0
 
 
 def peak_live(

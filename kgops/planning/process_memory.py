@@ -31,7 +31,7 @@ _BOUND_WEIGHT = 0.2  # of one of these beside a run
 
 
 class Seen(NamedTuple):
-    """A run that ended well, in MiB: what was counted for it, as tensors and as labels and mapped files, and what its
+    """A run that ended well, in MiB: what was counted for it, as tensors and as labels, and what its
     process had at its start and at its peak."""
 
     kind: str
@@ -63,11 +63,10 @@ class Process:
     libraries: int
     data: int
     samples: int
-    mapped: int = 0
 
     @property
     def total(self) -> int:
-        return self.start + self.libraries + self.data + self.mapped
+        return self.start + self.libraries + self.data
 
     @property
     def says(self) -> str:
@@ -87,10 +86,10 @@ class ProcessModel:
     factor: float
     samples: int = 0
 
-    def beside(self, counted: int, data: int, mapped: int = 0) -> Process:
+    def beside(self, counted: int, data: int) -> Process:
         """What comes on top of so many bytes of counted tensors."""
         libraries = self.constant_mib * _MIB + (self.factor - 1) * counted
-        return Process(round(self.start_mib * _MIB), round(libraries), data, self.samples, mapped)
+        return Process(round(self.start_mib * _MIB), round(libraries), data, self.samples)
 
     def as_table(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -79,7 +79,7 @@ def retrainings_of(
     if not trains_again(job):
         return None
     explains = job.workload == "explain"
-    count = most_retrainings(job.settings) if explains else trainings_of_validation(counts.train)
+    count = most_retrainings(job.settings) if explains else trainings_of_validation()
     epoch_s = None if shape is None else seconds(shape, rates)
     kept = _kept_epochs(job.settings["checkpoint_dir"])
     whole = None if shape is None else shape.epochs

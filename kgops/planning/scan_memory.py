@@ -258,7 +258,7 @@ def walk_block(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, tes
     """`Engine.make`: a block's factors, to multiply with those of the tests."""
     against = s.projection or (0 if s.of_tests.loss == "target" else test.groups)
     places = test.samples + test.groups
-    made = walk_factors(ledger, s, scratch, side, keep=False, against=against, places=places).all()
+    made = walk_factors(ledger, s, scratch, side, keep=False, against=against, places=places)
     if s.projection:
         made.append(ledger.take("factors", 4 * s.projection * side.groups))
     return made
@@ -281,7 +281,7 @@ def walk_kept(ledger: Ledger, s: TracinShape, scratches: list[Scratch], test: Si
 
 def _walk_keeping(ledger: Ledger, s: TracinShape, scratch: Scratch, test: Side) -> list[Held]:
     """The factors, and copies of the two large ones where products take them rounded."""
-    kept = walk_factors(ledger, s, scratch, test, keep=True).all()
+    kept = walk_factors(ledger, s, scratch, test, keep=True)
     deltas = s.model.num_entities * test.groups
     low: list[Held] = []
     if s.gram_format.is_low and s.loss != "target":

@@ -127,7 +127,7 @@ def _steps(shape: Shape) -> int:
         return math.ceil(_asked(shape) / shape.at_once)
     if isinstance(shape, ExplainShape):
         return _explained_blocks(shape)
-    tests = shape.tests if shape.does == "trace" else 1  # self-influence, or building an index
+    tests = shape.tests if shape.does == "trace" else 1  # self-influence
     tiles = math.ceil(tests / max(_tests_of_a_block(shape), 1))
     blocks = math.ceil(shape.counts.train / max(shape.block, 1))
     return shape.checkpoints * tiles * blocks * shape.rows_each

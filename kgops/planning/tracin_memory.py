@@ -1,6 +1,6 @@
 """A TracIn run on ConvE as the allocator sees it, after `kgops.workers.tracin`: checkpoints, and what follows.
 
-`scan_memory`, `factor_memory`, `pair_memory` and `index_memory` have the rest.
+`scan_memory`, `factor_memory`, `pair_memory` and `graph_memory` have the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kgops.jobs import chunk_sizes
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.conve_weights import buffer_bytes, moved_sizes, weight_sizes
 from kgops.planning.factor_memory import Side, walk_factors
-from kgops.planning.index_memory import walk_building, walk_neighbourhood, walk_query
+from kgops.planning.graph_memory import walk_neighbourhood
 from kgops.planning.ledger import Held, Ledger, Scratch, ends
 from kgops.planning.pair_memory import walk_samples
 from kgops.planning.scan_memory import walk_engines, walk_scan
@@ -38,8 +38,6 @@ def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
     known = _known_tails(ledger, s) if s.knows_all else []
     if s.does == "self":
         _walk_itself(ledger, s)
-    elif s.does == "index":
-        walk_building(ledger, s)
     else:
         _walk_tests(ledger, s)
     ledger.give(*triples, *known, *[held for model in models for held in model])
@@ -48,7 +46,7 @@ def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
 def _walk_tests(ledger: Ledger, s: TracinShape) -> None:
     """Scoring; where options change scores, the exact ones of a sample; and trainings without what was found."""
     graph = walk_neighbourhood(ledger, s) if s.filtered else []
-    walk_query(ledger, s) if s.from_index else walk_scan(ledger, s)
+    walk_scan(ledger, s)
     ledger.give(*graph)
     if not s.on_gpu:
         _walk_writing(ledger, s)
@@ -126,8 +124,8 @@ def _walk_self_scores(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Si
         other = walk_factors(ledger, s, scratch, side, keep=False, against=side.groups, places=places)
         plain = replace(s, gram_format=s.gram_format._replace(size=4), projection=None)
         ledger.give(walk_samples(ledger, plain, scratch, side, side))
-        ledger.give(asked, *other.all())
-    ledger.give(*kept.all())
+        ledger.give(asked, *other)
+    ledger.give(*kept)
 
 
 def walk_loaded_model(ledger: Ledger, c: ConvEConfig) -> list[Held]:

@@ -51,7 +51,7 @@ def _names(layer: str) -> tuple[str, ...]:
     return (layer,) if layer in _VECTORS else (f"{layer}.weight", f"{layer}.bias")
 
 
-Does = Literal["trace", "self", "index", "filter"]
+Does = Literal["trace", "self", "filter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,6 @@ class TracinShape:
     projection: int | None = None
     tests_at_once: int | None = None
     does: Does = "trace"
-    from_index: bool = False
-    scanned: int = 0  # triples of a block where an index, with blocks of its own, does not answer
     retrained: TrainShape | None = None  # with --validate: what is trained again
     score: str = "tracin"
 
@@ -90,11 +88,6 @@ class TracinShape:
         if self.score == "fisher":
             sampled, again, root = self._curvature
             return sampled + again + root, 0
-        if self.score == "trak":
-            dim = self.projection or chunk_sizes.TRACIN_TRAK_DIM
-            signs = dim * (2 * c.num_entities + c.relation_rows)
-            kept = 4 * dim * (c.features + dim + 3 * c.embedding_dim) + signs
-            return kept, 4 * dim * (6 * rows + 3 * dim)
         if self.score == "cosine":
             return 0, 4 * 2 * rows * (c.features + (0 if self.loss == "target" else 2 * c.num_entities))
         return 0, 0
@@ -171,9 +164,7 @@ def compared_ways(s: TracinShape) -> list[TracinShape]:
     n = min(s.counts.train, chunk_sizes.TRACIN_AGREEMENT_TRAINS)
     # Of triples drawn from many nobody knows which queries they share.
     counts = s.counts if n == s.counts.train else replace(s.counts, train=n, groups=Groups())
-    ours = replace(
-        s, counts=counts, block=min(s.scanned or s.block, n), top_k=None, filtered=False, from_index=False
-    )
+    ours = replace(s, counts=counts, block=min(s.block, n), top_k=None, filtered=False)
     ours = replace(ours, tests=min(s.tests, chunk_sizes.TRACIN_AGREEMENT_TESTS))
     exact = replace(ours, gram_format=EXACT, low=EXACT)
     every = parameters_of(s.model, None, 0)
@@ -198,18 +189,13 @@ def tracin_shape(
     settings, options = job.settings, job.options
     asked = settings["loss"] or ("target" if settings["run"] is None else "train")
     loss = trained["loss"] or chunk_sizes.TRAIN_LOSS if asked == "train" else asked
-    if settings["score"] in ("fisher", "trak"):  # logits, of both directions where there are two
-        asked = "target"
-        trained_loss = str(trained["loss"] or chunk_sizes.TRAIN_LOSS)
-        is_of_samples = settings["score"] == "fisher" and trained_loss.startswith("1vsall")
-        loss = trained_loss if is_of_samples else "target"
     both = settings["both_directions"]
-    both = model.inverse if settings["score"] in ("fisher", "trak") else both
+    if settings["score"] == "fisher":  # logits, of both directions where there are two
+        asked, both = "target", model.inverse
+        trained_loss = str(trained["loss"] or chunk_sizes.TRAIN_LOSS)
+        loss = trained_loss if trained_loss.startswith("1vsall") else "target"
     both = (asked == "train" and model.inverse) if both is None else both
-    # An index has larger blocks of its own.
-    indexed = bool(settings["build_index"] or settings["use_index"])
-    scanned = options.get("block", chunk_sizes.TRACIN_BLOCK)
-    block = chunk_sizes.TRACIN_INDEX_BLOCK if indexed else scanned
+    block = options.get("block", chunk_sizes.TRACIN_BLOCK)
     chunk, at_once = options.get("entity_chunk", "auto"), options.get("tests_at_once", "auto")
     on_gpu = gpu is not None
     return TracinShape(
@@ -231,8 +217,6 @@ def tracin_shape(
         settings["projection_dim"],
         None if at_once == "auto" else int(at_once),
         does_of(settings),
-        bool(settings["use_index"]),
-        scanned,
         retrained_shape(counts, gpu, model, trained) if settings["validate"] else None,
         settings["score"],
     )
@@ -262,9 +246,7 @@ def does_of(settings: Mapping[str, Any]) -> Does:
     """As the worker decides."""
     if settings["skip_tracin"]:
         return "filter"
-    if settings["self_influence"]:
-        return "self"
-    return "index" if settings["build_index"] else "trace"
+    return "self" if settings["self_influence"] else "trace"
 
 
 def retrained_shape(

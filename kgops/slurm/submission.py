@@ -15,12 +15,7 @@ from kgops.slurm.script import sbatch_options
 __all__ = ["Submission", "sbatch_lines", "submissions"]
 
 _SHARDS_MODULE = "kgops.workers.tracin_shards"
-_NOT_SHARDED = (
-    "self_influence",
-    "build_index",
-    "use_index",
-    "skip_tracin",
-)  # TracIn runs that are not sharded
+_NOT_SHARDED = ("self_influence", "skip_tracin")  # TracIn runs that are not sharded
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ class _Stages:
     def smaller(self, job: Job) -> Iterator[tuple[str, _Stages]]:
         """Smaller variants: the option to change and the stages; the smallest change first."""
         is_cli_flag = job.workload != "pipeline"
-        if self.tracin is not None and not self.tracin.settings["build_index"]:
+        if self.tracin is not None:
             for k in _TOP_K_OFFERED:
                 if k < (self.tracin.top_k or self.tracin.trains):
                     fewer = replace(self, tracin=replace(self.tracin, top_k=k))

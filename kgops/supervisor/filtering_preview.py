@@ -47,7 +47,7 @@ def preview_filtering(planned: Planned, home: Home) -> FilteringPreview | str | 
     job, suggestion = planned.job, planned.suggestion
     if job.workload != "tracin" or suggestion is None or suggestion.job_size.counts.published:
         return None
-    if any(job.settings[name] for name in ("self_influence", "build_index", "use_index", "skip_tracin")):
+    if any(job.settings[name] for name in ("self_influence", "skip_tracin")):
         return None
     counted = _count_in_subprocess(job, home)
     if isinstance(counted, str):

@@ -188,7 +188,7 @@ def _plan(
         (*_unchanged_choices(resolved.choices, changes), *_planner_choices(resolved.choices, suggestion)),
         on,
         suggestion,
-        process=_process_table(known, on, 0 if process is None else process.data + process.mapped),
+        process=_process_table(known, on, 0 if process is None else process.data),
     )
 
 

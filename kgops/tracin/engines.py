@@ -13,7 +13,7 @@ from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import check_ready, facts_of
-from kgops.tracin.scores import CosineEngine, FisherEngine, TrakEngine
+from kgops.tracin.scores import CosineEngine, FisherEngine
 from kgops.training.threads import step_gflop
 
 __all__ = ["AnyEngine", "block_gflop", "engine_for", "engines_for"]
@@ -48,9 +48,8 @@ def engine_for(
     if settings.score == "cosine":
         inner = engine_for(checkpoint, loss, replace(settings, score="tracin"), names)
         return CosineEngine(inner, checkpoints)
-    if settings.score in ("fisher", "trak"):
-        make = FisherEngine if settings.score == "fisher" else TrakEngine
-        return make(checkpoint, settings, names)
+    if settings.score == "fisher":
+        return FisherEngine(checkpoint, settings, names)
     if isinstance(checkpoint.model, ConvE):
         return Engine(checkpoint, loss, settings, names)
     facts_of(checkpoint.model)

@@ -15,7 +15,7 @@ from kgops.models.products import add_product, addmm
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.low_precision import product
 
-__all__ = ["OutputPass", "Places", "Positives", "gradient_at", "output_pass", "own_weight", "scale_of"]
+__all__ = ["OutputPass", "Places", "Positives", "output_pass", "own_weight", "scale_of"]
 
 
 def scale_of(loss: TracinLoss, num_entities: int) -> float:
@@ -119,33 +119,6 @@ def output_pass(
         back[wanted.order] = torch.arange(len(back), device=back.device)
         result.at = result.at.index_select(1, back)
     return result
-
-
-@torch.no_grad()
-def gradient_at(
-    loss: TracinLoss,
-    x: torch.Tensor,
-    entities: torch.Tensor,
-    biases: torch.Tensor,
-    wanted: torch.Tensor,
-    positives: Positives,
-    norms: torch.Tensor | None,
-) -> torch.Tensor:
-    """(groups, wanted): `output_pass` at these entities alone."""
-    plane = addmm(biases[wanted], x, entities[wanted].t(), out=x.new_empty(len(x), len(wanted)))
-    order = wanted.argsort(stable=True)
-    places = Places(wanted[order], None, len(entities), len(entities))
-    # Every index into `wanted` whose entity is positive for a group.
-    low = torch.searchsorted(places.entities, positives.places.entities)
-    many = torch.searchsorted(places.entities, positives.places.entities, right=True) - low
-    which = torch.repeat_interleave(many)
-    at = order[low[which] + torch.arange(len(which), device=x.device) - (many.cumsum(0) - many)[which]]
-    assert positives.places.groups is not None
-    whole = Places(at, positives.places.groups[which], len(wanted), len(wanted))
-    mine = Positives(whole, positives.share[which][whole.order])
-    pair = None if norms is None else (norms[:, :1], norms[:, 1:])
-    _to_gradient(loss, plane, pair, mine, 0, 0, len(entities))
-    return plane
 
 
 def _scores(

@@ -26,11 +26,6 @@ class KnownTails:
         self._first = counts.cumsum(0) - counts
         self._tails = rows[:, 2].contiguous()
 
-    @property
-    def digestible(self) -> tuple[torch.Tensor, ...]:
-        """Tensors that determine the positives."""
-        return self._keys, self._counts, self._tails
-
     def positives(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Pairs (index into `rows`, entity): the known tails of each row and its own tail, without duplicates."""
         at, known = self._find(rows)

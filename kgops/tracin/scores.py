@@ -1,4 +1,4 @@
-"""Scores beside TracIn's, from the same factors: normalised, corrected by curvature, or projected (TRAK)."""
+"""Scores beside TracIn's, from the same factors: normalised, or corrected by curvature."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput
-from kgops.jobs.chunk_sizes import TRACIN_TRAK_DIM
 from kgops.models.conve import ConvE
-from kgops.models.products import add_product, mm
 from kgops.tracin.blocks import Engine, Settings, TestFactors, TracinCheckpoint, rows_of
 from kgops.tracin.curvature import DAMPING, Curvature
 from kgops.tracin.factors import Factors, factors_of
 from kgops.tracin.loss import LOGIT, TracinLoss
 from kgops.training.evaluate import split
 
-__all__ = ["CosineEngine", "FisherEngine", "TrakEngine"]
+__all__ = ["CosineEngine", "FisherEngine"]
 
 
 class CosineEngine:
@@ -127,90 +125,3 @@ class FisherEngine(_LogitEngine):
     def pair(self, block: Factors, kept: TestFactors, triples: int) -> torch.Tensor:
         products = self.products(block, kept)
         return products.view(-1, triples, kept.triples).sum(0).t()
-
-
-class TrakEngine(_LogitEngine):
-    """TRAK (Park et al. 2023): gradients of the logit, projected; the inverse of their Gram matrix between them."""
-
-    def __init__(
-        self,
-        checkpoint: TracinCheckpoint,
-        settings: Settings,
-        names: Collection[str] | None = None,
-        *,
-        damping: float = DAMPING,
-    ) -> None:
-        super().__init__(checkpoint, settings, names)
-        self.dim, self.damping = settings.projection_dim or TRACIN_TRAK_DIM, damping
-        self._drawn: dict[tuple[str, int], torch.Tensor] = {}
-
-    @property
-    def floats_per_test(self) -> int:
-        return self.dim
-
-    @cached_property
-    def gram(self) -> torch.Tensor:
-        like = self.encoder.entities
-        gram = like.new_zeros(self.dim, self.dim)
-        for triples in split(self.training.triples.to(like.device), self.settings.block):
-            some = self._projected(rows_of(self.checkpoint.model, triples, self.settings.both_directions))
-            add_product(gram, some.t(), some)
-        gram.diagonal().add_(self.damping * gram.diagonal().mean())
-        return gram
-
-    def keep(self, tests: torch.Tensor) -> Any:
-        projected = self._projected(self._test_rows(tests))
-        return torch.linalg.solve(self.gram, projected.t())
-
-    def scores(self, kept: Any, train: torch.Tensor) -> torch.Tensor:
-        rows = rows_of(self.checkpoint.model, train, self.settings.both_directions)
-        ours = self._projected(rows)
-        scores: torch.Tensor = mm(ours, kept).view(-1, len(train), kept.shape[1]).sum(0).t()
-        return scores
-
-    def _projected(self, rows: torch.Tensor) -> torch.Tensor:
-        """(rows, dim): a Gaussian projection of minus the logits' gradients, factor by factor: exact in the mean."""
-        f = factors_of(self.encoder, LOGIT, rows, chunk=self.settings.chunk, rounded=True)
-        group, names = f.group, self.encoder.names
-        out = torch.zeros(len(group), self.dim, dtype=f.u.dtype, device=f.u.device)
-        if "entities" in names:
-            out -= self._of("entities", f.encoded.x)[group] * self._signs("entities", f.tails)
-        if "biases" in names:
-            out -= self._signs("biases", f.tails)
-        if f.heads_in is not None:
-            out += self._of("entities", f.heads_in) * self._signs("entities", f.heads[group])
-        if f.relations_in is not None:
-            out += self._of("relations", f.relations_in) * self._signs("relations", f.relations[group])
-        inputs = torch.zeros_like(out)
-        if "project.weight" in names:
-            inputs += self._of("maps", f.encoded.maps)[group]
-        if "project.bias" in names:
-            inputs += self._matrix("one", 1)
-        out += self._of("u", f.u) * inputs
-        for name, part in (("norm", f.norm), ("conv", f.conv)):
-            if part is not None:
-                out += self._of(name, part)
-        return out.div_(self.dim**0.5)
-
-    def _of(self, name: str, vectors: torch.Tensor) -> torch.Tensor:
-        return mm(vectors, self._matrix(name, vectors.shape[1]))
-
-    def _matrix(self, name: str, rows: int) -> torch.Tensor:
-        """Gaussian, (rows, dim); determined by name and seed on every device."""
-        key = name, rows
-        if key not in self._drawn:
-            like = self.encoder.entities
-            self._drawn[key] = torch.randn(rows, self.dim, generator=self._draw(name)).to(like)
-        return self._drawn[key]
-
-    def _signs(self, name: str, ids: torch.Tensor) -> torch.Tensor:
-        """1 or -1, by which rows of an embedding matrix share one projection."""
-        key = name, -1
-        if key not in self._drawn:
-            like = getattr(self.encoder, name)
-            drawn = torch.randint(0, 2, (len(like), self.dim), generator=self._draw(name), dtype=torch.int8)
-            self._drawn[key] = (2 * drawn - 1).to(like.device)
-        return self._drawn[key][ids]
-
-    def _draw(self, name: str) -> torch.Generator:
-        return torch.Generator().manual_seed(self.seed * 1000 + sum(name.encode()))

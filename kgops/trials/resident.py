@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,19 @@ __all__ = [
 ]
 
 
-def peak_live_bytes(work: Callable[[], object], mapped: Callable[[], Collection[int]] = tuple) -> int:
+def peak_live_bytes(work: Callable[[], object]) -> int:
     """Peak of live bytes allocated during `work`.
 
-    Includes temporaries within operators, but not what MKL and oneDNN take from malloc. `mapped` gives sizes of
-    memory-mapped files, which are not counted.
+    Includes temporaries within operators, but not what MKL and oneDNN take from malloc.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise it reports its start and stop on stderr
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         work()
     profiler: Any = record.profiler
     events = [e for e in profiler.kineto_results.events() if e.name() == "[memory]"]
-    sizes = {*mapped()}
     live = peak = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
-        live += 0 if abs(event.nbytes()) in sizes else event.nbytes()
+        live += event.nbytes()
         peak = max(peak, live)
     return peak
 

@@ -14,7 +14,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.predict import NEW_TRIPLES, TRIPLES
 from kgops.jobs.text import with_article
 from kgops.jobs.train import MODELS
-from kgops.options.tracin import DATA, OF_LOGITS
+from kgops.options.tracin import DATA
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
@@ -106,7 +106,7 @@ def _with_training(home: Home, conn: Connection, job: Job) -> Job:
         is_absolute = all(path.is_absolute() for path in paths.values())
         cwd = Path("/") if is_absolute else Path(read_plan(folder).cwd)
         filled |= {name: str(cwd / path) for name, path in paths.items()}
-    if job.workload == "tracin" and job.settings["score"] not in OF_LOGITS and not _records_loss(trained):
+    if job.workload == "tracin" and job.settings["score"] != "fisher" and not _records_loss(trained):
         filled["loss"] = "target"
     return _filled(job, filled)
 

@@ -102,8 +102,7 @@ def publish_results(
     if "writing_s" in metrics:  # writing includes copying and checking
         metrics = metrics | {"writing_s": metrics["writing_s"] + time.monotonic() - begin}
         metrics["written_mib"] = (sum(file.bytes for file in described) + copied) / 2**20
-    beside = metrics.get("index_mib", 0.0)  # an index is outside the run's folder
-    metrics = metrics | {"disk_mib": (_bytes_below(folder) + copied) / 2**20 + beside}
+    metrics = metrics | {"disk_mib": (_bytes_below(folder) + copied) / 2**20}
     report.result(metrics)
     report.sync()
     manifest.write(results / "manifest.json", described, metrics)

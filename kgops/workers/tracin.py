@@ -30,9 +30,7 @@ from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import make_output_folder, publish_results
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_agreement import report_agreement
-from kgops.workers.tracin_index import index_scorer, write_index
 from kgops.workers.tracin_options import (
-    filters,
     report_options,
     spread_over,
     tests_at_once,
@@ -111,10 +109,6 @@ class _Run(Work):
             self.choose_threads(scoring)
         if job.settings["self_influence"]:
             return self.with_itself(scoring)
-        if job.settings["build_index"]:
-            return write_index(
-                scoring, self.graph.train, Path(job.settings["build_index"]), report, self.stop
-            )
         metrics = self.attribute(scoring)
         cleanup.between_phases()
         if makes_copies:  # the forks have ended
@@ -168,13 +162,9 @@ class _Run(Work):
     def _scorer(
         self, scoring: Scoring | None, tests: Sequence[TestTriple], finished: FinishedTests
     ) -> Iterator[Scorer | None]:
-        """The scorer: this process, an index, or several processes that end with the context."""
-        index = path_of(self.settings["use_index"])
+        """The scorer: this process, or several processes that end with the context."""
         if scoring is None:
             yield None
-            return
-        if index is not None:
-            yield index_scorer(scoring, self.graph.train, index, filters(self.job))
             return
         if os.environ.get(MERGE):
             yield merging(self, scoring, plan_shards(self, tests, finished))

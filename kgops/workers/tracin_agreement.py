@@ -36,7 +36,7 @@ def report_agreement(
         plain = replace(scoring, settings=replace(exact, projection_dim=settings.projection_dim))
         formats = [str(f).removeprefix("torch.") for f in (settings.precision, settings.gram_dtype) if f]
         variants.append(("precision", f"{' and '.join(dict.fromkeys(formats))} beside float32", plain))
-    if settings.projection_dim is not None and settings.score != "trak":  # TRAK's definition projects
+    if settings.projection_dim is not None:
         what = f"projected to {settings.projection_dim} numbers beside not projected"
         variants.append(("projection", what, replace(scoring, settings=exact)))
     if scoring.names is not None:

@@ -15,7 +15,6 @@ from kgops.jobs import chunk_sizes, events
 from kgops.jobs.files import write_json
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint
-from kgops.tracin.datamodeling import train_on_subsets
 from kgops.tracin.retraining import FitAgain
 from kgops.tracin.scan import AllScores
 from kgops.tracin.validate import validate
@@ -26,7 +25,6 @@ __all__ = ["validate_influences"]
 
 # Deleted together: more tests would delete most of a small graph.
 MOST_TESTS = chunk_sizes.TRACIN_VALIDATED_TESTS
-SMALL_GRAPH = chunk_sizes.TRACIN_SUBSETS_AT_MOST
 JOURNAL = "retrainings.jsonl"
 
 
@@ -77,18 +75,6 @@ def validate_influences(
     results = folder / "results"
     body, metrics, measured = deleted.to_dict(), deleted.main_metrics(), deleted.measurements()
     report.note(deleted.sentence())
-    if len(graph.train) <= SMALL_GRAPH:
-        subsets = train_on_subsets(
-            *(graph, tests, again, folder / JOURNAL), subsets=chunk_sizes.TRACIN_SUBSETS, **common
-        )
-        modelled = subsets.score(influences)
-        body["linear_datamodeling"] = modelled.to_dict()
-        done = metrics["retrainings"] + modelled.subsets * modelled.seeds
-        metrics |= {**modelled.main_metrics(), "retrainings": done}
-        report.note(modelled.sentence())
-        measured += modelled.measurements()
-    else:
-        report.note(f"no linear datamodeling score: more than {SMALL_GRAPH:,} training triples.")
     write_json(results / "validation.json", body)
     for one in measured:
         report.send(events.MEASURED, **{name: value for name, value in one.items() if value is not None})

@@ -17,7 +17,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import product_precision
 from kgops.jobs.tracin import top_k_of
 from kgops.models.conve import ConvE
-from kgops.options.tracin import DATA, FILTERS, OF_LOGITS
+from kgops.options.tracin import DATA, FILTERS
 from kgops.tracin import test_triples
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint, find_checkpoints, load_checkpoint
@@ -89,8 +89,8 @@ class Work:
         self, loaded: Sequence[LoadedCheckpoint], device: torch.device, cleanup: MemoryCleanup = OFF
     ) -> Scoring:
         """The scorer: checkpoints, loss, settings and parameters."""
-        is_of_logits = self.settings["score"] in OF_LOGITS
-        training = training_of(self.graph.train, loaded[0].loss) if is_of_logits else None
+        is_fisher = self.settings["score"] == "fisher"
+        training = training_of(self.graph.train, loaded[0].loss) if is_fisher else None
         loss, both = (TARGET, False) if training else self._loss(loaded)
         checkpoints = [one.checkpoint for one in loaded]
         model = checkpoints[0].model
@@ -121,7 +121,7 @@ class Work:
         choose_threads(gflop, "a block", scoring.device, self.report)
 
     def loss_name(self) -> str:
-        if self.settings["score"] in OF_LOGITS:
+        if self.settings["score"] == "fisher":
             return "logit"
         requested: str | None = self.settings["loss"]
         return requested or ("target" if self.settings["run"] is None else "train")

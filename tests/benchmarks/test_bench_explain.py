@@ -115,7 +115,7 @@ def test_scores_are_compared_on_trainings_that_are_kept(
         assert len((folder / "halves.jsonl").read_text().splitlines()) == 3, "trained once"
     rows = json.loads(out.read_text())
     names = {row["score"] for row in rows}
-    assert {"tracin, target", "cosine, train", "fisher", "trak"} <= names
+    assert {"tracin, target", "cosine, train", "fisher"} <= names
     for row in rows:
         low, high = row["interval"]["logit"]
         assert -1.01 <= low <= high <= 1.01 and abs(row["lds"]["margin"]) <= 1.01 and row["seconds"] > 0

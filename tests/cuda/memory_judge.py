@@ -35,7 +35,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a program, for 
 from cuda_values import give_bf16_to_cudnn
 
 from benchmarks.estimate import (
-    Mapped,
     Outcome,
     TargetDevice,
     Work,
@@ -159,12 +158,12 @@ def _weights_of(loss: torch.Tensor) -> Iterator[torch.Tensor]:
             left += [after for after, _ in node.next_functions]
 
 
-def _measured(work: Work, mapped: Mapped) -> tuple[int, int]:
+def _measured(work: Work) -> tuple[int, int]:
     with _NoisyProducts():  # type: ignore[no-untyped-call]
-        return _measured_with_values(work, mapped)
+        return _measured_with_values(work)
 
 
-def _measured_with_values(work: Work, mapped: Mapped) -> tuple[int, int]:
+def _measured_with_values(work: Work) -> tuple[int, int]:
     forget()  # an index was built for a setting that reads one
     torch.cuda.reset_peak_memory_stats()
     work()

@@ -20,6 +20,8 @@ METRIC = re.compile(
     r"(?<![\w.,:/-])\d[\d,]*(?:\.\d+)?(?: to [\d.,]*\d)? ?"
     r"(?:µs|ms|s|h|[KMG]iB|[kMG]?B|bytes|%|×|x|minutes|seconds|hours)(?!\w)"
 )
+
+
 def metrics(text: str) -> list[str]:
     return METRIC.findall(text)
 

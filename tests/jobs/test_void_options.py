@@ -26,23 +26,12 @@ def problems_of(workload: str, **settings: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("mode", "void"),
     [
-        ({"self_influence": True}, {"build_index": "ix"}),
-        ({"self_influence": True}, {"use_index": "ix"}),
         ({"self_influence": True}, {"validate": 3}),
         ({"self_influence": True}, {"test_triple": "a,b,c"}),
         ({"self_influence": True}, {"test_triples": "t.tsv"}),
         ({"self_influence": True}, {"max_triples": 3}),
         ({"self_influence": True}, {"n_hops": 3}),
-        ({"build_index": "ix"}, {"validate": 3}),
-        ({"build_index": "ix"}, {"test_triple": "a,b,c"}),
-        ({"build_index": "ix"}, {"top_k": 3}),
-        ({"build_index": "ix"}, {"csv_output": "a.csv"}),
-        ({"build_index": "ix"}, {"path_filtering": True}),
-        ({"use_index": "ix"}, {"min_degree": 1}),
-        ({"use_index": "ix"}, {"build_index": "iy"}),
         ({"skip_tracin": True}, {"self_influence": True}),
-        ({"skip_tracin": True}, {"build_index": "ix"}),
-        ({"skip_tracin": True}, {"use_index": "ix"}),
         ({"skip_tracin": True}, {"validate": 3}),
         ({"skip_tracin": True}, {"layers": ["conv"]}),
         ({"skip_tracin": True}, {"score": "cosine"}),
@@ -103,7 +92,6 @@ def test_what_has_an_effect_together_is_accepted() -> None:
     assert problems_of("tracin", **TRACED, test_triples="t.tsv", start_index=5, skip_tracin=True) == []
 
 
-def test_a_pipeline_may_build_an_index_or_ask_for_any_score() -> None:
+def test_a_pipeline_may_ask_for_any_score() -> None:
     pipeline = {"train": TRAINED, "predict": {"relation": "r", "best": 5}}
-    assert problems_of("pipeline", **pipeline, tracin={"build_index": "ix"}) == []
     assert problems_of("pipeline", **pipeline, tracin={"score": "fisher"}) == []

@@ -20,7 +20,7 @@ from kgops.jobs.train import ConvEConfig
 from kgops.planning.conve_weights import buffer_bytes, model_of_config, weight_sizes
 from kgops.planning.corrections import Pair, accuracy, learn
 from kgops.planning.graph_counts import Answers, Counts
-from kgops.planning.index_memory import walk_graph
+from kgops.planning.graph_memory import walk_graph
 from kgops.planning.ledger import Ledger, reserved_bytes
 from kgops.planning.memory_estimate import peak_live, predict
 from kgops.planning.train_sizes import TrainShape, train_shape
@@ -80,12 +80,6 @@ def test_tracin_in_other_ways_takes_what_was_predicted() -> None:
     assert statistics.median(map(abs, errors)) < 0.02
     assert min(errors) > -0.05, min(outcomes, key=lambda outcome: outcome.error)
     assert sum(abs(error) <= 0.05 for error in errors) >= 0.75 * len(errors), errors
-
-
-def test_the_last_engine_works_beside_the_rounded_copies_of_those_before() -> None:
-    found = compare_tracin(draw_other(random.Random(61_149)), 61_149, "other")
-    assert found.phase == "blocks"
-    assert found.error == pytest.approx(0.0, abs=0.01), found
 
 
 def test_a_block_of_a_size_nobody_counted_may_have_few_enough_queries_to_go_forward() -> None:
@@ -226,7 +220,7 @@ def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
 def test_sizes_are_those_the_workers_cut_by() -> None:
     import torch
 
-    from kgops.tracin import attribution, index, results, scan
+    from kgops.tracin import attribution, results, scan
     from kgops.tracin.blocks import Settings
     from kgops.training import evaluate, optimizers
     from kgops.training.settings import TrainSettings
@@ -242,7 +236,6 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
     )
     assert scan.TopTriples(1)._columns == chunk_sizes.TRACIN_MERGED_COLUMNS
     assert results._TIED_AT_ONCE == chunk_sizes.TRACIN_TIES_AT_ONCE
-    assert index.BLOCK == chunk_sizes.TRACIN_INDEX_BLOCK
     assert tracin_validate.MOST_TESTS == chunk_sizes.TRACIN_VALIDATED_TESTS
     agreement = (tracin_agreement.MOST_TESTS, tracin_agreement.MOST_TRAINS)
     assert agreement == (chunk_sizes.TRACIN_AGREEMENT_TESTS, chunk_sizes.TRACIN_AGREEMENT_TRAINS)

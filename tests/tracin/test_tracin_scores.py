@@ -1,4 +1,4 @@
-"""Cosine, Fisher and TRAK scores beside plain autograd in float64, over shapes and losses."""
+"""Cosine and Fisher scores beside plain autograd in float64, over shapes and losses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from kgops.tracin.curvature import DAMPING, Damped, Queries, Training, drawn_lab
 from kgops.tracin.engines import engine_for
 from kgops.tracin.loss import LOGIT, TARGET, TracinLoss
 from kgops.tracin.scan import AllScores, scan
-from kgops.tracin.scores import TrakEngine
 from kgops.training.batches import inverse_triples, query_rows
 
 torch.set_num_threads(1)
@@ -187,48 +186,6 @@ def test_cosine_of_several_checkpoints_is_their_mean() -> None:
     assert off(scores(points), (scores(points[:1]) + scores(points[1:])) / 2) < 1e-9
 
 
-@settings(max_examples=10, deadline=None)
-@given(config=configs, training=trainings)
-def test_trak_scores_are_those_of_explicitly_projected_gradients(
-    config: ConvEConfig, training: Training
-) -> None:
-    model = warm(config)
-    how = Settings(chunk=5, score="trak", training=training, projection_dim=8, seed=3)
-    engine = engine_for(TracinCheckpoint(model, 0.25), TARGET, how)
-    assert isinstance(engine, TrakEngine)
-    rows = torch.cat([query_rows(TRAIN, True), inverse_triples(TRAIN)])
-    plain = torch.stack([explicit(engine, g) for g in gradients(model, rows)])
-    gram = plain.t() @ plain
-    gram.diagonal().add_(DAMPING * gram.diagonal().mean())
-    tests = torch.stack([explicit(engine, g) for g in gradients(model, query_rows(TESTS, True))])
-    trains = torch.stack([explicit(engine, g) for g in training_gradients(model)])
-    truth = tests @ torch.linalg.solve(gram, trains.t())
-    assert off(engine.scores(engine.keep(TESTS), TRAIN), truth) < 1e-8
-
-
-def explicit(engine: TrakEngine, g: Gradients) -> torch.Tensor:
-    """A gradient times the whole projection matrix."""
-
-    def matrix(name: str, rows: int) -> torch.Tensor:
-        return engine._matrix(name, rows)
-
-    out = g["biases"] @ engine._signs("biases", torch.arange(len(g["biases"]))).double()
-    for name in ("entities", "relations"):
-        signs = engine._signs(name, torch.arange(len(g[name]))).double()
-        out = out + ((g[name] @ matrix(name, g[name].shape[1])) * signs).sum(0)
-    u = matrix("u", len(g["project.bias"]))
-    out = out + ((g["project.weight"].t() @ u) * matrix("maps", g["project.weight"].shape[1])).sum(0)
-    out = out + (g["project.bias"] @ u) * matrix("one", 1)[0]
-    for part, modules in (("norm", ["output_norm"]), ("conv", ["conv", "feature_norm", "input_norm"])):
-        names = [f"{module}.{kind}" for module in modules for kind in ("weight", "bias")]
-        flat = [g[name].flatten() for name in names if name in g]
-        if flat:
-            joined = torch.cat(flat)
-            out = out + joined @ matrix(part, len(joined))
-    found: torch.Tensor = out / engine.dim**0.5
-    return found
-
-
 def test_the_inverse_is_the_same_by_samples_and_by_width() -> None:
     torch.manual_seed(0)
     vectors = torch.randn(3, 7).double()
@@ -245,7 +202,7 @@ def test_a_score_does_not_depend_on_the_tests_beside_it() -> None:
     assert off(alone[0], fisher(model, training, TRAIN, TESTS)[3]) < 1e-12
 
 
-def test_fisher_and_trak_are_refused_for_other_models_than_conve() -> None:
+def test_fisher_is_refused_for_other_models_than_conve() -> None:
     how = Settings(score="fisher", training=Training(TRAIN, "bce", False))
     with pytest.raises(BadInput, match="not for Linear"):
         engine_for(TracinCheckpoint(nn.Linear(2, 2).eval(), 0.1), TARGET, how)

@@ -30,10 +30,9 @@ from kgops.predictions.scores import scorer_of
 from kgops.regression.made_flights import Sky, make_flights
 from kgops.regression.step import RegressionStep
 from kgops.tracin.blocks import Settings, TracinCheckpoint
-from kgops.tracin.index import build_index, open_index
-from kgops.tracin.loss import ONE_TO_N, TARGET, trained_loss
+from kgops.tracin.loss import TARGET, trained_loss
 from kgops.tracin.retraining import FitAgain
-from kgops.tracin.scan import AllScores, TopTriples, scan
+from kgops.tracin.scan import AllScores, scan
 from kgops.training.batches import Batch, query_rows
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluator
@@ -118,7 +117,7 @@ def test_more_steps_of_a_training_cross_no_more_often(
     assert len(many.crossed) <= len(few.crossed), set(many.crossed) - set(few.crossed)
 
 
-@pytest.mark.parametrize("work", ["training", "evaluation", "tracin", "index", "questions", "pairs"])
+@pytest.mark.parametrize("work", ["training", "evaluation", "tracin", "questions", "pairs"])
 def test_nothing_of_size_is_computed_on_the_cpu(nations: Graph, tmp_path: Path, work: str) -> None:
     on_gpu = model(nations, "cuda")
     works: dict[str, Callable[[], object]] = {
@@ -133,19 +132,12 @@ def test_nothing_of_size_is_computed_on_the_cpu(nations: Graph, tmp_path: Path, 
             on_gpu, nations.test
         ),
         "tracin": lambda: score(on_gpu, nations, 256),
-        "index": lambda: build_and_ask(on_gpu, nations, tmp_path / "index"),
         "questions": lambda: list(
             answers(scorer_of(on_gpu, 4096), questions(nations), 5, probability(on_gpu))
         ),
         "pairs": lambda: best_pairs(scorer_of(on_gpu.eval(), 4096), 3, 10, probability(on_gpu)),
     }
     assert watched(works[work]).computed == []
-
-
-def build_and_ask(on_gpu: ConvE, graph: Graph, folder: Path) -> None:
-    points, settings = [TracinCheckpoint(on_gpu.eval(), 0.1)], Settings()
-    build_index(points, ONE_TO_N, graph.train, folder, settings=settings)
-    open_index(folder, points, ONE_TO_N, graph.train, settings=settings).scan(graph.test[:8], TopTriples(5))
 
 
 def questions(graph: Graph) -> torch.Tensor:
