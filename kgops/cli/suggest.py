@@ -185,7 +185,7 @@ def _suggest(job: Job, given: dict[str, Any], data: Data = _HERE) -> int:
                     one,
                     refused,
                     preview_filtering(one.planned, home),
-                    end=end_time(one, conn, now),
+                    end=end_time(one, home, conn, now),
                 )
                 for requested, one, refused in plans
             ]

@@ -174,6 +174,8 @@ class Nvml:
 
     def _read(self, index: int, identity: _Identity, for_people: bool) -> GpuReading:
         pynvml, handle = self._pynvml, identity.handle
+        # Before the GPU's memory: what a run takes in between then counts as another's, never as room.
+        processes = self._processes(handle, for_people)
         memory = self._memory(handle)
         rates = self._ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
         power_mw = self._ask(pynvml.nvmlDeviceGetPowerUsage, handle)
@@ -194,7 +196,7 @@ class Nvml:
             temperature_c=self._temperature(handle),
             power_w=None if power_mw is None else power_mw / 1000,
             power_limit_w=None if limit_mw is None else limit_mw / 1000,
-            processes=self._processes(handle, for_people),
+            processes=processes,
             mig_enabled=mig_enabled,
             slices=tuple(self._slices(handle, for_people)) if mig_enabled else (),
             problem=None,
@@ -207,7 +209,7 @@ class Nvml:
             handle = self._ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, slot)
             if handle is None:
                 continue  # a place that no slice was made in
-            memory = self._memory(handle)
+            processes, memory = self._processes(handle, for_people), self._memory(handle)
             yield SliceReading(
                 index=slot,
                 uuid=self._uuid(handle),
@@ -217,7 +219,7 @@ class Nvml:
                 memory_free_mib=memory.free_mib,
                 memory_reserved_mib=memory.reserved_mib,
                 memory_accounting=memory.accounting,
-                processes=self._processes(handle, for_people),
+                processes=processes,
             )
 
     def _uuid(self, handle: Any) -> str | None:

@@ -15,7 +15,9 @@ __all__ = [
     "TreeMemory",
     "all_processes",
     "is_mps_server",
+    "lists_every_process",
     "sees_host_pids",
+    "sum_of",
     "tree_memory_mib",
 ]
 
@@ -61,12 +63,22 @@ def all_processes(gpu: GpuReading) -> tuple[ProcessReading, ...] | None:
 def _tree_on_gpu(
     processes: tuple[ProcessReading, ...] | None, pids: Collection[int], same_pids: bool
 ) -> int | None:
-    if processes is None:
-        return None
-    held = [process.used_mib for process in processes if process.pid in pids]
+    held = [process.used_mib for process in processes or () if process.pid in pids]
     if not held:
-        hidden = any(is_mps_server(process.pid) for process in processes)
-        return 0 if same_pids and not hidden else None
+        return 0 if lists_every_process(processes, host_pids=same_pids) else None
+    return sum_of(held)
+
+
+def lists_every_process(
+    processes: tuple[ProcessReading, ...] | None, *, host_pids: bool | None = None
+) -> bool:
+    """Whether a process that the driver does not list uses no memory of the GPU."""
+    same_pids = sees_host_pids() if host_pids is None else host_pids
+    return same_pids and processes is not None and not any(is_mps_server(one.pid) for one in processes)
+
+
+def sum_of(held: Iterable[int | None]) -> int | None:
+    """Their sum; None if one is unknown."""
     total = 0
     for used_mib in held:
         if used_mib is None:

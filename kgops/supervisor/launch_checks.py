@@ -19,6 +19,7 @@ from kgops.jobs.secrets import is_masked, masked_arguments
 from kgops.jobs.workloads import WORKLOADS
 from kgops.planning.resolve import device_of, named_gpus, numbered_gpu, requested_gpu, requires_gpu
 from kgops.supervisor import queue
+from kgops.supervisor.gpu_room import usable_mib
 
 __all__ = ["commands_of", "must_be_possible", "must_have_gpus"]
 
@@ -196,7 +197,7 @@ def _requested(asked: str | None, gpus: tuple[GpuReading, ...]) -> list[GpuReadi
 def _must_have_memory(job: Job, gpus: list[GpuReading]) -> None:
     """Refuses a reservation that is larger than the requested GPUs: the run would wait for ever."""
     needed = job.gpu.memory_mib
-    sizes = [size for gpu in gpus if (size := queue.usable_mib(gpu)) is not None]
+    sizes = [size for gpu in gpus if (size := usable_mib(gpu)) is not None]
     if needed is not None and sizes and needed > max(sizes):
         raise WontFit(
             f"--gpu-memory {needed} reserves {needed:,} MiB of a GPU; the largest here has {max(sizes):,} MiB",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from kgops.gpus.processes import MemorySource, all_processes
-from kgops.gpus.readings import GpuReading
+from kgops.gpus.processes import MemorySource, all_processes, lists_every_process, sum_of
+from kgops.gpus.readings import GpuReading, ProcessReading
 from kgops.settings import Home
 from kgops.supervisor import processes
 from kgops.supervisor.process_tree import Tree
@@ -36,8 +35,7 @@ class Owners:
         self._home = home
         self._conn = conn
         self.active = runs.in_states(conn, runs.ACTIVE)
-        self._folders = {run.folder: run.id for run in self.active}
-        self._gates: dict[int, int] | None = None
+        self._known: tuple[dict[int, int], dict[str, int]] | None = None
 
     def run_of(self, pid: int) -> int | None:
         """The run of a process, by the tag in its environment or by an ancestor that is a run's gate.
@@ -55,53 +53,66 @@ class Owners:
 
         `run_of`: the run of a PID, where it was found before.
         """
-        held: dict[int, list[int | None]] = {}
-        for process in all_processes(gpu) or ():
-            number = (run_of or self.run_of)(process.pid)
-            if number is not None:
-                held.setdefault(number, []).append(process.used_mib)
-        runs_here = []
+        used, _ = self.used_on(gpu, run_of)
+        return [
+            RunOnGpu(run.id, run.label, mib, "processes")
+            if (mib := used[run.id]) is not None
+            else self._as_recorded(run)
+            for run in self.active
+            if run.id in used
+        ]
+
+    def used_on(
+        self, gpu: GpuReading, run_of: Callable[[int], int | None] | None = None
+    ) -> tuple[dict[int, float | None], tuple[int, ...]]:
+        """MiB of each active run that was given this GPU or has processes on it (None: the driver hides it), and
+        PIDs there that belong to no run."""
+        listed = all_processes(gpu)
+        held: dict[int | None, list[ProcessReading]] = {}
+        for process in listed or ():
+            held.setdefault((run_of or self.run_of)(process.pid), []).append(process)
+        used: dict[int, float | None] = {}
         for run in self.active:
             if run.id in held:
-                runs_here.append(_by_processes(run, held[run.id]))
+                used[run.id] = sum_of(one.used_mib for one in held[run.id])
             elif not gpu.uuids.isdisjoint(run.gpus):
-                runs_here.append(self._as_recorded(run))
-        return runs_here
+                used[run.id] = 0 if lists_every_process(listed) else None
+        return used, tuple(one.pid for one in held.get(None, ()))
 
     def _run_of_ancestor(self, pid: int) -> int | None:
+        gates, tags = self._identified()
         ancestor: int | None = pid
         for _ in range(_MAX_ANCESTORS):
             if ancestor is None or ancestor <= 1:
                 return None
-            if (run := self._gate_pids().get(ancestor)) is not None:
+            if (run := gates.get(ancestor)) is not None:
                 return run
-            if (tag := processes.tag_of(ancestor)) is not None and (run := self._run_of_tag(tag)) is not None:
+            if processes.is_supervisor(ancestor):
+                return None  # of another home's run, which may have been started inside one of ours
+            if (tag := processes.tag_of(ancestor)) is not None and (run := tags.get(tag)) is not None:
                 return run
             ancestor = processes.parent(ancestor)
         return None
 
-    def _run_of_tag(self, tag: str) -> int | None:
-        """The run with this tag; other homes may have folders of the same name."""
-        folder = Path(tag.rpartition("#")[0])
-        run = self._folders.get(folder.name)
-        try:
-            return run if run and folder.samefile(self._home.runs / folder.name) else None
-        except OSError:
-            return None
-
-    def _gate_pids(self) -> dict[int, int]:
-        """PIDs of gates and supervisors, which inherit a worker's orphans, by run."""
-        if self._gates is None:
-            self._gates = {}
+    def _identified(self) -> tuple[dict[int, int], dict[str, int]]:
+        """Runs by the PIDs of their gates and supervisors, which inherit a worker's orphans, and by their tags."""
+        if self._known is None:
+            self._known = {}, {}
             for run in self.active:
                 folder = RunFolder(self._home.runs / run.folder)
-                gate = Tree(folder, folder.last_attempt()).gate()
+                try:
+                    tree = Tree(folder, folder.last_attempt())
+                    tag, gate = tree.tag, tree.gate()
+                except OSError:  # the folder cannot be read now: the run's memory is unknown
+                    continue
+                gates, tags = self._known
+                tags[tag] = run.id
                 if gate is not None and gate.is_alive():
-                    self._gates[gate.pid] = run.id
+                    gates[gate.pid] = run.id
                     parent = processes.parent(gate.pid)
                     if parent is not None and processes.is_supervisor(parent):
-                        self._gates[parent] = run.id
-        return self._gates
+                        gates[parent] = run.id
+        return self._known
 
     def _as_recorded(self, run: Run) -> RunOnGpu:
         method_events = reports.events(self._conn, run.id, kinds=(reports.GPU_MEMORY_BY,))
@@ -109,8 +120,3 @@ class Owners:
         if not method_events or curve is None or method_events[-1].body.get("way") != "memory change":
             return RunOnGpu(run.id, run.label, None, None)
         return RunOnGpu(run.id, run.label, curve.last_value, "memory change")
-
-
-def _by_processes(run: Run, held: list[int | None]) -> RunOnGpu:
-    known = [mib for mib in held if mib is not None]
-    return RunOnGpu(run.id, run.label, sum(known) if len(known) == len(held) else None, "processes")

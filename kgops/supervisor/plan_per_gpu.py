@@ -22,6 +22,7 @@ from kgops.planning.targets import (
 )
 from kgops.settings import Home
 from kgops.supervisor import queue
+from kgops.supervisor.gpu_room import read_gpus
 from kgops.supervisor.launch_checks import must_be_possible
 from kgops.supervisor.plan_job import Planned, plan
 from storage.database import Connection
@@ -67,7 +68,7 @@ def plan_here(
     kinds = _kinds(_candidates(job))
     if not kinds or _wants_several(job):
         gpus = [gpu for kind in kinds for gpu in kind]
-        placement = _placement([_planned(job, _one_kind(gpus), home, conn, thorough, counted)], conn)
+        placement = _placement([_planned(job, _one_kind(gpus), home, conn, thorough, counted)], home, conn)
         return placement if gpus else replace(placement, unused=_unused_gpus(job))
     plans, refused = [], None
     for gpus in kinds:
@@ -80,7 +81,7 @@ def plan_here(
         assert refused is not None
         raise refused
     return _placement(
-        [candidate for candidate in usable if _may_fit(candidate)] or usable, conn, mixed=len(kinds) > 1
+        [candidate for candidate in usable if _may_fit(candidate)] or usable, home, conn, mixed=len(kinds) > 1
     )
 
 
@@ -90,7 +91,7 @@ def plan_for(
     """Plans for `target`: a GPU of this machine, a known GPU model, or the CPU."""
     planned = _planned(job, [target], home, conn, thorough)
     if target.uuid is not None:
-        return _placement([replace(planned, job=_on_gpu(planned.job, target))], conn)
+        return _placement([replace(planned, job=_on_gpu(planned.job, target))], home, conn)
     return Placement(planned, _fit(planned, queue.Allocation(queue.CPU, left_mib=None)))
 
 
@@ -184,18 +185,20 @@ def _need(planned: Planned) -> float | None:
     return need_mib(planned.best.estimate) if planned.best is not None else None
 
 
-def _placement(plans: Sequence[Planned], conn: Connection | None, *, mixed: bool = False) -> Placement:
+def _placement(
+    plans: Sequence[Planned], home: Home, conn: Connection | None, *, mixed: bool = False
+) -> Placement:
     """The plan for the GPU that the queue would give now; if all are taken, for the one with most memory."""
     first = plans[0]
     if first.gpu_request is None:
         allocation = queue.allocation_now(conn, _as_run(first), ())
         return Placement(first, _fit(first, allocation))
     needs = {uuid: one.reserved_mib for one in plans for uuid in one.uuids} if mixed else None
-    gpus = queue.read_gpus()
+    gpus = read_gpus(home, conn)
     allocation = queue.allocation_now(conn, _as_run(first), gpus, needs)
     largest = max(plans, key=lambda one: one.target.usable_mib or 0)
     chosen = next((one for one in plans if allocation.gpu in one.uuids), largest)
-    given = _with_gpus(chosen, allocation, () if isinstance(gpus, str) else gpus)
+    given = _with_gpus(chosen, allocation, () if isinstance(gpus, str) else [gpu.reading for gpu in gpus])
     fit = _fit(given, allocation)
     others = tuple(one for one in plans if one is not chosen)
     nearest = _nearest_now(given, conn, gpus, needs) if fit.state == "later" else None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kgops.errors import Unavailable
 from kgops.jobs.cluster import WantedGpus
 from kgops.settings import Home
+from kgops.supervisor.gpu_room import GpuNow, have, holders, names_of, read_gpus, room_on
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import needs_of, plans_by_gpu, take_plan
 from kgops.supervisor.run_folder import RunFolder
@@ -42,7 +42,7 @@ def dispatch(home: Home, conn: Connection) -> list[int]:
     Safe for concurrent processes: none starts a run twice.
     """
     waiting = runs.in_states(conn, runs.WAITING)
-    gpus = read_gpus() if any(run.gpu_request is not None for run in waiting) else ()
+    gpus = read_gpus(home, conn) if any(run.gpu_request is not None for run in waiting) else ()
     started: list[int] = []
     wanted_earlier: dict[str, int] = {}
     for run in waiting:
@@ -85,7 +85,7 @@ def _lock(home: Home, conn: Connection, run: Run, folder: RunFolder) -> int | No
 
 
 def _claim(
-    conn: Connection, run: Run, gpus: tuple[GpuReading, ...] | str, wanted_earlier: Mapping[str, int]
+    conn: Connection, run: Run, gpus: tuple[GpuNow, ...] | str, wanted_earlier: Mapping[str, int]
 ) -> Allocation | None:
     """Allocates in one transaction, so that no two runs get the same memory. None: the run no longer waits."""
     with transaction(conn):
@@ -102,7 +102,7 @@ def _claim(
 
 
 def allocation_now(
-    conn: Connection | None, run: Run, gpus: tuple[GpuReading, ...] | str, needs: Needs | None = None
+    conn: Connection | None, run: Run, gpus: tuple[GpuNow, ...] | str, needs: Needs | None = None
 ) -> Allocation:
     """What a run would get if it were accepted now, behind all waiting runs; `run` need not be recorded."""
     active = runs.in_states(conn, runs.ACTIVE) if conn is not None else []
@@ -123,7 +123,7 @@ def allocation_now(
 def find_allocation(
     run: Run,
     active: list[Run],
-    gpus: tuple[GpuReading, ...] | str,
+    gpus: tuple[GpuNow, ...] | str,
     wanted_earlier: Mapping[str, int],
     needs: Needs | None = None,
 ) -> Allocation:
@@ -137,7 +137,9 @@ def find_allocation(
     if isinstance(gpus, str):
         return Allocation(None, gpus)
     request = WantedGpus.read(run.gpu_request)
-    candidates = {gpu.uuid: gpu for gpu in gpus if gpu.uuid and includes(request, gpu)}
+    candidates = {
+        gpu.reading.uuid: gpu for gpu in gpus if gpu.reading.uuid and includes(request, gpu.reading)
+    }
     if not candidates or (request.named is not None and len(candidates) < len(request.named)):
         return Allocation(None, f"GPU {run.gpu_request}, which this machine does not have")
     if needs:
@@ -155,7 +157,7 @@ def find_allocation(
         if reason is None:
             free.append((room, uuid))
         else:
-            reasons.append(reason if len(gpus) == 1 else f"{reason}, on GPU {gpu.index}")
+            reasons.append(reason if len(gpus) == 1 else f"{reason}, on GPU {gpu.reading.index}")
     if len(free) >= count:
         chosen = sorted(free, key=lambda one: -one[0])[:count]
         uuids = {uuid for _, uuid in chosen}
@@ -189,79 +191,17 @@ def _allocate_cpu(run: Run, active: list[Run], wanted_earlier: Mapping[str, int]
     return Allocation(CPU)
 
 
-def _room_on(
-    run: Run, need_mib: int | None, gpu: GpuReading, runs_there: list[Run]
-) -> tuple[float, str | None]:
+def _room_on(run: Run, need_mib: int | None, gpu: GpuNow, runs_there: list[Run]) -> tuple[float, str | None]:
     """MiB left for others if the run gets this GPU, or what the run waits for."""
     exclusive = [other for other in runs_there if other.exclusive or other.reserved_mib is None]
     if exclusive:
-        return 0, f"{_run_names(exclusive)}, which {_have(exclusive)} it to {_itself(exclusive)}"
+        itself = "itself" if len(exclusive) == 1 else "themselves"
+        return 0, f"{names_of(exclusive)}, which {have(exclusive)} it to {itself}"
     if runs_there and (run.exclusive or need_mib is None):
-        return 0, f"{_run_names(runs_there)}, to have it to itself"
-    usable = usable_mib(gpu)
-    if usable is None:
+        return 0, f"{names_of(runs_there)}, to have it to itself"
+    room, need = room_on(gpu, runs_there), need_mib or 0
+    if room is None:
         return 0, "its memory, which cannot be read"
-    reserved = sum(other.reserved_mib or 0 for other in runs_there)
-    used = gpu.memory_used_mib or 0
-    # Used memory includes our runs'; what they reserved but do not use yet must stay free.
-    free = usable - max(reserved, used)
-    need = need_mib or 0
-    if need <= free:
-        return free - need, None
-    holders = (
-        [f"{_run_names(runs_there)}, which {_have(runs_there, 'reserve')} {reserved:,} MiB"]
-        if runs_there
-        else []
-    )
-    if used > reserved:
-        holders.append(f"{used - reserved:,.0f} MiB that {_holder_of(gpu, runs_there)}")
-    if not holders:
-        holders.append(f"{need:,} MiB, which it does not have")
-    return 0, " and ".join(holders)
-
-
-def usable_mib(gpu: GpuReading) -> int | None:
-    """The most that runs can have of the GPU: the driver keeps some for itself."""
-    return None if gpu.memory_total_mib is None else gpu.memory_total_mib - (gpu.memory_reserved_mib or 0)
-
-
-def _run_names(others: list[Run]) -> str:
-    numbers = [str(other.id) for other in others]
-    return f"run {numbers[0]}" if len(numbers) == 1 else f"runs {', '.join(numbers[:-1])} and {numbers[-1]}"
-
-
-def _have(others: list[Run], verb: str = "have") -> str:
-    return verb if len(others) > 1 else "has" if verb == "have" else f"{verb}s"
-
-
-def _itself(others: list[Run]) -> str:
-    return "itself" if len(others) == 1 else "themselves"
-
-
-def _holder_of(gpu: GpuReading, runs_there: list[Run]) -> str:
-    """Who holds memory that is no run's: the user's own processes only if all are verified."""
-    pids = [] if runs_there else [process.pid for process in gpu.processes or ()]
-    if pids and all(_is_own(pid) for pid in pids):
-        return f"your process {pids[0]} holds" if len(pids) == 1 else "your own processes hold"
-    return "another user holds"
-
-
-def _is_own(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}").stat().st_uid == os.getuid()
-    except OSError:
-        return False
-
-
-def read_gpus() -> tuple[GpuReading, ...] | str:
-    """Current GPU readings, or a text if they cannot be read."""
-    from kgops.gpus import nvml
-    from kgops.gpus.readings import usable
-
-    opened = nvml.open_nvml()
-    if not isinstance(opened, nvml.Nvml):
-        return f"a GPU ({opened.message})"
-    try:
-        return usable(opened.gpus())
-    finally:
-        opened.close()
+    if need <= room:
+        return room - need, None
+    return 0, holders(gpu, runs_there) or f"{need:,} MiB, which it does not have"

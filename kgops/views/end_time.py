@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kgops.planning.planner import Suggestion
-from kgops.supervisor import queue
+from kgops.settings import Home
+from kgops.supervisor.gpu_room import others_mib, read_gpus, shares_of, usable_mib
 from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.overview import eta_s
 from storage import runs
@@ -32,10 +33,10 @@ class EndTime(NamedTuple):
         return (self.begins_in_s or 0.0) + (self.takes_s or 0.0) if known else None
 
 
-def end_time(placed: Placement, conn: Connection | None, now: float) -> EndTime:
+def end_time(placed: Placement, home: Home, conn: Connection | None, now: float) -> EndTime:
     suggestion = placed.planned.suggestion
     takes_s, is_measured = (None, False) if suggestion is None else _duration(suggestion)
-    return EndTime(_begins_in_s(placed, conn, now), takes_s, is_measured)
+    return EndTime(_begins_in_s(placed, home, conn, now), takes_s, is_measured)
 
 
 def _duration(suggestion: Suggestion) -> tuple[float | None, bool]:
@@ -55,7 +56,7 @@ def _duration(suggestion: Suggestion) -> tuple[float | None, bool]:
     return None, False
 
 
-def _begins_in_s(placed: Placement, conn: Connection | None, now: float) -> float | None:
+def _begins_in_s(placed: Placement, home: Home, conn: Connection | None, now: float) -> float | None:
     if placed.fit.state in ("now", "unknown"):
         return 0.0
     if placed.fit.state != "later" or conn is None or runs.in_states(conn, runs.WAITING):
@@ -63,7 +64,7 @@ def _begins_in_s(placed: Placement, conn: Connection | None, now: float) -> floa
     wanted = set(placed.planned.uuids)
     before = [run for run in runs.in_states(conn, runs.ACTIVE) if wanted.intersection(run.gpus)]
     left = [_left_s(run, now) for run in before]
-    if not left or any(one is None for one in left) or _others_are_in_the_way(placed, before):
+    if not left or any(one is None for one in left) or _others_are_in_the_way(placed, before, home, conn):
         return None
     return max(one for one in left if one is not None)
 
@@ -73,17 +74,17 @@ def _left_s(run: Run, now: float) -> float | None:
     return None if left is None else max(left - (now - (run.reported_at or now)), 0.0)
 
 
-def _others_are_in_the_way(placed: Placement, before: Sequence[Run]) -> bool:
+def _others_are_in_the_way(placed: Placement, before: Sequence[Run], home: Home, conn: Connection) -> bool:
     """Whether memory that no run of kgops holds would still be missing once `before` have ended."""
-    need, gpus = placed.planned.reserved_mib, queue.read_gpus()
+    need, gpus = placed.planned.reserved_mib, read_gpus(home, conn)
     if isinstance(gpus, str):
         return True
     for gpu in gpus:
-        if gpu.uuid in placed.planned.uuids:
-            usable = queue.usable_mib(gpu)
-            ours = sum(max(run.reserved_mib or 0, 0) for run in before if gpu.uuid in run.gpus)
-            has_whole = any(run.reserved_mib is None for run in before if gpu.uuid in run.gpus)
-            others = 0 if has_whole else max((gpu.memory_used_mib or 0) - ours, 0)
+        if gpu.reading.uuid in placed.planned.uuids:
+            usable = usable_mib(gpu.reading)
+            there = [run for run in before if gpu.reading.uuid in run.gpus]
+            has_whole = any(run.reserved_mib is None for run in there)
+            others = 0 if has_whole else others_mib(gpu.reading.memory_used_mib or 0, shares_of(gpu, there))
             if usable is None or (others > _OF_NOBODY_MIB and (need is None or need > usable - others)):
                 return True
     return False

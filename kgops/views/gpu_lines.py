@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kgops.gpus.history import BUCKET_S, GpuCurve
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
+from kgops.supervisor.gpu_room import held_mib
 from kgops.views.alerts import HOT_C
 from kgops.views.formats import fitted, width_of
 from kgops.views.gpus import GpuUsage
@@ -46,7 +47,7 @@ def memory_bar(usage: GpuUsage, waiting_mib: float, width: int) -> list[Toned]:
         return [(" " * width, "dim")]
     runs = usage.used_by_runs_mib
     mine, others = (min(runs, used), max(used - runs, 0)) if runs is not None else (0, used)
-    reserved = max(usage.reserved_mib - (mine if runs is not None else used), 0)
+    reserved = sum(held_mib(share) - (share[1] or 0) for share in usage.shares.values())
     room = width - 1
     columns: list[tuple[int, str, str]] = []
     far = 0.0

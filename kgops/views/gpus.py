@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kgops.gpus.process_details import ProcessDetails, ProcessReader
-from kgops.gpus.processes import all_processes
+from kgops.gpus.processes import all_processes, sum_of
 from kgops.gpus.readings import GpuReading, ProcessReading, usable
 from kgops.settings import Home
 from kgops.supervisor import processes
+from kgops.supervisor.gpu_room import Share, held_mib, room_mib
 from kgops.supervisor.on_gpus import Owners, RunOnGpu
 from storage.database import Connection
 from storage.runs import Run
@@ -84,13 +85,24 @@ class GpuUsage:
         return sum(known) if len(known) == len(held) else None
 
     @property
+    def shares(self) -> dict[int, Share]:
+        """What each run that was given this GPU reserves and uses."""
+        used = {run.run: run.used_mib for run in self.runs}
+        return {run: (reserved, used.get(run)) for run, reserved in self.reserved_by}
+
+    @property
+    def room_mib(self) -> float | None:
+        """What one more run can be given, as the queue counts it."""
+        return room_mib(self.usable_mib, self.reading.memory_used_mib, list(self.shares.values()))
+
+    @property
     def others(self) -> tuple[OtherUser, ...]:
         """Users whose processes belong to no run, most memory first."""
         held: dict[str | None, list[int | None]] = {}
         for process in self.processes or ():
             if process.run is None:
                 held.setdefault(process.user, []).append(process.used_mib)
-        others = [OtherUser(user, _sum(of)) for user, of in held.items()]
+        others = [OtherUser(user, sum_of(of)) for user, of in held.items()]
         return tuple(sorted(others, key=lambda one: -(one.used_mib or 0)))
 
 
@@ -124,13 +136,12 @@ def expected_start(
 
 def _room_at(gpu: GpuUsage, need_mib: int, ends: Mapping[int, float | None]) -> float | None:
     """When enough memory is predicted to be free, by the ends of runs there; other users are taken to stay."""
-    used, mine = gpu.reading.memory_used_mib, gpu.used_by_runs_mib
-    if used is None or mine is None or gpu.usable_mib is None:
+    free = gpu.room_mib
+    if free is None or gpu.used_by_runs_mib is None:
         return None
-    free = gpu.usable_mib - max(used - mine, 0) - gpu.reserved_mib
-    known = sorted((at, reserved) for run, reserved in gpu.reserved_by if (at := ends.get(run)) is not None)
-    for at, reserved in known:
-        free += reserved
+    known = sorted((at, share) for run, share in gpu.shares.items() if (at := ends.get(run)) is not None)
+    for at, share in known:
+        free += held_mib(share)
         if free >= need_mib:
             return at
     return None
@@ -241,8 +252,3 @@ def signal_process(process: GpuProcess, number: int) -> bool:
     if process.start_ticks is None:
         return False
     return processes.send(processes.Identity(process.pid, process.start_ticks, processes.boot_id()), number)
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None

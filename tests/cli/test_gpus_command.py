@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import Console, Done, identity_in, patience, wait_for
+from driving import Console, Done, end_all_of, identity_in, patience, wait_for
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, h200, t4
 
 from kgops.views.formats import width_of
@@ -230,6 +230,21 @@ def test_a_run_of_another_home_is_not_ours(
     finally:
         stranger.kill()
         stranger.wait()
+
+
+def test_a_run_that_a_run_starts_in_another_home_is_neither_ones(
+    show_gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
+) -> None:
+    inner = shlex.join(run_cli.argv("run", "--detach", "exec", "--", *_writes_its_pid(tmp_path / "inner")))
+    *_, outer = _writes_its_pid(tmp_path / "outer")
+    number = run_cli.detach("sh", "-c", f"KGOPS_HOME={tmp_path / 'other'} {inner}; {outer}")
+    pids = [identity_in(tmp_path / name).pid for name in ("outer", "inner")]
+    try:
+        standin.show(Machine((t4(processes=tuple((pid, 100) for pid in pids)),)))
+        (gpu,) = show_gpus("--json").json()["gpu"]
+        assert [process["run"] for process in gpu["process"]] == [number, None]
+    finally:
+        end_all_of(tmp_path / "other")
 
 
 class Container:

@@ -265,6 +265,18 @@ def test_a_run_of_ours_that_holds_the_gpu_is_named(
     assert told.endswith(waits)
 
 
+def test_a_plan_counts_others_memory_beside_what_runs_reserve(
+    kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
+) -> None:
+    machine.show(t4(used_mib=6_675, processes=((999_999_999, 6_675),)))
+    number = int(kgops("run", "--detach", *SLEEP[:4], "6000", *SLEEP[5:]).out)
+    run_cli.running(number)
+    told = kgops("suggest", *LARGE, "--gpu-memory", "8000").out.splitlines()[0]
+    assert told.endswith(f"run {number}, which reserves 6,000 MiB, and 6,675 MiB that another user holds")
+    told = kgops("suggest", *LARGE, "--gpu-memory", "2000").out.splitlines()[0]
+    assert "fits now, 234 MiB to spare" in told
+
+
 def test_your_own_process_on_the_gpu_is_not_called_another_users(
     kgops: Callable[..., Done], machine: GpuMachine
 ) -> None:

@@ -82,6 +82,39 @@ def test_a_run_that_names_no_memory_has_its_gpu_to_itself(
     assert _state(run_cli, second) == "queued"
 
 
+def test_memory_of_somebody_else_is_not_promised_to_runs(
+    run_cli: Console, start: Callable[..., int], standin: StandIn
+) -> None:
+    standin.show(Machine((t4(used_mib=6675, processes=((999_999_999, 6675),)),)))
+    small, large = (start("--gpu", "0", "--gpu-memory", mib) for mib in ("6000", "8000"))
+    run_cli.running(small)
+    waiting = run_cli.run(large)
+    assert waiting is not None and waiting.state == "queued"
+    assert waiting.reason == (f"run {small}, which reserves 6,000 MiB, and 6,675 MiB that another user holds")
+
+
+def test_what_a_run_uses_of_its_reservation_counts_once(
+    run_cli: Console, start: Callable[..., int], standin: StandIn
+) -> None:
+    first = start("--gpu", "0", "--gpu-memory", "6000")
+    run_cli.running(first)
+    (worker,) = Tree(RunFolder(run_cli.folder(first)), 1).members()
+
+    def uses(mib: int) -> None:
+        standin.show(Machine((t4(used_mib=mib + 2000, processes=((worker.pid, mib), (999_999_999, 2000))),)))
+
+    uses(5500)
+    second = start("--gpu", "0", "--gpu-memory", "6900")
+    run_cli.running(second)
+    uses(6500)  # above its reservation: 14,909 - 2,000 - 6,500 - 6,900 = -491
+    run_cli("stop", str(second))
+    third = start("--gpu", "0", "--gpu-memory", "6900")
+    waiting = run_cli.run(third)
+    assert waiting is not None and waiting.reason == (
+        f"run {first}, which reserves 6,000 MiB and uses 500 MiB more, and 2,000 MiB that another user holds"
+    )
+
+
 def test_a_run_without_a_gpu_waits_for_nobody_who_has_one(
     run_cli: Console, start: Callable[..., int]
 ) -> None:
