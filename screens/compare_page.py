@@ -67,7 +67,7 @@ def detail_rows(
             "SETTINGS", [row for row in comparison.settings if not comparison.is_of_one_workload(row)]
         ),
         table.differences("OPTIONS APPLIED", comparison.options),
-        table.metrics("METRICS", comparison.metrics),
+        table.metrics("METRICS", comparison.shown, comparison.left_out),
         table.texts("MRR (RANKS)", quality),
         _charts(curves, chosen, width, marked),
         table.differences("ENVIRONMENT", comparison.environment),
@@ -168,14 +168,14 @@ class _Table:
     def texts(self, title: str, rows: Sequence[tuple[str, ...]]) -> list[Row]:
         return [self._head(title), *(self._row(name, cells) for name, *cells in rows)] if rows else []
 
-    def metrics(self, title: str, comparison: Sequence[Metric]) -> list[Row]:
-        known = [one for one in comparison if any(value is not None for value in one.values)]
+    def metrics(self, title: str, known: Sequence[Metric], left_out: int) -> list[Row]:
         if not known:
             return []
         out = [self._head(title, self._number)]
         for one in known:
             out += self._metric(one)
-        return out
+        more = f"… and {left_out:,} more metrics: kgops compare --all"
+        return [*out, text_row(more, self._width, "dim")] if left_out else out
 
     def _metric(self, one: Metric) -> list[Row]:
         """Value and ratio, on two lines where narrow; the IQR below."""

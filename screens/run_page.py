@@ -190,7 +190,12 @@ def _metrics(detail: RunDetail, width: int) -> list[Row]:
             pieces.append(Piece(f"{fitted(one_line(name), name_width):<{name_width}}  ", "dim"))
             pieces.append(Piece(f"{amount(value):>10}"))
         out.append(Row(tuple(pieces)))
-    return out
+    return [*out, *_left_out(detail, detail.metrics_left_out, "metrics", width)]
+
+
+def _left_out(detail: RunDetail, count: int, what: str, width: int) -> list[Row]:
+    more = f"… and {count:,} more {what}: kgops show {detail.run.id} --json"
+    return [text_row(more, width, "dim")] if count else []
 
 
 def _quality(detail: RunDetail, width: int) -> list[Row]:

@@ -148,9 +148,11 @@ def page(comparison: Comparison, *, everything: bool) -> list[str]:
             out += ["", *table((title, *heads), [_values(row) for row in shown])]
         else:
             out += ["", f"{title.lower()}: no differences"]
-    metrics = [one for one in comparison.metrics if any(value is not None for value in one.values)]
+    metrics = comparison.metrics if everything else comparison.shown
     right = frozenset(heads)
     out += ["", *table(("METRIC", *heads), [_measured(one, comparison) for one in metrics], right=right)]
+    if comparison.left_out and not everything:
+        out.append(f"… and {comparison.left_out:,} more metrics: --all shows them.")
     if not comparison.same_machine:
         out += [
             "",

@@ -28,6 +28,7 @@ from kgops.views.formats import (
     table,
     wrapped,
 )
+from kgops.views.metric_order import MOST_SHOWN, most_important
 from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
 from kgops.views.run_detail import option_rows, read_run_detail, worker_messages, worker_prediction
 from storage import attempts, reports, runs, series
@@ -222,21 +223,26 @@ def _options(session: Session, run: Run) -> list[str]:
 def _metrics(session: Session, run: Run) -> list[str]:
     out: list[str] = []
     metrics = reports.metrics(session.conn, run.id)
+    shown = most_important(metrics)
     if metrics:
-        out += [
-            "",
-            *table(
-                ("METRIC", "VALUE"), [(n, amount(v)) for n, v in metrics.items()], right=frozenset({"VALUE"})
-            ),
-        ]
+        rows = [(name, amount(metrics[name])) for name in shown]
+        out += ["", *table(("METRIC", "VALUE"), rows, right=frozenset({"VALUE"}))]
+        out += _more(run, len(metrics) - len(shown), "metrics")
     if {"best_valid_mrr", "test_mrr"} <= metrics.keys():
         out += wrapped(FILTERS, columns())
-    curves = series.of_run(session.conn, run.id)
+    curves = {one.name: one for one in series.of_run(session.conn, run.id)}
+    shown = most_important(curves)
     if curves:
-        rows = [(c.name, str(c.n), reported(c.last_value)) for c in curves]
-        out += ["", *table(("CURVE", "POINTS", "LAST"), rows, right=frozenset({"POINTS", "LAST"}))]
+        listed = [(name, str(curves[name].n), reported(curves[name].last_value)) for name in shown]
+        out += ["", *table(("CURVE", "POINTS", "LAST"), listed, right=frozenset({"POINTS", "LAST"}))]
+        out += _more(run, len(curves) - len(shown), "curves")
     files = reports.artifacts(session.conn, run.id)
     if files:
-        rows = [(a.kind, amount(a.bytes, "B"), a.path) for a in files]
-        out += ["", *table(("ARTIFACT", "SIZE", "PATH"), rows, right=frozenset({"SIZE"}))]
+        listed = [(a.kind, amount(a.bytes, "B"), a.path) for a in files[:MOST_SHOWN]]
+        out += ["", *table(("ARTIFACT", "SIZE", "PATH"), listed, right=frozenset({"SIZE"}))]
+        out += _more(run, len(files) - len(listed), "artifacts")
     return out
+
+
+def _more(run: Run, count: int, what: str) -> list[str]:
+    return [f"… and {count:,} more {what}: kgops show {run.id} --json has all."] if count else []

@@ -50,7 +50,9 @@ def stall_alerts(run: Run, now: float) -> list[Alert]:
 
 
 def diverged_alert(run: Run, curves: Iterable[str]) -> Alert:
-    text = f"diverged: {', '.join(curves)} became NaN or infinite"
+    first, *others = curves
+    named = [first, *others[:2], *([f"{len(others) - 2:,} more"] if len(others) > 2 else [])]
+    text = f"diverged: {', '.join(named)} became NaN or infinite"
     return Alert("diverged", f"diverged:run {run.id}", text, run)
 
 

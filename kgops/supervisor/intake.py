@@ -21,11 +21,13 @@ from storage.measurements import Measurement
 from storage.reports import Artifact, Option
 from storage.series import Point
 
+MOST_NAMES = 1000  # of a run's curves: a name with a counter in it would make a curve of each point
 _LONGEST_NAME = 200
 _LONGEST_UNIT = 40
 _PER_S = "_per_s"  # suffix of a rate curve's name, after its unit
 _FINGERPRINT = ("python", "packages", "machine", "driver", "gpus", "git")
 _DISABLED = "gave_up"  # key in a note's body: what was disabled
+_LEFT_OUT = "left_out"  # key in a note's body: the first name that was left out
 _TORCH_RESERVED = ("reserved_mib", "peak_reserved_mib")  # curves of a worker on a GPU
 _LAST_CPU_LIMIT_S = 30.0  # of CPU time for the rest of an ended run's log
 
@@ -40,11 +42,13 @@ class Intake:
         self._patterns = patterns
         self._offsets = store.Offsets()
         self._disable_patterns = False  # with the next commit
+        self._left_out: str | None = None  # the first name above the limit in this batch
+        self._has_noted_names = False
         self.reserved: Point | None = None  # last change of the memory that the worker's torch reserves
         self.most_reserved_mib: float | None = None
         # Points of every curve: the next step for metrics whose lines name none, also after an adoption.
         self._points_by_curve: dict[str, int] = {}
-        self._use_patterns = bool(patterns) and not _patterns_disabled(conn, run)
+        self._use_patterns = bool(patterns) and not _is_noted(conn, run, _DISABLED)
         self.reload_state()
 
     def use(self, conn: Connection) -> None:
@@ -70,6 +74,7 @@ class Intake:
         """
         batch = store.Batch()
         points_by_curve = dict(self._points_by_curve)
+        self._left_out = None
         now = time.time()
         begin = self._start_offset(self._folder.events, self._offsets.events, batch, now)
         lines, events_at = worker_reports.read_lines(self._folder.events, begin, final=final)
@@ -81,12 +86,15 @@ class Intake:
             else self._offsets.log
         )
         batch.points += samples
+        if self._left_out is not None and not self._has_noted_names:
+            batch.events.append((now, events.NOTE, _names_left_out(self._left_out)))
         upto = store.Offsets(events_at, log_at)
         more = upto != self._offsets
         if batch or more:
             store.write_batch(self._conn, self._run, attempt, batch, upto)
             self._offsets, self._points_by_curve = upto, points_by_curve
             self._use_patterns = self._use_patterns and not self._disable_patterns
+            self._has_noted_names = self._has_noted_names or self._left_out is not None
         return more
 
     @staticmethod
@@ -127,6 +135,7 @@ class Intake:
         self._offsets = store.offsets(self._conn, self._run)
         curves = series.of_run(self._conn, self._run)
         self._points_by_curve = {curve.name: curve.n for curve in curves}
+        self._has_noted_names = len(curves) >= MOST_NAMES and _is_noted(self._conn, self._run, _LEFT_OUT)
         self._rates = {
             curve.name: (curve.n, curve.last_at or 0.0) for curve in curves if curve.name.endswith(_PER_S)
         }
@@ -178,12 +187,13 @@ class Intake:
         if event.kind == events.METRIC:
             value = None if fields.get("value") is None else float(fields["value"])
             step = _float_or_none(fields.get("step"))
-            _add_metric(batch, fields["name"][:_LONGEST_NAME], value, step, event.at, points_by_curve)
+            self._add_metric(batch, fields["name"][:_LONGEST_NAME], value, step, event.at, points_by_curve)
         elif event.kind == events.MEMORY:
             batch.points += [
-                Point(f"{name[:_LONGEST_NAME]}_mib", event.at, float(mib), event.at)
+                Point(curve, event.at, float(mib), event.at)
                 for name, mib in fields["mib"].items()
                 if events.is_metric(mib)
+                and self._admits(curve := f"{name[:_LONGEST_NAME]}_mib", points_by_curve)
             ]
             self.reserved = next(
                 (point for point in reversed(batch.points) if point.name == "reserved_mib"), self.reserved
@@ -199,7 +209,7 @@ class Intake:
                 unit=fields.get("unit"),
                 at=event.at,
             )
-            self._record_rate(batch, event)
+            self._record_rate(batch, event, points_by_curve)
         elif event.kind == events.ATTRIBUTION and (test_triple := test_triple_from(fields)) is not None:
             batch.test_triples.append(test_triple)
         elif event.kind == events.MEASURED and (measurement := self._measured(event)) is not None:
@@ -240,12 +250,14 @@ class Intake:
         command = f"kgops run --again {self._run}"
         return measured_from(event.fields, event.at, self._run, command, machine)
 
-    def _record_rate(self, batch: store.Batch, event: events.Event) -> None:
+    def _record_rate(self, batch: store.Batch, event: events.Event, points_by_curve: dict[str, int]) -> None:
         """One point a second; the interval doubles every thousand points, so months give a few thousand points."""
         rate = _float_or_none(event.fields.get("rate"))
         name = f"{(event.fields.get('unit') or 'it')[:_LONGEST_UNIT]}{_PER_S}"
+        if rate is None or not self._admits(name, points_by_curve):
+            return
         n, last_at = self._rates.get(name, (0, 0.0))
-        if rate is not None and abs(event.at - last_at) >= 2 ** (n // 1000):
+        if abs(event.at - last_at) >= 2 ** (n // 1000):
             batch.points.append(Point(name, event.at, rate, event.at))
             self._rates[name] = (n + 1, event.at)
 
@@ -257,25 +269,42 @@ class Intake:
             done, total = _if_progress(progress.done), _if_progress(progress.total) or None
             batch.progress = store.Progress(None, done, total, None, None, now)
         for name, value, step in self._patterns.metrics(line):
-            _add_metric(batch, name, value, step, now, points_by_curve)
+            self._add_metric(batch, name, value, step, now, points_by_curve)
+
+    def _add_metric(
+        self,
+        batch: store.Batch,
+        name: str,
+        value: float | None,
+        step: float | None,
+        at: float,
+        points_by_curve: dict[str, int],
+    ) -> None:
+        """Without a step, at the place in its curve."""
+        if self._admits(name, points_by_curve):
+            points_by_curve[name] += 1
+            batch.points.append(Point(name, points_by_curve[name] if step is None else step, value, at))
+            batch.metric = (name, value)
+
+    def _admits(self, name: str, points_by_curve: dict[str, int]) -> bool:
+        """Whether the run has this curve, or may get one more."""
+        if name not in points_by_curve and len(points_by_curve) >= MOST_NAMES:
+            self._left_out = self._left_out or name
+            return False
+        points_by_curve.setdefault(name, 0)
+        return True
 
 
-def _add_metric(
-    batch: store.Batch,
-    name: str,
-    value: float | None,
-    step: float | None,
-    at: float,
-    points_by_curve: dict[str, int],
-) -> None:
-    """Without a step, at the place in its curve."""
-    points_by_curve[name] = points_by_curve.get(name, 0) + 1
-    batch.points.append(Point(name, points_by_curve[name] if step is None else step, value, at))
-    batch.metric = (name, value)
+def _names_left_out(first: str) -> dict[str, str]:
+    text = (
+        f"a run keeps its first {MOST_NAMES:,} metric names: {first!r:.60} and later ones are in no curve, only in the"
+        " files of its folder"
+    )
+    return {"text": text, _LEFT_OUT: first}
 
 
-def _patterns_disabled(conn: Connection, run: int) -> bool:
-    return any(_DISABLED in event.body for event in reports.events(conn, run, kinds=(events.NOTE,)))
+def _is_noted(conn: Connection, run: int, key: str) -> bool:
+    return any(key in event.body for event in reports.events(conn, run, kinds=(events.NOTE,)))
 
 
 def _float_or_none(value: Any) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kgops.jobs.numbers import median, quartiles, quotient
 from kgops.jobs.pipeline import stage_settings
+from kgops.views.metric_order import most_important
 from storage import reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
@@ -78,6 +79,18 @@ class Comparison:
             value for run, value in zip(self.runs, row.values, strict=True) if run.workload in workloads
         ]
         return 0 < len(values) < len(self.runs) and not Difference(row.name, tuple(values)).differs
+
+    @property
+    def shown(self) -> tuple[Metric, ...]:
+        """The metrics that a run has, of thousands the most important ones."""
+        known = [one for one in self.metrics if any(value is not None for value in one.values)]
+        kept = set(most_important(one.name for one in known if not one.unit))
+        return tuple(one for one in known if one.unit or one.name in kept)
+
+    @property
+    def left_out(self) -> int:
+        """Metrics that a run has and that are not in `shown`."""
+        return sum(any(value is not None for value in one.values) for one in self.metrics) - len(self.shown)
 
     @property
     def same_machine(self) -> bool:
@@ -164,11 +177,11 @@ def _metrics(conn: Connection, chosen: Sequence[Run]) -> Iterable[Metric]:
         values = tuple(table.get(name) for table in ended)
         yield Metric(name, "", values, (None,) * len(chosen))
     # A command reports no metrics at its end: the last points of its curves are what it reached.
-    lasts = [{} if table else _last_points(conn, run) for run, table in zip(chosen, ended, strict=True)]
-    for name in dict.fromkeys(name for table in lasts for name in table):
-        if not any(name in table for table in ended):
-            values = tuple(_last_points(conn, run).get(name) for run in chosen)
-            yield Metric(name, "", values, (None,) * len(chosen))
+    lasts = [_last_points(conn, run) for run in chosen]
+    without = [last for last, table in zip(lasts, ended, strict=True) if not table]
+    reported = {name for table in ended for name in table}
+    for name in dict.fromkeys(name for table in without for name in table if name not in reported):
+        yield Metric(name, "", tuple(table.get(name) for table in lasts), (None,) * len(chosen))
 
 
 def _last_points(conn: Connection, run: Run) -> dict[str, float]:

@@ -43,7 +43,7 @@ def page(comparison: Comparison, details: Sequence[RunDetail]) -> str:
         section("Curves", grid(charts[:_FIRST_CURVES])),
         '<div class="folded">',
         fold("More curves", grid(charts[_FIRST_CURVES:]), f"{len(charts[_FIRST_CURVES:]):,}"),
-        fold("More metrics", _measured(comparison, others), f"{len(others):,}"),
+        fold("More metrics", _measured(comparison, others) + _left_out(comparison), f"{len(others):,}"),
         fold("Quality by direction, degree of the answer, and relation", _quality(comparison, details)),
         fold("Environment that differs", _differences(comparison, comparison.environment)),
         fold("All settings", _table(comparison, comparison.settings)),
@@ -89,7 +89,7 @@ def _heads(comparison: Comparison) -> list[str]:
 
 def _metrics(comparison: Comparison) -> tuple[list[Metric], list[Metric]]:
     """Those that lead, and the others; none that no run has."""
-    known = {one.name: one for one in comparison.metrics if any(value is not None for value in one.values)}
+    known = {one.name: one for one in comparison.shown}
     leading = [name for name in (*headlines(_reported(comparison)), *_ALSO_FIRST) if name in known]
     first = list(dict.fromkeys(leading))
     return [known[name] for name in first], [one for name, one in known.items() if name not in first]
@@ -97,7 +97,7 @@ def _metrics(comparison: Comparison) -> tuple[list[Metric], list[Metric]]:
 
 def _reported(comparison: Comparison) -> list[str]:
     """Metrics of workers: the others have a unit."""
-    return [one.name for one in comparison.metrics if not one.unit]
+    return [one.name for one in comparison.shown if not one.unit]
 
 
 def _measured(comparison: Comparison, metrics: Sequence[Metric]) -> str:
@@ -108,6 +108,11 @@ def _measured(comparison: Comparison, metrics: Sequence[Metric]) -> str:
         rows.append((title_of(metric.name), *cells))
         best += [(i, j + 1) for j in winners]
     return table(_heads(comparison), rows, right=range(1, len(comparison.runs) + 1), best=best)
+
+
+def _left_out(comparison: Comparison) -> str:
+    said = f"{comparison.left_out:,} more metrics are not in this page: kgops compare --all shows them."
+    return f'<p class="dim">{text(said)}</p>' if comparison.left_out else ""
 
 
 def _quality(comparison: Comparison, details: Sequence[RunDetail]) -> str:

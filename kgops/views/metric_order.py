@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["curve_rank", "headlines", "is_time", "lower_is_better", "title_of"]
+__all__ = [
+    "MOST_SHOWN",
+    "curve_rank",
+    "headlines",
+    "is_time",
+    "lower_is_better",
+    "most_important",
+    "title_of",
+]
 
+MOST_SHOWN = 200  # metrics, and curves, of one run: a record may have thousands
 _MOST_HEADLINES = 6
+_OTHER = 2  # rank of a curve that kgops knows nothing about
 _RARELY_WATCHED = ("learning_rate",)  # shown last
 _FIRST = ("mrr", "hits_at_10", "hits_at_3", "hits_at_1", "mean_rank", "r2", "rmse", "mae")
 # Of these a run reports how it went, not what it reached.
@@ -25,7 +35,7 @@ def curve_rank(name: str) -> tuple[int, str]:
         return 1, name
     if name.endswith("_mib"):
         return 4, name
-    return (5 if name in _RARELY_WATCHED else 3 if name.endswith("_seconds") else 2), name
+    return (5 if name in _RARELY_WATCHED else 3 if name.endswith("_seconds") else _OTHER), name
 
 
 def headlines(names: Iterable[str]) -> list[str]:
@@ -36,6 +46,19 @@ def headlines(names: Iterable[str]) -> list[str]:
         if found:
             return found[:_MOST_HEADLINES]
     return []
+
+
+def most_important(names: Iterable[str]) -> list[str]:
+    """At most `MOST_SHOWN` of them, in their order: what says how a run went, then what kgops measured, then others."""
+    known = list(names)
+    if len(known) <= MOST_SHOWN:
+        return known
+    first = set(headlines(known))
+    by_rank = sorted(
+        known, key=lambda name: (name not in first, curve_rank(name)[0] == _OTHER, curve_rank(name))
+    )
+    kept = set(by_rank[:MOST_SHOWN])
+    return [name for name in known if name in kept]
 
 
 def _headline_rank(name: str) -> tuple[int, str]:

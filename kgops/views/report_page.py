@@ -15,7 +15,7 @@ from kgops.views.explained_run import EXPLAINS, ExplainedRun
 from kgops.views.formats import value_text
 from kgops.views.html_page import Number, document, fold, grid, mib, moment, numbers, section, table, text
 from kgops.views.influences import TRACES, RunInfluences
-from kgops.views.metric_order import curve_rank, headlines, title_of
+from kgops.views.metric_order import MOST_SHOWN, curve_rank, headlines, title_of
 from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
 from kgops.views.report_sections import answers, explanations, memory, traces
 from kgops.views.run_detail import Curve, RunDetail
@@ -75,7 +75,12 @@ def _record(
     """All that was recorded beside it, each under its own fold."""
     yield fold("More curves", grid(more), f"{len(more):,}")
     metrics = [(name, short(value)) for name, value in detail.metrics]
-    yield fold("All metrics", table(("metric", "value"), metrics, right=(1,)), f"{len(metrics):,}")
+    more_metrics = _left_out(detail, detail.metrics_left_out, "metrics")
+    yield fold(
+        "Metrics" if more_metrics else "All metrics",
+        table(("metric", "value"), metrics, right=(1,)) + more_metrics,
+        f"{len(metrics):,}",
+    )
     # The files of a run of another host lie there; the rows that its page shows came along.
     rows = quality_rows(detail.path / "results", relations=_RELATIONS) or detail.quality
     quality = table(HEADS, rows, right=NUMBERS)
@@ -150,13 +155,19 @@ def _curves(detail: RunDetail) -> tuple[list[str], list[str], str]:
     curves = sorted(detail.curves, key=lambda one: curve_rank(one.name))
     clock = Clock(run.submitted_at, run.started_at, run.ended_at or time.time())
     flat = [one for one in curves if _is_flat(one)]
-    charts = [
-        draw(detail.drawn(one), clock, detail.estimate_mib(one.name)) for one in curves if one not in flat
-    ]
+    moving = [one for one in curves if not _is_flat(one)]
+    charts = [draw(detail.drawn(one), clock, detail.estimate_mib(one.name)) for one in moving]
     drawn = [one for one in charts if one]
     constants = " · ".join(f"{one.name} {short(one.last)}" for one in flat)
     line = f'<p class="dim">measured once, or constant: {text(constants)}</p>' if constants else ""
+    line += _left_out(detail, detail.curves_left_out, "curves")
     return drawn[:_FIRST_CURVES], drawn[_FIRST_CURVES:], line
+
+
+def _left_out(detail: RunDetail, count: int, what: str) -> str:
+    """Says how many are not in the page, and where they are."""
+    said = f"{count:,} more {what} are not in this page: kgops show {detail.run.id} --json has them."
+    return f'<p class="dim">{text(said)}</p>' if count else ""
 
 
 def _is_flat(curve: Curve) -> bool:
@@ -207,12 +218,14 @@ def _attempts(detail: RunDetail) -> str:
 
 def _artifacts(detail: RunDetail) -> str:
     """All artifacts but digest files."""
-    named = [one for one in detail.artifacts if one.kind != "digest"]
+    files = [one for one in detail.artifacts if one.kind != "digest"]
+    named = files[:MOST_SHOWN]
     rows = [
         (one.path, one.kind, None if one.bytes is None else f"{one.bytes:,}", one.sha256 and one.sha256[:16])
         for one in named
     ]
-    return table(("file", "kind", "bytes", "SHA-256"), rows, right=(2,))
+    more = _left_out(detail, len(files) - len(named), "artifacts")
+    return table(("file", "kind", "bytes", "SHA-256"), rows, right=(2,)) + more
 
 
 def _environment(environment: Mapping[str, Any]) -> str:

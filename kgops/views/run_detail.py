@@ -17,6 +17,7 @@ from kgops.supervisor import worker_reports
 from kgops.supervisor.run_folder import RunFolder
 from kgops.views.axes import broken_at, is_by_clock
 from kgops.views.formats import off_by, value_text
+from kgops.views.metric_order import most_important
 from kgops.views.quality import quality_rows
 from storage import attempts, reports, runs, series
 from storage.attempts import Attempt
@@ -40,6 +41,7 @@ _STEPS = ("step_down", "again")
 _IMPORTED = "imported"  # as in `supervisor.run_json`, which is not imported for this constant alone
 _TAIL_BYTES = 1 << 18
 _RELATIONS = 10  # whose quality is shown
+_ALWAYS = (LIBRARIES, PROCESS_PEAK, "host_memory_mib", "gpu_memory_mib")  # what the memory chart needs
 _MOST_MESSAGES = 30  # newest messages of a worker that are kept
 
 
@@ -83,6 +85,8 @@ class RunDetail:
     process: Mapping[str, Any] | None = None  # on a CPU: the prediction of the whole worker process
     imported: tuple[Event, ...] = ()  # when it was imported, and from where
     quality: tuple[tuple[str, ...], ...] = ()  # rows of `quality.HEADS`
+    curves_left_out: int = 0  # of `curves` and `metrics`, above `metric_order.MOST_SHOWN`
+    metrics_left_out: int = 0
 
     @property
     def libraries_mib(self) -> float | None:
@@ -170,26 +174,28 @@ def read_run_detail(
     home: Home, conn: Connection, number: int, *, points: int = 1024, only: Container[str] | None = None
 ) -> RunDetail | None:
     """Reads a run's details; None where there is no such run. Each curve has at most about `points` buckets.
-    `only`: the curves that are wanted, if not all."""
+    `only`: the curves that are wanted, if not the most important ones."""
     run = runs.get(conn, number)
     if run is None:
         return None
     spec = runs.spec(conn, number)
     events = reports.events(conn, number, kinds=(*_STEPS, _IMPORTED))
+    curves, metrics = series.of_run(conn, number), reports.metrics(conn, number)
+    drawn = {*most_important(one.name for one in curves), *_ALWAYS} if only is None else only
+    shown = most_important(metrics)
+    read = tuple(
+        Curve(one.name, one.n, one.last_value, tuple(series.curve(conn, number, one.name, at_most=points)))
+        for one in curves
+        if one.name in drawn
+    )
     return RunDetail(
         run=run,
         path=home.runs / run.folder,
         attempts=tuple(attempts.of_run(conn, number)),
         steps=tuple(event for event in events if event.kind in _STEPS),
         options=tuple(option_rows(run, reports.options(conn, number), spec.plan.get("choices") or [])),
-        curves=tuple(
-            Curve(
-                one.name, one.n, one.last_value, tuple(series.curve(conn, number, one.name, at_most=points))
-            )
-            for one in series.of_run(conn, number)
-            if only is None or one.name in only
-        ),
-        metrics=tuple(reports.metrics(conn, number).items()),
+        curves=read,
+        metrics=tuple((name, metrics[name]) for name in shown),
         artifacts=tuple(reports.artifacts(conn, number)),
         tags=tuple(reports.tags(conn, number)),
         notes=tuple(reports.notes(conn, number)),
@@ -201,6 +207,8 @@ def read_run_detail(
         traced=worker_prediction(conn, number, spec.plan),
         imported=tuple(event for event in events if event.kind == _IMPORTED),
         quality=tuple(quality_rows(home.runs / run.folder / "results", relations=_RELATIONS)),
+        curves_left_out=0 if only is not None else len(curves) - len(read),
+        metrics_left_out=len(metrics) - len(shown),
     )
 
 

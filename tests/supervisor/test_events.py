@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kgops.jobs import events
 from kgops.jobs.text import LAST
-from kgops.supervisor.intake import Intake
+from kgops.supervisor.intake import MOST_NAMES, Intake
 from kgops.supervisor.log_patterns import LogPatterns
 from kgops.supervisor.run_folder import RunFolder
 from storage import attempts as store
@@ -295,6 +295,26 @@ def test_metrics_without_a_step_go_on_counting_whoever_dies_between(
             intake_of(conn, folder, r"loss=(?P<loss>\S+)").take_all(1, final=False)
         found = [(p.step, p.value) for p in series.points(conn, 1, "loss")]
         assert found == [(1, 0.0), (2, 0.1), (3, 0.2), (4, 0.3), (5, 0.4), (6, 0.5)]
+
+
+def test_metric_names_above_the_limit_are_left_out_and_noted_once_whoever_dies_between(
+    empty_database: Path,
+) -> None:
+    with a_run(empty_database) as (conn, folder):
+        for start in range(0, MOST_NAMES + 90, 30):
+            lines = [
+                json.dumps({"event": "metric", "name": f"m{i:04}", "value": i})
+                for i in range(start, start + 30)
+            ]
+            with folder.events.open("a") as file:
+                file.write("\n".join([*lines, '{"event": "metric", "name": "m0000", "value": 1}', ""]))
+            intake_of(conn, folder).take_all(1, final=False)
+        intake_of(conn, folder).take(1, [series.Point("host_memory_mib", 1.0, 5.0, 1.0)])
+        curves = {one.name: one.n for one in series.of_run(conn, 1)}
+        assert len(curves) == MOST_NAMES + 1 and "host_memory_mib" in curves  # what kgops measures is kept
+        assert curves["m0000"] == 2 + (MOST_NAMES + 89) // 30  # of a curve that is there, every point
+        (note,) = reports.events(conn, 1, kinds=(events.NOTE,))
+        assert f"first 1,000 metric names: 'm{MOST_NAMES}' and later ones" in note.body["text"]
 
 
 def test_progress_that_no_work_has_is_unknown(empty_database: Path) -> None:
