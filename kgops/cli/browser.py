@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import os
+import re
 import secrets
 import shlex
 import signal
@@ -12,9 +14,9 @@ import sys
 from collections.abc import Awaitable, Callable
 from html import escape
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from textual_serve.server import Server
 
 from kgops.errors import Unavailable
@@ -22,9 +24,8 @@ from kgops.errors import Unavailable
 __all__ = ["ScreensServer", "serve"]
 
 _LOOPBACK = "127.0.0.1"
-_LOCAL_HOSTS = frozenset(
-    {"127.0.0.1", "localhost", "[::1]"}
-)  # hosts a browser may use, directly or through a tunnel
+# What a browser may call this machine, directly or through a tunnel. Nothing else may get into page and headers.
+_LOCAL_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 _GRACE_S = 0.2  # then open dashboards get the order to close
 _BAD_ADDRESS = "This address is used or invalid. `kgops serve` has printed a new one on its terminal.\n"
 _PAGE = """<!DOCTYPE html>
@@ -98,12 +99,11 @@ class ScreensServer(Server):
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if _hostname(f"//{request.host}") not in _LOCAL_HOSTS:
+        if not _LOCAL_HOST.fullmatch(request.host):
             raise web.HTTPForbidden(text="kgops serves its own machine only.\n")
         if request.path != "/" and not _equal("/" + request.path[1:].partition("/")[0], self._secret_path):
             raise web.HTTPForbidden(text=_BAD_ADDRESS)
-        origin = request.headers.get("Origin")
-        if origin not in (None, f"http://{request.host}"):
+        if any(origin != f"http://{request.host}" for origin in request.headers.getall("Origin", ())):
             raise web.HTTPForbidden(text="Requests from other sites are refused.\n")
         return await handler(request)
 
@@ -121,13 +121,6 @@ class ScreensServer(Server):
 
     async def _focus(self, request: web.Request) -> web.StreamResponse:
         return web.Response(text=_FOCUS, content_type="text/javascript")
-
-
-def _hostname(address: str) -> str | None:
-    try:
-        return urlsplit(address).hostname
-    except ValueError:  # empty brackets
-        return None
 
 
 def _equal(given: str, secret: str) -> bool:
@@ -149,10 +142,20 @@ async def _close_to_others(request: web.Request, response: web.StreamResponse) -
 
 
 def serve(port: int | None, log: Path, tell_address: Callable[[str], None]) -> None:
-    """Serve until a signal ends it. Dashboards write stderr to `log`: text from outside must not reach the terminal."""
+    """Serve until a signal ends it. It and its dashboards write errors to `log`: text from outside must not reach
+    the terminal."""
     argv = shlex.join([sys.executable, "-P", "-m", "kgops", "tui"])
     server = ScreensServer(f"exec {argv} 2>>{shlex.quote(str(log))}", tell_address)
+    handler = logging.FileHandler(log)
+    handler.addFilter(_is_no_bad_request)
+    logging.getLogger("aiohttp").addHandler(handler)
+    logging.getLogger("aiohttp").propagate = False
     asyncio.run(_serve(server, port or 0))
+
+
+def _is_no_bad_request(record: logging.LogRecord) -> bool:
+    """Anybody on this machine may send those, as many as they like."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 async def _serve(server: ScreensServer, port: int) -> None:

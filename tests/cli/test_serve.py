@@ -189,7 +189,18 @@ def test_other_sites_and_other_names_for_this_machine_are_refused(served: Served
         assert await status(session, page, headers={"Host": f"evil.example:{served.port}"}) == 403
         for odd in ("[::", "127.0.0.1.evil.example", "localhost.evil.example:80", "user@evil.example", ""):
             assert await status(session, page, headers={"Host": odd}) in (400, 403), odd
-        assert await status(session, page, headers={"Host": "localhost:9999"}) == 200  # a tunnel's other end
+        for odd in (
+            "localhost:1; script-src *",
+            "localhost/x",
+            "localhost?x",
+            "x@127.0.0.1",
+            "[::1]x",
+            "::1",
+            "127.1",
+        ):
+            assert await status(session, page, headers={"Host": odd}) == 403, odd
+        for tunnel in ("localhost:9999", "[::1]:9999"):  # its other end
+            assert await status(session, page, headers={"Host": tunnel}) == 200
         for origin in ("http://evil.example", f"http://localhost:{served.port}", "null"):
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                 await session.ws_connect(socket_url, headers={"Origin": origin})
@@ -223,6 +234,27 @@ def test_it_listens_on_loopback_alone(served: Served) -> None:
     listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     mine = [line.split()[1] for line in listening.splitlines() if f":{served.port:04X} " in line[:45]]
     assert [address.partition(":")[0] for address in mine] == ["0100007F"]
+
+
+def test_what_is_no_request_is_refused_and_stays_off_the_terminal(served: Served) -> None:
+    async def story(session: aiohttp.ClientSession) -> None:
+        for odd in (
+            b"\x1b[31mX\r\n\r\n",
+            b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(odd)
+            assert b" 400 " in await reader.readline()
+            writer.close()
+        await enter(session, served.address)
+
+    browse(story)
+    assert served.end() == 0
+    assert served.child.stderr is not None
+    said = served.child.stderr.read().decode()
+    assert "\x1b" not in said and "Traceback" not in said
+    assert len(said.splitlines()) == 4  # how to use the address, that it was opened, and that it is over
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
