@@ -9,6 +9,7 @@ from typing import Any
 
 from storage import influences, measurements, reports, series
 from storage.database import transaction
+from storage.rows import json_table, made
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,8 @@ def close(
 
 def of_run(conn: sqlite3.Connection, run: int) -> list[Attempt]:
     rows = conn.execute(f"SELECT {', '.join(COLUMNS)} FROM attempt WHERE run = ? ORDER BY number", (run,))
-    tables = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-    return [Attempt(**{**row, "settings": json.loads(row["settings"])}) for row in tables]
+    place = COLUMNS.index("settings")
+    return made(Attempt, [(*row[:place], json_table(row[place]), *row[place + 1 :]) for row in rows])
 
 
 # A worker's prediction is stored only where the plan has no forecast. The worker counts tensors alone; where the plan
@@ -149,9 +150,9 @@ _PREDICTED = """
     UPDATE run SET predicted_mib = coalesce((
         SELECT json_extract(plan, '$.process.start_mib') + json_extract(plan, '$.process.constant_mib')
             + json_extract(plan, '$.process.data_mib') + ?1 * json_extract(plan, '$.process.factor')
-        FROM run_spec WHERE run = ?2), ?1)
+        FROM run_spec WHERE run = ?2 AND json_valid(plan)), ?1)
     WHERE id = ?2
-    AND (SELECT json_extract(plan, '$.forecast') FROM run_spec WHERE run = ?2) IS NULL
+    AND (SELECT json_extract(plan, '$.forecast') FROM run_spec WHERE run = ?2 AND json_valid(plan)) IS NULL
 """
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from storage import measurements
 from storage.database import explained, transaction
+from storage.rows import json_table, json_value, made
 
 
 class Metric(NamedTuple):
@@ -172,23 +173,14 @@ def pairs(conn: sqlite3.Connection, bench: int) -> list[Pair]:
 
 
 def _pair(row: Sequence[Any]) -> Pair:
-    number, variant, baseline_run, variant_run, baseline, measured, busy, noted, at = row
-    return Pair(
-        number,
-        variant,
-        baseline_run,
-        variant_run,
-        json.loads(baseline),
-        json.loads(measured),
-        busy,
-        tuple(json.loads(noted)),
-        at,
-    )
+    *head, baseline, measured, busy, noted, at = row
+    notes = tuple(one for one in json_value(noted) or () if isinstance(one, str))
+    return made(Pair, [(*head, json_table(baseline), json_table(measured), busy, notes, at)])[0]
 
 
 def _bench(row: Sequence[Any]) -> Bench:
     number, name, plan, *rest = row
-    return Bench(number, name, json.loads(plan), *rest)
+    return made(Bench, [(number, name, json_table(plan), *rest)])[0]
 
 
 def _digest(name: str, plan: dict[str, Any]) -> str:
@@ -203,7 +195,7 @@ def headings(conn: sqlite3.Connection) -> list[Heading]:
             "SELECT bench.id, name, command, fingerprint, begun_at, ended_at, coalesce(metrics, 0) FROM bench"
             f" LEFT JOIN ({counted}) AS counted ON counted.bench = bench.id ORDER BY bench.id DESC"
         )
-        return [Heading(*row) for row in rows]
+        return made(Heading, rows)
 
 
 def batches(conn: sqlite3.Connection) -> list[Batch]:
@@ -213,7 +205,7 @@ def batches(conn: sqlite3.Connection) -> list[Batch]:
             "SELECT command, fingerprint, max(at) AS last_at, count(*) FROM measurement WHERE bench IS NULL"
             " GROUP BY command, fingerprint ORDER BY last_at DESC"
         )
-        return [Batch(*row) for row in rows]
+        return made(Batch, rows)
 
 
 def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int = 500) -> list[Metric]:
@@ -228,7 +220,8 @@ def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int =
 
 def newest_machine(conn: sqlite3.Connection, host: str) -> str | None:
     """The fingerprint key of the newest measurement on that host; without one, of the newest on any host."""
-    on_host = "WHERE fingerprint IN (SELECT key FROM fingerprint WHERE body ->> '$.machine.host' = ?)"
+    there = "json_valid(body) AND body ->> '$.machine.host' = ?"
+    on_host = f"WHERE fingerprint IN (SELECT key FROM fingerprint WHERE {there})"
     return _newest(conn, on_host, (host,)) or _newest(conn, "", ())
 
 
@@ -245,4 +238,4 @@ def _newest(conn: sqlite3.Connection, where: str, bound: tuple[str, ...]) -> str
 
 def _metrics(conn: sqlite3.Connection, rest: str, bound: tuple[object, ...]) -> list[Metric]:
     with explained(None):
-        return [Metric(*row) for row in conn.execute(f"SELECT {_METRIC} FROM measurement {rest}", bound)]
+        return made(Metric, conn.execute(f"SELECT {_METRIC} FROM measurement {rest}", bound))

@@ -10,9 +10,10 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NoReturn
 
 from storage.errors import (
     CommitUnknown,
@@ -37,7 +38,7 @@ def open_writer(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite
     if _version(path, busy_timeout_s) != SCHEMA_VERSION:
         _migrate(path, busy_timeout_s)
     with explained(path):
-        conn = _connect(f"{path.absolute().as_uri()}?mode=rw", busy_timeout_s)
+        conn = _connect(path, "mode=rw", busy_timeout_s)
         # FULL: with NORMAL a power cut took back the newest commits in 2 of 198 runs.
         conn.execute("PRAGMA synchronous = FULL")
         conn.execute("PRAGMA foreign_keys = ON")
@@ -99,37 +100,100 @@ def _commit(conn: sqlite3.Connection) -> None:
 @contextmanager
 def explained(path: Path | None) -> Iterator[None]:
     """Turns SQLite's errors into StorageErrors with hints; programming errors are raised unchanged."""
-    where = f"the database {path}" if path else "the database"
     try:
         yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        text = str(error)
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise DatabaseBusy(
-                f"{where} is locked by another process",
-                "wait for it to finish, or find it with `fuser -v` on the file",
-            ) from error
-        # On a full disk, SQLite reports files beside the database that cannot grow as an I/O error.
-        no_room = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR) and path and _is_full(path.parent)
-        if code == sqlite3.SQLITE_FULL or no_room:
-            raise DatabaseFull(f"no space left for {where}", "free some space: nothing was lost") from error
-        if code == sqlite3.SQLITE_READONLY:
-            raise DatabaseReadOnly(
-                f"{where} cannot be written: {text}", "check the file's owner and mode"
-            ) from error
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise DatabaseDamaged(
-                f"{where} is damaged: {text}",
-                "move it away and run `kgops doctor --rebuild`, which restores the runs from their folders",
-            ) from error
-        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
-            _must_be_readable(path)
-            raise DatabaseOutOfReach(
-                f"{where} cannot be used: {text}",
-                "check the disk, and that the home is on a local file system",
-            ) from error
-        raise
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        _explain(error, path)
+
+
+def _explain(error: sqlite3.Error | UnicodeDecodeError, path: Path | None) -> NoReturn:
+    where = f"the database {path}" if path else "the database"
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    text = str(error)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        raise DatabaseBusy(
+            f"{where} is locked by another process",
+            "wait for it to finish, or find it with `fuser -v` on the file",
+        ) from error
+    # On a full disk, SQLite reports files beside the database that cannot grow as an I/O error.
+    no_room = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR) and path and _is_full(path.parent)
+    if code == sqlite3.SQLITE_FULL or no_room:
+        raise DatabaseFull(f"no space left for {where}", "free some space: nothing was lost") from error
+    if code == sqlite3.SQLITE_READONLY:
+        raise DatabaseReadOnly(
+            f"{where} cannot be written: {text}", "check the file's owner and mode"
+        ) from error
+    # Only a damaged schema lacks what this kgops asks for; SQLite's own messages may quote damaged text.
+    is_damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or isinstance(
+        error, UnicodeDecodeError
+    )
+    if is_damaged or text.startswith(_MISSING):
+        raise DatabaseDamaged(
+            f"{where} is damaged: {text}",
+            "move it away and run `kgops doctor --rebuild`, which restores the runs from their folders",
+        ) from error
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
+        _must_be_readable(path)
+        raise DatabaseOutOfReach(
+            f"{where} cannot be used: {text}",
+            "check the disk, and that the home is on a local file system",
+        ) from error
+    raise error
+
+
+_MISSING = ("no such ", "malformed JSON", "table ", "unable to use function", "unsupported file format")
+
+
+class _Cursor(sqlite3.Cursor):
+    """Raises StorageErrors. Reads text that is no UTF-8 with replacement characters."""
+
+    connection: _Connection
+
+    # Replacing always would double the time of long lists: SQLite's own decoding is used until it fails.
+    def fetchone(self) -> Any:
+        try:
+            return super().fetchone()
+        except sqlite3.Error as error:
+            self._read_damaged_text(error)
+            return super().fetchone()  # the same row: SQLite steps once a row was decoded
+
+    def fetchall(self) -> list[Any]:
+        rows: list[Any] = []
+        step = iter(super().__next__, None)
+        try:
+            rows.extend(step)
+        except sqlite3.Error as error:
+            self._read_damaged_text(error)
+            rows.extend(iter(super().__next__, None))
+        return rows
+
+    def __iter__(self) -> Any:
+        return iter(self.fetchall())
+
+    def _read_damaged_text(self, error: sqlite3.Error) -> None:
+        if not str(error).startswith("Could not decode to UTF-8"):
+            _explain(error, self.connection.path)
+        self.connection.text_factory = _replaced
+
+
+def _replaced(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+class _Connection(sqlite3.Connection):
+    path: Path | None = None
+
+    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        try:
+            return super().cursor(_Cursor).execute(sql, parameters)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            _explain(error, self.path)
+
+    def executemany(self, sql: str, parameters: Iterable[Any]) -> sqlite3.Cursor:
+        try:
+            return super().cursor(_Cursor).executemany(sql, parameters)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            _explain(error, self.path)
 
 
 def _is_there(path: Path) -> bool:
@@ -191,6 +255,15 @@ def integrity_problems(conn: sqlite3.Connection) -> list[str]:
     return [row for row in rows if row != "ok"] + foreign
 
 
+def write_indexes_again(conn: sqlite3.Connection) -> None:
+    try:
+        conn.execute("REINDEX")
+    except sqlite3.IntegrityError as error:
+        raise DatabaseDamaged(
+            f"the database is damaged: {error}", "move it away and run `kgops doctor --rebuild`"
+        ) from error
+
+
 def changed_since(conn: sqlite3.Connection, seen: int | None) -> tuple[bool, int]:
     """Whether another connection has committed since `seen`, by one cheap pragma, for polling."""
     version: int = conn.execute("PRAGMA data_version").fetchone()[0]
@@ -220,29 +293,33 @@ def _version_of(conn: sqlite3.Connection, path: Path) -> int:
 
 
 def _open_for_reading(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    uri = path.absolute().as_uri()
     try:
-        conn = _connect(f"{uri}?mode=ro", busy_timeout_s)
+        conn = _connect(path, "mode=ro", busy_timeout_s)
         conn.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-    except sqlite3.OperationalError as error:
+    except (DatabaseFull, DatabaseReadOnly, DatabaseOutOfReach):
         # On a read-only or full file system a WAL database cannot create the files it needs beside it.
         # Nobody can write it there either, so it can be opened as immutable.
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        no_files = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
-        if not no_files or not (_is_full(path.parent) or not os.access(path.parent, os.W_OK)):
+        if not (_is_full(path.parent) or not os.access(path.parent, os.W_OK)):
             raise
         wal = path.with_name(path.name + "-wal")
         if wal.exists() and wal.stat().st_size:  # immutable mode would ignore the write-ahead log
             raise
-        conn = _connect(f"{uri}?immutable=1", busy_timeout_s)
+        conn = _connect(path, "immutable=1", busy_timeout_s)
     conn.execute("PRAGMA query_only = ON")
     return conn
 
 
-def _connect(uri: str, busy_timeout_s: float) -> sqlite3.Connection:
-    conn = sqlite3.connect(
-        uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
-    )
+def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
+    with explained(path):
+        conn = sqlite3.connect(
+            f"{path.absolute().as_uri()}?{mode}",
+            uri=True,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=_Connection,
+        )
+    conn.path = path
     conn.execute("PRAGMA temp_store = MEMORY")
     conn.execute("PRAGMA cache_size = -512")
     return conn

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from storage.database import transaction
+from storage.rows import fits, made
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def tests_of(conn: sqlite3.Connection, run: int) -> list[TestTriple]:
         "SELECT test, head, relation, tail, candidates, trouble FROM test_triple WHERE run = ? ORDER BY test",
         (run,),
     )
-    return [TestTriple(*row) for row in rows]
+    return made(TestTriple, rows)
 
 
 def has_tests(conn: sqlite3.Connection, run: int) -> bool:
@@ -76,9 +77,10 @@ def of_test(conn: sqlite3.Connection, run: int, test: int) -> list[Influence]:
         " FROM influence WHERE run = ? AND test = ? ORDER BY score DESC, rank",
         (run, test),
     )
-    return [Influence(*row) for row in rows]
+    return made(Influence, rows)
 
 
 def names(conn: sqlite3.Connection, run: int) -> dict[str, str]:
     """Readable names of labels in the run's triples, where known."""
-    return dict(conn.execute("SELECT label, name FROM readable WHERE run = ?", (run,)))
+    rows = conn.execute("SELECT label, name FROM readable WHERE run = ?", (run,))
+    return dict(pair for pair in rows if fits(pair, ("str", "str")))

@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from storage.database import explained, transaction
+from storage.rows import json_table, made
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,7 @@ def keep_fingerprint(conn: sqlite3.Connection, body: dict[str, Any]) -> str:
 
 def fingerprint(conn: sqlite3.Connection, key: str) -> dict[str, Any]:
     row = conn.execute("SELECT body FROM fingerprint WHERE key = ?", (key,)).fetchone()
-    body: dict[str, Any] = json.loads(row[0]) if row else {}
-    return body
+    return json_table(row[0]) if row else {}
 
 
 def add(conn: sqlite3.Connection, m: Measurement) -> None:
@@ -132,7 +132,8 @@ def _read(conn: sqlite3.Connection, rest: str, bound: tuple[Any, ...]) -> Iterat
     )
     with explained(None):
         for *row, body in conn.execute(statement, bound):
-            yield Measurement(**dict(zip(COLUMNS_PLAIN, row, strict=True)), fingerprint=json.loads(body))
+            values = dict(zip(COLUMNS_PLAIN, row, strict=True)) | {"fingerprint": json_table(body)}
+            yield from made(Measurement, [[values[name] for name in _COLUMNS]])
 
 
 def _without(table: Any, name: str) -> Any:

@@ -6,11 +6,12 @@ still calibrate the process's memory, but are left out of the accuracy.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from typing import Any, NamedTuple
 
 from storage.database import explained
+from storage.rows import json_value, made
+from storage.schema import SPEC, fitting
 
 _NEWEST = 300  # runs; older ones used older formulas
 _QUERY = """
@@ -23,11 +24,13 @@ _QUERY = """
         run.predicted_mib, json_extract(run_spec.plan, '$.process'),
         (SELECT max(last_value) FROM series WHERE series.run = run.id AND series.name = 'process_peak_mib'),
         (SELECT json_extract(body, '$.mib') FROM event WHERE event.run = run.id AND event.kind = 'predicted'
+            AND json_valid(body)
             ORDER BY event.id DESC LIMIT 1),
         (SELECT last_value FROM series WHERE series.run = run.id AND series.name = 'context_mib'),
         json_extract(run_spec.environment, '$.driver')
     FROM run JOIN run_spec ON run_spec.run = run.id
-    WHERE run.predicted_mib IS NOT NULL AND run.state = 'succeeded' AND run.attempts = 1
+    WHERE json_valid(run_spec.plan) AND json_valid(run_spec.environment)
+        AND run.predicted_mib IS NOT NULL AND run.state = 'succeeded' AND run.attempts = 1
     ORDER BY run.id DESC LIMIT ?
 """
 
@@ -37,7 +40,7 @@ _WRITTEN = """
     FROM run JOIN run_spec ON run_spec.run = run.id
         JOIN metric AS mib ON mib.run = run.id AND mib.name = 'written_mib'
         JOIN metric AS s ON s.run = run.id AND s.name = 'writing_s'
-    WHERE run.state = 'succeeded' AND mib.value >= ? AND s.value > 0
+    WHERE run.state = 'succeeded' AND mib.value >= ? AND s.value > 0 AND json_valid(run_spec.environment)
         AND json_extract(run_spec.environment, '$.machine.host') = ?
     ORDER BY run.id DESC LIMIT ?
 """
@@ -97,37 +100,46 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
     with explained(None):
         rows = conn.execute(_QUERY, (limit,)).fetchall()
     predictions = []
-    for (
-        run,
-        workload,
-        label,
-        forecast_json,
-        gpu,
-        host,
-        libraries,
-        epoch_s,
-        whole_s,
-        predicted_total,
-        process_json,
-        peak,
-        counted,
-        context,
-        driver,
-    ) in rows:
-        process = json.loads(process_json) if process_json else None
-        table = json.loads(forecast_json) if forecast_json else _forecast_by_worker(process)
+    for row in made(_Row, rows):
+        parts = {"forecast": json_value(row.forecast), "process": json_value(row.process)}
+        parts = fitting(parts, SPEC["plan"])
+        forecast, process = parts.get("forecast"), parts.get("process")
+        table = forecast or _forecast_by_worker(process)
         if table is None or (on is not None and table["on"] != on):
             continue
-        seconds = epoch_s if workload in ("train", "regress") else whole_s
-        predicted = table["predicted_mib"]
+        seconds = row.epoch_s if row.workload in ("train", "regress") else row.whole_s
+        predicted, counted = table["predicted_mib"], row.counted_mib
         if not table["on_gpu"]:
-            counted = table["estimate"].get("live_mib", predicted) if forecast_json else counted
-            predicted = None if process is None else predicted_total - process["start_mib"]
-        memory = (predicted, table.get("modelled_s"), gpu, host, libraries)
-        one = Forecast(run, workload, label, table["on"], table["on_gpu"], *memory, seconds)
-        one = one._replace(context_mib=context, driver=driver, time_kind=table.get("time_kind"))
-        predictions.append(one._replace(counted_mib=counted, process=process, process_peak_mib=peak))
+            counted = table["estimate"].get("live_mib", predicted) if forecast else counted
+            predicted = None
+            if process is not None and row.predicted_mib is not None:
+                predicted = row.predicted_mib - process["start_mib"]
+        memory = (predicted, table.get("modelled_s"), row.peak_gpu_mib, row.peak_host_mib, row.libraries_mib)
+        one = Forecast(row.run, row.workload, row.label, table["on"], table["on_gpu"], *memory, seconds)
+        one = one._replace(context_mib=row.context_mib, driver=row.driver, time_kind=table.get("time_kind"))
+        one = one._replace(counted_mib=counted, process=process, process_peak_mib=row.process_peak_mib)
+        predictions.append(one)
     return predictions
+
+
+class _Row(NamedTuple):
+    """Of _QUERY."""
+
+    run: int
+    workload: str
+    label: str
+    forecast: str | None
+    peak_gpu_mib: float | None
+    peak_host_mib: float | None
+    libraries_mib: float | None
+    epoch_s: float | None
+    whole_s: float | None
+    predicted_mib: float | None
+    process: str | None
+    process_peak_mib: float | None
+    counted_mib: float | None
+    context_mib: float | None
+    driver: str | None
 
 
 def _forecast_by_worker(process: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -10,6 +10,8 @@ from typing import Any
 from storage import search
 from storage.database import explained, transaction
 from storage.errors import RunGone
+from storage.rows import fits, json_table, made, texts
+from storage.schema import EVENTS, schema_error
 
 GPU_MEMORY_BY = "gpu_memory_by"  # event of the supervisor: how it measured the run's share of a GPU's memory
 
@@ -65,7 +67,13 @@ def events(conn: sqlite3.Connection, run: int, *, kinds: tuple[str, ...] = ()) -
         rows = conn.execute(
             f"SELECT attempt, at, kind, body FROM event WHERE run = ?{marks} ORDER BY id", (run, *kinds)
         ).fetchall()
-    return [Event(attempt, at, kind, json.loads(body)) for attempt, at, kind, body in rows]
+    return [
+        event for event in _events(rows) if schema_error(event.body, EVENTS.get(event.kind, {}), "") is None
+    ]
+
+
+def _events(rows: list[Any]) -> list[Event]:
+    return made(Event, [(*row, json_table(body)) for *row, body in rows])
 
 
 def options(conn: sqlite3.Connection, run: int) -> list[Option]:
@@ -75,14 +83,14 @@ def options(conn: sqlite3.Connection, run: int) -> list[Option]:
         " WHERE run = ? ORDER BY attempt, name",
         (run,),
     )
-    return [Option(*row) for row in rows]
+    return made(Option, rows)
 
 
 def artifacts(conn: sqlite3.Connection, run: int) -> list[Artifact]:
     rows = conn.execute(
         "SELECT path, kind, sha256, bytes, at FROM artifact WHERE run = ? ORDER BY path", (run,)
     )
-    return [Artifact(*row) for row in rows]
+    return made(Artifact, rows)
 
 
 def write_options(conn: sqlite3.Connection, run: int, options: list[Option]) -> None:
@@ -114,11 +122,12 @@ def record_result(
 
 
 def metrics(conn: sqlite3.Connection, run: int) -> dict[str, float]:
-    return dict(conn.execute("SELECT name, value FROM metric WHERE run = ? ORDER BY name", (run,)).fetchall())
+    rows = conn.execute("SELECT name, value FROM metric WHERE run = ? ORDER BY name", (run,))
+    return dict(pair for pair in rows if fits(pair, ("str", "float")))
 
 
 def tags(conn: sqlite3.Connection, run: int) -> list[str]:
-    return [row[0] for row in conn.execute("SELECT tag FROM tag WHERE run = ? ORDER BY tag", (run,))]
+    return texts(conn.execute("SELECT tag FROM tag WHERE run = ? ORDER BY tag", (run,)))
 
 
 def tags_of_runs(conn: sqlite3.Connection, runs: list[int]) -> dict[int, list[str]]:
@@ -126,13 +135,13 @@ def tags_of_runs(conn: sqlite3.Connection, runs: list[int]) -> dict[int, list[st
     marks = ", ".join("?" * len(runs))
     by_run: dict[int, list[str]] = {}
     for run, tag in conn.execute(f"SELECT run, tag FROM tag WHERE run IN ({marks}) ORDER BY run, tag", runs):
-        by_run.setdefault(run, []).append(tag)
+        by_run.setdefault(run, []).extend(texts([(tag,)]))
     return by_run
 
 
 def known_tags(conn: sqlite3.Connection) -> list[str]:
     """All tags in use."""
-    return [row[0] for row in conn.execute("SELECT DISTINCT tag FROM tag ORDER BY tag")]
+    return texts(conn.execute("SELECT DISTINCT tag FROM tag ORDER BY tag"))
 
 
 def change_tags(conn: sqlite3.Connection, run: int, *, add: list[str], remove: list[str]) -> None:
@@ -146,9 +155,7 @@ def change_tags(conn: sqlite3.Connection, run: int, *, add: list[str], remove: l
 
 
 def notes(conn: sqlite3.Connection, run: int) -> list[Note]:
-    return [
-        Note(*row) for row in conn.execute("SELECT id, at, text FROM note WHERE run = ? ORDER BY id", (run,))
-    ]
+    return made(Note, conn.execute("SELECT id, at, text FROM note WHERE run = ? ORDER BY id", (run,)))
 
 
 def add_note(conn: sqlite3.Connection, run: int, at: float, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from storage import search, series
 from storage.database import explained
-from storage.runs import COLUMNS, MAY_HAVE_PAUSED, SELECT_RUN, Run
+from storage.runs import COLUMNS, MAY_HAVE_PAUSED, SELECT_RUN, Run, run_of
 
 # Computed columns to sort and filter by.
 _NOW = "(julianday('now') - 2440587.5) * 86400"
@@ -68,7 +68,7 @@ def page(
     statement = f"{SELECT_RUN}{order.join}{clause} ORDER BY {order.sql} LIMIT ?"
     with explained(None):
         rows = conn.execute(statement, (*order.bound, *values, limit)).fetchall()
-    return [Run(*row) for row in rows]
+    return [run_of(row) for row in rows]
 
 
 def ordered(
@@ -97,7 +97,7 @@ def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> list[Run]:
         marks = ", ".join("?" * len(block))
         with explained(None):
             by_number |= {
-                row[0]: Run(*row) for row in conn.execute(f"{SELECT_RUN} WHERE id IN ({marks})", block)
+                row[0]: run_of(row) for row in conn.execute(f"{SELECT_RUN} WHERE id IN ({marks})", block)
             }
     return [by_number[number] for number in numbers if number in by_number]
 

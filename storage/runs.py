@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from storage import search, series
 from storage.database import explained, transaction
+from storage.rows import UNREADABLE, json_table, mended
+from storage.schema import SPEC, fitting
 
 WAITING = ("queued",)
 ACTIVE = ("starting", "running")
@@ -90,6 +92,22 @@ def took_s(
     return (attempts_s or 0.0) + (0.0 if attempt_since is None else max(until - attempt_since, 0.0))
 
 
+_KNOWN_STATES = frozenset(STATES)
+_fitting: set[tuple[type, ...]] = set()  # types of rows that fit
+
+
+def run_of(row: tuple[Any, ...]) -> Run:
+    """The run of a row of SELECT_RUN. What a damaged row lost is None or n/a."""
+    if tuple(map(type, row)) not in _fitting:
+        row = tuple(mended(Run, row, _fitting))
+    if row[_STATE] not in _KNOWN_STATES:
+        row = (*row[:_STATE], UNREADABLE, *row[_STATE + 1 :])
+    return tuple.__new__(Run, row)  # a tenth of the time of Run(*row)
+
+
+_STATE = Run._fields.index("state")
+
+
 def as_table(run: Run) -> dict[str, Any]:
     """The run's columns by name."""
     return dict(zip(COLUMNS, run, strict=False))
@@ -157,7 +175,7 @@ def started_as(conn: sqlite3.Connection, token: str) -> int | None:
     """The run that was started or last resumed with this token."""
     row = conn.execute(
         # Only a text that holds the token is parsed.
-        "SELECT run FROM run_spec WHERE instr(environment, ?1)"
+        "SELECT run FROM run_spec WHERE instr(environment, ?1) AND json_valid(environment)"
         " AND ?1 IN (json_extract(environment, '$.start_token'), json_extract(environment, '$.resume_token'))",
         (token,),
     ).fetchone()
@@ -183,17 +201,19 @@ def next_number(conn: sqlite3.Connection) -> int:
 def get(conn: sqlite3.Connection, number: int) -> Run | None:
     with explained(None):
         row = conn.execute(f"{SELECT_RUN} WHERE id = ?", (number,)).fetchone()
-    return Run(*row) if row else None
+    return run_of(row) if row else None
 
 
 def spec(conn: sqlite3.Connection, number: int) -> RunSpec:
+    """What was stored; members that a damaged row lost are missing."""
     row = conn.execute("SELECT job, plan, environment FROM run_spec WHERE run = ?", (number,)).fetchone()
-    return RunSpec(*(json.loads(text) for text in row))
+    tables = map(json_table, row or ("", "", ""))
+    return RunSpec(*(fitting(one, schema) for one, schema in zip(tables, SPEC.values(), strict=True)))
 
 
 def with_folder(conn: sqlite3.Connection, folder: str) -> Run | None:
     row = conn.execute(f"{SELECT_RUN} WHERE folder = ?", (folder,)).fetchone()
-    return Run(*row) if row else None
+    return run_of(row) if row else None
 
 
 def in_states(conn: sqlite3.Connection, states: Iterable[str]) -> list[Run]:
@@ -202,12 +222,12 @@ def in_states(conn: sqlite3.Connection, states: Iterable[str]) -> list[Run]:
     marks = ", ".join("?" * len(names))
     with explained(None):
         rows = conn.execute(f"{SELECT_RUN} WHERE state IN ({marks}) ORDER BY id", names).fetchall()
-    return [Run(*row) for row in rows]
+    return [run_of(row) for row in rows]
 
 
 def latest(conn: sqlite3.Connection) -> Run | None:
     row = conn.execute(f"{SELECT_RUN} ORDER BY id DESC LIMIT 1").fetchone()
-    return Run(*row) if row else None
+    return run_of(row) if row else None
 
 
 def count(conn: sqlite3.Connection) -> int:
@@ -286,10 +306,30 @@ def reopen(conn: sqlite3.Connection, number: int, token: str | None = None) -> b
             series.forget(conn, number)
         if changed and token is not None:
             conn.execute(
-                "UPDATE run_spec SET environment = json_set(environment, '$.resume_token', ?) WHERE run = ?",
+                "UPDATE run_spec SET environment = json_set(environment, '$.resume_token', ?)"
+                " WHERE run = ? AND json_valid(environment)",
                 (token, number),
             )
     return changed == 1
+
+
+def rewrite(conn: sqlite3.Connection, number: int, values: dict[str, Any], spec: RunSpec) -> None:
+    """Writes these columns and the spec of a run whose rows were damaged. Call in a transaction."""
+    changes = ", ".join(f"{name} = ?" for name in values)
+    if values:
+        conn.execute(f"UPDATE run SET {changes} WHERE id = ?", (*values.values(), number))
+    conn.execute(
+        "INSERT OR REPLACE INTO run_spec (run, job, plan, environment) VALUES (?, ?, ?, ?)",
+        (number, json.dumps(spec.job), json.dumps(spec.plan), json.dumps(spec.environment)),
+    )
+    search.index(conn, number)
+
+
+def forget(conn: sqlite3.Connection, number: int) -> None:
+    """Removes all rows of a run, which is then restored from its folder. Call in a transaction."""
+    conn.execute("DELETE FROM run WHERE id = ?", (number,))
+    conn.execute("DELETE FROM score WHERE run = ?", (number,))
+    search.forget(conn, number)
 
 
 def delete(conn: sqlite3.Connection, number: int) -> bool:

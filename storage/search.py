@@ -10,10 +10,11 @@ from storage.database import explained
 _FREQUENT = 5000  # runs
 _WORDS = """
     SELECT run.label || ' ' || run.workload || ' ' || coalesce(run.profile, '')
-        || ' ' || coalesce((SELECT group_concat(value, ' ') FROM json_each(run_spec.job, '$.exec.command')), '')
+        || ' ' || coalesce((SELECT group_concat(value, ' ') FROM json_each(job, '$.exec.command')), '')
         || ' ' || coalesce((SELECT group_concat(tag, ' ') FROM tag WHERE tag.run = run.id), '')
         || ' ' || coalesce((SELECT group_concat(text, ' ') FROM note WHERE note.run = run.id), '')
-    FROM run JOIN run_spec ON run_spec.run = run.id WHERE run.id = ?
+    FROM run LEFT JOIN (SELECT run, job FROM run_spec WHERE json_valid(job)) AS spec ON spec.run = run.id
+    WHERE run.id = ?
 """
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from storage.database import explained
+from storage.rows import fits, made, texts
 
 WIDTHS = (64, 4096)  # points per rollup bucket
 # The largest float. Sums are clamped to it: SQLite turns inf - inf into NULL, and the sum would start over.
@@ -102,7 +103,7 @@ def of_run(conn: sqlite3.Connection, run: int) -> list[Series]:
     rows = conn.execute(
         "SELECT name, n, last_step, last_value, last_at FROM series WHERE run = ? ORDER BY name", (run,)
     ).fetchall()
-    return [Series(*row) for row in rows]
+    return made(Series, rows)
 
 
 def curve(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) -> list[Bucket]:
@@ -114,14 +115,14 @@ def curve(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) 
     width = _width(n, at_most)
     if width == 1:
         points = conn.execute("SELECT step, value FROM point WHERE series = ? ORDER BY n", (series,))
-        return [Bucket(int(value is not None), value, value, value, step, step) for step, value in points]
+        return made(Bucket, [(int(v is not None), v, v, v, step, step) for step, v in points])
     rows = conn.execute(
         # A clamped sum gives a wrong mean, so the mean is limited to between minimum and maximum.
         "SELECT n, min, max, max(min(coalesce(sum / nullif(n, 0), min / 2 + max / 2), max), min),"
         " first_step, last_step FROM rollup WHERE series = ? AND width = ? ORDER BY bucket",
         (series, width),
     )
-    return [Bucket(*row) for row in rows]
+    return made(Bucket, rows)
 
 
 def times(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) -> list[float]:
@@ -138,7 +139,7 @@ def times(conn: sqlite3.Connection, run: int, name: str, *, at_most: int = 600) 
             " WHERE rollup.series = ? AND width = ? ORDER BY bucket",
             (series, width),
         )
-    return [at for (at,) in rows]
+    return [at if fits((at,), ("float",)) else math.nan for (at,) in rows]
 
 
 def _width(n: int, at_most: int) -> int:
@@ -151,7 +152,7 @@ def points(conn: sqlite3.Connection, run: int, name: str) -> list[Point]:
         " WHERE series.run = ? AND series.name = ? ORDER BY point.n",
         (run, name),
     )
-    return [Point(*row) for row in rows]
+    return made(Point, rows)
 
 
 Which = Literal["value", "final", "last", "best"]
@@ -197,7 +198,7 @@ def names(conn: sqlite3.Connection) -> list[str]:
     """Names of all metrics that some run has."""
     reported = f"SELECT DISTINCT name FROM series WHERE run IN ({_UNFINISHED})"
     with explained(None):
-        going = [row[0] for row in conn.execute(reported)]
+        going = texts(conn.execute(reported))
     short = [name.removeprefix(prefix) for name in going for prefix in MEANT_BY_SHORT]
     return sorted({*_settled(conn), *going, *short})
 
@@ -233,7 +234,7 @@ def of_runs(conn: sqlite3.Connection, numbers: list[int], text: str) -> dict[int
     rows = conn.execute(
         f"SELECT run, value FROM ({sql}) WHERE run IN ({marks}) AND value IS NOT NULL", (*values, *numbers)
     )
-    return dict(rows.fetchall())
+    return dict(pair for pair in rows if fits(pair, ("int", "float")))
 
 
 def _best_so_far(name: str) -> str:
@@ -248,4 +249,4 @@ def _settled(conn: sqlite3.Connection) -> list[str]:
         " SELECT (SELECT min(name) FROM score WHERE name > found.name) FROM found"
         " WHERE found.name IS NOT NULL) SELECT name FROM found WHERE name IS NOT NULL"
     )
-    return [row[0] for row in rows]
+    return texts(rows)

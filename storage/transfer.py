@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from storage import measurements, search, series
+from storage import measurements, runs, search, series
 from storage.conditions import read_snapshot
 from storage.database import explained, transaction
+from storage.rows import json_table
 from storage.runs import ENDED, next_number
 
 # Tables with rows of a run, beside its series, and the columns that their rows are ordered by.
@@ -78,7 +79,7 @@ def read_rows(conn: sqlite3.Connection, number: int) -> Rows | None:
         run_rows = list(_rows(conn, "run", "id = ?", "id", number))
         if not run_rows:
             return None
-        (spec,) = _rows(conn, "run_spec", "run = ?", "run", number)
+        spec = runs.spec(conn, number)._asdict()
         tables = {
             table: list(_rows(conn, table, "run = ?", order, number)) for table, order in TABLES.items()
         }
@@ -126,7 +127,8 @@ def same_submission(conn: sqlite3.Connection, at: float, workload: str, label: s
 def with_digest(conn: sqlite3.Connection, kind: str, digest: str) -> list[int]:
     """Runs with an event of this kind whose body has this digest."""
     matches = conn.execute(
-        "SELECT DISTINCT run FROM event WHERE kind = ? AND json_extract(body, '$.digest') = ? ORDER BY run",
+        "SELECT DISTINCT run FROM event WHERE kind = ? AND json_valid(body)"
+        " AND json_extract(body, '$.digest') = ? ORDER BY run",
         (kind, digest),
     )
     return [row[0] for row in matches]
@@ -153,7 +155,7 @@ def _rows(
     listed = ", ".join(_BODY if (table, column.name) == _KEPT_ONCE else column.name for column in known)
     for row in conn.execute(f"SELECT {listed} FROM {table} WHERE {where} ORDER BY {order}", (number,)):
         yield {
-            column.name: json.loads(value) if column.is_json else value
+            column.name: json_table(value) if column.is_json else value
             for column, value in zip(known, row, strict=True)
         }
 

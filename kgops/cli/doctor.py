@@ -50,7 +50,13 @@ def _print(findings: list[Finding]) -> None:
 def _rebuild() -> None:
     home = find_home()
     make_home(home)
-    restored, troubles = rebuild.restore_runs(home, open_writer(home.database))
+    conn = open_writer(home.database)
+    repaired, unrepaired = rebuild.repair_rows(home, conn)
+    if repaired:
+        say(f"{len(repaired)} damaged runs repaired from their folders: {', '.join(map(str, repaired))}")
+    for trouble in unrepaired:
+        say(f"not repaired: {one_line(trouble)}")
+    restored, troubles = rebuild.restore_runs(home, conn)
     say(f"{len(restored)} runs restored" + (f": {', '.join(map(str, restored))}" if restored else ""))
     if restored:
         say("their tags, notes, exit codes of attempts, memory curves and peaks were in the database alone")

@@ -70,12 +70,12 @@ def for_reading() -> Session:
     """Open a read-only session. Raise DatabaseMissing before the first run. Repair runs if the home is writable."""
     home = find_home()
     conn = open_reader(home.database)
-    if needs_settling(home, conn):
-        try:
+    try:
+        if needs_settling(home, conn):
             make_home(home)
             _settle(home, open_writer(home.database, busy_timeout_s=2.0))
-        except (KgopsError, StorageError) as error:
-            tell(f"Warning: the states below may be outdated: {error.message}")
+    except (KgopsError, StorageError) as error:
+        tell(f"Warning: the states below may be outdated: {error.message}")
     return Session(home, conn)
 
 

@@ -11,9 +11,9 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_changing
 from kgops.errors import KgopsError
 from kgops.settings import find_home
-from kgops.supervisor.control import stop_run, wait_for_end
+from kgops.supervisor.control import stop_by_folder, stop_run, wait_for_end
 from storage import runs
-from storage.errors import StorageError
+from storage.errors import DatabaseDamaged, StorageError
 
 if TYPE_CHECKING:
     from kgops.hosts.registry import Host
@@ -57,6 +57,18 @@ def _line(one: dict[str, Any], *, no_wait: bool) -> str:
 
 
 def _stop_here(names: list[str], grace: float | None, *, no_wait: bool) -> list[dict[str, Any]]:
+    try:
+        return _stop_recorded(names, grace, no_wait=no_wait)
+    except DatabaseDamaged as error:
+        tell(f"Warning: {error.message}")
+        tell(f"Hint: {error.hint}")
+    found = [stop_by_folder(find_home(), name, grace, waits=not no_wait) for name in names]
+    if not no_wait and any(one.state is None for one in found):
+        tell("the next command records the end of a run once the database can be read again")
+    return [{"id": one.number, "state": one.state or "stopped", "reason": one.reason} for one in found]
+
+
+def _stop_recorded(names: list[str], grace: float | None, *, no_wait: bool) -> list[dict[str, Any]]:
     session = for_changing()
     wanted = [session.run(name) for name in names]
     for run in wanted:

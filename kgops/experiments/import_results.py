@@ -12,12 +12,13 @@ from typing import Any
 
 from kgops.errors import BadInput
 from kgops.experiments.summary import as_measurements
-from kgops.jobs.json_checks import ANY, Maybe, read_any, schema_error
+from kgops.jobs.json_checks import read_any
 from kgops.jobs.text import is_timestamp
 from storage import benches, measurements, old_words
 from storage.benches import Pair
 from storage.database import Connection
 from storage.measurements import Measurement
+from storage.schema import ANY, Maybe, schema_error
 
 __all__ = ["Imported", "import_file"]
 

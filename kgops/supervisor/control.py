@@ -6,22 +6,25 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
-from kgops.errors import NoSuchRun, Unavailable
+from kgops.errors import KgopsError, NoSuchRun, Unavailable
 from kgops.settings import Home
 from kgops.supervisor import processes, queue, run_folder
 from kgops.supervisor.attempt_end import end_without_attempt
 from kgops.supervisor.end_hook import run_end_hook
 from kgops.supervisor.ownership import take_over, wake_supervisor
-from kgops.supervisor.plan_file import recorded_plan
-from kgops.supervisor.run_folder import RunFolder, read_stop, request_stop
+from kgops.supervisor.plan_file import read_plan, recorded_plan
+from kgops.supervisor.process_tree import Tree
+from kgops.supervisor.run_folder import RunFolder, number_of, read_stop, request_stop
 from kgops.supervisor.settle import settle
 from storage import runs
 from storage.database import Connection
-from storage.errors import DatabaseBusy, DatabaseFull, DatabaseReadOnly, StorageError
+from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseFull, DatabaseReadOnly, StorageError
 from storage.runs import Run
 
 _POLL_EVERY_S = 0.1
+_GRACE_S = 10.0  # where the plan cannot be read
 _SETTLE_EVERY_S = 1.0
 _RECORDED_WITHIN_S = 10.0  # an end, unless the database cannot be written
 _MESSAGE_AFTER_S = 10.0  # beyond a stop's grace, until the user reads what it waits for
@@ -64,6 +67,53 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
         queue.dispatch(home, conn)  # other runs may have waited for it
     except (StorageError, OSError):
         pass  # the next command retries
+
+
+class Stopped(NamedTuple):
+    """A run as its folder has it; `state` is None while it has no end there."""
+
+    number: int
+    state: str | None
+    reason: str | None
+
+
+def stop_by_folder(home: Home, name: str, grace_s: float | None, *, waits: bool) -> Stopped:
+    """Stops a run without the database, which is damaged: by number, or the one with the highest number for `last`."""
+    folders = {number_of(path.name): path for path in sorted(home.runs.glob("*")) if number_of(path.name)}
+    number = max(filter(None, folders), default=0) if name == "last" else int(name) if name.isdecimal() else 0
+    if number not in folders:
+        raise NoSuchRun(f"there is no run {name:.40} in {home.runs}", "`ls` lists the folders of runs there")
+    folder = RunFolder(folders[number])
+    if run_folder.read_ending(folder.outcome) is None:
+        request_stop(folder, _grace_in(folder) if grace_s is None else grace_s)
+        wake_supervisor(folder)
+        if waits:
+            _wait_for_processes(home, number, folder)
+    ending = run_folder.read_ending(folder.outcome)
+    return Stopped(number, ending.state if ending else None, ending.reason if ending else None)
+
+
+def _grace_in(folder: RunFolder) -> float:
+    try:
+        return read_plan(folder).grace_s
+    except (KgopsError, OSError):
+        return _GRACE_S
+
+
+def _wait_for_processes(home: Home, number: int, folder: RunFolder) -> None:
+    """Returns when no process of the run is left; ends them itself if the run has no supervisor."""
+    while True:
+        lock = take_over(home, number, folder)
+        if lock is None:
+            time.sleep(_POLL_EVERY_S)
+            continue
+        try:
+            if last := folder.last_attempt():
+                folder.attempt(last).mark_asked_to_stop()
+                Tree(folder, last).end(grace_s=read_stop(folder) or 0.0)
+            return
+        finally:
+            os.close(lock)
 
 
 def _stop_without_folder(home: Home, conn: Connection, run: Run, grace_s: float) -> None:
@@ -120,6 +170,8 @@ def wait_for_end(
             settle(home, conn)
         except DatabaseBusy:
             pass  # the writer will be done soon
+        except DatabaseDamaged:
+            raise  # no wait repairs it
         except StorageError as error:
             problem = error.message
         if problem is not None and ending is not None:

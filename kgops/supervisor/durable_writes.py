@@ -14,7 +14,7 @@ from kgops.supervisor.intake import Intake
 from kgops.supervisor.plan_file import Plan
 from kgops.supervisor.run_folder import RunFolder
 from storage.database import Connection, explained, open_writer
-from storage.errors import DatabaseBusy, DatabaseFull, StorageError
+from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseFull, StorageError
 
 T = TypeVar("T")
 
@@ -50,13 +50,17 @@ class Record:
         self._intake = self.retry_until_written(lambda conn: new_intake(conn, folder, plan, reads_log=True))
 
     def retry_until_written(self, write: Callable[[Connection], T]) -> T:
-        """Repeats `write` until it succeeds: the database may be busy, full, moved or out of reach."""
+        """Repeats `write` until it succeeds: the database may be busy, full, moved or out of reach. Ends the process
+        if the database is damaged, which no retry repairs: what it would write is in the run's folder."""
         while True:
             try:
                 with explained(None):
                     return write(self.conn)
             except StorageError as error:
                 self.note_failure(error)
+                if isinstance(error, DatabaseDamaged):
+                    log("the supervisor leaves; the first command on a repaired database goes on")
+                    sys.exit(1)
                 if _home_is_gone():
                     log("the home was removed: the supervisor exits")
                     sys.exit(1)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kgops.errors import Unavailable
-from kgops.jobs import events
 from kgops.jobs.files import ABSENT, read_json, read_regular, write_durably, write_json
-from kgops.jobs.json_checks import ANY, Maybe, schema_error
 from kgops.jobs.text import is_timestamp
 from kgops.supervisor.run_folder import RunFolder
 from storage import old_words, runs
 from storage.database import Connection
+from storage.rows import misfits
+from storage.schema import EVENTS, SPEC, schema_error
 
 if TYPE_CHECKING:
     from storage.transfer import Rows
@@ -23,48 +23,6 @@ __all__ = [
     "misfit",
 ]
 
-_CHANGE = {"option": str, "before": ANY, "after": ANY}
-_FALLBACK = {"changes": [_CHANGE], "effect": str, "reason": str}
-_CHOICE = {"option": str, "requested": ANY, "applied": ANY, "chosen_by": str, "reason": Maybe(str)}
-_FORECAST = {
-    "on": str,
-    "on_gpu": bool,
-    "predicted_mib": float,
-    "modelled_s": Maybe(float),
-    "time_kind?": Maybe(str),
-    "estimate": {"parts_mib": {str: float}, "phase?": Maybe(str)},
-}
-_PROCESS = {
-    "kind": str,
-    "on": str,
-    **dict.fromkeys(("start_mib", "constant_mib", "factor", "data_mib", "samples"), float),
-}
-_DATA = {name: Maybe(str) for name in ("dataset?", "train?", "valid?", "test?", "checkpoint_dir?")}
-_JOB = {
-    "train?": Maybe(_DATA),
-    "pipeline?": Maybe({"train?": Maybe(_DATA)}),
-    "options?": Maybe({str: ANY}),
-}
-_PLAN = {
-    "choices?": Maybe([_CHOICE]),
-    "forecast?": Maybe(_FORECAST),
-    "process?": Maybe(_PROCESS),
-    "disk?": Maybe({"total_mib": float, "at_most": bool}),
-    "fallbacks?": Maybe([_FALLBACK]),
-    "skipped?": Maybe([{**_FALLBACK, "skipped": str}]),
-    "cwd?": Maybe(str),
-}
-_ENVIRONMENT = {"variables?": Maybe({str: ANY}), "machine?": Maybe({str: ANY}), "gpus?": Maybe([{}])}
-_SPEC = {"job": _JOB, "plan": _PLAN, "environment": _ENVIRONMENT}
-_STEP = {"settings?": Maybe({str: ANY}), "fallback?": Maybe(_FALLBACK)}
-_EVENTS: dict[str, Any] = {
-    "step_down": _STEP,
-    "again": _STEP,
-    events.FAILED: {"reason": str},
-    events.PREDICTED: {"mib": float, "of": str, "by": str},
-}
-
-
 # Times that are shown as dates.
 _TIMES = {"attempt": ("started_at", "ended_at"), "note": ("at",)}
 _RUN_TIMES = ("submitted_at", "started_at", "ended_at", "reported_at")
@@ -72,10 +30,10 @@ _RUN_TIMES = ("submitted_at", "started_at", "ended_at", "reported_at")
 
 def misfit(rows: Rows) -> str | None:
     """The first invalid value and where it is; None if all are valid."""
-    problems = [schema_error(rows.spec[name], expected, name) for name, expected in _SPEC.items()]
+    problems = [schema_error(rows.spec[name], expected, name) for name, expected in SPEC.items()]
     for event in rows.tables["event"]:
-        if event["kind"] in _EVENTS:
-            problems.append(schema_error(event["body"], _EVENTS[event["kind"]], f"event {event['kind']}"))
+        if event["kind"] in EVENTS:
+            problems.append(schema_error(event["body"], EVENTS[event["kind"]], f"event {event['kind']}"))
     problems += [_invalid_time(rows.run, name, "run") for name in _RUN_TIMES]
     for table, names in _TIMES.items():
         problems += [_invalid_time(row, name, table) for row in rows.tables[table] for name in names]
@@ -176,17 +134,25 @@ def read_plan(folder: RunFolder, number: int | None = None) -> Plan:
 
 
 def recorded_plan(conn: Connection, folder: RunFolder, number: int) -> Plan:
-    """The plan from the run's row, which no worker can overwrite, unlike the folder."""
-    return replace(_plan_from(runs.spec(conn, number).plan, folder), number=number)
+    """The plan from the run's row, which no worker can overwrite, or from its folder if the row is damaged."""
+    try:
+        return replace(_plan_from(runs.spec(conn, number).plan, folder), number=number)
+    except Unavailable:
+        return read_plan(folder, number)
 
 
 def _plan_from(table: Any, folder: RunFolder) -> Plan:
     if old_words.is_old_plan(table):
         table = old_words.renamed(table)
     try:
-        return Plan(**{name: value for name, value in table.items() if name in Plan.__dataclass_fields__})
+        plan = Plan(**{name: value for name, value in table.items() if name in Plan.__dataclass_fields__})
     except (TypeError, AttributeError) as error:
         raise Unavailable(f"{folder.plan} is missing or damaged", "`kgops delete` removes the run") from error
+    wrong = misfits(plan, Plan.__annotations__)
+    if wrong:
+        text = f"{folder.plan} is damaged: {wrong[0]} is {getattr(plan, wrong[0])!r:.40}"
+        raise Unavailable(text, "`kgops delete` removes the run")
+    return plan
 
 
 def plans_by_gpu(conn: Connection, run: runs.Run) -> dict[str, dict[str, Any]]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
 from kgops.errors import BadInput, KgopsError
 from kgops.jobs import toml
 from kgops.jobs.files import read_json, read_regular, read_table
 from kgops.settings import Home
-from kgops.supervisor import processes, run_folder
+from kgops.supervisor import locks, processes, run_folder
 from kgops.supervisor.attempt_end import commit_decided, new_intake
 from kgops.supervisor.log_patterns import can_be_bounded
 from kgops.supervisor.plan_file import as_table, read_plan
 from kgops.supervisor.run_folder import RunFolder, number_of
 from kgops.supervisor.run_json import IMPORTED, read_runs
 from storage import attempts, reports, runs, transfer
-from storage.database import Connection, transaction
+from storage.database import Connection, integrity_problems, transaction, write_indexes_again
+from storage.row_check import UnreadableRow, unreadable_rows
 
 
 def restore_runs(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
@@ -34,6 +36,69 @@ def restore_runs(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
         if number is not None:
             restored.append(number)
     return restored, troubles
+
+
+def repair_rows(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
+    """Takes damaged rows again from the runs' folders; returns the runs, and what could not be repaired."""
+    problems = integrity_problems(conn)
+    if any("index" in problem for problem in problems):
+        write_indexes_again(conn)
+    of_runs: dict[int | None, list[UnreadableRow]] = {}
+    for row in unreadable_rows(conn, thorough=bool(problems)):
+        of_runs.setdefault(row.run, []).append(row)
+    troubles = [str(row) for row in of_runs.pop(None, ())]
+    repaired = []
+    for number, rows in of_runs.items():
+        assert number is not None
+        try:
+            _repair_run(home, conn, number, rows)
+            repaired.append(number)
+        except (KgopsError, OSError) as error:
+            troubles.append(f"{rows[0]}: {error}")
+    return repaired, troubles
+
+
+def _repair_run(home: Home, conn: Connection, number: int, rows: list[UnreadableRow]) -> None:
+    path = next((path for path in home.runs.iterdir() if number_of(path.name) == number), None)
+    if path is None:
+        raise BadInput(f"the folder of run {number} is gone")
+    folder = RunFolder(path)
+    lock = locks.take(folder.supervisor_lock)
+    if lock is None:
+        raise BadInput(f"run {number} goes on; repeat this when it has ended")
+    try:
+        if folder.record.exists() or {row.table for row in rows} - {"run", "run_spec"}:
+            _take_again(conn, folder, number)
+        else:
+            _rewrite(conn, folder, number, [row.column for row in rows if row.table == "run"])
+    finally:
+        os.close(lock)
+
+
+def _rewrite(conn: Connection, folder: RunFolder, number: int, damaged: list[str]) -> None:
+    """Replaces the damaged columns alone: what only the database has of the run stays."""
+    plan, ending = read_plan(folder, number), run_folder.read_ending(folder.outcome)
+    known = {**as_table(plan), "folder": folder.path.name, "exclusive": int(plan.exclusive)}
+    known["attempts"] = last = folder.last_attempt()
+    known["state"] = "starting" if last else "queued"
+    if ending is not None:
+        known |= {"state": ending.state, "reason": ending.reason, "ended_at": ending.ended_at}
+        known["exit_code"] = ending.exit_code
+    spec = runs.RunSpec(_job(folder), as_table(plan), read_table(folder.environment))
+    with transaction(conn):
+        runs.rewrite(conn, number, {name: known.get(name) for name in damaged}, spec)
+
+
+def _take_again(conn: Connection, folder: RunFolder, number: int) -> None:
+    """Restores the whole run, with its tags and notes."""
+    with transaction(conn):
+        tags, notes = reports.tags(conn, number), reports.notes(conn, number)
+        runs.forget(conn, number)
+        if restore_run(conn, folder, reads_log=can_be_bounded()) != number:
+            raise BadInput(f"{folder.path} is the folder of another run")
+        reports.change_tags(conn, number, add=tags, remove=[])
+        for note in notes:
+            reports.add_note(conn, number, note.at, note.text)
 
 
 def restore_run(conn: Connection, folder: RunFolder, *, reads_log: bool = False) -> int | None:

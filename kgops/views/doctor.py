@@ -27,6 +27,7 @@ from kgops.supervisor.run_folder import RunFolder, number_of
 from storage import run_list, runs
 from storage.database import integrity_problems, library_version, open_reader
 from storage.errors import DatabaseMissing, StorageError
+from storage.row_check import unreadable_rows
 from storage.runs import Run
 
 Level = Literal["ok", "note", "trouble"]
@@ -226,6 +227,8 @@ def _runs(home: Home) -> Finding:
         return Finding("runs", "ok", "none yet")
     try:
         known = {run.folder: run for run in run_list.page(conn, limit=1 << 40)}
+    except StorageError:
+        return Finding("runs", "note", "n/a: the database cannot be read")
     finally:
         conn.close()
     _remove_temporary_files(home)
@@ -336,14 +339,26 @@ def _database(home: Home) -> Finding:
         return Finding("database", "trouble", error.message, error.hint)
     try:
         problems = integrity_problems(conn)
+        rows = unreadable_rows(conn, thorough=bool(problems))
         count = runs.count(conn)
+    except StorageError as error:
+        return Finding("database", "trouble", error.message, error.hint)
     finally:
         conn.close()
+    if rows:
+        others = f", and {len(rows) - 1} others" if len(rows) > 1 else ""
+        return Finding("database", "trouble", f"damaged: {rows[0]}{others}", _TAKE_AGAIN)
     if problems:
-        return Finding("database", "trouble", problems[0], "move it away and run `kgops doctor --rebuild`")
+        is_index = all("index" in problem for problem in problems)
+        advice = "`kgops doctor --rebuild` writes its indexes again" if is_index else _MOVE_AWAY
+        return Finding("database", "trouble", problems[0], advice)
     return Finding(
         "database", "ok", f"intact, {count:,} runs, {home.database.stat().st_size / (1 << 20):,.1f} MiB"
     )
+
+
+_TAKE_AGAIN = "`kgops doctor --rebuild` takes these rows again from the runs' folders"
+_MOVE_AWAY = "move it away and run `kgops doctor --rebuild`"
 
 
 def _logout() -> Finding:
