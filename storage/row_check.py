@@ -14,7 +14,7 @@ from storage.transfer import JSON_COLUMNS
 # They have no text, and a damaged number looks like another one.
 _WITHOUT_TEXT = ("point", "rollup")
 _JSON = (JSON_COLUMNS - {"fingerprint"}) | {"baseline", "measured", "noted"}
-_TYPES = {"INTEGER": int, "REAL": float, "TEXT": bytes}
+_TYPES: dict[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (float, int), "TEXT": (bytes,)}
 
 
 class UnreadableRow(NamedTuple):
@@ -53,7 +53,7 @@ def _unreadable(conn: sqlite3.Connection, thorough: bool) -> Iterator[Unreadable
 
 class _Column(NamedTuple):
     name: str
-    type: type
+    types: tuple[type, ...]
     required: bool
     key: int
 
@@ -89,9 +89,9 @@ def _is_text(row: Iterable[Any]) -> bool:
 def _problem(column: _Column, value: Any) -> str | None:
     if value is None:
         return "the value is missing" if column.required else None
-    if not isinstance(value, (float, int) if column.type is float else column.type):
-        return f"the value is no {_NAMES[column.type]}"
-    if column.type is not bytes:
+    if not isinstance(value, column.types):
+        return f"the value is no {_NAMES[column.types[0]]}"
+    if not isinstance(value, bytes):
         return None
     try:
         text = value.decode()
@@ -100,7 +100,7 @@ def _problem(column: _Column, value: Any) -> str | None:
     return "the JSON is damaged" if column.name in _JSON and json_value(text) is None else None
 
 
-_NAMES = {int: "whole number", float: "number", bytes: "text"}
+_NAMES: dict[type, str] = {int: "whole number", float: "number", bytes: "text"}
 
 
 def _shown(value: Any) -> str:

@@ -97,7 +97,12 @@ OLD_PLAN = {
         }
     ],
     "choices": [{"lever": "precision", "requested": "fp16", "effective": "fp32", "chosen_by": "person"}],
-    "forecast": {"on_card": False, "budget": {"parts_mib": {"weights": 1.0}}},
+    "forecast": {
+        "on_card": False,
+        "on": "a CPU",
+        "predicted_mib": 1.0,
+        "budget": {"parts_mib": {"weights": 1.0}},
+    },
 }
 OLD_MACHINE = {"machine": {"host": "a", "processor": "x"}, "cards": [{"uuid": "GPU-1", "name": "T4"}]}
 
