@@ -19,6 +19,8 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,7 @@ def make_home(folder: Path) -> Path:
         (home / name).mkdir(mode=0o700)
     conn = open_writer(home / "kgops.db")
     fill(conn, home)
+    runs.end(conn, 9, state="cancelled", reason="stopped while queued", exit_code=None, ended_at=2e9)
     for run in run_list.page(conn):
         _write_folder(conn, home, run)
     conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -198,6 +201,8 @@ def run(folder: Path, count: int, seed: int, only: str | None = None) -> dict[st
     database, log = ((folder / name).read_bytes() for name in ("kgops.db", "kgops.db-wal"))
     texts = texts_of(folder / "kgops.db", database)
     held = hold(home)
+    # Half the time of `doctor`, and no file that is damaged here.
+    metadata.packages_distributions = cache(metadata.packages_distributions)
     ends: Counter[str] = Counter()
     faults: list[dict[str, str]] = []
     spent: dict[str, float] = {}

@@ -24,7 +24,7 @@ from storage.database import (
     open_reader,
     open_writer,
 )
-from storage.errors import DatabaseMissing, DatabaseNewer
+from storage.errors import DatabaseDamaged, DatabaseMissing, DatabaseNewer
 from storage.migrations import migrations
 
 
@@ -249,7 +249,7 @@ def test_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> N
     conn.execute("CREATE TABLE claim (something_else)")  # in the way of the migration's last tables
     conn.commit()
     conn.close()
-    with pytest.raises(sqlite3.OperationalError, match="claim"):
+    with pytest.raises(DatabaseDamaged, match="claim"):
         open_writer(path)
     conn = sqlite3.connect(path)
     assert {row[0] for row in conn.execute("SELECT name FROM sqlite_master")} <= {
