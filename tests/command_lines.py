@@ -38,7 +38,6 @@ _TRAIN: Choices = {
     "--cuda-graphs": (),
     "--disable-memory-cleanup": (),
     "--num-workers": (0, 3),
-    "--devices": (1, 2, "all"),
     "--optimizer": ("adam", "adamw", "adagrad"),
     "--loss": ("kvsall-bce", "1vsall-ce"),
     "--device": ("cpu",),
@@ -235,7 +234,7 @@ def _train(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
 
 
 def _pykeen(bed: Bed, chance: random.Random) -> tuple[Words, Words]:
-    known = {name: _TRAIN[name] for name in _TRAIN if name not in ("--devices", "--loss")}
+    known = {name: _TRAIN[name] for name in _TRAIN if name != "--loss"}
     own = ["--engine", "pykeen", "--model", chance.choice(["TransE", "DistMult"])]
     return ["train", "--dataset", "nations", *own, *_SMALL, *_some(known, chance, 0.25)], []
 

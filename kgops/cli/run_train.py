@@ -8,10 +8,9 @@ import click
 
 from kgops.cli.job_options import GroupedHelp, GroupOption, add_options, click_options, job_table
 from kgops.cli.launching import common_options, merged, start
-from kgops.errors import BadJob
 from kgops.jobs import recipes
 from kgops.jobs.job import Job, read_job
-from kgops.jobs.train import TRAIN, spread_problems
+from kgops.jobs.train import TRAIN
 from kgops.options.train import FILES
 
 
@@ -32,10 +31,7 @@ def job_of(given: dict[str, Any]) -> Job:
     """Remove the job's flags from `given` and return the job."""
     recipe = given.pop("recipe")
     table = job_table(TRAIN, given, (*FILES, "output_dir"))
-    job = read_job(table if recipe is None else recipes.with_changes(recipe, table), "this command")
-    if problems := spread_problems(job.settings, job.options):
-        raise BadJob("this command", problems)
-    return job
+    return read_job(table if recipe is None else recipes.with_changes(recipe, table), "this command")
 
 
 FLAGS = [

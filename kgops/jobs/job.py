@@ -52,6 +52,12 @@ class Job:
     limits: Limits = Limits()
     on: ClusterRequest = THIS_MACHINE
 
+    @property
+    def devices(self) -> int | str:
+        """How many devices share the run, or which; only TracIn shares one."""
+        shares = self.workload in ("tracin", "pipeline")
+        return self.options.get("devices", 1) if shares else 1
+
     def values(self) -> dict[str, Any]:
         """Every option of the workload, with defaults."""
         return {**defaults_of(WORKLOADS[self.workload].options), **self.settings, **self.options}

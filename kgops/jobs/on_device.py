@@ -160,12 +160,9 @@ def single_device_reason(settings: Mapping[str, Any]) -> str | None:
     return None
 
 
-def training_options(
-    job: Job, device: WorkerDevice, processes: int | None, why: str | None = None
-) -> Iterator[Applied]:
-    """Applied options of a training by kgops' own engine. `processes` None: their number is not known yet; `why`:
-    why it differs from the request."""
-    requested, several = job.options, processes is None or processes > 1
+def training_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
+    """Applied options of a training by kgops' own engine."""
+    requested = job.options
     precision, precision_reason = training_precision(requested.get("precision", "fp32"), device)
     batch, chunk = requested.get("batch_size", chunk_sizes.TRAIN_BATCH), requested.get("entity_chunk", "auto")
     checkpointing = bool(requested.get("gradient_checkpointing", False))
@@ -174,13 +171,11 @@ def training_options(
     if chunk != "auto":
         yield Applied("entity_chunk", chunk)
     else:
-        default_chunk = (
-            None if processes is None else chunk_sizes.loss_chunk(None, -(-batch // processes), device.kind)
-        )
+        default_chunk = chunk_sizes.loss_chunk(None, batch, device.kind)
         yield Applied("entity_chunk", default_chunk, "by device and batch size")
     yield Applied("gradient_checkpointing", on_or_off(checkpointing))
-    yield Applied("compile", *_training_compile(job, device, several, checkpointing))
-    yield Applied("cuda_graphs", *_cuda_graphs(requested.get("cuda_graphs", False), device, several))
+    yield Applied("compile", *_training_compile(job, device, checkpointing))
+    yield Applied("cuda_graphs", *_cuda_graphs(requested.get("cuda_graphs", False), device))
     yield _gradient_scaling(requested, precision)
     plain = device.kind == "cuda" and job.settings["optimizer"] == "adagrad"
     fused = "training uses torch's fused optimizer step where it exists"
@@ -193,32 +188,25 @@ def training_options(
     for name in requested:
         if name == "num_workers":
             yield Applied(name, 0, _NOTHING_TO_LOAD)
-        elif name == "devices":
-            yield Applied(name, processes, why)
         elif name == "grad_clip":
             yield Applied(name, requested[name])
         elif name not in TRAIN.optimizations:
             yield Applied(name, "off", "training has no such option")
 
 
-def _training_compile(job: Job, device: WorkerDevice, several: bool, checkpointing: bool) -> ValueAndReason:
+def _training_compile(job: Job, device: WorkerDevice, checkpointing: bool) -> ValueAndReason:
     mode = job.options.get("compile", "off")
     if mode == "off":
         return "off", None
     if skips_compile(job, device):
         return "off", _NO_GPU
-    return ("off", _SHARED_STEP) if several else compile_mode(mode, device, checkpointing=checkpointing)
+    return compile_mode(mode, device, checkpointing=checkpointing)
 
 
-def _cuda_graphs(is_requested: bool, device: WorkerDevice, several: bool) -> ValueAndReason:
+def _cuda_graphs(is_requested: bool, device: WorkerDevice) -> ValueAndReason:
     if not is_requested:
         return "off", None
-    if several:
-        return "off", _SHARED_STEP
     return ("on", None) if device.kind == "cuda" else ("off", _NO_GPU)
-
-
-_SHARED_STEP = "processes that share a step wait for each other within it"
 
 
 def _gradient_scaling(requested: Mapping[str, Any], precision: str) -> Applied:
@@ -272,7 +260,7 @@ def regression_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
     yield Applied(
         "gradient_checkpointing", on_or_off(checkpointing), "frame by frame" if checkpointing else None
     )
-    yield Applied("compile", *_training_compile(job, device, False, checkpointing))
+    yield Applied("compile", *_training_compile(job, device, checkpointing))
     yield _gradient_scaling(requested, precision)
     yield _memory_cleanup(job, device)
     for name, value in requested.items():

@@ -30,7 +30,7 @@ TRACIN_OPTIONS = frozenset(
     }
 )
 # Options without meaning for training.
-_TRACIN_ONLY = TRACIN_OPTIONS - {"entity_chunk", "devices", "memory_cleanup"}
+_TRACIN_ONLY = TRACIN_OPTIONS - {"entity_chunk", "memory_cleanup"}
 # Keys that the training stage sets.
 _FROM_TRAINING = (
     "run",

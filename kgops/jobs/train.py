@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
@@ -18,7 +17,6 @@ __all__ = [
     "MODELS",
     "TRAIN",
     "ConvEConfig",
-    "spread_problems",
 ]
 
 # A run's model is the first that is there: only validation leaves the best one.
@@ -158,14 +156,6 @@ def _check_validations(settings: dict[str, Any]) -> list[str]:
         if not plateau and settings[name] != _DEFAULTS[name]:
             problems.append(f"train.{name}: only for the schedule plateau")
     return problems
-
-
-def spread_problems(settings: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
-    """Problems of a job that asks for several devices, found before the worker starts."""
-    devices = options.get("devices", 1)
-    if settings["engine"] == "kgops" or devices == 1:
-        return []
-    return [f"options.devices: PyKEEN's pipeline trains on one device, found {devices}; leave it out"]
 
 
 def _label(settings: dict[str, Any]) -> str:

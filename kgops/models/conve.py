@@ -1,8 +1,6 @@
-"""ConvE as a torch module, and batch norm over a whole batch that processes share."""
+"""ConvE as a torch module."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -11,40 +9,9 @@ from torch.nn import functional as F
 from kgops.jobs.train import ConvEConfig
 
 __all__ = [
-    "SINGLE_PROCESS",
     "ConvE",
     "ConvEConfig",
-    "WholeBatch",
 ]
-
-
-class WholeBatch:
-    """One process holds all rows of the batch."""
-
-    def count(self, local: int) -> int:
-        """Rows of the whole batch; this rank has `local` of them."""
-        return local
-
-    def total(self, local: torch.Tensor) -> torch.Tensor:
-        """Sum over all ranks; may be written into `local`."""
-        return local
-
-    def largest(self, local: torch.Tensor) -> torch.Tensor:
-        return local
-
-    def draw_rows(self, draw: Callable[[int], torch.Tensor], local: int) -> torch.Tensor:
-        """Draws for the whole batch and returns the `local` rows of this rank."""
-        return draw(local)
-
-    def dropout(self, x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
-        return F.dropout(x, p, training)
-
-    def norm(self, module: nn.BatchNorm1d | nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
-        normed: torch.Tensor = module(x)
-        return normed
-
-
-SINGLE_PROCESS = WholeBatch()
 
 
 class ConvE(nn.Module):
@@ -83,22 +50,20 @@ class ConvE(nn.Module):
         shape = (-1, self.config.channels, self.config.height, self.config.width)
         return torch.cat([head_rows.view(shape), relation_rows.view(shape)], dim=2)
 
-    def normed_image(
-        self, head_rows: torch.Tensor, relation_rows: torch.Tensor, whole: WholeBatch = SINGLE_PROCESS
-    ) -> torch.Tensor:
+    def normed_image(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:
         if self.config.relation_dropout:
-            relation_rows = whole.dropout(relation_rows, self.config.relation_dropout, self.training)
+            relation_rows = F.dropout(relation_rows, self.config.relation_dropout, self.training)
         image = self.image(head_rows, relation_rows)
         if self.input_norm is not None:
-            image = whole.norm(self.input_norm, image)
-        return whole.dropout(image, self.config.input_dropout, self.training)
+            image = self.input_norm(image)
+        return F.dropout(image, self.config.input_dropout, self.training)
 
-    def finish(self, projected: torch.Tensor, whole: WholeBatch = SINGLE_PROCESS) -> torch.Tensor:
+    def finish(self, projected: torch.Tensor) -> torch.Tensor:
         """From the projection to the vector that is multiplied with the tails."""
-        x = whole.dropout(projected, self.config.output_dropout, self.training)
+        x = F.dropout(projected, self.config.output_dropout, self.training)
         # Dropout comes before this norm, as in PyKEEN and unlike in the paper.
         if self.output_norm is not None:
-            x = whole.norm(self.output_norm, x)
+            x = self.output_norm(x)
         return F.relu(x)
 
     def encode_rows(self, head_rows: torch.Tensor, relation_rows: torch.Tensor) -> torch.Tensor:

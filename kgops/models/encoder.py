@@ -21,7 +21,7 @@ import torch
 
 from kgops.jobs.train import ConvEConfig
 from kgops.models.columns import column_sums
-from kgops.models.conve import SINGLE_PROCESS, ConvE, WholeBatch
+from kgops.models.conve import ConvE
 from kgops.models.products import add_product, mm_into
 
 __all__ = ["Buffers", "FusedEncoder", "grad_of", "run_backward"]
@@ -62,8 +62,7 @@ class FusedEncoder:
 
     `backward` writes the gradients of `conv`, `feature_norm` and `project` into their `.grad` and
     returns the image's. With `recompute` the feature maps are not kept but recomputed, chunk by chunk.
-    `wrap` compiles the functions made of many small operations. Where `whole` is distributed over ranks,
-    the gradients of `conv` and `feature_norm` are those of the whole batch.
+    `wrap` compiles the functions made of many small operations.
     """
 
     def __init__(
@@ -75,11 +74,9 @@ class FusedEncoder:
         rows_at_once: int = 256,
         recompute: bool = False,
         wrap: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
-        whole: WholeBatch = SINGLE_PROCESS,
     ) -> None:
         self.model = model
         self.buffers = buffers
-        self.whole = whole
         self._fold, self._image_grad = wrap(_fold), wrap(_sum_of_taps)
         self.dtype = dtype
         self.rows_at_once = rows_at_once
@@ -97,10 +94,10 @@ class FusedEncoder:
         """
         c, batch, model = self.model.config, len(image), self.model
         if mask is None:
-            mask = self.whole.draw_rows(lambda rows: self._mask(rows, image), batch)
+            mask = self._mask(batch, image)
         patches = self._patches(image)
-        moments = self.whole.total(self._moments(patches)) if model.feature_norm is not None else None
-        kernel = self._kernel(moments, self.whole.count(batch) * self._places)
+        moments = self._moments(patches) if model.feature_norm is not None else None
+        kernel = self._kernel(moments, batch * self._places)
         kernels = self.buffers.take("kernels", (batch, *kernel.shape), self.dtype)
         kernels.copy_(mask[:, :, None] * kernel.to(mask.dtype))
         weight = self._weight()
@@ -121,7 +118,7 @@ class FusedEncoder:
         self._saved = None
         c, batch, project = self.model.config, len(grad), self.model.project
         grad_of(project.bias).copy_(column_sums(grad))
-        unit = _unit(self.whole.largest(grad.abs().amax())) if self.dtype == torch.float16 else None
+        unit = _unit(grad.abs().amax()) if self.dtype == torch.float16 else None
         low = (grad if unit is None else grad / unit).to(self.dtype)
         d_weight = grad_of(project.weight)
         if not self.recompute:
@@ -143,8 +140,8 @@ class FusedEncoder:
             torch.ops.aten.threshold_backward.grad_input(d_maps, part, 0, grad_input=d_maps)
             torch.bmm(d_maps, patches[rows].transpose(1, 2), out=d_kernels[rows])
             torch.bmm(own[:, :, : self._taps].transpose(1, 2), d_maps, out=d_patches[rows])
-        d_kernel = self.whole.total(torch.einsum("bo,bok->ok", mask, d_kernels.to(mask.dtype)))
-        through = self._kernel_backward(d_kernel, moments, self.whole.count(batch) * self._places)
+        d_kernel = torch.einsum("bo,bok->ok", mask, d_kernels.to(mask.dtype))
+        through = self._kernel_backward(d_kernel, moments, batch * self._places)
         if through is not None:
             d_patches.baddbmm_(through.to(self.dtype).expand(batch, -1, -1), patches)
         d_image: torch.Tensor = self._image_grad(d_patches, grad.dtype, c)

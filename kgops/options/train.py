@@ -9,7 +9,6 @@ from kgops.options.shared import (
     COMPILE,
     CUDA_GRAPHS,
     DEVICE,
-    DEVICES,
     ENTITY_CHUNK,
     GRADIENT_CHECKPOINTING,
     LEARNING_RATE,
@@ -176,7 +175,6 @@ _SPEED = (
     GRADIENT_CHECKPOINTING,
     COMPILE,
     CUDA_GRAPHS,
-    DEVICES,
     MEMORY_CLEANUP,
     Option(
         "grad_clip",

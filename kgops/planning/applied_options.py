@@ -58,7 +58,7 @@ def _applied_options(
     elif job.workload == "tracin":
         yield from _tracin_options(job, device, processes)
     elif job.settings["engine"] == "kgops":
-        yield from on_device.training_options(job, device, *processes)
+        yield from on_device.training_options(job, device)
     else:
         yield from on_device.pykeen_options(job, device)
 
@@ -67,7 +67,7 @@ def _tracin_options(
     job: Job, device: WorkerDevice, processes: tuple[int | None, str | None]
 ) -> Iterator[Applied]:
     why = on_device.single_device_reason(job.settings)
-    if why is not None and job.options.get("devices", 1) != 1:
+    if why is not None and job.devices != 1:
         processes = 1, why
     yield from on_device.tracin_options(job, device, *processes, factored=is_kgops_conve(job))
 
@@ -81,9 +81,9 @@ def _pipeline_options(
     settings = tracin_settings(job.settings, "results/checkpoints", "results/best_model.pt")
     options = tracin_options(job.settings, job.options)
     tracin = replace(job, workload="tracin", settings=settings, options=options)
-    applied = {option.option: option for option in on_device.training_options(training, device, *processes)}
+    applied = {option.option: option for option in on_device.training_options(training, device)}
     why = on_device.single_device_reason(settings)
-    tracin_processes = (1, why) if why is not None and job.options.get("devices", 1) != 1 else processes
+    tracin_processes = (1, why) if why is not None and job.devices != 1 else processes
     for option in on_device.tracin_options(tracin, device, *tracin_processes):
         if option.option == "gradient_checkpointing" and option.option not in options:
             continue  # training has reported it
@@ -94,7 +94,7 @@ def _pipeline_options(
 
 
 def _processes(job: Job, device: WorkerDevice, gpus: int | None) -> tuple[int | None, str | None]:
-    devices = job.options.get("devices", 1)
+    devices = job.devices
     if device.kind == "cpu":
         return on_device.cpu_processes(devices)
     if devices == "all":

@@ -208,7 +208,7 @@ def tracin_disk_use(
         named = settings["test_triples"]
         tests = size_of_file(Path(named) if named else files["test"], names)
     filtered = bool(job.options.get("filtering", bool(settings["test_triples"])))
-    many = job.options.get("devices", 1) != 1
+    many = job.devices != 1
     # The predictions that a pipeline traces are in no file yet.
     traced = tests_of(settings, counts) if shape is None else shape.tests
     return TracinDiskUse(

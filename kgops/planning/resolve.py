@@ -134,7 +134,6 @@ def work_of(job: Job) -> Work:
         trains=job.workload not in ("tracin", "predict", "explain"),
         moves_parameters=traces,
         varies_shapes=traces and bool(job.settings.get("test_triples")),
-        shares_steps=job.workload in ("train", "pipeline"),
     )
 
 

@@ -50,7 +50,6 @@ class Work:
     moves_parameters: bool = False  # addresses of weights change during the run
     varies_shapes: bool = False  # shapes of inputs change during the run
     groups_convolutions: bool = False
-    shares_steps: bool = False  # several devices share each batch
     memory_is_tight: bool = False  # little memory is left beside the prediction
 
 
@@ -177,17 +176,6 @@ def _why_no_graph(options: Options, work: Work) -> str | None:
     return None
 
 
-def _shared_steps_run_as_they_are(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
-    devices = options.get("devices", 1)
-    # Only the worker knows how many devices `all` is; it reports this then.
-    if not work.shares_steps or devices in (1, "all"):
-        return
-    for option, off in (("compile", "off"), ("cuda_graphs", False)):
-        if options.get(option, off) != off:
-            reason = f"{devices} devices wait for each other within a step"
-            yield Correction(option, options[option], off, reason, "kgops run train --devices")
-
-
 def _segments_can_grow(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
     if gpu is None or options.get("expandable_segments") is not True:
         return
@@ -265,7 +253,6 @@ RULES: tuple[Rule, ...] = (
     _sums_over_entities_are_not_fp16,
     _gpu_can_compile,
     _graphs_need_fixed_addresses,
-    _shared_steps_run_as_they_are,
     _segments_can_grow,
     _cudnn_is_not_let_loose,
     _channels_last_pays,

@@ -108,7 +108,7 @@ def time_kind(job: Job) -> str:
     settings = job.settings
     kind = kind_of(
         *(job.workload, settings.get("engine"), settings.get("model")),
-        shared_out=job.options.get("devices", 1) != 1,
+        shared_out=job.devices != 1,
     )
     if job.workload != "tracin":
         return kind

@@ -159,9 +159,7 @@ def shape_of_training(
 
 
 def _replays(options: Mapping[str, Any]) -> bool:
-    """Whether steps are captured as CUDA graphs; of ranks that share a step none is."""
-    if options.get("devices", 1) != 1:
-        return False
+    """Whether steps are captured as CUDA graphs."""
     mode, checkpointing = options.get("compile", "off"), options.get("gradient_checkpointing", False)
     return bool(options.get("cuda_graphs", False)) or (mode in CUDA_GRAPH_MODES and not checkpointing)
 

@@ -76,7 +76,7 @@ class Planned:
     @property
     def predicted_for(self) -> str | None:
         """What the prediction covers, if not the whole run."""
-        if self.job.options.get("devices", 1) == 1:
+        if self.job.devices == 1:
             return None
         return "of one process; each process holds all weights and does its share of the work"
 
@@ -89,7 +89,7 @@ class Planned:
         """GPUs to request from the queue; None if the run uses none."""
         asked = named_gpus(self.job)
         if self._uses_gpu:
-            return gpus_for_devices(asked, self.job.options.get("devices", 1))
+            return gpus_for_devices(asked, self.job.devices)
         return asked or ("auto" if self.job.gpu.memory_mib else None)
 
     @property
@@ -136,7 +136,7 @@ def plan(
     """Plans for `target`, by default this machine's device. `thorough`: see `planner.suggest`; `counted`: see
     `job_size_of`."""
     planned = _plan(resolved, home, conn, target, thorough=thorough, counted=counted)
-    gpus = len(gpus_here()) if planned.job.options.get("devices") == "all" else None
+    gpus = len(gpus_here()) if planned.job.devices == "all" else None
     applied = as_applied(planned.job, planned.choices, planned.target.facts, gpus=gpus)
     most = None if thorough else MAX_TRIPLE_BYTES
     disk = disk_plan(
@@ -250,13 +250,12 @@ def _learned_time(
 
 
 def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> ProcessModel:
-    is_distributed = job.options.get("devices", 1) != 1
     asks_to_compile = job.options.get("compile", "off") != "off" and not skips_compile(job, WorkerDevice())
     kind = kind_of(
         *(job.workload, job.settings.get("engine"), job.settings.get("model")),
-        shared_out=is_distributed,
+        shared_out=job.devices != 1,
         trains_again=trains_again(job),
-        compiled=asks_to_compile and not is_distributed,
+        compiled=asks_to_compile,
         parquet=job.workload == "tracin" and bool(job.settings["parquet"]),
     )
     model = learn_process(kind, filter(None, map(process_sample, forecasts)))

@@ -143,7 +143,7 @@ def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
 
 def _wants_several(job: Job) -> bool:
     """Whether the job wants several GPUs, which then share one plan."""
-    text = gpus_for_devices(named_gpus(job), job.options.get("devices", 1))
+    text = gpus_for_devices(named_gpus(job), job.devices)
     request = WantedGpus.read(text)
     return request.count != 1 and (request.named is None or len(request.named) > 1)
 

@@ -13,7 +13,6 @@ from kgops.jobs.on_device import CUDA_GRAPH_MODES, compile_mode
 from kgops.models.conve import ConvE
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
-from kgops.training.data_parallel import SingleProcess
 from kgops.training.losses import EntityLoss
 from kgops.training.replay import ReplayedStep
 from kgops.training.reporter import Report
@@ -67,7 +66,6 @@ class AcceleratedStep:
         usual_size: int,
         checkpointing: bool,
         report: Report,
-        group: SingleProcess | None = None,
     ) -> None:
         device = model.entities.device
         self._requested, self._report = requested, report
@@ -80,7 +78,6 @@ class AcceleratedStep:
             recompute=checkpointing,
             compiler=self._compiler,
             compiled_size=usual_size,
-            group=group,
         )
         self._replayed = ReplayedStep(self.step, usual_size) if self.plan.replayed else None
         self._stream = torch.cuda.Stream(device) if self.plan.replayed else None  # type: ignore[no-untyped-call]

@@ -12,25 +12,16 @@ import torch
 from kgops.errors import Usage
 from kgops.training.losses import Positives
 
-__all__ = ["Batch", "Batches", "RankRows", "inverse_triples", "lexicographic", "query_rows", "rows_of_rank"]
-
-
-@dataclass(frozen=True)
-class RankRows:
-    """One rank's rows of a batch of `batch_size` rows, from `first` on."""
-
-    first: int
-    batch_size: int
+__all__ = ["Batch", "Batches", "inverse_triples", "lexicographic", "query_rows"]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Queries (head, relation row) and the true entities of each; `rank_rows` is None for a whole batch."""
+    """Queries (head, relation row) and the true entities of each."""
 
     heads: torch.Tensor
     relations: torch.Tensor
     positives: Positives
-    rank_rows: RankRows | None = None
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -48,20 +39,12 @@ def inverse_triples(triples: torch.Tensor) -> torch.Tensor:
     return torch.stack([triples[:, 2], 2 * triples[:, 1] + 1, triples[:, 0]], dim=1)
 
 
-def rows_of_rank(rows: int, rank: int, world_size: int) -> tuple[int, int]:
-    """First and last + 1 row of this rank; every rank gets all rows where there are fewer rows than ranks."""
-    if rows < world_size:
-        return 0, rows
-    return rows * rank // world_size, rows * (rank + 1) // world_size
-
-
 class Batches:
     """An epoch's batches in an order that depends on seed and epoch alone, so that any can be resumed.
 
     `one_positive` gives a query for every triple (1vsAll); otherwise every distinct (head, relation)
     is one query with all of its tails (KvsAll), or several of nearly equal size where it has more than
-    `largest_group`. With `share` (rank, world size) each batch holds this rank's
-    rows of the batch that a single process would have.
+    `largest_group`.
     """
 
     def __init__(
@@ -74,12 +57,10 @@ class Batches:
         batch_size: int,
         seed: int,
         device: torch.device | str = "cpu",
-        share: tuple[int, int] = (0, 1),
     ) -> None:
         if batch_size < 1:
             raise Usage(f"batch_size is {batch_size}; it must be at least 1.")
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
-        self.share = share
         rows = query_rows(triples, inverse)
         if inverse:
             rows = torch.cat([rows, inverse_triples(triples)])
@@ -109,9 +90,8 @@ class Batches:
 
     @property
     def usual_size(self) -> int:
-        """Rows of this rank in every batch but the last."""
-        first, stop = rows_of_rank(self._bounds()[1], *self.share)
-        return stop - first
+        """Rows of every batch but the last."""
+        return self._bounds()[1]
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -134,22 +114,19 @@ class Batches:
         """The batches of this epoch, without the first `skip`."""
         order = self.order(epoch)
         counts = self._counts[order]
-        bounds = self._bounds()
-        spans = [_rank_span(start, stop, self.share) for start, stop in pairwise(bounds)]
+        spans = list(pairwise(self._bounds()))
         # Computed on the host for the whole epoch, so that no batch has to wait for a size from the device.
-        positives = _sums(counts, [(start, stop) for start, stop, _ in spans])
+        positives = _sums(counts, spans)
         order, counts = order.to(self.device), counts.to(self.device)
-        for (start, stop, rank_rows), many in list(zip(spans, positives, strict=True))[skip:]:
-            yield self._batch(order[start:stop], counts[start:stop], many, rank_rows)
+        for (start, stop), many in list(zip(spans, positives, strict=True))[skip:]:
+            yield self._batch(order[start:stop], counts[start:stop], many)
 
-    def _batch(
-        self, chosen: torch.Tensor, counts: torch.Tensor, positives: int, rank_rows: RankRows | None
-    ) -> Batch:
+    def _batch(self, chosen: torch.Tensor, counts: torch.Tensor, positives: int) -> Batch:
         heads, relations = self._queries[:, chosen]
         rows = torch.repeat_interleave(counts, output_size=positives)
         before = counts.cumsum(0) - counts
         indices = torch.arange(positives, device=self.device) + (self._first[chosen] - before)[rows]
-        return Batch(heads, relations, Positives(rows, self._tails[indices]), rank_rows)
+        return Batch(heads, relations, Positives(rows, self._tails[indices]))
 
 
 def _divided(first: torch.Tensor, rows: int, largest: int) -> torch.Tensor:
@@ -168,12 +145,6 @@ def _sums(counts: torch.Tensor, spans: list[tuple[int, int]]) -> list[int]:
     ends = torch.tensor(spans, dtype=torch.long).view(-1, 2)
     sums: list[int] = before[ends].diff(dim=1)[:, 0].tolist()
     return sums
-
-
-def _rank_span(start: int, stop: int, share: tuple[int, int]) -> tuple[int, int, RankRows | None]:
-    first, last = rows_of_rank(stop - start, *share)
-    rank_rows = None if last - first == stop - start else RankRows(first, stop - start)
-    return start + first, start + last, rank_rows
 
 
 def lexicographic(rows: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,6 @@ from kgops.models.conve import ConvE
 from kgops.training import checkpoints
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
-from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluator
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restore, set_rate
@@ -62,17 +61,15 @@ def fit(
     stop_requested: Callable[[], bool] = lambda: False,
     *,
     resume: bool = False,
-    group: SingleProcess | None = None,
     cleanup: MemoryCleanup = OFF,
 ) -> FitResult:
     """Trains `model` in place.
 
     Writes `best_model.pt` (by validation MRR, when there is validation), `final_model.pt` and
     `checkpoints/` into `folder`. With `resume` it continues from the newest valid checkpoint there;
-    with an unchanged device and number of threads the weights equal those of an uninterrupted run. All ranks
-    of a `group` call it with equal arguments, except the report, and get equal results.
+    with an unchanged device and number of threads the weights equal those of an uninterrupted run.
     """
-    run = _Run(model, graph, settings, folder, report, stop_requested, group or SingleProcess(), cleanup)
+    run = _Run(model, graph, settings, folder, report, stop_requested, cleanup)
     with run.take.stream():
         run.begin(resume)
         result = run.train()
@@ -89,10 +86,9 @@ class _Run:
         folder: Path,
         report: Report,
         stop_requested: Callable[[], bool],
-        group: SingleProcess,
         cleanup: MemoryCleanup,
     ) -> None:
-        self.model, self.graph, self.settings, self.group = model, graph, settings, group
+        self.model, self.graph, self.settings = model, graph, settings
         self.cleanup = cleanup
         self.report, self.stop_requested = report, stop_requested
         self.device = model.entities.device
@@ -101,7 +97,7 @@ class _Run:
         dtype = self.precision.dtype
         if model.entities.dtype == torch.float64:
             dtype = torch.float64
-        chunk = settings.chunk_for(self.device, group.world_size)
+        chunk = settings.chunk_for(self.device)
         self.schedule = Schedule(
             settings.schedule,
             settings.learning_rate,
@@ -119,7 +115,6 @@ class _Run:
             batch_size=settings.batch_size,
             seed=settings.seed,
             device=self.device,
-            share=(group.rank, group.world_size),
         )
         if model.config.batch_norm and min(settings.batch_size, self.batches.num_queries) < 2:
             raise BadJob(
@@ -137,7 +132,6 @@ class _Run:
             usual_size=self.batches.usual_size,
             checkpointing=settings.gradient_checkpointing,
             report=report,
-            group=group,
         )
         self.step = self.take.step
         if settings.grad_clip:
@@ -158,8 +152,6 @@ class _Run:
         torch.manual_seed(self.settings.seed)
         if resume:
             self._take_up()
-        # Rank 0 overwrites files from here on that the other ranks have just read.
-        self.group.check_same(self.model, "before the first step")
 
     def _take_up(self) -> None:
         checkpoint, refused = checkpoints.newest_resumable(self.keeper.checkpoints, self.device)
@@ -203,8 +195,6 @@ class _Run:
         self.keeper.save_resumable(self.state)
         if finished:
             self.keeper.keep("final_model.pt", "model", self.state)
-        # All files are written from here on.
-        self.group.check_same(self.model, "at the end")
         s = self.state
         stopped = "requested" if not finished else "early" if s.early else "finished"
         return FitResult(
@@ -234,7 +224,7 @@ class _Run:
             progress((number - 1) * len(self.batches) + state.batch, total)
             if state.batch == len(self.batches):
                 break
-            if self.group.any(self.stop_requested()):
+            if self.stop_requested():
                 self._take_losses(losses, number)
                 return False
             self._save_if_due(losses, number)
@@ -256,7 +246,6 @@ class _Run:
         """Validates and writes checkpoints after an epoch; False if a stop was requested before the last."""
         state, settings = self.state, self.settings
         last = state.epoch == settings.num_epochs
-        self.group.check_same(self.model, f"after epoch {state.epoch}")
         if state.epoch == 1 or last:
             self.report.memory(**_memory_mib(self.model, self.step, self.device))
         if settings.checkpoint_frequency and state.epoch % settings.checkpoint_frequency == 0:
@@ -266,7 +255,7 @@ class _Run:
             return False
         state.owed = False
         self._save_if_due([], state.epoch)
-        return last or state.early or not self.group.any(self.stop_requested())
+        return last or state.early or not self.stop_requested()
 
     def _validate(self) -> bool:
         """Validates; False if a stop was requested before its end."""
@@ -275,12 +264,11 @@ class _Run:
             known = torch.cat([self.graph.train, self.graph.valid])
             self.evaluator = Evaluator(known, self.graph.num_entities, device=self.device)
         self.cleanup.between_phases()
-        evaluation = self.group.evaluate(
-            self.evaluator,
+        evaluation = self.evaluator(
             self.model,
             self.graph.valid,
-            self.stop_requested,
-            Progress(self.report, "validate", "query"),
+            stop_requested=self.stop_requested,
+            progress=Progress(self.report, "validate", "query"),
         )
         self.cleanup.between_phases()
         if evaluation is None:

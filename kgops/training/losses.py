@@ -111,17 +111,16 @@ class EntityLoss:
         d_entities: torch.Tensor,
         d_biases: torch.Tensor,
         *,
-        scale: float | torch.Tensor = 1.0,
         want_value: bool = True,
         buffers: Buffers | None = None,
         kernels: ScoreKernels | None = None,
     ) -> LossResult:
-        """Writes scale · gradient into `d_entities` and `d_biases`; returns that of the queries."""
+        """Writes the gradient into `d_entities` and `d_biases`; returns that of the queries."""
         buffers, kernels = buffers or Buffers(queries.device), kernels or ScoreKernels()
         walk = _Walk(self, queries, entities, biases, positives, buffers, kernels)
         if self.kind == "bce":
-            return _bce(walk, d_entities, d_biases, scale, want_value)
-        return _softmax(walk, d_entities, d_biases, scale, want_value)
+            return _bce(walk, d_entities, d_biases, want_value)
+        return _softmax(walk, d_entities, d_biases, want_value)
 
 
 class _Walk:
@@ -176,12 +175,12 @@ class _Walk:
         plane: torch.Tensor,
         d_entities: torch.Tensor,
         d_biases: torch.Tensor,
-        scale: float | torch.Tensor,
+        scale: float,
     ) -> None:
         """Entity, bias and query gradients from the chunk's score gradients times `scale`."""
         stop = start + len(plane)
         entities, own = self.entities[start:stop], d_entities[start:stop]
-        if not self.low and not isinstance(scale, torch.Tensor):
+        if not self.low:
             torch.mul(plane.sum(1), scale, out=d_biases[start:stop])
             add_product(self.d_queries, plane.t(), entities)
             mm_into(own, plane, self.queries, scale=scale)
@@ -212,7 +211,6 @@ def _bce(
     walk: _Walk,
     d_entities: torch.Tensor,
     d_biases: torch.Tensor,
-    scale: float | torch.Tensor,
     want_value: bool,
 ) -> LossResult:
     smoothing = walk.loss.smoothing
@@ -231,8 +229,8 @@ def _bce(
                 value -= zero * _total(plane)
         walk.kernels.sigmoid_above(plane, zero)
         flat.index_add_(0, index, inside * torch.full((), -more, dtype=plane.dtype, device=plane.device))
-        walk.add(start, plane, d_entities, d_biases, scale * per_score)
-    walk.d_queries *= scale * per_score
+        walk.add(start, plane, d_entities, d_biases, per_score)
+    walk.d_queries *= per_score
     return LossResult((value * per_score).to(walk.queries.dtype) if want_value else None, walk.d_queries)
 
 
@@ -245,7 +243,6 @@ def _softmax(
     walk: _Walk,
     d_entities: torch.Tensor,
     d_biases: torch.Tensor,
-    scale: float | torch.Tensor,
     want_value: bool,
 ) -> LossResult:
     smoothing = walk.loss.smoothing
@@ -268,8 +265,8 @@ def _softmax(
         walk.kernels.share_above(plane, highest, inverse, low)
         index, inside = walk.at_positives(start, plane)
         plane.view(-1).index_add_(0, index, -share * inside)
-        walk.add(start, plane, d_entities, d_biases, scale / walk.batch)
-    walk.d_queries *= scale / walk.batch
+        walk.add(start, plane, d_entities, d_biases, 1 / walk.batch)
+    walk.d_queries /= walk.batch
     if value is None:
         return LossResult(None, walk.d_queries)
     logsumexp = highest + total.log()

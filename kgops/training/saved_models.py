@@ -86,18 +86,12 @@ class Keeper:
         return self.folder / "checkpoints"
 
     @property
-    def _writes(self) -> bool:
-        return self.step.group.is_first
-
-    @property
     def is_due(self) -> bool:
         """Whether the last resume checkpoint is older than the interval."""
-        return self._writes and time.monotonic() - self.saved_at >= self.settings.resume_every
+        return time.monotonic() - self.saved_at >= self.settings.resume_every
 
     def sweep(self, resume: bool) -> None:
         """Removes incomplete files of an earlier writer, and, unless `resume`, its resume checkpoints."""
-        if not self._writes:
-            return
         checkpoints.sweep(self.checkpoints)
         checkpoints.sweep(self.folder)
         if resume:
@@ -109,20 +103,16 @@ class Keeper:
             self.report.note(f"{len(kept)} TracIn checkpoints of an earlier training stay in this folder.")
 
     def keep(self, name: str, kind: str, state: TrainState) -> None:
-        if self._writes:
-            path = self.folder / name
-            checkpoints.write_checkpoint(path, self._checkpoint(state))
-            self.report.artifact(path, kind)
+        path = self.folder / name
+        checkpoints.write_checkpoint(path, self._checkpoint(state))
+        self.report.artifact(path, kind)
 
     def keep_epoch(self, state: TrainState) -> None:
         """Writes a checkpoint for TracIn."""
-        if self._writes:
-            path = checkpoints.write_kept(self.checkpoints, self._checkpoint(state))
-            self.report.artifact(path, "checkpoint")
+        path = checkpoints.write_kept(self.checkpoints, self._checkpoint(state))
+        self.report.artifact(path, "checkpoint")
 
     def save_resumable(self, state: TrainState) -> None:
-        if not self._writes:
-            return
         training = {
             "optimizer": self.step.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),

@@ -138,11 +138,9 @@ class TrainSettings:
             positives_a_query if self.group_queries else None,
         )
 
-    def chunk_for(self, device: torch.device, processes: int = 1) -> int:
-        """Entities scored at once, with the batch spread over ranks: a chunk of scores about as large as the cache of
-        a CPU, or 64 MiB on a GPU."""
-        rows = -(-self.batch_size // processes)
-        return loss_chunk(self.entity_chunk, rows, "cuda" if device.type == "cuda" else "cpu")
+    def chunk_for(self, device: torch.device) -> int:
+        """Entities scored at once: a chunk of scores about as large as the cache of a CPU, or 64 MiB on a GPU."""
+        return loss_chunk(self.entity_chunk, self.batch_size, "cuda" if device.type == "cuda" else "cpu")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers, FusedEncoder, grad_of, run_backward
 from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
-from kgops.training.data_parallel import SingleProcess
 from kgops.training.losses import EntityLoss, ScoreKernels
 
 __all__ = ["TrainStep"]
@@ -24,7 +22,6 @@ class TrainStep:
     Gradients live in the parameters' `.grad`, allocated once and overwritten by every step. With
     fp16 products, a step whose gradients overflowed changes no weight and is counted in `overflows`.
     With a `compiler`, batches of `compiled_size` run compiled kernels; others are too rare to compile for.
-    In a `group` a step covers the whole batch, and each rank has some of its rows.
     """
 
     def __init__(
@@ -37,18 +34,13 @@ class TrainStep:
         rows_at_once: int = 256,
         compiler: Compiler | None = None,
         compiled_size: int = 0,
-        group: SingleProcess | None = None,
     ) -> None:
         self.model, self.loss, self.optimizer = model, loss, optimizer
-        self.group = group or SingleProcess()
         self.compiler, self.compiled_size = compiler, compiled_size
         device = model.entities.device
         # Many small operations are slow only on a GPU; on a CPU compiling takes 10 s for each.
         small = compiler if compiler is not None and device.type == "cuda" else _eager
-        front, finish = model.normed_image, model.finish
-        if self.group.world_size > 1:
-            front, finish = partial(front, whole=self.group), partial(finish, whole=self.group)
-        self._front, self._finish = small(front), small(finish)
+        self._front, self._finish = small(model.normed_image), small(model.finish)
         self._kernels = ScoreKernels.of(compiler or _eager)
         self.buffers = Buffers(device)
         self.encoder = FusedEncoder(
@@ -58,7 +50,6 @@ class TrainStep:
             rows_at_once=rows_at_once,
             recompute=recompute,
             wrap=small,
-            whole=self.group,
         )
         self._overflows = torch.zeros((), dtype=torch.long, device=device)
         for parameter in model.parameters():
@@ -66,9 +57,6 @@ class TrainStep:
         norms = (model.input_norm, model.output_norm)
         # Autograd adds to these gradients, so they are zeroed.
         self._summed = [grad_of(p) for norm in norms if norm is not None for p in norm.parameters()]
-        # The encoder computes the other layers' gradients for the whole batch.
-        local = (model.entities, model.biases, model.relations, model.project.weight, model.project.bias)
-        self._rank_local = [*(grad_of(p) for p in local), *self._summed]
 
     def __call__(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
         """Updates the weights; the mean loss (a tensor on the device) if `want_value`."""
@@ -104,8 +92,7 @@ class TrainStep:
 
     def gradients(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
         """Writes this batch's gradients to every parameter's `.grad`."""
-        model, group = self.model, self.group
-        group.begin(batch)
+        model = self.model
         if self.compiler is not None:
             self.compiler.on = self.compiler.failure is None and len(batch) == self.compiled_size
         for grad in self._summed:
@@ -122,7 +109,6 @@ class TrainStep:
             batch.positives,
             grad_of(model.entities),
             grad_of(model.biases),
-            scale=group.weight,
             want_value=want_value,
             buffers=self.buffers,
             kernels=self._kernels,
@@ -134,8 +120,7 @@ class TrainStep:
         # The loss has overwritten the entities' gradients; their gradients as heads are added.
         _add_rows(grad_of(model.entities), batch.heads, head_rows.grad)
         _add_rows(grad_of(model.relations).zero_(), batch.relations, relation_rows.grad)
-        group.sum_gradients(self._rank_local, model)
-        return None if result.value is None else group.mean(result.value)
+        return result.value
 
     def _infinite(self) -> torch.Tensor:
         """1 if a gradient is NaN or infinite, else 0."""

@@ -49,10 +49,8 @@ def keep_to_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def choose_threads(
-    gflop: float, what: str, device: torch.device, report: Reporter, *, processes: int = 1
-) -> None:
-    """Chooses threads by the GFLOP of one step or block, unless OMP_NUM_THREADS is set; `processes` share the cores."""
+def choose_threads(gflop: float, what: str, device: torch.device, report: Reporter) -> None:
+    """Chooses threads by the GFLOP of one step or block, unless OMP_NUM_THREADS is set."""
     if device.type != "cpu":
         return
     if (library := note_of_library()) is not None:
@@ -61,7 +59,7 @@ def choose_threads(
         torch.set_num_threads(_AT_MOST)
         report.note(f"{_many(_AT_MOST)}, as OMP_NUM_THREADS says.")
         return
-    cores = max(1, min(_AT_MOST, len(os.sched_getaffinity(0))) // processes)
+    cores = max(1, min(_AT_MOST, len(os.sched_getaffinity(0))))
     threads = threads_for(gflop, cores)
     torch.set_num_threads(threads)
     waits = ", which spin while they wait" if threads > 1 and _threads_spin() else ""

@@ -10,17 +10,15 @@ from typing import Any
 
 import torch
 
-from kgops.errors import BadJob, Usage
+from kgops.errors import Usage
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.cluster import GPU
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import skips_compile, training_options
-from kgops.jobs.train import spread_problems
 from kgops.models.conve import ConvE, ConvEConfig
 from kgops.options.train import DEFAULT_LOSS, FILES
 from kgops.training.checkpoints import read_checkpoint
-from kgops.training.data_parallel import SingleProcess
 from kgops.training.evaluate import Evaluation, Evaluator
 from kgops.training.loop import FitResult, fit
 from kgops.training.out_of_memory import host_memory_mib
@@ -28,11 +26,10 @@ from kgops.training.quality import quality_table
 from kgops.training.reporter import Progress
 from kgops.training.settings import TrainSettings, place_of
 from kgops.training.threads import step_gflop
-from kgops.workers.devices import choose_threads, devices_for, memory_cleanup
+from kgops.workers.devices import choose_threads, memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import make_output_folder, publish_results, write_config
 from kgops.workers.report import Reporter, report_applied
-from kgops.workers.train_ranks import train_in_processes
 
 
 def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
@@ -42,8 +39,6 @@ def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
 
 def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> dict[str, float]:
     """Runs everything except the manifest; returns the metrics."""
-    if problems := spread_problems(job.settings, job.options):
-        raise BadJob("the job", problems)
     device = find_device(job.settings["device"])
     train_pykeen = _pykeen(report) if job.settings["engine"] == "pykeen" else None
     report.started(device=str(device), torch=torch.__version__)
@@ -51,9 +46,6 @@ def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     # `results/` is the output folder as the original scripts write it, with checkpoints.
     results = folder / "results"
     results.mkdir(exist_ok=True)
-    devices, _ = devices_for(job.options.get("devices", 1), device)
-    if len(devices) > 1:
-        return train_in_processes(job, folder, report, stop, devices)
     graph = load_graph(job.settings)
     for note in graph.notes:
         report.note(note)
@@ -77,32 +69,24 @@ def train_conve(
     results: Path,
     report: Reporter,
     stop: Callable[[], bool],
-    group: SingleProcess | None = None,
 ) -> dict[str, float]:
-    """Trains and evaluates; returns the metrics. Each process of a `group` calls this; the first one writes."""
-    group = group or SingleProcess()
+    """Trains and evaluates; returns the metrics."""
     torch.manual_seed(job.settings["seed"])
     config = model_config(job.settings, graph)
     settings = train_settings(job)
     if skips_compile(job, place_of(device)):
         settings = dataclasses.replace(settings, compile="off")
-    if group.world_size > 1:
-        settings = dataclasses.replace(settings, compile="off", cuda_graphs=False)
-    gflop = step_gflop(config, settings.batch_size // group.world_size)
-    choose_threads(gflop, "a step", device, report, processes=group.world_size)
+    choose_threads(step_gflop(config, settings.batch_size), "a step", device, report)
     model = ConvE(config).to(device)
-    report_options(job, device, settings, report, group)
+    report_options(job, device, settings, report)
     resume = (results / "checkpoints").exists()
-    process = f"in the first of {group.world_size} processes" if group.world_size > 1 else None
-    with memory_cleanup(job, device, report, process=process) as cleanup:
-        done = fit(model, graph, settings, results, report, stop, resume=resume, group=group, cleanup=cleanup)
+    with memory_cleanup(job, device, report) as cleanup:
+        done = fit(model, graph, settings, results, report, stop, resume=resume, cleanup=cleanup)
         if done.stopped == "requested":
             raise Stopped
         cleanup.between_phases()
-        test = evaluate(model, graph, results, device, report, stop, group)
+        test = evaluate(model, graph, results, device, report, stop)
     metrics = headline(done, test)
-    if not group.is_first:
-        return metrics
     if "test_mrr" in metrics:
         report.metric("test_mrr", metrics["test_mrr"], done.epochs)
     write_config(job, results, config.to_dict(), settings.to_dict(), report)
@@ -172,15 +156,12 @@ def train_settings(job: Job) -> TrainSettings:
     return TrainSettings(**known)
 
 
-def report_options(
-    job: Job, device: torch.device, settings: TrainSettings, report: Reporter, group: SingleProcess
-) -> None:
+def report_options(job: Job, device: torch.device, settings: TrainSettings, report: Reporter) -> None:
     """Reports the options that training does not report itself; training knows more about the others."""
     spoken_of = {"precision", "batch_size", "entity_chunk", "gradient_checkpointing", "memory_cleanup"}
     spoken_of |= {"compile"} if settings.compile != "off" else set()
     spoken_of |= {"cuda_graphs"} if settings.cuda_graphs else set()
-    _, why = devices_for(job.options.get("devices", 1), device)
-    report_applied(job, training_options(job, place_of(device), group.world_size, why), report, spoken_of)
+    report_applied(job, training_options(job, place_of(device)), report, spoken_of)
 
 
 def evaluate(
@@ -190,7 +171,6 @@ def evaluate(
     device: torch.device,
     report: Reporter,
     stop: Callable[[], bool],
-    group: SingleProcess,
 ) -> Evaluation | None:
     """Ranks the test triples with the best weights; None without test triples."""
     if not len(graph.test):
@@ -201,7 +181,7 @@ def evaluate(
     known = torch.cat([graph.train, graph.valid, graph.test])
     evaluator = Evaluator(known, graph.num_entities, device=device)
     progress = Progress(report, "test", "query")
-    evaluation = group.evaluate(evaluator, model, graph.test, stop, progress)
+    evaluation = evaluator(model, graph.test, stop_requested=stop, progress=progress)
     if evaluation is None:
         raise Stopped
     return evaluation

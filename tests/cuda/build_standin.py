@@ -127,7 +127,7 @@ def build(packages: Path, include: list[str]) -> list[str]:
 
 
 def _objects(library: str, work: Path, flags: list[str]) -> list[Path]:
-    sources = {"cudart": RUNTIME, "cuda": (), "nccl": ("nccl.c",)}.get(library, ("libraries.c",))
+    sources = {"cudart": RUNTIME, "cuda": (), "nccl": ()}.get(library, ("libraries.c",))
     made = []
     for source in sources:
         out = work / f"{library}-{source}.o"
@@ -186,10 +186,9 @@ def _versions(packages: Path, include: Path) -> list[str]:
     runtime = re.search(r"#define CUDART_VERSION\s+(\d+)", (include / "cuda_runtime_api.h").read_text())
     assert runtime
     numbers = [f"-DCUDART={runtime[1]}"]
-    for library in ("cudnn", "nccl"):
-        found = re.search(rf"nvidia-{library}-cu\d+\s*\(?==(\d+)\.(\d+)\.(\d+)", told)
-        assert found
-        numbers.append(f"-D{library.upper()}={int(found[1]) * 10000 + int(found[2]) * 100 + int(found[3])}")
+    found = re.search(r"nvidia-cudnn-cu\d+\s*\(?==(\d+)\.(\d+)\.(\d+)", told)
+    assert found
+    numbers.append(f"-DCUDNN={int(found[1]) * 10000 + int(found[2]) * 100 + int(found[3])}")
     return numbers
 
 

@@ -292,7 +292,7 @@ def test_every_option_says_what_it_does_to_the_numbers() -> None:
         assert option.summary
     kinds = {name: effect_of(name) for name in ("entity_chunk", "gradient_checkpointing", "memory_cleanup")}
     assert set(kinds.values()) == {"exact"}
-    assert {effect_of(name) for name in ("precision", "compile", "devices")} == {"rounding"}
+    assert {effect_of(name) for name in ("precision", "compile")} == {"rounding"}
     assert {effect_of(name) for name in ("batch_size", "filtering", "last_layers", "nobody knows")} == {
         "changes results"
     }

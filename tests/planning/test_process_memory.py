@@ -92,7 +92,7 @@ def test_a_worker_starts_as_its_own_kind_does_and_before_one_ran_as_those_that_i
 def test_bench_memory_judges_the_runs_that_it_starts(run_cli: Console) -> None:
     kept = run_cli.cwd / "kept"
     done = run_cli.benchmark("memory", "--jobs", "1,4", "--keep", kept)
-    assert "1 of 40: train" in done.err and "4 of 40: train" in done.err
+    assert "1 of 38: train" in done.err and "4 of 38: train" in done.err
     conn = open_reader(kept / "kgops.db")
     batches = [one.applied for run in (1, 2) for one in options(conn, run) if one.name == "batch_size"]
     conn.close()

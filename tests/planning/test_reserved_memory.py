@@ -60,7 +60,6 @@ def test_a_captured_step_takes_its_tensors_once_more() -> None:
 def test_without_enough_steps_nothing_is_captured() -> None:
     assert shape_of(T4, options={"cuda_graphs": True}).captured == [False, True]
     assert shape_of(T4, options={"cuda_graphs": True, "batch_size": 4096}, num_epochs=1).captured == []
-    assert shape_of(T4, options={"cuda_graphs": True, "devices": 2}).captured == []
 
 
 def test_what_graphs_own_nothing_else_uses_until_they_are_released() -> None:

@@ -99,18 +99,6 @@ def test_a_sum_over_entities_is_refused_in_fp16() -> None:
     assert "65,504" in made.reason
 
 
-# ---- several devices ----
-
-
-@pytest.mark.parametrize("devices", [2, "0,1"])
-def test_a_step_that_several_devices_share_is_neither_compiled_nor_captured(devices: int | str) -> None:
-    asked = {"devices": devices, "compile": "default", "cuda_graphs": True}
-    left = {"devices": devices, "compile": "off", "cuda_graphs": False}
-    assert settled(asked, work=Work("train", trains=True, shares_steps=True)) == left
-    assert settled(asked) == asked  # where each device has batches of its own, or is alone
-    assert settled({**asked, "devices": 1}, work=Work("train", shares_steps=True))["cuda_graphs"] is True
-
-
 # ---- compiling ----
 
 
