@@ -84,7 +84,7 @@ def again(session: Session, run: Run) -> str:
     job = job_of_run(session, str(run.id))
     if names_a_run(job):
         job = with_run(session.home, session.conn, job)
-    number = _launched(session, job, force=False)
+    number = _launched(session, job, force=False, repeats=run.id)
     return f"started run {number} with the job of run {run.id}"
 
 
@@ -115,7 +115,7 @@ def find(session: Session, job: Job) -> Run | None:
     return asking.earlier(session.home, session.conn, job)
 
 
-def _launched(session: Session, job: Job, *, force: bool) -> int:
+def _launched(session: Session, job: Job, *, force: bool, repeats: int | None = None) -> int:
     """Number of the new run. Raises WontFit unless `force`."""
     from kgops.supervisor.launch import launch
     from kgops.supervisor.plan_job import refuse_what_cannot_fit
@@ -124,7 +124,7 @@ def _launched(session: Session, job: Job, *, force: bool) -> int:
     placed = plan_here(job, session.home, session.conn)
     if not force:
         refuse_what_cannot_fit(placed.planned)
-    return launch(session.home, session.conn, placed.planned, each=placed.each, forced=force)
+    return launch(session.home, session.conn, placed.planned, each=placed.each, forced=force, repeats=repeats)
 
 
 def tag(session: Session, run: Run, words: str) -> str:

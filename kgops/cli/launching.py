@@ -177,6 +177,7 @@ def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
         each=placed.each,
         token=token,
         forced=bool(given["force"]),
+        repeats=given.get("repeats"),
     )
     tolerate_output_errors()  # after a failure message the user would start it again
     if given["tags"]:

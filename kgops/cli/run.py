@@ -77,7 +77,9 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     if again is not None and ":" in again:
         ctx.exit(_again_there(again, given))
     if again is not None:
-        job = job_of_run(existing(), again)
+        session = existing()
+        given["repeats"] = session.run(again).id
+        job = job_of_run(session, str(given["repeats"]))
     elif Path(DEFAULT_JOB_FILE).exists():
         job = job_in_file(Path(DEFAULT_JOB_FILE))
     else:

@@ -13,10 +13,12 @@ from kgops.cli import predictions_page
 from kgops.cli.disk import disk_of_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import Session, existing
+from kgops.jobs.data_digests import data_line
 from kgops.jobs.events import LIBRARIES, PROCESS_PEAK, STARTED
 from kgops.jobs.text import lines, one_line
 from kgops.planning.fit import fit_of_run
 from kgops.planning.oom_fallbacks import skipped_lines
+from kgops.supervisor.worker_reports import data_digests
 from kgops.views.formats import (
     UNKNOWN,
     amount,
@@ -71,6 +73,7 @@ def as_table(session: Session, run: Run) -> dict[str, Any]:
         "option": [asdict(option) for option in reports.options(conn, run.id)],
         "metric": reports.metrics(conn, run.id),
         "series": [asdict(one) for one in series.of_run(conn, run.id)],
+        "data": data_digests(conn, run.id),
         "event": [asdict(event) for event in reports.events(conn, run.id)],
         "artifact": [asdict(artifact) for artifact in reports.artifacts(conn, run.id)],
         "tag": reports.tags(conn, run.id),
@@ -99,6 +102,7 @@ def _page(session: Session, run: Run) -> list[str]:
             f"  disk       {line}"
             for line in disk_of_run(runs.spec(conn, run.id).plan, reports.metrics(conn, run.id))
         ),
+        *([f"  data       {data}"] if (data := data_line(data_digests(conn, run.id))) else []),
         f"  folder     {session.folder(run).path}",
     ]
     for event in reports.events(conn, run.id, kinds=("imported",)):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 import torch
 
 from kgops.errors import BadInput
+from kgops.graphs.digest import triples_digest
 from kgops.graphs.vocabulary import Vocabulary, is_id, read_lines, read_vocabulary, shown
 from kgops.jobs.bundled import BUNDLED, bundled_folder
+from kgops.jobs.data_digests import TRIPLES, count_of
 
 __all__ = ["Graph", "read_graph", "read_pykeen_dataset"]
 
@@ -23,7 +26,8 @@ _HEADERS = {("head", "relation", "tail"), ("subject", "predicate", "object"), ("
 class Graph:
     """Train, validation and test triples as int64 tensors of shape (n, 3): head, relation, tail.
 
-    `notes` are messages about duplicates, headers and unseen labels, with file and line.
+    `notes` are messages about duplicates, headers and unseen labels, with file and line. `sources` say where each of
+    train, valid and test was read.
     """
 
     train: torch.Tensor
@@ -32,6 +36,25 @@ class Graph:
     entities: Vocabulary
     relations: Vocabulary
     notes: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """Of the vocabularies, and of the triples of each part that is not empty, in any order."""
+        parts = {name: getattr(self, name) for name in TRIPLES}
+        found = {name: triples_digest(triples) for name, triples in parts.items() if len(triples)}
+        vocabularies = {"entities": self.entities, "relations": self.relations}
+        return found | {name: f"{len(one)}:{one.digest[:32]}" for name, one in vocabularies.items()}
+
+    def difference(self, part: str, trained: Mapping[str, str]) -> str | None:
+        """A sentence if `part` has other triples than the training whose digests are `trained`; None if unknown."""
+        before, now = trained.get(part), self.digests.get(part)
+        if before is None or now is None or before == now:
+            return None
+        return (
+            f"{self.sources.get(part, 'the graph')} has other {TRIPLES[part]} than in the training: "
+            f"{count_of(before)} then, {count_of(now)} now."
+        )
 
     @property
     def num_entities(self) -> int:
@@ -86,7 +109,10 @@ def read_graph(
     for file in files[1:]:
         for kind, columns in ((entities, (0, 2)), (relations, (1,))):
             _note_unseen(split[0], file.path, ids[file.path], kind, columns, notes)
-    return Graph(split[0], split[1], split[2], entities.vocabulary, relations.vocabulary, tuple(notes))
+    sources = {name: str(path) for name, path in zip(TRIPLES, paths, strict=True)}
+    return Graph(
+        split[0], split[1], split[2], entities.vocabulary, relations.vocabulary, tuple(notes), sources
+    )
 
 
 def read_pykeen_dataset(name: str) -> Graph:
@@ -95,7 +121,7 @@ def read_pykeen_dataset(name: str) -> Graph:
     if folder is not None:
         graph = read_graph(*(folder / f"{split}.txt" for split in ("train", "valid", "test")))
         split = [torch.unique(triples, dim=0) for triples in (graph.train, graph.valid, graph.test)]
-        return Graph(split[0], split[1], split[2], graph.entities, graph.relations)
+        return Graph(split[0], split[1], split[2], graph.entities, graph.relations, sources=_of_dataset(name))
     import pykeen.datasets as catalogue  # slow to import
 
     try:
@@ -127,7 +153,11 @@ def read_pykeen_dataset(name: str) -> Graph:
         for mapping in (training.entity_to_id, training.relation_to_id)
     )
     split = [triples.detach().cpu().long().contiguous() for triples in splits]
-    return Graph(split[0], split[1], split[2], entities, relations)
+    return Graph(split[0], split[1], split[2], entities, relations, sources=_of_dataset(name))
+
+
+def _of_dataset(name: str) -> dict[str, str]:
+    return dict.fromkeys(TRIPLES, f"dataset {shown(name)}")
 
 
 def _read(path: Path, entities: _Tokens, relations: _Tokens, notes: list[str]) -> _File:

@@ -194,7 +194,7 @@ class Vocabulary:
         """Whether a number that is no label is taken as an id: where labels are numbers it is a misspelt label."""
         return not any(map(is_id, self.labels))
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over labels in id order: equal digests mean equal numbering."""
         whole = hashlib.sha256()

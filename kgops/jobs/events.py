@@ -12,9 +12,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from kgops.jobs.data_digests import NAMES
 from kgops.jobs.text import is_timestamp
 
 STARTED = "started"
+DATA = "data"  # digests of the triples and vocabularies that were read
 OPTION = "option"
 PROGRESS = "progress"
 METRIC = "metric"
@@ -34,6 +36,7 @@ LOG = "log"  # never written by a worker: a line of its events file that was no 
 # name → (type, required) of the fields an event must have to mean what it says
 _FIELDS: dict[str, dict[str, tuple[type, bool]]] = {
     STARTED: {},
+    DATA: dict.fromkeys(NAMES, (str, False)),
     OPTION: {
         "name": (str, True),
         "requested": (object, False),

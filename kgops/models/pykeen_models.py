@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pykeen.triples import CoreTriplesFactory, KGInfo
 from pykeen.utils import NoRandomSeedNecessary
 
 from kgops.errors import BadInput
+from kgops.jobs.data_digests import text_table
 from kgops.jobs.files import read_json, write_durably
 from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import KEPT_FORMAT, from_pykeen_state, load_saved
@@ -48,6 +49,7 @@ class PykeenCheckpoint:
     loss: Mapping[str, Any] | None = None
     entities_digest: str | None = None
     relations_digest: str | None = None
+    data: Mapping[str, str] = field(default_factory=dict)  # digests of the graph
 
 
 def rebuild(
@@ -95,7 +97,7 @@ def load_pykeen_model(
         training = {name: saved[name] for name in ("epoch", "learning_rate", "loss")}
         digests = {name: saved[name] for name in ("entities_digest", "relations_digest")}
         built = rebuild(PykeenRecipe(**saved["recipe"]), saved["model_state_dict"], triples)
-        return PykeenCheckpoint(built, **training, **digests)
+        return PykeenCheckpoint(built, **training, **digests, data=text_table(saved.get("data")))
     if isinstance(saved, Mapping) and isinstance(saved.get("model_state_dict"), Mapping):
         saved = saved["model_state_dict"]
     if not isinstance(saved, Mapping) or not all(isinstance(v, torch.Tensor) for v in saved.values()):
@@ -129,6 +131,7 @@ def write_kept_pykeen(
     loss: Mapping[str, Any] | None,
     entities_digest: str,
     relations_digest: str,
+    data: Mapping[str, str],
 ) -> None:
     """Writes this epoch's checkpoint for TracIn, atomically."""
     body = {
@@ -139,6 +142,7 @@ def write_kept_pykeen(
         "loss": None if loss is None else dict(loss),
         "entities_digest": entities_digest,
         "relations_digest": relations_digest,
+        "data": dict(data),
         "model_state_dict": {name: value.detach().cpu() for name, value in model.state_dict().items()},
     }
     content = io.BytesIO()

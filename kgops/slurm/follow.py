@@ -33,6 +33,7 @@ _SHARE_OF_GRACE = 0.7
 _NETWORK_S = 15.0  # until a file is visible on another machine
 _PASSED_VARIABLES = (
     *("KGOPS_HOME", "KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_ATTEMPT", "KGOPS_SETTINGS", "KGOPS_FORCE"),
+    "KGOPS_DATA_BEFORE",
     manifest.OWNER,
 )
 

@@ -140,6 +140,7 @@ def worker_environment(
         "KGOPS_EVENTS": str(folder.events),
         "KGOPS_ATTEMPT": str(attempt),
         "KGOPS_SETTINGS": json.dumps(settings),
+        "KGOPS_DATA_BEFORE": json.dumps(plan.data_before or {}),
         "KGOPS_FORCE": "1" if plan.forced else "",  # else a run started inside another would inherit it
         processes.TAG: tag,
         GPU: gpu or "",  # else a run started inside another would inherit that one's

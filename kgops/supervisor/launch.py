@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import Plan, Private, as_table, recorded_plan, write_plan
 from kgops.supervisor.plan_job import Planned
 from kgops.supervisor.run_folder import RunFolder, folder_name
+from kgops.supervisor.worker_reports import data_digests
 from storage import runs
 from storage.database import Connection, transaction
 from storage.errors import CommitUnknown, StorageError
@@ -43,15 +44,18 @@ def launch(
     each: Sequence[Planned] = (),
     token: str | None = None,
     forced: bool = False,
+    repeats: int | None = None,
 ) -> int:
     """Accepts a job and returns the new run's number; the run starts or queues.
 
     `each`: the plans per GPU, where GPUs differ; the GPU it gets decides. `say` gets the reason if an accepted run
     cannot start at once. Of all launches with one `token` the first makes a run, and the others return its number.
-    A `forced` run's workers do what they would refuse without it, also after a resume.
+    A `forced` run's workers do what they would refuse without it, also after a resume. A worker notes what has changed
+    in the data since the run that it `repeats`.
     """
     try:
-        number = _accept(home, conn, planned, each, token, forced)
+        before = None if repeats is None else {"run": repeats, "digests": data_digests(conn, repeats)}
+        number = _accept(home, conn, planned, each, token, {"forced": forced, "data_before": before})
     except CommitUnknown as error:
         raise Unavailable(
             f"the disk failed while the run was accepted: {error.message}",
@@ -89,8 +93,14 @@ def fallbacks_below(planned: Planned) -> tuple[list[Fallback], list[Skipped]]:
 
 
 def _accept(
-    home: Home, conn: Connection, planned: Planned, each: Sequence[Planned], token: str | None, forced: bool
+    home: Home,
+    conn: Connection,
+    planned: Planned,
+    each: Sequence[Planned],
+    token: str | None,
+    kept: Mapping[str, Any],
 ) -> int:
+    """`kept`: fields of the plan that the start alone knows."""
     job = planned.job
     command, masked_command = commands_of(job)
     cwd = must_be_possible(job, on_gpu=planned.target.on_gpu)
@@ -107,7 +117,7 @@ def _accept(
         name = folder_name(number, job.workload, job.label)
         plan = _plan(number, planned, masked_command, cwd)
         by_gpu = {uuid: _plan_of_gpu(gpu_plan) for gpu_plan in each for uuid in gpu_plan.uuids}
-        plan = replace(plan, by_gpu=by_gpu, forced=forced)
+        plan = replace(plan, by_gpu=by_gpu, **kept)
         # The marker outlives the transaction: if we are killed before the commit, the folder is restored from.
         until_committed.enter_context(pending.announce(home, name, "launch"))
         private = Private(command, dict(os.environ), guard_files(), str(cwd))

@@ -83,6 +83,7 @@ class Plan:
     # If GPUs differ: by UUID the job and the fields that differ. Those of the run's GPU are also above.
     by_gpu: dict[str, dict[str, Any]] = field(default_factory=dict)
     key: str | None = None  # random: marks a result manifest as this run's
+    data_before: dict[str, Any] | None = None  # of the run that this one repeats: its number and `digests`
     forced: bool = False  # started with --force: workers do what they would refuse without it
 
     @property

@@ -20,6 +20,7 @@ from kgops.supervisor.run_folder import RunFolder
 _RUN_VARIABLES = frozenset(
     {
         *("KGOPS_RUN", "KGOPS_RUN_FOLDER", "KGOPS_EVENTS", "KGOPS_ATTEMPT", "KGOPS_SETTINGS", "KGOPS_FORCE"),
+        "KGOPS_DATA_BEFORE",
         *(processes.TAG, processes.SUPERVISOR, manifest.OWNER, GPU),
     }
 )

@@ -6,12 +6,21 @@ import os
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.events import is_metric
+from kgops.jobs.data_digests import text_table
+from kgops.jobs.events import DATA, is_metric
 from kgops.jobs.files import ABSENT, NotAFile, open_regular
+from storage import reports
+from storage.database import Connection
 from storage.influences import Influence, TestTriple
 from storage.measurements import Measurement
 
 CHUNK = 1 << 20  # also the longest line kept
+
+
+def data_digests(conn: Connection, run: int) -> dict[str, str]:
+    """Of the data that the run's newest attempt read; empty where no worker reported any."""
+    reported = reports.events(conn, run, kinds=(DATA,))
+    return text_table(reported[-1].body) if reported else {}
 
 
 def read_lines(path: Path, offset: int, *, final: bool) -> tuple[list[bytes | None], int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
+from kgops.jobs.data_digests import text_table
+from kgops.jobs.files import read_json
 from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import KEPT_FORMAT, load_pykeen
 from kgops.tracin.blocks import TracinCheckpoint
@@ -22,13 +24,15 @@ __all__ = ["LoadedCheckpoint", "find_checkpoints", "load_checkpoint"]
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A checkpoint ready to score with; `loss` and `settings` of its training, None where it has none."""
+    """A checkpoint ready to score with; `loss` and `settings` of its training, None where it has none. `data` are the
+    digests of what it was trained on, where they are known."""
 
     path: Path
     checkpoint: TracinCheckpoint
     loss: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
     epoch: int | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_checkpoints(model_path: Path | None, folder: Path | None, last: int | None) -> list[Path]:
@@ -72,13 +76,13 @@ def load_checkpoint(
         model = loaded.model.to(device)
         _check_sizes(path, model, graph)
         rate = _known(learning_rate if loaded.learning_rate is None else loaded.learning_rate, path)
-        return LoadedCheckpoint(path, TracinCheckpoint(model, rate), loaded.loss, None, loaded.epoch)
+        point = TracinCheckpoint(model, rate)
+        return LoadedCheckpoint(path, point, loaded.loss, None, loaded.epoch, loaded.data)
     model = saved.build_model()
     _check_sizes(path, model, graph)
     _check_vocabularies(path, graph, saved.entities_digest, saved.relations_digest)
-    return LoadedCheckpoint(
-        path, TracinCheckpoint(model, saved.learning_rate), saved.loss, saved.settings, saved.epoch
-    )
+    point = TracinCheckpoint(model, saved.learning_rate)
+    return LoadedCheckpoint(path, point, saved.loss, saved.settings, saved.epoch, saved.data)
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class _PykeenModel:
     learning_rate: float | None
     loss: Mapping[str, Any] | None = None
     epoch: int | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
 
 
 def _from_pykeen(path: Path, graph: Graph, trust_pickle: bool) -> _PykeenModel:
@@ -94,7 +99,8 @@ def _from_pykeen(path: Path, graph: Graph, trust_pickle: bool) -> _PykeenModel:
     saved = _safely_read(path)
     if saved.get("format") != KEPT_FORMAT:
         try:
-            return _PykeenModel(_conve(path, graph, trust_pickle), _recorded_rate(saved))
+            model = _conve(path, graph, trust_pickle)
+            return _PykeenModel(model, _recorded_rate(saved), data=_data_beside(path))
         except BadInput as no_conve:
             if not trust_pickle and not saved:
                 raise no_conve  # a pickle, or not a torch file
@@ -102,7 +108,19 @@ def _from_pykeen(path: Path, graph: Graph, trust_pickle: bool) -> _PykeenModel:
 
     loaded = load_pykeen_model(path, trust_pickle=trust_pickle, triples=graph.train)
     _check_vocabularies(path, graph, loaded.entities_digest, loaded.relations_digest)
-    return _PykeenModel(loaded.model, loaded.learning_rate, loaded.loss, loaded.epoch)
+    data = loaded.data or _data_beside(path)
+    return _PykeenModel(loaded.model, loaded.learning_rate, loaded.loss, loaded.epoch, data)
+
+
+def _data_beside(path: Path) -> Mapping[str, str]:
+    """The digests in the config.json of the PyKEEN training that wrote this model; empty where there are none."""
+    if path.name not in ("best_model.pt", "final_model.pt", "trained_model.pkl"):
+        return {}
+    for folder in (path.parent, path.parent.parent):
+        config = read_json(folder / "config.json", follow=True)
+        if isinstance(config, dict) and config.get("engine") == "pykeen":
+            return text_table(config.get("digests"))
+    return {}
 
 
 def _conve(path: Path, graph: Graph, trust_pickle: bool) -> ConvE:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput
-from kgops.jobs.files import read_json, write_durably, write_json
+from kgops.jobs.files import read_table, write_durably, write_json
 from kgops.training.checkpoints import read_saved
 
 __all__ = ["FinishedTest", "FinishedTests", "open_finished_tests"]
@@ -80,15 +80,16 @@ class FinishedTests:
         return (self.read(number) for number in sorted(self._files))
 
 
-def open_finished_tests(meaning: dict[str, Any], folder: Path) -> tuple[FinishedTests, bool]:
-    """The finished tests in `folder`, and whether others were dropped because their scores mean something else: one
+def open_finished_tests(meaning: dict[str, Any], folder: Path) -> tuple[FinishedTests, set[str]]:
+    """The finished tests in `folder`. If their scores mean something else, drops them and returns what differs: one
     result may not mix two kinds of scores."""
     meaning_file = folder.with_suffix(".json")
-    dropped = folder.exists() and read_json(meaning_file) not in (None, meaning)
-    if dropped:
+    before = read_table(meaning_file) if folder.exists() else {}
+    differs = {name for name in meaning if name in before and before[name] != meaning[name]}
+    if differs:
         shutil.rmtree(folder)
     write_json(meaning_file, meaning)
-    return FinishedTests(folder), dropped
+    return FinishedTests(folder), differs
 
 
 def _packed(tests: Sequence[FinishedTest]) -> dict[str, Any]:

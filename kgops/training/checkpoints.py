@@ -7,7 +7,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,8 @@ class BadCheckpoint(BadInput):
 class Checkpoint:
     """Data for TracIn and inference; `training` has the rest for resuming and is empty in other checkpoints.
 
-    `epoch` and `batch` are the position: `batch` batches into the epoch after `epoch`.
+    `epoch` and `batch` are the position: `batch` batches into the epoch after `epoch`. `data` are the digests of the
+    graph, and empty in old checkpoints.
     """
 
     model: Mapping[str, torch.Tensor]
@@ -112,6 +113,7 @@ class Checkpoint:
     relations_digest: str
     settings: Mapping[str, Any]
     training: Mapping[str, Any]
+    data: Mapping[str, str] = field(default_factory=dict)
 
     def build_model(self) -> ConvE:
         """The model with these weights, on their device, in evaluation mode."""
@@ -210,6 +212,7 @@ def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> Checkpoin
             f"{path} has format version {version!r:.20}; this version of kgops reads {VERSION}.",
             hint="use the version of kgops that wrote it.",
         )
+    body.setdefault("data", {})
     wrong = [name for name, fits in _FIELD_CHECKS.items() if not fits(body.get(name))]
     if wrong:
         raise BadCheckpoint(
@@ -237,6 +240,7 @@ _FIELD_CHECKS: dict[str, Callable[[Any], bool]] = {
     ),
     **dict.fromkeys(("config", "loss", "settings"), _is_metadata),
     "training": _is_table,
+    "data": lambda value: _is_table(value) and all(isinstance(one, str) for one in value.values()),
     **dict.fromkeys(("epoch", "batch"), _is_count),
     "learning_rate": lambda value: isinstance(value, int | float) and math.isfinite(value),
     **dict.fromkeys(("entities_digest", "relations_digest"), lambda value: isinstance(value, str)),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
 from kgops.training import checkpoints
@@ -21,6 +23,7 @@ __all__ = [
     "Keeper",
     "TrainState",
     "refuse_foreign",
+    "refuse_other_data",
 ]
 
 # Settings that OOM fallbacks change, and how long to train and how often to validate: any other change is refused.
@@ -66,6 +69,17 @@ def refuse_foreign(checkpoint: Checkpoint, graph: Graph, model: ConvE, settings:
         },
     }
     checkpoints.refuse_unless_same(checkpoint, same)
+    refuse_other_data(graph, checkpoint.data)
+
+
+def refuse_other_data(graph: Graph, trained: Mapping[str, str]) -> None:
+    """Raises if the training, of which these are the digests, cannot go on with this graph."""
+    for part in ("train", "valid"):
+        if (difference := graph.difference(part, trained)) is not None:
+            raise BadInput(
+                difference,
+                hint="put the file back as it was, or start a new run, which `kgops run --again` does.",
+            )
 
 
 @dataclass
@@ -136,4 +150,5 @@ class Keeper:
             relations_digest=self.graph.relations.digest,
             settings=settings.to_dict(),
             training=training or {},
+            data=self.graph.digests,
         )

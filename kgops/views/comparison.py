@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kgops.jobs.data_digests import NAMES, TRIPLES, count_of, have_one_numbering, shown
 from kgops.jobs.numbers import median, quartiles, quotient
 from kgops.jobs.pipeline import stage_settings
+from kgops.supervisor.worker_reports import data_digests
 from kgops.views.metric_order import most_important
 from storage import reports, runs, series
 from storage.database import Connection
@@ -120,11 +122,23 @@ def compare(conn: Connection, chosen: Sequence[Run]) -> Comparison:
     specs = [runs.spec(conn, run.id) for run in chosen]
     return Comparison(
         tuple(chosen),
-        _differences([_flat(_job_settings(spec.job)) for spec in specs]),
+        (*_differences([_flat(_job_settings(spec.job)) for spec in specs]), *_data(conn, chosen)),
         _differences([_applied(conn, run) for run in chosen]),
         _differences([_environment_values(spec.environment) for spec in specs]),
         tuple(_metrics(conn, chosen)),
     )
+
+
+def _data(conn: Connection, chosen: Sequence[Run]) -> Iterable[Difference]:
+    """Of each part of the data its size and a mark of its content; n/a where no worker reported it."""
+    tables = [data_digests(conn, run.id) for run in chosen]
+    known = [table for table in tables if table]
+    for name, title in NAMES.items():
+        # Triples are compared by their ids, which mean the same in one numbering.
+        write = shown if name not in TRIPLES or have_one_numbering(known) else count_of
+        values = tuple(write(table[name]) if name in table else None for table in tables)
+        if any(values):
+            yield Difference(title, values)
 
 
 def _job_settings(job: Mapping[str, Any]) -> dict[str, Any]:

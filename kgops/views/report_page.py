@@ -51,6 +51,7 @@ def page(
         f"<h1>{text(title)}</h1>",
         _state(run),
         f'<p class="dim">{text(_when(detail))}</p>',
+        *([f'<p class="dim">data read: {text(detail.data)}</p>'] if detail.data else []),
         *_origin(imported),
         *_tags_and_notes(detail),
         numbers(_reached(detail)),

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from kgops.jobs.data_digests import data_line
 from kgops.jobs.events import LIBRARIES, NOTE, PREDICTED, PROCESS_PEAK
 from kgops.jobs.numbers import middle
 from kgops.jobs.text import from_bytes, one_line
@@ -87,6 +88,7 @@ class RunDetail:
     quality: tuple[tuple[str, ...], ...] = ()  # rows of `quality.HEADS`
     curves_left_out: int = 0  # of `curves` and `metrics`, above `metric_order.MOST_SHOWN`
     metrics_left_out: int = 0
+    data: str = ""  # what the worker read: sizes, and marks of the content
 
     @property
     def libraries_mib(self) -> float | None:
@@ -206,6 +208,7 @@ def read_run_detail(
         process=spec.plan.get("process"),
         traced=worker_prediction(conn, number, spec.plan),
         imported=tuple(event for event in events if event.kind == _IMPORTED),
+        data=data_line(worker_reports.data_digests(conn, number)),
         quality=tuple(quality_rows(home.runs / run.folder / "results", relations=_RELATIONS)),
         curves_left_out=0 if only is not None else len(curves) - len(read),
         metrics_left_out=len(metrics) - len(shown),

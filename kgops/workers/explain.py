@@ -49,8 +49,7 @@ def explain_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> 
     results = folder / "results"
     results.mkdir(exist_ok=True)
     graph = load_graph(job.settings)
-    for note in graph.notes:
-        report.note(note)
+    report.graph(graph.notes, graph.digests)
     if cost := cost_of(job.settings):
         report.note(f"{cost}.")
     report_applied(job, explain_options(job, place_of(device)), report, {"memory_cleanup"})
@@ -65,7 +64,7 @@ def explain_on_graph(
     with memory_cleanup(job, device, report) as cleanup:
         work = _Work(job, graph, folder, report, stop)
         wanted = work.asked  # names are checked before a model is read
-        loaded = load_model(job, graph, device)
+        loaded = load_model(job, graph, device, report)
         cleanup.between_phases()
         return work.run(wanted, loaded, folder / "results")
 

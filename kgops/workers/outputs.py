@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -59,14 +59,20 @@ def make_output_folder(job: Job) -> None:
 
 
 def write_config(
-    job: Job, results: Path, model: dict[str, Any], training: dict[str, Any], report: Reporter
+    job: Job,
+    results: Path,
+    model: dict[str, Any],
+    training: dict[str, Any],
+    digests: Mapping[str, str],
+    report: Reporter,
 ) -> None:
-    """Writes `config.json`, with each option requested and applied."""
+    """Writes `config.json`, with digests of the data, and each option requested and applied."""
     body = {
         "engine": job.settings["engine"],
         "model": model,
         "training": training,
         "data": {name: job.settings[name] for name in ("dataset", *FILES) if job.settings[name]},
+        "digests": dict(digests),
         "optimizations": applied_options(job, report),
     }
     write_json(results / "config.json", body)
@@ -141,7 +147,7 @@ def _stages(job: Job) -> list[dict[str, Any]]:
 
 def _kind(path: Path) -> str:
     kind = _KINDS.get(path.name) or _KINDS_BY_SUFFIX.get(path.suffix, "file")
-    return "resume" if kind == "checkpoint" and path.match(_TO_RESUME) else kind
+    return "resume" if kind in ("checkpoint", "metrics") and path.match(_TO_RESUME) else kind
 
 
 def _copy_results(job: Job, results: Path, report: Reporter) -> int:

@@ -48,6 +48,7 @@ from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import make_output_folder, publish_results
 from kgops.workers.report import Reporter, report_applied
 from kgops.workers.train import find_device, load_graph
+from kgops.workers.trained_data import forced_difference
 
 
 def predict(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
@@ -65,8 +66,7 @@ def run_predict_job(job: Job, folder: Path, report: Reporter, stop: StopRequest)
     results = folder / "results"
     results.mkdir(exist_ok=True)
     graph = load_graph(job.settings)
-    for note in graph.notes:
-        report.note(note)
+    report.graph(graph.notes, graph.digests)
     report_applied(job, predict_options(job, place_of(device)), report, {"memory_cleanup"})
     with memory_cleanup(job, device, report) as cleanup:
         return answer_job(job, graph, device, results, report, stop, cleanup)
@@ -93,7 +93,7 @@ def answer_job(
     one_by_one = [] if job.settings["best"] else asked.questions  # names are checked before a model is read
     allowed = asked.candidates
     asked.note_guesses(one_by_one)
-    loaded = load_model(job, graph, device)
+    loaded = load_model(job, graph, device, report)
     cleanup.between_phases()
     work = _Work(asked, loaded, results, report, stop)
     work.choose_threads(len(one_by_one))
@@ -111,8 +111,8 @@ def answer_job(
     }
 
 
-def load_model(job: Job, graph: Graph, device: torch.device) -> LoadedCheckpoint:
-    """The named model, else the newest checkpoint."""
+def load_model(job: Job, graph: Graph, device: torch.device, report: Reporter) -> LoadedCheckpoint:
+    """The named model, else the newest checkpoint. Refuses one of other training triples, unless forced."""
     settings = job.settings
     path = settings["model_path"]
     if path is None:
@@ -122,6 +122,11 @@ def load_model(job: Job, graph: Graph, device: torch.device) -> LoadedCheckpoint
         Path(path), graph, device=device, learning_rate=1.0, trust_pickle=settings["trust_pickle"]
     )
     check_ready(loaded.checkpoint.model)
+    if (note := forced_difference(graph, loaded.data)) is not None:
+        report.note(note)
+    for part in ("valid", "test"):
+        if (difference := graph.difference(part, loaded.data)) is not None:
+            report.note(f"{difference.removesuffix('.')}; they count as known.")
     return loaded
 
 

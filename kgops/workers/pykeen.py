@@ -20,7 +20,8 @@ from pykeen.triples import TriplesFactory
 
 from kgops.errors import Usage
 from kgops.graphs.triples import Graph
-from kgops.jobs.files import write_json
+from kgops.jobs.data_digests import text_table
+from kgops.jobs.files import read_json, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import pykeen_options
 from kgops.jobs.train import TRAIN
@@ -31,6 +32,7 @@ from kgops.training.loop import Diverged
 from kgops.training.memory_cleanup import MemoryCleanup
 from kgops.training.quality import quality_table
 from kgops.training.reporter import Progress
+from kgops.training.saved_models import refuse_other_data
 from kgops.training.settings import place_of
 from kgops.workers.devices import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest
@@ -52,6 +54,7 @@ _METRICS = {
     "hits_at_10": "hits_at_10",
 }
 _CHECKPOINT = "resume_pykeen.pt"
+_DATA = "resume_pykeen.json"  # digests of the data that the training began with
 
 
 def train(
@@ -70,7 +73,7 @@ def train(
     report_applied(job, pykeen_options(job, place_of(device)), report, {"memory_cleanup"})
     checkpoints = results / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
-    _resume(checkpoints, report)
+    _resume(checkpoints, graph, report)
     triples = factories(graph, model, settings)
     recipe = recipe_of(model, model_kwargs, graph, triples["training"])
     checkpointing = KeepForTracin(checkpoints, settings, recipe, graph)
@@ -103,7 +106,7 @@ def train(
     (checkpoints / f"{_CHECKPOINT}.before").unlink(missing_ok=True)
     _write(done, results, test, settings, report)
     facts = {name: value for name, value in asdict(recipe).items() if name != "kwargs"}
-    write_config(job, results, {**facts, **model_kwargs}, _training_config(settings), report)
+    write_config(job, results, {**facts, **model_kwargs}, _training_config(settings), graph.digests, report)
     return metrics
 
 
@@ -239,8 +242,9 @@ def _training(job: Job, checkpoints: Path, callbacks: list[TrainingCallback]) ->
     }
 
 
-def _resume(checkpoints: Path, report: Reporter) -> None:
-    """Leaves PyKEEN a complete checkpoint to resume from; removes truncated ones."""
+def _resume(checkpoints: Path, graph: Graph, report: Reporter) -> None:
+    """Leaves PyKEEN a complete checkpoint to resume from; removes truncated ones. Refuses to go on with other data."""
+    data = checkpoints / _DATA
     newest, before = checkpoints / _CHECKPOINT, checkpoints / f"{_CHECKPOINT}.before"
     for path in (newest, before):
         if not path.exists():
@@ -252,9 +256,11 @@ def _resume(checkpoints: Path, report: Reporter) -> None:
             report.note(f"{path.name} is truncated ({type(error).__name__}): not used.")
             path.unlink()
             continue
+        refuse_other_data(graph, text_table(read_json(data)))
         path.rename(newest)
         report.note(f"resumed after epoch {epoch}.")
         return
+    write_json(data, graph.digests)
 
 
 class _ReportEpochs(TrainingCallback):  # type: ignore[misc]

@@ -50,9 +50,10 @@ class KeepForTracin(TrainingCallback):  # type: ignore[misc]
         self._folder, self._every, self._recipe = checkpoints, settings["checkpoint_frequency"], recipe
         smoothing = settings["label_smoothing"]
         self._loss = settings["loss"] and {"name": settings["loss"], "label_smoothing": smoothing}
-        self._digests = {
+        self._digests: dict[str, Any] = {
             "entities_digest": graph.entities.digest,
             "relations_digest": graph.relations.digest,
+            "data": graph.digests,
         }
 
     def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:

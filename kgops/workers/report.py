@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from kgops.jobs import events
+from kgops.jobs.data_digests import changes
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, combined_option
 from kgops.jobs.option_lines import option_line
@@ -33,6 +35,7 @@ class Reporter:
         self.requested_options: Mapping[str, Any] | None = None  # the job's options before OOM fallbacks
         self.libraries_mib: float | None = None  # of host memory, before any data was read
         self._logged: dict[str, str] = {}  # by option, of this stage
+        self._read_data = False  # whether its digests were reported
         self._reserved = 0  # bytes of the GPU, as last reported
         path = os.environ.get("KGOPS_EVENTS")
         self._fd = (
@@ -57,6 +60,18 @@ class Reporter:
         )
         if self.libraries_mib is not None:
             self.memory(libraries=self.libraries_mib)
+
+    def graph(self, notes: Iterable[str], digests: Mapping[str, str]) -> None:
+        """What the worker read: notes on the files, and digests; of a pipeline's stages, those of the first."""
+        for note in notes:
+            self.note(note)
+        if self._read_data:
+            return
+        self._read_data = True
+        self.send(events.DATA, **digests)
+        before = json.loads(os.environ.get("KGOPS_DATA_BEFORE") or "{}")
+        for change in changes(before.get("digests", {}), digests):
+            self.note(f"the data have changed since run {before['run']}, which this run repeats: {change}.")
 
     def option(
         self, name: str, requested: Any, applied: Any, reason: str | None, chosen_by: str | None = None

@@ -61,8 +61,7 @@ def run_tracin_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) 
     if _makes_copies(job, device):
         keep_to_one_thread()
     graph = load_graph(job.settings)
-    for note in graph.notes:
-        report.note(note)
+    report.graph(graph.notes, graph.digests)
     return run_on_graph(job, graph, device, folder, report, stop)
 
 
@@ -103,6 +102,7 @@ class _Run(Work):
         """Loads the checkpoints and does what the job asks."""
         job, report = self.job, self.report
         loaded = self.load(device, cleanup)
+        self.check_data(loaded)
         report_options(job, device, report, loaded[0].checkpoint.model)
         scoring = self.scoring(loaded, device, cleanup)
         if not makes_copies:

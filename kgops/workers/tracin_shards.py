@@ -41,7 +41,8 @@ def plan_shards(work: Work, tests: Sequence[TestTriple], finished: FinishedTests
         if any(test.ids is not None for test in tile)
     ]
     shares = shards_per_tile(trains, max((len(tile.numbers) for tile in missing), default=1))
-    meaning = json.dumps([[tile.digest for tile in missing], shares, top_k, work.job.options], default=str)
+    about = [work.data_digest, [tile.digest for tile in missing], shares, top_k, work.job.options]
+    meaning = json.dumps(about, default=str)
     folder = work.folder / "shards" / hashlib.sha256(meaning.encode()).hexdigest()[:16]
     # Shards of another plan or of other options are useless.
     for other in folder.parent.glob("*"):
@@ -57,7 +58,10 @@ def do_shards(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> No
     graph = load_graph(job.settings) if shared is None else read_shared_graph(shared)
     work = Work(job, graph, folder, report, stop)
     cleanup = cleanup_for(job, device)
-    scoring = work.scoring(work.load(device, cleanup), device, cleanup)
+    loaded = work.load(device, cleanup)
+    if shared is None:  # otherwise the process that shared the graph has checked it
+        work.check_data(loaded)
+    scoring = work.scoring(loaded, device, cleanup)
     work.choose_threads(scoring)
     if shared is not None:
         ShardWorker(work, scoring, Shards.open(shared)).do_every_free()

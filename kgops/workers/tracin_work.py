@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +35,7 @@ from kgops.workers.devices import choose_threads
 from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_options import chosen_names, filters, scoring_settings
+from kgops.workers.trained_data import forced_difference
 
 __all__ = ["Work", "load_graph", "path_of"]
 
@@ -84,6 +86,12 @@ class Work:
         if rate is not None and any(one.checkpoint.learning_rate != rate for one in loaded):
             self.report.note(f"learning_rate {rate:g} is not used: the checkpoints record their own.")
         return loaded
+
+    def check_data(self, loaded: Sequence[LoadedCheckpoint]) -> None:
+        """Refuses checkpoints of other training triples, unless forced: their influences would be of no training."""
+        notes = [forced_difference(self.graph, one.data) for one in loaded]
+        for note in dict.fromkeys(filter(None, notes)):
+            self.report.note(note)
 
     def scoring(
         self, loaded: Sequence[LoadedCheckpoint], device: torch.device, cleanup: MemoryCleanup = OFF
@@ -178,13 +186,22 @@ class Work:
 
     def finished_tests(self) -> FinishedTests:
         """Tests that an earlier attempt finished, unless an OOM fallback changed what scores mean."""
-        meaning = {"last_layers": self.job.options.get("last_layers", False), "filtering": filters(self.job)}
+        meaning = {
+            "last_layers": self.job.options.get("last_layers", False),
+            "filtering": filters(self.job),
+            "data": self.data_digest,
+        }
         finished_tests, dropped = open_finished_tests(meaning, self.folder / "finished_tests")
         if dropped:
-            self.report.note(
-                "an OOM fallback changed what scores mean: finished test triples are scored again."
-            )
+            why = "the triples or their order" if "data" in dropped else "an OOM fallback"
+            self.report.note(f"{why} changed what scores mean: finished test triples are scored again.")
         return finished_tests
+
+    @cached_property
+    def data_digest(self) -> str:
+        """Of training and test triples in their order, since both are kept by their numbers."""
+        tests = torch.tensor([test.ids or (-1, -1, -1) for test in self.tests])
+        return hashlib.sha256(self.graph.train.numpy().tobytes() + tests.numpy().tobytes()).hexdigest()
 
     def top_k(self) -> int | None:
         return top_k_of(self.settings)

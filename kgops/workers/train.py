@@ -47,8 +47,7 @@ def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     results = folder / "results"
     results.mkdir(exist_ok=True)
     graph = load_graph(job.settings)
-    for note in graph.notes:
-        report.note(note)
+    report.graph(graph.notes, graph.digests)
     if train_pykeen is not None:
         return train_pykeen(job, graph, device, results, report, stop)
     return train_conve(job, graph, device, results, report, stop)
@@ -89,7 +88,7 @@ def train_conve(
     metrics = headline(done, test)
     if "test_mrr" in metrics:
         report.metric("test_mrr", metrics["test_mrr"], done.epochs)
-    write_config(job, results, config.to_dict(), settings.to_dict(), report)
+    write_config(job, results, config.to_dict(), settings.to_dict(), graph.digests, report)
     write_json(results / "training_history.json", done.history)
     report.artifact(results / "training_history.json", "history")
     if test is not None:

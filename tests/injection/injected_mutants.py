@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,10 @@ def refused_launch_clears_the_newest_folder() -> None:
         planned: Planned,
         each: Sequence[Planned],
         token: str | None,
-        forced: bool,
+        kept: Mapping[str, Any],
     ) -> int:
         try:
-            return real(home, conn, planned, each, token, forced)
+            return real(home, conn, planned, each, token, kept)
         except Exception:
             shutil.rmtree(max(home.runs.glob("[0-9]*")))
             raise

@@ -14,6 +14,7 @@ from driving import Console, wait_for
 from recording import events
 
 from kgops.errors import BadJob, Usage
+from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
 from kgops.models.pykeen_bridge import load_pykeen
 
@@ -139,7 +140,7 @@ def test_a_killed_run_resumes_by_itself_to_the_weights_of_one_never_killed(
 
 
 def test_a_checkpoint_cut_short_by_a_kill_gives_way_to_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nations: Graph
 ) -> None:
     from kgops.workers.pykeen import _resume
     from kgops.workers.report import Reporter
@@ -148,7 +149,7 @@ def test_a_checkpoint_cut_short_by_a_kill_gives_way_to_the_one_before(
     newest, before = tmp_path / "resume_pykeen.pt", tmp_path / "resume_pykeen.pt.before"
     torch.save({"epoch": 7}, before)
     newest.write_bytes(before.read_bytes()[:200])
-    _resume(tmp_path, Reporter(tmp_path))
+    _resume(tmp_path, nations, Reporter(tmp_path))
     assert torch.load(newest)["epoch"] == 7 and not before.exists()
     told = [note["text"] for note in events(tmp_path, "note")]
     assert "truncated" in told[0] and told[1] == "resumed after epoch 7."
