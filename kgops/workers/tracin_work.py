@@ -195,6 +195,8 @@ class Work:
         if dropped:
             why = "the triples or their order" if "data" in dropped else "an OOM fallback"
             self.report.note(f"{why} changed what scores mean: finished test triples are scored again.")
+            for path in self.results.glob("triple_*"):  # named by test triples that may be others now
+                path.unlink()
         return finished_tests
 
     @cached_property

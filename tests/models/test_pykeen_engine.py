@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from driving import Console, wait_for
 from recording import events
 
-from kgops.errors import BadJob, Usage
+from kgops.errors import BadInput, BadJob, Usage
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
 from kgops.models.pykeen_bridge import load_pykeen
@@ -153,6 +154,22 @@ def test_a_checkpoint_cut_short_by_a_kill_gives_way_to_the_one_before(
     assert torch.load(newest)["epoch"] == 7 and not before.exists()
     told = [note["text"] for note in events(tmp_path, "note")]
     assert "truncated" in told[0] and told[1] == "resumed after epoch 7."
+
+
+def test_a_training_of_pykeen_goes_on_with_its_own_triples_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nations: Graph
+) -> None:
+    from kgops.workers.pykeen import _resume
+    from kgops.workers.report import Reporter
+
+    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
+    _resume(tmp_path, nations, Reporter(tmp_path))  # it begins
+    torch.save({"epoch": 7}, tmp_path / "resume_pykeen.pt")
+    with pytest.raises(BadInput, match="other validation triples than in the training: 199 then, 100 now"):
+        _resume(tmp_path, replace(nations, valid=nations.valid[:100]), Reporter(tmp_path))
+    shuffled = nations.train[torch.randperm(len(nations.train))]
+    _resume(tmp_path, replace(nations, train=shuffled), Reporter(tmp_path))
+    assert [note["text"] for note in events(tmp_path, "note")] == ["resumed after epoch 7."]
 
 
 def test_models_that_cannot_be_trained_here_are_refused_with_the_reason() -> None:

@@ -217,6 +217,30 @@ def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_fil
     assert metrics["scored_pairs"] == 4 / 6 * 6 * metrics["train_triples"]
 
 
+@pytest.mark.parametrize("file", ["train", "test_triples"])
+def test_run_that_goes_on_with_lines_in_another_order_names_the_right_triples(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    from kgops.tracin import attribution as tracing
+    from kgops.workers.entry import Stopped
+
+    monkeypatch.setattr(tracing, "_MOST_TESTS", 2)
+    train = tmp_path / "train.txt"
+    shutil.copy(nations() / "train.txt", train)
+    paths = {"train": str(train), "test_triples": batch_file(tmp_path, first_test_triples(4))}
+    with pytest.raises(Stopped):
+        trace(**paths, top_k=3, stop=lambda: any((tmp_path / "run" / "finished_tests").glob("*.pt")))
+    lines = Path(paths[file]).read_text().splitlines(keepends=True)
+    Path(paths[file]).write_text("".join(reversed(lines)))
+    resumed = {path.name: path.read_bytes() for path in trace(**paths, top_k=3).glob("triple_*")}
+    said = [note["text"] for note in events(tmp_path / "run", "note")]
+    assert (
+        "the triples or their order changed what scores mean: finished test triples are scored again." in said
+    )
+    shutil.rmtree(tmp_path / "run")
+    assert {path.name: path.read_bytes() for path in trace(**paths, top_k=3).glob("triple_*")} == resumed
+
+
 def test_projection_says_how_far_it_agrees(trace: Trace) -> None:
     results = trace(max_triples=3, top_k=3, projection_dim=64, loss="one-to-n")
     metrics = events(results.parent, "result")[-1]["metrics"]
