@@ -48,7 +48,10 @@ _TABLES: dict[str, tuple[Option, ...]] = {
 }
 _START_OPTIONS = (
     click.option(
-        "--force", is_flag=True, default=None, help="Start even if the run is predicted not to fit."
+        "--force",
+        is_flag=True,
+        default=None,
+        help="Start even if the run is predicted not to fit. Ask a model about other triples than its training's.",
     ),
     click.option("--tag", "tags", multiple=True, help="Tag the run; may be repeated."),
     click.option("--detach", is_flag=True, default=None, help="Print the run number and return at once."),

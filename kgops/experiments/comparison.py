@@ -21,6 +21,7 @@ from kgops.errors import KgopsError, Usage, WontFit
 from kgops.experiments.fingerprint import fingerprint
 from kgops.experiments.summary import as_measurements
 from kgops.experiments.trial_result import read_run, troubles
+from kgops.jobs.data_digests import changes
 from kgops.jobs.job import Job
 from kgops.jobs.text import fill_in, one_line
 from kgops.jobs.workloads import read_trials, trial_of
@@ -33,6 +34,7 @@ from kgops.supervisor.environment import temporary_variables
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import plan, refuse_what_cannot_fit
 from kgops.supervisor.run_folder import RunFolder
+from kgops.supervisor.worker_reports import data_digests
 from storage import benches, measurements, reports, run_list, runs
 from storage.benches import Bench, Pair
 from storage.database import Connection
@@ -261,7 +263,27 @@ def _keep(
 
 def _run_trial(context: Context, bench: Bench, comparison: PairedComparison, name: str, when: str) -> _Trial:
     """One supervised run of a variant, from its plan to its end."""
-    return _supervised(context, bench, comparison.variants[name], name, when)
+    trial = _supervised(context, bench, comparison.variants[name], name, when)
+    if trial.run is not None:
+        _refuse_other_data(context, bench, comparison, name, trial.run)
+    return trial
+
+
+def _refuse_other_data(
+    context: Context, bench: Bench, comparison: PairedComparison, name: str, run: int
+) -> None:
+    """Raises if a run of a variant read other data than the variant's first run."""
+    is_baseline = name == comparison.baseline
+    pairs = [one for one in benches.pairs(context.conn, bench.id) if is_baseline or one.variant == name]
+    first = (pairs[0].baseline_run if is_baseline else pairs[0].variant_run) if pairs else None
+    if first is None:
+        return
+    changed = changes(data_digests(context.conn, first), data_digests(context.conn, run))
+    if changed:
+        raise KgopsError(
+            f"the data of {name} have changed since run {first} of this benchmark: {changed[0]}",
+            "put them back and repeat the command, or start a new benchmark with --afresh",
+        )
 
 
 def _supervised(context: Context, bench: Bench, job: Job, name: str, when: str) -> _Trial:

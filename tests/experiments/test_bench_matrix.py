@@ -58,6 +58,22 @@ def test_a_option_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
     assert run_cli("runs", "--tag", "bench-1", "--json").json()[0]["label"].startswith("bench 1: work=")
 
 
+def test_rounds_on_other_data_are_not_compared(run_cli: Console) -> None:
+    reads = (
+        "n=$(cat count 2>/dev/null || echo 1); echo $((n + 1)) > count; echo {work} > /dev/null; "
+        'printf \'{"event":"data","train":"%s:ab"}\\n\' $n >> $KGOPS_EVENTS'
+    )
+    job = run_cli.cwd / "job.toml"
+    job.write_text(f"workload = 'exec'\n[exec]\ncommand = ['sh', '-c', '''{reads}''']\n")
+    done = run_cli("bench", "matrix", job, "--vary", "work=0,1", "--repeat", "2")
+    assert done.code == 1
+    assert (
+        "the data of work=1 have changed since run 4 of this benchmark: training triples: 4 then, 5"
+        in done.err
+    )
+    assert "--afresh" in done.err
+
+
 @pytest.mark.slow
 def test_killed_half_way_it_goes_on_without_repeating_a_finished_pair(run_cli: Console, job: Path) -> None:
     asked = ("bench", "matrix", str(job), "--vary", "work=0,0.01,0.02", "--repeat", "3", "--json")
