@@ -9,7 +9,7 @@ from collections.abc import Callable
 from kgops.gpus.nvml import Nvml, ReadingAbandoned, open_nvml
 from kgops.gpus.readings import NvmlProblem, Snapshot
 
-__all__ = ["GpuSampler"]
+__all__ = ["GpuSampler", "read_once"]
 
 
 class GpuSampler:
@@ -102,3 +102,12 @@ class GpuSampler:
                 self._stopping.wait(max(self._interval_s - took_s, min(took_s, self._interval_s)))
         except ReadingAbandoned:
             pass  # stop() asked for it; what was read so far is no complete round
+
+
+def read_once(limit_s: float) -> Snapshot | None:
+    """One reading; None if the driver does not answer in time, as one whose GPU fell off the bus may never do."""
+    sampler = GpuSampler()
+    sampler.start()
+    snapshot = sampler.first(limit_s)
+    sampler.stop(0.0 if snapshot is None else 2.0)
+    return snapshot

@@ -14,6 +14,7 @@ from typing import Any
 
 from kgops.jobs.secrets import masked_environment, masked_text
 
+_DRIVER_WITHIN_S = 10.0  # for what is only written down: a driver may hang for good
 _PACKAGES = ("kgops", "torch", "pykeen", "numpy", "nvidia-ml-py", "textual", "sqlite-utils")
 
 
@@ -52,20 +53,15 @@ def temporary_variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _gpus() -> dict[str, Any]:
-    """Driver and GPUs from NVML; None without a driver."""
-    from kgops.gpus import nvml
+    """Driver and GPUs from NVML; None without a driver that answers."""
     from kgops.gpus.readings import usable
+    from kgops.gpus.sampler import read_once
 
-    opened = nvml.open_nvml()
-    if not isinstance(opened, nvml.Nvml):
+    found = read_once(_DRIVER_WITHIN_S)
+    if found is None or found.problem is not None:
         return {"driver": None, "gpus": None}
-    try:
-        gpus = [
-            {"name": gpu.name, "uuid": gpu.uuid, "mib": gpu.memory_total_mib} for gpu in usable(opened.gpus())
-        ]
-        return {"driver": opened.driver_version(), "gpus": gpus}
-    finally:
-        opened.close()
+    gpus = [{"name": gpu.name, "uuid": gpu.uuid, "mib": gpu.memory_total_mib} for gpu in usable(found.gpus)]
+    return {"driver": found.driver_version, "gpus": gpus}
 
 
 def _version(name: str) -> str | None:

@@ -15,6 +15,8 @@ from storage.runs import Run
 if TYPE_CHECKING:
     from kgops.gpus.readings import GpuReading
 
+READS_WITHIN_S = 3.0  # for a command that only looks: a driver may hang for good
+STARTS_WITHIN_S = 60.0  # for one that starts a run: a driver of many GPUs may take long to wake up
 Share = tuple[float | None, float | None]  # MiB that a run reserves, and that it uses; None: none, unknown
 
 
@@ -87,19 +89,20 @@ def have(runs: Sequence[Run], verb: str = "have") -> str:
     return verb if len(runs) > 1 else "has" if verb == "have" else f"{verb}s"
 
 
-def read_gpus(home: Home, conn: Connection | None) -> tuple[GpuNow, ...] | str:
-    """GPUs and what this home's active runs use of them, or a text if the GPUs cannot be read."""
-    from kgops.gpus import nvml
+def read_gpus(
+    home: Home, conn: Connection | None, *, limit_s: float = READS_WITHIN_S
+) -> tuple[GpuNow, ...] | str:
+    """GPUs and what this home's active runs use of them, or a text if the GPUs cannot be read in this time."""
     from kgops.gpus.readings import usable
+    from kgops.gpus.sampler import read_once
     from kgops.supervisor.on_gpus import Owners
 
-    opened = nvml.open_nvml()
-    if not isinstance(opened, nvml.Nvml):
-        return f"a GPU ({opened.message})"
-    try:
-        readings = usable(opened.gpus())
-    finally:
-        opened.close()
+    snapshot = read_once(limit_s)
+    if snapshot is None:
+        return "a GPU (the NVIDIA driver does not answer)"
+    if snapshot.problem is not None:
+        return f"a GPU ({snapshot.problem.message.rstrip('.')})"
+    readings = usable(snapshot.gpus)
     if conn is None:
         return tuple(GpuNow(one, {}, tuple(p.pid for p in one.processes or ())) for one in readings)
     owners = Owners(home, conn)

@@ -24,6 +24,7 @@ from kgops.planning.worth_an_attempt import Skipped, worth_an_attempt
 from kgops.settings import Home, guard_files
 from kgops.supervisor import pending, queue, run_folder
 from kgops.supervisor.environment import describe_environment
+from kgops.supervisor.gpu_room import READS_WITHIN_S, STARTS_WITHIN_S
 from kgops.supervisor.launch_checks import commands_of, must_be_possible
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import Plan, Private, as_table, recorded_plan, write_plan
@@ -69,7 +70,9 @@ def _dispatch_queue(
     home: Home, conn: Connection, number: int, event: str, say: Callable[[str], None]
 ) -> None:
     try:
-        queue.dispatch(home, conn)
+        run = runs.get(conn, number)
+        wants_gpu = run is not None and run.gpu_request is not None
+        queue.dispatch(home, conn, gpus_within_s=STARTS_WITHIN_S if wants_gpu else READS_WITHIN_S)
     except (StorageError, KgopsError, OSError) as error:
         say(f"run {number} is {event} but not started yet: {error}; the next kgops command tries again")
 

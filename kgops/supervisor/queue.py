@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kgops.errors import Unavailable
 from kgops.jobs.cluster import WantedGpus
 from kgops.settings import Home
-from kgops.supervisor.gpu_room import GpuNow, have, holders, names_of, read_gpus, room_on
+from kgops.supervisor.gpu_room import READS_WITHIN_S, GpuNow, have, holders, names_of, read_gpus, room_on
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import needs_of, plans_by_gpu, take_plan
 from kgops.supervisor.run_folder import RunFolder
@@ -36,13 +36,14 @@ class Allocation:
     left_mib: float | None = None  # free on the fullest of its GPUs
 
 
-def dispatch(home: Home, conn: Connection) -> list[int]:
+def dispatch(home: Home, conn: Connection, *, gpus_within_s: float = READS_WITHIN_S) -> list[int]:
     """Starts every waiting run that fits, oldest first; returns the numbers of the started runs.
 
-    Safe for concurrent processes: none starts a run twice.
+    Safe for concurrent processes: none starts a run twice. `gpus_within_s`: how long it waits for the driver.
     """
     waiting = runs.in_states(conn, runs.WAITING)
-    gpus = read_gpus(home, conn) if any(run.gpu_request is not None for run in waiting) else ()
+    wants_gpu = any(run.gpu_request is not None for run in waiting)
+    gpus = read_gpus(home, conn, limit_s=gpus_within_s) if wants_gpu else ()
     started: list[int] = []
     wanted_earlier: dict[str, int] = {}
     for run in waiting:
@@ -141,7 +142,10 @@ def find_allocation(
         gpu.reading.uuid: gpu for gpu in gpus if gpu.reading.uuid and includes(request, gpu.reading)
     }
     if not candidates or (request.named is not None and len(candidates) < len(request.named)):
-        return Allocation(None, f"GPU {run.gpu_request}, which this machine does not have")
+        missing = (
+            "does not answer" if any(gpu.reading.problem for gpu in gpus) else "this machine does not have"
+        )
+        return Allocation(None, f"GPU {run.gpu_request}, which {missing}")
     if needs:
         candidates = {uuid: gpu for uuid, gpu in candidates.items() if uuid in needs} or candidates
     count = min(request.count or len(candidates), len(candidates))

@@ -56,9 +56,12 @@ def main() -> None:
         record.fill_from(folder, plan)
         if not _run_to_end(Supervisor(record, folder, plan, run.gpu, home_as_given)):
             sys.exit(1)
-    from kgops.supervisor import queue  # imported late: an idle supervisor should be small
+    from kgops.supervisor import gpu_room, queue  # imported late: an idle supervisor should be small
 
-    record.retry_until_written(lambda conn: queue.dispatch(Home(full_path_of_home(home_as_given)), conn))
+    limit_s = gpu_room.STARTS_WITHIN_S
+    record.retry_until_written(
+        lambda conn: queue.dispatch(Home(full_path_of_home(home_as_given)), conn, gpus_within_s=limit_s)
+    )
     if run is not None and not run.ended:
         from kgops.supervisor.end_hook import run_end_hook
 

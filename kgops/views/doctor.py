@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from kgops.gpus.facts import torch_build
+from kgops.gpus.sampler import read_once
 from kgops.planning.targets import gpus_here
 from kgops.settings import Home
 from kgops.supervisor import locks, run_folder
@@ -31,6 +32,7 @@ from storage.row_check import unreadable_rows
 from storage.runs import Run
 
 Level = Literal["ok", "note", "trouble"]
+_DRIVER_WITHIN_S = 5.0
 _OLDEST_TORCH = (2, 10)  # below it, weights_only can be got around
 _LOW_SPACE_GIB = 2.0
 _NETWORK_FILE_SYSTEMS = {
@@ -135,30 +137,28 @@ def _torch() -> Finding:
     found = f"{version}, {f'built for CUDA {cuda[0]}.{cuda[1]}' if cuda else 'CPU build'}"
     if build is not None and build.version < _OLDEST_TORCH:
         return Finding("torch", "trouble", found, "kgops needs torch 2.10 or newer: pip install -U torch")
-    problem = next((gpu.facts.cuda_problem for gpu in gpus_here() if gpu.facts is not None), None)
+    gpus = gpus_here() if read_once(_DRIVER_WITHIN_S) is not None else []
+    problem = next((gpu.facts.cuda_problem for gpu in gpus if gpu.facts is not None), None)
     if problem is not None:
         return Finding("torch", "trouble", found, f"no GPU is used: {problem.reason}; {problem.hint}")
     return Finding("torch", "ok", found)
 
 
 def _nvml() -> Finding:
-    from kgops.gpus import nvml
-
-    opened = nvml.open_nvml()
-    if not isinstance(opened, nvml.Nvml):
-        level: Level = "note" if opened.kind == "no-library" else "trouble"
-        return Finding("NVML", level, opened.message, opened.hint)
-    try:
-        gpus = opened.gpus()
-        names = ", ".join(gpu.name or "unnamed" for gpu in gpus) or "no GPUs"
-        lost = [gpu for gpu in gpus if gpu.problem is not None]
-        if lost and lost[0].problem is not None:
-            return Finding("NVML", "trouble", lost[0].problem.message, lost[0].problem.hint)
-        newest = opened.cuda_version()
-        cuda = f", CUDA up to {newest[0]}.{newest[1]}" if newest is not None else ""
-        return Finding("NVML", "ok", f"driver {opened.driver_version() or 'n/a'}{cuda}: {names}")
-    finally:
-        opened.close()
+    found = read_once(_DRIVER_WITHIN_S)
+    if found is None:
+        said = f"the NVIDIA driver does not answer within {_DRIVER_WITHIN_S:.0f} s"
+        return Finding("NVML", "trouble", said, "see whether `nvidia-smi` answers; `sudo dmesg` may say more")
+    if found.problem is not None:
+        level: Level = "note" if found.problem.kind == "no-library" else "trouble"
+        return Finding("NVML", level, found.problem.message, found.problem.hint)
+    names = ", ".join(gpu.name or "unnamed" for gpu in found.gpus) or "no GPUs"
+    lost = [gpu.problem for gpu in found.gpus if gpu.problem is not None]
+    if lost:
+        return Finding("NVML", "trouble", lost[0].message, lost[0].hint)
+    newest = found.cuda_version
+    cuda = f", CUDA up to {newest[0]}.{newest[1]}" if newest is not None else ""
+    return Finding("NVML", "ok", f"driver {found.driver_version or 'n/a'}{cuda}: {names}")
 
 
 def _home(home: Home) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,38 @@ def test_a_driver_that_takes_its_time_delays_no_stop(
     ended = run_cli.run(number)
     assert ended is not None
     assert ended.state == "cancelled"
+
+
+def test_a_driver_that_hangs_holds_up_no_command_while_runs_wait_for_it(
+    run_cli: Console, start: Callable[..., int], standin: StandIn
+) -> None:
+    env = {name: value for name, value in standin.environment().items() if "KGOPS" in name}
+    first, second = (start("--gpu", "0", "--gpu-memory", "9000") for _ in range(2))
+    run_cli.running(first)
+    standin.show(Machine((t4(),), delay_ms=3_600_000))
+    assert run_cli("stop", str(first), "--grace", "0", env=env).code == 0
+    waiting = run_cli.run(second)
+    assert waiting is not None
+    assert (waiting.state, waiting.reason) == ("queued", "a GPU (the NVIDIA driver does not answer)")
+    standin.show(Machine((t4(),)))
+    wait_for(lambda: run_cli("runs", env=env) and _state(run_cli, second) == "running", "the second run")
+
+
+def test_a_gpu_that_is_lost_is_waited_for(
+    run_cli: Console, start: Callable[..., int], standin: StandIn
+) -> None:
+    env = {name: value for name, value in standin.environment().items() if "KGOPS" in name}
+    first, second = (start("--gpu", "0", "--gpu-memory", "9000") for _ in range(2))
+    run_cli.running(first)
+    standin.show(Machine((replace(t4(), lost=15),)))
+    run_cli("runs", env=env)
+    waiting = run_cli.run(second)
+    assert waiting is not None
+    assert (waiting.state, waiting.reason) == ("queued", "GPU 0, which does not answer")
+    assert _state(run_cli, first) == "running"  # what its worker makes of it is the worker's
+    run_cli("stop", str(first), "--grace", "0", env=env)
+    standin.show(Machine((t4(),)))
+    wait_for(lambda: run_cli("runs", env=env) and _state(run_cli, second) == "running", "the second run")
 
 
 def _state(run_cli: Console, number: int) -> str:
