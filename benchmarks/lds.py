@@ -27,6 +27,7 @@ from kgops.tracin.retraining import FitAgain
 from kgops.tracin.scan import AllScores, scan
 from kgops.training.batches import inverse_triples, query_rows
 from kgops.training.loop import fit
+from kgops.training.losses import ALL, SMOOTHED_OVER
 from kgops.training.settings import TrainSettings
 
 __all__ = ["LDS_HEADS", "Compared", "compared", "losses_of", "trained"]
@@ -80,7 +81,7 @@ def losses_of(graph: Graph, settings: TrainSettings, config: ConvEConfig) -> dic
     rows = query_rows(graph.train, config.inverse)
     if config.inverse:
         rows = torch.cat([rows, inverse_triples(graph.train)])
-    recorded = {"name": settings.loss, "label_smoothing": settings.label_smoothing}
+    recorded = {"name": settings.loss, "label_smoothing": settings.label_smoothing, SMOOTHED_OVER: ALL}
     return {
         "train": trained_loss(recorded, rows, config.relation_rows),
         "one-to-n": ONE_TO_N,

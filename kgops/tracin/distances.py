@@ -176,8 +176,9 @@ class DistanceEngine(PairwiseEngine[Differences]):
         """δ: the loss's gradient at the scores, which are the negated distances. Without known tails, the tail counts
         as a negative here."""
         if self.loss.known is None:
-            others = self.total - 1 if self.loss.kind == "bce" else self.total
-            labels = self._raw.new_tensor(self.loss.smoothing / max(others, 1))
+            is_bce = self.loss.kind == "bce"
+            label = self.loss.targets(self.total)[0] if is_bce else self.loss.smoothing / self.total
+            labels = self._raw.new_tensor(label)
         else:
             labels = labels_of(self.loss, rows, self.total, self._raw)
         if self.loss.kind == "bce":

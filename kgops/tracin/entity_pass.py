@@ -26,7 +26,8 @@ def own_weight(loss: TracinLoss, num_entities: int) -> float:
     """What a triple's tail adds to the gradient at its score, beside the part that its group shares."""
     if loss.kind == "softmax":
         return loss.smoothing - 1
-    return loss.smoothing / max(num_entities - 1, 1) + loss.smoothing - 1
+    negative, positive = loss.targets(num_entities)
+    return negative - positive
 
 
 class Places:
@@ -155,10 +156,11 @@ def _to_gradient(
         plane[where] -= positives.share[inside]
         return
     # sigmoid(s) - 1 loses all digits where the model is sure of a tail; -sigmoid(-s) keeps them.
-    exact = loss.smoothing - torch.sigmoid(-plane[where])
+    negative, positive = loss.targets(total)
+    exact = (1 - positive) - torch.sigmoid(-plane[where])
     plane.sigmoid_()
-    if loss.smoothing:
-        plane.sub_(loss.smoothing / max(total - 1, 1))
+    if negative:
+        plane.sub_(negative)
     plane[where] = exact
 
 

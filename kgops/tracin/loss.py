@@ -10,8 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from kgops.errors import BadInput
-
-__all__ = ["LOGIT", "ONE_TO_N", "TARGET", "KnownTails", "TracinLoss", "row_loss", "trained_loss"]
+from kgops.training.losses import ALL, SMOOTHED_OVER
 
 
 class KnownTails:
@@ -66,14 +65,22 @@ class TracinLoss:
     """The loss of one triple.
 
     `target`: binary cross-entropy of the triple's logit, label 1. `logit`: minus the logit itself. `bce`: mean binary
-    cross-entropy over all entities. `softmax`: cross-entropy over all entities. Smoothing as in training
-    (`EntityLoss`). Without `known`, the triple's tail is the only positive. With it, the loss is that of the training
-    sample (head, relation) with all its tails (KvsAll); an unseen triple adds its tail.
+    cross-entropy over all entities. `softmax`: cross-entropy over all entities. Smoothing is over all entities
+    (`EntityLoss`); with `over_others`, as PyKEEN trains, it leaves out the positive. Without `known`, the triple's tail
+    is the only positive. With it, the loss is that of the training sample (head, relation) with all its tails (KvsAll);
+    an unseen triple adds its tail.
     """
 
     kind: Literal["target", "logit", "bce", "softmax"]
     smoothing: float = 0.0
     known: KnownTails | None = None
+    over_others: bool = False
+
+    def targets(self, entities: int) -> tuple[float, float]:
+        """Of a negative and of a positive, under `bce`."""
+        if self.over_others:
+            return self.smoothing / max(entities - 1, 1), 1 - self.smoothing
+        return self.smoothing / entities, 1 - self.smoothing + self.smoothing / entities
 
     @property
     def all_scores(self) -> bool:
@@ -96,8 +103,9 @@ def row_loss(scores: torch.Tensor, row: torch.Tensor, loss: TracinLoss) -> torch
     positives = row[2:] if loss.known is None else loss.known.positives(row[None])[1]
     labels = torch.zeros_like(scores)
     if loss.kind == "bce":
-        labels += s / max(n - 1, 1)
-        labels[positives] = 1 - s
+        negative, positive = loss.targets(n)
+        labels += negative
+        labels[positives] = positive
         return F.binary_cross_entropy_with_logits(scores, labels)
     labels += s / n
     labels[positives] += (1 - s) / len(positives)
@@ -115,4 +123,5 @@ def trained_loss(recorded: Mapping[str, Any], train_rows: torch.Tensor, relation
         )
     known = KnownTails(train_rows, relation_rows) if sampling == "kvsall" else None
     smoothing = float(recorded.get("label_smoothing", 0.0))
-    return TracinLoss("bce" if kind == "bce" else "softmax", smoothing, known)
+    over_others = recorded.get(SMOOTHED_OVER) != ALL
+    return TracinLoss("bce" if kind == "bce" else "softmax", smoothing, known, over_others)

@@ -101,8 +101,9 @@ def labels_of(loss: TracinLoss, rows: torch.Tensor, total: int, like: torch.Tens
     index = torch.arange(n, device=rows.device)
     which, tails = (index, rows[:, 2]) if loss.known is None else loss.known.positives(rows)
     if loss.kind == "bce":
-        labels = like.new_full((n, total), s / max(total - 1, 1))
-        labels[which, tails] = 1 - s
+        negative, positive = loss.targets(total)
+        labels = like.new_full((n, total), negative)
+        labels[which, tails] = positive
         return labels
     size = like.new_zeros(n).index_add_(0, which, like.new_ones(len(which)))
     labels = like.new_full((n, total), s / total)

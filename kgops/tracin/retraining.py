@@ -107,7 +107,12 @@ class FitAgain:
         # The seed is part of the journal's key; the others change no weight.
         for name in ("seed", "resume_every", "loss_every"):
             del settings[name]
-        loss = {"kind": self.loss.kind, "smoothing": self.loss.smoothing, "all": self.loss.known is not None}
+        loss = {
+            "kind": self.loss.kind,
+            "smoothing": self.loss.smoothing,
+            "over_others": self.loss.over_others,
+            "all": self.loss.known is not None,
+        }
         graph = {"entities": self.graph.entities.digest, "relations": self.graph.relations.digest}
         measured = {"loss": loss, "known": self._known_digest}
         return {"model": self.config.to_dict(), "settings": settings, "measured": measured, **graph}

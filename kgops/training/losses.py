@@ -18,7 +18,9 @@ from kgops.models.columns import column_maxima, column_sums
 from kgops.models.encoder import Buffers
 from kgops.models.products import add_product, addmm, mm_into
 
-__all__ = ["EntityLoss", "LossResult", "Positives", "ScoreKernels"]
+# In what a checkpoint records of its loss; without it, as PyKEEN trains, smoothing leaves out the positive.
+SMOOTHED_OVER = "smoothed_over"
+ALL = "all entities"
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ class ScoreKernels:
 class EntityLoss:
     """Binary cross-entropy (mean over queries and entities) or softmax cross-entropy (mean over queries).
 
-    Under softmax the positives of a query share the target evenly. `smoothing` follows PyKEEN for
-    `bce` (ones become 1 - s, zeros s / (entities - 1)) and torch for `softmax` (s spread over all).
+    Under softmax the positives of a query share the target evenly. `smoothing` s spreads a share s of each label over
+    all K entities: ones become 1 - s + s / K, zeros s / K, as ConvE's authors and torch do.
     `dtype` is that of the large products; sums over chunks keep the queries' dtype.
 
     With `positives_a_query`, the mean number over the whole graph, softmax weights a query by its positives: each has
@@ -213,9 +215,8 @@ def _bce(
     d_biases: torch.Tensor,
     want_value: bool,
 ) -> LossResult:
-    smoothing = walk.loss.smoothing
-    zero = smoothing / max(walk.total - 1, 1) if smoothing else 0.0
-    more = 1 - smoothing - zero  # target of a positive above that of a negative
+    zero = walk.loss.smoothing / walk.total
+    more = 1 - walk.loss.smoothing  # target of a positive above that of a negative
     per_score = 1 / (walk.batch * walk.total)
     value = torch.zeros((), dtype=torch.float64, device=walk.queries.device)
     for start in walk.starts():

@@ -11,7 +11,7 @@ from typing import Any
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
 from kgops.models.conve import ConvE
-from kgops.training import checkpoints
+from kgops.training import checkpoints, losses
 from kgops.training.checkpoints import Checkpoint
 from kgops.training.optimizers import Schedule, rate_of
 from kgops.training.reporter import Report
@@ -145,7 +145,11 @@ class Keeper:
             epoch=state.epoch,
             batch=state.batch,
             learning_rate=rate_of(self.step.optimizer),
-            loss={"name": settings.loss, "label_smoothing": settings.label_smoothing},
+            loss={
+                "name": settings.loss,
+                "label_smoothing": settings.label_smoothing,
+                losses.SMOOTHED_OVER: losses.ALL,
+            },
             entities_digest=self.graph.entities.digest,
             relations_digest=self.graph.relations.digest,
             settings=settings.to_dict(),

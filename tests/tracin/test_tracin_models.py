@@ -33,7 +33,14 @@ TRAIN = torch.tensor(
 TESTS = torch.tensor([[0, 1, 2], [2, 1, 10], [0, 1, 7], [6, 0, 0], [4, 2, 4]])
 SOFTMAX = TracinLoss("softmax", smoothing=0.1)
 SMOOTH = TracinLoss("bce", smoothing=0.2, known=KnownTails(TRAIN, RELATIONS))
-LOSSES = {"target": TARGET, "one-to-n": ONE_TO_N, "softmax": SOFTMAX, "known tails": SMOOTH}
+AS_PYKEEN = replace(SMOOTH, over_others=True)
+LOSSES = {
+    "target": TARGET,
+    "one-to-n": ONE_TO_N,
+    "softmax": SOFTMAX,
+    "known tails": SMOOTH,
+    "smoothed as PyKEEN does": AS_PYKEEN,
+}
 SMALL = Settings(block=4, chunk=5, tests_at_once=2)
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -168,6 +168,11 @@ def test_trained_loss_is_the_one_the_checkpoint_records() -> None:
     scores = all_scores(points, loss, TRAIN, TESTS, SMALL)
     torch.testing.assert_close(scores, plain(points, loss, TRAIN, TESTS), rtol=0, atol=1e-12)
     assert trained_loss({"name": "1vsall-bce"}, rows, CONFIG.relation_rows).known is None
+    smoothed = {"name": "kvsall-bce", "label_smoothing": 0.1}
+    over_all = trained_loss({**smoothed, "smoothed_over": "all entities"}, rows, CONFIG.relation_rows)
+    assert over_all.targets(10) == pytest.approx((0.01, 0.91))  # ε / K and 1 - ε + ε / K
+    as_pykeen = trained_loss(smoothed, rows, CONFIG.relation_rows)
+    assert as_pykeen.targets(11) == pytest.approx((0.01, 0.9))
     with pytest.raises(BadInput, match="margin"):
         trained_loss({"name": "margin"}, rows, CONFIG.relation_rows)
 

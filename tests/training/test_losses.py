@@ -53,8 +53,7 @@ def dense(
     labels[positives.rows, positives.entities] = 1
     s, total = loss.smoothing, len(entities)
     if loss.kind == "bce":
-        if s:
-            labels = (1 - s) * labels + s / max(total - 1, 1) * (1 - labels)
+        labels = (1 - s) * labels + s / total
         return F.binary_cross_entropy_with_logits(scores, labels)
     labels = labels / labels.sum(1, keepdim=True)
     return F.cross_entropy(scores, labels, label_smoothing=s)

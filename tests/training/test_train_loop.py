@@ -90,7 +90,7 @@ def test_a_step_is_the_step_of_autograd_and_adam(nations: Graph) -> None:
         value = step(batch)
         labels = torch.zeros(len(batch), nations.num_entities, dtype=torch.float64)
         labels[batch.positives.rows, batch.positives.entities] = 1
-        labels = 0.9 * labels + 0.1 / (nations.num_entities - 1) * (1 - labels)
+        labels = 0.9 * labels + 0.1 / nations.num_entities
         optimizer.zero_grad()
         expected = F.binary_cross_entropy_with_logits(plain(batch.heads, batch.relations), labels)
         expected.backward()  # type: ignore[no-untyped-call]
@@ -256,7 +256,8 @@ def test_checkpoints_for_tracin_are_kept_every_k_epochs_with_their_learning_rate
     kept = [checkpoints.read_checkpoint(p) for p in checkpoints.kept_checkpoints(tmp_path / "checkpoints")]
     assert [c.epoch for c in kept] == [2, 4]
     assert kept[0].learning_rate > kept[1].learning_rate > 0
-    assert kept[0].loss == {"name": "kvsall-bce", "label_smoothing": 0.0}
+    recorded = {"name": "kvsall-bce", "label_smoothing": 0.0, "smoothed_over": "all entities"}
+    assert kept[0].loss == recorded
     assert kept[0].entities_digest == nations.entities.digest
     assert [kind for _, kind in report.artifacts] == ["checkpoint", "checkpoint", "model"]
     assert not (tmp_path / "best_model.pt").exists()
