@@ -141,9 +141,18 @@ def _check(settings: dict[str, Any]) -> list[str]:
         problems.append("train.loss: PyKEEN has no 1vsAll; choose kvsall-bce or kvsall-ce, or leave it out")
     if settings["group_queries"] and (settings["engine"] != "kgops" or loss != GROUPED_LOSS):
         problems.append(f"train.group_queries: only for kgops' engine and the loss {GROUPED_LOSS}")
-    if settings["engine"] == "pykeen" and settings["schedule"] != "constant":
-        problems.append("train.schedule: only kgops' own engine changes the learning rate")
+    if settings["engine"] == "pykeen":
+        problems += _pykeen_problems(settings)
     return problems + _check_validations(settings)
+
+
+def _pykeen_problems(settings: dict[str, Any]) -> list[str]:
+    """Problems of settings that PyKEEN's pipeline has no use for."""
+    changed = [name for name in ("schedule", "warmup_epochs") if settings[name] != _DEFAULTS[name]]
+    problems = [f"train.{name}: only kgops' own engine changes the learning rate" for name in changed]
+    if settings["loss"] is None and settings["label_smoothing"] != _DEFAULTS["label_smoothing"]:
+        problems.append("train.label_smoothing: the model's own loss in PyKEEN has none; choose a loss")
+    return problems
 
 
 def _check_validations(settings: dict[str, Any]) -> list[str]:

@@ -86,7 +86,7 @@ class TrainSettings:
     batch_size: int = _DEFAULTS["batch_size"]
     loss: str = DEFAULT_LOSS
     group_queries: bool = _DEFAULTS["group_queries"]
-    label_smoothing: float = 0.0
+    label_smoothing: float = _DEFAULTS["label_smoothing"]
     optimizer: str = _DEFAULTS["optimizer"]
     learning_rate: float = _DEFAULTS["learning_rate"]
     weight_decay: float = _DEFAULTS["weight_decay"]
@@ -95,16 +95,16 @@ class TrainSettings:
     schedule_factor: float = _DEFAULTS["schedule_factor"]
     schedule_patience: int = _DEFAULTS["schedule_patience"]
     lowest_learning_rate: float = 0.0
-    warmup_epochs: int = 0
-    precision: str = "fp32"
+    warmup_epochs: int = _DEFAULTS["warmup_epochs"]
+    precision: str = _DEFAULTS["precision"]
     entity_chunk: int | None = None
-    gradient_checkpointing: bool = False
-    compile: str = "off"
-    cuda_graphs: bool = False
-    seed: int = 0
+    gradient_checkpointing: bool = _DEFAULTS["gradient_checkpointing"]
+    compile: str = _DEFAULTS["compile"]
+    cuda_graphs: bool = _DEFAULTS["cuda_graphs"]
+    seed: int = _DEFAULTS["seed"]
     validate_every: int = _DEFAULTS["validate_every"]
-    patience: int = 0
-    checkpoint_frequency: int = 0
+    patience: int = _DEFAULTS["patience"]
+    checkpoint_frequency: int = _DEFAULTS["checkpoint_frequency"]
     resume_every: float = _DEFAULTS["resume_every"]
     loss_every: int = LOSS_EVERY
 

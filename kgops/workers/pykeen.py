@@ -370,5 +370,16 @@ def _write(
 
 
 def _training_config(settings: dict[str, Any]) -> dict[str, Any]:
-    names = ("num_epochs", "loss", "label_smoothing", "optimizer", "learning_rate", "weight_decay", "seed")
-    return {name: settings[name] for name in (*names, "validate_every", "patience")}
+    names = [
+        "num_epochs",
+        "loss",
+        "optimizer",
+        "learning_rate",
+        "weight_decay",
+        "seed",
+        "validate_every",
+        "patience",
+    ]
+    if settings["loss"] is not None:  # the model's own takes no smoothing
+        names.append("label_smoothing")
+    return {name: settings[name] for name in names}

@@ -17,7 +17,9 @@ from recording import events
 from kgops.errors import BadInput, BadJob, Usage
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job
+from kgops.jobs.train import TRAIN
 from kgops.models.pykeen_bridge import load_pykeen
+from kgops.options.train import FILES
 
 SMALL = ("--embedding-dim", "16", "--batch-size", "256", "--device", "cpu")
 PYKEEN = ("run", "train", "--engine", "pykeen", "--dataset", "nations", *SMALL)
@@ -185,6 +187,37 @@ def test_models_that_cannot_be_trained_here_are_refused_with_the_reason() -> Non
         with pytest.raises(Usage) as caught:
             find_model(name)
         assert said in caught.value.message
+
+
+class Reads(dict[str, Any]):
+    """Settings that note which of them were read."""
+
+    names: set[str]
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+
+@pytest.mark.parametrize("loss", [{}, {"loss": "kvsall-bce"}])
+def test_every_setting_is_used_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: dict[str, str]
+) -> None:
+    asked = job("DistMult", **loss, num_epochs=1, validate_every=1)
+    settings = Reads(asked.settings)
+    settings.names = set()
+    train_here(replace(asked, settings=settings), tmp_path, monkeypatch)
+    others = {"label_smoothing": 0.2, "schedule": "cosine", "schedule_factor": 0.5, "group_queries": True}
+    unused = [one for one in TRAIN.settings if one.name not in settings.names | {*FILES}]
+    assert {"schedule", "warmup_epochs"} <= {one.name for one in unused}
+    for one in unused:
+        value = others[one.name] if one.name in others else one.default + 1
+        with pytest.raises(BadJob, match=rf"train\.{one.name}: "):
+            job("DistMult", **loss, **{one.name: value})
 
 
 def test_what_does_not_go_together_is_told_before_anything_starts() -> None:
