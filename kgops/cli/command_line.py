@@ -74,5 +74,5 @@ def _words(option: Option, value: Any) -> list[str] | None:
         elif isinstance(value, (list, tuple)):
             return [word for one in value for word in (name, str(one))]
         elif value is not None and not isinstance(value, bool):
-            return [name, str(value)]
+            return [*([flag.needs] if flag.needs else []), name, str(value)]
     return None

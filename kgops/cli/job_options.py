@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kgops.cli.output import tell
 from kgops.jobs.workload import Workload
 from kgops.options.option import Flag, Option
 
@@ -104,10 +105,16 @@ def given_values(options: Collection[Option], given: dict[str, Any]) -> dict[str
     """Remove the flags of these options from `given` and return the values that they set."""
     values: dict[str, Any] = {}
     for option in options:
-        for flag in option.flags:
-            value = given.pop(option.flag_name(flag)[2:].replace("-", "_"))
-            if value is not None and value != () and (flag.sets is None or value):
-                values.setdefault(option.name, _value(option, flag, value))
+        names = {option.flag_name(flag): flag for flag in option.flags}
+        typed = {name: given.pop(name[2:].replace("-", "_")) for name in names}
+        for name, flag in names.items():
+            value = typed[name]
+            if value is None or value == () or (flag.sets is not None and not value):
+                continue
+            if flag.needs and not typed[flag.needs]:
+                tell(f"note: {name} {value} has no effect without {flag.needs}.")
+                continue
+            values.setdefault(option.name, _value(option, flag, value))
     return values
 
 

@@ -39,7 +39,7 @@ _PLAIN = re.compile(rb"[\x20-\x7e]*")  # most lines: nothing to escape
     type=click.IntRange(0),
     help="Print only the last N lines; default: all, with -f 20.",
 )
-@click.option("--grep", metavar="REGEX", help="Print only lines that match.")
+@click.option("--grep", metavar="REGEX", help="Print only lines that match; exit code 1 if none does.")
 @click.option(
     "--level",
     "levels",
@@ -93,7 +93,9 @@ def command(
         return
     offset = _beginning(log, 20 if count is None and following else count)
     matches = None if pattern is None and not levels else _matcher(pattern, levels)
-    _print_from(session, run, log, offset, matches, following, raw, attached)
+    printed = _print_from(session, run, log, offset, matches, following, raw, attached)
+    if matches is not None and not printed:
+        sys.exit(1)  # as grep does
 
 
 def _matcher(pattern: re.Pattern[str] | None, levels: tuple[Level, ...]) -> Callable[[str], bool]:
@@ -114,8 +116,10 @@ def _print_from(
     following: bool,
     raw: bool,
     attached: bool,
-) -> None:
+) -> int:
+    """Print the log from `offset` on, and return the number of lines that matched."""
     out = sys.stdout.buffer
+    printed = 0
     next_settle = time.monotonic() + _SETTLE_EVERY_S
     cut = False
     while True:
@@ -134,13 +138,14 @@ def _print_from(
                 shown = b"(part of a line left out)" if line is None else line
                 if matches is not None and not matches(from_bytes(shown)):
                     continue
+                printed += 1
                 out.write(
                     (shown if raw or _PLAIN.fullmatch(shown) else one_line(from_bytes(shown)).encode())
                     + b"\n"
                 )
         out.flush()
         if ended or (attached and _input_has_ended()):
-            return
+            return printed
         time.sleep(_POLL_S)
         if time.monotonic() >= next_settle:  # its supervisor may have been killed
             session = existing()

@@ -34,6 +34,7 @@ class Flag:
     sets: Any = None
     help: str = ""  # the option's, if empty
     hidden: bool = False
+    needs: str = ""  # another flag of the option, without which this one has no effect
 
 
 DEFAULT_FLAG = (Flag(""),)  # named after the option

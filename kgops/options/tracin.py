@@ -250,7 +250,11 @@ _SPEED = (
         effect="changes results",
         summary="gradients of the last layers only",
         flags=(
-            Flag("--num-last-layers", help=f"Number of last layers.  [default: {_LAST_LAYERS}]"),
+            Flag(
+                "--num-last-layers",
+                help=f"Number of last layers, with --use-last-layers-only.  [default: {_LAST_LAYERS}]",
+                needs="--use-last-layers-only",
+            ),
             Flag(
                 "--use-last-layers-only",
                 _LAST_LAYERS,
