@@ -13,7 +13,6 @@ import click
 from kgops.cli.output import say, tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
-from kgops.jobs.job import read_job
 from kgops.settings import Home
 from kgops.tour import home as homes
 
@@ -55,13 +54,13 @@ def command(
 
 def _first_run() -> int:
     from kgops.cli.launching import start
-    from kgops.cli.run import DEFAULT_JOB
     from kgops.cli.run import command as run
+    from kgops.cli.run import demo_job
 
     tell(_WHAT_HAPPENS)
     given = run.make_context("kgops run", ["--profile", "auto"]).params
     given.pop("again")
-    code = start(read_job(DEFAULT_JOB, "the demo job"), given)
+    code = start(demo_job(), given)
     if code == 0:
         for line in after_the_first(existing().run("last").id, called()):
             say(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from kgops.cli.named_jobs import job_in_file, job_of_run
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
-from kgops.jobs.job import read_job
+from kgops.jobs.job import Job, read_job
 
 # Workload → summary; `kgops run --help` imports no workload.
 KINDS: dict[str, str] = {
@@ -27,13 +28,8 @@ KINDS: dict[str, str] = {
     "sweep": "Start one run for each combination of settings.",
 }
 DEFAULT_JOB_FILE = "kgops.toml"
-DEFAULT_JOB = {
-    "workload": "pipeline",
-    "pipeline": {
-        "train": {"dataset": "nations", "num_epochs": 20},
-        "tracin": {"max_triples": 10, "top_k": 10},
-    },
-}
+DEFAULT_FILES = ("train", "valid", "test")
+DEMO = "demo"  # the demo job's label
 
 
 class Kinds(ByWorkload):
@@ -67,7 +63,8 @@ _token = click.option(
 def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     """Start a job and follow it; Ctrl-C asks whether to detach or stop.
 
-    Without arguments, start the job in ./kgops.toml, or else the demo job.
+    Without arguments, start the job in ./kgops.toml. Without that file, train on ./train.txt, valid.txt and test.txt
+    and trace ten test triples. Without those, start the demo job.
     """
     ctx.obj = given
     if ctx.invoked_subcommand is not None:
@@ -83,12 +80,43 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     elif Path(DEFAULT_JOB_FILE).exists():
         job = job_in_file(Path(DEFAULT_JOB_FILE))
     else:
-        tell(
-            f"No {DEFAULT_JOB_FILE} here: starting the demo job. It trains ConvE on the Nations graph that ships with\n"
-            "PyKEEN, then traces ten of its predictions back to the training triples behind them."
+        job = _default_job(Path.cwd())
+    code = start(job, given)
+    if job.label == DEMO and not given["dry_run"]:
+        tell("This was the demo job on the Nations graph. Name your own triples: kgops run train --help")
+    ctx.exit(code)
+
+
+def _default_job(here: Path) -> Job:
+    """Trains and traces: on the triples in this folder, or on PyKEEN's Nations graph if there are none."""
+    files = {name: here / f"{name}.txt" for name in DEFAULT_FILES}
+    there = [path.name for path in files.values() if path.exists()]
+    if there and len(there) < len(files):
+        missing = ", ".join(path.name for path in files.values() if not path.exists())
+        raise Usage(
+            f"{here} has {' and '.join(there)}, but no {DEFAULT_JOB_FILE} and no {missing}",
+            "name your files: kgops run train --train FILE --valid FILE --test FILE",
         )
-        job = read_job(DEFAULT_JOB, "the demo job")
-    ctx.exit(start(job, given))
+    if there:
+        tell(
+            f"No {DEFAULT_JOB_FILE} here: training ConvE on {', '.join(there)} of this folder, then tracing ten test\n"
+            "triples back to the training triples behind them."
+        )
+        return _train_and_trace({name: str(path) for name, path in files.items()})
+    tell(
+        f"No {DEFAULT_JOB_FILE} and no triples here: starting the demo job. It trains ConvE on the Nations graph that\n"
+        "ships with PyKEEN, then traces ten test triples back to the training triples behind them."
+    )
+    return demo_job()
+
+
+def demo_job() -> Job:
+    return replace(_train_and_trace({"dataset": "nations"}), label=DEMO)
+
+
+def _train_and_trace(data: dict[str, str]) -> Job:
+    stages = {"train": {**data, "num_epochs": 20}, "tracin": {"max_triples": 10, "top_k": 10}}
+    return read_job({"workload": "pipeline", "pipeline": stages}, "the default job")
 
 
 def _again_there(name: str, given: dict[str, Any]) -> int:

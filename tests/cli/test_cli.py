@@ -283,7 +283,21 @@ def test_without_a_job_file_the_demo_is_the_default_job(run_cli: Console) -> Non
     shown = run_cli("run", "--dry-run")
     assert shown.code == 0
     assert "starting the demo job" in shown.err
-    assert tomllib.loads(shown.out)["workload"] in ("train", "pipeline")
+    assert tomllib.loads(shown.out)["label"] == "demo"
+
+
+def test_without_a_job_file_the_triples_of_this_folder_are_used(run_cli: Console) -> None:
+    for name in ("train", "valid", "test"):
+        shown = run_cli("run", "--dry-run")
+        assert (shown.code, "starting the demo job" in shown.err) == (
+            (0, True) if name == "train" else (2, False)
+        )
+        (run_cli.cwd / f"{name}.txt").write_text("a\tr\tb\nb\tr\ta\n")
+    assert "no test.txt" in shown.err  # as long as one is missing
+    job = tomllib.loads(run_cli("run", "--profile", "t4", "--dry-run").out)
+    assert job["pipeline"]["train"]["train"] == str(run_cli.cwd / "train.txt")
+    assert job["pipeline"]["tracin"]["max_triples"] == 10
+    assert job["label"] != "demo"
 
 
 def test_again_repeats_the_job_where_it_ran_before(run_cli: Console, tmp_path: Path) -> None:
