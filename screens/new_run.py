@@ -11,6 +11,8 @@ from textual.app import ComposeResult
 from kgops.errors import KgopsError
 from kgops.hosts import registry
 from kgops.hosts.placing import on_gpu_of
+from kgops.options.catalog import OPTIONS
+from kgops.options.option import Option, word_of
 from kgops.views.draft_fields import DRAFT_OPTIONS
 from kgops.views.drafts import ANY, Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, absent_gpu, step
@@ -177,6 +179,9 @@ class NewRun(RunScreenBase):
         if isinstance(key, tuple):  # an offer of a host
             self._begin(force=False)
             return
+        if key in DRAFT_OPTIONS[self._draft.workload] and (option := OPTIONS[str(key)]).takes_numbers:
+            self._edit_option(option)
+            return
         field = new_run_page.field_of(self._draft, key)
         if field is None:
             self._step(1)
@@ -190,6 +195,21 @@ class NewRun(RunScreenBase):
         complete = partial(completions, named=named) if field.name in _PATHS else None
         question = f"{field.label}: {field.help}"
         self.app.push_screen(CompletingPrompt(question, self._draft.text(field.name), complete), filled)
+
+    def _edit_option(self, option: Option) -> None:
+        def filled(text: str | None) -> None:
+            if text is None:
+                return
+            try:
+                value = option.of_text(text) if text else None
+            except ValueError as error:
+                self.say(f"{option.name}: {error}", "bad")
+                return
+            self._change(self._draft.with_option(option.name, value))
+
+        now = self._draft.options.get(option.name)
+        question = f"{option.name}: {option.help}"
+        self.app.push_screen(CompletingPrompt(question, "" if now is None else word_of(now), None), filled)
 
     def action_copy(self) -> None:
         command = self._command if self._is_current else None

@@ -58,6 +58,8 @@ def read(name: str) -> dict[str, Any]:
     elif not name.endswith(_SUFFIXES):
         near = nearest(name, dict.fromkeys(names()))
         raise Usage(f"there is no configuration {name!r:.60}{near}", "a file's name ends in .yaml")
+    elif path.stem in names() and not path.exists():
+        raise Usage(f"there is no file {path}", f"kgops ships that configuration: --config {path.stem}")
     return _parsed(read_named(path, "configuration", LARGEST), str(path))
 
 

@@ -94,6 +94,20 @@ class Option:
             return f"must be a finite number, found {number}"  # TOML and YAML have infinity and NaN
         return self.check(number) if self.check else None
 
+    def of_text(self, text: str) -> Any:
+        """The value that a person typed. Raises ValueError with the problem."""
+        value: Any = _WORDS.get(text.lower(), text)
+        if isinstance(value, str) and self.takes_numbers:
+            for number in (int, float):
+                try:
+                    value = number(text)
+                    break
+                except ValueError:
+                    continue
+        if problem := self.problem(value):
+            raise ValueError(problem)
+        return self.as_read(value)
+
     def _not_a_choice(self, value: Any) -> str | None:
         if any(value is one or (isinstance(value, str) and value == one) for one in self.choices):
             return None
@@ -115,10 +129,15 @@ class Option:
     def is_switch(self) -> bool:
         return self.type == "bool" or self.choices == (True, False)
 
+    @property
+    def takes_numbers(self) -> bool:
+        return self.type in ("int", "float") or int in self.choices
+
     def flag_name(self, flag: Flag) -> str:
         return flag.name or f"--{self.name.replace('_', '-')}"
 
 
+_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 _EXPECTED = {
     "str": "text",
     "int": "a whole number",

@@ -212,6 +212,9 @@ def test_a_file_that_is_no_configuration_is_refused_with_its_name(tmp_path: Path
         read(str(tmp_path / "missing.yaml"))
     with pytest.raises(Usage, match="did you mean 'colab_optimized'"):
         read("colab_optimised")
+    with pytest.raises(Usage) as caught:
+        read("configs/colab_optimized_full.yaml")
+    assert "--config colab_optimized_full" in (caught.value.hint or "")
     bytes_, large = tmp_path / "bytes.yaml", tmp_path / "large.yaml"
     bytes_.write_bytes(b"a: \xff")
     with pytest.raises(BadJob, match="not UTF-8"):

@@ -76,6 +76,10 @@ def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) -> Non
         await seen.until_shows("kgops run train --dataset nations --batch-size 512", "1,024 needs")
         await seen.press("backspace")
         await seen.until(lambda: "--batch-size" not in seen.text, "the option to be left alone again")
+        await seen.press("e", *"many", "enter")
+        await seen.until_shows("batch_size: ")  # what is wrong with it
+        await seen.press("e", *"48", "enter")
+        await seen.until_shows("kgops run train --dataset nations --batch-size 48")
 
     look(run_cli.home, story, (80, 24))
 
