@@ -74,9 +74,6 @@ def apply(job: Job) -> Job:
     if job.profile is None:
         return job
     options = find(job.profile).options
-    if job.workload == "tracin":
-        # Fewer bits change influences: only a person may request that, with --precision.
-        options = {name: value for name, value in options.items() if name != "precision"}
     if job.workload in _OWN_OPTIONS:
         # Options of other workloads do not apply here; the worker reports those that a person requests.
         own = _OWN_OPTIONS[job.workload].optimizations

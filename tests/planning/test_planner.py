@@ -197,10 +197,9 @@ def test_every_known_gpu_gets_a_plan_in_a_format_its_tensor_cores_have(gpu: str)
     assert shape.precision in (*known.tensor_core_dtypes, "fp32")
 
 
-def test_tracin_keeps_float32_under_every_profile_since_fewer_bits_find_other_triples() -> None:
-    for name in profiles.names():
-        table = {"workload": "tracin", "profile": name, "tracin": {"run": 1}}
-        assert "precision" not in profiles.apply(read_job(table, "x")).options
+def test_a_profile_chooses_the_precision_of_tracin_too_and_a_person_chooses_another() -> None:
+    table = {"workload": "tracin", "profile": "t4", "tracin": {"run": 1}}
+    assert profiles.apply(read_job(table, "x")).options["precision"] == "fp16"
     asked = read_job(
         {"workload": "tracin", "profile": "t4", "tracin": {"run": 1}, "options": {"precision": "bf16"}}, "x"
     )

@@ -7,12 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from driving import Console
-from tracing import batch_file, files, first_test_triples, nations
+from recording import events
+from tracing import batch_file, files, first_test_triples
+from tracing import nations as nations_files
 
 from kgops.errors import KgopsError
-from kgops.graphs.triples import read_graph
+from kgops.graphs.triples import Graph, read_graph
 from kgops.jobs.job import read_job
+from kgops.models.conve import ConvE, ConvEConfig
+from kgops.tracin.attribution import Scoring
+from kgops.tracin.blocks import Settings, TracinCheckpoint
+from kgops.tracin.loss import TARGET
+from kgops.workers.report import Reporter
+from kgops.workers.tracin_agreement import report_agreement
 
 
 def test_every_flag_of_the_groups_scripts_is_accepted_and_what_buys_nothing_is_said(
@@ -31,8 +40,8 @@ def test_every_flag_of_the_groups_scripts_is_accepted_and_what_buys_nothing_is_s
     out = tmp_path / "out"
     done = run_cli(
         *("run", "tracin", "--model-path", trained / "final_model.pt"),
-        *("--checkpoint-dir", trained / "checkpoints", "--train", nations() / "train.txt"),
-        *("--test", nations() / "test.txt", "--test-triples", batch, *vocabularies),
+        *("--checkpoint-dir", trained / "checkpoints", "--train", nations_files() / "train.txt"),
+        *("--test", nations_files() / "test.txt", "--test-triples", batch, *vocabularies),
         *("--output-dir", out, "--edge-map", edges, "--node-name-dict", nodes, "--top-k", "5"),
         *("--batch-size", "64", "--learning-rate", "0.001", "--device", "cpu", "--use-mixed-precision"),
         *("--use-gradient-checkpointing", "--disable-memory-cleanup", "--use-last-layers-only"),
@@ -92,6 +101,22 @@ def test_tracin_on_a_run_of_ours_needs_its_number_alone_and_the_pipeline_not_eve
     assert shown["workload"] == "pipeline"
     assert shown["metric"]["tests"] == 3 and "test_mrr" in shown["metric"]
     assert run_cli("run", "tracin", "--run", "3", "--max-triples", "1", "--device", "cpu").code == 0
+
+
+@pytest.mark.parametrize(("scale", "noted"), [(1e3, False), (1e5, True)])  # fp16 ends at 65,504
+def test_an_error_of_more_than_one_percent_of_the_largest_score_is_noted(
+    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: float, noted: bool
+) -> None:
+    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
+    torch.manual_seed(0)
+    small = ConvEConfig(nations.num_entities, nations.num_relations, embedding_dim=16, output_channels=2)
+    model = ConvE(small).eval()
+    with torch.no_grad():
+        model.entities.mul_(scale)
+    scoring = Scoring([TracinCheckpoint(model, 0.1)], TARGET, Settings(precision=torch.float16))
+    report_agreement(scoring, nations.train[:300], nations.test[:3], 0, Reporter(tmp_path), lambda: False)
+    notes = [note["text"] for note in events(tmp_path, "note")]
+    assert any("`--precision fp32` computes exact scores" in note for note in notes) is noted
 
 
 def test_pykeens_model_of_an_unrecorded_loss_is_traced_by_the_target_loss(run_cli: Console) -> None:
