@@ -12,6 +12,7 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.variants import combinations, read_axis, variants
+from kgops.jobs.outputs import without_outputs
 
 
 @click.command(
@@ -44,7 +45,10 @@ def command(job: str, varied: tuple[str, ...], repeat: int, afresh: bool, as_jso
     """
     axes = [read_axis(text) for text in varied]
     session = for_writing()
-    base = job_by_name(session, job)
+    asked = job_by_name(session, job)
+    base = without_outputs(asked)
+    if base is not asked:
+        tell("Note: the runs of a benchmark copy their results nowhere: the job's output is left out.")
     jobs = variants(base, axes)
     comparison = PairedComparison(f"matrix {job}", jobs, repeat, settings=combinations(base, axes))
     arguments = ["kgops", "bench", "matrix", job, *(word for text in varied for word in ("--vary", text))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -17,6 +18,7 @@ from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
 from kgops.errors import BadJob, KgopsError, Usage, WontFit
 from kgops.jobs.job import Job, read_job
+from kgops.jobs.outputs import must_be_free
 from kgops.jobs.text import lines, one_line
 from kgops.options.option import Option
 from kgops.options.run import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, NAMES
@@ -51,7 +53,8 @@ _START_OPTIONS = (
         "--force",
         is_flag=True,
         default=None,
-        help="Start even if the run is predicted not to fit. Ask a model about other triples than its training's.",
+        help="Start even if the run is predicted not to fit. Replace output files that kgops wrote. Ask a model about "
+        "other triples than its training's.",
     ),
     click.option("--tag", "tags", multiple=True, help="Tag the run; may be repeated."),
     click.option("--detach", is_flag=True, default=None, help="Print the run number and return at once."),
@@ -246,8 +249,10 @@ def refusal(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | Non
     if (error := cannot_start(planned, checks_inputs=checks_inputs)) is not None:
         return error
     try:
+        if checks_inputs:
+            must_be_free(planned.job, Path(planned.job.settings.get("cwd") or "."))
         refuse_what_cannot_fit(planned)
-    except WontFit as error:
+    except (Usage, WontFit) as error:
         return error
     return None
 

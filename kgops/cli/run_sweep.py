@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
 from kgops.experiments.variants import read_axis, variants
 from kgops.jobs.job import Job
+from kgops.jobs.outputs import must_write_apart
 from kgops.jobs.text import one_line
 from kgops.options.run import LONGEST_LABEL
 
@@ -44,6 +46,7 @@ def command(ctx: click.Context, /, job: str, varied: tuple[str, ...], **given: A
     session = None if flags["dry_run"] else for_writing()
     jobs = variants(job_by_name(session, job), [read_axis(text) for text in varied])
     jobs = {name: _named(one, name, flags["label"]) for name, one in jobs.items()}
+    must_write_apart(jobs.values(), Path())
     flags = {**flags, "label": None}
     if flags["dry_run"]:
         _show_plans(jobs, flags)

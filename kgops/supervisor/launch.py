@@ -15,6 +15,7 @@ from typing import Any
 from kgops.errors import KgopsError, NoSuchRun, Unavailable, Usage
 from kgops.jobs.files import sync, write_durably, write_json
 from kgops.jobs.job import Job
+from kgops.jobs.outputs import must_be_free, places_of
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.text import attempt_settings, fill_in
 from kgops.jobs.workloads import WORKLOADS
@@ -51,8 +52,8 @@ def launch(
 
     `each`: the plans per GPU, where GPUs differ; the GPU it gets decides. `say` gets the reason if an accepted run
     cannot start at once. Of all launches with one `token` the first makes a run, and the others return its number.
-    A `forced` run's workers do what they would refuse without it, also after a resume. A worker notes what has changed
-    in the data since the run that it `repeats`.
+    A `forced` run's workers do what they would refuse without it, also after a resume, and may replace output files.
+    A worker notes what has changed in the data since the run that it `repeats`.
     """
     try:
         before = None if repeats is None else {"run": repeats, "digests": data_digests(conn, repeats)}
@@ -107,6 +108,7 @@ def _accept(
     job = planned.job
     command, masked_command = commands_of(job)
     cwd = must_be_possible(job, on_gpu=planned.target.on_gpu)
+    must_be_free(job, cwd, force=kept["forced"])
     masked_job = _masked(job, masked_command, cwd)
     environment = describe_environment(for_worker(planned.environment, os.environ))
     if token is not None:
@@ -114,6 +116,8 @@ def _accept(
     with ExitStack() as until_committed, transaction(conn):
         if token is not None and (known := runs.started_as(conn, token)) is not None:
             return known
+        if not kept["forced"]:
+            _must_not_be_promised(conn, job, cwd)
         number = max(
             runs.next_number(conn), pending.highest_number(home) + 1, pending.highest_folder(home) + 1
         )
@@ -141,6 +145,21 @@ def _accept(
             spec=runs.RunSpec(masked_job.as_table(), as_table(plan), environment),
         )
     return number
+
+
+def _must_not_be_promised(conn: Connection, job: Job, cwd: Path) -> None:
+    """Refuses an output that an unfinished run will write: the one that ended last could not."""
+    places = set(places_of(job.workload, job.settings, cwd))
+    for run in runs.in_states(conn, runs.UNFINISHED) if places else ():
+        spec = runs.spec(conn, run.id)
+        settings = spec.job.get(run.workload)
+        if not isinstance(settings, dict):
+            continue
+        if shared := places.intersection(places_of(run.workload, settings, Path(spec.plan.get("cwd") or ""))):
+            raise Usage(
+                f"run {run.id}, which is {run.state}, writes to {min(shared)}",
+                "choose another output, or wait",
+            )
 
 
 def _plan(number: int, planned: Planned, shown: list[str], cwd: Path) -> Plan:

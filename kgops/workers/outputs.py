@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable
-from kgops.jobs import manifest
-from kgops.jobs.explain import EXPLANATIONS
+from kgops.jobs import manifest, outputs
 from kgops.jobs.files import ROOM, write_json
 from kgops.jobs.job import Job
 from kgops.jobs.option_lines import SEGMENTS, booleans
-from kgops.jobs.predict import ANSWERS
+from kgops.jobs.outputs import Owner
 from kgops.options.train import FILES
-from kgops.training.reporter import Progress
 from kgops.workers import fence
+from kgops.workers.entry import is_forced
+from kgops.workers.publication import TO_RESUME, Publication
 from kgops.workers.report import Reporter
 
 __all__ = ["applied_options", "make_output_folder", "publish_results", "write_config"]
@@ -31,25 +31,21 @@ _KINDS = {
     "training_history.json": "history",
 }
 _KINDS_BY_SUFFIX = {".pt": "checkpoint", ".json": "metrics", ".sha256": "digest"}
-_TO_RESUME = "resume_*"
-_MODELS = (
-    "best_model.pt",
-    "final_model.pt",
-    "pretrained_model.pt",
-    "checkpoints/checkpoint_epoch_*.pt",
-    "loo/*.pt",
-)
-_COPIED_AT_ONCE = 16 << 20  # bytes
 _MOST_SHOWN = 12  # metrics in the last line of the log
 
 
-def make_output_folder(job: Job) -> None:
-    """Creates the output folders before the work starts, so that a folder that is not writable fails early."""
-    named = [target.parent for _, target in _requested_files(job, Path())]
-    for wanted in dict.fromkeys([*_copy_folders(job), *named]):
+def make_output_folder(job: Job, folder: Path) -> None:
+    """Takes the output folders before the work starts, so that one that cannot be used fails early. `folder` is the
+    run's."""
+    outputs.must_be_free(job, Path(), folder, force=is_forced())
+    folders = outputs.folders_of(job.workload, job.settings)
+    named = [path.parent for path in outputs.files_of(job.workload, job.settings)]
+    for wanted in dict.fromkeys([*folders, *named]):
         try:
             wanted.mkdir(parents=True, exist_ok=True)
             problem = None if os.access(wanted, os.W_OK | os.X_OK) else "no write permission"
+            if problem is None and wanted in folders:
+                outputs.claim(wanted, job, Owner.of_worker(folder), force=is_forced())
         except OSError as error:
             problem = os.strerror(error.errno or 0)
         if problem:
@@ -100,11 +96,9 @@ def publish_results(
     begin = time.monotonic()
     files = sorted(path for path in results.rglob("*") if path.is_file() and not path.name.startswith("."))
     named = [(path, _kind(path)) for path in files if path.name != "manifest.json"]
-    copied = _copy_results(job, results, report)
-    for copy_folder in _copy_folders(job):
-        if removed := _remove_earlier(results, copy_folder):
-            report.note(f"removed {removed} models and checkpoints of an earlier run from {copy_folder}.")
     described = manifest.describe(folder, named)
+    digests = {folder / file.path: file.sha256 for file in described}
+    copied = Publication(job, folder, results, digests, report).copy()
     if "writing_s" in metrics:  # writing includes copying and checking
         metrics = metrics | {"writing_s": metrics["writing_s"] + time.monotonic() - begin}
         metrics["written_mib"] = (sum(file.bytes for file in described) + copied) / 2**20
@@ -129,97 +123,6 @@ def _bytes_below(folder: Path) -> int:
     return total
 
 
-def _copy_folders(job: Job) -> list[Path]:
-    """Folders that get a copy; the setting's name is that of the original scripts."""
-    paths = []
-    for settings in _stages(job):
-        named = settings.get("output_dir") or settings.get("output_directory")
-        paths += [Path(named) / (settings.get("save_name") or "")] if named else []
-    return paths
-
-
-def _stages(job: Job) -> list[dict[str, Any]]:
-    """The settings of the job, or of all stages of a pipeline."""
-    if job.workload != "pipeline":
-        return [job.settings]
-    return [job.settings.get(name) or {} for name in ("train", "predict", "tracin")]
-
-
 def _kind(path: Path) -> str:
     kind = _KINDS.get(path.name) or _KINDS_BY_SUFFIX.get(path.suffix, "file")
-    return "resume" if kind in ("checkpoint", "metrics") and path.match(_TO_RESUME) else kind
-
-
-def _copy_results(job: Job, results: Path, report: Reporter) -> int:
-    """Copies the results; returns the bytes. Not links: writing to a copy must not change the run's folder."""
-    pairs = _requested_files(job, results)
-    pairs += [pair for copy_folder in _copy_folders(job) for pair in _below(results, copy_folder)]
-    whole = sum(source.stat().st_size for source, _ in pairs)
-    progress = Progress(report, "copying", "MiB")
-    done = 0
-    for source, target in pairs:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            for size in _copied(source, target):
-                done += size
-                progress(done / 2**20, whole / 2**20)
-        except OSError as error:
-            raise Unavailable(
-                f"the results could not be copied: {source.name} to {target}: {os.strerror(error.errno or 0)}.",
-                hint="the work is complete; free space there, or make it writable: `kgops resume` then only copies.",
-            ) from error
-    return done
-
-
-def _requested_files(job: Job, results: Path) -> list[tuple[Path, Path]]:
-    """`--output` of a predict or explain run; `--output` and `--csv-output` of a TracIn run, or of a pipeline's."""
-    *before, settings = _stages(job)
-    if job.workload == "predict":
-        return _requested_answers(settings, results)
-    if job.workload == "explain":
-        return _requested_answers(settings, results, EXPLANATIONS)
-    answers = [pair for stage in before for pair in _requested_answers(stage, results)]
-    wanted = [(settings.get("output"), ".json"), (settings.get("csv_output"), ".csv")]
-    stem = "self_influence" if settings.get("self_influence") else "tracin"
-    return answers + [(results / f"{stem}{ending}", Path(named)) for named, ending in wanted if named]
-
-
-def _requested_answers(
-    settings: dict[str, Any], results: Path, stem: str = ANSWERS
-) -> list[tuple[Path, Path]]:
-    named = settings.get("output")
-    return [(results / f"{stem}{Path(named).suffix.lower()}", Path(named))] if named else []
-
-
-def _remove_earlier(results: Path, copy_folder: Path) -> int:
-    """Removes models that an earlier run copied there; returns how many. TracIn sums over all checkpoints of a folder.
-
-    Only files with these names and a digest file are removed; their originals are still in their run's folder.
-    """
-    removed = 0
-    for digest in [path for names in _MODELS for path in copy_folder.glob(f"{names}.sha256")]:
-        if not (results / digest.relative_to(copy_folder)).exists():
-            digest.with_suffix("").unlink(missing_ok=True)
-            digest.unlink(missing_ok=True)
-            removed += 1
-    return removed
-
-
-def _below(results: Path, copy_folder: Path) -> list[tuple[Path, Path]]:
-    """All results except resume files, hidden files and the manifest."""
-    paths = []
-    for path in sorted(path for path in results.rglob("*") if path.is_file()):
-        inside = path.relative_to(results)
-        hidden = any(part.startswith(".") for part in inside.parts)
-        if not hidden and not path.match(_TO_RESUME) and path.name != "manifest.json":
-            paths.append((path, copy_folder / inside))
-    return paths
-
-
-def _copied(source: Path, target: Path) -> Iterator[int]:
-    """Yields the bytes copied; the target gets its name only when complete."""
-    draft = target.with_name(f"{target.name}.part")
-    with source.open("rb") as reading, draft.open("wb") as there:
-        while sent := os.sendfile(there.fileno(), reading.fileno(), None, _COPIED_AT_ONCE):
-            yield sent
-    draft.replace(target)
+    return "resume" if kind in ("checkpoint", "metrics") and path.match(TO_RESUME) else kind

@@ -60,7 +60,7 @@ def run_predict_job(job: Job, folder: Path, report: Reporter, stop: StopRequest)
     """Runs everything except the manifest; returns the metrics."""
     device = find_device(job.settings["device"])
     report.started(device=str(device), torch=torch.__version__)
-    make_output_folder(job)
+    make_output_folder(job, folder)
     if ".parquet" in formats_of(job.settings):
         must_have_parquet()
     results = folder / "results"

@@ -31,7 +31,7 @@ from kgops.workers.train import find_device
 def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
     device = find_device(job.settings["device"])
     report.started(device=str(device), torch=torch.__version__)
-    make_output_folder(job)
+    make_output_folder(job, folder)
     results = folder / "results"
     results.mkdir(exist_ok=True)
     flights = load_flights(job, report)

@@ -55,7 +55,7 @@ def run_tracin_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) 
     """Runs everything except the manifest; returns the metrics."""
     device = find_device(job.settings["device"])
     report.started(device=str(device), torch=torch.__version__)
-    make_output_folder(job)
+    make_output_folder(job, folder)
     results = folder / "results"
     results.mkdir(exist_ok=True)
     if _makes_copies(job, device):

@@ -42,7 +42,7 @@ def train_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> di
     device = find_device(job.settings["device"])
     train_pykeen = _pykeen(report) if job.settings["engine"] == "pykeen" else None
     report.started(device=str(device), torch=torch.__version__)
-    make_output_folder(job)
+    make_output_folder(job, folder)
     # `results/` is the output folder as the original scripts write it, with checkpoints.
     results = folder / "results"
     results.mkdir(exist_ok=True)
