@@ -29,5 +29,5 @@ def command(names: tuple[str, ...], yes: bool) -> None:
             say(f"run {run.id}  {run.state}  {one_line(run.label, 60)}")
         click.confirm(f"Delete {len(wanted)} run(s) with their folders?", abort=True)
     for run in wanted:
-        delete_run(session.home, session.conn, run.id)
-        say(f"run {run.id} deleted")
+        left = delete_run(session.home, session.conn, run.id)
+        say(f"run {run.id} deleted" + (f"; its files are left in {left}" if left is not None else ""))

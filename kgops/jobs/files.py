@@ -107,9 +107,32 @@ def set_aside(path: Path) -> Path | None:
         return None
     if stat.S_ISREG(mode):
         return None
-    aside = path.with_name(f"{path.name}.not-a-file-{time.time_ns()}")
+    aside = _aside(path)
     path.rename(aside)
     return aside
+
+
+def set_link_aside(path: Path) -> bool:
+    """Renames a link at `path`; whether there was one."""
+    return path.is_symlink() and set_aside(path) is not None
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A descriptor to write to a file of a run. Anything else at its path is renamed: what is no file, and a file with
+    a second name (a hard link), which may be somebody else's."""
+    try:
+        fd = open_regular(path, flags | os.O_CREAT)
+        if os.fstat(fd).st_nlink == 1:
+            return fd
+        os.close(fd)
+        path.rename(_aside(path))
+    except NotAFile:
+        set_aside(path)
+    return open_regular(path, flags | os.O_CREAT)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.not-a-file-{time.time_ns()}")
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:

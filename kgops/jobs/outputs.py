@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from kgops.errors import Usage
 from kgops.jobs.files import read_json, write_durably
+from kgops.jobs.homes import home_of, run_of
 from kgops.jobs.job import Job
 from kgops.jobs.manifest import OWNER, digest_of
 from kgops.jobs.workloads import WORKLOADS
@@ -212,14 +213,10 @@ class Inputs:
 
 def _must_be_outside(real: Path, named: Path) -> None:
     """Refuses a path in a kgops home's `runs/` or `pending/`, or in a run's folder elsewhere."""
-    for above in (real, *real.parents):
-        inside = real.relative_to(above).parts[:1]
-        if (above / "kgops.db").is_file() and inside in ((), ("runs",), ("pending",)):
-            raise Usage(f"the output path {named} is in the kgops home {above}", f"{_ELSEWHERE} outside it")
-        if (above / "plan.json").is_file() and (
-            (above / "outcome.slot").is_file() or (above / "record.json").is_file()
-        ):
-            raise Usage(f"the output path {named} is in the run's folder {above}", f"{_ELSEWHERE} outside it")
+    if (home := home_of(real)) is not None:
+        raise Usage(f"the output path {named} is in the kgops home {home}", f"{_ELSEWHERE} outside it")
+    if (run := run_of(real)) is not None:
+        raise Usage(f"the output path {named} is in the run's folder {run}", f"{_ELSEWHERE} outside it")
 
 
 def _must_be_takeable(

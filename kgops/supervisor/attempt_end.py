@@ -12,6 +12,7 @@ from kgops.jobs import events, manifest
 from kgops.jobs.files import read_table, write_json
 from kgops.supervisor import gate, outcome, processes, run_folder, worker_reports
 from kgops.supervisor.intake import Intake
+from kgops.supervisor.linked_folder import put_right
 from kgops.supervisor.log_patterns import LogPatterns, keep_newest
 from kgops.supervisor.outcome import Facts, Verdict, decide
 from kgops.supervisor.plan_file import Plan
@@ -27,6 +28,7 @@ class Observations:
     """Facts that only the process that watched the worker knows; empty for any other process."""
 
     gate_signal: int | None = None
+    gate_code: int | None = None  # its worker's, or 128 and the signal that ended it
     kernel_oom_kill: bool = False  # in the worker's control group, or on the machine
     orphan_killed: bool = False  # an orphan of the tree ended by a SIGKILL that kgops did not send
     stop_sent: bool = False
@@ -47,11 +49,12 @@ def conclude(
     observed: Observations = Observations(),
 ) -> Verdict:
     """Ends an attempt. Call under the supervisor's lock, when no process of its tree is left. May be repeated."""
+    put_right(folder)
     run_folder.give_room(folder)
     intake.take_all(number, final=True)
     with suppress(OSError):  # a log that stays too large is no reason not to end
         keep_newest(folder.log, plan.log_mib)  # written since the last look, or before the first
-    exit_record = gate.read_exit(folder.attempt(number))
+    exit_record = gate.read_exit(folder.attempt(number)) or _observed_exit(observed)
     facts, result = _gather_facts(conn, folder, plan, number, exit_record, observed)
     verdict = decide(facts)
     ending = run_folder.Ending(
@@ -85,6 +88,7 @@ def commit_decided(
     conn: Connection, folder: RunFolder, plan: Plan, ending: run_folder.Ending, intake: Intake
 ) -> None:
     """Commits an end that the slot holds but the database does not: its writer died, or the disk was full."""
+    put_right(folder)
     run_folder.give_room(folder)
     if ending.attempt:
         intake.take_all(ending.attempt, final=True)
@@ -97,6 +101,7 @@ def commit_decided(
 def end_without_attempt(conn: Connection, folder: RunFolder, number: int, state: str, reason: str) -> None:
     """Ends a run that has no running attempt."""
     ending = run_folder.Ending(state, reason, None, 0, time.time())
+    put_right(folder)
     run_folder.give_room(folder)
     write_end(folder, ending)
     _commit(conn, number, ending, None, None, is_end=True)
@@ -131,9 +136,10 @@ def _retry_write(write: Callable[[], None]) -> None:
 def sweep(folder: RunFolder) -> None:
     """Removes temporary files of killed processes. Call under the supervisor's lock: nobody else writes these."""
     with _ignore_disk_errors():
-        for pattern in (".*.tmp", "attempts/*/.*.tmp", "results/.manifest.json.*.tmp"):
-            for temporary in folder.path.glob(pattern):
-                temporary.unlink(missing_ok=True)
+        patterns = [".*.tmp", "attempts/*/.*.tmp"]
+        patterns += [] if folder.results.is_symlink() else ["results/.manifest.json.*.tmp"]
+        for temporary in (path for pattern in patterns for path in folder.path.glob(pattern)):
+            temporary.unlink(missing_ok=True)
 
 
 def _commit(
@@ -214,7 +220,7 @@ def _gather_facts(
     was_asked_to_stop = exit_record.asked_to_stop if exit_record else attempt.asked_to_stop.exists()
     was_asked_to_stop = was_asked_to_stop or observed.stop_sent
     is_done = plan.is_command and code == 0 and not was_asked_to_stop
-    if is_done:
+    if is_done and not folder.results.is_symlink():
         # A command's result is its exit code; the manifest records it.
         with _ignore_disk_errors():
             manifest.write(folder.manifest, [], {}, written_by=_owner(plan, number))
@@ -255,6 +261,15 @@ def _gather_facts(
         attempts_left=max(plan.attempts - lost - 1, 0),
     )
     return facts, result
+
+
+def _observed_exit(observed: Observations) -> gate.Exit | None:
+    """The exit of a worker whose record is lost with the run's folder."""
+    code = observed.gate_code
+    if code is None:
+        return None
+    ended_by = code - 128 if code > 128 else None
+    return gate.Exit(None if ended_by else code, ended_by, time.time(), None, observed.stop_sent)
 
 
 def _detected_at(folder: RunFolder, number: int) -> float:

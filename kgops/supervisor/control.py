@@ -13,6 +13,7 @@ from kgops.settings import Home
 from kgops.supervisor import processes, queue, run_folder
 from kgops.supervisor.attempt_end import end_without_attempt
 from kgops.supervisor.end_hook import run_end_hook
+from kgops.supervisor.linked_folder import is_own
 from kgops.supervisor.ownership import take_over, wake_supervisor
 from kgops.supervisor.plan_file import read_plan, recorded_plan
 from kgops.supervisor.process_tree import Tree
@@ -39,7 +40,7 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
         return
     folder = RunFolder(home.runs / run.folder)
     grace_s = recorded_plan(conn, folder, run.id).grace_s if grace_s is None else grace_s
-    if not folder.path.is_dir():
+    if not folder.path.is_dir() or not is_own(folder):
         _stop_without_folder(home, conn, run, grace_s)
         return
     try:

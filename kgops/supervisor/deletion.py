@@ -13,6 +13,7 @@ from pathlib import Path
 from kgops.errors import NoSuchRun, Unavailable, Usage
 from kgops.settings import Home
 from kgops.supervisor import pending
+from kgops.supervisor.linked_folder import is_own
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.run_folder import RunFolder, read_ending
 from storage import runs
@@ -23,18 +24,20 @@ from storage.runs import Run
 __all__ = ["delete_run", "finish_deletion", "must_have_ended"]
 
 
-def delete_run(home: Home, conn: Connection, number: int) -> None:
+def delete_run(home: Home, conn: Connection, number: int) -> Path | None:
     """Deletes the run, or raises and leaves it whole. `conn` may be read-only: on a full disk no writer can open
-    before the files are deleted."""
+    before the files are deleted. Returns the folder that it leaves, where the run's is a link."""
     run = must_have_ended(home, conn, number)
     folder = RunFolder(home.runs / run.folder)
+    if folder.path.is_symlink():
+        return _unlink(home, conn, run, folder)
     try:
         lock = take_over(home, number, folder)
     except FileNotFoundError:
         if pending.is_being_deleted(home, run.folder):
             raise NoSuchRun(f"run {number} is being deleted by another command") from None
         _delete_row(home, conn, number)
-        return
+        return None
     except OSError as error:
         raise _cannot(number, error) from error
     if lock is None:
@@ -50,8 +53,28 @@ def delete_run(home: Home, conn: Connection, number: int) -> None:
         except OSError as error:
             raise _cannot(number, error) from error
         _finish(home, conn, moved, run)
+        return None
     finally:
         os.close(lock)
+
+
+def _unlink(home: Home, conn: Connection, run: Run, folder: RunFolder) -> Path:
+    """Removes the link and the row. A resume at the same moment finds no folder, or is refused by the row."""
+    left = Path(os.path.realpath(folder.path))
+    lock = take_over(home, run.id, folder) if is_own(folder) else os.open(home.pending, os.O_RDONLY)
+    if lock is None:
+        raise Unavailable(
+            f"run {run.id} is being resumed or deleted by another command", "try again in a second"
+        )
+    try:
+        must_have_ended(home, conn, run.id)
+        folder.path.unlink(missing_ok=True)
+        _delete_row(home, conn, run.id)
+    except OSError as error:
+        raise _cannot(run.id, error) from error
+    finally:
+        os.close(lock)
+    return left
 
 
 def _cannot(number: int, error: OSError) -> Unavailable:
@@ -67,6 +90,11 @@ def finish_deletion(home: Home, conn: Connection, moved: Path, name: str) -> Non
 
 
 def _finish(home: Home, conn: Connection, moved: Path, run: Run | None) -> None:
+    if moved.is_symlink():
+        moved.unlink()
+        if run is not None:
+            _delete_row(home, conn, run.id)
+        return
     stuck = _empty(moved, keep=RunFolder(moved).supervisor_lock)
     if stuck is not None:
         pending.move_back(home, moved.stem)

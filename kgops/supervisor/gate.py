@@ -14,10 +14,11 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kgops.jobs.files import NotAFile, open_regular, set_aside
+from kgops.jobs.files import open_own, set_aside
 from kgops.supervisor import run_folder
+from kgops.supervisor.linked_folder import put_right
 from kgops.supervisor.processes import host_memory_mib, set_mark
-from kgops.supervisor.run_folder import AttemptFolder
+from kgops.supervisor.run_folder import AttemptFolder, RunFolder
 
 OPENED = b"!"
 NEVER_OPENED = 97
@@ -142,6 +143,7 @@ def _write_exit(start: Start, *, code: int, peak_mib: float | None = None, why: 
     )
     while True:
         try:
+            _put_back(start.attempt)
             run_folder.fill(start.attempt.exit, asdict(exit_record))
             return
         except OSError as error:
@@ -149,6 +151,18 @@ def _write_exit(start: Start, *, code: int, peak_mib: float | None = None, why: 
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return  # the run's folder is gone
             time.sleep(1.0)
+
+
+def _put_back(attempt: AttemptFolder) -> None:
+    """Makes the attempt's folder again if the worker removed it: its exit must not be lost. Not the run's folder."""
+    put_right(RunFolder(attempt.path.parent.parent))
+    if attempt.path.is_dir():
+        return
+    for folder in (attempt.path.parent, attempt.path):
+        if not folder.is_dir():
+            set_aside(folder)  # a file
+            folder.mkdir(0o700)
+    attempt.mark_begun()
 
 
 def fork_patiently(*, tries: int) -> int:
@@ -164,12 +178,8 @@ def fork_patiently(*, tries: int) -> int:
 
 
 def _open_log(path: Path) -> int:
-    """Opens the log to append; moves aside anything at its path that is not a file."""
-    try:
-        out = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    except NotAFile:
-        set_aside(path)
-        out = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    """Opens the log to append."""
+    out = open_own(path, os.O_WRONLY | os.O_APPEND)
     os.set_blocking(out, True)  # some programs check how their output was opened
     return out
 

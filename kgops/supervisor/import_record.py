@@ -135,6 +135,8 @@ def staging(home: Home) -> Iterator[RunFolder]:
 def _sweep(home: Home) -> None:
     """Removes folders of killed imports."""
     for path in home.runs.glob(f"{_STAGED}*"):
+        if path.is_symlink():
+            continue
         try:
             lock = locks.take(RunFolder(path).supervisor_lock)
         except (FileNotFoundError, NotADirectoryError):
@@ -146,7 +148,7 @@ def _sweep(home: Home) -> None:
 
 def _unused_name(home: Home, name: str) -> str | None:
     """The name, or None if a folder has it already."""
-    return None if (home.runs / name).exists() else name
+    return None if os.path.lexists(home.runs / name) else name
 
 
 def _undo_rename(kind: type[BaseException] | None, folder: Path, staged: Path) -> None:

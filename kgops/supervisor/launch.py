@@ -27,6 +27,7 @@ from kgops.supervisor import pending, queue, run_folder
 from kgops.supervisor.environment import describe_environment
 from kgops.supervisor.gpu_room import READS_WITHIN_S, STARTS_WITHIN_S
 from kgops.supervisor.launch_checks import commands_of, must_be_possible
+from kgops.supervisor.linked_folder import must_be_own
 from kgops.supervisor.ownership import take_over
 from kgops.supervisor.plan_file import Plan, Private, as_table, recorded_plan, write_plan
 from kgops.supervisor.plan_job import Planned
@@ -315,6 +316,7 @@ def resume(
             f"run {number} was imported without the files to resume from",
             f"`kgops run --again {number}` repeats its job from the start",
         )
+    must_be_own(number, folder, recorded_plan(conn, folder, number).key)
     lock = take_over(home, number, folder)
     if lock is None:
         raise Usage(f"another process is just finishing run {number}", "try again in a second")

@@ -27,7 +27,7 @@ def keep_newest(log: Path, mib: float, read: int | None = None) -> int:
         status = log.lstat()
     except FileNotFoundError:
         return 0
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         return 0
     limit = int(mib * (1 << 20))
     # Keeps half, so that this runs once per half, not at every check.

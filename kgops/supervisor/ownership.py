@@ -12,6 +12,7 @@ from kgops.errors import Unavailable
 from kgops.jobs.files import NotAFile, set_aside
 from kgops.settings import Home
 from kgops.supervisor import locks, processes
+from kgops.supervisor.linked_folder import must_be_own
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder
@@ -21,6 +22,7 @@ __all__ = ["must_be_orphaned", "take_over", "wake_supervisor"]
 
 def take_over(home: Home, number: int, folder: RunFolder) -> int | None:
     """The supervisor lock of run `number`, or None if another process holds it. Moves aside what is not a file."""
+    must_be_own(number, folder)
     try:
         return locks.take(folder.supervisor_lock)
     except NotAFile as error:

@@ -99,7 +99,7 @@ def is_anything(home: Home) -> bool:
 
 
 def is_being_deleted(home: Home, folder: str) -> bool:
-    return (home.pending / (folder + _suffix("delete"))).exists()
+    return os.path.lexists(home.pending / (folder + _suffix("delete")))
 
 
 def abandoned(home: Home) -> Iterator[Abandoned]:
@@ -107,6 +107,9 @@ def abandoned(home: Home) -> Iterator[Abandoned]:
     for path in sorted(home.pending / name for name in _names(home.pending)):
         work = _SUFFIXES.get(path.suffix)
         if work is None:
+            continue
+        if work == "delete" and path.is_symlink():  # as an older kgops left it; it needs no lock
+            yield Abandoned(path, os.open(home.pending, os.O_RDONLY | os.O_CLOEXEC), work)
             continue
         try:
             lock = locks.take(RunFolder(path).supervisor_lock if work == "delete" else path)

@@ -12,6 +12,7 @@ from kgops.jobs.files import read_json, read_regular, read_table
 from kgops.settings import Home
 from kgops.supervisor import locks, processes, run_folder
 from kgops.supervisor.attempt_end import commit_decided, new_intake
+from kgops.supervisor.linked_folder import is_own
 from kgops.supervisor.log_patterns import can_be_bounded
 from kgops.supervisor.plan_file import as_table, read_plan
 from kgops.supervisor.run_folder import RunFolder, number_of
@@ -27,6 +28,9 @@ def restore_runs(home: Home, conn: Connection) -> tuple[list[int], list[str]]:
     troubles: list[str] = []
     for path in sorted(home.runs.iterdir()):
         if number_of(path.name) is None or not path.is_dir():
+            continue
+        if not is_own(RunFolder(path)):
+            troubles.append(f"{path.name}: it is a link to the folder of another run or home")
             continue
         try:
             number = restore_run(conn, RunFolder(path), reads_log=can_be_bounded())

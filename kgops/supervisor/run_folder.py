@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kgops.jobs.files import ABSENT, ROOM, NotAFile, open_regular, read_regular, set_aside, sync
+from kgops.jobs.files import ABSENT, ROOM, open_own, read_regular, sync
 
 SIZE = 4096
 _ROOM = 128 << 10  # bytes: what the database takes to record an end and the last events before it
@@ -34,7 +34,7 @@ class Ending:
 
 def reserve(path: Path) -> None:
     """Allocates an empty slot; clears an existing one."""
-    fd = _open(path)
+    fd = open_own(path, os.O_RDWR)
     try:
         os.posix_fallocate(fd, 0, SIZE)
         os.pwrite(fd, bytes(SIZE), 0)
@@ -49,7 +49,7 @@ def fill(path: Path, table: dict[str, Any]) -> None:
     content = b"kgops %08x %06d\n" % (zlib.crc32(body), len(body)) + body
     if len(content) > SIZE:
         raise ValueError(f"{len(content)} bytes do not fit a slot")
-    fd = _open(path)
+    fd = open_own(path, os.O_RDWR)
     try:
         os.pwrite(fd, content.ljust(SIZE, b"\0"), 0)
         os.fsync(fd)
@@ -108,7 +108,7 @@ def read_stop(folder: RunFolder) -> float | None:
 def keep_room(folder: RunFolder) -> None:
     """Keeps disk space for the database, until `give_room`. Where there is none, a run goes on without."""
     with suppress(OSError):
-        fd = _open(folder.room)
+        fd = open_own(folder.room, os.O_RDWR)
         try:
             os.posix_fallocate(fd, 0, _ROOM)
         finally:
@@ -118,14 +118,6 @@ def keep_room(folder: RunFolder) -> None:
 def give_room(folder: RunFolder) -> None:
     with suppress(OSError):
         folder.room.unlink(missing_ok=True)
-
-
-def _open(path: Path) -> int:
-    try:
-        return open_regular(path, os.O_RDWR | os.O_CREAT)
-    except NotAFile:
-        set_aside(path)
-        return open_regular(path, os.O_RDWR | os.O_CREAT)
 
 
 class RunFolder(NamedTuple):

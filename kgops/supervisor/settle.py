@@ -16,6 +16,7 @@ from kgops.supervisor import locks, pending, processes, queue, rebuild, run_fold
 from kgops.supervisor.attempt_end import commit_decided, conclude, ending_of, new_intake, write_end
 from kgops.supervisor.deletion import finish_deletion
 from kgops.supervisor.end_hook import run_end_hook
+from kgops.supervisor.linked_folder import is_own
 from kgops.supervisor.ownership import must_be_orphaned, take_over
 from kgops.supervisor.plan_file import recorded_plan
 from kgops.supervisor.process_tree import Tree
@@ -91,7 +92,7 @@ def _end_broken_run(home: Home, conn: Connection, run: Run, problem: str, done: 
 
 def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
     folder = RunFolder(home.runs / run.folder)
-    if not folder.path.is_dir():
+    if not folder.path.is_dir() or not is_own(folder):
         _settle_without_folder(home, conn, run, done)
         return
     _make_accessible(folder)
@@ -103,7 +104,8 @@ def _settle_run(home: Home, conn: Connection, run: Run, done: Settled) -> None:
 
 def _settle_without_folder(home: Home, conn: Connection, run: Run, done: Settled) -> None:
     """A folder may be away for a moment: that ends only a run that has no process left and waits for none."""
-    gone = f"its folder is gone: {home.runs.name}/{run.folder}"
+    is_link = (home.runs / run.folder).is_symlink()
+    gone = f"its folder is {'a link elsewhere' if is_link else 'gone'}: {home.runs.name}/{run.folder}"
     alive = processes.supervisors(home.path, run.id)
     if run.state in runs.WAITING:
         if run.reason != gone:
@@ -132,6 +134,8 @@ def _commit_cancelled(home: Home, conn: Connection, run: Run, folder: RunFolder,
 
 def _make_accessible(folder: RunFolder) -> None:
     """Restores the user's access to a folder whose permissions a worker removed."""
+    if folder.path.is_symlink():
+        return
     if not os.access(folder.path, os.R_OK | os.W_OK | os.X_OK) and folder.path.stat().st_uid == os.geteuid():
         folder.path.chmod(0o700)
 
@@ -207,7 +211,7 @@ def _finish_resume(home: Home, conn: Connection, name: str) -> None:
 def _finish_launch(home: Home, conn: Connection, name: str, done: Settled) -> None:
     folder = RunFolder(home.runs / name)
     shutil.rmtree(home.runs / f".new-{name}", ignore_errors=True)
-    if not folder.path.is_dir():
+    if not folder.path.is_dir() or folder.path.is_symlink():
         return  # killed before the folder was complete: nothing was accepted
     try:
         number = rebuild.restore_run(conn, folder)

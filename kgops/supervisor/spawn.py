@@ -10,7 +10,7 @@ from pathlib import Path
 from kgops.errors import Unavailable
 from kgops.jobs import manifest
 from kgops.jobs.cluster import GPU
-from kgops.jobs.files import NotAFile, open_regular, set_aside
+from kgops.jobs.files import open_own
 from kgops.settings import Home
 from kgops.supervisor import processes
 from kgops.supervisor.gate import SURVIVED
@@ -63,7 +63,7 @@ def start_supervisor(home: Home, number: int, folder: RunFolder, lock: int) -> N
 
 
 def _spawn(home: Home, number: int, folder: RunFolder, lock: int) -> None:
-    log = _open_log(folder)
+    log = open_own(folder.supervisor_log, os.O_WRONLY | os.O_APPEND)
     try:
         prelude = f"import sys; sys.path[:0] = {_import_path()!r}; "
         arguments = [prelude + ENTRY, str(home.path), str(number), str(lock)]
@@ -90,16 +90,6 @@ def _spawn(home: Home, number: int, folder: RunFolder, lock: int) -> None:
         raise OSError(
             code if is_errno else errno.ECHILD, os.strerror(code) if is_errno else f"it ended with {code}"
         )
-
-
-def _open_log(folder: RunFolder) -> int:
-    """Opens the log to append; moves aside anything at its path that is not a file."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    try:
-        return open_regular(folder.supervisor_log, flags)
-    except NotAFile:
-        set_aside(folder.supervisor_log)
-        return open_regular(folder.supervisor_log, flags)
 
 
 def _environment(home: Home, number: int) -> dict[str, str]:

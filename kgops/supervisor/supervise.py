@@ -24,6 +24,7 @@ from kgops.supervisor.attempt_end import (
 )
 from kgops.supervisor.attempt_start import Beginning
 from kgops.supervisor.durable_writes import Record, log
+from kgops.supervisor.linked_folder import put_right
 from kgops.supervisor.plan_file import Plan, read_private, recorded_plan, write_as_given
 from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
@@ -136,6 +137,7 @@ class Supervisor:
 
     def _run_attempt(self, number: int) -> bool:
         """Runs one attempt from start to end; True if another one should follow."""
+        put_right(self._folder)
         private = read_private(self._folder)
         if private is None:
             self._end("failed", "private.json, which holds the worker's environment, is missing")

@@ -13,6 +13,7 @@ from kgops.settings import Home, full_path_of_home
 from kgops.supervisor import log_patterns, processes
 from kgops.supervisor.attempt_end import Observations
 from kgops.supervisor.durable_writes import Record, log
+from kgops.supervisor.linked_folder import put_right
 from kgops.supervisor.plan_file import Plan
 from kgops.supervisor.process_tree import Sample, Sampler, Tree
 from kgops.supervisor.processes import Identity
@@ -69,20 +70,21 @@ class Watch:
     def until_tree_ended(self, gate: Identity) -> Observations:
         """Watches until the tree has ended, and returns the observations."""
         kills = KernelKills(gate.pid)
-        gate_signal = self._until_gate_ended(gate, kills)
+        status = self._until_gate_ended(gate, kills)
         stop_sent = self._kill_at is not None
         self._tree.end(grace_s=0 if stop_sent else LEFTOVERS_GRACE_S, reap=reap)
         if self._must_reload:
             self._record.retry_until_written(lambda conn: self._record.intake.reload_state())
         return Observations(
-            gate_signal=gate_signal,
+            gate_signal=-status if status is not None and status < 0 else None,
+            gate_code=status if status is not None and status >= 0 else None,
             kernel_oom_kill=kills.killed_recently(),
             orphan_killed=self._orphan_killed,
             stop_sent=stop_sent,
         )
 
     def _until_gate_ended(self, gate: Identity, kills: KernelKills) -> int | None:
-        """Watches until the gate has ended; the signal that ended it, if known."""
+        """Watches until the gate has ended; its exit code if known, or minus the signal that ended it."""
         try:
             pidfd = os.pidfd_open(gate.pid)
         except ProcessLookupError:
@@ -93,7 +95,7 @@ class Watch:
             # Check the identity only now that the pidfd pins the process.
             if gate.is_alive():
                 self._watch(pidfd, sampler, kills)
-            return _signal_of_child(gate.pid)
+            return _status_of_child(gate.pid)
         finally:
             sampler.close()
             os.close(pidfd)
@@ -121,6 +123,7 @@ class Watch:
                 self._ask_to_stop()
         if now >= self._next_sample:
             self._next_sample = now + SAMPLE_EVERY_S
+            put_right(self._folder)
             kills.update()
             if self._plan.on != "slurm":  # the local process only follows the Slurm job
                 self._samples.append(sampler.take())
@@ -153,6 +156,7 @@ class Watch:
     def _ask_to_stop(self) -> None:
         # The mark comes first: an exit after it answers the stop and is not a success.
         try:
+            put_right(self._folder)
             self._folder.attempt(self._number).mark_asked_to_stop()
         except OSError as error:
             log(f"cannot mark that a stop was sent: {error}")
@@ -302,12 +306,12 @@ def _reap_orphans(leave: Collection[int]) -> bool:
     return killed
 
 
-def _signal_of_child(pid: int) -> int | None:
+def _status_of_child(pid: int) -> int | None:
     try:
-        _, status = os.waitpid(pid, os.WNOHANG)
+        ended, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:  # adopted, or taken by reap
         return None
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def _curve(samples: list[Sample]) -> list[Point]:

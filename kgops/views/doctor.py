@@ -24,6 +24,7 @@ from kgops.settings import Home
 from kgops.supervisor import locks, run_folder
 from kgops.supervisor.attempt_end import ending_of, write_end
 from kgops.supervisor.end_hook import hooks_of
+from kgops.supervisor.linked_folder import is_own
 from kgops.supervisor.run_folder import RunFolder, number_of
 from storage import run_list, runs
 from storage.database import integrity_problems, library_version, open_reader
@@ -262,7 +263,7 @@ def _repair_end(folder: RunFolder, run: Run) -> bool:
     if not run.ended or folder.record.exists():
         return False
     is_whole = not folder.private.exists() and run_folder.read_ending(folder.outcome) is not None
-    if is_whole or (lock := locks.take(folder.supervisor_lock)) is None:
+    if is_whole or not is_own(folder) or (lock := locks.take(folder.supervisor_lock)) is None:
         return False
     try:
         write_end(folder, ending_of(run, folder.last_attempt()))

@@ -191,7 +191,7 @@ def unknown_metrics(conn: Connection, names: Collection[str]) -> list[str]:
 class Deleted(NamedTuple):
     run: int
     done: bool
-    why: str | None  # the reason why it was not deleted
+    why: str | None  # the reason why it was not deleted, or what is left of it
 
 
 def delete_marked(home: Home, conn: Connection, numbers: Iterable[int]) -> Iterator[Deleted]:
@@ -210,7 +210,7 @@ def _deleted(home: Home, conn: Connection, number: int) -> Deleted:
     from kgops.supervisor.deletion import delete_run  # half of a listing's imports, and seldom needed
 
     try:
-        delete_run(home, conn, number)
+        left = delete_run(home, conn, number)
     except KgopsError as error:
         return Deleted(number, False, error.message)
-    return Deleted(number, True, None)
+    return Deleted(number, True, None if left is None else f"its files are left in {left}")
