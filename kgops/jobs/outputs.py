@@ -137,7 +137,7 @@ def must_be_free(job: Job, cwd: Path, folder: Path | None = None, *, force: bool
         _must_be_takeable(_real(cwd / named), named, job.workload, inputs, owner, force=force)
     for named in files_of(job.workload, job.settings):
         path = cwd / named
-        _must_be_outside(_real(path.parent) / path.name, named)
+        _must_be_outside(_real(path.parent), named)
         _must_be_replaceable(path, inputs)
         is_own = folder is not None and _is_own(path, written_by(folder))
         if path.exists() and not force and not is_own:
@@ -170,8 +170,12 @@ def _must_be_replaceable(path: Path, inputs: Inputs) -> None:
     """Refuses an output file that is an input, or no regular file: with and without --force."""
     try:
         status = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return
+    except OSError as error:
+        raise Usage(
+            f"the output file {path} cannot be used: {os.strerror(error.errno or 0)}", _ELSEWHERE
+        ) from error
     if stat.S_ISLNK(status.st_mode):
         raise Usage(f"the output file {path} is a symbolic link", "name the file that it leads to")
     if not stat.S_ISREG(status.st_mode):
@@ -227,7 +231,7 @@ def _must_be_takeable(
     if not os.path.lexists(real):
         return
     if not real.is_dir():
-        raise Usage(f"the output folder {named} cannot be used: it is a file", _ELSEWHERE)
+        raise Usage(f"the output folder {named} cannot be used: it is no folder", _ELSEWHERE)
     ledger = read_ledger(real / LEDGER)
     if ledger is not None and owner is not None and ledger.owner.key == owner.key:
         return

@@ -98,9 +98,11 @@ def commit_decided(
     _commit(conn, plan.number, ending, exit_record.signal if exit_record else None, result, is_end=True)
 
 
-def end_without_attempt(conn: Connection, folder: RunFolder, number: int, state: str, reason: str) -> None:
-    """Ends a run that has no running attempt."""
-    ending = run_folder.Ending(state, reason, None, 0, time.time())
+def end_without_attempt(
+    conn: Connection, folder: RunFolder, number: int, state: str, reason: str, lost: int = 0
+) -> None:
+    """Ends a run that has no running attempt. `lost`: the attempt of which no file is left."""
+    ending = run_folder.Ending(state, reason, None, lost, time.time())
     put_right(folder)
     run_folder.give_room(folder)
     write_end(folder, ending)

@@ -139,6 +139,9 @@ class Supervisor:
         """Runs one attempt from start to end; True if another one should follow."""
         put_right(self._folder)
         private = read_private(self._folder)
+        if not self._folder.path.is_dir():
+            self._end("interrupted", f"its folder is gone: {self._folder.path}", self._open_attempt())
+            return False
         if private is None:
             self._end("failed", "private.json, which holds the worker's environment, is missing")
             return False
@@ -227,9 +230,14 @@ class Supervisor:
             for a in attempts.of_run(self._record.conn, self._plan.number)
         )
 
-    def _end(self, state: str, reason: str) -> None:
+    def _open_attempt(self) -> int:
+        """The attempt that the database has as running; 0: none."""
+        rows = attempts.of_run(self._record.conn, self._plan.number)
+        return max((row.number for row in rows if row.outcome is None), default=0)
+
+    def _end(self, state: str, reason: str, lost: int = 0) -> None:
         self._record.retry_until_written(
-            lambda conn: end_without_attempt(conn, self._folder, self._plan.number, state, reason)
+            lambda conn: end_without_attempt(conn, self._folder, self._plan.number, state, reason, lost)
         )
 
 
