@@ -34,6 +34,7 @@ class Place:
     root: Path
     model: Path
     draw: random.Random
+    run: Path | None = None  # the folder of a run in a real home
     written: dict[Path, set[str]] = field(default_factory=dict)  # by kgops: digests that a file had
 
     def __post_init__(self) -> None:
@@ -60,7 +61,7 @@ class Place:
         os.link(self.root / "data/train.txt", self.root / "mine/answers.csv")
         links = {
             "to-models": "mine/models/a",
-            "to-home": "home/runs/0001-train-x",
+            "to-home": self.run or "home/runs/0001-train-x",
             "to-data": "data",
             "own.json": "data/own.json",
             "nowhere": "data/not-there",
@@ -116,12 +117,11 @@ class Place:
     def seen(self) -> Seen:
         """Every file, with its inode and digest; a link is its target's name."""
         found: Seen = {}
-        for folder, _, names in os.walk(self.root):
-            for path in (Path(folder, name) for name in names):
-                if path.name == LEDGER:
-                    continue
-                content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
-                found[path] = path.lstat().st_ino, hashlib.sha256(content).hexdigest()
+        for root in (self.root, *([self.run] if self.run else [])):
+            for path in (Path(folder, name) for folder, _, names in os.walk(root) for name in names):
+                if path.name != LEDGER:
+                    content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
+                    found[path] = path.lstat().st_ino, hashlib.sha256(content).hexdigest()
         return found
 
     def harmed(self, command: Command, before: Seen, after: Seen) -> list[Path]:
@@ -138,6 +138,7 @@ class Place:
             path
             for path in changed
             if path.is_relative_to(self.root / "home")
+            or not path.is_relative_to(self.root)
             or any(path == one or path.is_relative_to(one) for one in inputs)
             or (path != named and before[path][1] not in self.written.get(path, ()))
         ]
