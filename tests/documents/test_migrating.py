@@ -17,6 +17,7 @@ from documented import Desk, Went, page, typed_in
 from small_graph import put_graph
 
 from kgops.cli import main
+from kgops.jobs.outputs import LEDGER
 from kgops.regression.made_flights import Sky, make_flights
 
 # Sixteen runs, one after the other, on a machine that may be busy.
@@ -129,7 +130,7 @@ def test_a_training_leaves_the_files_it_always_left(reader: Reader, line: str) -
     epochs, every = int(flags.get("--num-epochs", 100)), int(flags.get("--checkpoint-frequency", 2))
     kept = [f"checkpoints/checkpoint_epoch_{n:07d}.pt" for n in range(every, epochs + 1, every)]
     models = ["final_model.pt", "best_model.pt", *kept]
-    metrics = {"config.json", "training_history.json", "test_results.json"}
+    metrics = {"config.json", "training_history.json", "test_results.json", LEDGER}
     promised = metrics | set(models) | {f"{name}.sha256" for name in models}
     assert done.written == {f"{folder}/{name}" for name in promised}
     assert len(reader.read(f"{folder}/training_history.json")) == epochs
@@ -191,7 +192,7 @@ def test_a_batch_leaves_files_for_each_triple_and_a_summary(reader: Reader, line
     kinds += [kinds[0].replace("tsv", "json").replace("csv", "json")]
     names = {re.sub(r"(triple_\d+)_.*_(tracin|filtered)", r"\1_…_\2", name) for name in done.written}
     each = {f"{folder}/triple_{n:03d}_…_{kind}" for n in range(1, many + 1) for kind in kinds}
-    assert names == {*each, f"{folder}/batch_tracin_summary.json"}
+    assert names == {*each, f"{folder}/batch_tracin_summary.json", f"{folder}/{LEDGER}"}
     for one in summary["results"] if kinds[:1] == ["tracin.csv"] else []:
         kept = min(int(flags.get("--top-k", 10**9)), one["num_training_triples"])
         assert len(reader.csv(f"{folder}/{one['csv']}")) == kept
@@ -253,22 +254,23 @@ def test_the_run_says_what_became_of_each_flag_of_tracin(reader: Reader) -> None
 
 
 def test_a_second_training_into_a_folder_leaves_no_checkpoint_of_the_first(reader: Reader) -> None:
-    """Nor its best model; what did not come from a run stays."""
-    reader.typed(TRAININGS[-1])
+    """Nor its best model; what did not come from a run stays. Only with --force."""
+    line = next(line for line in TRAININGS if "models/conve" in line)
+    reader.typed(line)
     models = reader.desk.folder / "models"
     shutil.copytree(models / "conve", models / "again")
-    (models / "again/checkpoints/checkpoint_epoch_0000099.pt").write_text("mine")
-    for name in ("mine.pt", "mine.pt.sha256"):
-        (models / "again" / name).write_text("mine")
+    (models / "again" / "mine.txt").write_text("mine")
     before = {path.name for path in (models / "again").rglob("*.sha256")}
     small = (
         "--num-epochs 4 --embedding-dim 16 --output-channels 2 --validate-every 0 --output-dir models/again"
     )
     went = reader.desk.type(f"kgops run train --train data/train.txt {small}")
+    assert went.code == 2 and "models/again already has best_model.pt" in went.err, went.err
+    went = reader.desk.type(f"kgops run train --train data/train.txt {small} --force")
     assert went.code == 0, went.err
     left = {path.name for path in (models / "again").rglob("*.pt")}
-    assert left == {"final_model.pt", "mine.pt", *(f"checkpoint_epoch_{n:07d}.pt" for n in (2, 4, 99))}
-    assert len(list((models / "again").rglob("*.sha256"))) == 4
+    assert left == {"final_model.pt", *(f"checkpoint_epoch_{n:07d}.pt" for n in (2, 4))}
+    assert (models / "again" / "mine.txt").read_text() == "mine"
     gone = before - {path.name for path in (models / "again").rglob("*.sha256")}
     assert "best_model.pt.sha256" in gone
     told = reader.desk.type("kgops show last").out
