@@ -117,7 +117,8 @@ class Marks:
             self._app.say(f"deleting: {len(results):,} of {len(numbers):,}")
         left = [one for one in results if not one.done]
         why = f"; run {left[0].run} was not: {left[0].why}" if left else ""
-        why += "".join(f"; run {one.run}: {one.why}" for one in results if one.done and one.why)
+        linked = next((one for one in results if one.done and one.why), None)
+        why += f"; of run {linked.run} {linked.why}" if linked is not None else ""
         self._app.say(f"{_runs(len(results) - len(left))} deleted{why}", "warn" if left else "strong")
 
     def write(self, shown: Sequence[int], metric: str | None) -> None:

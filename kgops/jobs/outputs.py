@@ -6,6 +6,7 @@ the files that kgops wrote: `--force` lets the next run replace those, as long a
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -63,8 +64,8 @@ class Owner(NamedTuple):
     @classmethod
     def of_worker(cls, folder: Path) -> Self:
         """The run that this process works for; `folder` is the run's."""
-        key = os.environ.get(OWNER, "").partition("#")[0]
-        return cls(key or f"by hand in {folder.resolve()}", folder.resolve().name)
+        key = os.environ.get(OWNER, "").partition("#")[0] or f"by hand in {folder.resolve()}"
+        return cls(hashlib.sha256(key.encode()).hexdigest()[:32], folder.resolve().name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,11 @@ class Ledger:
 
 
 def read_ledger(path: Path) -> Ledger | None:
-    """None where there is none that kgops wrote."""
-    table = read_json(path)
+    """None where there is none that kgops wrote, or that we may read."""
+    try:
+        table = read_json(path)
+    except OSError:
+        return None
     if not isinstance(table, dict) or not isinstance(table.get("files"), dict):
         return None
     files = {name: digests for name, digests in table["files"].items() if isinstance(digests, list)}
@@ -163,7 +167,15 @@ def written_by(folder: Path) -> Ledger:
 
 
 def _is_own(path: Path, written: Ledger) -> bool:
-    return path.is_file() and written.lists(str(path.absolute()), digest_of(path)[0])
+    return written.lists(str(path.absolute()), _digest(path))
+
+
+def _digest(path: Path) -> str:
+    """Empty for a link, what is no file, and what cannot be read."""
+    try:
+        return "" if path.is_symlink() else digest_of(path)[0]
+    except OSError:
+        return ""
 
 
 def _must_be_replaceable(path: Path, inputs: Inputs) -> None:
@@ -239,13 +251,9 @@ def _must_be_takeable(
     if first is None:
         return
     if not force:
+        whose = ", which kgops did not write" if ledger is None else f"; run {ledger.owner.name} wrote there"
         raise Usage(
-            f"the output folder {named} already has {first}"
-            + (
-                f"; run {ledger.owner.name} wrote there"
-                if ledger is not None
-                else ", which kgops did not write"
-            ),
+            f"the output folder {named} already has {first}{whose}",
             f"{_ELSEWHERE}; --force replaces only what kgops wrote there",
         )
     for name in _others_in(real, ledger):
@@ -254,7 +262,7 @@ def _must_be_takeable(
         ):
             continue
         path = real / name
-        if path.is_symlink() or ledger is None or not ledger.lists(name, digest_of(path)[0]):
+        if ledger is None or not ledger.lists(name, _digest(path)):
             raise Usage(
                 f"the output folder {named} has {name}, which kgops did not write or which was changed since",
                 f"move it away, or {_ELSEWHERE}: --force does not replace it",
