@@ -20,6 +20,7 @@ from nvml_standin import StandIn
 from ssh_server import Lab, open_lab
 from tracing import train_on_files
 
+from kgops.jobs.files import read_table, write_json
 from storage.database import open_writer
 
 if TYPE_CHECKING:
@@ -71,6 +72,19 @@ def kgops_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     yield path
     if path.exists():
         end_all_of(path)
+        _keep_starts(path, tmp_path_factory)
+
+
+def _starts(folders: pytest.TempPathFactory) -> Path:
+    """What was measured of workers' starts in this session: a test in a new home would measure it again."""
+    together = folders.getbasetemp()
+    return (together.parent if "PYTEST_XDIST_WORKER" in os.environ else together) / "starts.json"
+
+
+def _keep_starts(home: Path, folders: pytest.TempPathFactory) -> None:
+    measured, kept = read_table(home / "starts.json"), read_table(_starts(folders))
+    if not measured.keys() <= kept.keys():
+        write_json(_starts(folders), kept | measured)
 
 
 @pytest.fixture(scope="session")
@@ -82,13 +96,15 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(kgops_home: Path, empty_database: Path) -> Path:
+def home(kgops_home: Path, empty_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home in which kgops has been used before, with no run yet."""
     kgops_home.mkdir(mode=0o700)
     for folder in ("runs", "pending"):
         (kgops_home / folder).mkdir(mode=0o700)
     shutil.copy(empty_database, kgops_home / "kgops.db")
     (kgops_home / "kgops.db").chmod(0o600)
+    if _starts(tmp_path_factory).exists():
+        shutil.copy(_starts(tmp_path_factory), kgops_home / "starts.json")
     return kgops_home
 
 

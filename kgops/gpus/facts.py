@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import re
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ def cuda_problem() -> CudaProblem | None:
         return _CPU_BUILD
     opened = open_nvml()
     if not isinstance(opened, Nvml):
-        return None
+        return None if _has_cuda_driver() else _NO_DRIVER
     with opened:
         return _cuda_problem_with(opened, build)
 
@@ -125,6 +126,16 @@ def _cuda_problem_with(nvml: Nvml, build: TorchBuild | None) -> CudaProblem | No
     )
 
 
+def _has_cuda_driver() -> bool:
+    """Some machines have CUDA without NVML: Jetson boards, for instance."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+_NO_DRIVER = CudaProblem("this machine has no NVIDIA driver", "install the driver")
 _CPU_BUILD = CudaProblem("the installed torch is a CPU build", "install a CUDA build of torch")
 
 # NVIDIA, "CUDA Compatibility", minor version compatibility: the first driver of each major version of CUDA.

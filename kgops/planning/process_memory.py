@@ -144,8 +144,11 @@ def data_bytes(kind: str, entities: int, triples: int) -> int:
     return _ENTITY * entities + (_TRIPLE_OF_TRACIN if kind.startswith("tracin") else _TRIPLE) * triples
 
 
-def learn_process(kind: str, seen: Iterable[Seen]) -> ProcessModel:
-    """From runs here, newest first; the bound that ships with kgops counts the less, the more of them there are."""
+def learn_process(kind: str, seen: Iterable[Seen], start_mib: float | None = None) -> ProcessModel:
+    """From runs here, newest first; the bound that ships with kgops counts the less, the more of them there are.
+
+    `start_mib`: measured in this environment; without it the runs' own starts count, which may be of another.
+    """
     base = _imports_of(kind)
     bound = _BOUND_AGAIN if _TRAINS_AGAIN in kind else _BOUNDS.get(base, _BOUND)
     if kind.endswith(f" {_COMPILED}"):
@@ -155,7 +158,7 @@ def learn_process(kind: str, seen: Iterable[Seen]) -> ProcessModel:
     alike = [one for one in seen if _imports_of(one.kind) == base and one.peak > one.start > 0]
     runs = [one for one in alike if one.kind == kind][:_NEWEST]
     starts = [one.start for one in runs or alike[:_NEWEST]]
-    start = median(starts) if starts else _STARTS.get(base, _START)
+    start = start_mib or (median(starts) if starts else _STARTS.get(base, _START))
     runs = [one for one in runs if one.above <= _FURTHEST * (bound.at(one.counted) + one.data)]
     if not runs:
         return ProcessModel(kind, start, *bound)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable, WontFit
-from kgops.gpus.facts import driver_here, torch_build
+from kgops.gpus.facts import driver_here
 from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
@@ -28,8 +28,10 @@ from kgops.planning.retrainings import trains_again
 from kgops.planning.speed import time_kind
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.settings import Home, make_home
+from kgops.supervisor import worker_start
 from kgops.supervisor.disk_space import MARGIN as DISK_MARGIN
 from kgops.supervisor.disk_space import DiskPlan, disk_plan
+from kgops.supervisor.worker_start import start_mib
 from storage import predictions
 from storage.database import Connection
 
@@ -44,7 +46,6 @@ __all__ = [
 ]
 
 _MIB = 1 << 20
-_CUDA_START_FACTOR = 4  # start memory of a CUDA build over a CPU build, until the first run here is measured
 MAX_TRIPLE_BYTES = 40 << 20  # of triples, counted before a start: some seven seconds, once
 
 
@@ -171,7 +172,7 @@ def _plan(
         return Planned(job, resolved.choices, cpu_target(), unknown=reason)
     on = target or target_of_job(requested_gpu(job), device_of(job))
     on = on if on.on_gpu else replace(on, limit_mib=job.limits.memory_mib)
-    known = known_of(conn, on, job)
+    known = known_of(home, conn, on, job)
     remembered = remembered_in(home, "counts.json")
     most = None if thorough else MAX_TRIPLE_BYTES
     subject = job_size_of(job, remembered, most_bytes=most, counted=counted)
@@ -220,7 +221,7 @@ def remembered_in(home: Home, name: str) -> Path | None:
     return home.path / name
 
 
-def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrections:
+def known_of(home: Home, conn: Connection | None, target: Target, job: Job) -> MachineCorrections:
     """Corrections learned from past runs on this GPU, or on this machine's CPU."""
     forecasts = predictions.newest(conn, on=_name(target)) if conn is not None else []
     known = MachineCorrections(
@@ -235,7 +236,7 @@ def known_of(conn: Connection | None, target: Target, job: Job) -> MachineCorrec
         return replace(
             known, correction=corrections.learn(corrections.Pair(p, m) for p, m in pairs if p and m)
         )
-    return replace(known, process=_learned_process(job, forecasts))
+    return replace(known, process=_learned_process(job, home, forecasts))
 
 
 def _learned_time(
@@ -249,7 +250,7 @@ def _learned_time(
     return corrections.learn_time(measured)
 
 
-def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> ProcessModel:
+def _learned_process(job: Job, home: Home, forecasts: list[predictions.Forecast]) -> ProcessModel:
     asks_to_compile = job.options.get("compile", "off") != "off" and not skips_compile(job, WorkerDevice())
     kind = kind_of(
         *(job.workload, job.settings.get("engine"), job.settings.get("model")),
@@ -258,11 +259,8 @@ def _learned_process(job: Job, forecasts: list[predictions.Forecast]) -> Process
         compiled=asks_to_compile,
         parquet=job.workload == "tracin" and bool(job.settings["parquet"]),
     )
-    model = learn_process(kind, filter(None, map(process_sample, forecasts)))
-    build = torch_build() if not model.samples else None
-    if build is not None and build.cuda is not None:
-        return replace(model, start_mib=_CUDA_START_FACTOR * model.start_mib)
-    return model
+    start = start_mib(job, remembered_in(home, worker_start.FILE))
+    return learn_process(kind, filter(None, map(process_sample, forecasts)), start)
 
 
 def process_sample(forecast: predictions.Forecast) -> Seen | None:

@@ -55,7 +55,7 @@ _KEY = "kgops_tour"
 _SUFFIX = "-tour"
 _GRACE_S = 2.0
 # The files of a home; a tour with any other file is not removed.
-_TOUR_FILES = (_MARKER, "runs", "pending", "bench.lock", "counts.json", "serve.log")
+_TOUR_FILES = (_MARKER, "runs", "pending", "bench.lock", "counts.json", "starts.json", "serve.log")
 
 
 def default_home() -> Home:

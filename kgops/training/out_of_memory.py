@@ -34,6 +34,7 @@ _HOST = "host memory ran out"
 _REQUESTED = re.compile(r"tried to allocate (\d+) bytes")
 _MIB = 1 << 20
 _MARGIN = 32 * _MIB  # loading libraries allocate about this much at a time
+_untouched = 0  # bytes of this process that its limit does not count
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -42,13 +43,18 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def limit_memory(mib: int) -> None:
-    """Sets a limit beyond which allocations fail; MemoryError where this process already uses more."""
+    """Sets a limit beyond which allocations fail; MemoryError where this process already uses more.
+
+    What libraries map and never touch is not counted: with a CUDA build of torch that is 220 MiB.
+    """
+    global _untouched
+    _untouched = max(0, (_status("VmData") or 0) - (_status("VmRSS") or 0))
     most = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    wanted = mib * _MIB
+    wanted = mib * _MIB + _untouched
     limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
     # Only the soft limit: a process out of memory lifts it in order to report.
     resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
-    if (_in_use() or 0) > limit:
+    if (_status("VmData") or 0) > limit:
         raise MemoryError
 
 
@@ -111,7 +117,8 @@ def _says_so(error: BaseException) -> bool:
 
 def _limit() -> int | None:
     limits = [resource.getrlimit(which)[0] for which in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
-    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
+    smallest = min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
+    return None if smallest is None else smallest - _untouched
 
 
 def host_memory_mib() -> float | None:
@@ -127,8 +134,9 @@ def host_peak_mib() -> float | None:
 
 
 def _in_use() -> int | None:
-    """Bytes that count against RLIMIT_DATA."""
-    return _status("VmData")
+    """Bytes that count against the limit."""
+    data = _status("VmData")
+    return None if data is None else data - _untouched
 
 
 def _status(name: str) -> int | None:

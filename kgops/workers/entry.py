@@ -57,7 +57,12 @@ class StopRequest:
 
 
 def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoReturn:
-    """Calls `work` with the job named on the command line; reports how it ended and exits accordingly."""
+    """Calls `work` with the job named on the command line; reports how it ended and exits accordingly.
+
+    `--start ENGINE` instead of a job prints the memory of the process, in MiB: the console plans with it.
+    """
+    if sys.argv[1:2] == ["--start"]:
+        _print_start(sys.argv[2:])
     if len(sys.argv) != 2:
         sys.exit("usage: python -m kgops.workers.NAME job.toml")
     gc.freeze()  # what was imported stays
@@ -82,6 +87,13 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoRe
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # everything is written, and torch's shutdown takes half a second
+
+
+def _print_start(engines: list[str]) -> NoReturn:
+    if engines == ["pykeen"]:
+        import kgops.workers.pykeen  # noqa: F401  # as a training with it does
+    print(host_memory_mib(), flush=True)
+    os._exit(0)
 
 
 def report_segments(folder: Path, reporter: Reporter) -> None:
