@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # GPUs that are not there: torch's CUDA build over a stand-in for CUDA (tests/cuda). Some 600 MB the first time.
+# `make test VENV=.venv-cuda` runs all tests with that build, without a GPU.
 CUDA_VENV := .venv-cuda
 
 # Tests start thousands of processes: without .pyc files each compiles all that it imports.
@@ -19,8 +20,8 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready-dev lint
 	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
-test-cuda: $(CUDA_VENV)/.ready
-	KGOPS_GPU_MACHINES="t4 a100 h200 two-t4 mig" KGOPS_OOM_JOBS=40 $(BIN)/pytest -q -n 2 tests/cuda
+test-cuda: $(CUDA_VENV)/.ready-dev
+	KGOPS_GPU_MACHINES="t4 a100 h200 two-t4 mig" KGOPS_OOM_JOBS=40 $(CUDA_VENV)/bin/pytest -q -n 2 tests/cuda
 
 # What takes a minute: no server, no training of a whole run. The rest is `make test`'s. mypy, on one core, beside the tests.
 check: $(VENV)/.ready-dev
@@ -92,10 +93,11 @@ gpu-check: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.ready-dev)
 	$(TIMEOUT) 300 $(GPU_PYTHON) -m benchmarks.gpu --seconds 200 $(GPU_FLAGS); benchmarks=$$?; \
 	[ $$tests -eq 0 ] && [ $$benchmarks -eq 0 ]
 
-$(CUDA_VENV)/.ready: $(VENV)/.ready-dev constraints.txt $(wildcard tests/cuda/*.[ch] tests/nvml/*.h) tests/cuda/build_standin.py tests/cuda/cuda_values.py
-	$(BIN)/python tests/cuda/build_standin.py $(CUDA_VENV) $(VENV)
-	@touch $@
+$(CUDA_VENV)/.ready-dev: pyproject.toml constraints.txt $(wildcard tests/cuda/*.[ch] tests/nvml/*.h) tests/cuda/build_standin.py tests/cuda/cuda_values.py
+	$(PYTHON) tests/cuda/build_standin.py $(CUDA_VENV)
+	@touch $(CUDA_VENV)/.ready $@
 
+ifneq ($(VENV),$(CUDA_VENV))
 # `venv` again over an existing folder keeps what is installed; pip then finds most of it satisfied.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "Installing kgops and what it needs into $(VENV): minutes the first time, mostly for torch …"
@@ -107,6 +109,7 @@ $(VENV)/.ready-dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(VENV)/.ready $@
+endif
 
 clean:
 	rm -rf $(VENV) $(CUDA_VENV) dist build

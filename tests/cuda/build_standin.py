@@ -1,9 +1,9 @@
-"""Makes the environment in which torch's CUDA build runs without a GPU: `build_standin.py VENV .venv`.
+"""Makes an environment in which torch's CUDA build runs without a GPU: `build_standin.py VENV`.
 
-VENV gets the CUDA wheel of the torch that constraints.txt pins, and in place of NVIDIA's libraries, which are not
-downloaded, what the sources beside this file make; everything else it takes from the other environment. What torch
-calls and the sources do not answer is found in torch's own list of undefined symbols, and answered with the library's
-"not supported". Nothing here is a GPU: see standin.h for what is real and what is not.
+VENV gets what constraints.txt pins, with the CUDA wheel of torch. In place of NVIDIA's libraries, 3 GB that are not
+downloaded, it gets what the sources beside this file make. What torch calls and the sources do not answer is found in
+torch's own list of undefined symbols, and answered with the library's "not supported". Nothing here is a GPU: see
+standin.h for what is real and what is not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Symbol:
     version: str  # of the symbol, as the linker has it; "" without
 
 
-def main(target: Path, lender: Path) -> None:
+def main(target: Path) -> None:
     packages = install(target)
     include = [
         str(path.parent)
@@ -66,10 +66,6 @@ def main(target: Path, lender: Path) -> None:
     libraries = build(packages, [f"-I{path}" for path in include])
     shutil.copy(HERE / "cuda_values.py", packages)
     (packages / "cuda_values.pth").write_text("import cuda_values\n")
-    (packages / "a-project.pth").write_text(f"{PROJECT}\n{PROJECT / 'tests'}\n")
-    (packages / "z-lent.pth").write_text(
-        f"{_packages_of(lender)}\n"
-    )  # after torch: first come, first imported
     print(f"{len(libraries)} libraries in place of NVIDIA's, in {target}")
 
 
@@ -77,12 +73,25 @@ def install(target: Path) -> Path:
     packages = _packages_of(target)
     if not (target / "bin" / "python").exists():
         venv.create(target, with_pip=True)
-    pip = [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir"]
-    pinned = re.search(r"^torch==(\S+)", (PROJECT / "constraints.txt").read_text(), re.MULTILINE)
+    # Without what a package asks for: torch asks for NVIDIA's libraries. constraints.txt has all of it.
+    pip = [
+        str(target / "bin" / "python"),
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-deps",
+    ]
+    constraints = (PROJECT / "constraints.txt").read_text()
+    pinned = re.search(r"^torch==(\S+)", constraints, re.MULTILINE)
     assert pinned
+    others = [line for line in constraints.splitlines() if line[:1].isalnum() and line != pinned[0]]
+    subprocess.run([*pip, *others], check=True)
+    subprocess.run([*pip, "--editable", str(PROJECT)], check=True)
     if not (packages / "torch" / "lib" / "libtorch_cuda.so").exists():
         # Three signs: the version without a suffix, which a build for CPUs would have.
-        subprocess.run([*pip, "--force-reinstall", f"torch==={pinned[1]}"], check=True)
+        subprocess.run([*pip, "--no-cache-dir", "--force-reinstall", f"torch==={pinned[1]}"], check=True)
     if not (target / "triton").exists():
         # Not where torch finds it: kernels that only are compiled, and not run, serve one test alone.
         wanted = (packages / f"torch-{pinned[1]}.dist-info" / "METADATA").read_text(encoding="utf-8")
@@ -216,4 +225,4 @@ def _run(*words: str) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve())
+    main(Path(sys.argv[1]).resolve())
