@@ -17,6 +17,7 @@ from kgops.jobs.workloads import WORKLOADS
 
 FILE = "starts.json"  # in the home
 START = "--start"  # a worker called with it prints the memory of its start, and ends
+_ENGINES = {"pykeen": ("kgops.workers.pykeen",)}  # what a worker imports for it
 _LONGEST_S = 120.0
 
 
@@ -45,9 +46,9 @@ def _environment() -> str:
 
 @cache
 def _measure(module: str, engine: str) -> float | None:
-    # As a supervisor starts it; PyKEEN is imported where it is the engine.
+    """Starts it as a supervisor does."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", module, START, engine],
+        [sys.executable, "-P", "-m", module, START, *_ENGINES.get(engine, ())],
         env={**os.environ, "KGOPS_RUN_FOLDER": os.devnull},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -59,7 +60,8 @@ class StopRequest:
 def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoReturn:
     """Calls `work` with the job named on the command line; reports how it ended and exits accordingly.
 
-    `--start ENGINE` instead of a job prints the memory of the process, in MiB: the console plans with it.
+    `--start [MODULE]` instead of a job prints the memory of the process, in MiB, after importing the module: the
+    console plans with it.
     """
     if sys.argv[1:2] == ["--start"]:
         _print_start(sys.argv[2:])
@@ -89,9 +91,9 @@ def run_worker(work: Callable[[Job, Path, Reporter, StopRequest], None]) -> NoRe
     os._exit(0)  # everything is written, and torch's shutdown takes half a second
 
 
-def _print_start(engines: list[str]) -> NoReturn:
-    if engines == ["pykeen"]:
-        import kgops.workers.pykeen  # noqa: F401  # as a training with it does
+def _print_start(modules: list[str]) -> NoReturn:
+    for module in modules:
+        import_module(module)
     print(host_memory_mib(), flush=True)
     os._exit(0)
 
