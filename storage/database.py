@@ -148,6 +148,7 @@ class _Cursor(sqlite3.Cursor):
     """Raises StorageErrors. Reads text that is no UTF-8 with replacement characters."""
 
     connection: _Connection
+    asked: tuple[str, Any]
 
     # Replacing always would double the time of long lists: SQLite's own decoding is used until it fails.
     def fetchone(self) -> Any:
@@ -158,14 +159,12 @@ class _Cursor(sqlite3.Cursor):
             return super().fetchone()  # the same row: SQLite steps once a row was decoded
 
     def fetchall(self) -> list[Any]:
-        rows: list[Any] = []
-        step = iter(super().__next__, None)
         try:
-            rows.extend(step)
+            return super().fetchall()
         except sqlite3.Error as error:
             self._read_damaged_text(error)
-            rows.extend(iter(super().__next__, None))
-        return rows
+            super().execute(*self.asked)
+            return super().fetchall()
 
     def __iter__(self) -> Any:
         return iter(self.fetchall())
@@ -185,7 +184,9 @@ class _Connection(sqlite3.Connection):
 
     def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
         try:
-            return super().cursor(_Cursor).execute(sql, parameters)
+            cursor = super().cursor(_Cursor)
+            cursor.asked = sql, parameters
+            return cursor.execute(sql, parameters)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             _explain(error, self.path)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from storage import search, series
 from storage.database import explained
-from storage.runs import COLUMNS, MAY_HAVE_PAUSED, SELECT_RUN, Run, run_of
+from storage.runs import COLUMNS, MAY_HAVE_PAUSED, SELECT_RUN, Run, runs_of
 
 # Computed columns to sort and filter by.
 _NOW = "(julianday('now') - 2440587.5) * 86400"
@@ -68,7 +68,7 @@ def page(
     statement = f"{SELECT_RUN}{order.join}{clause} ORDER BY {order.sql} LIMIT ?"
     with explained(None):
         rows = conn.execute(statement, (*order.bound, *values, limit)).fetchall()
-    return [run_of(row) for row in rows]
+    return runs_of(rows)
 
 
 def ordered(
@@ -96,9 +96,8 @@ def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> list[Run]:
         block = tuple(numbers[first : first + _AT_ONCE])
         marks = ", ".join("?" * len(block))
         with explained(None):
-            by_number |= {
-                row[0]: run_of(row) for row in conn.execute(f"{SELECT_RUN} WHERE id IN ({marks})", block)
-            }
+            rows = conn.execute(f"{SELECT_RUN} WHERE id IN ({marks})", block)
+            by_number |= {run.id: run for run in runs_of(rows)}
     return [by_number[number] for number in numbers if number in by_number]
 
 

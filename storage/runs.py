@@ -105,6 +105,20 @@ def run_of(row: tuple[Any, ...]) -> Run:
     return tuple.__new__(Run, row)  # a tenth of the time of Run(*row)
 
 
+def runs_of(rows: Iterable[tuple[Any, ...]]) -> list[Run]:
+    """`run_of` each row: for long lists, whose rows mostly have the same types as the one before."""
+    found: list[Run] = []
+    before: tuple[type, ...] = ()
+    for row in rows:
+        types = tuple(map(type, row))
+        if types == before and row[_STATE] in _KNOWN_STATES:
+            found.append(tuple.__new__(Run, row))
+            continue
+        found.append(run_of(row))
+        before = types if types in _fitting else ()
+    return found
+
+
 _STATE = Run._fields.index("state")
 
 
@@ -222,7 +236,7 @@ def in_states(conn: sqlite3.Connection, states: Iterable[str]) -> list[Run]:
     marks = ", ".join("?" * len(names))
     with explained(None):
         rows = conn.execute(f"{SELECT_RUN} WHERE state IN ({marks}) ORDER BY id", names).fetchall()
-    return [run_of(row) for row in rows]
+    return runs_of(rows)
 
 
 def latest(conn: sqlite3.Connection) -> Run | None:

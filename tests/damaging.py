@@ -133,24 +133,27 @@ def texts_of(path: Path, database: bytes) -> list[bytes]:
     return sorted(text for text in found if len(text) > 2 and text in database)
 
 
-def commands(out: Path) -> dict[str, Callable[[], Any]]:
+def commands(out: Path, number: int) -> dict[str, Callable[[], Any]]:
     words = {
         "runs": "runs",
-        "runs filtered": "runs state:succeeded mrr>0.1 --metric mrr --json",
         "show 1": "show 1",
         "show 2 --json": "show 2 --json",
-        "show 5": "show 5",
         "logs": "logs 7",
         "compare": "compare 1 2",
         "influences": "influences 3",
         "doctor": "doctor",
         "stop": "stop 6",
-        "stop 7": "stop 7 --no-wait",
         "gpus": "gpus --json",
         "export": f"export 1 3 --to json --output {out}/out.json --force",
         "report": f"report 1 --output {out}/out.html --force",
-        "suggest": "suggest train --dataset nations",
     }
+    others = (
+        "runs state:succeeded mrr>0.1 --metric mrr --json",
+        "show 5",
+        "stop 7 --no-wait",
+        "suggest train --dataset nations",
+    )
+    words["another"] = others[number % len(others)]
     return {name: lambda text=text: main(text.split()) for name, text in words.items()} | {"feed": feed}
 
 
@@ -195,7 +198,7 @@ def attempt(call: Callable[[], Any]) -> tuple[str, str, str]:
     return "refused" if code and not said else "shown", said, err.read()
 
 
-def run(folder: Path, count: int, seed: int, only: str | None = None) -> dict[str, Any]:
+def run(folder: Path, count: int, seed: int) -> dict[str, Any]:
     home = make_home(folder)
     os.environ["KGOPS_HOME"] = str(home)
     database, log = ((folder / name).read_bytes() for name in ("kgops.db", "kgops.db-wal"))
@@ -206,10 +209,9 @@ def run(folder: Path, count: int, seed: int, only: str | None = None) -> dict[st
     ends: Counter[str] = Counter()
     faults: list[dict[str, str]] = []
     spent: dict[str, float] = {}
-    todo = {name: call for name, call in commands(folder).items() if only in (None, name)}
     for number in range(seed, seed + count):
         kind, damaged, damaged_log = damage(database, log, texts, random.Random(number))
-        for name, call in todo.items():
+        for name, call in commands(folder, number).items():
             for left in home.glob("kgops.db*"):
                 left.unlink()
             (home / "kgops.db").write_bytes(damaged)
@@ -234,6 +236,4 @@ def run(folder: Path, count: int, seed: int, only: str | None = None) -> dict[st
 if __name__ == "__main__":
     base = Path(sys.argv[1])
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    json.dump(
-        run(base, int(sys.argv[2]), seed, sys.argv[4] if len(sys.argv) > 4 else None), sys.stdout, indent=1
-    )
+    json.dump(run(base, int(sys.argv[2]), seed), sys.stdout, indent=1)
