@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from kgops.jobs.files import open_regular
+from kgops.jobs.files import open_regular, read_regular
 from kgops.settings import Home
 from kgops.supervisor.durable_writes import log
 from kgops.supervisor.gate import SURVIVED
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["facts_of", "hooks_of", "read_hook", "run_end_hook", "start_hook"]
 
 _HOOKS = ("on_end", "on_alert")
+_LARGEST = 1 << 20  # bytes of hooks.toml
 
 
 def run_end_hook(home: Home, run: Run) -> None:
@@ -54,11 +55,11 @@ def read_hook(home: Home, name: str) -> list[str] | None:
 
 def hooks_of(home: Home) -> tuple[dict[str, list[str]], list[str]]:
     """The commands by name, and what is wrong with the file."""
-    import tomllib  # only supervisors of homes with hooks pay for it
+    from kgops.jobs import toml  # only supervisors of homes with hooks pay for it
 
     file = home.hooks.name
     try:
-        read = tomllib.loads(home.hooks.read_text(encoding="utf-8"))
+        read = toml.loads(read_regular(home.hooks, at_most=_LARGEST, follow=True).decode())
     except FileNotFoundError:
         return {}, []
     except (OSError, ValueError) as error:

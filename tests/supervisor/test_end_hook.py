@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -108,3 +109,20 @@ def test_doctor_says_what_is_wrong_with_hooks(run_cli: Console) -> None:
 def _of_hooks(run_cli: Console) -> dict[str, str]:
     findings: list[dict[str, str]] = run_cli("doctor", "--json").json()
     return next(one for one in findings if one["subject"] == "hooks")
+
+
+def test_hostile_hooks_file_is_named_and_no_end_waits_for_it(run_cli: Console) -> None:
+    hooks = run_cli.home / "hooks.toml"
+    for text, said in (
+        ("a = " + "[" * 100_000, "nested too deeply"),
+        ('on_end = ["a\\u0000b"]', "on_end"),
+        (None, ""),
+    ):
+        hooks.unlink(missing_ok=True)
+        if text is None:
+            os.mkfifo(hooks)  # reading it would wait for ever
+        else:
+            hooks.write_text(text)
+        assert run_cli("run", "exec", "--", "true").code == 0
+        found = {one["subject"]: one for one in run_cli("doctor", "--json").json()}["hooks"]
+        assert found["level"] == "trouble" and said in found["found"]
