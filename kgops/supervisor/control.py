@@ -13,7 +13,7 @@ from kgops.settings import Home
 from kgops.supervisor import processes, queue, run_folder
 from kgops.supervisor.attempt_end import end_without_attempt
 from kgops.supervisor.end_hook import run_end_hook
-from kgops.supervisor.linked_folder import is_own
+from kgops.supervisor.linked_folder import is_own, must_be_own
 from kgops.supervisor.ownership import take_over, wake_supervisor
 from kgops.supervisor.plan_file import read_plan, recorded_plan
 from kgops.supervisor.process_tree import Tree
@@ -85,6 +85,7 @@ def stop_by_folder(home: Home, name: str, grace_s: float | None, *, waits: bool)
     if number not in folders:
         raise NoSuchRun(f"there is no run {name:.40} in {home.runs}", "`ls` lists the folders of runs there")
     folder = RunFolder(folders[number])
+    must_be_own(number, folder)
     if run_folder.read_ending(folder.outcome) is None:
         request_stop(folder, _grace_in(folder) if grace_s is None else grace_s)
         wake_supervisor(folder)

@@ -12,7 +12,7 @@ from kgops.jobs.files import read_json, read_regular, read_table
 from kgops.settings import Home
 from kgops.supervisor import locks, processes, run_folder
 from kgops.supervisor.attempt_end import commit_decided, new_intake
-from kgops.supervisor.linked_folder import is_own
+from kgops.supervisor.linked_folder import is_own, must_be_own
 from kgops.supervisor.log_patterns import can_be_bounded
 from kgops.supervisor.plan_file import as_table, read_plan
 from kgops.supervisor.run_folder import RunFolder, number_of
@@ -67,6 +67,7 @@ def _repair_run(home: Home, conn: Connection, number: int, rows: list[Unreadable
     if path is None:
         raise BadInput(f"the folder of run {number} is gone")
     folder = RunFolder(path)
+    must_be_own(number, folder)
     lock = locks.take(folder.supervisor_lock)
     if lock is None:
         raise BadInput(f"run {number} goes on; repeat this when it has ended")
