@@ -16,7 +16,7 @@ import pytest
 from cuda_machine import ENVIRONMENT, MACHINES, PROJECT, CudaMachine
 
 PRECISIONS = {"t4": "fp16", "a100": "fp32", "h200": "bf16"}
-NAMED = os.environ.get("KGOPS_GPU_MACHINES", "t4 h200").split()
+NAMED = os.environ.get("KGOPS_GPU_MACHINES", "t4").split()
 
 
 @pytest.mark.slow
