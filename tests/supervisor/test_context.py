@@ -76,7 +76,11 @@ def test_a_plan_takes_the_context_that_was_measured_on_this_gpu_with_this_driver
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _, environment = machine_with_a_t4(tmp_path, monkeypatch)
-    forecast = {"on": "Tesla T4", "on_gpu": True, "predicted_mib": 500.0, "modelled_s": None, "estimate": {}}
+    estimate = {"parts_mib": {"weights": 500.0}}
+    forecast = {
+        **{"on": "Tesla T4", "on_gpu": True, "predicted_mib": 500.0, "modelled_s": None},
+        "estimate": estimate,
+    }
     runs.add(
         conn,
         number=1,
