@@ -78,7 +78,10 @@ def test_a_plan_takes_the_context_that_was_measured_on_this_gpu_with_this_driver
     _, environment = machine_with_a_t4(tmp_path, monkeypatch)
     estimate = {"parts_mib": {"weights": 500.0}}
     forecast = {
-        **{"on": "Tesla T4", "on_gpu": True, "predicted_mib": 500.0, "modelled_s": None},
+        "on": "Tesla T4",
+        "on_gpu": True,
+        "predicted_mib": 500.0,
+        "modelled_s": None,
         "estimate": estimate,
     }
     runs.add(
