@@ -30,6 +30,7 @@ from storage.errors import (
 SCHEMA_VERSION = 8
 Connection = sqlite3.Connection  # so that other packages need not import sqlite3
 BUSY_TIMEOUT_S = 30.0
+REBUILD = "move it away and run `kgops doctor --rebuild`, which restores the runs from their folders"
 _OLDEST_LIBRARY = (3, 37, 0)  # STRICT tables
 
 
@@ -70,7 +71,9 @@ def open_reader(path: Path, *, busy_timeout_s: float = 5.0) -> sqlite3.Connectio
 
 @contextmanager
 def transaction(conn: sqlite3.Connection) -> Iterator[None]:
-    """BEGIN IMMEDIATE … COMMIT, rolled back on any error. Inside another transaction it joins that one."""
+    """BEGIN IMMEDIATE … COMMIT, rolled back on any error. Inside another transaction it joins that one.
+
+    Raises DatabaseNewer once a newer kgops has migrated the database: an outdated process writes nothing."""
     if conn.in_transaction:
         yield
         return
@@ -78,6 +81,7 @@ def transaction(conn: sqlite3.Connection) -> Iterator[None]:
         conn.execute("BEGIN IMMEDIATE")
     try:
         with explained(None):  # a large transaction can fill the disk before its COMMIT
+            must_be_current(conn)
             yield
         _commit(conn)
     except BaseException:
@@ -110,7 +114,7 @@ def _explain(error: sqlite3.Error | UnicodeDecodeError, path: Path | None) -> No
     where = f"the database {path}" if path else "the database"
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     text = str(error)
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
         raise DatabaseBusy(
             f"{where} is locked by another process",
             "wait for it to finish, or find it with `fuser -v` on the file",
@@ -130,7 +134,7 @@ def _explain(error: sqlite3.Error | UnicodeDecodeError, path: Path | None) -> No
     if is_damaged or text.startswith(_MISSING):
         raise DatabaseDamaged(
             f"{where} is damaged: {text}",
-            "move it away and run `kgops doctor --rebuild`, which restores the runs from their folders",
+            REBUILD,
         ) from error
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
         _must_be_readable(path)
@@ -188,6 +192,8 @@ class _Connection(sqlite3.Connection):
             cursor.asked = sql, parameters
             return cursor.execute(sql, parameters)
         except (sqlite3.Error, UnicodeDecodeError) as error:
+            if str(error).startswith(_MISSING):
+                must_be_current(self)  # else a newer kgops has renamed it
             _explain(error, self.path)
 
     def executemany(self, sql: str, parameters: Iterable[Any]) -> sqlite3.Cursor:
@@ -265,10 +271,23 @@ def write_indexes_again(conn: sqlite3.Connection) -> None:
         ) from error
 
 
+def wait_for_locks(conn: sqlite3.Connection, at_most_s: float) -> None:
+    """Changes how long the connection waits for locks of other processes before DatabaseBusy."""
+    conn.execute(f"PRAGMA busy_timeout = {int(at_most_s * 1000)}")
+
+
 def changed_since(conn: sqlite3.Connection, seen: int | None) -> tuple[bool, int]:
     """Whether another connection has committed since `seen`, by one cheap pragma, for polling."""
     version: int = conn.execute("PRAGMA data_version").fetchone()[0]
+    if version != seen:
+        must_be_current(conn)
     return version != seen, version
+
+
+def must_be_current(conn: sqlite3.Connection) -> None:
+    """Raises DatabaseNewer if a newer kgops has migrated the database since it was opened."""
+    if conn.execute("PRAGMA user_version").fetchone()[0] > SCHEMA_VERSION:
+        _version_of(conn, Path(conn.execute("PRAGMA database_list").fetchone()[2]))
 
 
 def _version(path: Path, busy_timeout_s: float) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from storage import search, series
-from storage.database import explained, transaction
+from storage.database import explained, must_be_current, transaction
 from storage.rows import UNREADABLE, json_table, mended
 from storage.schema import SPEC, fitting
 
@@ -214,6 +214,7 @@ def next_number(conn: sqlite3.Connection) -> int:
 
 def get(conn: sqlite3.Connection, number: int) -> Run | None:
     with explained(None):
+        must_be_current(conn)  # commands that wait for a run call this again and again
         row = conn.execute(f"{SELECT_RUN} WHERE id = ?", (number,)).fetchone()
     return run_of(row) if row else None
 

@@ -5,28 +5,33 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kgops.cli.output import say, tell
 from kgops.cli.session import Session
+from kgops.errors import Unavailable
 from kgops.jobs.events import NOTE
 from kgops.jobs.text import from_bytes, one_line
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor import worker_reports
-from kgops.supervisor.control import stop_run
-from kgops.supervisor.settle import settle
+from kgops.supervisor.control import FolderEnd, settle_and_check, stop_run
 from kgops.views.formats import amount, duration, fitted, reported
 from storage import attempts, reports, runs
+from storage.database import explained, wait_for_locks
+from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseNewer, StorageError
 from storage.runs import Run
 
 if TYPE_CHECKING:
     from rich.status import Status
 
+T = TypeVar("T")
 EXIT_CODES = {"succeeded": 0, "failed": 1, "out_of_memory": 4, "interrupted": 5, "cancelled": 130}
 _POLL_S = 0.2
 _SETTLE_EVERY_S = 2.0
+_BUSY_S = 1.0
 _MOST_NOTES = 5
 
 
@@ -43,12 +48,18 @@ def follow(session: Session, number: int, *, quiet: bool = False, log_from: int 
     try:
         with line if line is not None else _NullContext(), _Interrupts() as interrupts:
             run = _follow(session, number, line, interrupts, quiet, log_from)
+    except (DatabaseDamaged, DatabaseNewer) as error:
+        raise Unavailable(f"run {number} is no longer followed: {error.message}", error.hint) from error
     except _Detached:
         say(f"run {number} goes on; `kgops logs -f {number}` follows it, `kgops stop {number}` stops it")
         return 0
     if not quiet:
-        _show_notes(session, run, first_attempt)
-        say(summary(session, run))
+        try:
+            with explained(session.home.database):
+                _show_notes(session, run, first_attempt)
+                say(summary(session, run))
+        except StorageError:  # said before
+            say(f"run {run.id} {run.state}" + (f" · {one_line(run.reason)}" if run.reason else ""))
     return EXIT_CODES[run.state]
 
 
@@ -57,11 +68,12 @@ def _follow(
 ) -> Run:
     run = _get(session, number)
     log = session.folder(run).log
-    next_settle = time.monotonic() + _SETTLE_EVERY_S
-    announced = len(_retries(session, number))
+    record = _Record(session, number)
+    # A lock on the database must not delay the log, or the answer to Ctrl-C.
+    wait_for_locks(session.conn, _BUSY_S)
     while True:
         try:
-            run = _get(session, number)
+            run = record.look(run)
             while not quiet:
                 lines, offset_now = worker_reports.read_lines(log, offset, final=run.ended)
                 if offset_now == offset:
@@ -69,30 +81,59 @@ def _follow(
                 offset = offset_now
                 for raw in lines:
                     _show_log_line(raw, line)
-            if not quiet:
-                announced += _announce_attempts(session, number, announced, line)
+            for step in record.new_attempts() if not quiet else ():
+                _show_log_line(step, line)
             if run.ended:
                 return run
             if line is not None:
                 line.update(_describe(run))
-            if time.monotonic() >= next_settle:  # its supervisor may have been killed
-                settle(session.home, session.conn)
-                next_settle = time.monotonic() + _SETTLE_EVERY_S
             time.sleep(_POLL_S)
         except KeyboardInterrupt:
             if _wants_to_detach(line, interrupts):
                 raise _Detached from None
             tell(f"stopping run {number} …")
-            stop_run(session.home, session.conn, _get(session, number), None)
+            stop_run(session.home, session.conn, run, None)
             interrupts.allow()
 
 
-def _announce_attempts(session: Session, number: int, announced: int, line: Status | None) -> int:
-    """Print why new attempts started: an OOM fallback is never silent. Several may have come since the last poll."""
-    retries = _retries(session, number)[announced:]
-    for retry in retries:
-        _show_log_line(f"kgops: attempt {retry.attempt + 1} {_step(retry.body)}".encode(), line)
-    return len(retries)
+class _Record:
+    """What the database says of a run that is followed. If it is locked or out of reach, following goes on, and the
+    end is that of the run's folder."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self._session, self._number = session, number
+        self._folder_end = FolderEnd(session.home, tell)
+        self._problem: str | None = None
+        self._next_settle = time.monotonic() + _SETTLE_EVERY_S
+        self._announced = len(_retries(session, number))
+
+    def look(self, before: Run) -> Run:
+        """The run now."""
+        run = self._try(lambda: _get(self._session, self._number)) or before
+        if not run.ended and time.monotonic() >= self._next_settle:  # its supervisor may have been killed
+            self._problem = None
+            self._try(lambda: settle_and_check(self._session.home, self._session.conn, self._number))
+            self._next_settle = time.monotonic() + _SETTLE_EVERY_S
+        return run if run.ended else self._folder_end.look(run, self._problem) or run
+
+    def new_attempts(self) -> list[bytes]:
+        """Why new attempts started: an OOM fallback is never silent. Several may have come since the last look."""
+        retries = self._try(lambda: _retries(self._session, self._number)) or []
+        new = retries[self._announced :]
+        self._announced += len(new)
+        return [f"kgops: attempt {one.attempt + 1} {_step(one.body)}".encode() for one in new]
+
+    def _try(self, read: Callable[[], T]) -> T | None:
+        try:
+            with explained(self._session.home.database):
+                return read()
+        except (DatabaseDamaged, DatabaseNewer):
+            raise  # no wait helps
+        except DatabaseBusy:
+            return None  # the writer will be done soon
+        except StorageError as error:
+            self._problem = error.message
+            return None
 
 
 def _retries(session: Session, number: int) -> list[reports.Event]:

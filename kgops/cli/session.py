@@ -12,11 +12,11 @@ from kgops.settings import Home, find_home, make_home
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.unsettled import needs_settling
 from storage import runs
-from storage.database import Connection, open_reader, open_writer
-from storage.errors import DatabaseMissing, DatabaseNewer, DatabaseReadOnly, StorageError
+from storage.database import BUSY_TIMEOUT_S, Connection, open_reader, open_writer
+from storage.errors import DatabaseBusy, DatabaseMissing, DatabaseNewer, DatabaseReadOnly, StorageError
 from storage.runs import Run
 
-__all__ = ["Session", "existing", "for_changing", "for_reading", "for_writing"]
+__all__ = ["Session", "existing", "for_changing", "for_reading", "for_writing", "no_runs"]
 
 
 _FAR = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}:([0-9]{1,18}|last)")  # as in lab2:17
@@ -47,17 +47,26 @@ class Session(NamedTuple):
 
 
 def for_writing() -> Session:
+    session = _open(BUSY_TIMEOUT_S)
+    _settle(*session)
+    return session
+
+
+def _open(busy_timeout_s: float) -> Session:
     home = find_home()
     make_home(home)
-    conn = open_writer(home.database)
-    _settle(home, conn)
-    return Session(home, conn)
+    return Session(home, open_writer(home.database, busy_timeout_s=busy_timeout_s))
 
 
-def for_changing() -> Session:
+def for_changing(*, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Session:
     """Open a session for commands that must work on a full disk: warn and open it read-only if needed."""
     try:
-        return for_writing()
+        session = _open(busy_timeout_s)
+        try:
+            _settle(*session)
+        except DatabaseBusy as error:
+            tell(f"Warning: {error.message}")
+        return session
     except (DatabaseMissing, DatabaseNewer, DatabaseReadOnly):
         raise
     except StorageError as error:
@@ -101,4 +110,8 @@ def existing() -> Session:
     try:
         return for_reading()
     except DatabaseMissing as error:
-        raise NoSuchRun("there are no runs yet", "start one: kgops run exec -- python train.py") from error
+        raise no_runs() from error
+
+
+def no_runs() -> NoSuchRun:
+    return NoSuchRun("there are no runs yet", "start one: kgops run exec -- python train.py")

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kgops.cli.job_options import FiniteRange
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import for_changing
+from kgops.cli.session import Session, for_changing, no_runs
 from kgops.errors import KgopsError
 from kgops.settings import find_home
-from kgops.supervisor.control import stop_by_folder, stop_run, wait_for_end
+from kgops.supervisor.control import ANSWERS_WITHIN_S, ask_to_stop, stop_by_folder, stop_run, wait_for_end
 from storage import runs
-from storage.errors import DatabaseDamaged, StorageError
+from storage.database import open_reader
+from storage.errors import (
+    DatabaseBusy,
+    DatabaseDamaged,
+    DatabaseMissing,
+    DatabaseNewer,
+    DatabaseOutOfReach,
+    StorageError,
+)
+from storage.runs import Run
 
 if TYPE_CHECKING:
     from kgops.hosts.registry import Host
+
+T = TypeVar("T")
+E = TypeVar("E")
+_BUSY_S = 2.0  # for the database, of the ten seconds in which a stop answers
 
 
 @click.command(epilog="\b\nExample:  kgops stop 42 --grace 60")
@@ -57,24 +72,58 @@ def _line(one: dict[str, Any], *, no_wait: bool) -> str:
 
 
 def _stop_here(names: list[str], grace: float | None, *, no_wait: bool) -> list[dict[str, Any]]:
+    until = time.monotonic() + ANSWERS_WITHIN_S  # and the grace
     try:
-        return _stop_recorded(names, grace, no_wait=no_wait)
-    except DatabaseDamaged as error:
+        return _stop_recorded(names, grace, until, no_wait=no_wait)
+    except DatabaseMissing as error:
+        raise no_runs() from error
+    except (DatabaseBusy, DatabaseDamaged, DatabaseNewer, DatabaseOutOfReach) as error:
         tell(f"Warning: {error.message}")
         tell(f"Hint: {error.hint}")
-    found = [stop_by_folder(find_home(), name, grace, waits=not no_wait) for name in names]
-    if not no_wait and any(one.state is None for one in found):
-        tell("the next command records the end of a run once the database can be read again")
+        problem = error
+    home = find_home()
+    found = [stop_by_folder(home, name, grace, until=None, problem=problem) for name in names]
+    if not no_wait:
+        found = _each(names, lambda name: stop_by_folder(home, name, grace, until=until, problem=problem))
+        if any(one.state is None for one in found):
+            tell("the next command records the end of a run once the database can be read again")
     return [{"id": one.number, "state": one.state or "stopped", "reason": one.reason} for one in found]
 
 
-def _stop_recorded(names: list[str], grace: float | None, *, no_wait: bool) -> list[dict[str, Any]]:
-    session = for_changing()
-    wanted = [session.run(name) for name in names]
+def _stop_recorded(
+    names: list[str], grace: float | None, until: float, *, no_wait: bool
+) -> list[dict[str, Any]]:
+    home = find_home()
+    reader = open_reader(home.database, busy_timeout_s=_BUSY_S)
+    before = Session(home, reader)
+    wanted = [before.run(name) for name in names]
+    # First of all: whatever fails below, the requests are in the folders.
+    graces = [ask_to_stop(reader, before.folder(run), run.id, grace) for run in wanted if not run.ended]
+    session = for_changing(busy_timeout_s=_BUSY_S)
     for run in wanted:
-        stop_run(session.home, session.conn, run, grace)
-    ended = [run if no_wait else wait_for_end(session.home, session.conn, run.id, tell) for run in wanted]
+        stop_run(home, session.conn, run, grace)
+    until += max(graces, default=0.0)
+
+    def wait(run: Run) -> Run:
+        left_s = until - time.monotonic()
+        return wait_for_end(home, session.conn, run.id, tell, stopped_within_s=left_s)
+
+    ended = wanted if no_wait else _each(wanted, wait)
     return [{"id": run.id, "state": run.state, "reason": run.reason} for run in ended]
+
+
+def _each(asked: list[T], wait: Callable[[T], E]) -> list[E]:
+    """What `wait` returns for each. If one run does not end, the others are waited for first."""
+    ended: list[E] = []
+    late: KgopsError | None = None
+    for one in asked:
+        try:
+            ended.append(wait(one))
+        except KgopsError as error:
+            late = late or error
+    if late is not None:
+        raise late
+    return ended
 
 
 def _by_host(names: list[str]) -> dict[Host, list[str]]:

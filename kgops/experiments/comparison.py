@@ -300,7 +300,7 @@ def _supervised(context: Context, bench: Bench, job: Job, name: str, when: str) 
         number = launch(context.home, context.conn, planned)
     reports.change_tags(context.conn, number, add=[_tag(bench)], remove=[])
     try:
-        run = wait_for_end(context.home, context.conn, number)
+        run = wait_for_end(context.home, context.conn, number, context.tell)
     except KeyboardInterrupt:
         _stop(context, number)
         raise
@@ -334,7 +334,7 @@ def _stop(context: Context, number: int) -> None:
     run = runs.get(context.conn, number)
     if run is not None:
         stop_run(context.home, context.conn, run, 5.0)
-        wait_for_end(context.home, context.conn, number)
+        wait_for_end(context.home, context.conn, number, context.tell)
 
 
 def _tag(bench: Bench) -> str:

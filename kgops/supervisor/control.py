@@ -6,11 +6,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from kgops.errors import KgopsError, NoSuchRun, Unavailable
 from kgops.settings import Home
-from kgops.supervisor import processes, queue, run_folder
+from kgops.supervisor import gate, processes, queue, run_folder
 from kgops.supervisor.attempt_end import end_without_attempt
 from kgops.supervisor.end_hook import run_end_hook
 from kgops.supervisor.linked_folder import is_own, must_be_own
@@ -20,15 +21,34 @@ from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.run_folder import RunFolder, number_of, read_stop, request_stop
 from kgops.supervisor.settle import settle
 from storage import runs
-from storage.database import Connection
-from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseFull, DatabaseReadOnly, StorageError
+from storage.database import REBUILD, Connection, explained, integrity_problems, open_reader
+from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseNewer, StorageError
 from storage.runs import Run
 
 _POLL_EVERY_S = 0.1
 _GRACE_S = 10.0  # where the plan cannot be read
 _SETTLE_EVERY_S = 1.0
 _RECORDED_WITHIN_S = 10.0  # an end, unless the database cannot be written
-_MESSAGE_AFTER_S = 10.0  # beyond a stop's grace, until the user reads what it waits for
+ANSWERS_WITHIN_S = 8.0  # beyond a stop's grace; with the start of a command and its last message at most ten
+
+
+def ask_to_stop(conn: Connection, folder: RunFolder, number: int, grace_s: float | None) -> float:
+    """Writes the request into the run's folder, where it stays until it is heeded; returns its grace in seconds."""
+    grace_s = recorded_plan(conn, folder, number).grace_s if grace_s is None else grace_s
+    if folder.path.is_dir() and is_own(folder):
+        _request(folder, number, grace_s)
+    return grace_s
+
+
+def _request(folder: RunFolder, number: int, grace_s: float) -> None:
+    try:
+        request_stop(folder, grace_s)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot ask run {number} to stop: {folder.stop}: {error.strerror}",
+            "`kgops doctor` checks the home",
+        ) from error
+    wake_supervisor(folder)
 
 
 def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> None:
@@ -39,18 +59,10 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
     if run.ended:
         return
     folder = RunFolder(home.runs / run.folder)
-    grace_s = recorded_plan(conn, folder, run.id).grace_s if grace_s is None else grace_s
+    grace_s = ask_to_stop(conn, folder, run.id, grace_s)
     if not folder.path.is_dir() or not is_own(folder):
         _stop_without_folder(home, conn, run, grace_s)
         return
-    try:
-        request_stop(folder, grace_s)
-    except OSError as error:
-        raise Unavailable(
-            f"cannot ask run {run.id} to stop: {folder.stop}: {error.strerror}",
-            "`kgops doctor` checks the home",
-        ) from error
-    wake_supervisor(folder)
     # The holder of the lock sees the request. If nobody holds it, the run is queued and has no process.
     lock = take_over(home, run.id, folder)
     if lock is None:
@@ -60,7 +72,7 @@ def stop_run(home: Home, conn: Connection, run: Run, grace_s: float | None) -> N
         if now is not None and now.state in runs.WAITING:
             end_without_attempt(conn, folder, run.id, "cancelled", "stopped while queued")
             _run_hook(home, conn, run.id)
-    except (DatabaseFull, DatabaseReadOnly):
+    except StorageError:
         pass  # its folder holds the end; the next command that can write records it
     finally:
         os.close(lock)
@@ -78,8 +90,11 @@ class Stopped(NamedTuple):
     reason: str | None
 
 
-def stop_by_folder(home: Home, name: str, grace_s: float | None, *, waits: bool) -> Stopped:
-    """Stops a run without the database, which is damaged: by number, or the one with the highest number for `last`."""
+def stop_by_folder(
+    home: Home, name: str, grace_s: float | None, *, until: float | None, problem: StorageError
+) -> Stopped:
+    """Stops a run without the database: by number, or the one with the highest number for `last`. Waits for its
+    processes if `until` is given: then, on the monotonic clock, Unavailable says what holds."""
     folders = {number_of(path.name): path for path in sorted(home.runs.glob("*")) if number_of(path.name)}
     number = max(filter(None, folders), default=0) if name == "last" else int(name) if name.isdecimal() else 0
     if number not in folders:
@@ -87,10 +102,10 @@ def stop_by_folder(home: Home, name: str, grace_s: float | None, *, waits: bool)
     folder = RunFolder(folders[number])
     must_be_own(number, folder)
     if run_folder.read_ending(folder.outcome) is None:
-        request_stop(folder, _grace_in(folder) if grace_s is None else grace_s)
-        wake_supervisor(folder)
-        if waits:
-            _wait_for_processes(home, number, folder)
+        grace_s = _grace_in(folder) if grace_s is None else grace_s
+        _request(folder, number, grace_s)
+        if until is not None:
+            _wait_for_processes(home, number, folder, until + grace_s, problem.message)
     ending = run_folder.read_ending(folder.outcome)
     return Stopped(number, ending.state if ending else None, ending.reason if ending else None)
 
@@ -102,11 +117,13 @@ def _grace_in(folder: RunFolder) -> float:
         return _GRACE_S
 
 
-def _wait_for_processes(home: Home, number: int, folder: RunFolder) -> None:
+def _wait_for_processes(home: Home, number: int, folder: RunFolder, until: float, problem: str) -> None:
     """Returns when no process of the run is left; ends them itself if the run has no supervisor."""
     while True:
         lock = take_over(home, number, folder)
         if lock is None:
+            if time.monotonic() > until:
+                raise _not_ended(number, folder, problem)
             time.sleep(_POLL_EVERY_S)
             continue
         try:
@@ -120,12 +137,18 @@ def _wait_for_processes(home: Home, number: int, folder: RunFolder) -> None:
 
 def _stop_without_folder(home: Home, conn: Connection, run: Run, grace_s: float) -> None:
     """Ends a run's processes itself: without a folder no request reaches its supervisor, and no end can be read."""
-    first, deadline = True, time.monotonic() + grace_s
+    first, begun = True, time.monotonic()
     while owners := processes.supervisors(home.path, run.id):  # and their gates
         above = {who.pid for who in owners}
         below = [pid for pid in processes.descendants(above) if pid not in above]
         members = [who for pid in below if (who := processes.identify(pid)) is not None]
-        late = not members or time.monotonic() > deadline
+        waited_s = time.monotonic() - begun
+        if waited_s > grace_s + ANSWERS_WITHIN_S:
+            raise Unavailable(
+                f"run {run.id} was stopped, but its process {owners[0].pid} does not end",
+                "a process that waits for a disk or a driver ends when that answers; then stop the run again",
+            )
+        late = not members or waited_s > grace_s
         if first or late:
             for who in [*members, *owners] if late else members:
                 processes.send(who, signal.SIGKILL if late else signal.SIGTERM)
@@ -142,62 +165,134 @@ def _run_hook(home: Home, conn: Connection, number: int) -> None:
         run_end_hook(home, ended)
 
 
+class FolderEnd:
+    """Notices an end that only a run's folder has, because its supervisor cannot write it to the database."""
+
+    def __init__(self, home: Home, say: Callable[[str], None]) -> None:
+        self._home, self._say = home, say
+        self._ended_at: float | None = None
+        self._next_check = 0.0
+        self._said: str | None = None
+
+    def look(self, run: Run, problem: str | None, *, at_once: bool = False) -> Run | None:
+        """The run as its folder has it, if the database has not followed in time. Raises DatabaseDamaged if that is why.
+        `problem`: what holds the database, if known; said while the run goes on."""
+        folder = RunFolder(self._home.runs / run.folder)
+        ending = run_folder.read_ending(folder.outcome)
+        if ending is None and not _has_exited(folder):
+            self._ended_at = None
+            if problem is not None:
+                self._say_once(f"run {run.id} goes on; its record may be outdated: {problem}")
+            return None
+        now = time.monotonic()
+        self._ended_at = self._ended_at or now
+        is_late = problem is not None or at_once or now - self._ended_at > _RECORDED_WITHIN_S
+        if ending is not None and is_late:
+            why = problem or "its supervisor could not write it yet"
+            self._say_once(f"run {run.id} has ended; only its folder says so, not the database: {why}")
+            return run._replace(state=ending.state, reason=ending.reason, ended_at=ending.ended_at)
+        if ending is None and is_late and now >= self._next_check:
+            self._next_check = now + _RECORDED_WITHIN_S
+            with suppress(DatabaseBusy):
+                _must_be_intact(self._home)
+            self._say_once(
+                f"run {run.id}: its worker has ended; {folder.supervisor_log} says why its end is not recorded yet"
+            )
+        return None
+
+    def _say_once(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._say(text)
+
+
+def _has_exited(folder: RunFolder) -> bool:
+    last = folder.last_attempt()
+    return last > 0 and gate.read_exit(folder.attempt(last)) is not None
+
+
+def settle_and_check(home: Home, conn: Connection, number: int) -> None:
+    """Settles all runs. Raises DatabaseDamaged where the supervisor of run `number` has left for that reason: a
+    connection that was open before may not notice."""
+    done = settle(home, conn)
+    if number in (*done.adopted, *done.restarted):
+        _must_be_intact(home)
+
+
+def _must_be_intact(home: Home) -> None:
+    conn = open_reader(home.database)
+    try:
+        problems = integrity_problems(conn)
+    finally:
+        conn.close()
+    if problems:
+        raise DatabaseDamaged(f"the database {home.database} is damaged: {problems[0]}", REBUILD)
+
+
 def wait_for_end(
-    home: Home, conn: Connection, number: int, say: Callable[[str], None] = lambda text: None
+    home: Home,
+    conn: Connection,
+    number: int,
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    stopped_within_s: float | None = None,
 ) -> Run:
     """Returns the run when it has ended; recovers it if its supervisor is killed meanwhile.
 
-    `say` gets the reason for a delay. If the database cannot be written, the folder's end counts.
+    `say` gets the reason for a delay. If the database cannot be written, the folder's end counts. A run that was asked
+    to stop has `stopped_within_s` for it; then Unavailable says what holds.
     """
-    next_settle, last_message = 0.0, None
-    started = time.monotonic()
-    decided_at: float | None = None
+    run = runs.get(conn, number)
+    folder_end = FolderEnd(home, say)
+    next_settle, begun = 0.0, time.monotonic()
+    problem = None
     while True:
-        run = runs.get(conn, number)
-        if run is None:
-            raise NoSuchRun(f"run {number} was deleted by another command")
-        if run.ended:
-            return run
-        folder = RunFolder(home.runs / run.folder)
-        if time.monotonic() < next_settle:
-            time.sleep(_POLL_EVERY_S)
-            continue
-        problem = None
-        ending = run_folder.read_ending(folder.outcome)
-        if ending is not None:
-            decided_at = decided_at or time.monotonic()
-            if time.monotonic() - decided_at > _RECORDED_WITHIN_S:
-                problem = "its supervisor could not write it yet"
         try:
-            settle(home, conn)
-        except DatabaseBusy:
-            pass  # the writer will be done soon
-        except DatabaseDamaged:
-            raise  # no wait repairs it
+            with explained(home.database):
+                run = runs.get(conn, number)
+                if run is None:
+                    raise NoSuchRun(f"run {number} was deleted by another command")
+                if run.ended:
+                    return run
+                if time.monotonic() >= next_settle:
+                    problem = None
+                    settle_and_check(home, conn, number)
+        except (DatabaseDamaged, DatabaseNewer):
+            raise  # no wait helps
+        except DatabaseBusy as error:  # the writer will be done soon, but not every stop can wait for it
+            problem = error.message if stopped_within_s is not None else None
         except StorageError as error:
+            if run is None:
+                raise
             problem = error.message
-        if problem is not None and ending is not None:
-            say(f"run {number} has ended; only its folder says so, not the database: {problem}")
-            return run._replace(state=ending.state, reason=ending.reason, ended_at=ending.ended_at)
-        next_settle = time.monotonic() + _SETTLE_EVERY_S
-        message = _delay_message(number, folder, time.monotonic() - started)
-        if message is not None and message != last_message:
-            say(message)
-            last_message = message
+        if time.monotonic() >= next_settle:
+            next_settle = time.monotonic() + _SETTLE_EVERY_S
+        is_late = stopped_within_s is not None and time.monotonic() - begun > stopped_within_s
+        assert run is not None
+        ended = folder_end.look(run, problem, at_once=is_late)
+        if ended is not None:
+            return ended
+        if is_late:
+            raise _not_ended(number, RunFolder(home.runs / run.folder), problem)
+        time.sleep(_POLL_EVERY_S)
 
 
-def _delay_message(number: int, folder: RunFolder, waited_s: float) -> str | None:
-    """Why a stopped run has not ended yet; None before the delay is unusual."""
-    grace_s = read_stop(folder)
-    if grace_s is None or waited_s < grace_s + _MESSAGE_AFTER_S:
-        return None
+def _not_ended(number: int, folder: RunFolder, problem: str | None) -> Unavailable:
+    """Says what holds a run that was asked to stop, and what to do."""
+    text = f"run {number} was asked to stop and has not ended"
     woken = wake_supervisor(folder)
     if woken is not None:
-        return (
-            f"run {number}: its supervisor (PID {woken.pid}) had been stopped by a signal; it continues now"
+        return Unavailable(
+            f"{text}: its supervisor (PID {woken.pid}) had been stopped by a signal",
+            "it continues now: stop the run again in a moment",
         )
     holders = processes.holders(folder.supervisor_lock)
-    supervisor = (
-        f"its supervisor (PID {holders[0].pid}) is still running" if holders else "it has no supervisor"
+    if holders:
+        return Unavailable(
+            f"{text}: its supervisor (PID {holders[0].pid}) is still running{'; ' + problem if problem else ''}",
+            f"the request stays; `kill -9 {holders[0].pid}` hands the run to another supervisor, which heeds it",
+        )
+    return Unavailable(
+        f"{text}: it has no supervisor{'; ' + problem if problem else ''}",
+        "the request stays: the next kgops command that can use the database starts one, which heeds it",
     )
-    return f"run {number} was asked to stop and has not ended: {supervisor}"

@@ -13,8 +13,8 @@ from kgops.supervisor.attempt_end import new_intake
 from kgops.supervisor.intake import Intake
 from kgops.supervisor.plan_file import Plan
 from kgops.supervisor.run_folder import RunFolder
-from storage.database import Connection, explained, open_writer
-from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseFull, StorageError
+from storage.database import Connection, explained, must_be_current, open_writer
+from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseFull, DatabaseNewer, StorageError
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Record:
     """A database connection that reopens after errors, and the intake of one run.
 
-    No database error ends a supervisor: the worker does not wait, and its reports are on disk.
+    No database error but DatabaseNewer ends a supervisor: the worker does not wait, and its reports are on disk.
     """
 
     def __init__(self, database: Path) -> None:
@@ -30,6 +30,7 @@ class Record:
         self._conn: Connection | None = None
         self._intake: Intake | None = None
         self._last_message = ""
+        self.was_opened = False
 
     @property
     def conn(self) -> Connection:
@@ -39,6 +40,7 @@ class Record:
             if self._intake is not None:
                 self._intake.use(conn)
             self._conn = conn
+            self.was_opened = True
         return self._conn
 
     @property
@@ -50,11 +52,13 @@ class Record:
         self._intake = self.retry_until_written(lambda conn: new_intake(conn, folder, plan, reads_log=True))
 
     def retry_until_written(self, write: Callable[[Connection], T]) -> T:
-        """Repeats `write` until it succeeds: the database may be busy, full, moved or out of reach. Ends the process
-        if the database is damaged, which no retry repairs: what it would write is in the run's folder."""
+        """Repeats `write` until it succeeds: the database may be busy, full, moved or out of reach. Raises
+        DatabaseNewer. Ends the process if the database is damaged, which no retry repairs: what it would write is in
+        the run's folder."""
         while True:
             try:
                 with explained(None):
+                    must_be_current(self.conn)
                     return write(self.conn)
             except StorageError as error:
                 self.note_failure(error)
@@ -68,7 +72,10 @@ class Record:
 
     def note_failure(self, error: StorageError) -> None:
         """Reconnects after errors other than a busy database or a full disk: SQLite may keep a connection read-only
-        after the home was moved or a file beside the database could not be created."""
+        after the home was moved or a file beside the database could not be created. Raises DatabaseNewer: no retry
+        helps an outdated supervisor."""
+        if isinstance(error, DatabaseNewer):
+            raise error
         if error.message != self._last_message:
             self._last_message = error.message
             log(f"will try again: {error.message}")

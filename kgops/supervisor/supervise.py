@@ -32,6 +32,7 @@ from kgops.supervisor.run_folder import RunFolder, read_stop
 from kgops.supervisor.watch import LEFTOVERS_GRACE_S, Watch, reap
 from storage import attempts, reports, runs
 from storage.database import Connection
+from storage.errors import DatabaseNewer
 
 _DISK_RETRIES = 60  # after disk errors, one a second; then the user's next command reports the error
 
@@ -50,6 +51,19 @@ def main() -> None:
         signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # spawn.py blocked them
     record = Record(home.database)
+    try:
+        _supervise(record, home, home_as_given, number)
+    except DatabaseNewer as error:
+        # The worker goes on, and the next command of the newer kgops adopts it.
+        log(f"the supervisor leaves: {error.message}")
+        if not record.was_opened:
+            sys.exit(1)
+        # kgops may have been upgraded in place. Then the same process continues with the newer code.
+        os.set_inheritable(lock, True)
+        os.execv(sys.executable, sys.orig_argv)
+
+
+def _supervise(record: Record, home: Home, home_as_given: Path, number: int) -> None:
     run = record.retry_until_written(lambda conn: runs.get(conn, number))
     if run is not None and not run.ended:
         folder = RunFolder(home.runs / run.folder)
@@ -57,18 +71,17 @@ def main() -> None:
         record.fill_from(folder, plan)
         if not _run_to_end(Supervisor(record, folder, plan, run.gpu, home_as_given)):
             sys.exit(1)
+        from kgops.supervisor.end_hook import run_end_hook
+
+        ended = record.retry_until_written(lambda conn: runs.get(conn, number))
+        if ended is not None and ended.ended:
+            run_end_hook(Home(full_path_of_home(home_as_given)), ended)
     from kgops.supervisor import gpu_room, queue  # imported late: an idle supervisor should be small
 
     limit_s = gpu_room.STARTS_WITHIN_S
     record.retry_until_written(
         lambda conn: queue.dispatch(Home(full_path_of_home(home_as_given)), conn, gpus_within_s=limit_s)
     )
-    if run is not None and not run.ended:
-        from kgops.supervisor.end_hook import run_end_hook
-
-        ended = record.retry_until_written(lambda conn: runs.get(conn, number))
-        if ended is not None and ended.ended:
-            run_end_hook(Home(full_path_of_home(home_as_given)), ended)
 
 
 def _run_to_end(supervisor: Supervisor) -> bool:
