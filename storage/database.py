@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -31,11 +32,13 @@ SCHEMA_VERSION = 8
 Connection = sqlite3.Connection  # so that other packages need not import sqlite3
 BUSY_TIMEOUT_S = 30.0
 REBUILD = "move it away and run `kgops doctor --rebuild`, which restores the runs from their folders"
+_LARGEST_WAL = 64 << 20
 _OLDEST_LIBRARY = (3, 37, 0)  # STRICT tables
 
 
 def open_writer(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite3.Connection:
     """Opens the database for writing; creates or migrates it where needed."""
+    _must_have_room_to_grow(path)
     if _version(path, busy_timeout_s) != SCHEMA_VERSION:
         _migrate(path, busy_timeout_s)
     with explained(path):
@@ -43,8 +46,22 @@ def open_writer(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sqlite
         # FULL: with NORMAL a power cut took back the newest commits in 2 of 198 runs.
         conn.execute("PRAGMA synchronous = FULL")
         conn.execute("PRAGMA foreign_keys = ON")
-        conn.execute("PRAGMA journal_size_limit = 67108864")
+        conn.execute(f"PRAGMA journal_size_limit = {_LARGEST_WAL}")
         return conn
+
+
+def _must_have_room_to_grow(path: Path) -> None:
+    """Raises DatabaseOutOfReach under a small `ulimit -f`: SQLite would report it as an error of the disk."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return
+    size = path.stat().st_size if _is_there(path) else 0
+    if limit < size + _LARGEST_WAL:
+        raise DatabaseOutOfReach(
+            f"{path} cannot be written: a file may have {limit / (1 << 20):,.1f} MiB here (ulimit -f),"
+            f" and kgops needs {(size + _LARGEST_WAL) / (1 << 20):,.0f}",
+            "raise the limit; to limit a worker alone: kgops run exec -- sh -c 'ulimit -f N; exec COMMAND'",
+        )
 
 
 def open_reader(path: Path, *, busy_timeout_s: float = 5.0) -> sqlite3.Connection:

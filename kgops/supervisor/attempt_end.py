@@ -257,6 +257,8 @@ def _gather_facts(
         out_of_memory=oom_sign,
         failure=failure or (exit_record.could_not_start if exit_record else None),
         disk_full=code not in (0, None) and outcome.says_disk_full(tail),
+        file_too_large=code not in (0, None) and outcome.says_file_too_large(tail),
+        cpu_limit_reached=exit_record is not None and exit_record.cpu_limit_reached,
         rebooted=exit_record is None and identity is not None and identity.boot != processes.boot_id(),
         fallbacks_left=plan.fallbacks_left(oom_count) if plan.is_command or has_started else 0,
         last_resort=plan.last_resort if has_started else None,

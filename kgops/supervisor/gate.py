@@ -42,6 +42,7 @@ class Exit:
     peak_mib: float | None  # of the largest single process of the tree; None: unknown
     asked_to_stop: bool  # whether a stop was sent before
     could_not_start: str | None = None  # reason, if none of the worker's code ran
+    cpu_limit_reached: bool = False  # the hard limit of `ulimit -t`, at which the kernel sends SIGKILL
 
 
 def read_exit(attempt: AttemptFolder) -> Exit | None:
@@ -124,15 +125,34 @@ def _run_gate(start: Start, opening: int, worker_lock: int) -> None:
         os._exit(COULD_NOT_START)
     if worker == 0:
         _exec_worker(start, worker_lock)
+    os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+    cpu_limit_s = _cpu_limit_s(worker)  # while it can still be asked for
     _, status, used = os.wait4(worker, 0)
     code = os.waitstatus_to_exitcode(status)
     # Before exec the worker was a copy of the gate: a peak no larger than the gate's is not the worker's.
     peak_mib = used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > gate_mib + 1 else None
-    _write_exit(start, code=code, peak_mib=peak_mib)
+    was_killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter as shells report a child's
+    reached = was_killed and cpu_limit_s is not None and used.ru_utime + used.ru_stime > 0.95 * cpu_limit_s
+    _write_exit(start, code=code, peak_mib=peak_mib, cpu_limit_reached=reached)
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _write_exit(start: Start, *, code: int, peak_mib: float | None = None, why: str | None = None) -> None:
+def _cpu_limit_s(pid: int) -> int | None:
+    try:
+        limit = resource.prlimit(pid, resource.RLIMIT_CPU)[1]
+    except (OSError, ValueError):
+        return None
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _write_exit(
+    start: Start,
+    *,
+    code: int,
+    peak_mib: float | None = None,
+    why: str | None = None,
+    cpu_limit_reached: bool = False,
+) -> None:
     exit_record = Exit(
         code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
@@ -140,6 +160,7 @@ def _write_exit(start: Start, *, code: int, peak_mib: float | None = None, why: 
         peak_mib=peak_mib,
         asked_to_stop=start.attempt.asked_to_stop.exists(),
         could_not_start=why,
+        cpu_limit_reached=cpu_limit_reached,
     )
     while True:
         try:

@@ -31,6 +31,11 @@ _KILLED = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _DISK = re.compile(rb"No space left on device|ENOSPC")
+_FILE_TOO_LARGE = re.compile(rb"File too large|File size limit exceeded|EFBIG")
+_LIMITS: dict[int, str] = {
+    signal.SIGXCPU: "stopped by its CPU time limit (ulimit -t)",
+    signal.SIGXFSZ: "wrote a file larger than its limit (ulimit -f)",
+}
 
 
 def sign_of_out_of_memory(log: bytes) -> str | None:
@@ -51,6 +56,10 @@ def says_killed(log: bytes) -> bool:
 
 def says_disk_full(log: bytes) -> bool:
     return _DISK.search(log) is not None
+
+
+def says_file_too_large(log: bytes) -> bool:
+    return _FILE_TOO_LARGE.search(log) is not None
 
 
 # Crashes repeat; other signals come from outside.
@@ -81,6 +90,8 @@ class Facts:
     last_resort: str | None = None  # what to try when no fallback is left
     failure: str | None = None  # as the worker reported it
     disk_full: bool = False
+    file_too_large: bool = False
+    cpu_limit_reached: bool = False  # and the kernel killed the worker
     rebooted: bool = False
     fallbacks_left: int = 0
     attempts_left: int = 0
@@ -100,6 +111,8 @@ def decide(facts: Facts) -> Verdict:
         return Verdict("succeeded", None, "end")
     if facts.stop_requested and (facts.stop_sent or facts.exit_code is None):
         return Verdict("cancelled", "stopped on request", "end")
+    if (limit := _limit(facts)) is not None:  # a retry would reach it, too
+        return Verdict("failed", limit, "end")
     if facts.out_of_memory is not None:
         if facts.fallbacks_left:
             return Verdict("out_of_memory", facts.out_of_memory, "step_down")
@@ -111,9 +124,19 @@ def decide(facts: Facts) -> Verdict:
     return Verdict("interrupted", _loss(facts), "again" if facts.attempts_left else "end")
 
 
+def _limit(facts: Facts) -> str | None:
+    """The limit of the worker's shell that ended it, if one did."""
+    if facts.cpu_limit_reached:
+        return _LIMITS[signal.SIGXCPU]
+    as_in_shells = (facts.exit_code or 0) - 128
+    return _LIMITS.get(facts.exit_signal or as_in_shells)
+
+
 def _failure(facts: Facts, code: int) -> str:
     if facts.disk_full:
         return "no space left on the disk"
+    if facts.file_too_large:
+        return _LIMITS[signal.SIGXFSZ]
     if facts.failure:
         return facts.failure
     if facts.result_trouble:

@@ -138,14 +138,16 @@ def folders_past_the_record(home: Home, conn: Connection, *, at_most: int = 5) -
     next_number = runs.next_number(conn)
     if highest_folder(home) < next_number:
         return []
-    lost = [
-        name
+    without_marker = [
+        (name, number)
         for name in _names(home.runs)
         if (number := number_of(name)) is not None
         and number >= next_number
         and not (home.pending / (name + _suffix("launch"))).exists()
     ]
-    return sorted(lost)[:at_most]
+    # Read again: a launch commits its row before it removes its marker, and may have done both since the first read.
+    next_number = runs.next_number(conn)
+    return sorted(name for name, number in without_marker if number >= next_number)[:at_most]
 
 
 def _highest(folder: Path) -> int:
