@@ -18,7 +18,7 @@ from kgops.supervisor.deletion import delete_run, must_have_ended
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 def command(names: tuple[str, ...], yes: bool) -> None:
     """Delete ended runs: database rows, folders, checkpoints and results. This cannot be undone."""
-    session = for_changing()
+    session = for_changing(busy_timeout_s=10.0)
     wanted = [session.run(name) for name in names]
     for run in wanted:
         must_have_ended(session.home, session.conn, run.id)

@@ -58,7 +58,7 @@ def _open(busy_timeout_s: float) -> Session:
     return Session(home, open_writer(home.database, busy_timeout_s=busy_timeout_s))
 
 
-def for_changing(*, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Session:
+def for_changing(*, busy_timeout_s: float) -> Session:
     """Open a session for commands that must work on a full disk: warn and open it read-only if needed."""
     try:
         session = _open(busy_timeout_s)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 E = TypeVar("E")
-_BUSY_S = 2.0  # for the database, of the ten seconds in which a stop answers
+_BUSY_S = 1.0  # each wait for the database, of the ten seconds in which a stop answers
 
 
 @click.command(epilog="\b\nExample:  kgops stop 42 --grace 60")

@@ -175,8 +175,8 @@ class FolderEnd:
         self._said: str | None = None
 
     def look(self, run: Run, problem: str | None, *, at_once: bool = False) -> Run | None:
-        """The run as its folder has it, if the database has not followed in time. Raises DatabaseDamaged if that is why.
-        `problem`: what holds the database, if known; said while the run goes on."""
+        """The run as its folder has it, if the database has not followed in time. Raises DatabaseDamaged if that is
+        why. `problem`: what holds the database, if known; said while the run goes on."""
         folder = RunFolder(self._home.runs / run.folder)
         ending = run_folder.read_ending(folder.outcome)
         if ending is None and not _has_exited(folder):

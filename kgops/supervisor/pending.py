@@ -32,6 +32,7 @@ __all__ = [
     "highest_number",
     "is_anything",
     "is_being_deleted",
+    "is_being_launched",
     "move_back",
     "move_here",
 ]
@@ -96,6 +97,10 @@ def _sync_both(home: Home) -> None:
 def is_anything(home: Home) -> bool:
     """Whether any launch, resume or deletion is in progress or abandoned."""
     return any(Path(name).suffix in _SUFFIXES for name in _names(home.pending))
+
+
+def is_being_launched(home: Home, folder: str) -> bool:
+    return locks.is_held(home.pending / (folder + _suffix("launch")))
 
 
 def is_being_deleted(home: Home, folder: str) -> bool:

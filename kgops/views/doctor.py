@@ -25,6 +25,7 @@ from kgops.supervisor import locks, run_folder
 from kgops.supervisor.attempt_end import ending_of, write_end
 from kgops.supervisor.end_hook import hooks_of
 from kgops.supervisor.linked_folder import is_own
+from kgops.supervisor.pending import is_being_launched
 from kgops.supervisor.run_folder import RunFolder, number_of
 from storage import run_list, runs
 from storage.database import integrity_problems, library_version, open_reader
@@ -226,6 +227,12 @@ def _runs(home: Home) -> Finding:
         if there and not home.database.exists():
             return Finding("runs", "trouble", f"{there:,} run folders, and no database", _REBUILD)
         return Finding("runs", "ok", "none yet")
+    # Folders first: a launch makes its folder before its row. Its marker goes last.
+    folders = [
+        path.name
+        for path in home.runs.iterdir()
+        if number_of(path.name) is not None and not is_being_launched(home, path.name)
+    ]
     try:
         known = {run.folder: run for run in run_list.page(conn, limit=1 << 40)}
     except StorageError:
@@ -233,14 +240,14 @@ def _runs(home: Home) -> Finding:
     finally:
         conn.close()
     _remove_temporary_files(home)
-    folders = [path.name for path in home.runs.iterdir() if number_of(path.name) is not None]
     count = sum(_repair_end(RunFolder(home.runs / name), known[name]) for name in folders if name in known)
     repaired = f"; repaired {count} folders of ended runs" if count else ""
     missing = sorted(set(folders) - set(known))
     if missing:
         text = f"{len(missing)} run folders are missing from the database, such as {missing[0]}{repaired}"
         return Finding("runs", "trouble", text, _REBUILD)
-    gone = sorted(known[name].id for name in known.keys() - {"", *folders} if known[name].ended)
+    without = known.keys() - {"", *folders}
+    gone = sorted(known[name].id for name in without if known[name].ended and not (home.runs / name).is_dir())
     if gone:
         others = f", and of {len(gone) - 1:,} others" if len(gone) > 1 else ""
         text = f"the folder of run {gone[0]} is gone{others}{repaired}"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from driving import Console, all_of
+from driving import Console, all_of, is_clear
 
 from kgops.jobs import manifest
 from kgops.supervisor import outcome
@@ -166,3 +168,32 @@ def test_a_run_whose_folder_was_removed_can_be_stopped(run_cli: Console) -> None
     assert not all_of(run_cli.home)
     assert run_cli("delete", str(number), str(waiting), "--yes").code == 0
     assert run_cli("runs", "--json").json() == []
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("ulimit -t 1; while :; do :; done", "stopped by its CPU time limit (ulimit -t)"),
+        ("ulimit -S -t 1; while :; do :; done", "stopped by its CPU time limit (ulimit -t)"),
+        (
+            "ulimit -f 1; exec dd if=/dev/zero of=large bs=1M count=1",
+            "wrote a file larger than its limit (ulimit -f)",
+        ),
+        ("echo OSError: [Errno 27] File too large; exit 1", "wrote a file larger than its limit (ulimit -f)"),
+        ("kill -KILL $$", "killed by SIGKILL, which kgops did not send (out of host memory?)"),
+    ],
+    ids=["hard CPU limit", "soft CPU limit", "file size", "a worker's own error", "another SIGKILL"],
+)
+def test_limit_of_a_shell_that_ended_a_worker_is_named(run_cli: Console, script: str, reason: str) -> None:
+    done = run_cli("run", "exec", "--attempts", "1", "--json", "--", "sh", "-c", script)
+    assert done.json()["reason"] == reason, done.err
+
+
+def test_file_size_limit_too_small_for_the_database_is_named(run_cli: Console) -> None:
+    argv = shlex.join(run_cli.argv("run", "exec", "--", "true"))
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -f 100; exec {argv}"], env=run_cli.environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert is_clear(done.stderr), done.stderr
+    assert "(ulimit -f)" in done.stderr
