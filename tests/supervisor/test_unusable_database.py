@@ -1,4 +1,4 @@
-"""A database that is locked or damaged while runs go on: every command answers, and the folders have the ends."""
+"""A database that is locked or damaged while commands wait for runs: they answer, and the folders have the ends."""
 
 from __future__ import annotations
 
@@ -32,18 +32,6 @@ def test_following_a_run_whose_database_is_damaged_ends_with_a_sentence(run_cli:
     assert following.returncode == 1
     assert is_clear(err.decode()), err
     assert "is damaged" in err.decode()
-
-
-def test_stop_of_a_run_whose_database_is_damaged_ends_its_worker(run_cli: Console) -> None:
-    number = run_cli.detach("sh", "-c", _STUBBORN)
-    wait_for((run_cli.cwd / "ready").exists, "the worker")
-    folder = run_cli.folder(number)
-    _damage(run_cli)
-    stopped = run_cli("stop", str(number), "--grace", "0")
-    assert stopped.code == 1
-    assert is_clear(stopped.err), stopped.err
-    assert "its end cannot be recorded" in stopped.err
-    assert not processes.holders(folder / "worker.lock")
 
 
 def test_stop_answers_while_the_database_is_locked(run_cli: Console) -> None:
