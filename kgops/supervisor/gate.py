@@ -132,9 +132,15 @@ def _run_gate(start: Start, opening: int, worker_lock: int) -> None:
     # Before exec the worker was a copy of the gate: a peak no larger than the gate's is not the worker's.
     peak_mib = used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > gate_mib + 1 else None
     was_killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter as shells report a child's
-    reached = was_killed and cpu_limit_s is not None and used.ru_utime + used.ru_stime > 0.95 * cpu_limit_s
+    reached = was_killed and cpu_limit_s is not None and _is_about(cpu_limit_s, used.ru_utime + used.ru_stime)
     _write_exit(start, code=code, peak_mib=peak_mib, cpu_limit_reached=reached)
     os._exit(code if code >= 0 else 128 - code)
+
+
+def _is_about(limit_s: int, cpu_s: float) -> bool:
+    """Whether so much CPU time can have reached the limit: the kernel counts whole ticks against it, which on a busy
+    machine differ from the time."""
+    return cpu_s >= limit_s - max(1.0, 0.05 * limit_s)
 
 
 def _cpu_limit_s(pid: int) -> int | None:
