@@ -66,8 +66,8 @@ def worker_that_cannot_start_has_succeeded() -> None:
     """What never ran has no error."""
     real = attempt_end.end_without_attempt
 
-    def end(conn: Connection, folder: RunFolder, number: int, state: str, reason: str) -> None:
-        real(conn, folder, number, "succeeded" if state == "failed" else state, reason)
+    def end(conn: Connection, folder: RunFolder, number: int, state: str, reason: str, lost: int = 0) -> None:
+        real(conn, folder, number, "succeeded" if state == "failed" else state, reason, lost)
 
     vars(supervise)["end_without_attempt"] = end
 
