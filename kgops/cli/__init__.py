@@ -30,7 +30,7 @@ COMMANDS: dict[str, str] = {
     "show": "Show one run: options, attempts, metrics, files.",
     "compare": "Compare runs: differing settings, and metrics with ratios.",
     "report": "Write an HTML report of a run.",
-    "export": "Export runs: JSON, CSV, Parquet, TensorBoard or MLflow.",
+    "export": "Export runs: JSON, CSV, Parquet or TensorBoard.",
     "pull": "Bring a run of another host here, with its folder.",
     "import": "Import runs from another machine, home or script.",
     "influences": "Show the influences that a TracIn run found.",

@@ -1,4 +1,4 @@
-"""`kgops export`: write runs as JSON, CSV, Parquet, TensorBoard or MLflow files, or explanations as pictures."""
+"""`kgops export`: write runs as JSON, CSV, Parquet or TensorBoard files, or explanations as pictures."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ FORMATS: dict[str, str] = {
     "csv": "a folder with runs.csv, metrics.csv and series.csv, in full precision",
     "parquet": "those three tables, typed; needs pyarrow",
     "tensorboard": "a folder for `tensorboard --logdir`, which stores 32-bit values",
-    "mlflow": "a file store for `mlflow ui --backend-store-uri ./mlruns`; MLflow 3.17 needs"
-    " MLFLOW_ALLOW_FILE_STORE=true or `mlflow migrate-filestore`",
     "svg": "a folder with a picture of each explanation of one explain run",
     "tar": "the folder with all files of one run that has ended, for `kgops pull`; `--output -` is stdout",
 }
@@ -130,8 +128,6 @@ def _write_pictures(session: Session, chosen: list[Run], output: Path | None, *,
 
 
 def _default(chosen: list[Run], wanted: str) -> str:
-    if wanted == "mlflow":
-        return "mlruns"
     first = f"run-{chosen[0].id}" if len(chosen) == 1 else f"runs-{chosen[0].id}-and-{len(chosen) - 1}-more"
     return f"{first}.json" if wanted == "json" else f"{first}-{wanted}"
 

@@ -23,7 +23,6 @@ __all__ = [
     "gpus_for_devices",
     "make_folder_of",
     "must_be_free",
-    "plain_name",
     "problems_of",
     "written",
 ]
@@ -76,9 +75,6 @@ def problems_of(table: dict[str, Any], workload: str) -> list[str]:
     return problems
 
 
-_LONGEST_NAME = 120
-
-
 def must_be_free(path: Path, *, force: bool) -> None:
     if path.exists() and not force:
         raise Usage(f"{path} already exists", "--force overwrites it")
@@ -115,17 +111,6 @@ def written(path: Path) -> Iterator[BinaryIO]:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         half.unlink(missing_ok=True)
-
-
-def plain_name(name: str, taken: set[str]) -> str:
-    """`name` as a file's name that means nothing to a shell or a path, and is not in `taken` yet."""
-    cleaned = re.sub(r"[^A-Za-z0-9_. -]", "_", name)[:_LONGEST_NAME].strip(". ") or "_"
-    free_name, n = cleaned, 1
-    while free_name in taken:
-        n += 1
-        free_name = f"{cleaned}_{n}"
-    taken.add(free_name)
-    return free_name
 
 
 _NUMBERED = re.compile(r"(\d+|(GPU|MIG)-[^,]*)(,(\d+|(GPU|MIG)-[^,]*))*")  # indexes and UUIDs

@@ -13,7 +13,6 @@ COMMANDS = {
     "json": ("export", "1", "--to", "json", "--output", "{}.json"),
     "tar": ("export", "1", "--to", "tar", "--output", "{}.tar"),
     "csv": ("export", "1", "--to", "csv", "--output", "{}"),
-    "mlflow": ("export", "1", "--to", "mlflow", "--output", "{}"),
     "tensorboard": ("export", "1", "--to", "tensorboard", "--output", "{}"),
     "bench json": ("bench", "export", "--to", "json", "--output", "{}.json"),
     "bench csv": ("bench", "export", "--to", "csv", "--output", "{}.csv"),

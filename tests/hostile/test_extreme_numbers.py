@@ -84,7 +84,7 @@ COMMANDS = (
     *("runs mrr>1e300", "runs rate<1e-300 done>-1e309", "runs --csv --metric mrr", "runs --sort time"),
     *("show 1", "show 1 --json", "report 1", "report 1 --force", "compare 1 2", "compare 1 2 --json"),
     *("compare 2 1 --all", "logs 1", "influences 1", "bench show", "bench show --json"),
-    *(f"export 1 --to {wanted} --force" for wanted in ("json", "csv", "tensorboard", "mlflow")),
+    *(f"export 1 --to {wanted} --force" for wanted in ("json", "csv", "tensorboard")),
 )
 
 

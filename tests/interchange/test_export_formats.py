@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import sqlite3
 import struct
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from driving import Console
 
-from kgops.interchange import mlflow, tables
+from kgops.interchange import tables
 from kgops.interchange.tensorboard import write_tensorboard
 from kgops.supervisor import run_json
 from storage import transfer
@@ -229,66 +228,10 @@ def test_tensorboard_itself_reads_the_same(rows: Rows, tmp_path: Path) -> None:
     assert b"gr\xc3\xb6\xc3\x9fe" in read.Tensors("kgops/run")[0].tensor_proto.string_val[0]
 
 
-# --- MLflow ---------------------------------------------------------------------------------------
-
-
-def test_a_file_store_has_metrics_params_and_tags_in_mlflows_layout(rows: Rows, tmp_path: Path) -> None:
-    mlflow.write_mlflow(iter([rows]), tmp_path / "mlruns", force=False)
-    (experiment,) = (tmp_path / "mlruns").iterdir()
-    (run,) = (path for path in experiment.iterdir() if path.is_dir())
-    meta = dict(line.split(": ", 1) for line in (run / "meta.yaml").read_text(encoding="utf-8").splitlines())
-    assert json.loads(meta["run_id"]) == run.name and len(run.name) == 32
-    assert (meta["status"], meta["start_time"], meta["end_time"]) == ("4", "1000000000250", "1000000060000")
-    metrics = {path.name: path.read_text() for path in (run / "metrics").iterdir()}
-    assert metrics["loss"].splitlines() == [
-        *(f"1000000000000 {1 / 3!r} 0", "1000000001500 nan 1", "1000000002000 1e-300 2"),
-    ]
-    assert metrics["loss final"] == "1000000060000 -inf 0\n"
-    assert metrics["test_mrr"] == f"1000000060000 {0.1 + 0.2!r} 0\n"
-    assert metrics["_loss"].splitlines()[1] == "1000000000000 nan -7"
-    params = {path.name: path.read_text(encoding="utf-8") for path in (run / "params").iterdir()}
-    assert params == {
-        "workload": "train",
-        "train.a b_c": "[1, null]",
-        "train.x": EVIL,
-        "option.compile": "n/a",
-    }
-    assert (run / "tags" / "kgops.tags").read_text() == "paper"
-    assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
-
-
-def test_a_store_gets_more_runs_and_keeps_the_experiments_it_has(rows: Rows, tmp_path: Path) -> None:
-    other = tmp_path / "mlruns" / "7" / "meta.yaml"
-    other.parent.mkdir(parents=True)
-    other.write_text("experiment_id: '7'\nname: mine\n")
-    more = rows._replace(run={**rows.run, "submitted_at": 2e9})
-    for one in (rows, more):
-        mlflow.write_mlflow(iter([one]), tmp_path / "mlruns", force=False)
-    assert other.read_text().endswith("name: mine\n")
-    (ours,) = (path for path in (tmp_path / "mlruns").iterdir() if path.name != "7")
-    assert len([path for path in ours.iterdir() if path.is_dir()]) == 2
-
-
-def test_mlflow_itself_reads_the_same(rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = pytest.importorskip("mlflow", reason="pip install mlflow-skinny")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.write_mlflow(iter([rows]), tmp_path / "mlruns", force=False)
-    store = client.tracking.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
-    experiment = store.get_experiment_by_name("kgops")
-    (run,) = store.search_runs([experiment.experiment_id])
-    assert run.info.status == "FAILED" and run.data.params["workload"] == "train"
-    history = store.get_metric_history(run.info.run_id, "loss")
-    assert [(point.step, repr(point.value)) for point in history] == [
-        (0, repr(1 / 3)),
-        (1, "nan"),
-        (2, "1e-300"),
-    ]
-
-
 # --- all of them ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wanted", ["json", "csv", "parquet", "tensorboard", "mlflow"])
+@pytest.mark.parametrize("wanted", ["json", "csv", "parquet", "tensorboard"])
 def test_what_is_there_is_written_over_with_force_alone(run_cli: Console, wanted: str) -> None:
     assert run_cli("run", "exec", "--", "true").code == 0
     first = run_cli("export", "1", "--to", wanted)
