@@ -4,7 +4,6 @@ KgopsError                 1   a known problem
 ├── Usage                  2   the command, job or profile is invalid
 │   ├── BadJob             2   all problems of a job, each with its key
 │   └── BadInput           2   an invalid input file, with name and line
-│       └── CutOff         5   an input that ended too early, and can go on
 ├── NoSuchRun              2
 ├── WontFit                3   predicted to need more memory or disk than there is
 ├── Interrupted            5   resumable
@@ -46,10 +45,6 @@ class BadJob(Usage):
 
 class BadInput(Usage):
     pass
-
-
-class CutOff(BadInput):
-    exit_code = 5
 
 
 class NoSuchRun(Usage):

@@ -10,18 +10,17 @@ from textual.app import ComposeResult
 
 from kgops.errors import KgopsError
 from kgops.hosts import registry
-from kgops.hosts.placing import on_gpu_of
 from kgops.options.catalog import OPTIONS
 from kgops.options.option import Option, word_of
 from kgops.views.draft_fields import DRAFT_OPTIONS
-from kgops.views.drafts import ANY, Draft, completions, is_what_if
+from kgops.views.drafts import Draft, completions, is_what_if
 from kgops.views.what_if import Answer, Need, Offers, WhatIf, absent_gpu, step
 from screens import copying, new_run_page, new_run_plan, run_calls
 from screens.actions import Action, ScreenName
-from screens.driver import begin
+from screens.driver import begin, in_own_thread
 from screens.feed_state import QUEUE
+from screens.host_actions import HostedRun
 from screens.new_run_command import Command, command_of
-from screens.new_run_hosts import HostPlans, key_of, start_on_host
 from screens.rows import Piece, Row, title
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase
@@ -69,7 +68,6 @@ class NewRun(RunScreenBase):
 
     def on_mount(self) -> None:
         self._what_if = WhatIf(self.kgops.home)
-        self._plans = HostPlans(self, self.kgops.home, self.draw)
         begin(self, self._open)
 
     def on_unmount(self) -> None:
@@ -115,15 +113,16 @@ class NewRun(RunScreenBase):
     def draw(self) -> None:
         width, body = self.size.width, self.query_one("#body", Lines)
         needs = self._needs[1] if self._needs is not None and self._needs[0] == self._needs_key else ()
+        answer = self._answer
+        there = None if answer is None or answer.sent is None else answer.draft.where
         plan = (
-            new_run_plan.plan_on_hosts(self._plans, body.key, self._command, width)
-            if self._answer is not None and self._answer.sent is not None and self._waiting_for is None
+            new_run_plan.plan_there(there, self._command, width)
+            if there is not None
             else new_run_plan.plan_rows(
-                self._answer, self._command, needs, body.key, width, waits=self._waiting_for
+                answer, self._command, needs, body.key, width, waits=self._waiting_for
             )
         )
-        places = self._plans.rows(min(width, new_run_page.WIDEST)) if self._draft.where is not None else ()
-        shown = new_run_page.rows(self._draft, self._offers, self._answer, width, self._places, places)
+        shown = new_run_page.rows(self._draft, self._offers, self._answer, width, list(self._hosts))
         below = min(max(len(plan), _LEAST_PLAN), _MOST_PLAN)
         room = self.size.height - below - 2 - (not self.has_class("short"))
         height = max(min(len(shown), room), 1)  # the plan is directly below and always visible
@@ -161,7 +160,7 @@ class NewRun(RunScreenBase):
                 self._change(self._draft.with_option(option.name, step(option, by)))
             return
         self._change(
-            new_run_page.stepped(self._draft, self._offers, self._answer, self._places, str(key), by)
+            new_run_page.stepped(self._draft, self._offers, self._answer, list(self._hosts), str(key), by)
         )
 
     def action_unset(self) -> None:
@@ -176,9 +175,6 @@ class NewRun(RunScreenBase):
 
     def action_edit(self) -> None:
         key = self._key
-        if isinstance(key, tuple):  # an offer of a host
-            self._begin(force=False)
-            return
         if key in DRAFT_OPTIONS[self._draft.workload] and (option := OPTIONS[str(key)]).takes_numbers:
             self._edit_option(option)
             return
@@ -227,8 +223,7 @@ class NewRun(RunScreenBase):
     def _command(self) -> Command | None:
         if self._answer is None:
             return None
-        chosen = self._plans.chosen(self._key) if isinstance(self._key, tuple) else None
-        return command_of(self._answer, self.kgops.home, chosen)
+        return command_of(self._answer, self.kgops.home)
 
     @property
     def _key(self) -> object:
@@ -276,38 +271,37 @@ class NewRun(RunScreenBase):
             await self.app.switch_screen(RunScreen(run))
 
     def _begin_there(self, *, force: bool) -> None:
-        """On the host of the offer under the cursor, else of the best one."""
-        answer, chosen = self._answer, self._plans.chosen(self._key)
-        if answer is None or not self._is_current or answer.sent is None:
-            problem = (
-                answer.trouble.message if self._is_current and answer and answer.trouble else "no plan yet"
-            )
-            self.say(problem, "bad")
+        answer, host = self._answer if self._is_current else None, self._hosts.get(self._draft.where or "")
+        if answer is None or answer.sent is None or host is None:
+            trouble = answer.trouble if answer is not None else None
+            self.say(trouble.message if trouble is not None else f"no host {self._draft.where}", "bad")
             return
-        if chosen is None and self._plans.offers.ordered:
-            chosen = self._plans.offers.ordered[0]
-        if chosen is None or (isinstance(self._key, tuple) and key_of(chosen) != self._key):
-            waiting = ", ".join(self._plans.waiting)
-            self.say(f"no answer yet: {waiting}" if waiting else "no host has a plan", "warn")
-            return
-        if not chosen.starts and not force:
-            anyway = "; X starts it anyway" if chosen.state == "never" else ""
-            self.say(f"{chosen.host}: {chosen.refused or chosen.verdict}{anyway}", "bad")
-            return
-        start = partial(self._start_there, self._hosts[chosen.host], on_gpu_of(chosen, answer.sent), force)
+        start = partial(self._start_there, host, answer.sent, force)
 
         def answered(sure: bool | None) -> None:
             if sure and not self._starting:
                 self._starting = True
-                begin(self.app, start)  # owned by the app: a copy goes on after this screen has closed
+                begin(self.app, start)  # owned by the app: this screen closes when the run opens
 
-        self.app.push_screen(Confirmation(f"start it on {chosen.place}?"), answered)
+        self.app.push_screen(Confirmation(f"start it on {host.name}?"), answered)
 
     async def _start_there(self, host: Host, job: Job, force: bool) -> None:
+        from kgops.hosts.starting import start_there
+        from screens.host_run import HostRun
+
+        notes: list[str] = []
+        flags = ["--force"] if force else []
+        self.kgops.say(f"starting it on {host.name} …")
         try:
-            await start_on_host(self, host, job, force=force)
+            number = await in_own_thread(lambda: start_there(self.kgops.home, host, job, flags, notes.append))
+        except KgopsError as error:
+            self.say(error_text(error), "bad")
+            return
         finally:
             self._starting = False
+        if self.app.screen is self:
+            await self.app.switch_screen(HostRun(HostedRun.of(host, number, {"label": job.label})))
+        self.kgops.say("; ".join([f"started run {host.name}:{number}", *notes]))
 
     # --- planning, in threads ---
 
@@ -346,7 +340,6 @@ class NewRun(RunScreenBase):
                     if answer.draft != self._draft:
                         continue
                     self._answer, self._waiting_for, self._needs = answer, None, None
-                    self._plans.ask(answer.sent, self._chosen_hosts)
                 elif self._needs is None or self._needs[0] != self._needs_key:
                     await self._read_neighbours()
                 else:
@@ -355,21 +348,6 @@ class NewRun(RunScreenBase):
         finally:
             timer.stop()
             self._planning.discard(data_key)
-
-    @property
-    def _chosen_hosts(self) -> list[Host]:
-        """That could run the draft."""
-        where = self._draft.where
-        if where is None:
-            return []
-        if where == ANY:
-            return list(self._hosts.values())
-        return registry.pick(self._hosts, where) if where in self._places else []
-
-    @property
-    def _places(self) -> list[str]:
-        """Groups and hosts to choose from."""
-        return [*registry.groups_of(self._hosts), *self._hosts]
 
     async def _read_neighbours(self) -> None:
         """Reads the memory needs of the values next to the selected one."""

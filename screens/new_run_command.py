@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kgops.cli.command_line import as_command
-from kgops.hosts.offers import Offer
-from kgops.hosts.placing import on_gpu_of
 from kgops.jobs.files import write_durably
 from kgops.jobs.job import Job
 from kgops.settings import Home, make_home
@@ -34,15 +32,12 @@ class Command(NamedTuple):
             write_durably(self.file, self.content.encode())
 
 
-def command_of(answer: Answer, home: Home, chosen: Offer | None = None) -> Command | None:
-    """The command that starts the draft, on the host and GPU of the chosen offer, if any; of a what-if, the one that
-    plans it. None where there is no job."""
+def command_of(answer: Answer, home: Home) -> Command | None:
+    """The command that starts the draft; of a what-if, the one that plans it. None where there is no job."""
     if answer.requested is None:
         return None
     job = _planned(answer.requested, answer)
-    job = job if chosen is None else on_gpu_of(chosen, job)
-    host = answer.draft.where if chosen is None else chosen.host
-    there = ["--host", host] if host else []
+    there = ["--host", answer.draft.where] if answer.draft.where else []
     verb = "run"
     if is_what_if(answer.draft):
         verb, there = "suggest", ["--gpu", str(answer.draft.gpu)]

@@ -8,7 +8,7 @@ from typing import Any
 from kgops.jobs.on_device import AUTO
 from kgops.jobs.text import one_line
 from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, number_in, shown
-from kgops.views.drafts import ANY, Draft, is_what_if
+from kgops.views.drafts import Draft, is_what_if
 from kgops.views.formats import width_of
 from kgops.views.plan_words import shown_value
 from kgops.views.what_if import BY_HOST, Answer, Offers
@@ -30,12 +30,11 @@ def rows(
     answer: Answer | None,
     width: int,
     hosts: Sequence[str] = (),
-    places: Sequence[Row] = (),
 ) -> list[Row]:
-    """Fields, then `places` on hosts where it could start, then the options of the workload."""
+    """Fields, then the options of the workload."""
     options = [_option(name, draft, answer, _option_columns(width)) for name in DRAFT_OPTIONS[draft.workload]]
     heading = [BLANK, _option_columns(width).heading()] if options else []
-    return [*_fields(draft, offers, answer, width, hosts), *places, *heading, *options]
+    return [*_fields(draft, offers, answer, width, hosts), *heading, *options]
 
 
 def label_of(draft: Draft, name: str | None) -> str:
@@ -64,7 +63,7 @@ def stepped(
     if key == "workload":
         return draft.with_choice(key, _next(_WORKLOADS, draft.workload, by))
     if key == "where":
-        return draft.with_choice(key, _next((None, ANY, *hosts), draft.where, by))
+        return draft.with_choice(key, _next((None, *hosts), draft.where, by))
     if key == "profile":
         return draft.with_choice(key, _next(offers.profiles, _shown_profile(draft, answer), by))
     if key == "gpu":
@@ -117,8 +116,8 @@ def _fields(
     trouble = answer.trouble if answer is not None and answer.draft == draft else None
     lines = [("workload", "workload", draft.workload, " · ".join(_WORKLOADS))]
     if hosts or draft.where:
-        where = f"{ANY} host" if draft.where == ANY else draft.where or "this machine"
-        lines.append(("where", "where", where, f"this machine · any · {' · '.join(hosts)}"))
+        where = draft.where or "this machine"
+        lines.append(("where", "where", where, f"this machine · {' · '.join(hosts)}"))
     for field in FIELDS[draft.workload]:
         lines.append((field.name, field.label, _text_of(draft, answer, field), field.help))
     if draft.workload != "exec":
@@ -149,7 +148,7 @@ def _profile(draft: Draft, answer: Answer | None) -> tuple[str, str]:
     """The profile and, if kgops chose it, why."""
     name, placed = _shown_profile(draft, answer), answer.placed if answer is not None else None
     if draft.where is not None and name is None:
-        return "", "each host's own for its GPU"
+        return "", "that host's own for its GPU"
     if draft.profile is not None or name is None or placed is None:
         unplanned = "none" if placed is not None else "auto"
         return name or unplanned, "named set of option values"

@@ -19,11 +19,10 @@ from kgops.views.formats import amount, duration, fitted, width_of
 from kgops.views.plan_words import shown_value, verdict
 from kgops.views.what_if import Answer, Need, predicted_time
 from screens.new_run_command import Command
-from screens.new_run_hosts import HostPlans, tone_of
 from screens.new_run_page import label_of
 from screens.rows import BLANK, Piece, Row, row, text_row
 
-__all__ = ["plan_on_hosts", "plan_rows"]
+__all__ = ["plan_rows", "plan_there"]
 
 _MIB = 1 << 20
 _ALTERNATING = ("accent", "dim")  # to separate adjacent parts
@@ -76,26 +75,12 @@ def plan_rows(
     ]
 
 
-def plan_on_hosts(plans: HostPlans, key: object, command: Command | None, width: int) -> list[Row]:
-    """The chosen offer in the place of a plan, and who has not answered."""
-    chosen, waiting = plans.chosen(key), plans.waiting
-    if chosen is not None:
-        words = Piece(str(chosen), tone_of(chosen))
-    elif plans.offers.ordered:
-        nearest = plans.offers.ordered[0]
-        words = Piece(
-            f"it would start on no host; on {nearest.host}: {nearest.refused or nearest.verdict}", "bad"
-        )
-    else:
-        words = Piece("no host has a plan" if not waiting else "asking the hosts", "dim")
-    first, *rest = textwrap.wrap(one_line(words.text), width - 6)
-    still = [f"no answer yet: {', '.join(waiting)}"] if waiting else []
-    keys = ["⏎ on an offer starts it there, x on this one"] if chosen is not None else []
+def plan_there(host: str, command: Command | None, width: int) -> list[Row]:
+    """In the place of a plan: that host makes it when the run starts."""
     return [
         BLANK,
-        _plan(words._replace(text=first), width=width),
-        *([text_row(" ".join(rest), width, words.tone)] if rest else []),
-        text_row(" · ".join([*keys, *still]), width, "dim"),
+        _plan(Piece(f"{one_line(host)} plans it when it starts", "text"), width=width),
+        text_row("Paths are paths there, and runs are runs there.", width, "dim"),
         BLANK,
         *_command(command, width),
     ]

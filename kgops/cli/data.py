@@ -1,26 +1,17 @@
-"""`kgops data`: generate synthetic data sets; find and keep the data of jobs that another machine starts here."""
+"""`kgops data`: generate synthetic data sets."""
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from kgops.cli.output import print_json, say
-from kgops.errors import CutOff, KgopsError, Usage
-from kgops.interchange.data_files import is_place, read_data_files, size_of
-from kgops.interchange.kept_data import bytes_of_part, find_kept, keep
+from kgops.errors import KgopsError, Usage
 from kgops.jobs.text import one_line
-from kgops.settings import Home, find_home, make_home
 
-_LONGEST_LIST = 1 << 20
-_SILENT_S = 120.0
 _LEAST_PIXELS = 8  # per side: three pooling layers need as many
 
 
@@ -68,75 +59,6 @@ def _flights(folder: Path | None, flights: int, frames: int, size: int, seed: in
     if process.returncode:
         message = one_line(process.stderr.strip().rpartition("\n")[2]) or f"exit code {process.returncode}"
         raise KgopsError(f"the flights were not written: {message}", f"{folder} is incomplete: delete it")
-
-
-@command.command("find", hidden=True, epilog="\b\nExample:  kgops data find --json < /dev/null")
-@click.option(
-    "--json", "as_json", is_flag=True, required=True, help="JSON on stdout, the only form there is."
-)
-def _find(as_json: bool) -> None:
-    """Say where the data that a list on standard input describes lie here. `kgops run --host` of another machine asks.
-
-    Data are found by their SHA-256, at the path they have there or among those that were sent here. A number says how
-    many bytes came before a copy broke off."""
-    try:
-        wanted = json.loads(sys.stdin.buffer.read(_LONGEST_LIST) or b"[]")
-    except (ValueError, RecursionError) as error:
-        raise Usage("standard input is not a list of data") from error
-    home = find_home()
-    found = [_place_of(home, one) for one in (wanted if isinstance(wanted, list) else [])]
-    print_json([str(place) if isinstance(place, Path) else place for place in found])
-
-
-def _place_of(home: Home, wanted: Any) -> Path | int | None:
-    try:
-        path, is_model, size = Path(wanted["path"]), bool(wanted["is_model"]), int(wanted["size"])
-        digest, below_root = str(wanted["digest"]), str(wanted["below_root"])
-    except (TypeError, KeyError, ValueError) as error:
-        raise Usage("standard input is not a list of data") from error
-    try:
-        # Of another size they are others: not read.
-        if size_of(path, is_model=is_model) == size:
-            same = read_data_files(path, is_model=is_model)
-            if same.digest == digest:
-                return path
-    except (OSError, Usage):
-        pass  # not there, or nobody may read it: looked for among those that were sent
-    if not is_place(below_root):
-        return None
-    return find_kept(home, digest, below_root) or bytes_of_part(home, digest) or None
-
-
-@command.command("keep", hidden=True, epilog="\b\nExample:  kgops data keep SHA256 train.tsv < /dev/null")
-@click.argument("digest", metavar="SHA256")
-@click.argument("name")
-@click.option("--begun", type=click.IntRange(0), default=0, help="Bytes that came before a copy broke off.")
-def _keep(digest: str, name: str, begun: int) -> None:
-    """Keep the files of a tar archive on standard input in the home, once, as `kgops run --host` sends them.
-
-    SHA256 is that of what `sha256sum` prints for the files; NAME is the file or folder whose path is printed."""
-    from kgops.hosts.archive import unpack_rest
-
-    if not is_place(name):
-        raise Usage(f"{name!r:.80} is not a name below a folder")
-    home = find_home()
-    make_home(home)
-    say(str(keep(home, digest, name, begun, lambda folder: unpack_rest(_Input(), folder))))
-
-
-class _Input:
-    """Standard input, which a broken connection may leave open for hours."""
-
-    def read(self, size: int, /) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            if not select.select([0], [], [], _SILENT_S)[0]:
-                raise CutOff(f"nothing came for {_SILENT_S:.0f} s")
-            block = os.read(0, size - len(found))
-            if not block:
-                break
-            found += block
-        return bytes(found)
 
 
 def _make_empty(folder: Path) -> None:

@@ -61,8 +61,7 @@ _START_OPTIONS = (
     click.option(
         "--host",
         metavar="NAME",
-        help="Start it on a host of `kgops hosts`; of a group, or of all hosts (any), on the one where it would end "
-        "first. Its data are copied there, once.",
+        help="Start it on a host of `kgops hosts`. Paths are paths there, and --run N is a run there.",
     ),
     click.option(
         "--dry-run",
@@ -102,12 +101,13 @@ def merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 
 def start(job: Job, given: dict[str, Any]) -> int:
     """Launch the job with the given flags, follow it and return the exit code."""
-    job = with_the_run(with_flags(job, given))
+    job = with_flags(job, given)
     check_tags(given["tags"])
     if given["host"] is not None:
         from kgops.cli.run_on_host import start_on_host
 
         return start_on_host(job, given["host"], given)
+    job = with_the_run(job)
     if given["dry_run"]:
         must_have_gpus(job)
         show_plan(plan_here(job, find_home(), record()), as_json=bool(given["as_json"]))
@@ -244,13 +244,12 @@ def plan_table(placed: Placement) -> dict[str, Any]:
     }
 
 
-def refusal(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | None:
+def refusal(planned: Planned) -> KgopsError | None:
     """Return the error with which the job would be refused here, or None."""
-    if (error := cannot_start(planned, checks_inputs=checks_inputs)) is not None:
+    if (error := cannot_start(planned)) is not None:
         return error
     try:
-        if checks_inputs:
-            must_be_free(planned.job, Path(planned.job.settings.get("cwd") or "."))
+        must_be_free(planned.job, Path(planned.job.settings.get("cwd") or "."))
         refuse_what_cannot_fit(planned)
     except (Usage, WontFit) as error:
         return error

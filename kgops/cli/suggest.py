@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -17,10 +17,9 @@ from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the
 from kgops.cli.output import print_json, say
 from kgops.cli.session import for_reading
 from kgops.cli.suggest_page import as_table, page
-from kgops.errors import BadJob, KgopsError, Usage
+from kgops.errors import KgopsError, Usage
 from kgops.gpus.known import known_by_short_name
-from kgops.jobs.job import STDIN, Job, read_job, read_job_table
-from kgops.planning.graph_counts import Counts
+from kgops.jobs.job import Job, read_job, read_job_table
 from kgops.planning.resolve import on_the_cpu
 from kgops.planning.targets import Target, find_targets, selected_gpus
 from kgops.settings import find_home
@@ -50,16 +49,6 @@ _EXAMPLES = {
 Plan = tuple[Job, Placement, KgopsError | None]  # as requested, the plan, and why it would not start
 
 
-class Data(NamedTuple):
-    """Of a job. What is not here is copied before the run starts."""
-
-    counted: Counts | None = None
-    is_here: bool = True
-
-
-_HERE = Data()
-
-
 class _Workloads(ByWorkload):
     summaries = WORKLOADS
 
@@ -74,16 +63,6 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (
             *job_flags("GPU to plan for: index, UUID, all, a model name (t4, a100-40, …), or cpu."),
-            click.option(
-                "--hosts",
-                metavar="NAMES",
-                help="Plan for every GPU of these hosts, first what ends first: all, or names and groups.",
-            ),
-            click.option(
-                "--each",
-                is_flag=True,
-                help="Plan for every GPU of this machine; if none is usable, for its CPU.",
-            ),
             click.option(
                 "--explain",
                 is_flag=True,
@@ -130,19 +109,9 @@ def command(ctx: click.Context, accuracy: bool, as_json: bool) -> None:
 @_options
 @click.pass_context
 def _file(ctx: click.Context, /, path: Path, **given: Any) -> None:
-    """Plan the job in a file. On standard input (`-`) its data may lie on another machine, counted in `counts`."""
+    """Plan the job in a file, or of standard input (`-`)."""
     table, source = read_job_table(path)
-    counted = _counts(table.pop("counts", None), source) if path == STDIN else None
-    ctx.exit(_suggest(read_job(table, source), given, Data(counted, is_here=path != STDIN)))
-
-
-def _counts(table: object, source: str) -> Counts | None:
-    if table is None:
-        return None
-    try:
-        return Counts.from_table(table)  # type: ignore[arg-type]  # a table or not, it is judged here
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise BadJob(source, ["counts: not as this kgops counts data"]) from error
+    ctx.exit(_suggest(read_job(table, source), given))
 
 
 def _command_for(workload: str) -> click.Command:
@@ -164,18 +133,10 @@ def _example(workload: str) -> str:
     return f"\b\nExample:  kgops suggest {workload} {flags}"
 
 
-def _suggest(job: Job, given: dict[str, Any], data: Data = _HERE) -> int:
+def _suggest(job: Job, given: dict[str, Any]) -> int:
     """Print the plan for each target; exit code 3 if one does not fit or would not start."""
-    if given["hosts"] is not None:
-        from kgops.cli.offers_page import show_offers
-
-        return show_offers(with_the_run(with_flags(job, given)), given["hosts"], as_json=given["as_json"])
     home = find_home()
-    plans = (
-        _plans_for_each(job, given, data)
-        if given["each"] and given["gpu"] != "cpu"
-        else [_plan_for(one, target, data) for one, target in _jobs_and_targets(job, given)]
-    )
+    plans = [_plan_for(one, target) for one, target in _jobs_and_targets(job, given)]
     if given["as_json"]:
         conn, now = record(), time.time()
         print_json(
@@ -222,35 +183,17 @@ def _jobs_and_targets(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target
     return [(with_flags(job, given), None)]
 
 
-def _plans_for_each(job: Job, given: dict[str, Any], data: Data) -> list[Plan]:
-    """One plan for each GPU that runs here can use; where there is none, the plan of a run without `--gpu`."""
-    own = {**given, "gpu": None}
-    if job.workload != "exec" and given["gpu"] is None:
-        plans = []
-        for gpu in selected_gpus(None):
-            try:
-                plans.append(_plan_for(with_flags(job, {**own, "gpu": gpu.gpu_name}), None, data))
-            except Usage:
-                continue  # torch cannot use it
-        usable = [plan for plan in plans if not isinstance(plan[2], Usage)]
-        if usable:
-            return usable
-    return [_plan_for(with_flags(job, given), None, data)]
-
-
-def _plan_for(job: Job, target: Target | None, data: Data) -> Plan:
+def _plan_for(job: Job, target: Target | None) -> Plan:
     """Plan a job for a target, which may be a GPU of another machine. The command names the profile, unless the GPUs
     here differ: then the GPU that the run gets chooses it."""
     job = with_the_run(job)
     if target is None:
-        if data.is_here:  # a host that lacks the GPU says so in its plan
-            must_have_gpus(job)
-        placed = plan_here(job, find_home(), record(), thorough=True, counted=data.counted)
-        placed = as_refused(placed, checks_inputs=data.is_here)
+        must_have_gpus(job)
+        placed = as_refused(plan_here(job, find_home(), record(), thorough=True))
     else:
         placed = plan_for(job, target, find_home(), record(), thorough=True)
     requested = job if placed.mixed else replace(job, profile=placed.planned.job.profile)
-    refused = refusal(placed.planned, checks_inputs=data.is_here) if target is None else None
+    refused = refusal(placed.planned) if target is None else None
     return requested, placed, refused
 
 

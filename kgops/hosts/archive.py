@@ -7,22 +7,21 @@ import selectors
 import shutil
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple, Protocol
 
-from kgops.errors import BadInput, CutOff, Unavailable
+from kgops.errors import BadInput, Unavailable
 from kgops.hosts.connection import Connection
 from kgops.interchange.holes import write_with_holes
 
-__all__ = ["ArchiveStream", "NoSpace", "unpack", "unpack_rest", "write_archive", "write_files"]
+__all__ = ["ArchiveStream", "NoSpace", "unpack", "write_archive"]
 
 _LEFT_BEHIND = frozenset({"private.json", "supervisor.lock", "worker.lock", "supervisor.log"})
 _MOST_FILES, _DEEPEST, _LONGEST_NAME = 100_000, 12, 255
 _BLOCK, _TAR_BLOCK, _DISK_BLOCK = 1 << 20, 512, 4096
 _LARGEST, _LARGEST_EXTENDED = 1 << 50, 1 << 14
-_BEGIN = "KGOPS.begin"  # where in its file an entry's content belongs
 _DATA = "KGOPS.data"  # bytes of an entry with holes that take room
 _MOST_AFTER = 1 << 16  # zeros behind the last file
 _SILENT_S = 120.0
@@ -37,28 +36,17 @@ class NoSpace(Unavailable):
 
 def write_archive(folder: Path, out: BinaryIO) -> None:
     """The regular files of a run that has ended. No owner and no link goes along."""
-    write_files(_files_of_run(folder), out)
-
-
-def write_files(files: Iterable[tuple[str, Path]], out: BinaryIO, begun: int = 0) -> None:
-    """Regular files, each under the name it gets, without the first `begun` bytes of all: `unpack_rest` has them."""
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-        for name, path in files:
+        for name, path in _files_of_run(folder):
             with path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if begun < size or not begun:  # an empty file at the place where it broke may not have come
-                    _add(archive, name, file, begun)
-                begun = max(begun - size, 0)
+                _add(archive, name, file)
 
 
-def _add(archive: tarfile.TarFile, name: str, file: BinaryIO, begin: int) -> None:
+def _add(archive: tarfile.TarFile, name: str, file: BinaryIO) -> None:
     entry = tarfile.TarInfo(name)
     status = os.fstat(file.fileno())
-    entry.size, entry.mtime, entry.mode = status.st_size - begin, int(status.st_mtime), 0o600
-    if begin:
-        entry.pax_headers = {_BEGIN: str(begin)}
-        file.seek(begin)
-    elif (held := status.st_blocks * 512) + _BLOCK < status.st_size:
+    entry.size, entry.mtime, entry.mode = status.st_size, int(status.st_mtime), 0o600
+    if (held := status.st_blocks * 512) + _BLOCK < status.st_size:
         entry.pax_headers = {_DATA: str(held)}
     archive.addfile(entry, file)
 
@@ -74,15 +62,6 @@ def _files_of_run(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def unpack(stream: Stream, target: Path) -> int:
     """Writes the files of the stream below `target`, an empty folder; the number of bytes. BadInput: no archive."""
-    return _unpack(stream, target, os.O_EXCL)
-
-
-def unpack_rest(stream: Stream, target: Path) -> int:
-    """The same below a folder that has what `write_files` left out."""
-    return _unpack(stream, target, os.O_APPEND)
-
-
-def _unpack(stream: Stream, target: Path, flags: int) -> int:
     count = taken = total = 0
     room = _Room.on(target)
     try:
@@ -93,7 +72,7 @@ def _unpack(stream: Stream, target: Path, flags: int) -> int:
                 raise BadInput(f"the archive has more than {_MOST_FILES:,} files")
             taken += len(parts) * _DISK_BLOCK  # each folder and the rest of a file take a block of the disk
             room.must_have(taken, _without_holes(entry))
-            taken += _write(stream, entry, target.joinpath(*parts), flags, partial(room.must_have, taken))
+            taken += _write(stream, entry, target.joinpath(*parts), partial(room.must_have, taken))
             total += entry.size
     except tarfile.TarError as error:
         raise BadInput(f"what came is no archive of files: {error}") from error
@@ -176,20 +155,16 @@ def _parts_of(entry: tarfile.TarInfo) -> tuple[str, ...]:
     return parts
 
 
-def _write(
-    stream: Stream, entry: tarfile.TarInfo, path: Path, flags: int, must_fit: Callable[[int], None]
-) -> int:
+def _write(stream: Stream, entry: tarfile.TarInfo, path: Path, must_fit: Callable[[int], None]) -> int:
     """The bytes that take room. `must_fit` hears of them as they come: an entry may announce fewer."""
     written = 0
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Nothing but this writes below the folder: what is there already came in the same archive.
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except (FileExistsError, NotADirectoryError) as error:
         raise BadInput(f"the archive has two entries of one name: {entry.name!r:.100}") from error
     with os.fdopen(fd, "wb") as file:
-        if str(os.fstat(fd).st_size) != entry.pax_headers.get(_BEGIN, "0"):
-            raise BadInput(f"the archive has an entry that begins at another place: {entry.name!r:.100}")
         for begin in range(0, entry.size, _BLOCK):
             written += write_with_holes(file, _exactly(stream, min(_BLOCK, entry.size - begin)))
             must_fit(written)
@@ -203,7 +178,7 @@ def _write(
 def _exactly(stream: Stream, size: int) -> bytes:
     block = stream.read(size) if size else b""
     if len(block) < size:
-        raise CutOff("what came is no archive of files: it is cut off")
+        raise BadInput("what came is no archive of files: it is cut off")
     return block
 
 

@@ -111,15 +111,14 @@ def job_size_of(
     remembered: Path | None = None,
     *,
     most_bytes: int | None = None,
-    counted: Counts | None = None,
 ) -> JobSize | str:
     """The size of a job that is not a command, or why it is unknown before the job starts.
 
-    `remembered` and `most_bytes`: see `counts_of`. `counted`: of data that lie on another machine.
+    `remembered` and `most_bytes`: see `counts_of`.
     """
 
     def count(settings: Mapping[str, Any]) -> Counts | None:
-        return counted or counts_of(settings, remembered, most_bytes=most_bytes)
+        return counts_of(settings, remembered, most_bytes=most_bytes)
 
     if job.workload == "train":
         return _training(job, count)

@@ -24,15 +24,14 @@ from kgops.supervisor.gpu_room import usable_mib
 __all__ = ["commands_of", "must_be_possible", "must_have_gpus"]
 
 
-def must_be_possible(job: Job, *, checks_inputs: bool = True, on_gpu: bool = False) -> Path:
+def must_be_possible(job: Job, *, on_gpu: bool = False) -> Path:
     """The job's working folder. Raises Usage or WontFit if the job cannot start on this machine. `on_gpu`: it is
     planned for a GPU, asked for or not."""
     cwd = _working_folder(job)
     if WORKLOADS[job.workload].module is None:
         _must_be_startable(commands_of(job)[0][0], cwd)
-    if checks_inputs:
-        _must_have_inputs(job, cwd)
-        _must_be_known_to_pykeen(job)
+    _must_have_inputs(job, cwd)
+    _must_be_known_to_pykeen(job)
     _must_have_cluster(job)
     must_have_gpus(job)
     _must_have_any_gpu(job)

@@ -132,11 +132,9 @@ def plan(
     target: Target | None = None,
     *,
     thorough: bool = False,
-    counted: Counts | None = None,
 ) -> Planned:
-    """Plans for `target`, by default this machine's device. `thorough`: see `planner.suggest`; `counted`: see
-    `job_size_of`."""
-    planned = _plan(resolved, home, conn, target, thorough=thorough, counted=counted)
+    """Plans for `target`, by default this machine's device. `thorough`: see `planner.suggest`."""
+    planned = _plan(resolved, home, conn, target, thorough=thorough)
     gpus = len(gpus_here()) if planned.job.devices == "all" else None
     applied = as_applied(planned.job, planned.choices, planned.target.facts, gpus=gpus)
     most = None if thorough else MAX_TRIPLE_BYTES
@@ -160,7 +158,6 @@ def _plan(
     target: Target | None,
     *,
     thorough: bool,
-    counted: Counts | None,
 ) -> Planned:
     job = resolved.job
     if WORKLOADS[job.workload].module is None:
@@ -175,7 +172,7 @@ def _plan(
     known = known_of(home, conn, on, job)
     remembered = remembered_in(home, "counts.json")
     most = None if thorough else MAX_TRIPLE_BYTES
-    subject = job_size_of(job, remembered, most_bytes=most, counted=counted)
+    subject = job_size_of(job, remembered, most_bytes=most)
     if isinstance(subject, str):
         return Planned(
             job, resolved.choices, on, unknown=subject, process=_process_of_worker(job, on, known, remembered)

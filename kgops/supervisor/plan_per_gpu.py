@@ -11,7 +11,6 @@ from kgops.gpus.readings import GpuReading
 from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.planning.fit import Fit, fit_of
-from kgops.planning.graph_counts import Counts
 from kgops.planning.planner import Candidate, need_mib, suggest
 from kgops.planning.resolve import device_of, named_gpus, requested_gpu, requires_gpu, resolve
 from kgops.planning.targets import (
@@ -60,20 +59,17 @@ def plan_here(
     conn: Connection | None,
     *,
     thorough: bool = False,
-    counted: Counts | None = None,
 ) -> Placement:
-    """Plans for this machine as it is now. Raises Usage if the requested GPU cannot run the job at all.
-
-    `counted`: sizes of data that lie on another machine."""
+    """Plans for this machine as it is now. Raises Usage if the requested GPU cannot run the job at all."""
     kinds = _kinds(_candidates(job))
     if not kinds or _wants_several(job):
         gpus = [gpu for kind in kinds for gpu in kind]
-        placement = _placement([_planned(job, _one_kind(gpus), home, conn, thorough, counted)], home, conn)
+        placement = _placement([_planned(job, _one_kind(gpus), home, conn, thorough)], home, conn)
         return placement if gpus else replace(placement, unused=_unused_gpus(job))
     plans, refused = [], None
     for gpus in kinds:
         try:
-            plans.append(_planned(job, gpus, home, conn, thorough, counted))
+            plans.append(_planned(job, gpus, home, conn, thorough))
         except Usage as error:
             refused = error
     usable = [candidate for candidate in plans if candidate.target.on_gpu] or plans
@@ -95,18 +91,18 @@ def plan_for(
     return Placement(planned, _fit(planned, queue.Allocation(queue.CPU, left_mib=None)))
 
 
-def cannot_start(planned: Planned, *, checks_inputs: bool = True) -> KgopsError | None:
+def cannot_start(planned: Planned) -> KgopsError | None:
     """The error with which the job would be refused here, whatever it needs; --force does not help."""
     try:
-        must_be_possible(planned.job, checks_inputs=checks_inputs, on_gpu=planned.target.on_gpu)
+        must_be_possible(planned.job, on_gpu=planned.target.on_gpu)
     except (Usage, WontFit) as error:
         return error
     return None
 
 
-def as_refused(placed: Placement, *, checks_inputs: bool = True) -> Placement:
-    """The plan of a job that may not be able to start here; its data may not be there yet unless `checks_inputs`."""
-    error = cannot_start(placed.planned, checks_inputs=checks_inputs) if placed.fit.fits else None
+def as_refused(placed: Placement) -> Placement:
+    """The plan of a job that may not be able to start here."""
+    error = cannot_start(placed.planned) if placed.fit.fits else None
     if error is None:
         return placed
     return replace(placed, fit=Fit("never", f"would not start here: {error.message}"), nearest_now=None)
@@ -161,13 +157,12 @@ def _planned(
     home: Home,
     conn: Connection | None,
     thorough: bool,
-    counted: Counts | None = None,
 ) -> Planned:
     if job.workload == "exec" or job.on.where is not None or (not gpus and device_of(job).startswith("cuda")):
-        return plan(resolve(job), home, conn, thorough=thorough, counted=counted)
+        return plan(resolve(job), home, conn, thorough=thorough)
     target = gpus[0] if gpus else cpu_target()
     resolved = resolve(job, lambda _: target.facts)
-    planned = plan(resolved, home, conn, target, thorough=thorough, counted=counted)
+    planned = plan(resolved, home, conn, target, thorough=thorough)
     uuids = tuple(gpu.uuid for gpu in gpus if gpu.uuid)
     return replace(planned, uuids=uuids, profile_from_gpu=job.profile is None and target.on_gpu)
 

@@ -24,14 +24,12 @@ from storage.database import Connection
 from storage.run_list import Filter
 
 __all__ = [
-    "ANY",
     "Draft",
     "is_what_if",
     "job_of",
     "recent_data",
 ]
 
-ANY = "any"  # host: the one where the run would end first
 _SPLITS = ("train", "valid", "test")
 _VOCABULARIES = ("entity_to_id", "relation_to_id")
 _ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz", "")
@@ -42,7 +40,7 @@ _MOST_RUNS = 60  # newest runs whose data are offered again
 @dataclass(frozen=True, slots=True)
 class Draft:
     """`fields` by name, empty for the default; `gpu` is `cpu`, a GPU's index, or a known GPU's short name. `where` is a
-    host's name or ANY, and None for this machine."""
+    host's name, and None for this machine."""
 
     workload: str = "train"
     fields: Mapping[str, str] = field(default_factory=dict)

@@ -57,7 +57,7 @@ __all__ = [
     "step",
 ]
 
-BY_HOST = "each host"  # chooses an option
+BY_HOST = "that host"  # chooses an option
 _WITHOUT_TRIPLES = ("exec", "regress")  # workloads without triples
 
 
@@ -119,7 +119,7 @@ class Offers:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A plan or a problem, or both; `refusal`: the plan does not fit; `impossible`: why the job cannot start here, even
-    forced. A job for hosts has no plan here: they plan `sent` themselves."""
+    forced. A job for another host has no plan here: that host plans `sent`."""
 
     draft: Draft
     requested: Job | None = None
@@ -194,15 +194,15 @@ class WhatIf:
 
     def _planned(self, draft: Draft, conn: Connection | None) -> Answer:
         requested = job = job_of(draft)
+        if draft.where is not None:
+            _check_flights(draft)
+            options = {one.name: one for one in _options_there(draft)}
+            return Answer(draft, requested, options=options, sent=with_absolute_paths(job, Path.cwd()))
         if names_a_run(job):
             if conn is None:
                 raise BadField("run", "there are no runs yet", "train a model first")
             job = with_run(self._home, conn, job)
         self._count_in_background(job)
-        if draft.where is not None:
-            _check_flights(draft)
-            options = {one.name: one for one in _options_there(draft)}
-            return Answer(draft, requested, options=options, sent=with_absolute_paths(job, Path.cwd()))
         target = self._target(draft)
         placed = (
             plan_here(job, self._home, conn) if target is None else plan_for(job, target, self._home, conn)
@@ -382,7 +382,7 @@ def _first_stage(option: Option, applied: Any) -> Any:
 
 
 def _options_there(draft: Draft) -> Iterator[DraftOption]:
-    """What is requested; the rest each host's planner decides."""
+    """What is requested; the rest that host's planner decides."""
     for name, option in optimizations(draft.workload).items():
         requested = draft.options.get(name)
         now = option.default if requested is None else requested

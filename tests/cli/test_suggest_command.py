@@ -114,13 +114,6 @@ def test_what_cannot_be_predicted_says_why(run_cli: Console) -> None:
     assert "memory: not predicted: there is no formula for PyKEEN's models" in done.out
 
 
-def test_each_of_the_cpu_is_the_plan_of_the_cpu(run_cli: Console) -> None:
-    asked = ("suggest", "train", "--dataset", "nations", "--gpu", "cpu")
-    each = run_cli(*asked, "--each")
-    assert each.code == 0, each.err
-    assert each.out.splitlines()[-1] == run_cli(*asked).out.splitlines()[-1]
-
-
 def test_each_run_is_scored_against_its_prediction(run_cli: Console) -> None:
     assert "No run has a predicted" in run_cli("suggest", "--accuracy").out
     done = run_cli("run", "train", "--dataset", "nations", "--num-epochs", "2", env=ONE_THREAD)

@@ -106,7 +106,6 @@ ELSEWHERE = {
     "kgops runs --hosts lab1,lab2": "tests/hosts/test_hosts_commands.py",
     "kgops hosts check": "tests/hosts/test_hosts_commands.py",
     "kgops feed": "tests/hosts/test_hosts_watch.py",
-    "kgops suggest train … --hosts all": "tests/hosts/test_suggest_on_hosts.py",
     "kgops run train … --host lab1": "tests/hosts/test_run_on_host.py",
     "kgops stop lab1:17": "tests/hosts/test_run_on_host.py",
     "kgops pull lab1:17": "tests/hosts/test_pull.py",

@@ -59,10 +59,9 @@ def repeats(folder: Path, block: bytes, pause_s: float = 0.0) -> str:
     [
         ("runs", "--hosts", "evil"),
         ("stop", "evil:1"),
-        ("suggest", "train", "--dataset", "nations", "--hosts", "evil"),
         ("run", "--host", "evil", "exec", "--", "true"),
     ],
-    ids=["runs", "stop", "suggest", "run"],
+    ids=["runs", "stop", "run"],
 )
 def test_an_answer_without_end_is_cut_at_its_total(lab: Lab, args: tuple[str, ...]) -> None:
     lab.add("evil", program=repeats(lab.folder, b"x" * 999_999 + b"\n", pause_s=0.2))
@@ -79,25 +78,6 @@ def test_an_answer_of_many_empty_values_is_no_list(lab: Lab) -> None:
     said, peak_mib = refused(lab, "runs", "--hosts", "evil")
     assert "what it printed is not a list of runs" in said
     assert peak_mib < MOST_MIB
-
-
-def test_what_a_host_says_of_a_copy_is_bounded(lab: Lab) -> None:
-    (lab.console.cwd / "data.tsv").write_text("a\tr\tb\n")
-    talks = repeats(lab.folder, b"x" * 9_999 + b"\n", pause_s=0.1).removeprefix("#!/bin/sh\n")
-    lab.add("evil", program=f'#!/bin/sh\ncase "$*" in *find*) echo "[null]";; *) {talks.strip()};; esac\n')
-    said, peak_mib = refused(lab, "run", "train", "--train", "data.tsv", "--host", "evil")
-    assert "it sent more than 65,536 bytes" in said
-    assert peak_mib < MOST_MIB
-
-
-@pytest.mark.parametrize("path", [r"/\ud800", r"/a\u001b[2Jb", r"/a\nb", "a", "7e9"])
-def test_a_place_of_data_that_is_no_path_is_refused(lab: Lab, path: str) -> None:
-    (lab.console.cwd / "data.tsv").write_text("a\tr\tb\n")
-    answer = lab.folder / "answer"
-    answer.write_text(f"[{path}]\n" if path[0].isdigit() else f'["{path}"]\n')
-    lab.add("evil", program=f"#!/bin/sh\ncat {answer}\n")
-    said, _ = refused(lab, "run", "train", "--train", "data.tsv", "--host", "evil")
-    assert "evil: what it printed is not a path" in said
 
 
 @pytest.mark.parametrize("block", [b"x" * 1_000_000, b"[],[],[],[],"], ids=["text", "lists"])

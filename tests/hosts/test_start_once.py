@@ -34,9 +34,9 @@ def holds_back(lab: Lab, word: str) -> Path:
     return silent
 
 
-def start_unanswered(lab: Lab, *args: str, word: str = "--detach") -> tuple[subprocess.Popen[bytes], Path]:
+def start_unanswered(lab: Lab, *args: str) -> tuple[subprocess.Popen[bytes], Path]:
     """A console that waits for an answer after the host did what it was asked."""
-    silent = holds_back(lab, word)
+    silent = holds_back(lab, "--detach")
     console = lab.console.start(*args, env={"PATH": lab.path})
     wait_for(lambda: (lab.folder / "asked").exists() or console.poll() is not None, "the host to be asked")
     silent.unlink()
@@ -157,20 +157,6 @@ def test_a_console_killed_while_it_starts_a_run_finds_it_later(lab: Lab) -> None
     assert lab.kgops("runs", "--hosts", "lab1").code == 0
     assert remote(lab) == [("lab1", 1)]
     assert numbers(lab) == [1]
-
-
-@needs_ssh
-def test_a_console_killed_while_it_copies_data_started_nothing(lab: Lab) -> None:
-    lab.add("lab1")
-    (lab.console.cwd / "data.tsv").write_text("".join(f"e{i}\tr\te{i * 7 % 50}\n" for i in range(100)))
-    here = "/proc/self/cwd/data.tsv"  # found by no host under this path
-    train = ("run", "train", "--train", here, "--num-epochs", "1", "--host", "lab1")
-    start_unanswered(lab, *train, word="keep")
-    end_all_of(lab.console.home)
-    assert remote(lab) == []
-    again = lab.kgops(*train)
-    assert (again.code, again.out) == (0, "lab1:1\n"), again.err
-    assert (remote(lab), numbers(lab)) == ([("lab1", 1)], [1])
 
 
 @needs_ssh
