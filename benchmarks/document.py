@@ -1,6 +1,6 @@
 """Runs the quick benchmarks and writes BENCHMARKS.md, each value with its command and machine.
 
-    python -m benchmarks.document [--data DIR] [--only claims] [--output BENCHMARKS.md] [--write-only]
+    python -m benchmarks.document [--data DIR] [--only NAME] [--output BENCHMARKS.md] [--write-only]
 
 Values come from the database of the home. Sections that this home has not measured stay as they are, with their
 fingerprint. README's table has rows of this document.
@@ -13,25 +13,21 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.document_claims import NOTHING, all_claims, cell, claim_row, is_of_now, what_to_do
 from benchmarks.entry import run
 from benchmarks.measure import PYTHON
-from kgops.experiments.claims import TABLES, judge, shipped
 from kgops.experiments.fingerprint import machine_line
-from kgops.experiments.summary import rows
-from kgops.experiments.verdicts import RULE
 from kgops.settings import find_home, make_home
-from storage import benches, measurements
-from storage.benches import Bench
+from storage import measurements
 from storage.database import Connection, open_writer
 from storage.measurements import Measurement
 
 __all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
 
+NOTHING = "Not measured yet."
 BATCH_S = 10.0  # a benchmark stores its values within this time
 
 
@@ -51,9 +47,7 @@ class Section:
 
 
 SECTIONS = (
-    Section("Cost of the console and a supervisor", ("console", "--quick", "--store"), "benchmarks.console"),
     Section("Cost of the screens", ("screens", "--quick", "--store"), "benchmarks.screens"),
-    Section("Accuracy and time of plans", ("plans", "--quick", "--store"), "python -m benchmarks.plans"),
     Section(
         "Process memory on the CPU",
         (),
@@ -95,24 +89,6 @@ SECTIONS = (
         "Predictions", ("predict", "--store", "--data", "DIR/fb15k-237"), "benchmarks.predict", "fb15k-237"
     ),
     Section(
-        "TracIn by two processes",
-        (),
-        "benchmarks.spread",
-        by_hand="python -m benchmarks.spread --data DIR/fb15k-237 --rounds 2 --store",
-    ),
-    Section(
-        "Time to a test MRR beside PyKEEN",
-        (),
-        "python -m benchmarks.time_to_mrr",
-        by_hand="python -m benchmarks.time_to_mrr --threads 2 --store --data DIR",
-    ),
-    Section(
-        "Cost against the size of the graph",
-        (),
-        "python -m benchmarks.graph_size",
-        by_hand="python -m benchmarks.graph_size --store",
-    ),
-    Section(
         "Recovery from kills at random times",
         (),
         "make chaos",
@@ -120,13 +96,19 @@ SECTIONS = (
     ),
 )
 
+_INTRODUCTION = [
+    "",
+    "`make bench` writes this file. Values are medians, with quartiles in brackets; n is the number of pairs or",
+    "repetitions. Values hold only for the fingerprint (machine, versions, commit) below their table.",
+    "",
+]
+
 # Rows that README shows.
 HEADLINES = (
     "FB15k-237, batch 256: PyKEEN as shipped (batch 16) / kgops, per sample",
     "FB15k-237, batch 256: PyKEEN patched / kgops",
     "kgops, factored, target, 64 tests",
     "sequential, PyKEEN's model, tests cached, target, 64 tests",
-    "supervisor: memory",
 )
 _BEGIN, _END = "<!-- rows of BENCHMARKS.md, by `make bench` -->", "<!-- end of these rows -->"
 _ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| [^|]* \| [^|]* \|$", re.M)
@@ -139,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--only",
-        choices=["claims", *(one.command[0] for one in SECTIONS if one.command)],
+        choices=[one.command[0] for one in SECTIONS if one.command],
         help="run only this benchmark",
     )
     parser.add_argument("--output", type=Path, default=Path("BENCHMARKS.md"))
@@ -177,8 +159,7 @@ def with_headlines(readme: str, document: str) -> str:
 
 def measure(data: Path | None, only: str | None) -> None:
     """Runs the benchmarks one after the other, each in its own process; a missed target is not an error here."""
-    commands: list[tuple[str, ...]] = [("claims", "--quick")]
-    commands += [
+    commands = [
         _with_data(one.command, data)
         for one in SECTIONS
         if one.command and (one.needs_data is None or data is not None)
@@ -187,9 +168,7 @@ def measure(data: Path | None, only: str | None) -> None:
         if only not in (None, words[0]):
             continue
         begun = time.monotonic()
-        program = (
-            ["kgops", "bench", *words] if words[0] == "claims" else [f"benchmarks.{words[0]}", *words[1:]]
-        )
+        program = [f"benchmarks.{words[0]}", *words[1:]]
         print(f"python -m {' '.join(program)}", file=sys.stderr, flush=True)
         done = subprocess.run([PYTHON, "-m", *program], stdout=subprocess.DEVNULL)
         took = time.monotonic() - begun
@@ -199,38 +178,8 @@ def measure(data: Path | None, only: str | None) -> None:
 def written(conn: Connection, before: str = "") -> str:
     """The document; sections that this home has not measured are taken from `before`."""
     kept = _parts(before)
-    measured = [
-        bench
-        for bench in benches.newest(conn, limit=1000)
-        if bench.name.startswith("claims ") and bench.ended_at
-    ]
-    out = [
-        "# Benchmarks",
-        "",
-        "`make bench` writes this file. Values are medians, with quartiles in brackets; n is the number of pairs or",
-        "repetitions. Values hold only for the fingerprint (machine, versions, commit) below their table.",
-        "",
-        "## Claims against measurements",
-        "",
-        *what_to_do(conn, kept),
-        "### How verdicts are made",
-        "",
-        RULE,
-        "",
-    ]
-    for name in TABLES:
-        tables = {
-            heading: lines
-            for heading, lines in kept.items()
-            if heading.startswith(f"### {name}") and is_of_now(name, lines)
-        }
-        for bench in _newest_each(bench for bench in measured if bench.name.startswith(f"claims {name}")):
-            tables[_heading(bench)] = _claims(conn, bench)
-        for heading in sorted(tables):
-            out += [heading, *tables[heading]]
-        if not tables:
-            out += [f"### ({name}) {TABLES[name]}", "", NOTHING, ""]
-    out += all_claims(conn, kept)
+    title = next((heading for heading in kept if heading.startswith("# ")), "# Benchmarks")
+    out = [title, *kept.get(title, _INTRODUCTION)]
     for section in SECTIONS:
         values = _last_batch(conn, section.stored_as)
         heading = f"## {section.title}"
@@ -238,6 +187,10 @@ def written(conn: Connection, before: str = "") -> str:
             heading,
             *(_metrics(conn, values, section) if values else kept.get(heading, ["", NOTHING, ""])),
         ]
+    known = {title, *(f"## {section.title}" for section in SECTIONS)}
+    for heading, lines in kept.items():  # tables that no program writes
+        if heading not in known:
+            out += [heading, *lines]
     return "\n".join(out)
 
 
@@ -253,55 +206,20 @@ def _parts(document: str) -> dict[str, list[str]]:
     return {heading: [*lines[:-1], ""] for heading, lines in parts.items() if NOTHING not in lines}
 
 
-def _heading(bench: Bench) -> str:
-    return f"### {cell(bench.name.removeprefix('claims '))}"
-
-
-def _claims(conn: Connection, bench: Bench) -> list[str]:
-    first = rows(conn, bench)[0]
-    cost = ""
-    if first.seconds and first.memory_mib:
-        cost = f": {_metric(first.seconds.median, 's')}, {_metric(first.memory_mib.median, 'MiB')}"
-    judged = judge(conn, bench, shipped())
-    return [
-        "",
-        f"Baseline: *{first.variant}*{cost}. Time: {first.seconds_of}. Memory: {first.memory_of}.",
-        "",
-        "| option | claim | document | measured here | n | speed | less memory | result | verdict |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *(claim_row(one) for one in judged),
-        "",
-        *_belongs(conn, bench.command, bench.fingerprint, _busy(bench, conn)),
-    ]
-
-
 def _metrics(conn: Connection, values: Sequence[Measurement], section: Section) -> list[str]:
     lines = ["", "| what | measured | quartiles | n |", "|---|---|---|---|"]
     for m in values:
         spread = "" if m.low is None or m.high is None else f"{_metric(m.low)} – {_metric(m.high)}"
         lines.append(f"| {cell(m.subject)} | {_metric(m.value, m.unit)} | {spread} | {m.n} |")
-    unknown = "Machine load was not recorded with these values; it affects times in ms most."
-    return [*lines, "", *_belongs(conn, section.called, values[0].machine, None)[:-1], unknown, ""]
+    return [*lines, "", _belongs(conn, section.called, values[0].machine), ""]
 
 
-def _belongs(conn: Connection, command: str, key: str, busy: float | None) -> list[str]:
-    lines = [f"Command: `{command}`. Fingerprint {machine_line(conn, key)}."]
-    if busy is not None and busy > 0.15:
-        lines.append(f"Busy machine: other processes used {busy:.0%} of the CPUs before the rounds (median).")
-    return [*lines, ""]
+def _belongs(conn: Connection, command: str, key: str) -> str:
+    return f"Command: `{command}`. Fingerprint {machine_line(conn, key)}."
 
 
-def _busy(bench: Bench, conn: Connection) -> float | None:
-    known = [row.busy for row in rows(conn, bench) if row.busy is not None]
-    return max(known) if known else None
-
-
-def _newest_each(candidates: Iterable[Bench]) -> list[Bench]:
-    """The newest benchmark of each name, in the order of names; `candidates` are sorted newest first."""
-    by_name: dict[str, Bench] = {}
-    for bench in candidates:
-        by_name.setdefault(bench.name, bench)
-    return [by_name[name] for name in sorted(by_name)]
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _last_batch(conn: Connection, stored_as: str) -> list[Measurement]:

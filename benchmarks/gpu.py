@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 from benchmarks.entry import run
-from benchmarks.gpu_estimate import predictions, small_gpu
 from benchmarks.measure import Line, store, table
 from benchmarks.quality import Silent
 from kgops.experiments.fingerprint import fingerprint
@@ -113,8 +112,6 @@ def sections(graph: Graph, rounds: int) -> Iterator[tuple[str, Callable[[], list
     yield "steps of 256", lambda: steps(graph, "FB15k-237", 256, rounds, shipped=True)
     yield "tracin", lambda: tracin(graph)
     yield "peaks", peaks
-    yield "a T4's memory", lambda: small_gpu(graph)
-    yield "predictions", lambda: predictions(60)
     yield "100k entities", lambda: steps(synthetic(100_000), "100k entities", 1024, rounds, shipped=False)
 
 

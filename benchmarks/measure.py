@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,15 +15,6 @@ from kgops.settings import find_home, make_home
 from storage import measurements
 from storage.database import open_writer
 from storage.measurements import Measurement
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """CPU time, wall-clock time and peak memory of a finished process."""
-
-    cpu_ms: float
-    wall_ms: float
-    peak_mib: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,36 +46,6 @@ class Line:
         if self.target is None:
             return None
         return self.value >= self.target if self.at_least else self.value <= self.target
-
-
-# A forked process inherits its parent's peak, so a small process starts it.
-_STARTER = """
-import os, sys
-pid = os.fork()
-if pid == 0:
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    os.execv(sys.argv[1], sys.argv[1:])
-_, status, used = os.wait4(pid, 0)
-print(os.waitstatus_to_exitcode(status), (used.ru_utime + used.ru_stime) * 1000, used.ru_maxrss / 1024)
-"""
-
-
-def run_process(command: Sequence[str], environment: dict[str, str]) -> Spent:
-    """Runs the command without output. A peak below the starter's own, about 8 MiB, cannot be measured."""
-    begin = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _STARTER, *command],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    wall_ms = (time.perf_counter() - begin) * 1000
-    code, cpu_ms, peak_mib = done.stdout.split()
-    if code != "0":
-        raise RuntimeError(f"{' '.join(command)} ended with {code}")
-    return Spent(float(cpu_ms), wall_ms, float(peak_mib))
 
 
 def seconds(act: Callable[[], object], times: int = 3) -> float:

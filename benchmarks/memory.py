@@ -6,7 +6,7 @@ The jobs run one after the other with `kgops run` in a temporary home, so each p
 jobs. DIR has the folders fb15k-237, wn18rr, codex-s and hetionet-disease with train.txt, valid.txt and test.txt; the
 default is random graphs of their sizes. Measured is the peak of the worker process above its start, by the kernel.
 `--of` evaluates a home with earlier runs; `--against` also applies its learned model to the runs of another home, such
-as one of another CPU. `python -m benchmarks.plans` checks *counted tensors* against torch's allocator instead.
+as one of another CPU. tests/planning/test_estimate.py checks *counted tensors* against torch's allocator instead.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.estimate_regress import RegressSetting, write_flights
+import numpy as np
+
 from kgops.errors import Usage
 from kgops.jobs.bundled import BUNDLED
 
@@ -138,7 +139,7 @@ def write_data(folder: Path, real: Path | None) -> None:
         (folder / name / "tests.txt").write_text("".join(splits["test"][:20]), "utf-8")
     for seed, (name, (height, width, frames)) in enumerate(_FLIGHTS.items()):
         (folder / name).mkdir()
-        write_flights(RegressSetting(height, width, frames, True, {}), folder / name, seed)
+        _write_flights(folder / name, (frames, height, width), seed)
 
 
 def _read(folder: Path) -> dict[str, list[str]]:
@@ -162,3 +163,17 @@ def _drawn(entities: int, relations: int, triples: int) -> dict[str, list[str]]:
     whole = [f"entity/{number}\trelation/0\tentity/{number * 7 % entities}\n" for number in range(entities)]
     train = sorted({*whole, *lines(max(0, triples - entities))})
     return {"train": train, "valid": list(lines(_HELD_OUT)), "test": list(lines(_HELD_OUT))}
+
+
+def _write_flights(folder: Path, shape: tuple[int, int, int], seed: int) -> None:
+    """Two flights of noise: memory does not depend on the data."""
+    noise, frames = np.random.default_rng(seed), shape[0]
+    for number in range(2):
+        np.savez(
+            folder / f"{number}.npz",
+            frames=noise.integers(0, 256, shape, dtype=np.uint8),
+            solar_zenith=noise.uniform(20, 60, frames),
+            solar_azimuth=noise.uniform(100, 250, frames),
+            height=noise.uniform(0.5, 3, frames),
+            time=np.arange(frames, dtype=float),
+        )

@@ -102,7 +102,6 @@ def _comparisons(data: Path, quick: bool) -> Iterator[tuple[str, Callable[[], li
         ),
     )
     yield "1M entities batch 512", lambda: _million(quick)
-    yield "evaluation", lambda: _evaluation(fb, 64 if quick else 256)
     for graph in ("kinships",) if quick else ("kinships", "umls"):
         yield f"quality {graph}", partial(_quality, graph, ["--dataset", graph], 1 if quick else 3)
     if not quick:
@@ -166,17 +165,6 @@ def _million(quick: bool) -> list[Line]:
     return [
         Line("1m_512_mib", f"{subject}: memory of a step", "MiB", (row["peak_mib"],), 300),
         Line("1m_512_ms", f"{subject}: a step of kgops, best", "ms", (row["best_ms"],)),
-    ]
-
-
-def _evaluation(folder: Path, triples: int) -> list[Line]:
-    result = json.loads(
-        _run("benchmarks.evaluation", "--data", str(folder), "--triples", str(triples), "--json")
-    )
-    subject = f"filtered evaluation of {triples} FB15k-237 test triples"
-    return [
-        _ratio("evaluation", f"{subject}: PyKEEN as shipped / kgops", [result["times_faster"]], 10),
-        Line("ranks_differ", f"{subject}: ranks that differ", "ranks", (result["ranks_that_differ"],), 0),
     ]
 
 

@@ -1,7 +1,7 @@
 """Predicted peak memory of a job by part, before it starts: torch-free, in a millisecond or a few.
 
-*Counted tensors* are what torch's allocator hands out: on a CPU `python -m
-benchmarks.estimate` measures how good their prediction is. *Process memory*, on a CPU, is all that the worker's process
+*Counted tensors* are what torch's allocator hands out: tests/planning/test_estimate.py
+measures how good their prediction is. *Process memory*, on a CPU, is all that the worker's process
 has resident: those, and what `process_memory` learned of the rest. What a GPU adds (rounding, segments, workspaces,
 context) is derived from torch's source and from reports, and is marked as not measured until a run on that GPU has
 been.

@@ -29,8 +29,9 @@ from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a program, for `benchmarks`
 
-from benchmarks.estimate import SilentReporter, drawn_data
-from benchmarks.estimate_settings import TrainSetting
+from estimate_settings import TrainSetting
+from estimating import SilentReporter, drawn_data
+
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job
 from kgops.planning.job_size import JobSize

@@ -33,8 +33,9 @@ from torch.utils._pytree import tree_leaves
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a program, for `benchmarks`
 
 from cuda_values import give_bf16_to_cudnn
-
-from benchmarks.estimate import (
+from estimate_regress import draw_regress
+from estimate_settings import TrainSetting, draw_explain, draw_other, draw_tracin, draw_train
+from estimating import (
     Outcome,
     TargetDevice,
     Work,
@@ -43,8 +44,7 @@ from benchmarks.estimate import (
     compare_tracin,
     compare_train,
 )
-from benchmarks.estimate_regress import draw_regress
-from benchmarks.estimate_settings import TrainSetting, draw_explain, draw_other, draw_tracin, draw_train
+
 from kgops.gpus.facts import GpuFacts, facts_here
 from kgops.planning import memory_estimate
 from kgops.planning.ledger import Ledger

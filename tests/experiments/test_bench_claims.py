@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import document
 from kgops.cli import claims_page
-from kgops.experiments.advice import HEADS
 from kgops.experiments.claim_verdicts import comparisons, rulings
 from kgops.experiments.claims import TABLES, judge, shipped
 from kgops.experiments.summary import rows
@@ -124,11 +122,6 @@ def test_what_quick_leaves_out_is_not_measured_yet_on_every_page(conn: sqlite3.C
     of_claims = {one.claim.name: one.verdict for one in rulings(conn)}
     assert of_claims["analysis.compile.range"] == "not measured yet"
     assert of_claims["tracin.fp16.speed"] == "cannot be tested here"
-    page = document.written(conn)
-    to_do = page.partition("### What to do")[2].partition("###")[0]
-    assert "- **Not measured yet.**\n  - torch.compile: --quick" in to_do
-    assert "- **Cannot be tested here.**\n  - FP16: no CUDA" in to_do
-    assert not [line for line in page.splitlines() if "cannot be tested here**" in line and "--quick" in line]
 
 
 def test_a_cost_beyond_what_was_claimed_is_larger(conn: sqlite3.Connection) -> None:
@@ -229,23 +222,3 @@ def test_the_groups_loops_run_with_every_option_that_can_be_tested(
         for exact in ("baseline", "+ checkpointing", "+ test caching", "+ vmap", "kgops"):
             assert told[exact][0]["metrics"]["score_error"] < 1e-4, exact
         assert told["+ last layers"][0]["metrics"]["score_error"] > 1e-3
-
-
-@pytest.mark.parametrize(
-    ("head", "claim", "is_kept"),
-    [
-        (HEADS["use"], "gradient checkpointing: 20 % slower | training guide", True),
-        (HEADS["use"], " | ", True),
-        ("Use: at no cost", " | ", False),
-        (HEADS["use"], "gradient checkpointing: 20 % slower | TracIn guide", False),
-        (HEADS["use"], "its cost: minimal | training guide", False),
-    ],
-)
-def test_old_recommendations_stay_only_with_headings_and_claims_of_now(
-    head: str, claim: str, is_kept: bool, conn: sqlite3.Connection
-) -> None:
-    option = "  - gradient checkpointing: 0.85 times as fast, 1.10 times less memory"
-    before = f"### What to do\n\na (quick): x:\n\n- **{head}.**\n{option}\n\n### How verdicts are made\n\n"
-    row = f"| + checkpointing | {claim} | 0.85× (0.77×–0.94×) | 40 | 0.85× | 1.10× | | **smaller** |"
-    before += f"### a (quick): x\n\n| option | claim | document |\n|---|---|---|\n{row}\n\n### All\n"
-    assert (option in document.written(conn, before)) is is_kept

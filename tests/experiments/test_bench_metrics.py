@@ -14,7 +14,6 @@ from driving import Console
 
 from benchmarks.document import SECTIONS, written
 from benchmarks.recipes import in_short
-from kgops.experiments.claim_register import register
 from kgops.experiments.fingerprint import describe, differences, fingerprint
 from storage import benches, measurements
 from storage.benches import Pair
@@ -119,75 +118,29 @@ def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
     assert run_cli("bench", "export", "--to", "parquet", "--output", path, "--force").code == 0
 
 
+def _step(value: float, machine: dict[str, Any], at: float = 9.0, subject: str = "a step") -> Measurement:
+    return Measurement("s", subject, None, value, 3, 4, 5, "ms", "benchmarks.screens", machine, at)
+
+
 def test_the_document_has_each_metric_with_its_command_and_fingerprint(conn: sqlite3.Connection) -> None:
-    number = _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})
-    conn.execute("UPDATE bench SET name = 'claims b (quick): x', command = 'kgops bench claims --quick'")
-    step = Measurement(
-        "s", "a step | of ours", None, 3.5, 3, 4, 5, "ms", "python -m benchmarks.console", HERE, 9.0
+    measurements.add_all(
+        conn, [_step(77, HERE, 8.5 - 60), _step(99, THERE, 8.5), _step(3.5, HERE, 9.0, "a step | of ours")]
     )
-    elsewhere = Measurement(
-        "s", "a step", None, 99, 3, 4, 5, "ms", "python -m benchmarks.console", THERE, 8.5
-    )
-    long_ago = Measurement(
-        "s", "a step", None, 77, 3, 4, 5, "ms", "python -m benchmarks.console", HERE, 8.5 - 60
-    )
-    measurements.add_all(conn, [long_ago, elsewhere, step])
     page = written(conn)
-    assert number == 1
-    assert (
-        "| + vmap | vectorised gradients: 10-20x faster | TracIn analysis | 2.00× (2.00×–2.00×) | 3 |" in page
-    )
     assert "| a step \\| of ours | 3.5 ms | 3 – 4 | 5 |" in page
     assert "| 99 ms |" not in page and "77 ms" not in page
-    assert page.count("Fingerprint " + measurements.fingerprint_key(HERE)) == 2
-    assert (
-        "Command: `kgops bench claims --quick`." in page and "Command: `python -m benchmarks.console" in page
-    )
-    assert page.count("Not measured yet.") == 3 + len(SECTIONS) - 1  # a, c and d, and all but the console
-
-
-def test_the_document_leads_with_what_to_do_and_has_every_claim_once(conn: sqlite3.Connection) -> None:
-    _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})
-    conn.execute("UPDATE bench SET name = 'claims b (quick): x', command = 'kgops bench claims --quick'")
-    page = written(conn)
-    assert page.index("### What to do") < page.index("### b (quick): x") < page.index("### All 205 claims")
-    assert "vectorised gradients (vmap): 2.00 times as fast" in page
-    assert [page.count(f"| `{name}` |") for name in register()] == [1] * 205
+    assert page.count("Fingerprint " + measurements.fingerprint_key(HERE)) == 1
+    assert "Command: `python -m benchmarks.screens" in page
+    assert page.count("Not measured yet.") == len(SECTIONS) - 1
 
 
 def test_what_this_home_has_not_measured_stays_as_the_document_has_it(conn: sqlite3.Connection) -> None:
-    def step(value: float, machine: dict[str, Any]) -> Measurement:
-        return Measurement(
-            "s", "a step", None, value, 3, 4, 5, "ms", "python -m benchmarks.console", machine, 9.0
-        )
-
-    _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})
-    conn.execute("UPDATE bench SET name = 'claims b (quick): x', command = 'kgops bench claims --quick'")
-    measurements.add_all(conn, [step(3.5, HERE)])
-    first = written(conn)
+    measurements.add_all(conn, [_step(3.5, HERE)])
+    first = written(conn) + "\n## By hand\n\nA table.\n"
     assert written(conn, first) == first
-    conn.execute("DELETE FROM pair")
     conn.execute("DELETE FROM measurement")
-    conn.execute("DELETE FROM bench")
     assert "3.5 ms" not in written(conn)
     assert written(conn, first) == first
-    measurements.add_all(conn, [step(4.5, THERE)])
+    measurements.add_all(conn, [_step(4.5, THERE)])
     renewed = written(conn, first)
-    assert "4.5 ms" in renewed and "3.5 ms" not in renewed
-    assert "| + vmap | vectorised gradients: 10-20x faster |" in renewed
-
-
-def test_what_one_table_recommends_stays_when_another_is_measured(conn: sqlite3.Connection) -> None:
-    """Also its claims in the list of all."""
-    _held(conn, {"baseline": [1, 1, 1], "+ vmap": [0.5, 0.5, 0.5]})
-    conn.execute("UPDATE bench SET name = 'claims b (quick): x'")
-    first = written(conn)
-    conn.execute("DELETE FROM pair")
-    conn.execute("DELETE FROM bench")
-    _held(conn, {"fp32": [1, 1, 1], "+ checkpointing": [2, 2, 2]})
-    conn.execute("UPDATE bench SET name = 'claims a (quick): y'")
-    then = written(conn, first)
-    assert "vectorised gradients (vmap): 2.00 times as fast" in then.partition("### How")[0]
-    assert "gradient checkpointing: 0.50 times as fast" in then.partition("### How")[0]
-    (row,) = (line for line in first.splitlines() if line.startswith("| `analysis.claimed.vectorized` |"))
-    assert row in then and "**smaller**" in row
+    assert "4.5 ms" in renewed and "3.5 ms" not in renewed and "A table." in renewed

@@ -1,4 +1,4 @@
-"""Hosts that vanish and return at random. `python -m benchmarks.hosts --vanish 200` does it more often."""
+"""Hosts that vanish and return at random."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from counting import calls_of
+from estimate_settings import draw_other, draw_tracin, draw_train
+from estimating import Outcome, compare_tracin, compare_train
 
-from benchmarks.estimate import Outcome, compare_tracin, compare_train
-from benchmarks.estimate_settings import draw_other, draw_tracin, draw_train
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import read_job
@@ -72,7 +72,7 @@ def test_tracin_in_other_ways_takes_what_was_predicted() -> None:
         (seed, draw_other(random.Random(seed), most_entities=3000, flop=3e8))
         for seed in range(850_000, 850_016)
     ]
-    # A validation is thirty trainings: `python -m benchmarks.estimate --only other` has those.
+    # A validation is twelve trainings.
     quick = [(setting, seed) for seed, setting in drawn if "validate" not in setting.more]
     outcomes = [compare_tracin(setting, seed, "other") for setting, seed in quick]
     errors = [outcome.error for outcome in outcomes]

@@ -1,4 +1,4 @@
-"""A GPU reserves as much memory as was predicted; a small GPU's largest batch is found by halving."""
+"""A GPU reserves as much memory as was predicted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from benchmarks.gpu_estimate import largest
 
 JUDGE = Path(__file__).parents[1] / "cuda" / "memory_judge.py"
 
@@ -32,16 +30,3 @@ def test_a_prediction_without_a_part_of_the_memory_is_noticed(part: str) -> None
     judge = [sys.executable, str(JUDGE), "--only", "train", "--settings", "1", "--seed", "9"]
     done = subprocess.run([*judge, "--without", part], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "0 settings could not be run" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("most", [1, 7, 100, 777, 3999])
-def test_the_largest_that_fits_is_found_to_two_percent_and_fits(most: int) -> None:
-    asked: list[int] = []
-
-    def fits(batch: int) -> bool:
-        asked.append(batch)
-        return batch <= most
-
-    found = largest(fits, 1, 4000)
-    assert found <= most <= max(found * 1.02, found + 1)
-    assert len(asked) <= 16

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from counting import calls_of
+from estimate_regress import draw_regress
+from estimating import Outcome, compare_regress
 
-from benchmarks.estimate import Outcome, compare_regress
-from benchmarks.estimate_regress import draw_regress
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs import chunk_sizes
 from kgops.jobs.job import read_job

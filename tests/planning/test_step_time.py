@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from estimate_regress import shape_of as regress_shape_of
+from estimate_regress import work_of
+from estimating import SilentReporter
 from launches import launched
 
-from benchmarks.estimate import SilentReporter
-from benchmarks.estimate_regress import shape_of as regress_shape_of
-from benchmarks.estimate_regress import work_of
 from kgops.gpus.facts import facts_here
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job, read_job

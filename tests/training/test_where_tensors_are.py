@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import torch
+from estimate_regress import work_of
+from estimating import SilentReporter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from benchmarks.estimate import SilentReporter
-from benchmarks.estimate_regress import work_of
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import read_job
 from kgops.models.conve import ConvE, ConvEConfig

@@ -1,4 +1,4 @@
-"""Random settings of training and TracIn runs that take a second or two, for `benchmarks.estimate`."""
+"""Random settings of training and TracIn runs that take a second or two, for `estimating`."""
 
 from __future__ import annotations
 

@@ -1,37 +1,22 @@
-"""Predicted against measured peak memory, over random settings.
-
-    python -m benchmarks.estimate [--settings N] [--seed S] [--only train|tracin|other|explain|regress]
-
-The workers' functions run each setting; the peak of torch's CPU allocator is compared with the prediction. The
-formula was tuned on seeds below 1000.
-"""
+"""Predicted against counted peak memory of workers' functions, over random settings of `estimate_settings`."""
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import random
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import estimate_regress
 import torch
-
-from benchmarks import estimate_regress
-from benchmarks.entry import run
-from benchmarks.estimate_settings import (
+from estimate_settings import (
     TracinSetting,
     TrainSetting,
-    draw_explain,
-    draw_other,
-    draw_tracin,
-    draw_train,
 )
+
 from kgops.gpus.facts import GpuFacts
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary
@@ -63,12 +48,7 @@ __all__ = [
     "compare_tracin",
     "compare_train",
     "drawn_data",
-    "main",
-    "summary",
 ]
-
-_KINDS = ("train", "tracin", "other", "explain", "regress")
-
 
 Work = Callable[[], None]
 
@@ -191,20 +171,6 @@ def compare_regress(
         return _compared("regress", seed, shape, work, setting, target)
 
 
-def summary(outcomes: list[Outcome]) -> dict[str, float]:
-    """Relative errors: median and 95th percentile of their absolute values, and both extremes."""
-    errors = sorted(abs(outcome.error) for outcome in outcomes)
-    return {
-        "settings": len(outcomes),
-        "median_error": statistics.median(errors),
-        "within_5_percent": sum(error <= 0.05 for error in errors) / len(errors),
-        "p95_error": errors[min(len(errors) - 1, int(0.95 * len(errors)))],
-        "furthest_under": min(0.0, *(outcome.error for outcome in outcomes)),
-        "furthest_over": max(0.0, *(outcome.error for outcome in outcomes)),
-        "predict_us": statistics.median(outcome.predict_us for outcome in outcomes),
-    }
-
-
 def _compared(
     kind: str,
     seed: int,
@@ -288,53 +254,3 @@ class SilentReporter(Reporter):
 
     def artifact(self, path: Path, kind: str) -> None:
         pass
-
-
-def _outcomes(kinds: list[str], settings: int, seed: int) -> Iterator[Outcome]:
-    for number in range(settings):
-        draw = seed + number
-        kind = kinds[number % len(kinds)]
-        if kind == "train":
-            yield compare_train(draw_train(random.Random(draw)), draw)
-        elif kind == "tracin":
-            yield compare_tracin(draw_tracin(random.Random(draw)), draw)
-        elif kind == "explain":
-            yield compare_explain(draw_explain(random.Random(draw)), draw)
-        elif kind == "regress":
-            yield compare_regress(estimate_regress.draw_regress(random.Random(draw)), draw)
-        else:
-            yield compare_tracin(draw_other(random.Random(draw)), draw, kind)
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.estimate", description=__doc__)
-    parser.add_argument(
-        "--settings", type=int, default=200, help="number of settings, equally many of each kind"
-    )
-    parser.add_argument("--seed", type=int, default=1000, help="seed of the first setting; it grows by one")
-    parser.add_argument("--only", choices=_KINDS, help="only this kind")
-    parser.add_argument("--json", action="store_true", help="outcomes and summary as JSON")
-    args = parser.parse_args(argv)
-    torch.set_num_threads(1)
-    outcomes: list[Outcome] = []
-    for outcome in _outcomes([args.only] if args.only else [*_KINDS], args.settings, args.seed):
-        outcomes.append(outcome)
-        if not args.json:
-            print(
-                f"{outcome.seed} {outcome.kind:6} {100 * outcome.error:+7.2f} % "
-                f"{outcome.measured / 2**20:9.2f} MiB {outcome.phase:10} {outcome.setting}",
-                flush=True,
-            )
-    summaries = {
-        kind: summary(some) for kind in _KINDS if (some := [one for one in outcomes if one.kind == kind])
-    } | {"all": summary(outcomes)}
-    if args.json:
-        print(json.dumps({"outcomes": [asdict(one) for one in outcomes], "summary": summaries}))
-        return 0
-    for kind, metrics in summaries.items():
-        print(f"{kind:6} " + "  ".join(f"{name} {value:.4g}" for name, value in metrics.items()))
-    return 0
-
-
-if __name__ == "__main__":
-    run(main)

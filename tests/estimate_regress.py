@@ -1,4 +1,4 @@
-"""Random regression jobs that run in a second or two, for `benchmarks.estimate`."""
+"""Random regression jobs that run in a second or two, for `estimating`."""
 
 from __future__ import annotations
 
