@@ -19,7 +19,7 @@ from kgops.gpus.history import GpuHistory
 from kgops.gpus.known import known_by_name
 from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import Snapshot
-from kgops.gpus.sampler import GpuSampler
+from kgops.gpus.sampler import DRIVER_WITHIN_S, GpuSampler, silent
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
 from kgops.settings import find_home
@@ -63,7 +63,7 @@ def command(ctx: click.Context, as_json: bool, watch: bool, hosts: str | None) -
         if watch:
             _watch(sampler, reader, session, as_json)
             return
-        snapshot = _first(sampler)
+        snapshot = sampler.first(DRIVER_WITHIN_S) or silent(DRIVER_WITHIN_S)
         view = _view(snapshot, reader, session)
         if any(process.started_at is not None for gpu in view.gpus for process in gpu.processes or ()):
             time.sleep(_CPU_S)

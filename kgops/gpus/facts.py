@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kgops.gpus.devices import is_wsl2
 from kgops.gpus.known import KnownGpu, known_by_name
-from kgops.gpus.nvml import Nvml, open_nvml
-from kgops.gpus.readings import GpuReading, usable
+from kgops.gpus.readings import GpuReading, Snapshot, usable
+from kgops.gpus.sampler import read_within
 from kgops.jobs.cluster import WantedGpus
 
 __all__ = [
@@ -61,8 +61,8 @@ def facts_of_known(gpu: KnownGpu) -> GpuFacts:
     return GpuFacts(gpu.title, gpu.compute_capability, model=gpu.short_name)
 
 
-def facts_of_reading(gpu: GpuReading, nvml: Nvml | None = None) -> GpuFacts:
-    """`nvml`: the driver to compare the installed torch with."""
+def facts_of_reading(gpu: GpuReading, read: Snapshot | None = None) -> GpuFacts:
+    """`read`: has the driver to compare the installed torch with."""
     known = known_by_name(gpu.name) if gpu.name else None
     build = torch_build()
     return GpuFacts(
@@ -72,27 +72,24 @@ def facts_of_reading(gpu: GpuReading, nvml: Nvml | None = None) -> GpuFacts:
         is_wsl=is_wsl2(),
         torch=build,
         model=known.short_name if known else None,
-        cuda_problem=_cuda_problem_with(nvml, build) if nvml is not None else None,
+        cuda_problem=_cuda_problem_with(read, build) if read is not None else None,
     )
 
 
 def facts_here(gpu_request: str | None) -> GpuFacts | None:
     """Facts of the GPU that a job requests; None where there is none. Of several GPUs the one of least compute
     capability, since a plan for it suits the others."""
-    opened = open_nvml()
-    if not isinstance(opened, Nvml):
-        return None
-    with opened:
-        gpus = [gpu for gpu in usable(opened.gpus()) if gpu.problem is None]
-        wanted = WantedGpus.read(gpu_request)
-        candidates = [gpu for gpu in gpus if wanted.includes(*gpu.names)]
-        known = [gpu for gpu in candidates if gpu.compute_capability is not None]
-        chosen = min(
-            known,
-            key=lambda gpu: gpu.compute_capability or (0, 0),
-            default=candidates[0] if candidates else None,
-        )
-        return None if chosen is None else facts_of_reading(chosen, opened)
+    read = read_within()
+    gpus = [gpu for gpu in usable(read.gpus) if gpu.problem is None]
+    wanted = WantedGpus.read(gpu_request)
+    candidates = [gpu for gpu in gpus if wanted.includes(*gpu.names)]
+    known = [gpu for gpu in candidates if gpu.compute_capability is not None]
+    chosen = min(
+        known,
+        key=lambda gpu: gpu.compute_capability or (0, 0),
+        default=candidates[0] if candidates else None,
+    )
+    return None if chosen is None else facts_of_reading(chosen, read)
 
 
 def cuda_problem() -> CudaProblem | None:
@@ -100,20 +97,19 @@ def cuda_problem() -> CudaProblem | None:
     build = torch_build()
     if build is not None and build.cuda is None:
         return _CPU_BUILD
-    opened = open_nvml()
-    if not isinstance(opened, Nvml):
+    read = read_within()
+    if read.problem is not None:
         return None if _has_cuda_driver() else _NO_DRIVER
-    with opened:
-        return _cuda_problem_with(opened, build)
+    return _cuda_problem_with(read, build)
 
 
-def _cuda_problem_with(nvml: Nvml, build: TorchBuild | None) -> CudaProblem | None:
+def _cuda_problem_with(read: Snapshot, build: TorchBuild | None) -> CudaProblem | None:
     """What keeps this build of torch from GPUs of this driver."""
     if build is None:
         return None
     if build.cuda is None:
         return _CPU_BUILD
-    newest, driver = nvml.cuda_version(), nvml.driver_version()
+    newest, driver = read.cuda_version, read.driver_version
     # A driver runs every minor version of its major one: CUDA 12.8's programs need a driver for 12.0, none for 12.8.
     if newest is None or newest[0] >= build.cuda[0]:
         return None
@@ -169,8 +165,4 @@ def _numbers(version: str) -> tuple[int, int] | None:
 
 def driver_here() -> str | None:
     """Version of this machine's driver."""
-    opened = open_nvml()
-    if not isinstance(opened, Nvml):
-        return None
-    with opened:
-        return opened.driver_version()
+    return read_within().driver_version

@@ -23,6 +23,7 @@ ProblemKind = Literal[
     "version-mismatch",
     "gpu-lost",
     "reset-required",
+    "silent",
     "other",
 ]
 

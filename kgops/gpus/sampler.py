@@ -104,6 +104,30 @@ class GpuSampler:
             pass  # stop() asked for it; what was read so far is no complete round
 
 
+SILENT = NvmlProblem(
+    "silent", "the NVIDIA driver does not answer.", "if `nvidia-smi` hangs as well, restart the machine."
+)
+DRIVER_WITHIN_S = 20.0  # without persistence mode a driver starts each GPU anew
+_ASK_AGAIN_S = 60.0
+_silent_until = 0.0
+
+
+def read_within(limit_s: float = DRIVER_WITHIN_S) -> Snapshot:
+    """One reading, or what is in the way: also a driver that does not answer in time. A plan reads several times and
+    waits once: for a minute a silent driver is not asked again."""
+    global _silent_until
+    snapshot = read_once(limit_s) if time.monotonic() >= _silent_until else None
+    if snapshot is not None:
+        return snapshot
+    if time.monotonic() >= _silent_until:
+        _silent_until = time.monotonic() + _ASK_AGAIN_S
+    return silent(limit_s)
+
+
+def silent(took_s: float) -> Snapshot:
+    return Snapshot(0, time.time(), took_s, (), None, None, SILENT)
+
+
 def read_once(limit_s: float) -> Snapshot | None:
     """One reading; None if the driver does not answer in time, as one whose GPU fell off the bus may never do."""
     sampler = GpuSampler()

@@ -9,8 +9,8 @@ from pathlib import Path
 from kgops.errors import Usage
 from kgops.gpus.facts import GpuFacts, facts_of_known, facts_of_reading
 from kgops.gpus.known import KnownGpu, known_by_name, known_by_short_name, short_names
-from kgops.gpus.nvml import Nvml, open_nvml
-from kgops.gpus.readings import GpuReading, usable
+from kgops.gpus.readings import GpuReading, Snapshot, usable
+from kgops.gpus.sampler import read_within
 from kgops.jobs.cluster import WantedGpus
 from kgops.options.reading import nearest
 
@@ -113,11 +113,8 @@ def _selected(here: list[Target], gpu_request: str | None) -> list[Target]:
 
 def gpus_here() -> list[Target]:
     """Targets of all GPUs that answer."""
-    opened = open_nvml()
-    if not isinstance(opened, Nvml):
-        return []
-    with opened:
-        return [_here(gpu, opened) for gpu in usable(opened.gpus()) if gpu.problem is None]
+    read = read_within()
+    return [_here(gpu, read) for gpu in usable(read.gpus) if gpu.problem is None]
 
 
 def cpu_target() -> Target:
@@ -136,11 +133,11 @@ def _known(gpu: KnownGpu) -> Target:
     return Target(gpu.title, facts_of_known(gpu), gpu, usable, None)
 
 
-def _here(gpu: GpuReading, nvml: Nvml) -> Target:
+def _here(gpu: GpuReading, read: Snapshot) -> Target:
     total = gpu.memory_total_mib
     usable = None if total is None else total - (gpu.memory_reserved_mib or 0)
     known = known_by_name(gpu.name) if gpu.name else None
-    facts = facts_of_reading(gpu, nvml)
+    facts = facts_of_reading(gpu, read)
     return Target(facts.name, facts, known, usable, gpu.memory_free_mib, gpu.names[0], gpu.uuid)
 
 

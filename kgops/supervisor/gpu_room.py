@@ -94,12 +94,10 @@ def read_gpus(
 ) -> tuple[GpuNow, ...] | str:
     """GPUs and what this home's active runs use of them, or a text if the GPUs cannot be read in this time."""
     from kgops.gpus.readings import usable
-    from kgops.gpus.sampler import read_once
+    from kgops.gpus.sampler import read_within
     from kgops.supervisor.on_gpus import Owners
 
-    snapshot = read_once(limit_s)
-    if snapshot is None:
-        return "a GPU (the NVIDIA driver does not answer)"
+    snapshot = read_within(limit_s)
     if snapshot.problem is not None:
         return f"a GPU ({snapshot.problem.message.rstrip('.')})"
     readings = usable(snapshot.gpus)

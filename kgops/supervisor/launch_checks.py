@@ -177,15 +177,12 @@ def _must_have_any_gpu(job: Job) -> None:
 
 
 def _gpus_here() -> tuple[GpuReading, ...]:
-    from kgops.gpus import nvml
+    from kgops.gpus.sampler import read_within
 
-    opened = nvml.open_nvml()
-    if not isinstance(opened, nvml.Nvml):
-        raise Usage(f"a GPU was requested, but none can be used: {opened.message}", opened.hint)
-    try:
-        return usable(opened.gpus())
-    finally:
-        opened.close()
+    read = read_within()
+    if read.problem is not None:
+        raise Usage(f"a GPU was requested, but none can be used: {read.problem.message}", read.problem.hint)
+    return usable(read.gpus)
 
 
 def _requested(asked: str | None, gpus: tuple[GpuReading, ...]) -> list[GpuReading]:

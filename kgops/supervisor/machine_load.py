@@ -71,16 +71,10 @@ def _warnings_of_gpus() -> Iterable[str]:
     """Warnings about GPUs: other processes, load and heat."""
     if not has_driver():
         return
-    from kgops.gpus import nvml
+    from kgops.gpus.sampler import read_within
 
-    opened = nvml.open_nvml()
-    if not isinstance(opened, nvml.Nvml):
-        return
-    try:
-        for gpu in opened.gpus():
-            yield from gpu_warnings(gpu)
-    finally:
-        opened.close()
+    for gpu in read_within().gpus:
+        yield from gpu_warnings(gpu)
 
 
 def gpu_warnings(gpu: GpuReading) -> Iterable[str]:

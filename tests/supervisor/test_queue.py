@@ -215,6 +215,10 @@ def test_a_driver_that_hangs_holds_up_no_command_while_runs_wait_for_it(
     waiting = run_cli.run(second)
     assert waiting is not None
     assert (waiting.state, waiting.reason) == ("queued", "a GPU (the NVIDIA driver does not answer)")
+    planned = run_cli("run", "train", "--dataset", "nations", "--gpu", "0", "--dry-run", env=env)
+    assert (planned.code, "the NVIDIA driver does not answer" in planned.err) == (2, True)
+    shown = run_cli("gpus", env=env)
+    assert (shown.code, "does not answer" in shown.out) == (1, True)
     standin.show(Machine((t4(),)))
     wait_for(lambda: run_cli("runs", env=env) and _state(run_cli, second) == "running", "the second run")
 
