@@ -90,10 +90,6 @@ class Screen:
                 raise RuntimeError(f"the cursor never came to {label!r}: {self.seen[-2000:]!r}")
             self.read(0.1)
 
-    def until_cursor(self) -> None:
-        """Waits for any row in the cursor's colour."""
-        self.until(_CURSOR)
-
     def share_for(self, seconds: float) -> tuple[float, float]:
         """Percent of one CPU, and bytes a second."""
         self.seen = b""

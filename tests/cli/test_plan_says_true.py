@@ -63,7 +63,7 @@ def test_a_run_on_several_gpus_is_planned_for_all_of_them(
     kgops: Callable[..., Done], machine: GpuMachine
 ) -> None:
     machine.show(t4("GPU-a"), t4("GPU-b", 5_000), t4("GPU-c"))
-    head = kgops("suggest", *LARGE, "--devices", "2").out.splitlines()[0]
+    head = kgops("suggest", *LARGE, "--gpu", "0,2").out.splitlines()[0]
     assert "on GPU 0,2 Tesla T4 (14,909 MiB, 14,909 free now): fits now" in head
 
 
