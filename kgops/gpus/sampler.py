@@ -109,18 +109,19 @@ SILENT = NvmlProblem(
 )
 DRIVER_WITHIN_S = 20.0  # without persistence mode a driver starts each GPU anew
 _ASK_AGAIN_S = 60.0
-_silent_until = 0.0
+_waited_s, _silent_until = 0.0, 0.0  # for a driver that did not answer
 
 
 def read_within(limit_s: float = DRIVER_WITHIN_S) -> Snapshot:
     """One reading, or what is in the way: also a driver that does not answer in time. A plan reads several times and
-    waits once: for a minute a silent driver is not asked again."""
-    global _silent_until
-    snapshot = read_once(limit_s) if time.monotonic() >= _silent_until else None
+    waits once: for a minute a driver that was silent for so long is not asked again."""
+    global _waited_s, _silent_until
+    if limit_s <= _waited_s and time.monotonic() < _silent_until:
+        return silent(limit_s)
+    snapshot = read_once(limit_s)
     if snapshot is not None:
         return snapshot
-    if time.monotonic() >= _silent_until:
-        _silent_until = time.monotonic() + _ASK_AGAIN_S
+    _waited_s, _silent_until = limit_s, time.monotonic() + _ASK_AGAIN_S
     return silent(limit_s)
 
 
