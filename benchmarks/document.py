@@ -25,8 +25,6 @@ from storage import measurements
 from storage.database import Connection, open_writer
 from storage.measurements import Measurement
 
-__all__ = ["HEADLINES", "SECTIONS", "main", "with_headlines", "written"]
-
 NOTHING = "Not measured yet."
 BATCH_S = 10.0  # a benchmark stores its values within this time
 

@@ -9,8 +9,6 @@ from kgops.errors import Unavailable
 from kgops.trials import entry
 from storage.errors import StorageError
 
-__all__ = ["run"]
-
 
 def run(main: Callable[[], int | None]) -> NoReturn:
     def with_a_database() -> int | None:

@@ -32,10 +32,8 @@ from benchmarks.explain_protocol import REMOVED_HEADS, removals, trained_or_read
 from benchmarks.explain_sufficient import ADDED_HEADS, additions
 from benchmarks.lds import LDS_HEADS, compared
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.models.conve import ConvEConfig
+from kgops.jobs.train import ConvEConfig
 from kgops.training.settings import TrainSettings
-
-__all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,8 +23,6 @@ from kgops.training.batches import inverse_triples
 from kgops.training.evaluate import KnownAnswers
 from kgops.training.settings import TrainSettings
 
-__all__ = ["Explained", "Method", "methods"]
-
 _LAST_LAYERS = 2
 _POISON = 0.1  # length of data poisoning's step, of the head's vector
 _RANKED = 2000  # influences of a prediction among which those of its head are looked for

@@ -18,15 +18,14 @@ from kgops.explanations.explanation_files import pair_of
 from kgops.explanations.prediction import Query
 from kgops.explanations.verify import put_back, ranks_without, smallest
 from kgops.graphs.triples import Graph
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.tracin.checkpoint_set import load_checkpoint
 from kgops.tracin.journal import Journal
 from kgops.tracin.retraining import FitAgain
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
 from kgops.training.settings import TrainSettings
-
-__all__ = ["REMOVED_HEADS", "Model", "Removed", "removals", "trained_or_read"]
 
 
 @dataclass(frozen=True)

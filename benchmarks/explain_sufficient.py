@@ -18,8 +18,6 @@ from kgops.explanations.verify import ALL, RANDOM, SETS
 from kgops.predictions.known import KnownTriples
 from kgops.tracin.retraining import FitAgain
 
-__all__ = ["ADDED_HEADS", "Added", "additions"]
-
 ADDED_HEADS = (
     f"{'triples added':22} {'added':>7} {'s each':>7} {'heads':>6} {'first':>6} {'MRR':>6}   first by seed\n"
     + "-" * 80

@@ -29,7 +29,8 @@ from kgops.gpus.facts import cuda_problem
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.numbers import finite_number
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.planning.graph_counts import counted_table
 from kgops.training.acceleration import AcceleratedStep
 from kgops.training.batches import Batches
@@ -37,8 +38,6 @@ from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings, resolve_precision
 from kgops.trials import peers
 from kgops.trials.train_step import Contender, measure, synthetic
-
-__all__ = ["main"]
 
 COMMAND = "python -m benchmarks.gpu"
 MIB = 2**20

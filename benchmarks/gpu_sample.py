@@ -13,8 +13,6 @@ from benchmarks.measure import PYTHON, Line
 from benchmarks.open_screen import Gpus
 from kgops.settings import Home
 
-__all__ = ["gpu_sample"]
-
 _GPUS, _PROCESSES = 8, 60
 _SAMPLES = 300
 

@@ -18,7 +18,8 @@ import torch
 from benchmarks.datamodeling import Correlation, train_on_subsets
 from benchmarks.quality import Silent
 from kgops.graphs.triples import Graph
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.checkpoint_set import find_checkpoints, load_checkpoint
 from kgops.tracin.curvature import training_of
@@ -29,8 +30,6 @@ from kgops.training.batches import inverse_triples, query_rows
 from kgops.training.loop import fit
 from kgops.training.losses import ALL, SMOOTHED_OVER
 from kgops.training.settings import TrainSettings
-
-__all__ = ["LDS_HEADS", "Compared", "compared", "losses_of", "trained"]
 
 Scores = Callable[[], torch.Tensor]
 LDS_HEADS = (

@@ -32,8 +32,6 @@ from kgops.supervisor.plan_job import process_sample
 from storage import predictions
 from storage.database import open_reader
 
-__all__ = ["judged", "lines_of", "main"]
-
 COMMAND = "python -m benchmarks.memory"
 
 

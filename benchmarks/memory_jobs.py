@@ -13,8 +13,6 @@ import numpy as np
 from kgops.errors import Usage
 from kgops.jobs.bundled import BUNDLED
 
-__all__ = ["JOBS", "MemoryJob", "table_of", "write_data"]
-
 _HELD_OUT = 500  # validation and test triples: ranking takes time, and as much memory for any number of them
 # Graph -> entities, relations and training triples where no folder of real graphs is given.
 _SIZES = {

@@ -22,8 +22,6 @@ from typing import Any
 from benchmarks.measure import PYTHON
 from kgops.settings import Home
 
-__all__ = ["Gpus", "Screen", "bare_textual_ms", "beside", "screens"]
-
 COLUMNS, LINES = 120, 40
 _CURSOR = b"48;5;236"  # the colour that only the row under the cursor has behind it
 _TESTS = Path(__file__).resolve().parents[1] / "tests"

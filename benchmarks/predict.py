@@ -27,7 +27,8 @@ from benchmarks.measure import PYTHON, Line, forget_peak, peak_mib, quietness, s
 from kgops.errors import KgopsError
 from kgops.graphs.triples import Graph, read_graph
 from kgops.jobs import chunk_sizes
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.predictions.pairs import best_pairs
 from kgops.predictions.probabilities import Probability
@@ -35,8 +36,6 @@ from kgops.predictions.ranking import answers
 from kgops.predictions.scores import scorer_of
 from kgops.training.evaluate import TailScores, split
 from kgops.trials import peers
-
-__all__ = ["main"]
 
 COMMAND = "python -m benchmarks.predict"
 _TOP, _MANY, _COMPARED, _BEST = 50, 1000, 200, 1000

@@ -21,14 +21,13 @@ import torch
 from benchmarks.entry import run
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.numbers import finite_number
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import from_pykeen_state
 from kgops.training.evaluate import Evaluator, Metrics
 from kgops.training.loop import fit
 from kgops.training.settings import TrainSettings
 from kgops.trials import peers
-
-__all__ = ["Outcome", "Silent", "judged", "main", "pykeen_conve", "train_kgops", "train_pykeen"]
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,6 @@ from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.training.checkpoints import read_checkpoint
 from kgops.trials import peers
 
-__all__ = ["main", "pykeen_metrics", "write_measured"]
-
 _HITS = ("hits_at_1", "hits_at_10")
 
 

@@ -22,8 +22,6 @@ from benchmarks.entry import run
 from benchmarks.measure import PYTHON, Line, quietness, store, table
 from kgops.regression.made_flights import Sky, make_flights
 
-__all__ = ["Setting", "main", "measure"]
-
 COMMAND = "python -m benchmarks.regress"
 ARCHITECTURES = ("transformer", "gnn", "ssm", "cnn")
 LEAST_R2, MOST_S = 0.8, 120.0

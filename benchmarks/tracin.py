@@ -37,8 +37,6 @@ from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
 from kgops.trials.resident import peak_live_bytes
 from kgops.trials.tracin_variants import model_of, one_by_one, pykeen_model, vectorised
 
-__all__ = ["Row", "main", "measure"]
-
 MIB = 2**20
 LOSSES = {"one-to-n": ONE_TO_N, "target": TARGET}
 OURS, FLOOR = "kgops, factored", "floor: plain forward + backward"

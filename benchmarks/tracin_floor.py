@@ -16,8 +16,6 @@ from kgops.models.products import mm
 from kgops.tracin.loss import TracinLoss
 from kgops.training.batches import query_rows
 
-__all__ = ["bare_products"]
-
 
 def bare_products(
     model: ConvE, loss: TracinLoss, tests: torch.Tensor, block: int, chunk: int

@@ -12,8 +12,6 @@ from kgops.tracin.loss import TracinLoss
 from kgops.training.batches import query_rows
 from kgops.trials.tracin_variants import one_by_one
 
-__all__ = ["factored", "plain_pass", "repeated"]
-
 
 def plain_pass(model: ConvE, loss: TracinLoss, batch: int) -> Callable[[torch.Tensor], object]:
     def work(triples: torch.Tensor) -> None:

@@ -17,8 +17,6 @@ from kgops.models.conve import ConvE
 from kgops.tracin.loss import TracinLoss, row_loss
 from kgops.training.batches import query_rows
 
-__all__ = ["captum_scores", "dattri_scores", "installed"]
-
 Scores = Callable[[torch.Tensor], torch.Tensor]
 
 

@@ -22,8 +22,6 @@ from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N, TracinLoss
 from kgops.tracin.scan import AllScores, TopTriples, ordered_blocks, scan
 
-__all__ = ["curves", "filtered_batch", "whole"]
-
 TOP = 100
 AT_ONCE = 3072  # tests of `whole`: more take more memory, and less time
 BATCH = 20

@@ -26,8 +26,6 @@ from benchmarks.measure import PYTHON, Line, quietness, store, table
 from kgops.errors import KgopsError
 from kgops.experiments.fingerprint import fingerprint
 
-__all__ = ["main"]
-
 COMMAND = "python -m benchmarks.train"
 OURS, BF16 = "kgops, float32", "kgops, bfloat16"
 PATCHED, SHIPPED = "PyKEEN, matrix product patched in", "PyKEEN as shipped"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["output_error", "prepare", "tolerate_output_errors"]
-
 
 class _Stdout(io.FileIO):
     """stdout that raises one readable error when a write fails, and then discards what is still buffered."""

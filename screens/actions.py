@@ -11,8 +11,6 @@ from textual.binding import Binding, BindingType
 if TYPE_CHECKING:
     from storage.runs import Run
 
-__all__ = ["ACTIONS", "Action", "bindings", "holding"]
-
 ScreenName = Literal[
     "dashboard",
     "gpu",

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from screens.history import History
     from storage.runs import Run
 
-__all__ = ["KgopsApp", "open_screens"]
-
 THEME_VARIABLE = "KGOPS_THEME"
 NOTIFY_VARIABLE = "KGOPS_NOTIFY"  # bell or osc9
 _READY_AFTER_S = 0.5
@@ -238,7 +236,8 @@ class KgopsApp(Console, inherit_bindings=False):
         self.push_screen(NewRun(gpu, where))
 
     def action_influences(self) -> None:
-        from screens.influences import TRACES, Influences
+        from kgops.views.influences import TRACES
+        from screens.influences import Influences
 
         run = self.here.subject if self.here is not None else None
         self.feed.start()

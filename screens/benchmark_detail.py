@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kgops.experiments.result_detail import Detail
     from kgops.experiments.summary import Row as Measured
 
-__all__ = ["SIGNS", "detail_rows"]
-
 SIGNS: dict[Verdict, tuple[str, str]] = {
     "confirmed": ("✓", "good"),
     "effective": ("✓", "good"),

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from screens.console import Console
     from storage.runs import Run
 
-__all__ = ["Benchmarks"]
-
 _WIDE = 150  # columns from which details are beside the list
 
 

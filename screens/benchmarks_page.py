@@ -17,15 +17,6 @@ from screens.widgets.curve_panels import braille
 from screens.widgets.overlay import overlay
 from screens.wording import tick_label
 
-__all__ = [
-    "by_size",
-    "empty_rows",
-    "entry_rows",
-    "filter_row",
-    "heading",
-    "title_row",
-]
-
 if TYPE_CHECKING:
     from kgops.experiments.charts import Curve
 

@@ -9,8 +9,6 @@ from screens.rows import text_row
 from screens.run_actions import ChangesRuns
 from screens.widgets.lines import Lines
 
-__all__ = ["HasPane"]
-
 if TYPE_CHECKING:
     from screens.rows import Row
 

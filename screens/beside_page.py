@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from kgops.views.glance import Glance
     from storage.runs import Run
 
-__all__ = ["rows"]
-
 _MOST_WHY, _MOST_OPTIONS = 4, 8  # lines
 _LEAST_LOG, _MOST_OF_LINE = 3, 3
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from screens.feed_state import Wanted
     from storage.runs import Run
 
-__all__ = ["ChartScreen"]
-
 _PAGE = 10  # points
 
 

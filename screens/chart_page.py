@@ -18,8 +18,6 @@ from screens.widgets.curve_panels import Level, level_of, memory_levels
 from screens.widgets.overlay import Cell, Layer, cells, pieces
 from screens.wording import short_amount, short_reported, tick_label
 
-__all__ = ["LETTERS", "SMOOTHINGS", "Plot", "View", "rows"]
-
 LETTERS = "ABCDEFGH"
 _TONES = ("accent", "other", "good", "warn", "text", "bad", "strong", "dim")
 SMOOTHINGS = (0.0, 0.6, 0.9)  # weights of what came before

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from screens.feed_state import Wanted
     from storage.runs import Run
 
-__all__ = ["Compare", "curves_of"]
-
 _MOST = 8  # curves
 _SHARE = 20  # a reload waits this many times as long as the last one took: 5 % of a CPU
 _RELATIONS = 20  # whose quality is compared

@@ -16,8 +16,6 @@ from screens.wording import short_amount, sign_of, state_of, took
 if TYPE_CHECKING:
     from kgops.views.comparison import Comparison, Difference, Metric
 
-__all__ = ["LETTERS", "Curves", "detail_rows", "run_rows"]
-
 LETTERS = "ABCDEFGH"  # one letter per run: works on any terminal, without colour
 _GAP = "  "
 _NUMBER, _RATIO = 10, 8  # columns

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from screens.symbols import Tones
     from storage.runs import Run
 
-__all__ = ["Console"]
-
 T = TypeVar("T")
 
 

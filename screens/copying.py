@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from screens.console import Console
     from storage.runs import Run
 
-__all__ = ["Copyable", "copy", "of_gpu", "of_run", "offer", "sequence"]
-
 
 class Copyable(NamedTuple):
     """A text under the letter that copies it."""

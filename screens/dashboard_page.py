@@ -33,13 +33,11 @@ from screens.wording import (
 )
 
 if TYPE_CHECKING:
-    from kgops.views.alerts import Alert
+    from kgops.supervisor.alerts import Alert
     from kgops.views.gpus import ExpectedStart, GpuUsage
     from kgops.views.overview import EndedRun, Overview, RunningRun
     from screens.feed_state import FeedState
     from storage.runs import Run
-
-__all__ = ["expected_start_of", "rows", "waiting_mib_of"]
 
 _MOST_ALERTS, _FEW_ALERTS, _MOST_NOTES = 6, 3, 2
 _TALL, _LEAST_RECENT, _LEAST_PROCESSES = 30, 8, 5  # lines

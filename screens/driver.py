@@ -18,8 +18,6 @@ from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.drivers.linux_driver import LinuxDriver
 
-__all__ = ["BlockingDriver", "begin", "in_own_thread"]
-
 T = TypeVar("T")
 
 

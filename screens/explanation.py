@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
-__all__ = ["Explanation"]
-
 _MOST_LISTED = 6  # predictions in sight above the details
 _RETRAINED = (
     ("retrained_all", "with all"),

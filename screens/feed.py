@@ -13,8 +13,6 @@ from screens.feed_state import DASHBOARD, BesideList, FeedState, Wanted
 if TYPE_CHECKING:
     from screens.feed_reader import FeedReader
 
-__all__ = ["Feed"]
-
 
 class Feed:
     """Reads nothing while paused or while no screen wants it. Calls `post` and `fail` from its thread."""

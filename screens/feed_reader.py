@@ -12,8 +12,9 @@ from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import NvmlProblem
 from kgops.gpus.sampler import GpuSampler
 from kgops.settings import Home, make_home
+from kgops.supervisor.alerts import Alert
 from kgops.supervisor.unsettled import needs_settling
-from kgops.views.alerts import Alert, ended_while_away, live_alerts, recorded_alerts
+from kgops.views.alerts import ended_while_away, live_alerts, recorded_alerts
 from kgops.views.gpus import GpuUsage, GpuUsageReader
 from kgops.views.host import HostReader
 from kgops.views.overview import Overview, overview
@@ -24,8 +25,6 @@ from storage.runs import ACTIVE, UNFINISHED, Run, in_states, latest
 
 if TYPE_CHECKING:
     from kgops.views.glance import GlanceReader
-
-__all__ = ["FeedReader"]
 
 _SETTLE_EVERY_S = 3.0
 _DRIVER_PATIENCE_S = 0.05  # wait for the first GPU reading: most drivers answer within it

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kgops.gpus.history import GpuCurve
     from kgops.gpus.readings import NvmlProblem
-    from kgops.views.alerts import Alert
+    from kgops.supervisor.alerts import Alert
     from kgops.views.chart import ChartRun
     from kgops.views.glance import Glance
     from kgops.views.gpus import GpuUsage
     from kgops.views.host import HostUse
     from kgops.views.overview import Overview
     from kgops.views.run_detail import RunDetail
-
-__all__ = ["DASHBOARD", "HISTORY", "QUEUE", "BesideList", "FeedState", "OneCurve", "OneRun", "Wanted"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from screens.feed_state import Wanted
 
-__all__ = ["FilteredList"]
-
 _READ = 200  # rows per read; more on a tall terminal
 _SHARE = 50  # a reload waits this many times as long as the last one took: 2 % of a CPU
 

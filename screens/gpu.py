@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from screens.feed_state import Wanted
     from storage.runs import Run
 
-__all__ = ["GpuScreen"]
-
 
 class GpuScreen(RunScreenBase):
     screen_name: ClassVar[ScreenName] = "gpu"

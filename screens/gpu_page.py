@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
-from kgops.views.alerts import HOT_C
+from kgops.supervisor.machine_load import HOT_C
 from kgops.views.formats import UNKNOWN, age, amount, percent
 from kgops.views.gpu_lines import load_of, memory_bar, whole
 from screens.dashboard_page import expected_start_of, waiting_mib_of
@@ -17,8 +17,6 @@ from screens.widgets.curve_panels import Values, braille
 if TYPE_CHECKING:
     from kgops.views.gpus import GpuProcess, GpuUsage
     from screens.feed_state import FeedState
-
-__all__ = ["ProcessKey", "process_key", "rows"]
 
 ProcessKey = tuple[str, int, int | None]
 _AXIS = 8

@@ -14,8 +14,6 @@ from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.lines import Lines
 from storage.runs import Run
 
-__all__ = ["HelpScreen"]
-
 _SIGN = 13  # columns of a key or sign
 _MOVING = (
     ("↑ ↓", "Move the cursor, as do j and k."),

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from screens.feed_state import FeedState
     from storage.runs import Run
 
-__all__ = ["History"]
-
 _WEEK = "since:7d"
 
 

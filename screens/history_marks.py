@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from kgops.views.listing import Deleted
     from screens.console import Console
 
-__all__ = ["Marks"]
-
 _AT_ONCE = 50  # runs per transaction: other changes may run between, and progress is shown
 
 

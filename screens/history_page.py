@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from screens.history_query import Page, Query
     from storage.runs import Run
 
-__all__ = [
-    "FIRST",
-    "RunRows",
-    "completions",
-    "empty_rows",
-    "filter_row",
-    "heading",
-    "hint_row",
-    "ignored_terms",
-    "sorts",
-]
-
 _MARK = "●"
 _WEEK_S = 6 * 86_400.0  # within this time a weekday is unambiguous
 _ROOMY, _ROOMY_TEXT = 131, 24  # from here label and why are wider, before profiles are shown

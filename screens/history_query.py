@@ -17,8 +17,6 @@ from storage.errors import DatabaseMissing
 from storage.filters import ParsedFilter
 from storage.runs import Run
 
-__all__ = ["HistoryReader", "Page", "Query", "ended_of", "write"]
-
 
 class Query(NamedTuple):
     """Filter, order and visible range. Equal queries give equal pages; a higher `look` forces a new read."""

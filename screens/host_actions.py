@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from kgops.settings import Home
     from storage.runs import Run
 
-__all__ = ["ChangesHostRuns", "HostedRun"]
-
 
 class HostedRun(NamedTuple):
     host: Host

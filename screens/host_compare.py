@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from kgops.views.comparison import Comparison
     from screens.compare_page import Curves
 
-__all__ = ["HostCompare"]
-
 
 class HostCompare(Compare):
     def __init__(self, names: Sequence[str]) -> None:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from kgops.settings import Home
     from screens.feed_state import FeedState, Wanted
 
-__all__ = ["HostRun"]
-
 _AGES_EVERY_S = 5.0
 _ENDS_WITHIN_S = 10.0  # the watch's thread, after its page was left
 _OLDER, _OLDEST = 1 << 20, 1 << 24  # bytes of earlier lines that are asked for: at first, and at most

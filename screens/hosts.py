@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from screens.console import Console
     from screens.feed_state import Wanted
 
-__all__ = ["Hosts"]
-
 _AGES_EVERY_S = 5.0
 
 

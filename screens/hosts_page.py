@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from kgops.hosts.mirror import HostState, Reach
     from kgops.hosts.protocol import Row as Fields
 
-__all__ = ["HostsPage", "is_late"]
-
 _Placed = tuple[tuple[int, float], str, str]  # place, host, run
 
 _Look = tuple[

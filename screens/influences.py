@@ -13,7 +13,7 @@ from textual.containers import Container
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
 from kgops.views import influences as influence_views
-from kgops.views.influences import TRACES, Neighbours, RunInfluences, Step
+from kgops.views.influences import Neighbours, RunInfluences, Step
 from screens import influences_page
 from screens.actions import ScreenName
 from screens.copying import Copyable
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from screens.feed_state import FeedState, Wanted
     from storage.influences import Influence, TestTriple
     from storage.runs import Run
-
-__all__ = ["TRACES", "Influences"]
 
 _SHARE = 20  # after a read, so many times as long without one: 5 % of a CPU
 _WIDE = 110  # columns from which test triples are on the left

@@ -17,8 +17,6 @@ from kgops.views.influences import RunInfluences, Step
 from screens.rows import Column, Columns, Piece, Row, text_row
 from storage.influences import Influence, TestTriple
 
-__all__ = ["InfluenceFilter", "as_records", "influence_rows", "path_lines", "path_rows", "test_rows", "write"]
-
 _SIDES = ("both", "proponents", "opponents")
 _BAR = 8
 

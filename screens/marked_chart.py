@@ -6,8 +6,6 @@ from screens.actions import Needs
 from screens.run_screen import RunScreenBase
 from screens.widgets.lines import Lines
 
-__all__ = ["MarksCharts"]
-
 
 class MarksCharts(RunScreenBase):
     charts_in = "#body"  # selector of the lines that show the charts

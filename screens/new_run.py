@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
-__all__ = ["NewRun"]
-
 _PATHS = ("data", "cwd", "data_directory", "config")
 _DATA_FIELDS = ("data", "run", "data_directory")  # fields that select data
 _LEAST_PLAN, _MOST_PLAN = 7, 9  # lines

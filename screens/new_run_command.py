@@ -15,8 +15,6 @@ from kgops.settings import Home, make_home
 from kgops.views.drafts import is_what_if
 from kgops.views.what_if import Answer
 
-__all__ = ["Command", "command_of"]
-
 
 class Command(NamedTuple):
     """`file` does not exist before `write`."""

@@ -14,8 +14,6 @@ from kgops.views.plan_words import shown_value
 from kgops.views.what_if import BY_HOST, Answer, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
-__all__ = ["WIDEST", "field_of", "known_values", "label_of", "rows", "stepped"]
-
 _WORKLOADS = ("train", "tracin", "pipeline", "regress", "exec")
 
 _LABEL = 13

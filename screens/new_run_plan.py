@@ -22,8 +22,6 @@ from screens.new_run_command import Command
 from screens.new_run_page import label_of
 from screens.rows import BLANK, Piece, Row, row, text_row
 
-__all__ = ["plan_rows", "plan_there"]
-
 _MIB = 1 << 20
 _ALTERNATING = ("accent", "dim")  # to separate adjacent parts
 

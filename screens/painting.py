@@ -19,8 +19,6 @@ from textual._styles_cache import StylesCache
 from textual.geometry import Size
 from textual.strip import Strip
 
-__all__ = ["Painted", "Terminal", "drop_style_caches"]
-
 
 def drop_style_caches() -> None:
     """Called when a screen closes: Textual 8.2 keeps the painted lines of its last thousand widgets.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from screens.console import Console
     from storage.runs import Run
 
-__all__ = ["Places"]
-
 _NEWEST = 500  # of the runs; older ones are found by their number and in the history
 _FIRST, _LAST = 1000.0, 0.1
 _BELOW = 0.99  # an action that matches as well stands above a place

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
-__all__ = ["Predictions"]
-
 _MOST_ANSWERS = 1000
 _OF_QUESTION = "question 1: "
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
-__all__ = ["ProfileDetail", "ProfileList", "Profiles", "read_profiles"]
-
 _WIDE = 110
 
 

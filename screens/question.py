@@ -12,9 +12,6 @@ from screens.rows import text_row
 from screens.widgets.lines import Lines
 from screens.widgets.text_line import LineInput
 
-__all__ = ["Prompt"]
-
-
 _LINE_END = "⏎"  # stands in the line for what separates pasted lines
 
 

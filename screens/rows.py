@@ -9,20 +9,6 @@ from typing import NamedTuple
 from kgops.jobs.text import one_line
 from kgops.views.formats import fitted, padded, width_of
 
-__all__ = [
-    "BLANK",
-    "Column",
-    "Columns",
-    "Piece",
-    "Row",
-    "row",
-    "stacked",
-    "text_row",
-    "text_rows",
-    "title",
-]
-
-
 _GAP = "  "
 
 

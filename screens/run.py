@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from screens.feed_state import Wanted
     from storage.runs import Run
 
-__all__ = ["RunScreen", "RunView"]
-
 
 class RunView(RunScreenBase):
     """A run's page above its log. A subclass says where both come from."""

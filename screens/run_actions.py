@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from kgops.cli.session import Session
     from storage.runs import Run
 
-__all__ = ["ChangesRuns"]
-
 # run_calls imports half of kgops, so it is imported on first use.
 
 

@@ -23,22 +23,6 @@ if TYPE_CHECKING:
     from kgops.views.drafts import Draft
     from kgops.views.listing import Deleted
 
-__all__ = [
-    "ByJob",
-    "acknowledge",
-    "again",
-    "delete",
-    "find",
-    "note",
-    "resume",
-    "start",
-    "start_or_find",
-    "stop",
-    "tag",
-    "tag_all",
-    "with_session",
-]
-
 T = TypeVar("T")
 ByJob = Callable[[Session, Job], Run | None]
 

@@ -23,8 +23,6 @@ from screens.widgets.log_lines import LogLines
 if TYPE_CHECKING:
     from screens.console import Console
 
-__all__ = ["RunLog"]
-
 _EVERY_S = 1.0
 _END = 1 << 62  # line number beyond the last
 _BAD: frozenset[Level] = frozenset({"error", "warning"})

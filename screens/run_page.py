@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from storage.reports import Artifact, Event
     from storage.runs import Run
 
-__all__ = ["rows"]
-
 _BAR, _SHORT_BAR = 24, 16
 _WIDE = 100  # columns from which the long bar fits and values of options are shown in full
 _FILES_SHOWN = 12

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from screens.feed_state import BesideList, FeedState, Wanted
     from storage.runs import Run
 
-__all__ = ["RunScreenBase"]
-
-
 _SHORT = 30  # terminal lines; below this, blank lines are dropped
 
 

@@ -15,14 +15,6 @@ from textual.theme import Theme
 
 from kgops.views.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
 
-__all__ = [
-    "THEMES",
-    "PlainSigns",
-    "Tones",
-    "filters_of_terminal",
-    "tones_of",
-]
-
 Tones = dict[str, Style]
 
 _DARK = {

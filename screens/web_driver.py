@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from textual.drivers.web_driver import WebDriver
 
-__all__ = ["ExitingWebDriver"]
-
 
 class ExitingWebDriver(WebDriver):
     """WebDriver stops reading at the end of its input but goes on drawing."""

@@ -13,29 +13,9 @@ from screens.rows import Piece
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from kgops.views.alerts import Alert
+    from kgops.supervisor.alerts import Alert
     from kgops.views.overview import EndedRun
     from storage.runs import Run
-
-__all__ = [
-    "attempt_of",
-    "error_text",
-    "going",
-    "metric_of",
-    "notification",
-    "outcome_of",
-    "progress_of",
-    "short_amount",
-    "short_reported",
-    "sign_of",
-    "sign_of_state",
-    "since",
-    "speed_of",
-    "state_of",
-    "through_tmux",
-    "tick_label",
-    "took",
-]
 
 _SIGNS = {
     "succeeded": ("✓", "good"),

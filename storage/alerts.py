@@ -10,18 +10,6 @@ from storage import runs
 from storage.database import transaction
 from storage.runs import Run
 
-__all__ = [
-    "acknowledge",
-    "acknowledged",
-    "diverged",
-    "ended_badly_after",
-    "ended_since",
-    "leave",
-    "left_at",
-    "mark_hooked",
-    "quiet_before",
-]
-
 _LEFT, _QUIET = "console left", "quiet before"  # no alert has these names: theirs have a colon
 _HOOKED = "hook: "  # before the name of an alert that the hook was started for
 _BAD = ("failed", "out_of_memory", "interrupted")

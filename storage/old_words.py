@@ -8,17 +8,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = [
-    "EVENTS",
-    "is_old_plan",
-    "machine_key",
-    "renamed",
-    "renamed_bench",
-    "renamed_event",
-    "renamed_export",
-    "renamed_trial",
-]
-
 _KEYS = {
     "card": "gpu",
     "cards": "gpus",

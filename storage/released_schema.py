@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BENCHMARKS", "MEASUREMENT", "RUNS", "SCORES", "TRACED"]
-
 RUNS = (
     """
     CREATE TABLE run (

@@ -11,8 +11,6 @@ from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder
 
-__all__ = ["actors", "supervisors", "variables_of_all", "with_variable"]
-
 
 def actors(home: Home, folder: RunFolder, number: int) -> dict[str, list[Identity]]:
     """Who is at work for a run, by the part each plays."""

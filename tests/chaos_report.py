@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from benchmarks.measure import Line
 
-__all__ = ["Report", "metrics"]
-
 
 @dataclass
 class Report:

@@ -13,8 +13,6 @@ from kgops.supervisor.run_folder import RunFolder
 from storage import attempts, runs, series
 from storage.database import Connection, open_reader
 
-__all__ = ["is_closed", "untruths"]
-
 
 def is_closed(home: Home, run: int, number: int) -> bool:
     """Whether the record says how this attempt ended."""

@@ -14,8 +14,6 @@ from kgops.jobs import toml
 from kgops.planning import profiles
 from kgops.regression.made_flights import Sky, make_flights
 
-__all__ = ["Bed", "Line", "lines"]
-
 Words = list[str]
 Choices = dict[str, tuple[Any, ...]]  # an option → its values; () is a switch
 Make = Callable[["Bed", random.Random], tuple[Words, Words]]

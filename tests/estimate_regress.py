@@ -22,8 +22,6 @@ from kgops.regression.loop import regress
 from kgops.workers.regress import regression_settings, step_gflop
 from kgops.workers.report import Reporter
 
-__all__ = ["RegressSetting", "draw_regress", "shape_of", "work_of", "write_flights"]
-
 _GFLOP = 60.0  # of a whole setting, at most
 _FLIGHTS = 2
 

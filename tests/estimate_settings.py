@@ -10,8 +10,6 @@ from typing import Any
 from kgops.jobs.job import Job, read_job
 from kgops.jobs.train import ConvEConfig
 
-__all__ = ["TracinSetting", "TrainSetting", "draw_explain", "draw_other", "draw_tracin", "draw_train"]
-
 _FLOP = 2e10  # of a whole setting, at most
 _LEAST_FLOP = 1e8  # lower limit, below which no setting would be drawn
 

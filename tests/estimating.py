@@ -37,19 +37,6 @@ from kgops.workers.report import Reporter
 from kgops.workers.tracin import run_on_graph
 from kgops.workers.train import train_conve
 
-__all__ = [
-    "CPU",
-    "Outcome",
-    "SilentReporter",
-    "TargetDevice",
-    "Work",
-    "compare_explain",
-    "compare_regress",
-    "compare_tracin",
-    "compare_train",
-    "drawn_data",
-]
-
 Work = Callable[[], None]
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from kgops.explanations.prediction import Prediction, Query
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training.evaluate import KnownAnswers
 
 ENTITIES, RELATIONS, HEAD = 14, 3, 2

@@ -10,8 +10,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["GAP", "Gap", "wait_to_be_killed"]
-
 GAP = "KGOPS_KILL_GAP"  # names the folder of the gap; supervisors inherit it from their launcher
 _PATIENCE_S = 600.0  # whoever was to kill us is gone
 

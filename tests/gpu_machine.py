@@ -13,8 +13,6 @@ from typing import ParamSpec, TypeVar
 
 from nvml_standin import Gpu, Machine, StandIn, ask_child
 
-__all__ = ["GpuMachine"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 _METADATA = "Metadata-Version: 2.1\nName: torch\nVersion: 2.12.1+cu128\n"

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["launched"]
-
 
 def launched(work: Callable[[], object]) -> int:
     """Kernels and graphs that `work` sends to the GPU."""

@@ -24,16 +24,6 @@ from driving import Console, wait_for
 from kgops.cli import main
 from kgops.jobs.on_device import on_or_off
 
-__all__ = [
-    "compare_plans",
-    "compare_started",
-    "covering",
-    "made_bed",
-    "main_of_tests",
-    "of_gpus",
-    "planned_gpus",
-]
-
 _AT_ONCE = 3  # runs that go on beside each other
 _SHOWN = ("option", "requested", "applied", "chosen_by")
 

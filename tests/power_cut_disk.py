@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["WAYS", "Disk", "Operation", "operations"]
-
 
 @dataclass(frozen=True, slots=True)
 class Operation:

@@ -17,8 +17,6 @@ from storage import attempts, runs
 from storage.attempts import Batch, Offsets, Progress, write_batch
 from storage.database import Connection, transaction
 
-__all__ = ["fill_answers"]
-
 _ASKED = {"run": 1, "dataset": "umls"}
 _QUESTION = {"head": "vitamin", "relation": "treats"}
 _TAILS = (

@@ -22,8 +22,6 @@ from storage.influences import Influence, TestTriple
 from storage.reports import Artifact, Option
 from storage.series import Point
 
-__all__ = ["ENVIRONMENT", "GPUS", "NOW", "fill", "hold"]
-
 NOW = 1_773_500_000.0  # a Saturday, 14 March 2026, 14:53:20 UTC
 _HOUR, _DAY = 3600.0, 86_400.0
 _T4 = ("GPU-5d0c9a3e-77b1-4f0e-9b7c-0a5e2f6d1c48", "GPU-e81f4b26-2c39-4d7a-8a15-93b6f07d2e5c")

@@ -10,8 +10,6 @@ from rich.style import Style
 from screens.app import KgopsApp
 from screens.symbols import tones_of
 
-__all__ = ["picture"]
-
 _LETTERS = {
     "text": "t",
     "strong": "s",

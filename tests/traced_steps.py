@@ -15,8 +15,6 @@ from torch.utils._pytree import tree_map
 
 from kgops.training.meta_trace import Traced, trace_peak
 
-__all__ = ["trace_step"]
-
 
 def trace_step(
     make: Callable[[], nn.Module],

@@ -19,8 +19,6 @@ from kgops.settings import Home
 from kgops.supervisor import processes
 from storage.runs import ENDED
 
-__all__ = ["Seen", "vanish"]
-
 FAULTS = (
     *("killed", "stopped", "session killed", "session stopped", "runs change"),
     *("slowed", "server stopped", "server killed", "supervisor killed"),

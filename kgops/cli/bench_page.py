@@ -14,8 +14,6 @@ from storage import benches
 from storage.benches import Bench
 from storage.database import Connection
 
-__all__ = ["page", "quartiles", "ratio"]
-
 
 def page(conn: Connection, bench: Bench) -> list[str]:
     results = rows(conn, bench)

@@ -21,8 +21,6 @@ from textual_serve.server import Server
 
 from kgops.errors import Unavailable
 
-__all__ = ["ScreensServer", "serve"]
-
 _LOOPBACK = "127.0.0.1"
 # What a browser may call this machine, directly or through a tunnel. Nothing else may get into page and headers.
 _LOCAL_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)

@@ -15,16 +15,6 @@ from kgops.views.formats import UNKNOWN, amount, columns, fitted, padded, width_
 from storage.benches import Bench
 from storage.database import Connection
 
-__all__ = [
-    "advice_lines",
-    "count_lines",
-    "list_lines",
-    "matching",
-    "page",
-    "verdicts",
-    "whole_lines",
-]
-
 _VERDICTS = (
     "confirmed",
     "smaller",

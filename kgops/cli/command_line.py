@@ -11,8 +11,6 @@ from kgops.options.option import Option
 from kgops.options.run import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES
 from kgops.planning import profiles
 
-__all__ = ["as_command"]
-
 _OMITTED = (
     "left_out",
     "image_size",

@@ -20,8 +20,6 @@ from storage.database import open_writer
 from storage.runs import Run
 from storage.transfer import Rows
 
-__all__ = ["compared_over_hosts"]
-
 
 @contextmanager
 def compared_over_hosts(

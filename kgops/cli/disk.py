@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from kgops.planning.disk_use import DiskUse
     from kgops.supervisor.plan_job import Planned
 
-__all__ = ["DISK", "disk_line", "disk_of_run"]
-
 DISK = "disk_mib"  # name of the metric
 _LEAST_SHARE = 0.02  # smaller parts are not named
 

@@ -9,8 +9,6 @@ from kgops.views.explained_run import title_of, verdict_of
 from kgops.views.explanations import ExplainedPrediction, read_explanations, read_verification
 from kgops.views.formats import table
 
-__all__ = ["summary"]
-
 _PREDICTIONS = 5
 _HEADS = ("EFFECT ALONE", "HEAD", "RELATION", "TAIL", "ABOUT")
 _PAIRS = {"parallel": "same two entities", "inverse": "same two entities, turned round"}

@@ -14,8 +14,6 @@ import click
 from kgops.views.formats import fitted, width_of
 from kgops.views.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
 
-__all__ = ["FullScreen", "Line", "full_screen", "terminal_size"]
-
 Line = Sequence[tuple[str, str]]  # texts and their tones
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[0m\x1b[?1049l\x1b[?25h"
 _CLEAR, _TO_THE_END = "\x1b[H\x1b[2J", "\x1b[K"

@@ -24,8 +24,6 @@ from kgops.views.gpu_lines import (
 from kgops.views.gpus import ExpectedStart, GpuUsage
 from kgops.views.host import HostUse
 
-__all__ = ["watch_page"]
-
 Curves = Mapping[int, GpuCurve]  # by GPU index
 _WIDE, _ROOMY = 119, 159  # columns, as on the dashboard, but for the last
 _MIB, _UTIL, _HEAT, _POWER = 15, 4, 3, 8

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["ByWorkload", "NamedCommands"]
-
 
 class NamedCommands(click.Group):
     """Subclasses define `summaries` (command → summary) and `find` (its command)."""

@@ -25,8 +25,6 @@ from kgops.settings import Home, find_home
 from kgops.views import report_page
 from kgops.views.run_detail import LogTail
 
-__all__ = ["logs_there", "report_there", "show_there"]
-
 _NO_LIMIT = 1 << 62
 _LOG_LINES = 200
 

@@ -13,17 +13,6 @@ from kgops.cli.output import tell
 from kgops.jobs.workload import Workload
 from kgops.options.option import Flag, Option
 
-__all__ = [
-    "FiniteRange",
-    "GroupOption",
-    "GroupedHelp",
-    "add_options",
-    "click_decorators",
-    "click_options",
-    "given_values",
-    "job_table",
-]
-
 
 class FiniteRange(click.FloatRange):
     """A finite float, at least `least` if that is given."""

@@ -12,8 +12,6 @@ from kgops.jobs.job import Job, read_job, read_job_file
 from kgops.planning import profiles
 from storage import runs
 
-__all__ = ["job_by_name", "job_in_file", "job_of_run"]
-
 
 def job_by_name(session: Session | None, name: str) -> Job:
     """Return the job in a file, of a run or of a recipe. Without a session, a run is only read."""

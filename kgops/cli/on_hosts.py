@@ -18,8 +18,6 @@ from kgops.hosts.watch import first_pictures
 from kgops.settings import Home, find_home
 from kgops.views.formats import local_time, table
 
-__all__ = ["show_gpus", "show_remote", "show_runs"]
-
 _GPU_HEADS = ("HOST", "GPU", "NAME", "USED", "TOTAL", "UTIL", "TEMP", "USERS")
 _RUN_HEADS = ("HOST", "RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", "METRIC", "LABEL")
 

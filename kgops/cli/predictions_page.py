@@ -8,8 +8,6 @@ from kgops.jobs.text import one_line
 from kgops.views.formats import table
 from kgops.views.predictions import COLUMNS, NUMBERS, AnsweredQuestion, read_answers
 
-__all__ = ["summary"]
-
 _ANSWERS = 10  # shown of each question
 _QUESTIONS = 3
 _HEADS = tuple(map(str.upper, COLUMNS))

@@ -24,17 +24,6 @@ from kgops.planning.profiles import Profile
 from kgops.planning.resolve import conflicts, expands_segments
 from kgops.views.formats import UNKNOWN, table
 
-__all__ = [
-    "command",
-    "conflicts_of",
-    "fits_here",
-    "gpus_here",
-    "in_order",
-    "suits",
-    "what_it_sets",
-    "write_copy",
-]
-
 _TIMEOUT_S = 2.0
 
 

@@ -18,8 +18,6 @@ from kgops.jobs.text import lines
 from kgops.views.formats import UNKNOWN, columns, duration, table, wrapped
 from kgops.views.quality import FILTERS
 
-__all__ = ["command"]
-
 _POINTS = 20  # of a curve, at most
 
 

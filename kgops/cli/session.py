@@ -16,9 +16,6 @@ from storage.database import BUSY_TIMEOUT_S, Connection, open_reader, open_write
 from storage.errors import DatabaseBusy, DatabaseMissing, DatabaseNewer, DatabaseReadOnly, StorageError
 from storage.runs import Run
 
-__all__ = ["Session", "existing", "for_changing", "for_reading", "for_writing", "no_runs"]
-
-
 _FAR = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}:([0-9]{1,18}|last)")  # as in lab2:17
 
 

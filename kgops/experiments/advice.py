@@ -10,8 +10,6 @@ from kgops.experiments.claims import Judged
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import NO_VERDICT, NOTHING, Noise, Verdict, effect_of, is_control, noise_of
 
-__all__ = ["HEADS", "OPTION_NAMES", "Advice", "Category", "advice", "by_category"]
-
 Category = Literal["use", "trade", "leave", "changes", "unmeasured", "untested"]
 HEADS: dict[Category, str] = {
     "use": "Use: faster or less memory, at no cost beyond noise and rounding",

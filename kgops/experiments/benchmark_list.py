@@ -8,8 +8,6 @@ from typing import NamedTuple
 from storage import benches
 from storage.database import Connection
 
-__all__ = ["CLAIMS", "OVERVIEW", "Entry", "Key", "benchmarks", "of_commands", "overview", "unmeasured"]
-
 CLAIMS = "claims "  # prefix of the names of claim benchmarks
 OVERVIEW = "overview"  # key of the recommendations and all claims
 Key = int | str | tuple[str, str]  # benchmark number, claim table, or command and machine

@@ -18,8 +18,6 @@ from storage.errors import DatabaseMissing
 if TYPE_CHECKING:
     from kgops.experiments.result_detail import Detail
 
-__all__ = ["BenchmarkPage", "BenchmarkQuery", "BenchmarkReader"]
-
 _MACHINE = "on:"  # prefix of a filter word with the beginning of a fingerprint's key
 
 

@@ -11,12 +11,6 @@ from typing import NamedTuple
 from kgops.gpus.known import KnownGpu, known_by_short_name
 from kgops.jobs.regress import CHANNELS, SMALL_CHANNELS, RegressionConfig
 
-__all__ = [
-    "CALCULATIONS",
-    "Basis",
-    "Calculation",
-]
-
 Basis = str  # of a verdict: `arithmetic`, `data sheet`, …
 _TENSOR_CORES = (
     "v100",

@@ -12,15 +12,6 @@ from kgops.experiments.trial_result import Spread
 from kgops.views.axes import Axis
 from kgops.views.pictures import Line, Picture, Point, Shape, Text, mark
 
-__all__ = [
-    "Curve",
-    "Dot",
-    "cost_against_size",
-    "curves_by_size",
-    "front",
-    "speed_against_memory",
-]
-
 
 @dataclass(frozen=True)
 class Curve:

@@ -30,8 +30,6 @@ from typing import Any, Literal
 
 from storage.measurements import Claim
 
-__all__ = ["DOCUMENTS", "REASONS", "Documented", "Sense", "register", "titles"]
-
 DOCUMENTS = ("tracin", "train", "analysis", "loss", "regress")
 REASONS = {
     "cuda": "needs a CUDA GPU; these benchmarks run on the CPU",

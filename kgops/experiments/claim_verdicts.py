@@ -25,18 +25,6 @@ from storage.benches import Bench
 from storage.database import Connection
 from storage.measurements import Measurement
 
-__all__ = [
-    "CHECKED",
-    "CHECKS",
-    "Basis",
-    "Ruling",
-    "check",
-    "chosen",
-    "comparisons",
-    "on_value",
-    "rulings",
-]
-
 CHECKS = "e"  # name of the checks in `--only`
 
 

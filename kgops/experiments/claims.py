@@ -30,8 +30,6 @@ from storage import benches
 from storage.benches import Bench, Pair
 from storage.database import Connection
 
-__all__ = ["TABLES", "Judged", "judge", "less_memory", "quality", "shipped"]
-
 TABLES = {
     "a": "training ConvE",
     "b": "TracIn",

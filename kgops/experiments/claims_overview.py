@@ -13,8 +13,6 @@ from storage import benches
 from storage.benches import Bench
 from storage.database import Connection
 
-__all__ = ["Overview", "as_tables", "overview"]
-
 
 @dataclass(frozen=True)
 class Overview:

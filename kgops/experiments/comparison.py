@@ -39,8 +39,6 @@ from storage import benches, measurements, reports, run_list, runs
 from storage.benches import Bench, Pair
 from storage.database import Connection
 
-__all__ = ["Context", "PairedComparison", "run_comparison"]
-
 Tell = Callable[[str], None]
 
 

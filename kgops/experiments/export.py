@@ -25,8 +25,6 @@ from storage.benches import Bench
 from storage.database import Connection
 from storage.measurements import Measurement
 
-__all__ = ["as_csv", "as_json", "as_markdown", "as_table", "charts", "metric_table", "write_parquet"]
-
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would run a cell that begins so
 
 

@@ -11,8 +11,6 @@ from kgops.supervisor.environment import describe_environment, git_commit
 from storage import measurements
 from storage.database import Connection
 
-__all__ = ["describe", "differences", "fingerprint", "host", "machine_line"]
-
 # They limit the instructions that libraries use, or say how threads wait: a time measured so is that of another CPU.
 _VARIABLES = (
     *("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA"),

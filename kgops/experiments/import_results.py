@@ -20,8 +20,6 @@ from storage.database import Connection
 from storage.measurements import Measurement
 from storage.schema import ANY, Maybe, schema_error
 
-__all__ = ["Imported", "import_file"]
-
 _OPTION = {"requested": ANY, "applied": ANY, "why": Maybe(str)}
 _TRIAL = {
     "trouble?": Maybe(str),

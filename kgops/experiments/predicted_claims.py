@@ -22,8 +22,6 @@ from kgops.planning.regress_sizes import Flights, regress_shape
 from kgops.planning.tracin_sizes import tracin_shape
 from kgops.planning.train_sizes import train_shape
 
-__all__ = ["ASSUMED", "PREDICTED", "Prediction"]
-
 # The least and the most of each size that a document may leave out. Entities: "usual graphs" of the loss guide.
 # GPUs: the smallest and the largest of those that the guides name for FP16. Batches: those of their tables.
 ASSUMED: dict[str, dict[str, Sequence[Any]]] = {

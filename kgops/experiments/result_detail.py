@@ -15,8 +15,6 @@ from storage.benches import Metric
 from storage.database import Connection
 from storage.measurements import Claim
 
-__all__ = ["Detail", "entry_detail"]
-
 
 class Detail(NamedTuple):
     """Everything known about an entry; missing fields are empty."""

@@ -15,8 +15,6 @@ from storage.benches import Bench, Pair
 from storage.database import Connection
 from storage.measurements import Measurement
 
-__all__ = ["QUALITY", "Row", "as_measurements", "rows"]
-
 # Metrics of result quality, most important first.
 QUALITY = (
     *("test_mrr", "valid_mrr", "loss"),

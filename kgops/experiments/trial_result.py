@@ -13,18 +13,6 @@ from storage.benches import Pair
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = [
-    "SECONDS",
-    "WHOLE_RUN",
-    "Quantity",
-    "Spread",
-    "alike",
-    "ratios",
-    "read_run",
-    "spread_of",
-    "troubles",
-]
-
 SECONDS = "bench_s"  # metric with which a command reports its own time
 PEAK = "bench_peak_mib"  # metric with which a command reports its own memory
 WHOLE_RUN = "the whole run"

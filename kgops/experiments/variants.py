@@ -17,8 +17,6 @@ from kgops.options.catalog import OPTIONS
 from kgops.options.option import word_of
 from kgops.options.reading import joined, nearest, unreadable, unwritable
 
-__all__ = ["Axis", "combinations", "read_axis", "variants"]
-
 MOST = 64
 Axis = tuple[str, tuple[str, ...]]  # a name and its values as typed
 

@@ -10,29 +10,6 @@ from kgops.experiments.trial_result import Quantity, Spread, ratios, spread_of
 from kgops.jobs.workloads import LEFT_OUT
 from storage.benches import Pair
 
-__all__ = [
-    "FEWEST",
-    "NEAR",
-    "NOTHING",
-    "NO_VERDICT",
-    "RULE",
-    "Noise",
-    "Verdict",
-    "against_claim",
-    "against_cost",
-    "effect_of",
-    "inside",
-    "is_control",
-    "noise_of",
-    "noises",
-    "of_both",
-    "of_gain",
-    "of_trouble",
-    "shown",
-    "steadiness",
-    "within",
-]
-
 # Of a claim; of an option; of the baseline and of the control; of any of them.
 Verdict = Literal[
     "confirmed",

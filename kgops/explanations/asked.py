@@ -12,8 +12,6 @@ from kgops.graphs.vocabulary import is_comment, read_lines, shown
 from kgops.options.checks import not_a_triple, triple_in
 from kgops.predictions.names import NamedVocabulary
 
-__all__ = ["Asked", "of_file", "of_text"]
-
 _SIDES = {"head": True, "tail": False}
 _SUGGESTED = 20  # unknown names of a file for which nearest names are searched
 

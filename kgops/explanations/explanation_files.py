@@ -11,8 +11,6 @@ from typing import Any
 
 from kgops.jobs.files import sync
 
-__all__ = ["Explained", "Fact", "Named", "pair_of", "write_csv", "write_json"]
-
 
 @dataclass(frozen=True, slots=True)
 class Named:

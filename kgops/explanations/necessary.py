@@ -17,8 +17,6 @@ from kgops.tracin.curvature import Training
 from kgops.tracin.scores import FisherEngine
 from kgops.training.evaluate import split
 
-__all__ = ["Influences", "explain", "facts_of", "is_itself"]
-
 
 class Influences:
     """Of training triples on the logits of a prediction and its rivals."""

@@ -9,8 +9,6 @@ import torch
 from kgops.jobs.chunk_sizes import EXPLAIN_RIVALS
 from kgops.models.conve import ConvE
 
-__all__ = ["Prediction", "Query", "Standing"]
-
 
 @dataclass(frozen=True)
 class Query:

@@ -23,8 +23,6 @@ from kgops.predictions.known import KnownTriples
 from kgops.tracin.journal import Journal
 from kgops.tracin.retraining import Retrain
 
-__all__ = ["OTHERS", "Additions", "carried", "others_of", "sentence_of", "sufficient"]
-
 OTHERS = 10  # heads that a set is carried over to, as in Kelpie
 
 

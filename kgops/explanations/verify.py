@@ -16,22 +16,6 @@ from kgops.explanations.necessary import facts_of, is_itself
 from kgops.explanations.prediction import Query
 from kgops.tracin.journal import Journal, Retraining, union_of
 
-__all__ = [
-    "ALL",
-    "FEWER",
-    "KINDS",
-    "RANDOM",
-    "SETS",
-    "Verified",
-    "put_back",
-    "ranks_without",
-    "rows_of",
-    "seeds_after",
-    "smallest",
-    "triples_said",
-    "verified",
-]
-
 SETS, RANDOM, FEWER, ALL = "the sets", "random facts", "the sets less one fact each", "all facts"
 # And their keys in results.
 KINDS = {

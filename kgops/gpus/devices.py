@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["has_driver", "is_wsl2"]
-
 
 def has_driver(root: str = "/") -> bool:
     """Whether a driver for NVIDIA GPUs is loaded; `root` is the file system's."""

@@ -15,18 +15,6 @@ from kgops.gpus.readings import GpuReading, Snapshot, usable
 from kgops.gpus.sampler import read_within
 from kgops.jobs.cluster import WantedGpus
 
-__all__ = [
-    "CudaProblem",
-    "GpuFacts",
-    "TorchBuild",
-    "cuda_problem",
-    "driver_here",
-    "facts_here",
-    "facts_of_known",
-    "facts_of_reading",
-    "torch_build",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class TorchBuild:

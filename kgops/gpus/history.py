@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from kgops.gpus.readings import GpuReading
 
-__all__ = ["BUCKET_S", "KEPT", "GpuCurve", "GpuHistory"]
-
 BUCKET_S = 4
 KEPT = 150  # buckets: ten minutes
 

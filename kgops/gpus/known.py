@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-__all__ = ["KnownGpu", "cublas_workspace", "known_by_name", "known_by_short_name", "short_names"]
-
 # Sources. Compute capability: NVIDIA's list "CUDA GPU Compute Capability". Bandwidth and rates: NVIDIA's data
 # sheets and architecture white papers of each GPU, dense (a "with sparsity" number halved), at boost
 # clock; on GeForce GPUs half precision is the rate with sums in fp32, half of that with sums in fp16. Pascal but

@@ -26,8 +26,6 @@ from kgops.gpus.readings import (
     silent_gpu,
 )
 
-__all__ = ["Nvml", "ReadingAbandoned", "open_nvml"]
-
 _POWER_LIMIT_EVERY_S = 10.0
 _USUALLY_AT_MOST = 32  # processes on a GPU
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from kgops.jobs.text import from_bytes
 
-__all__ = ["ProcessDetails", "ProcessReader"]
-
 _STATE, _USER_TICKS, _SYSTEM_TICKS, _START_TICKS = 0, 11, 12, 19  # fields of /proc/PID/stat behind the name
 _LONGEST_COMMAND = 4096
 _MOST_KEPT_OPEN = 200

@@ -9,18 +9,6 @@ from typing import Literal
 
 from kgops.gpus.readings import GpuReading, ProcessReading, Snapshot, usable
 
-__all__ = [
-    "HeldMemory",
-    "MemorySource",
-    "TreeMemory",
-    "all_processes",
-    "is_mps_server",
-    "lists_every_process",
-    "sees_host_pids",
-    "sum_of",
-    "tree_memory_mib",
-]
-
 
 def sees_host_pids() -> bool:
     """Whether this process counts processes as the driver does: False inside a container of its own PIDs."""

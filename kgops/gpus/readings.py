@@ -6,14 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-__all__ = [
-    "GONE",
-    "LIBRARY",
-    "library_problem",
-    "problem_of",
-    "usable",
-]
-
 ProblemKind = Literal[
     "no-library",
     "library-unusable",

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from kgops.gpus.nvml import Nvml, ReadingAbandoned, open_nvml
 from kgops.gpus.readings import NvmlProblem, Snapshot
 
-__all__ = ["GpuSampler", "read_once"]
-
 
 class GpuSampler:
     """Reads the GPUs in a separate thread, so that no caller waits for the driver.

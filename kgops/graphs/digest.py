@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-__all__ = ["triples_digest"]
-
 # Odd numbers of 64 bits: for each of two sums, one for each column.
 _FACTORS = (
     (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9),

@@ -13,14 +13,6 @@ import torch
 from kgops.errors import BadInput, Usage
 from kgops.graphs.families import Families, representatives
 
-__all__ = [
-    "Csr",
-    "Neighbourhood",
-    "NeighbourhoodFilter",
-    "distances",
-    "edges_on_short_paths",
-]
-
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 

@@ -17,8 +17,6 @@ from kgops.graphs.vocabulary import Vocabulary, is_id, read_lines, read_vocabula
 from kgops.jobs.bundled import BUNDLED, bundled_folder
 from kgops.jobs.data_digests import TRIPLES, count_of
 
-__all__ = ["Graph", "read_graph", "read_pykeen_dataset"]
-
 _HEADERS = {("head", "relation", "tail"), ("subject", "predicate", "object"), ("h", "r", "t")}
 
 

@@ -14,17 +14,6 @@ from typing import Any
 
 from kgops.errors import BadInput
 
-__all__ = [
-    "Vocabulary",
-    "is_comment",
-    "is_id",
-    "read_edge_map",
-    "read_lines",
-    "read_node_names",
-    "read_vocabulary",
-    "shown",
-]
-
 _LONGEST = 64 << 20  # bytes per line: a gzipped file may expand a thousandfold
 
 

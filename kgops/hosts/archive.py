@@ -16,8 +16,6 @@ from kgops.errors import BadInput, Unavailable
 from kgops.hosts.connection import Connection
 from kgops.interchange.holes import write_with_holes
 
-__all__ = ["ArchiveStream", "NoSpace", "unpack", "write_archive"]
-
 _LEFT_BEHIND = frozenset({"private.json", "supervisor.lock", "worker.lock", "supervisor.log"})
 _MOST_FILES, _DEEPEST, _LONGEST_NAME = 100_000, 12, 255
 _BLOCK, _TAR_BLOCK, _DISK_BLOCK = 1 << 20, 512, 4096

@@ -15,8 +15,6 @@ from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-__all__ = ["Answer", "ask", "bounded_json"]
-
 _MOST_BYTES, _MOST_LINES, _MOST_AT_ONCE = 1 << 23, 200_000, 32
 _MOST_VALUES = 500_000  # an empty list takes 2 bytes in JSON and 56 in memory
 

@@ -26,18 +26,6 @@ from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-__all__ = [
-    "NOT_FOUND",
-    "SSH_FAILED",
-    "Connection",
-    "Flooded",
-    "Limits",
-    "argv_of",
-    "control_path",
-    "forget_socket",
-    "meaning_of",
-]
-
 _OPTIONS = {
     "BatchMode": "yes",  # a missing key is an error at once, and nobody waits for a password
     "ConnectTimeout": "10",

@@ -14,8 +14,6 @@ from kgops.jobs.text import one_line
 if TYPE_CHECKING:
     from kgops.views.run_detail import RunDetail
 
-__all__ = ["HostState", "Mirror", "Reach", "Unusable", "message_of"]
-
 Reach = Literal["connecting", "live", "silent", "unreachable"]
 
 

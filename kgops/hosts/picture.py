@@ -16,8 +16,6 @@ from storage.database import Connection, changed_since, explained, open_reader
 from storage.errors import DatabaseMissing, StorageError
 from storage.runs import Run
 
-__all__ = ["EVERY_S", "PictureReader"]
-
 EVERY_S = 2.0
 _RECENT = 64  # ended runs
 _DRIVER_PATIENCE_S = 2.0  # for the first picture only

@@ -20,21 +20,6 @@ from typing import Any, NamedTuple
 
 from kgops.jobs.text import one_line
 
-__all__ = [
-    "LEAST_READ",
-    "LEAST_WRITTEN",
-    "LONGEST_LINE",
-    "PROTOCOL",
-    "TABLES",
-    "Cell",
-    "Picture",
-    "Row",
-    "accepted",
-    "as_line",
-    "difference",
-    "sendable",
-]
-
 PROTOCOL = 1
 LEAST_WRITTEN = 1  # the oldest reader that understands what is written here
 LEAST_READ = 1  # the oldest feed that is understood here

@@ -14,8 +14,6 @@ from storage import transfer
 from storage.database import Connection as Database
 from storage.transfer import Rows
 
-__all__ = ["fetch_bytes", "fetch_record", "put"]
-
 # Curves of three hundred thousand points, as text and as values.
 _LARGEST, _MOST_VALUES = 1 << 24, 1_500_000
 

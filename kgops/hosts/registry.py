@@ -15,8 +15,6 @@ from kgops.options.reading import nearest
 from kgops.settings import Home, make_home
 from kgops.supervisor import locks
 
-__all__ = ["ALL", "Host", "add", "groups_of", "pick", "read", "remove"]
-
 ALL = "all"
 _RESERVED = frozenset({ALL, "any", "here"})
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")

@@ -8,17 +8,6 @@ from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Cell, Row
 from kgops.views.formats import UNKNOWN, duration, local_time, reported
 
-__all__ = [
-    "OUTDATED",
-    "gpu_cells",
-    "is_outdated",
-    "number",
-    "run_cells",
-    "sorted_gpus",
-    "took_until",
-    "users_of",
-]
-
 OUTDATED = "states of runs may be outdated: a supervisor is gone"
 
 

@@ -11,8 +11,6 @@ from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-__all__ = ["STATES", "Stopped", "number_in", "refused", "split_name", "stop"]
-
 _PATIENCE_S = 120.0
 _STOPPING_S = 3600.0  # a job may have named a long grace
 STATES = frozenset(

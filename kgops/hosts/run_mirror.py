@@ -16,8 +16,6 @@ from kgops.views.run_detail import Curve, RunDetail
 from storage.runs import STATES
 from storage.series import Bucket
 
-__all__ = ["LogCopy", "RunMirror"]
-
 _MOST_COPIED, _KEPT = 1 << 26, 1 << 24  # bytes of a log
 _PROOF = 64  # bytes of the end that are compared
 _PARTS = tuple(name for name in RunDetail.__slots__ if name != "curves")

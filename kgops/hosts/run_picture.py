@@ -26,8 +26,6 @@ from kgops.views.run_detail import Curve, read_run_detail
 from storage.database import Connection, changed_since
 from storage.series import Bucket
 
-__all__ = ["LOG_AT_FIRST", "MOST_BUCKETS", "MOST_CURVES", "RunPictureReader"]
-
 MOST_BUCKETS, MOST_CURVES = 256, 64
 LOG_AT_FIRST, _LOG_EACH = 1 << 18, 3 << 15  # bytes
 _TOGETHER = 8  # curves of a line

@@ -23,8 +23,6 @@ from kgops.jobs.text import is_timestamp, one_line
 from kgops.settings import Home, make_home
 from kgops.supervisor import locks
 
-__all__ = ["Start", "Wanted", "complete", "forget", "newest", "starting"]
-
 _MOST, _LARGEST, _LONGEST = 1000, 1 << 21, 400
 _LOCK_S = 10.0
 _IN_FLIGHT = "starting"  # a folder with a locked file for each start that waits for its answer

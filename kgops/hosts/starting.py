@@ -16,8 +16,6 @@ from kgops.jobs.job import Job
 from kgops.settings import Home
 from storage.runs import ENDED
 
-__all__ = ["again_there", "find_lost", "plan_there", "resume_there", "start_there"]
-
 Note = Callable[[str], None]
 
 _STARTING_S = 300.0

@@ -12,8 +12,6 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from kgops.jobs.text import lines
 
-__all__ = ["Misfit", "plain", "taken"]
-
 T = TypeVar("T")
 
 _LONGEST_TEXT = 1 << 16

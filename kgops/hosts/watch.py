@@ -18,8 +18,6 @@ from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.settings import Home
 
-__all__ = ["Watch", "first_pictures"]
-
 _ALIVE_S = 10
 _SILENT_S = 25.0  # two lines are missing
 _OPENING_S = 30.0  # from the start of ssh to the first picture, on a slow machine behind a slow line

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import BinaryIO
 
-__all__ = ["write_with_holes"]
-
 _BLOCK = 1 << 16
 
 

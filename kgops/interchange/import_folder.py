@@ -23,17 +23,6 @@ from kgops.supervisor.run_folder import RunFolder
 from storage import transfer
 from storage.database import Connection
 
-__all__ = [
-    "copy_files",
-    "describe",
-    "files_below",
-    "import_folder",
-    "must_be_files",
-    "must_be_still",
-    "no_file",
-    "not_as_ours",
-]
-
 _BLOCK = 1 << 20
 _HINT = "give an unchanged folder of kgops or of the scripts, or an export (`kgops export --to json`)"
 

@@ -14,18 +14,6 @@ from typing import Any
 from kgops.errors import BadInput
 from kgops.jobs.files import open_regular
 
-__all__ = [
-    "HEADER",
-    "MOST",
-    "MOST_TESTS",
-    "Scores",
-    "Test",
-    "Triple",
-    "is_scores",
-    "traces",
-    "trouble_of",
-]
-
 _PARTS = ("head", "relation", "tail")
 _NO_SCORES = "the folder has no scores of it"
 Row = dict[str, Any]

@@ -27,8 +27,6 @@ from kgops.options.catalog import effect_of
 from kgops.options.run import LONGEST_LABEL
 from storage.transfer import TABLES, Curve, Rows
 
-__all__ = ["Output", "is_output", "read_output"]
-
 CONFIG, HISTORY, TEST = "config.json", "training_history.json", "test_results.json"
 SUMMARY = "batch_tracin_summary.json"
 _KINDS = {

@@ -33,14 +33,6 @@ from storage import runs, transfer
 from storage.database import Connection
 from storage.transfer import Rows
 
-__all__ = [
-    "TOUR",
-    "Imported",
-    "import_from",
-    "refuse_sample",
-    "refuse_sample_folder",
-]
-
 TOUR = "tour"  # kind of a sample run's origin
 
 

@@ -8,8 +8,6 @@ from storage import attempts, reports, series, transfer
 from storage.database import Connection
 from storage.transfer import Rows
 
-__all__ = ["Pulled", "add_record"]
-
 
 class Pulled(NamedTuple):
     """A run of another host, whose folder was copied."""

@@ -13,8 +13,6 @@ from kgops.jobs.parquet import import_pyarrow
 from storage.runs import COLUMNS, Run
 from storage.transfer import Rows
 
-__all__ = ["write_csv", "write_parquet"]
-
 
 def _kind(hint: Any) -> type:
     """`float` of `float | None`."""

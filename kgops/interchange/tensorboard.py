@@ -12,11 +12,6 @@ from kgops.jobs.cluster import must_be_free, written
 from kgops.jobs.text import one_line
 from storage.transfer import Curve, Rows
 
-__all__ = [
-    "whole_steps",
-    "write_tensorboard",
-]
-
 _LARGEST = 1 << 53
 
 

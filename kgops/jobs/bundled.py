@@ -7,8 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["BUNDLED", "bundled_folder", "class_names"]
-
 BUNDLED = ("nations", "kinships", "umls")  # graphs that are there without a network
 
 

@@ -8,53 +8,6 @@ from __future__ import annotations
 from kgops.options import predict, regress, tracin, train
 from kgops.options.option import defaults_of
 
-__all__ = [
-    "COLUMN_FOLDS",
-    "EVALUATION_CHUNK",
-    "EVALUATION_ENCODED",
-    "EVALUATION_QUERIES",
-    "EXPLAIN_RIVALS",
-    "GRAPH_WARM_UP",
-    "LARGEST_ALL_SCORES",
-    "LOSS_EVERY",
-    "LOSS_SCORES",
-    "PREDICT_CHUNK",
-    "PREDICT_ENCODED",
-    "PREDICT_PAIRS_AGAIN",
-    "PREDICT_SCORES",
-    "PREDICT_SPARE",
-    "PREDICT_WAITING",
-    "REGRESS_BATCH",
-    "REGRESS_FRAMES",
-    "REGRESS_IMAGES",
-    "REGRESS_VALIDATION_SHARE",
-    "TRACIN_AGREEMENT_TESTS",
-    "TRACIN_AGREEMENT_TRAINS",
-    "TRACIN_BLOCK",
-    "TRACIN_CHUNK",
-    "TRACIN_FISHER_BLOCK",
-    "TRACIN_FISHER_OF_RELATION",
-    "TRACIN_FISHER_QUERIES",
-    "TRACIN_INFLUENCES_IN_RECORD",
-    "TRACIN_MERGED_COLUMNS",
-    "TRACIN_RANKED_FIRST",
-    "TRACIN_ROWS_AT_ONCE",
-    "TRACIN_TANGENT_GROUPS",
-    "TRACIN_TESTS",
-    "TRACIN_TESTS_IN_RECORD",
-    "TRACIN_TEST_BYTES",
-    "TRACIN_TIES_AT_ONCE",
-    "TRACIN_TOP_K_DEFAULT",
-    "TRACIN_VALIDATED_TESTS",
-    "TRACIN_VALIDATION_DRAWS",
-    "TRACIN_VALIDATION_NOISE",
-    "TRAIN_BATCH",
-    "TRAIN_LOSS",
-    "TRAIN_ROWS_AT_ONCE",
-    "loss_chunk",
-    "trainings_of_validation",
-]
-
 _TRAIN, _TRACIN = defaults_of(train.TRAIN_OPTIONS), defaults_of(tracin.TRACIN_OPTIONS)
 _REGRESS = defaults_of(regress.REGRESS_OPTIONS)
 _PREDICT = defaults_of(predict.PREDICT_OPTIONS)

@@ -15,19 +15,6 @@ from kgops.errors import Usage
 from kgops.options.option import defaults_of
 from kgops.options.run import CLUSTER_OPTIONS
 
-__all__ = [
-    "GPU",
-    "THIS_MACHINE",
-    "ClusterRequest",
-    "WantedGpus",
-    "gpus_for_devices",
-    "make_folder_of",
-    "must_be_free",
-    "problems_of",
-    "written",
-]
-
-
 GPU = "KGOPS_GPU"  # in a worker's environment: the GPUs its run was given, by UUID
 
 

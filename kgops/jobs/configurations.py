@@ -18,8 +18,6 @@ from kgops.options.catalog import option_problems
 from kgops.options.option import describe
 from kgops.options.reading import nearest, unknown_names, unreadable
 
-__all__ = ["LEFT_OUT", "job_table", "names", "read"]
-
 LARGEST = 1 << 17  # those that ship have 1 to 3 KB; nested brackets take PyYAML a second for 5 KB
 _SUFFIXES = (".yaml", ".yml")
 

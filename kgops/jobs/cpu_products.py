@@ -13,16 +13,6 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-__all__ = [
-    "inner_at_once",
-    "is_wider_on",
-    "onednn_is_wider",
-    "rounded_rows",
-    "rows_at_once",
-    "taken_bytes",
-    "uses_onednn",
-]
-
 # For less oneDNN takes longer to begin than MKL to end: multiplications, and rows or columns.
 _WORTH, _NARROW = 1 << 19, 16
 _ROUNDED = 32  # rows: of 16 a scan is as fast and keeps 30 MiB more, of 64 it takes a twentieth longer

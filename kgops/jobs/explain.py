@@ -10,8 +10,6 @@ from kgops.jobs.tracin import predictions_and_more
 from kgops.jobs.workload import Workload
 from kgops.options.explain import EXPLAIN_OPTIONS, FILES, FOLDERS
 
-__all__ = ["EXPLAIN", "EXPLANATIONS", "cost_of", "most_retrainings"]
-
 EXPLANATIONS = "explanations"  # result files: .json and .csv
 _SUFFIXES = (".json", ".csv")
 

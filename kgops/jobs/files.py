@@ -12,11 +12,6 @@ from typing import Any
 
 from kgops.errors import BadJob, Usage
 
-__all__ = [
-    "ROOM",
-    "read_named",
-]
-
 ROOM = "room.reserved"  # in a run's folder, while its worker runs: disk space for the record of its end
 
 

@@ -7,20 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = [
-    "bounded",
-    "finite_json",
-    "finite_number",
-    "line_between",
-    "mean",
-    "median",
-    "middle",
-    "number_in_cell",
-    "quartiles",
-    "quotient",
-    "share_between",
-]
-
 _LARGEST = 1.7976931348623157e308
 _SCALE = 16.0  # a power of two: dividing by it and multiplying again loses no digit of a large number
 

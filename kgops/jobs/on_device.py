@@ -15,28 +15,6 @@ from kgops.jobs.regress import REGRESS
 from kgops.jobs.tracin import TRACIN
 from kgops.jobs.train import TRAIN
 
-__all__ = [
-    "AUTO",
-    "CUDA_GRAPH_MODES",
-    "Applied",
-    "WorkerDevice",
-    "combined_option",
-    "compile_mode",
-    "cpu_processes",
-    "explain_options",
-    "gram_precision",
-    "on_or_off",
-    "predict_options",
-    "product_precision",
-    "pykeen_options",
-    "regression_options",
-    "single_device_reason",
-    "skips_compile",
-    "tracin_options",
-    "training_options",
-    "training_precision",
-]
-
 AUTO = "auto"  # the profile for any machine
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")  # modes of compile that replay CUDA graphs
 _NO_GPU = "no CUDA device"

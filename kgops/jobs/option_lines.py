@@ -7,8 +7,6 @@ from typing import Any
 
 from kgops.jobs.text import one_line
 
-__all__ = ["DOCUMENTED", "SEGMENTS", "booleans", "option_line"]
-
 # Names in the `config.json` of the group's scripts, and the option that each stands for.
 DOCUMENTED = {
     "use_mixed_precision": "precision",

@@ -6,8 +6,6 @@ from typing import Any
 
 from kgops.errors import KgopsError, Unavailable
 
-__all__ = ["import_pyarrow"]
-
 
 def import_pyarrow(hint: str = "pip install 'kgops[parquet]'", error: type[KgopsError] = Unavailable) -> Any:
     """pyarrow with its Parquet files; raises `error` with the hint where it is not installed."""

@@ -8,8 +8,6 @@ from typing import Any
 from kgops.jobs.workload import Workload
 from kgops.options.predict import FILES, FOLDERS, PREDICT_OPTIONS
 
-__all__ = ["ANSWERS", "NEW_TRIPLES", "PREDICT", "TRIPLES", "formats_of", "lists_new_alone"]
-
 # Result files. The triples are for a TracIn run: best ranks first, over all questions.
 ANSWERS = "predictions"
 TRIPLES = "predicted_triples.tsv"

@@ -16,8 +16,6 @@ from kgops.errors import Usage
 from kgops.options.reading import nearest
 from kgops.options.train import FILES
 
-__all__ = ["Measured", "MeasuredRun", "find", "fingerprint_of", "measured", "names", "with_changes"]
-
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:

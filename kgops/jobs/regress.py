@@ -14,16 +14,6 @@ from kgops.options.checks import at_least
 from kgops.options.option import Option, problems_of
 from kgops.options.regress import REGRESS_OPTIONS
 
-__all__ = [
-    "CHANNELS",
-    "REGRESS",
-    "SMALL_CHANNELS",
-    "Mixer",
-    "RegressionConfig",
-    "config_of",
-    "image_size",
-]
-
 Mixer = Literal["attention", "messages", "scan", "mean"]
 
 _MIXER_OF: dict[str, Mixer] = {

@@ -10,17 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "HIDDEN",
-    "MASK",
-    "is_masked",
-    "is_secret",
-    "masked_arguments",
-    "masked_environment",
-    "masked_text",
-    "secret_in",
-]
-
 MASK = "***"
 HIDDEN = "<***>"  # unambiguous within a text, unlike three stars
 # Not `tokenizer`, `keyword` or `author`. Of the short words only whole ones: `--pass`, DB_PASS, --auth, MYSQL_PWD.

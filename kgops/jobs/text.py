@@ -6,15 +6,6 @@ import re
 import time
 from typing import Any
 
-__all__ = [
-    "LAST",
-    "OUT_OF_RANGE",
-    "clock",
-    "in_bytes",
-    "is_timestamp",
-    "with_article",
-]
-
 # Controls (C0, DEL, C1), direction overrides and isolates, line and paragraph separators, and the
 # surrogates that stand for bytes which were not UTF-8. All reach a terminal raw through rich and Textual.
 _UNSAFE = {

@@ -13,12 +13,6 @@ from kgops.options.checks import at_least
 from kgops.options.option import Option, defaults_of, problems_of
 from kgops.options.train import FILES, GROUPED_LOSS, TRAIN_OPTIONS
 
-__all__ = [
-    "MODELS",
-    "TRAIN",
-    "ConvEConfig",
-]
-
 # A run's model is the first that is there: only validation leaves the best one.
 MODELS = ("best_model.pt", "final_model.pt")
 _LONGEST = 1 << 20

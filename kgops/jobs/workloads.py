@@ -17,14 +17,6 @@ from kgops.jobs.tracin import TRACIN
 from kgops.jobs.train import TRAIN
 from kgops.jobs.workload import Workload
 
-__all__ = [
-    "LEFT_OUT",
-    "Trials",
-    "read_trials",
-    "trial_of",
-    "write_trials",
-]
-
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for workload in (TRAIN, PREDICT, TRACIN, EXPLAIN, PIPELINE, REGRESS, EXEC)
 }

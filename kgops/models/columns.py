@@ -12,8 +12,6 @@ import torch
 
 from kgops.jobs.chunk_sizes import COLUMN_FOLDS
 
-__all__ = ["column_maxima", "column_sums", "fold_columns"]
-
 _Reduce = Callable[[torch.Tensor, int], torch.Tensor]
 _Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -8,11 +8,6 @@ from torch.nn import functional as F
 
 from kgops.jobs.train import ConvEConfig
 
-__all__ = [
-    "ConvE",
-    "ConvEConfig",
-]
-
 
 class ConvE(nn.Module):
     """Scores of every tail for (head, relation) pairs; `relations` are rows, inverses included."""

@@ -24,8 +24,6 @@ from kgops.models.columns import column_sums
 from kgops.models.conve import ConvE
 from kgops.models.products import add_product, mm_into
 
-__all__ = ["Buffers", "FusedEncoder", "grad_of", "run_backward"]
-
 
 class Buffers:
     """Scratch tensors kept between steps, by name; a smaller batch uses a slice of a larger one."""

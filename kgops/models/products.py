@@ -12,8 +12,6 @@ import torch
 
 from kgops.jobs.cpu_products import inner_at_once, onednn_is_wider, rows_at_once, uses_onednn
 
-__all__ = ["add_product", "addmm", "mm", "mm_buffered", "mm_into", "note_of_library"]
-
 
 def mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b"""

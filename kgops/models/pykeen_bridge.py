@@ -15,9 +15,8 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput
-from kgops.models.conve import ConvE, ConvEConfig
-
-__all__ = ["KEPT_FORMAT", "from_pykeen_state", "load_pykeen", "load_saved", "to_pykeen_state"]
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 
 # Format of checkpoints that a run of PyKEEN's pipeline keeps; see `pykeen_models`.
 KEPT_FORMAT = "kgops pykeen checkpoint"

@@ -23,8 +23,6 @@ from kgops.jobs.files import read_json, write_durably
 from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import KEPT_FORMAT, from_pykeen_state, load_saved
 
-__all__ = ["PykeenCheckpoint", "PykeenRecipe", "load_pykeen_model", "rebuild", "write_kept_pykeen"]
-
 _NEEDS_GRAPH = ("CompGCN", "RGCN", "NodePiece")
 
 

@@ -12,8 +12,6 @@ from kgops.options.regress import REGRESS_OPTIONS
 from kgops.options.tracin import TRACIN_OPTIONS
 from kgops.options.train import TRAIN_OPTIONS
 
-__all__ = ["OPTIONS", "effect_of", "option_problems"]
-
 # A name has one set of values and one effect in every workload; help, default and flags may differ.
 OPTIONS: dict[str, Option] = {
     option.name: option

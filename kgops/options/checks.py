@@ -6,22 +6,6 @@ import re
 
 from kgops.options.option import Check
 
-__all__ = [
-    "above",
-    "at_least",
-    "below_one",
-    "between_0_and_1",
-    "device_name",
-    "gpu_request",
-    "not_a_triple",
-    "one_of",
-    "progress_pattern",
-    "regular_expression",
-    "share",
-    "size",
-    "triple_in",
-]
-
 
 def at_least(lowest: float, at_most: float = 1 << 53) -> Check:
     """And no more than a column holds exactly."""

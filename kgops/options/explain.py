@@ -17,8 +17,6 @@ from kgops.options.shared import (
     TRUST_PICKLE,
 )
 
-__all__ = ["EXPLAIN_OPTIONS", "FILES", "FOLDERS", "WRITTEN"]
-
 _TRIPLES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 FILES = (*_TRIPLES, "model_path", "edge_map", "node_name_dict", "node_types", "triples")
 FOLDERS = ("checkpoint_dir",)

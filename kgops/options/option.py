@@ -8,19 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-__all__ = [
-    "DEFAULT_FLAG",
-    "HIDDEN",
-    "Check",
-    "Effect",
-    "Flag",
-    "Option",
-    "defaults_of",
-    "describe",
-    "problems_of",
-    "word_of",
-]
-
 Check = Callable[[Any], str | None]
 Effect = Literal["exact", "rounding", "changes results"]
 

@@ -17,8 +17,6 @@ from kgops.options.shared import (
     TRUST_PICKLE,
 )
 
-__all__ = ["FILES", "FOLDERS", "PREDICT_OPTIONS", "WRITTEN"]
-
 _TRIPLES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 FILES = (*_TRIPLES, "model_path", "edge_map", "node_name_dict", "queries", "candidates", "node_types")
 FOLDERS = ("checkpoint_dir",)

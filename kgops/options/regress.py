@@ -20,8 +20,6 @@ from kgops.options.shared import (
     SEED,
 )
 
-__all__ = ["ANGLES_MODES", "ARCHITECTURES", "FOLDERS", "LOSSES", "OPTIMIZERS", "REGRESS_OPTIONS", "SCHEDULES"]
-
 # mse and mae are plain; huber has `huber_delta`; `weighted_` weighs heights predicted too low by `under_weight`;
 # mse_mae mixes by `loss_alpha`; huber_mae and weighted_huber_mae mix with |error|^gamma by `loss_alpha`.
 LOSSES = ("huber", "mse", "mae", "mse_mae", "huber_mae", "weighted_huber", "weighted_huber_mae")

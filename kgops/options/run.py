@@ -7,8 +7,6 @@ import re
 from kgops.options.checks import at_least, gpu_request, one_of
 from kgops.options.option import Flag, Option
 
-__all__ = ["CLUSTERS", "CLUSTER_OPTIONS", "GPU_OPTIONS", "LIMITS", "LONGEST_LABEL", "NAMES"]
-
 CLUSTERS = ("slurm", "ray")
 LONGEST_LABEL = 100
 

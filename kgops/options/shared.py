@@ -5,33 +5,6 @@ from __future__ import annotations
 from kgops.options.checks import at_least, device_name
 from kgops.options.option import HIDDEN, Flag, Option
 
-__all__ = [
-    "BATCH_SIZE",
-    "CHECKPOINT_DIR",
-    "COMPILE",
-    "CUDA_GRAPHS",
-    "DEVICE",
-    "DEVICES",
-    "EDGE_MAP",
-    "ENTITY_CHUNK",
-    "GRADIENT_CHECKPOINTING",
-    "LEARNING_RATE",
-    "MEMORY_CLEANUP",
-    "MODEL_PATH",
-    "NODE_NAME_DICT",
-    "NUM_WORKERS",
-    "OPTIMIZER_KERNEL",
-    "PRECISION",
-    "RESUME_EVERY",
-    "RUN",
-    "SCALE_GRADIENTS",
-    "SEED",
-    "TRAINING_DATA",
-    "TRAINING_RUN",
-    "TRUST_PICKLE",
-    "data_files",
-]
-
 _SPEED = "memory and speed"
 _SWITCH = (True, False)
 _NO_CLEANUP = Flag("--disable-memory-cleanup", False, help="Never release cached GPU memory.")

@@ -25,8 +25,6 @@ from kgops.options.shared import (
     data_files,
 )
 
-__all__ = ["DATA", "FILES", "FILTERS", "FOLDERS", "TRACIN_OPTIONS", "WRITTEN"]
-
 LOSSES = ("target", "one-to-n", "train")
 SCORES = ("tracin", "cosine", "fisher")
 DATA = ("train", "valid", "test", "entity_to_id", "relation_to_id")

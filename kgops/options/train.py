@@ -22,19 +22,6 @@ from kgops.options.shared import (
     data_files,
 )
 
-__all__ = [
-    "DEFAULT_LOSS",
-    "ENGINES",
-    "FILES",
-    "GROUPED_LOSS",
-    "LARGEST_GROUP",
-    "LOSSES",
-    "OPTIMIZERS",
-    "SCHEDULES",
-    "TRAIN_OPTIONS",
-    "one_positive",
-]
-
 LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
 DEFAULT_LOSS = "kvsall-bce"  # of kgops' engine
 OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")

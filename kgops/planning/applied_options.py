@@ -16,8 +16,6 @@ from kgops.planning.job_size import is_kgops_conve
 from kgops.planning.number_formats import device_for
 from kgops.planning.resolve import Choice
 
-__all__ = ["BY_DEFAULT", "as_applied"]
-
 BY_DEFAULT = "default"
 
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Block", "Blocks", "Groups"]
-
 _COUNTED = (32, 64, 128, 256, 512, 1024, 2048, 4096)  # triples of a block
 _LOOKED_AT = 400_000  # triples at most, for each size: an even sample of the blocks
 _ALL_KEPT = 32  # blocks; of more, only those are kept that may take most

@@ -11,15 +11,6 @@ from kgops.errors import Usage
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.graph_counts import Counts
 
-__all__ = [
-    "buffer_bytes",
-    "model_of_config",
-    "model_of_settings",
-    "moved_sizes",
-    "weight_bytes",
-    "weight_sizes",
-]
-
 _MODEL_KEYS = {field.name for field in fields(ConvEConfig)}
 
 

@@ -8,18 +8,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-__all__ = [
-    "Accuracy",
-    "Correction",
-    "ExpectedTime",
-    "Measured",
-    "Pair",
-    "TimeCorrection",
-    "accuracy",
-    "learn",
-    "learn_time",
-]
-
 _LEAST = 3  # runs needed to learn a factor
 _NEAREST = 9  # runs whose times count
 _AS_NEAR = math.log(4)  # a run that much further in size than the nearest tells less than it

@@ -22,15 +22,6 @@ from kgops.planning.text_sizes import TextSize, names_of, size_of, size_of_file
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = [
-    "DiskUse",
-    "TracinDiskUse",
-    "predict_disk_use",
-    "regression_disk_use",
-    "tracin_disk_use",
-    "training_disk_use",
-]
-
 _RECORD = 22 << 10  # plan, environment, slots, log and the first events of a run
 _TRAINING_IN_RECORD = 4 << 10  # beside that: configuration, history and more events
 _GROUP_IN_QUALITY = 270  # of a relation, direction or degree in the quality by group

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from kgops.jobs.chunk_sizes import EVALUATION_QUERIES
 
-__all__ = ["EvaluationBlocks", "QueryBlock"]
-
 Triple = tuple[int, int, int]
 Query = tuple[int, int]
 

@@ -21,8 +21,6 @@ from kgops.planning.tracin_sizes import TracinShape, fisher_shape, retrained_sha
 from kgops.planning.train_memory import walk_retraining
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["ExplainShape", "explain_shape", "walk_explain", "walk_influences"]
-
 _ID = 8
 _ROW = 3 * _ID
 

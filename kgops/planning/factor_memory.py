@@ -12,8 +12,6 @@ from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import flash_inside, walk_product
 from kgops.planning.tracin_sizes import CONVOLUTION, TracinShape
 
-__all__ = ["Side", "small_each", "walk_engine", "walk_factors"]
-
 _ID = 8
 _ROW = 3 * _ID
 

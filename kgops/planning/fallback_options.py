@@ -14,8 +14,6 @@ from kgops.options.option import Effect
 if TYPE_CHECKING:
     from kgops.gpus.facts import GpuFacts
 
-__all__ = ["SMALLEST_CHUNK", "Stage", "Step", "stages_of"]
-
 SMALLEST_CHUNK = 512  # smaller chunks of scores save no memory
 SMALLEST_BLOCK = 16
 SMALLEST_BATCH = 16

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from storage.runs import Run
 
-__all__ = ["Fit", "State", "fit_of", "fit_of_run"]
-
 State = Literal["now", "later", "empty", "never", "unknown"]
 
 

@@ -23,17 +23,6 @@ from kgops.options.train import LARGEST_GROUP
 from kgops.planning.block_counts import Groups
 from kgops.planning.evaluation_counts import EvaluationBlocks
 
-__all__ = [
-    "PUBLISHED",
-    "Answers",
-    "Counts",
-    "count_triples",
-    "counted_table",
-    "counts_of",
-    "files_of",
-    "sizes_of",
-]
-
 Triple = tuple[int, int, int]
 
 _SPLITS = ("train", "valid", "test")

@@ -27,8 +27,6 @@ from kgops.planning.regress_sizes import Flights, RegressShape, flights_of, regr
 from kgops.planning.tracin_sizes import TracinShape, tracin_shape
 from kgops.planning.train_sizes import TrainShape, train_shape
 
-__all__ = ["JobSize", "Shape", "TracinInputs", "is_kgops_conve", "job_size_of", "tests_of"]
-
 Shape = TrainShape | PredictShape | TracinShape | ExplainShape | RegressShape  # of one stage of a job
 Count = Callable[[Mapping[str, Any]], Counts | None]
 

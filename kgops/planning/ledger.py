@@ -7,18 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-__all__ = [
-    "EMPTY_CACHE",
-    "GRANULE",
-    "RELEASE_GRAPHS",
-    "Held",
-    "Ledger",
-    "Peak",
-    "Scratch",
-    "ends",
-    "reserved_bytes",
-]
-
 GRANULE = 512
 # A number of an allocation, modulo 3, says who alone can use its segment again.
 _DEFAULT_STREAM, _OWN_STREAM, _GRAPHS = range(3)

@@ -28,8 +28,6 @@ from kgops.planning.tracin_memory import walk_tracin
 from kgops.planning.train_memory import walk_training
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["MemoryEstimate", "Row", "peak_live", "predict"]
-
 MIB = 1 << 20
 
 _PARTS = {

@@ -9,8 +9,6 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs.on_device import WorkerDevice, training_precision
 from kgops.jobs.on_device import product_precision as products
 
-__all__ = ["applied_precision", "cpu_flags_in", "device_for", "product_precision"]
-
 _HAVE_BF16 = {
     "avx512_bf16",
     "amx_bf16",

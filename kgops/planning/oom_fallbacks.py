@@ -19,17 +19,6 @@ from kgops.planning.fallback_options import Step, stages_of
 if TYPE_CHECKING:
     from kgops.gpus.facts import GpuFacts
 
-__all__ = [
-    "Change",
-    "Fallback",
-    "fallback_line",
-    "fallbacks_taken",
-    "oom_advice",
-    "oom_fallbacks",
-    "skipped_lines",
-    "smaller_work",
-]
-
 _EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "changes results")
 _OFF = (False, "off")
 

@@ -9,8 +9,6 @@ from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import walk_product
 from kgops.planning.tracin_sizes import CONVOLUTION, TracinShape
 
-__all__ = ["walk_all_scores", "walk_pairs", "walk_ranking", "walk_samples"]
-
 _ID = 8
 
 

@@ -25,16 +25,6 @@ from kgops.planning.targets import Target
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = [
-    "MARGIN",
-    "Candidate",
-    "MachineCorrections",
-    "Suggestion",
-    "largest_where",
-    "need_mib",
-    "suggest",
-]
-
 # Share of memory kept free: a prediction that is too low ends a run. No GPU measurement allows less yet.
 MARGIN = 0.10
 _OTHERS = 3

@@ -8,8 +8,6 @@ from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.ranking_memory import encoded_rows
 from kgops.planning.tracin_memory import walk_loaded_model
 
-__all__ = ["walk_predict", "walk_ranking"]
-
 _ID = 8
 _ROW = 3 * _ID
 _ANSWER = (

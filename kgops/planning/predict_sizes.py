@@ -13,8 +13,6 @@ from kgops.jobs.predict import formats_of
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.graph_counts import Counts
 
-__all__ = ["PredictShape", "lines_of", "predict_shape"]
-
 
 @dataclass(frozen=True, slots=True)
 class PredictShape:

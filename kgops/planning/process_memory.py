@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 from kgops.jobs.cpu_products import onednn_is_wider
 
-__all__ = ["Process", "ProcessModel", "Seen", "data_bytes", "kind_of", "learn_process"]
-
 _MIB = 1 << 20
 _ENTITY = 190  # bytes of a label in two tables
 # What reading and sorting a triple leaves behind: a training's libraries, loaded later, take most of that up again.

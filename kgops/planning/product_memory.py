@@ -8,8 +8,6 @@ from typing import NamedTuple
 from kgops.jobs import cpu_products
 from kgops.planning.ledger import Held, Ledger
 
-__all__ = ["EXACT", "Format", "flash_inside", "walk_product"]
-
 
 class Format(NamedTuple):
     """What factors of products are rounded to: `size` bytes a number. `widened` where they are multiplied in

@@ -13,8 +13,6 @@ from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.step_memory import flash_folded_columns
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["encoded_rows", "walk_evaluation", "walk_evaluator"]
-
 _ID = 8
 _ROW = 3 * _ID
 # A CPU's convolution writes whole groups of so many channels, then copies them out. With AVX-512 they are as wide as

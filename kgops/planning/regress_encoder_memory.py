@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from kgops.planning.ledger import Held, Ledger
 from kgops.planning.regress_sizes import RegressShape
 
-__all__ = ["Arrives", "Maps"]
-
 Arrives = Callable[[str], None]
 """Receives the weights whose gradient exists, by the beginning of their names."""
 

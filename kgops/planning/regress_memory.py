@@ -9,13 +9,6 @@ from kgops.planning.ledger import Held, Ledger
 from kgops.planning.regress_encoder_memory import Maps
 from kgops.planning.regress_sizes import RegressShape
 
-__all__ = [
-    "MOMENTS",
-    "Weights",
-    "walk_regression",
-    "walk_step",
-]
-
 MOMENTS = {"adam": 2, "adamw": 2}  # of an optimizer, for each weight
 _FULL = 4  # bytes of a float32
 

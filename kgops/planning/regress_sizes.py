@@ -21,14 +21,6 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
 from kgops.jobs.regress import RegressionConfig, config_of, image_size
 
-__all__ = [
-    "Flights",
-    "RegressShape",
-    "flights_in",
-    "flights_of",
-    "regress_shape",
-]
-
 _FRAMES = "frames"  # what the array of images is called, as in kgops.regression.flights
 _HDF5 = (".h5", ".hdf5")
 _MAGIC = b"\x93NUMPY"

@@ -13,25 +13,6 @@ from kgops.options.option import word_of
 from kgops.planning import profiles, rules
 from kgops.planning.rules import Correction, Work
 
-__all__ = [
-    "TRACIN_KERNELS",
-    "Choice",
-    "FindGpu",
-    "Resolved",
-    "conflicts",
-    "device_of",
-    "expands_segments",
-    "for_worker",
-    "named_gpus",
-    "numbered_gpu",
-    "on_the_cpu",
-    "requested_gpu",
-    "requires_gpu",
-    "resolve",
-    "usable_here",
-    "work_of",
-]
-
 FindGpu = Callable[[str | None], GpuFacts | None]
 
 _ALLOCATOR = "PYTORCH_ALLOC_CONF"

@@ -14,8 +14,6 @@ from kgops.planning.graph_counts import Counts
 from kgops.planning.speed import Rates, seconds
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["Retrainings", "retrainings_of", "trains_again"]
-
 
 @dataclass(frozen=True, slots=True)
 class Retrainings:

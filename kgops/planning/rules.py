@@ -16,8 +16,6 @@ from typing import Any
 from kgops.gpus.facts import GpuFacts
 from kgops.options.option import word_of
 
-__all__ = ["RULES", "Correction", "Work", "apply"]
-
 Capability = tuple[int, int]
 Options = Mapping[str, Any]
 

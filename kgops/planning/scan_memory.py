@@ -14,8 +14,6 @@ from kgops.planning.pair_memory import walk_all_scores, walk_pairs, walk_ranking
 from kgops.planning.product_memory import walk_product
 from kgops.planning.tracin_sizes import TracinShape
 
-__all__ = ["Ranking", "tests_at_once", "walk_engines", "walk_kept", "walk_results", "walk_scan"]
-
 _ID = 8
 _ROW = 3 * _ID
 _ALL_WALKED = 32

@@ -22,8 +22,6 @@ from kgops.planning.targets import Target
 from kgops.planning.tracin_sizes import TracinShape, does_of
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["Rates", "StepTime", "rates_of", "seconds", "step_time", "time_kind"]
-
 # One core of a CPU with AVX-512: what products reached here, and a core's share of the memory's bandwidth.
 # They order chunk sizes on a CPU and claim nothing of yours.
 _CORE_FLOPS = {"fp32": 9e10, "bf16": 3e11}

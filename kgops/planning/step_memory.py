@@ -11,8 +11,6 @@ from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import flash_inside
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["capture_steps", "flash_folded_columns", "take_step", "walk_step"]
-
 _ID = 8
 
 

@@ -14,16 +14,6 @@ from kgops.gpus.sampler import read_within
 from kgops.jobs.cluster import WantedGpus
 from kgops.options.reading import nearest
 
-__all__ = [
-    "Target",
-    "cpu_target",
-    "find_targets",
-    "gpus_here",
-    "requested_gpus",
-    "selected_gpus",
-    "target_of_job",
-]
-
 _MIB = 1 << 20
 
 

@@ -14,8 +14,6 @@ from statistics import fmean
 
 from kgops.jobs.files import open_regular
 
-__all__ = ["NO_NAMES", "Names", "TextSize", "names_of", "size_of", "size_of_file"]
-
 Triple = tuple[str, str, str]
 
 _SAMPLES, _SAMPLE_BYTES = 32, 8 << 10  # of a file: some ten thousand triples, in some ten milliseconds

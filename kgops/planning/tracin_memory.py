@@ -19,8 +19,6 @@ from kgops.planning.step_memory import flash_folded_columns
 from kgops.planning.tracin_sizes import TracinShape, compared_ways
 from kgops.planning.train_memory import walk_retraining
 
-__all__ = ["walk_loaded_model", "walk_tracin"]
-
 _ID = 8
 _ROW = 3 * _ID
 

@@ -17,17 +17,6 @@ from kgops.planning.number_formats import product_precision
 from kgops.planning.product_memory import EXACT, Format
 from kgops.planning.train_sizes import TrainShape, shape_of_training
 
-__all__ = [
-    "CONVOLUTION",
-    "TracinShape",
-    "compared_ways",
-    "does_of",
-    "fisher_shape",
-    "parameters_of",
-    "retrained_shape",
-    "tracin_shape",
-]
-
 # From input to output; what has a weight and a bias of its own is a layer.
 _VECTORS = ("entities", "biases", "relations")
 _ORDER = (*_VECTORS, "input_norm", "conv", "feature_norm", "project", "output_norm")

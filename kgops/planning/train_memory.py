@@ -17,8 +17,6 @@ from kgops.planning.ranking_memory import walk_evaluation, walk_evaluator
 from kgops.planning.step_memory import capture_steps, take_step
 from kgops.planning.train_sizes import TrainShape
 
-__all__ = ["walk_retraining", "walk_training"]
-
 _ID = 8
 _ROW = 3 * _ID
 

@@ -21,8 +21,6 @@ from kgops.planning.evaluation_counts import EvaluationBlocks
 from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.number_formats import applied_precision
 
-__all__ = ["TrainShape", "shape_of_training", "train_shape"]
-
 
 @dataclass(frozen=True, slots=True)
 class TrainShape:

@@ -13,8 +13,6 @@ from kgops.planning.memory_estimate import predict
 from kgops.planning.oom_fallbacks import Change, Fallback
 from kgops.planning.planner import Suggestion
 
-__all__ = ["Skipped", "worth_an_attempt"]
-
 _MIB = 1 << 20
 _NOTICEABLY = 0.99  # share of the need; predictions cannot resolve a smaller difference
 # How much filtering leaves depends on the data: predictions assume all triples.

@@ -14,8 +14,6 @@ from kgops.errors import Usage
 from kgops.jobs.files import sync
 from kgops.jobs.parquet import import_pyarrow
 
-__all__ = ["Answer", "must_have_parquet", "write_csv", "write_json", "write_parquet", "write_triples"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -13,8 +13,6 @@ from kgops.errors import BadInput
 from kgops.graphs.vocabulary import Vocabulary, is_comment, read_lines, shown
 from kgops.predictions.names import NamedVocabulary, close_to, did_you_mean
 
-__all__ = ["NodeTypes", "candidates_of_file", "read_node_types"]
-
 _TYPE_COLUMNS = ("type", "types", "category", "categories", "node_type", "class", "kind", ":label")
 _ID_COLUMNS = ("id", "node", "node_id", "entity", "entity_id", "label", "curie", "id:id")
 _LISTED = 5  # types that a message lists

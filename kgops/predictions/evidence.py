@@ -11,8 +11,6 @@ from kgops.predictions.candidates import NodeTypes
 from kgops.predictions.known import KnownTriples
 from kgops.predictions.names import NamedVocabulary
 
-__all__ = ["Evidence"]
-
 _ASK = "`kgops run predict --best 20` with that relation lists what it does relate"
 
 

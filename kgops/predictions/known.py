@@ -7,8 +7,6 @@ import torch
 from kgops.graphs.triples import Graph
 from kgops.training.evaluate import KnownAnswers
 
-__all__ = ["NEW", "KnownTriples"]
-
 NEW = "new"
 _SPLITS = ("train", "valid", "test")
 

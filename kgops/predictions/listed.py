@@ -14,8 +14,6 @@ from kgops.predictions.names import NamedVocabulary
 from kgops.predictions.ranking import Answers
 from kgops.training.evaluate import split
 
-__all__ = ["Listed", "Listing"]
-
 
 @dataclass(frozen=True)
 class Listed:

@@ -9,8 +9,6 @@ from functools import cached_property
 from kgops.errors import BadInput
 from kgops.graphs.vocabulary import Vocabulary, is_id, shown
 
-__all__ = ["NamedVocabulary", "close_to", "did_you_mean"]
-
 _OFFERED = 3  # nearest names
 _MOST_AMBIGUOUS = 5  # labels listed that have one name
 _CLOSE = 0.6  # of 1: how alike a name must be to be offered

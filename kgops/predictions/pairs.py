@@ -18,8 +18,6 @@ from kgops.predictions.scores import Scorer
 from kgops.training.evaluate import split
 from kgops.training.tf32 import without_tf32
 
-__all__ = ["BestPairs", "best_pairs"]
-
 _SPARE = 64  # pairs beyond the last that are scored again in PyKEEN's arithmetic
 _AGAIN_AT_ONCE = 128  # heads whose pairs are scored again together
 _PAIRS_AT_ONCE = 4096  # of theirs: vectors of so many take less than a chunk's scores

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 import torch
 
-__all__ = ["Probability", "probability_of"]
-
 # PyKEEN's losses in which a score is a logit of one triple, or of one entity among all.
 _OF_TRIPLES = ("BCEWithLogitsLoss", "BCEAfterSigmoidLoss", "SoftplusLoss", "FocalLoss")
 _OF_ENTITIES = ("CrossEntropyLoss",)

@@ -10,8 +10,6 @@ from kgops.errors import BadInput
 from kgops.graphs.vocabulary import is_comment, read_lines, shown
 from kgops.predictions.names import NamedVocabulary
 
-__all__ = ["ASKED", "Question", "of_file", "question"]
-
 ASKED = "?"
 _SUGGESTED = 20  # unknown names of a file for which nearest names are searched
 

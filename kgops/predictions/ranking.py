@@ -17,8 +17,6 @@ from kgops.predictions.scores import Scorer, Scores
 from kgops.training.evaluate import split
 from kgops.training.tf32 import without_tf32
 
-__all__ = ["Answers", "answers", "realistic_ranks"]
-
 _SPARE = chunk_sizes.PREDICT_SPARE
 _PAIRS_AT_ONCE = chunk_sizes.PREDICT_PAIRS_AGAIN
 

@@ -13,8 +13,6 @@ from kgops.jobs import chunk_sizes
 from kgops.models.conve import ConvE
 from kgops.training.evaluate import HeadScores, TailScores, split
 
-__all__ = ["Scorer", "Scores", "scorer_of"]
-
 _ENCODED_AT_ONCE = chunk_sizes.PREDICT_ENCODED
 _SCORES_AT_ONCE = chunk_sizes.PREDICT_SCORES
 _VALUES_AT_ONCE = 1 << 25  # of vectors that a PyKEEN model multiplies one by one

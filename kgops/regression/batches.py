@@ -17,8 +17,6 @@ from kgops.regression.settings import RegressionSettings
 from kgops.regression.stages import Stage
 from kgops.regression.windows import Batch, Windows, ahead
 
-__all__ = ["Prepared", "Scaling", "Stream", "Training", "augmented", "flights_digest", "generator_for"]
-
 VALIDATION_SHARE = 0.15
 _BRIGHTER = 0.1  # largest change, as a factor and in standard deviations
 

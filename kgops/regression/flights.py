@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from kgops.errors import BadInput, KgopsError, Unavailable
 
-__all__ = ["DATASETS", "Flight", "Survey", "read_flights"]
-
 FRAMES, ZENITH, AZIMUTH, HEIGHT, TIME = DATASETS = (
     *("frames", "solar_zenith", "solar_azimuth", "height", "time"),
 )

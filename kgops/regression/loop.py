@@ -27,8 +27,6 @@ from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.optimizers import rate_of, set_rate
 from kgops.training.reporter import Progress, Report
 
-__all__ = ["Regression", "regress"]
-
 _LOSSES_AT_ONCE = 32  # losses fetched from a GPU at once, since each fetch waits for it
 
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from kgops.errors import BadInput
 from kgops.regression.flights import DATASETS
 
-__all__ = ["Sky", "make_flight", "make_flights"]
-
 SECONDS_A_FRAME = 2.0
 
 Array = NDArray[np.float64]

@@ -13,16 +13,6 @@ from kgops.regression.network import RegressionModel
 from kgops.regression.stages import Stage
 from kgops.regression.windows import Batch, Windows
 
-__all__ = [
-    "QUANTILES",
-    "HeightLoss",
-    "HeightReport",
-    "Heights",
-    "judge",
-    "judge_stage",
-    "predict",
-]
-
 
 @torch.no_grad()
 def predict(

@@ -18,16 +18,6 @@ from torch.utils.checkpoint import checkpoint
 from kgops.errors import BadInput
 from kgops.jobs.regress import Mixer, RegressionConfig
 
-__all__ = [
-    "Attention",
-    "Messages",
-    "RegressionConfig",
-    "RegressionModel",
-    "Scan",
-    "load_weights",
-    "plain_names",
-]
-
 _WRAPPINGS = ("_orig_mod.", "module.")  # prefixes of torch.compile and data parallelism
 
 

@@ -27,8 +27,6 @@ from kgops.training.optimizers import Schedule, build_optimizer, rate_of, restor
 from kgops.training.reporter import Report
 from kgops.training.settings import resolve_precision
 
-__all__ = ["RegressionState", "Session"]
-
 _WORKLOAD = "regress"
 _BY_FALLBACKS = ("channels", "temporal_frames")  # of the network; a run with other values starts from epoch 1
 

@@ -9,8 +9,6 @@ from kgops.errors import BadJob
 from kgops.options.option import defaults_of, problems_of
 from kgops.options.regress import REGRESS_OPTIONS
 
-__all__ = ["MAY_DIFFER", "RegressionSettings"]
-
 _DEFAULTS = defaults_of(REGRESS_OPTIONS)
 
 # Settings that a resumed run may change: OOM fallbacks that keep the network, training length, validation.

@@ -10,14 +10,6 @@ from kgops.options.reading import nearest
 from kgops.regression.flights import Flight
 from kgops.regression.settings import RegressionSettings
 
-__all__ = [
-    "Split",
-    "Stage",
-    "hold_out",
-    "leave_one_out",
-    "plan_stages",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Split:

@@ -17,8 +17,6 @@ from kgops.training.out_of_memory import is_out_of_memory
 from kgops.training.reporter import Report
 from kgops.training.settings import Precision, place_of
 
-__all__ = ["RegressionStep", "memory_mib", "report_options", "resolve_compile"]
-
 
 class RegressionStep:
     """Forward, loss, backward and update for a batch, `at_once` windows computed at a time.

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from kgops.errors import BadInput
 from kgops.regression.flights import Flight
 
-__all__ = ["Batch", "Windows", "ahead"]
-
 GAP = 5.0  # a gap of this many usual frame intervals ends a sequence
 
 _T = TypeVar("_T")

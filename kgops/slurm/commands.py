@@ -11,8 +11,6 @@ from pathlib import Path
 
 from kgops.errors import KgopsError, Unavailable
 
-__all__ = ["NOT_OVER", "Waiting", "cancel", "end_of", "queued", "submit"]
-
 _TIMEOUT_S = 60  # a busy controller is slow
 # States of a job that has not ended, or will be requeued.
 NOT_OVER = frozenset(

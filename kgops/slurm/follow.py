@@ -24,8 +24,6 @@ from kgops.slurm.submission import Submission, submissions
 from kgops.supervisor import worker_reports
 from kgops.supervisor.run_folder import RunFolder
 
-__all__ = ["main"]
-
 _POLL_S = 0.5  # at files
 _FIRST_QUERY_S, _LATER_QUERY_S = 1.0, 10.0  # queries of the controller: often at first, then rarely
 _FREQUENT_FOR_S = 60.0

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from kgops.jobs.cluster import ClusterRequest
 
-__all__ = ["NOTICE_S", "sbatch_options", "script"]
-
 NOTICE_S = 120  # signal this long before the time limit: enough to write a checkpoint
 
 _BODY = r"""

@@ -12,8 +12,6 @@ from kgops.jobs.job import Job
 from kgops.jobs.workloads import WORKLOADS
 from kgops.slurm.script import sbatch_options
 
-__all__ = ["Submission", "sbatch_lines", "submissions"]
-
 _SHARDS_MODULE = "kgops.workers.tracin_shards"
 _NOT_SHARDED = ("self_influence", "skip_tracin")  # TracIn runs that are not sharded
 

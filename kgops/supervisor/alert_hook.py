@@ -19,8 +19,6 @@ from storage import alerts, runs, series
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = ["AlertHook"]
-
 TIME_LIMIT_S = 60.0
 
 

@@ -13,8 +13,6 @@ from kgops.settings import Home
 from kgops.supervisor.machine_load import HOT_C
 from storage.runs import Run
 
-__all__ = ["Alert", "AlertKind", "disk_alerts", "diverged_alert", "gpu_alerts", "stall_alerts"]
-
 AlertKind = Literal["failed", "out of memory", "diverged", "no progress", "GPU", "disk", "note"]
 
 _FULL = 0.97  # of a GPU's memory

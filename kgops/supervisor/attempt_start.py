@@ -25,8 +25,6 @@ from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.watch import reap
 
-__all__ = ["Beginning"]
-
 # Modules that follow a worker on a cluster.
 _CLUSTER_FOLLOWERS = {"slurm": "kgops.slurm.follow"}
 _GATES = 3  # forked for an attempt, when one is killed before it is known

@@ -21,8 +21,6 @@ from storage.database import Connection, open_writer
 from storage.errors import DatabaseReadOnly, StorageError
 from storage.runs import Run
 
-__all__ = ["delete_run", "finish_deletion", "must_have_ended"]
-
 
 def delete_run(home: Home, conn: Connection, number: int) -> Path | None:
     """Deletes the run, or raises and leaves it whole. `conn` may be read-only: on a full disk no writer can open

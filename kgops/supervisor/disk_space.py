@@ -31,8 +31,6 @@ from kgops.planning.train_sizes import TrainShape
 from storage import predictions
 from storage.database import Connection
 
-__all__ = ["MARGIN", "DiskPlan", "TargetDisk", "WriteSpeed", "disk_plan"]
-
 MARGIN = 0.10  # kept free beside a prediction
 _BLOCK = 4096  # of a disk: a file ends within one
 _MIN_MIB_FOR_SPEED = 16  # smaller writes do not show a disk's speed

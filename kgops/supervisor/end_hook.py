@@ -18,8 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
 
-__all__ = ["facts_of", "hooks_of", "read_hook", "run_end_hook", "start_hook"]
-
 _HOOKS = ("on_end", "on_alert")
 _LARGEST = 1 << 20  # bytes of hooks.toml
 

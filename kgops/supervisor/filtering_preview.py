@@ -16,8 +16,6 @@ from kgops.planning.speed import rates_of, seconds
 from kgops.settings import Home
 from kgops.supervisor.plan_job import Planned, remembered_in
 
-__all__ = ["FilteringPreview", "preview_filtering"]
-
 _MODULE = "kgops.workers.tracin_filter_counts"
 _TIMEOUT_S = 120.0
 _CACHED = 64

@@ -27,8 +27,6 @@ from storage.errors import CommitUnknown
 from storage.runs import ENDED
 from storage.transfer import Rows
 
-__all__ = ["NOT_ENDED", "enter", "host_of", "origin", "put_record", "staging"]
-
 NOT_ENDED = "it had not ended when it was {}"
 _STAGED = ".importing-"
 

@@ -21,8 +21,6 @@ from kgops.planning.resolve import device_of, named_gpus, numbered_gpu, requeste
 from kgops.supervisor import queue
 from kgops.supervisor.gpu_room import usable_mib
 
-__all__ = ["commands_of", "must_be_possible", "must_have_gpus"]
-
 
 def must_be_possible(job: Job, *, on_gpu: bool = False) -> Path:
     """The job's working folder. Raises Usage or WontFit if the job cannot start on this machine. `on_gpu`: it is

@@ -13,8 +13,6 @@ from kgops.gpus.devices import has_driver
 if TYPE_CHECKING:
     from kgops.gpus.readings import GpuReading
 
-__all__ = ["MachineLoad", "ThrottleCounter", "busy_share", "cpu_ticks", "measure"]
-
 BUSY_SHARE = 0.15  # of the CPUs: a desktop and a console use less
 HOT_C = 85  # GPUs lower their clocks at some 85 to 90 degrees
 _STAT = Path("/proc/stat")

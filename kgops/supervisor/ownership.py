@@ -17,8 +17,6 @@ from kgops.supervisor.process_tree import Tree
 from kgops.supervisor.processes import Identity
 from kgops.supervisor.run_folder import RunFolder
 
-__all__ = ["must_be_orphaned", "take_over", "wake_supervisor"]
-
 
 def take_over(home: Home, number: int, folder: RunFolder) -> int | None:
     """The supervisor lock of run `number`, or None if another process holds it. Moves aside what is not a file."""

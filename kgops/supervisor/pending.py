@@ -23,20 +23,6 @@ from kgops.supervisor.run_folder import RunFolder, number_of
 from storage import runs
 from storage.database import Connection
 
-__all__ = [
-    "Abandoned",
-    "abandoned",
-    "announce",
-    "folders_past_the_record",
-    "highest_folder",
-    "highest_number",
-    "is_anything",
-    "is_being_deleted",
-    "is_being_launched",
-    "move_back",
-    "move_here",
-]
-
 Work = Literal["launch", "resume", "delete"]
 _SUFFIXES: dict[str, Work] = {".new": "launch", ".resume": "resume", ".delete": "delete"}
 # A command that recovers runs may briefly hold a fresh marker's lock, because it looked abandoned.

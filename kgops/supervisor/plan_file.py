@@ -19,10 +19,6 @@ from storage.schema import EVENTS, SPEC, schema_error
 if TYPE_CHECKING:
     from storage.transfer import Rows
 
-__all__ = [
-    "misfit",
-]
-
 # Times that are shown as dates.
 _TIMES = {"attempt": ("started_at", "ended_at"), "note": ("at",)}
 _RUN_TIMES = ("submitted_at", "started_at", "ended_at", "reported_at")

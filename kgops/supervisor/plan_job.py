@@ -35,16 +35,6 @@ from kgops.supervisor.worker_start import start_mib
 from storage import predictions
 from storage.database import Connection
 
-__all__ = [
-    "Planned",
-    "describe_changes",
-    "known_of",
-    "plan",
-    "process_sample",
-    "refuse_what_cannot_fit",
-    "remembered_in",
-]
-
 _MIB = 1 << 20
 MAX_TRIPLE_BYTES = 40 << 20  # of triples, counted before a start: some seven seconds, once
 

@@ -27,8 +27,6 @@ from kgops.supervisor.plan_job import Planned, plan
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = ["Placement", "as_refused", "cannot_start", "plan_for", "plan_here"]
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:

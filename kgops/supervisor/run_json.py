@@ -23,8 +23,6 @@ from storage.database import Connection
 from storage.runs import STATES
 from storage.transfer import Column, Curve, Rows
 
-__all__ = ["FORMAT", "IMPORTED", "NotAnExport", "read_runs", "write_json", "write_runs"]
-
 FORMAT = 2
 _OLD_FORMAT = 1  # of kgops 0.1.0, with other names
 IMPORTED = "imported"  # event kind that marks an imported run with its origin

@@ -8,8 +8,6 @@ from kgops.supervisor.run_folder import RunFolder
 from storage import runs
 from storage.database import Connection
 
-__all__ = ["may_be_outdated", "needs_settling"]
-
 
 def needs_settling(home: Home, conn: Connection) -> bool:
     """Whether a run is half created, queued, or unfinished without a supervisor."""

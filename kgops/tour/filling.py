@@ -34,8 +34,6 @@ from storage.benches import Pair
 from storage.database import Connection, open_writer
 from storage.runs import Run
 
-__all__ = ["REAL", "Tour", "fill", "mark", "put_benches", "put_sample"]
-
 REAL_TAG = "real"
 REAL: tuple[dict[str, Any], ...] = (  # jobs that really run, each on one core
     {

@@ -18,16 +18,6 @@ from kgops.tour import SAMPLE
 from storage import reports, run_list, runs
 from storage.database import Connection, open_writer
 
-__all__ = [
-    "TAG",
-    "begin",
-    "default_home",
-    "finish",
-    "is_tour",
-    "own_runs",
-    "remove",
-]
-
 _EVERY_S = 2.0
 
 

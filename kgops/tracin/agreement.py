@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["TOPS", "Agreement", "compare"]
-
 TOPS = (10, 50, 100)
 
 

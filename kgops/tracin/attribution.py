@@ -17,8 +17,6 @@ from kgops.tracin.test_triples import TestTriple
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.reporter import Report
 
-__all__ = ["Scorer", "Scoring", "attribute_tests", "candidates", "tiles"]
-
 # Memory for one tile's scores with all training triples, where all scores are kept.
 _SCORES_BYTES = 256 << 20
 _MOST_TESTS = 4096

@@ -24,8 +24,6 @@ from kgops.tracin.models import check_ready, facts_of
 from kgops.tracin.products import Sketch, pair_scores, self_scores
 from kgops.training.batches import inverse_triples, query_rows
 
-__all__ = ["Engine", "Settings", "TestFactors", "TracinCheckpoint", "rows_of"]
-
 
 @dataclass(frozen=True)
 class TracinCheckpoint:

@@ -19,8 +19,6 @@ from kgops.tracin.blocks import TracinCheckpoint
 from kgops.tracin.models import facts_of
 from kgops.training.checkpoints import BadCheckpoint, kept_checkpoints, read_checkpoint
 
-__all__ = ["LoadedCheckpoint", "find_checkpoints", "load_checkpoint"]
-
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:

@@ -23,8 +23,6 @@ from kgops.tracin.factors import Factors
 from kgops.training.batches import inverse_triples, query_rows
 from kgops.training.evaluate import split
 
-__all__ = ["DAMPING", "Curvature", "Damped", "Queries", "Training", "drawn_labels", "training_of"]
-
 DAMPING = 0.3
 
 

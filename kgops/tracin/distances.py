@@ -26,8 +26,6 @@ from kgops.tracin.entity_pass import own_weight, scale_of
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.pairwise import PairwiseEngine, add_equal, labels_of, products_where_equal
 
-__all__ = ["Differences", "DistanceEngine", "is_distance"]
-
 _CHUNK_MIB = 16
 # Below this share of the vectors' lengths, cancellation makes the expanded square too inexact: subtract first.
 _NEAR = 0.05

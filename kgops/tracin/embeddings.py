@@ -17,8 +17,6 @@ from pykeen.nn.modules import ComplExInteraction, DistMultInteraction, HolEInter
 from kgops.models.encoder import Buffers
 from kgops.tracin.encoder import Encoded, Encoder, Pulled
 
-__all__ = ["ENTITIES", "RELATIONS", "BilinearEncoder", "is_bilinear", "plain", "two_tables", "vectors"]
-
 ENTITIES = "entity_representations.0._embeddings.weight"
 RELATIONS = "relation_representations.0._embeddings.weight"
 _BILINEAR = (DistMultInteraction, ComplExInteraction, RESCALInteraction, HolEInteraction)

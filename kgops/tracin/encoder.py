@@ -14,13 +14,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
 from kgops.models.products import addmm, mm_buffered
 from kgops.tracin.low_precision import product
 from kgops.tracin.models import all_parameters
-
-__all__ = ["Encoded", "Encoder", "Pulled"]
 
 _CONV_PART = (
     "conv.weight",

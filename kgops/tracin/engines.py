@@ -16,8 +16,6 @@ from kgops.tracin.models import check_ready, facts_of
 from kgops.tracin.scores import CosineEngine, FisherEngine
 from kgops.training.threads import step_gflop
 
-__all__ = ["AnyEngine", "block_gflop", "engine_for", "engines_for"]
-
 
 class AnyEngine(Protocol):
     """Scores at one checkpoint."""

@@ -15,8 +15,6 @@ from kgops.models.products import add_product, addmm
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.low_precision import product
 
-__all__ = ["OutputPass", "Places", "Positives", "output_pass", "own_weight", "scale_of"]
-
 
 def scale_of(loss: TracinLoss, num_entities: int) -> float:
     return 1 / num_entities if loss.kind == "bce" else 1.0

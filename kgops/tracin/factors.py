@@ -16,8 +16,6 @@ from kgops.tracin.encoder import Encoded, Encoder
 from kgops.tracin.entity_pass import OutputPass, Places, Positives, output_pass, own_weight, scale_of
 from kgops.tracin.loss import TracinLoss
 
-__all__ = ["Factors", "OtherSide", "factors_of"]
-
 
 @dataclass
 class OtherSide:

@@ -15,8 +15,6 @@ from kgops.errors import BadInput
 from kgops.jobs.files import read_table, write_durably, write_json
 from kgops.training.checkpoints import read_saved
 
-__all__ = ["FinishedTest", "FinishedTests", "open_finished_tests"]
-
 
 @dataclass(frozen=True)
 class FinishedTest:

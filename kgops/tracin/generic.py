@@ -21,8 +21,6 @@ from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import facts_of
 from kgops.tracin.pairwise import PairwiseEngine, add_equal, labels_of, losses_of, products_where_equal
 
-__all__ = ["GenericEngine", "Gradients"]
-
 _CHUNK_MIB = 64
 Parameters = dict[str, torch.Tensor]
 

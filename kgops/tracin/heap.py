@@ -10,8 +10,6 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 
-__all__ = ["trim_heap"]
-
 
 def trim_heap() -> None:
     """Nothing with other C libraries."""

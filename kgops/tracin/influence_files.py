@@ -19,17 +19,6 @@ from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.results import Table, as_object, csv_line, encoded
 from kgops.tracin.test_triples import TestTriple
 
-__all__ = [
-    "CSV_HEADER",
-    "Add",
-    "Wrote",
-    "csv_file",
-    "json_file",
-    "parquet_file",
-    "self_influence_csv",
-    "self_influence_json",
-]
-
 _WITHOUT_PARQUET = "`pip install 'kgops[parquet]'`, or leave out --parquet to get CSV."
 
 

@@ -18,8 +18,6 @@ from kgops.jobs.files import sync
 from kgops.tracin.retraining import Outcome, Retrain
 from kgops.training.reporter import Progress, Report
 
-__all__ = ["Journal", "Retraining", "union_of"]
-
 
 @dataclass(frozen=True)
 class Retraining:

@@ -6,8 +6,6 @@ import torch
 
 from kgops.models.products import mm
 
-__all__ = ["product"]
-
 
 def product(a: torch.Tensor, b: torch.Tensor, low: torch.dtype | None) -> torch.Tensor:
     """a @ b in a's dtype, batched like `torch.matmul`; `b` may be rounded already.

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["Spread"]
-
 
 @dataclass(frozen=True)
 class Spread:

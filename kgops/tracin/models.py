@@ -12,16 +12,6 @@ from torch import nn
 from kgops.errors import BadInput, Usage
 from kgops.models.conve import ConvE
 
-__all__ = [
-    "Facts",
-    "all_parameters",
-    "architecture_of",
-    "check_ready",
-    "chosen_parameters",
-    "facts_of",
-    "last_layers",
-]
-
 # From input to output, as PyKEEN's ConvE lists its modules; `last_layers` counts from the end.
 _ORDER = ("entities", "biases", "relations", "input_norm", "conv", "feature_norm", "project", "output_norm")
 _PYKEEN_ORDER = ("entity_representations", "relation_representations", "interaction")

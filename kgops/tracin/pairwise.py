@@ -18,8 +18,6 @@ from kgops.tracin.blocks import Settings, TracinCheckpoint, rows_of
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import all_parameters, facts_of
 
-__all__ = ["PairwiseEngine", "TestGradients", "add_equal", "labels_of", "losses_of", "products_where_equal"]
-
 BlockGradients = TypeVar("BlockGradients")
 
 

@@ -18,8 +18,6 @@ from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors
 from kgops.tracin.low_precision import product
 
-__all__ = ["Sketch", "pair_scores", "self_scores"]
-
 
 @dataclass(frozen=True)
 class Sketch:

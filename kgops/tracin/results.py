@@ -18,18 +18,6 @@ from kgops.jobs.chunk_sizes import TRACIN_RANKED_FIRST
 from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.test_triples import TestTriple
 
-__all__ = [
-    "Names",
-    "Ranking",
-    "Table",
-    "TopK",
-    "as_object",
-    "attribution_event",
-    "csv_line",
-    "encoded",
-    "file_stem",
-]
-
 _TIED_AT_ONCE = 16
 
 

@@ -13,7 +13,8 @@ import torch
 
 from kgops.errors import Interrupted
 from kgops.graphs.triples import Graph
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.tracin.loss import ONE_TO_N, KnownTails, TracinLoss, row_loss
 from kgops.training.batches import query_rows
 from kgops.training.evaluate import Evaluator
@@ -21,8 +22,6 @@ from kgops.training.loop import fit
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.reporter import Report
 from kgops.training.settings import TrainSettings
-
-__all__ = ["FitAgain", "Outcome", "Retrain"]
 
 _NEVER_S = 1e12  # a training that is short is not saved on the way
 

@@ -19,22 +19,6 @@ from kgops.training.batches import lexicographic
 from kgops.training.memory_cleanup import OFF, MemoryCleanup
 from kgops.training.reporter import Progress, Report
 
-__all__ = [
-    "AllScores",
-    "Scanner",
-    "Settings",
-    "Share",
-    "Sink",
-    "TopTriples",
-    "TracinCheckpoint",
-    "check_ids",
-    "ordered_blocks",
-    "scan",
-    "self_influence",
-    "tests_that_fit",
-]
-
-
 _TRIMMED_EVERY = 16  # blocks
 
 

@@ -17,8 +17,6 @@ from kgops.tracin.factors import Factors, factors_of
 from kgops.tracin.loss import LOGIT, TracinLoss
 from kgops.training.evaluate import split
 
-__all__ = ["CosineEngine", "FisherEngine"]
-
 
 class CosineEngine:
     """Scores of another engine, divided by the lengths of both gradients and by the number of engines they are summed

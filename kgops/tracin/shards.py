@@ -28,18 +28,6 @@ from kgops.tracin.scan import Share, Sink, TopTriples
 from kgops.tracin.test_triples import TestTriple
 from kgops.training.checkpoints import read_saved
 
-__all__ = [
-    "MERGED_AT_ONCE",
-    "Columns",
-    "Shard",
-    "ShardScores",
-    "Shards",
-    "StrongestSoFar",
-    "Tile",
-    "merge_into",
-    "shards_per_tile",
-]
-
 MERGED_AT_ONCE = 8  # shards: each merge looks again at all earlier scores
 _MOST_SHARES = 64  # of a tile: bounds how many processes can work on it, and what a lost one loses
 _LEAST_SHARE = 2048  # triples

@@ -14,8 +14,6 @@ from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import Vocabulary, is_comment, is_id, read_lines, shown
 from kgops.options.checks import not_a_triple, triple_in
 
-__all__ = ["TestTriple", "from_file", "from_graph", "from_text", "selected"]
-
 
 @dataclass(frozen=True)
 class TestTriple:

@@ -24,8 +24,6 @@ from kgops.tracin.retraining import Outcome, Retrain
 from kgops.tracin.scan import TopTriples
 from kgops.training.reporter import Report
 
-__all__ = ["QUANTITIES", "Change", "Validation", "validate"]
-
 NOISE = "another seed"
 # Measured quantities and their units.
 QUANTITIES = {

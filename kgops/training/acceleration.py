@@ -19,8 +19,6 @@ from kgops.training.reporter import Report
 from kgops.training.settings import place_of
 from kgops.training.step import TrainStep
 
-__all__ = ["AcceleratedStep", "Acceleration", "resolve_acceleration"]
-
 
 @dataclass(frozen=True)
 class Acceleration:

@@ -12,8 +12,6 @@ import torch
 from kgops.errors import Usage
 from kgops.training.losses import Positives
 
-__all__ = ["Batch", "Batches", "inverse_triples", "lexicographic", "query_rows"]
-
 
 @dataclass(frozen=True)
 class Batch:

@@ -16,25 +16,9 @@ import torch
 from kgops.errors import BadInput, KgopsError, Unavailable
 from kgops.jobs.files import sync, write_durably
 from kgops.jobs.manifest import digest_of
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training.out_of_memory import is_out_of_memory
-
-__all__ = [
-    "BadCheckpoint",
-    "Checkpoint",
-    "forget_resumable",
-    "kept_checkpoints",
-    "newest_resumable",
-    "read_checkpoint",
-    "read_saved",
-    "refuse_unless_same",
-    "rng_states",
-    "set_rng_states",
-    "sweep",
-    "write_checkpoint",
-    "write_kept",
-    "write_resumable",
-]
 
 
 def read_saved(path: Path, device: torch.device | str = "cpu", *, mmap: bool = False) -> Any:

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["Compiler", "prepare_inductor"]
-
 
 def prepare_inductor() -> None:
     """torch.compile settings under which compiled steps match eager ones."""

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["inside_backward", "inside_forward"]
-
 _WIDE, _NARROW = 16, 8  # channels in a block
 _AS_IT_IS = 3  # input channels that AVX-512 reads without a copy
 

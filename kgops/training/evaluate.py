@@ -19,8 +19,6 @@ from kgops.models.products import addmm
 from kgops.training.batches import inverse_triples, query_rows
 from kgops.training.tf32 import without_tf32
 
-__all__ = ["Evaluation", "Evaluator", "HeadScores", "KnownAnswers", "Metrics", "TailScores", "split"]
-
 HITS_AT = (1, 3, 10)
 _QUERIES_AT_ONCE = 512
 _ENCODED_AT_ONCE = 256

@@ -25,9 +25,6 @@ from kgops.training.saved_models import Keeper, TrainState, refuse_foreign
 from kgops.training.settings import Precision, TrainSettings, resolve_precision
 from kgops.training.step import TrainStep
 
-__all__ = ["Diverged", "FitResult", "fit"]
-
-
 # Times the first loss. With Adam and batch norm, too large steps give losses like 1e8, not NaN.
 HOPELESS = 1e4
 

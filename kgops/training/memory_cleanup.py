@@ -14,8 +14,6 @@ from typing import Protocol
 
 import torch
 
-__all__ = ["OFF", "SHARE", "CudaMemory", "GpuMemory", "MemoryCleanup"]
-
 SHARE = 0.01  # of the time since the start, for reading the GPU's memory and emptying the cache
 _AFTER_STEPS = 0.1  # of that share, for reading after steps; the rest is for emptying the cache
 

@@ -22,8 +22,6 @@ from torch.utils._pytree import tree_leaves
 
 from kgops.training.convolution_memory import inside_backward, inside_forward
 
-__all__ = ["Traced", "trace_peak"]
-
 _aten: Any = torch.ops.aten
 
 

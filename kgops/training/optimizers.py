@@ -13,17 +13,6 @@ import torch
 from kgops.errors import BadInput, Usage
 from kgops.models.conve import ConvE
 
-__all__ = [
-    "OPTIMIZERS",
-    "SCHEDULES",
-    "GpuAdagrad",
-    "Schedule",
-    "build_optimizer",
-    "rate_of",
-    "restore",
-    "set_rate",
-]
-
 
 class GpuAdagrad(torch.optim.Adagrad):
     """torch's Adagrad up to rounding, with the learning rate as a tensor.

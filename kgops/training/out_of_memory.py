@@ -9,16 +9,6 @@ from pathlib import Path
 
 from kgops.jobs.text import out_of_memory_reason
 
-__all__ = [
-    "describe",
-    "host_memory_mib",
-    "host_peak_mib",
-    "is_at_its_limit",
-    "is_out_of_memory",
-    "limit_memory",
-    "make_room",
-]
-
 _SIGNS = (
     "out of memory",
     "DefaultCPUAllocator: ",

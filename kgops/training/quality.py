@@ -13,8 +13,6 @@ import torch
 from kgops.graphs.triples import Graph
 from kgops.training.evaluate import Evaluation
 
-__all__ = ["Group", "quality_table"]
-
 _SAMPLES = 1000  # of the bootstrap
 _INTERVAL = 0.95
 _SEED = 0

@@ -13,8 +13,6 @@ from kgops.training.batches import Batch
 from kgops.training.losses import Positives
 from kgops.training.step import TrainStep
 
-__all__ = ["ReplayedStep", "StaticBatch"]
-
 
 class StaticBatch:
     """A batch at fixed addresses. Unused positives have an entity past the last one, which losses ignore."""

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Progress", "Report"]
-
 
 class Report(Protocol):
     def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None: ...

@@ -18,14 +18,6 @@ from kgops.training.reporter import Report
 from kgops.training.settings import TrainSettings
 from kgops.training.step import TrainStep
 
-__all__ = [
-    "MAY_DIFFER",
-    "Keeper",
-    "TrainState",
-    "refuse_foreign",
-    "refuse_other_data",
-]
-
 # Settings that OOM fallbacks change, and how long to train and how often to validate: any other change is refused.
 MAY_DIFFER = frozenset(
     {

@@ -16,14 +16,6 @@ from kgops.options.train import DEFAULT_LOSS, LARGEST_GROUP, TRAIN_OPTIONS, one_
 from kgops.training.losses import EntityLoss
 from kgops.training.tf32 import allow_tf32
 
-__all__ = [
-    "PRECISIONS",
-    "Precision",
-    "TrainSettings",
-    "place_of",
-    "resolve_precision",
-]
-
 PRECISIONS = PRECISION.choices
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

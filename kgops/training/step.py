@@ -13,8 +13,6 @@ from kgops.training.batches import Batch
 from kgops.training.compiling import Compiler
 from kgops.training.losses import EntityLoss, ScoreKernels
 
-__all__ = ["TrainStep"]
-
 
 class TrainStep:
     """Forward, loss, backward and update for a batch.

@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["allow_tf32", "without_tf32"]
-
 _CUDNN: Any = torch.backends.cudnn  # has no types
 
 

@@ -6,9 +6,7 @@ a resumed run would no longer have the weights of an uninterrupted one.
 
 from __future__ import annotations
 
-from kgops.models.conve import ConvEConfig
-
-__all__ = ["step_gflop", "threads_for"]
+from kgops.jobs.train import ConvEConfig
 
 # Below this a thread waits longer than it computes.
 GFLOP_A_THREAD = 0.5

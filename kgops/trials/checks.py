@@ -31,8 +31,6 @@ from kgops.trials.resident import peak_live_bytes
 from kgops.trials.tracin import Loop, Setting, in_double, local_graph, trained
 from kgops.trials.tracin_variants import one_by_one, vectorised
 
-__all__ = ["main"]
-
 SIZES, ENTITIES, DIM = 60, 800, 32
 ROUNDS = 5
 TRAIN_TRIPLES = 10_000  # for each test triple, as the analysis assumes

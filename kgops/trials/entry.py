@@ -9,8 +9,6 @@ from typing import NoReturn
 from kgops.errors import KgopsError
 from kgops.jobs.text import lines
 
-__all__ = ["run"]
-
 INTERRUPTED = 130
 
 

@@ -23,8 +23,6 @@ import torch
 from kgops.jobs.workloads import write_trials
 from kgops.trials.variants import Trial, Untestable, Variant, live_memory_mib
 
-__all__ = ["read_arguments", "run_trials"]
-
 Records = list[dict[str, Any]]  # one for each repetition of a trial
 
 

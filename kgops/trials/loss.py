@@ -14,7 +14,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training.batches import Batch
 from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings
@@ -25,8 +26,6 @@ from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.train_step import synthetic
 from kgops.trials.training import few_batches
 from kgops.trials.variants import LIVE_OF_A_STEP, Trial, TrialResult
-
-__all__ = ["main"]
 
 MIB = 2**20
 Loss = Callable[[ConvE, Batch], torch.Tensor]

@@ -10,10 +10,8 @@ import torch
 from torch.nn import functional as F
 
 from kgops.graphs.triples import Graph
-from kgops.models.conve import ConvEConfig
+from kgops.jobs.train import ConvEConfig
 from kgops.models.products import add_product, mm_into
-
-__all__ = ["Floor", "PykeenStep", "factory", "forever", "matrix_product", "state_bytes"]
 
 T = TypeVar("T")
 

@@ -21,8 +21,6 @@ from kgops.trials.entry import run
 from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.variants import Trial, TrialResult, Untestable, Variant, leave_out_compile
 
-__all__ = ["main"]
-
 WARM_UP = 2  # steps
 
 

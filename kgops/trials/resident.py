@@ -10,12 +10,6 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-__all__ = [
-    "peak_live_bytes",
-    "peak_mib",
-    "reset_peak",
-]
-
 
 def peak_live_bytes(work: Callable[[], object]) -> int:
     """Peak of live bytes allocated during `work`.

@@ -39,8 +39,6 @@ from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.tracin_variants import model_of, pykeen_model
 from kgops.trials.variants import Trial, TrialResult, Untestable, Variant, leave_out_compile, needs_a_gpu
 
-__all__ = ["main"]
-
 LAST_LAYERS = 2
 KGOPS_PASSES = 4
 VMAP_SIZE = 8  # triples whose gradients are vectorised together

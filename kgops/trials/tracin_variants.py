@@ -10,13 +10,12 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from kgops.graphs.triples import Graph
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.tracin.loss import TracinLoss, row_loss
 from kgops.training.batches import query_rows
 from kgops.trials.peers import factory
-
-__all__ = ["model_of", "one_by_one", "pykeen_model", "vectorised"]
 
 
 def model_of(graph: Graph, dim: int) -> ConvE:

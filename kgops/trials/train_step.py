@@ -21,7 +21,8 @@ import torch
 
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training.batches import Batch, Batches
 from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings
@@ -29,8 +30,6 @@ from kgops.training.step import TrainStep
 from kgops.trials import peers
 from kgops.trials.entry import run
 from kgops.trials.resident import peak_live_bytes
-
-__all__ = ["Contender", "Row", "main", "measure"]
 
 MIB = 2**20
 

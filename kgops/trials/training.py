@@ -21,7 +21,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from kgops.graphs.triples import Graph, read_graph
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training.batches import Batch, Batches
 from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings, cpu_has_bf16
@@ -31,8 +32,6 @@ from kgops.trials.entry import run
 from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.train_step import synthetic
 from kgops.trials.variants import Trial, TrialResult, Variant, leave_out_compile, needs_a_gpu
-
-__all__ = ["main"]
 
 WARM_UP = 3  # steps
 MIXED = "their mixed precision and its gradient scaler are CUDA's"

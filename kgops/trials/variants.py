@@ -15,19 +15,6 @@ from typing import Any, Generic, NoReturn, TypeVar
 from kgops.jobs.workloads import LEFT_OUT
 from kgops.trials.resident import peak_live_bytes, peak_mib, reset_peak
 
-__all__ = [
-    "LIVE",
-    "LIVE_OF_A_STEP",
-    "Measurement",
-    "Trial",
-    "TrialResult",
-    "Untestable",
-    "Variant",
-    "leave_out_compile",
-    "live_memory_mib",
-    "needs_a_gpu",
-]
-
 SECONDS_OF = "CPU time of one thread, loading left out"
 LIVE = "live bytes of torch's CPU allocator at their peak, above the loaded model and data"
 LIVE_OF_A_STEP = "live bytes of torch's CPU allocator at their peak, above weights, gradients and optimizer"

@@ -12,8 +12,6 @@ from kgops.planning.corrections import Accuracy, Pair, accuracy
 from kgops.views.formats import UNKNOWN, table
 from storage.predictions import Forecast
 
-__all__ = ["accuracy_page", "accuracy_sentences", "accuracy_table"]
-
 _NO_RUN = "No run has a predicted and a measured peak yet: start one with `kgops run`."
 
 

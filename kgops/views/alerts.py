@@ -7,13 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from kgops.settings import Home
 from kgops.supervisor.alerts import Alert, AlertKind, disk_alerts, diverged_alert, gpu_alerts, stall_alerts
-from kgops.supervisor.machine_load import HOT_C
 from kgops.views.gpus import GpuUsage
 from storage import alerts, attempts, runs
 from storage.database import Connection
 from storage.runs import Run
-
-__all__ = ["HOT_C", "Alert", "ended_while_away", "live_alerts", "note_of_fallback", "recorded_alerts"]
 
 
 def recorded_alerts(conn: Connection) -> tuple[Alert, ...]:

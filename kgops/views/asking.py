@@ -19,18 +19,6 @@ from storage.database import Connection, open_reader
 from storage.run_list import Filter
 from storage.runs import Run
 
-__all__ = [
-    "ANSWERS",
-    "Asking",
-    "Question",
-    "earlier",
-    "explain_job",
-    "limits_of",
-    "model_of",
-    "predict_job",
-    "question_of",
-]
-
 ANSWERS = "predict"  # the workload
 TRAINS = ("train", "pipeline")
 _MODEL = (

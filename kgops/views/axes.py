@@ -10,8 +10,6 @@ from kgops.jobs.numbers import share_between
 from storage.runs import Run
 from storage.series import Bucket
 
-__all__ = ["Axis", "broken_at", "counts_epochs", "is_by_clock"]
-
 _DAY_S = 86_400.0
 _COUNT_EPOCHS = ("train", "regress", "pipeline")
 

@@ -17,16 +17,6 @@ from storage.database import Connection
 from storage.runs import Run
 from storage.series import Bucket
 
-__all__ = [
-    "MOST_RUNS",
-    "Axis",
-    "ChartPoint",
-    "ChartRun",
-    "axes",
-    "read_chart",
-    "smoothed",
-]
-
 MOST_RUNS = 8
 # Of a curve; longer ones are read as means. Several together are drawn from fewer: two for each column of a screen.
 _POINTS, _POINTS_OF_SEVERAL = 1024, 512

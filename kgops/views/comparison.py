@@ -17,8 +17,6 @@ from storage import reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = ["MOST", "Comparison", "Difference", "Metric", "compare"]
-
 MOST = 8
 # The parts of an environment that results and times depend on; the working folder and most variables do not matter.
 _ENVIRONMENT = ("python", "packages", "machine", "driver", "gpus", "git")

@@ -14,8 +14,6 @@ from kgops.views.pictures import Line, Picture, as_inline_svg
 from kgops.views.quality import compared_quality, read_quality
 from kgops.views.run_detail import RunDetail
 
-__all__ = ["best_of", "page"]
-
 _FIRST_CURVES = 6
 _RELATIONS = 50  # of which quality is compared
 _ALSO_FIRST = ("best_valid_mrr", "epoch_seconds", "took", "peak_gpu_mib", "peak_host_mib")

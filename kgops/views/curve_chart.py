@@ -14,8 +14,6 @@ from kgops.views.pictures import Line, Picture, Shape, Text, as_inline_svg
 from kgops.views.run_detail import Curve
 from storage.series import Bucket
 
-__all__ = ["DASHES", "Clock", "Trace", "draw", "draw_together", "short"]
-
 _WIDTH, _HEIGHT = 440, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 8, 24
 _DAY_S = 86400.0

@@ -11,8 +11,6 @@ from kgops.options.option import Option
 from kgops.views.formats import value_text
 from kgops.views.run_detail import OptionRow
 
-__all__ = ["DifferingOption", "differing_options"]
-
 _STAGES = ("train", "predict", "tracin")  # of a pipeline
 _CHOSEN = (None, "auto")  # defaults that leave the choice to kgops
 

@@ -12,8 +12,6 @@ from kgops.options.regress import ARCHITECTURES
 from kgops.options.run import NAMES
 from kgops.options.train import LOSSES, OPTIMIZERS
 
-__all__ = ["DRAFT_OPTIONS", "FIELDS", "BadField", "Field", "number_in", "optimizations", "shown", "value_of"]
-
 # Of a pipeline's options, those that its training has not.
 _ONLY_TRACIN = [
     name

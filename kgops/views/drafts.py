@@ -23,13 +23,6 @@ from storage import run_list, runs
 from storage.database import Connection
 from storage.run_list import Filter
 
-__all__ = [
-    "Draft",
-    "is_what_if",
-    "job_of",
-    "recent_data",
-]
-
 _SPLITS = ("train", "valid", "test")
 _VOCABULARIES = ("entity_to_id", "relation_to_id")
 _ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz", "")

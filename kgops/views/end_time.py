@@ -14,8 +14,6 @@ from storage import runs
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = ["EndTime", "end_time"]
-
 _EPOCHS = {"train": "num_epochs", "regress": "epochs"}
 _OF_NOBODY_MIB = 64  # that a driver may hold without any process
 

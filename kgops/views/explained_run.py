@@ -21,8 +21,6 @@ from kgops.views.graph_names import node_names
 from kgops.views.influences import Neighbours, Step, path_through, training_neighbours
 from storage.runs import Run
 
-__all__ = ["EXPLAINS", "ExplainedRun", "prediction_of", "read_explained_run", "title_of", "verdict_of"]
-
 EXPLAINS = "explain"  # the workload
 _MOST_PREDICTIONS = 200  # read of a run
 

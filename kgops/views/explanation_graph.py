@@ -14,16 +14,6 @@ from kgops.jobs.text import one_line
 from kgops.views.explanations import ExplainedPrediction
 from kgops.views.influences import Step
 
-__all__ = [
-    "MOST_FACTS",
-    "ExplanationEdge",
-    "ExplanationGraph",
-    "ExplanationNode",
-    "Place",
-    "graph_of",
-    "route",
-]
-
 MOST_FACTS = 8  # drawn of one explanation
 _LAST = 4  # columns right of the head, at most: paths have four edges
 _Key = tuple[str, int]  # a label; the number tells a loop's second end from the head

@@ -12,8 +12,6 @@ from kgops.views.formats import fitted, width_of
 from kgops.views.html_page import HUES, LIGHT_HUES
 from kgops.views.pictures import Line, Picture, Point, Shape, Text, arrowhead, rounded_box
 
-__all__ = ["picture_of", "text_lines"]
-
 # Of a picture, in its units.
 _BOX, _BOX_HEIGHT, _GAP, _LANE, _MARGIN = 132, 46, 128, 72, 14
 _SIZE, _SMALL = 13, 11  # of letters

@@ -15,8 +15,6 @@ from kgops.jobs.explain import EXPLANATIONS
 from kgops.jobs.files import ABSENT, open_regular, read_regular
 from kgops.jobs.numbers import number_in_cell
 
-__all__ = ["ExplainedPrediction", "ExplainingFact", "Verification", "read_explanations", "read_verification"]
-
 _MOST_BYTES = 4 << 20  # of a file
 
 _NUMBERS = (

@@ -11,28 +11,6 @@ from functools import lru_cache
 
 from kgops.jobs.text import clock, one_line
 
-__all__ = [
-    "NOT_FINITE",
-    "UNKNOWN",
-    "age",
-    "amount",
-    "columns",
-    "drawn",
-    "duration",
-    "fitted",
-    "local_time",
-    "off_by",
-    "padded",
-    "percent",
-    "reported",
-    "size_text",
-    "small_duration",
-    "table",
-    "value_text",
-    "width_of",
-    "wrapped",
-]
-
 UNKNOWN = "n/a"
 NOT_FINITE = "nan/inf"  # a value that was reported; the record keeps no difference between the two
 _LONGEST_DAYS = 9999

@@ -13,8 +13,6 @@ from kgops.views.run_detail import LogTail, RunDetail, read_run_detail
 from storage import series
 from storage.database import Connection, changed_since
 
-__all__ = ["Glance", "GlanceReader"]
-
 _LOG_LINES, _LOG_BYTES = 60, 1 << 13
 _PROFILE = "profile"  # whose choice it was begins so
 

@@ -8,24 +8,10 @@ from kgops.gpus.history import BUCKET_S, GpuCurve
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.supervisor.gpu_room import held_mib
-from kgops.views.alerts import HOT_C
+from kgops.supervisor.machine_load import HOT_C
 from kgops.views.formats import fitted, width_of
 from kgops.views.gpus import GpuUsage
 from kgops.views.host import HostUse
-
-__all__ = [
-    "LEGEND",
-    "SHORT_LEGEND",
-    "Toned",
-    "curves_of",
-    "host_line",
-    "load_of",
-    "memory_bar",
-    "name_of",
-    "small_curve",
-    "users_of",
-    "whole",
-]
 
 Toned = tuple[str, str]  # a text and its tone: text, dim, head, accent, other, warn, bad
 

@@ -16,16 +16,6 @@ from kgops.supervisor.on_gpus import Owners, RunOnGpu
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = [
-    "ExpectedStart",
-    "GpuProcess",
-    "GpuUsage",
-    "GpuUsageReader",
-    "OtherUser",
-    "expected_start",
-    "signal_process",
-]
-
 
 class GpuProcess(NamedTuple):
     """A process on a GPU or MIG slice. None: the driver, the kernel or a container hides it."""

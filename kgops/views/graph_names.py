@@ -17,8 +17,6 @@ from storage import runs
 from storage.database import open_reader
 from storage.runs import Run
 
-__all__ = ["GraphNames", "as_written", "completions", "node_names", "read_graph_names"]
-
 _MOST_BYTES = 64 << 20  # of a dictionary of names
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from kgops.settings import Home
 from kgops.supervisor.machine_load import busy_share, cpu_ticks
 
-__all__ = ["HostReader", "HostUse"]
-
 _PROC = Path("/proc")
 _EVERY_S = 5.0
 _CPU_STEP, _MEMORY_STEP, _DISK_STEP = 5.0, 0.01, 0.01  # percent, shares of the whole

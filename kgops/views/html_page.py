@@ -10,23 +10,6 @@ from typing import NamedTuple
 from kgops import __version__
 from kgops.jobs.text import clock, lines
 
-__all__ = [
-    "HUES",
-    "LIGHT_HUES",
-    "Number",
-    "chart",
-    "document",
-    "fold",
-    "grid",
-    "mib",
-    "moment",
-    "numbers",
-    "section",
-    "swatch",
-    "table",
-    "text",
-]
-
 HUES = 8
 LIGHT_HUES = ("#0b63b0", "#c25700", "#00785a", "#a63c82", "#8a6d00", "#2a8fbd", "#c0262d", "#6a5acd")
 _DARK = ("#6cb2ff", "#ff9e4a", "#3ecf9d", "#e58cc7", "#e3c14a", "#7fd4f5", "#ff7b7b", "#b3a5ff")

@@ -24,19 +24,6 @@ from storage.database import Connection, open_reader
 from storage.influences import Influence, TestTriple
 from storage.runs import Run
 
-__all__ = [
-    "TRACES",
-    "Neighbours",
-    "RunInfluences",
-    "Step",
-    "newest",
-    "of_run",
-    "path_through",
-    "rest_of",
-    "training_neighbours",
-    "training_triples",
-]
-
 TRACES = ("tracin", "pipeline")
 _MOST_LOOKED_AT = 50  # of each, newest first
 _LONGEST = 4  # edges of a path

@@ -14,18 +14,6 @@ from storage import conditions, filters, run_list, runs, series
 from storage.database import Connection
 from storage.filters import Term
 
-__all__ = [
-    "BLOCK",
-    "Deleted",
-    "Listing",
-    "Sort",
-    "delete_marked",
-    "refuse_replaced",
-    "sort_by",
-    "strictly",
-    "unknown_metrics",
-]
-
 BLOCK = 200
 _KEPT_MASKS = 32
 _KEPT_ORDERS = 3

@@ -14,8 +14,6 @@ from kgops.jobs.files import open_regular
 from kgops.supervisor.log_patterns import first_kept
 from kgops.views.log_lines import LONGEST, shown
 
-__all__ = ["Change", "LogIndex", "reading"]
-
 Change = Literal["same", "grown", "replaced"]
 
 PIECE = 8 << 20  # bytes that one step reads: a few milliseconds

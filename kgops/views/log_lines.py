@@ -12,19 +12,6 @@ from typing import Any, Literal, overload
 
 from kgops.jobs.text import from_bytes, one_line
 
-__all__ = [
-    "ERROR",
-    "INFO",
-    "LEVELS",
-    "LONGEST",
-    "WARNING",
-    "Level",
-    "LineFilter",
-    "MaskedSequence",
-    "level_of",
-    "shown",
-]
-
 _CHUNK = 256  # mask bytes whose count of ones is stored
 
 

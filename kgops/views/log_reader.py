@@ -12,8 +12,6 @@ from kgops.views.log_index import LogIndex
 from kgops.views.log_lines import LEVELS, Level, LineFilter, level_of
 from kgops.views.log_search import LogHits, LogSearch
 
-__all__ = ["ALL", "Line", "LogReader", "Page", "PageRequest", "Seek", "SeekResult"]
-
 ALL: frozenset[Level] = frozenset(LEVELS)
 _LOOK_S = 0.03  # indexing and searching per call
 _FIRST_S = 0.005  # of the first call, which the viewer waits for

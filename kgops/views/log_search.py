@@ -13,13 +13,6 @@ from typing import NamedTuple
 from kgops.views.log_index import LogIndex, reading
 from kgops.views.log_lines import LONGEST, LineFilter, shown
 
-__all__ = [
-    "Hit",
-    "LogHits",
-    "LogSearch",
-    "SearchResult",
-]
-
 _MOST_MARKS = 8192
 _MANY = 4096  # matches of one step
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from kgops.jobs.events import LIBRARIES, is_metric
 from kgops.views.run_detail import RunDetail
 
-__all__ = ["MemoryPart", "memory_parts"]
-
 _START = "start"  # of a worker process on a CPU: before it read data
 
 

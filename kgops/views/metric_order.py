@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = [
-    "MOST_SHOWN",
-    "curve_rank",
-    "headlines",
-    "is_time",
-    "lower_is_better",
-    "most_important",
-    "title_of",
-]
-
 MOST_SHOWN = 200  # metrics, and curves, of one run: a record may have thousands
 _MOST_HEADLINES = 6
 _OTHER = 2  # rank of a curve that kgops knows nothing about

@@ -7,21 +7,13 @@ from itertools import pairwise
 
 from kgops.jobs.events import LIBRARIES, PROCESS_PEAK
 from kgops.jobs.numbers import mean
-from kgops.views.alerts import Alert, note_of_fallback, recorded_alerts
+from kgops.supervisor.alerts import Alert
+from kgops.views.alerts import note_of_fallback, recorded_alerts
 from storage import alerts, attempts, reports, run_list, runs, series
 from storage.database import Connection
 from storage.reports import Option
 from storage.runs import Run
 from storage.series import Series
-
-__all__ = [
-    "EndedRun",
-    "Overview",
-    "RunningRun",
-    "eta_s",
-    "is_unapplied",
-    "overview",
-]
 
 _CURVE_BUCKETS = 1024
 _UNDECIDED = (None, "auto")  # no specific value requested

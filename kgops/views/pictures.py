@@ -13,20 +13,6 @@ from xml.sax.saxutils import escape
 
 from kgops.errors import Unavailable
 
-__all__ = [
-    "Line",
-    "Picture",
-    "Point",
-    "Shape",
-    "Text",
-    "arrowhead",
-    "as_inline_svg",
-    "as_png",
-    "as_svg",
-    "mark",
-    "rounded_box",
-]
-
 Point = tuple[float, float]
 Tone = Literal["black", "white", "#555", "#ddd"]
 FONT = "font-family='Helvetica, Arial, sans-serif'"

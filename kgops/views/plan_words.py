@@ -15,8 +15,6 @@ from kgops.supervisor.plan_job import Planned
 from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.formats import UNKNOWN
 
-__all__ = ["only_when_empty", "planned_options", "shown_value", "verdict"]
-
 
 def verdict(placed: Placement) -> str:
     """Whether it fits now, later or never, on the disk too."""

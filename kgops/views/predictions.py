@@ -14,8 +14,6 @@ from kgops.jobs.predict import ANSWERS
 from kgops.jobs.text import one_line
 from kgops.views.formats import UNKNOWN, amount
 
-__all__ = ["COLUMNS", "NUMBERS", "AnsweredQuestion", "PredictedTriple", "read_answers"]
-
 COLUMNS = ("rank", "score", "probability", "known", "head", "relation", "tail")
 NUMBERS = COLUMNS[:3]  # to the right
 _MOST_BYTES = 4 << 20  # of the file: some 30,000 answers

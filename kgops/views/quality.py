@@ -11,8 +11,6 @@ from kgops.jobs.events import is_metric
 from kgops.jobs.files import read_json
 from kgops.views.formats import UNKNOWN
 
-__all__ = ["FILTERS", "HEADS", "NUMBERS", "QualityGroup", "compared_quality", "quality_rows", "read_quality"]
-
 HEADS = ("BY", "GROUP", "RANKS", "MRR", "95 % INTERVAL", "HITS@1", "HITS@10")
 NUMBERS = (2, 3, 4, 5, 6)  # columns of numbers
 FILTERS = (

@@ -22,8 +22,6 @@ from kgops.views.run_detail import Curve, RunDetail
 from storage.reports import Event
 from storage.runs import Run
 
-__all__ = ["page"]
-
 _LOG_LINES = 200
 _FIRST_CURVES, _FIRST_TESTS = 6, 3
 _RELATIONS = 200

@@ -17,8 +17,6 @@ from kgops.views.predictions import COLUMNS, NUMBERS, read_answers
 from kgops.views.run_detail import RunDetail
 from storage.influences import Influence, TestTriple
 
-__all__ = ["answers", "explanations", "memory", "traces"]
-
 _Piece = tuple[str, float, str]  # of a bar: name, MiB and class of its colour
 _NOT_BY_PART = "not measured by part"
 _MOST_TESTS = 20

@@ -27,17 +27,6 @@ from storage.reports import Artifact, Event, Note, Option
 from storage.runs import Run
 from storage.series import Bucket
 
-__all__ = [
-    "Curve",
-    "LogTail",
-    "OptionRow",
-    "RunDetail",
-    "option_rows",
-    "read_run_detail",
-    "worker_messages",
-    "worker_prediction",
-]
-
 _STEPS = ("step_down", "again")
 _IMPORTED = "imported"  # as in `supervisor.run_json`, which is not imported for this constant alone
 _TAIL_BYTES = 1 << 18

@@ -11,8 +11,6 @@ from kgops.options.reading import nearest
 from kgops.settings import Home, make_home
 from kgops.views.listing import strictly
 
-__all__ = ["read", "save", "text_of"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _LARGEST, _MOST, _LONGEST = 1 << 16, 100, 1000
 

@@ -7,8 +7,6 @@ from typing import Literal
 
 from kgops.views.formats import width_of
 
-__all__ = ["Colours", "Signs", "colours_of_terminal", "plain", "signs_of_terminal", "without_braille"]
-
 Signs = Literal["all", "no braille", "ascii"]
 Colours = Literal["many", "sixteen", "none"]
 ASCII_VARIABLE = "KGOPS_ASCII"

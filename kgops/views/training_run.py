@@ -22,8 +22,6 @@ from storage import runs
 from storage.database import Connection
 from storage.runs import Run
 
-__all__ = ["names_a_run", "with_run"]
-
 _FROM_PREDICTIONS = ("run", "model_path", "checkpoint_dir", "dataset", *DATA, "edge_map", "node_name_dict")
 
 _TRIPLES_OF = {"tracin": "test_triples", "explain": "triples"}  # the setting that takes a file of them

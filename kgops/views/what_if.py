@@ -43,20 +43,6 @@ from kgops.views.training_run import names_a_run, with_run
 from storage.database import Connection, open_reader
 from storage.errors import DatabaseMissing, StorageError
 
-__all__ = [
-    "BY_HOST",
-    "Answer",
-    "DraftOption",
-    "Need",
-    "Offers",
-    "Trouble",
-    "WhatIf",
-    "absent_gpu",
-    "predicted_time",
-    "startable",
-    "step",
-]
-
 BY_HOST = "that host"  # chooses an option
 _WITHOUT_TRIPLES = ("exec", "regress")  # workloads without triples
 

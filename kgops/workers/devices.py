@@ -15,14 +15,6 @@ from kgops.training.memory_cleanup import OFF, CudaMemory, MemoryCleanup
 from kgops.training.threads import threads_for
 from kgops.workers.report import Reporter
 
-__all__ = [
-    "choose_threads",
-    "cleanup_for",
-    "devices_for",
-    "keep_to_one_thread",
-    "memory_cleanup",
-]
-
 
 def devices_for(requested: int | str, device: torch.device) -> tuple[list[str], str | None]:
     """One device for each process, and why they differ from the request; `device`: that of a single process."""

@@ -25,8 +25,6 @@ from kgops.training.settings import TrainSettings
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_validate import JOURNAL
 
-__all__ = ["Checked", "TrainingAgain"]
-
 
 @dataclass(frozen=True)
 class Checked:

@@ -10,8 +10,6 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["Fenced", "check", "check_if_due", "is_on_another_machine"]
-
 _EVERY_S = 1.0
 _checked = 0.0
 

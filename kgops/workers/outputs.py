@@ -21,8 +21,6 @@ from kgops.workers.entry import is_forced
 from kgops.workers.publication import TO_RESUME, Publication
 from kgops.workers.report import Reporter
 
-__all__ = ["applied_options", "make_output_folder", "publish_results", "write_config"]
-
 _KINDS = {
     "best_model.pt": "best_model",
     "final_model.pt": "model",

@@ -40,8 +40,6 @@ from kgops.workers.outputs import write_config
 from kgops.workers.pykeen_memory import KeepForTracin, recipe_of, report_prediction
 from kgops.workers.report import Reporter, report_applied
 
-__all__ = ["find_model", "train"]
-
 _LOSSES = {"kvsall-bce": "bcewithlogits", "kvsall-ce": "crossentropy"}
 _NEED_INVERSES = ("ConvE", "CompGCN", "NodePiece")
 _MRR = "both.realistic.inverse_harmonic_mean_rank"

@@ -23,15 +23,6 @@ from kgops.models.pykeen_models import PykeenRecipe, write_kept_pykeen
 from kgops.training.meta_trace import Traced, trace_peak
 from kgops.workers.report import Reporter
 
-__all__ = [
-    "KeepForTracin",
-    "Untraceable",
-    "predict_ranking",
-    "predict_step",
-    "recipe_of",
-    "report_prediction",
-]
-
 
 def recipe_of(
     model: Any, model_kwargs: dict[str, Any], graph: Graph, training: TriplesFactory

@@ -27,8 +27,6 @@ from kgops.workers.tracin_shard_worker import ShardWorker
 from kgops.workers.tracin_work import Work
 from kgops.workers.train import find_device
 
-__all__ = ["shared_by_ray"]
-
 _PATIENCE_S = 10.0  # for the cluster's head node to answer
 _RETRIES = 3  # of a shard whose worker or node was lost
 _STORE = 80 << 20  # bytes: nothing but names goes through Ray's object store

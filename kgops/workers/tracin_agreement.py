@@ -14,8 +14,6 @@ from kgops.tracin.models import facts_of
 from kgops.tracin.scan import AllScores
 from kgops.workers.report import Reporter
 
-__all__ = ["report_agreement"]
-
 MOST_TESTS = 16
 MOST_TRAINS = 20_000
 ACCEPTED_ERROR = 0.01  # of the largest score: what the group's guide expects of FP16

@@ -26,14 +26,6 @@ from kgops.workers.report import Reporter
 from kgops.workers.tracin_shard_worker import ShardWorker
 from kgops.workers.tracin_work import Work
 
-__all__ = [
-    "ForkedProcess",
-    "Forking",
-    "job_file",
-    "publish_shared_input",
-    "read_shared_graph",
-]
-
 _GRAPH = "graph.torch"
 
 

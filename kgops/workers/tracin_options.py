@@ -16,8 +16,6 @@ from kgops.training.settings import place_of
 from kgops.workers.devices import devices_for
 from kgops.workers.report import Reporter, report_applied
 
-__all__ = ["chosen_names", "filters", "report_options", "scoring_settings", "spread_over", "tests_at_once"]
-
 _FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 

@@ -20,8 +20,6 @@ from kgops.tracin.test_triples import TestTriple
 from kgops.training.reporter import Progress
 from kgops.workers.report import Reporter
 
-__all__ = ["SUMMARY", "Outputs"]
-
 SUMMARY = "batch_tracin_summary.json"
 
 

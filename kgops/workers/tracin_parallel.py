@@ -30,8 +30,6 @@ from kgops.workers.tracin_shard_worker import ShardWorker
 from kgops.workers.tracin_shards import plan_shards
 from kgops.workers.tracin_work import Work
 
-__all__ = ["LocalProcesses", "ShardProcesses", "SpreadScorer", "merging", "spread"]
-
 _LOOK_S = 0.2
 _RESTARTS = 3  # restarts of a lost process
 _GRACE_S = 20.0

@@ -18,8 +18,6 @@ from kgops.workers import fence
 from kgops.workers.entry import Stopped
 from kgops.workers.tracin_work import Work
 
-__all__ = ["DEVICE", "FOLDER", "MERGE", "TASKS", "ShardWorker"]
-
 # Environment of such a process: folder of its shards and device; or how many tasks share them by number; or that it
 # merges the shards of those tasks.
 FOLDER, DEVICE, TASKS, MERGE = "KGOPS_SHARDS", "KGOPS_DEVICE", "KGOPS_TASKS", "KGOPS_MERGE"

@@ -26,10 +26,6 @@ from kgops.workers.tracin_shard_worker import DEVICE, FOLDER, TASKS, ShardWorker
 from kgops.workers.tracin_work import Work, load_graph
 from kgops.workers.train import find_device
 
-__all__ = [
-    "plan_shards",
-]
-
 
 def plan_shards(work: Work, tests: Sequence[TestTriple], finished: FinishedTests) -> Shards:
     """Shards for the tests that `finished` lacks, in a folder named by a digest of the plan."""

@@ -21,8 +21,6 @@ from kgops.tracin.validate import validate
 from kgops.training.settings import TrainSettings
 from kgops.workers.report import Reporter
 
-__all__ = ["validate_influences"]
-
 # Deleted together: more tests would delete most of a small graph.
 MOST_TESTS = chunk_sizes.TRACIN_VALIDATED_TESTS
 JOURNAL = "retrainings.jsonl"

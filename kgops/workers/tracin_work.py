@@ -37,8 +37,6 @@ from kgops.workers.report import Reporter
 from kgops.workers.tracin_options import chosen_names, filters, scoring_settings
 from kgops.workers.trained_data import forced_difference
 
-__all__ = ["Work", "load_graph", "path_of"]
-
 
 def load_graph(settings: dict[str, Any]) -> Graph:
     if settings["dataset"]:

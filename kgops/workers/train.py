@@ -16,7 +16,8 @@ from kgops.jobs.cluster import GPU
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import skips_compile, training_options
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.options.train import DEFAULT_LOSS, FILES
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluation, Evaluator

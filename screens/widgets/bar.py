@@ -13,14 +13,6 @@ from screens.rows import Piece
 if TYPE_CHECKING:
     from kgops.experiments.trial_result import Spread
 
-__all__ = [
-    "Scale",
-    "axis",
-    "ratio_bar",
-    "scale_of",
-    "share_bar",
-]
-
 
 def share_bar(done: float, total: float, width: int) -> list[Piece]:
     """Progress bar."""

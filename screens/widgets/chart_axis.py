@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from kgops.views.run_detail import Curve
     from storage.runs import Run
 
-__all__ = ["Point", "XAxis", "on_axis"]
-
 Point = tuple[float, float | None]  # step and value; None: not a number
 
 

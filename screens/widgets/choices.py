@@ -15,8 +15,6 @@ from screens.rows import Row, text_row
 from screens.widgets.lines import Lines
 from screens.widgets.text_line import LineInput
 
-__all__ = ["Choices", "CompletingPrompt"]
-
 _SHOWN = 6
 
 

@@ -14,8 +14,6 @@ from screens.widgets.lines import Lines
 if TYPE_CHECKING:
     from textual import events
 
-__all__ = ["Confirmation"]
-
 
 class Confirmation(ModalScreen[bool]):
     BINDINGS = [Binding("y", "dismiss(True)", show=False)]  # noqa: RUF012

@@ -13,20 +13,6 @@ from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.chart_axis import XAxis
 from screens.wording import short_amount, short_reported, tick_label
 
-__all__ = [
-    "Level",
-    "braille",
-    "chart_heading",
-    "chart_names",
-    "display_name",
-    "level_of",
-    "main_panel",
-    "memory_levels",
-    "panels",
-    "sparkline",
-    "spread_over",
-]
-
 _LEFT = (0x40, 0x04, 0x02, 0x01)  # dots of the left column, from the bottom
 _RIGHT = (0x80, 0x20, 0x10, 0x08)
 

@@ -8,8 +8,6 @@ from screens.actions import Action
 from screens.rows import Piece, Row, text_row
 from screens.widgets.lines import Lines
 
-__all__ = ["Keys"]
-
 _SHOWN_S = 4.0
 _GAP = "  "
 

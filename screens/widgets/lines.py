@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from screens.console import Console
 
-__all__ = ["MORE_BELOW", "Lines"]
-
-
 MORE_BELOW = " ↓"
 _LEAST_LINES = 3  # of a widget that says how many more rows it has
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from kgops.views.log_reader import Line, Page
 
-__all__ = ["LogLines"]
-
 _TONES = {"error": "bad", "warning": "warn", "info": "text"}
 _FURTHEST = 8192  # columns to the right
 

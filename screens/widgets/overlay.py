@@ -11,8 +11,6 @@ from typing import NamedTuple
 from screens.rows import Piece
 from screens.widgets.curve_panels import Values, braille
 
-__all__ = ["Cell", "Layer", "cells", "overlay", "pieces"]
-
 _BLANK = 0x2800
 Cell = tuple[str, str]  # one character and its tone
 

@@ -10,8 +10,6 @@ from textual.message import Message
 from screens.rows import Row
 from screens.widgets.lines import Lines
 
-__all__ = ["RowWindow"]
-
 
 class RowWindow(Lines):
     """Shows rows made when drawn; the cursor is a row number, and all rows have a key."""

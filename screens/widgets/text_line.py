@@ -8,8 +8,6 @@ from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widgets import Input
 
-__all__ = ["FilterInput", "LineInput"]
-
 
 class LineInput(Input):
     """Edits in the order typed.

@@ -14,7 +14,8 @@ from benchmarks import explain_methods
 from benchmarks.explain_methods import Explained, methods
 from kgops.errors import BadInput
 from kgops.graphs.triples import read_pykeen_dataset
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training.settings import TrainSettings
 
 

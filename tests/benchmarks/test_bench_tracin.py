@@ -10,7 +10,8 @@ import torch
 from benchmarks import tracin as bench
 from benchmarks.tracin_peers import captum_scores, dattri_scores, installed
 from kgops.graphs.triples import read_graph
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.tracin.blocks import TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
 from kgops.tracin.scan import AllScores, scan

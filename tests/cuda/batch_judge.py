@@ -40,8 +40,6 @@ from kgops.planning.targets import Target, find_targets
 from kgops.workers.entry import StopRequest
 from kgops.workers.train import train_conve
 
-__all__ = ["Judged", "judge", "judged"]
-
 MIB = 1 << 20
 _MORE = 1.1
 _TOO_MUCH = 0.9  # of the settings: the allocator's holes come and go with the batch

@@ -49,8 +49,6 @@ from kgops.gpus.facts import GpuFacts, facts_here
 from kgops.planning import memory_estimate
 from kgops.planning.ledger import Ledger
 
-__all__ = ["Judged", "forget", "judge", "judged"]
-
 WORKLOADS = ("train", "tracin", "explain", "regress")
 MIB = 1 << 20
 _FLOP = 5e10

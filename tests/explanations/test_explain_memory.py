@@ -13,7 +13,8 @@ from tracing import files
 from kgops.explanations.necessary import Influences, facts_of
 from kgops.explanations.prediction import Prediction, Query
 from kgops.jobs.chunk_sizes import EXPLAIN_RIVALS
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.planning.explain_memory import walk_influences
 from kgops.planning.graph_counts import Counts
 from kgops.planning.ledger import Ledger

@@ -20,7 +20,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kgops.errors import BadInput
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import load_pykeen, to_pykeen_state
 from kgops.planning.conve_weights import model_of_config
 from kgops.tracin.finished_tests import FinishedTests

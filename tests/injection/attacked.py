@@ -14,8 +14,6 @@ from consoles import Answer, Room, call, fresh_room, processes_of
 from storage import runs
 from storage.database import open_writer
 
-__all__ = ["COMMANDS", "Command", "Templates"]
-
 TESTS = Path(__file__).parent.parent
 WORKER = ("/bin/sh", str(Path(__file__).parent / "injected_worker.sh"))
 PATIENCE_S = 300.0

@@ -26,8 +26,6 @@ from kgops.settings import Home
 from kgops.supervisor import locks, processes, spawn
 from kgops.supervisor.run_folder import RunFolder
 
-__all__ = ["Answer", "Room", "call", "fresh_room", "import_everything", "plant", "processes_of"]
-
 HERE = Path(__file__).parent
 _NEVER_NEEDED = (
     "kgops.trials",

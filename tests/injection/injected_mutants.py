@@ -20,8 +20,6 @@ from kgops.supervisor.plan_job import Planned
 from kgops.supervisor.run_folder import RunFolder
 from storage.database import Connection, open_writer
 
-__all__ = ["MUTANTS", "Mutant"]
-
 
 def refused_launch_clears_the_newest_folder() -> None:
     """A launch that fails removes what it finds, not what it made."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from interposing import KINDS
 
-__all__ = ["Point", "Report", "Result", "sample"]
-
 # What is wrong, by the promise that it breaks; the first that fits.
 _PROMISES = (
     ("tracebacks", "traceback"),

@@ -9,8 +9,6 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["KILL", "KINDS", "STAYS", "Arming", "Call", "build", "compiler", "read_calls"]
-
 HERE = Path(__file__).parent
 KILL = "kill"
 STAYS = "+"  # behind an errno: the file stays broken from that call on

@@ -20,8 +20,6 @@ from kgops.supervisor.processes import Identity
 from storage import attempts, run_list, runs, series
 from storage.database import integrity_problems, open_reader
 
-__all__ = ["Before", "Judge"]
-
 _ABOUT_A_RUN = ("id", "workload", "label", "state", "reason", "exit_code", "folder", "attempts")
 _LAUNCHES = ("launcher", "supervisor", "gate", "worker-to-be")
 _BELONGS = ".reserved"  # room on the disk for a mark that is not made yet

@@ -20,7 +20,8 @@ from kgops.graphs.triples import read_pykeen_dataset
 from kgops.jobs import recipes
 from kgops.jobs.job import read_job_file
 from kgops.jobs.recipes import Measured, MeasuredRun
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from kgops.jobs.chunk_sizes import COLUMN_FOLDS
+from kgops.jobs.train import ConvEConfig
 from kgops.models.columns import column_maxima, column_sums, fold_columns
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
 from kgops.training.evaluate import Evaluator
 from kgops.training.losses import EntityLoss, Positives

@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from kgops.errors import Usage
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers, FusedEncoder
 from kgops.models.encoder import _unit as unit_of
 

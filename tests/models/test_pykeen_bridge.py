@@ -12,7 +12,8 @@ from pykeen.models import ConvE as PykeenConvE
 from pykeen.models import TransE
 
 from kgops.errors import BadInput
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import from_pykeen_state, load_pykeen, to_pykeen_state
 
 # Matrices this small only wait for each other on a second thread.

@@ -89,7 +89,8 @@ def test_queries_and_their_answers_are_those_of_the_batches(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("both_directions", [False, True])
 def test_queries_of_a_block_are_those_that_tracin_finds_in_it(tmp_path: Path, both_directions: bool) -> None:
-    from kgops.models.conve import ConvE, ConvEConfig
+    from kgops.jobs.train import ConvEConfig
+    from kgops.models.conve import ConvE
 
     files = written(tmp_path, 900, seed=4)
     graph, counts = read_graph(Path(files["train"])), counts_of({"train": files["train"]})

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from kgops.jobs.chunk_sizes import PREDICT_SPARE
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.planning.graph_counts import Counts
 from kgops.planning.ledger import Ledger
 from kgops.planning.predict_memory import walk_ranking

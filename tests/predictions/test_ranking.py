@@ -13,7 +13,8 @@ from pykeen.predict import predict_target
 from pykeen.triples import TriplesFactory
 
 from kgops.graphs.triples import Graph, read_pykeen_dataset
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.predictions.pairs import best_pairs
 from kgops.predictions.probabilities import Probability, probability_of

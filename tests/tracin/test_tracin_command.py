@@ -16,7 +16,8 @@ from tracing import nations as nations_files
 from kgops.errors import KgopsError
 from kgops.graphs.triples import Graph, read_graph
 from kgops.jobs.job import read_job
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import TARGET

@@ -20,7 +20,8 @@ from tracing import files, first_test_triples
 from kgops.graphs.triples import read_graph
 from kgops.jobs.job import read_job
 from kgops.jobs.on_device import WorkerDevice, tracin_options
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.tracin.agreement import compare
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss

@@ -11,10 +11,12 @@ from validating import Listener, named, some_graph
 
 from kgops.errors import Interrupted
 from kgops.graphs.triples import Graph, read_pykeen_dataset
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
+from kgops.tracin.blocks import TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N
 from kgops.tracin.retraining import FitAgain
-from kgops.tracin.scan import AllScores, TracinCheckpoint, scan
+from kgops.tracin.scan import AllScores, scan
 from kgops.tracin.validate import validate
 from kgops.training.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.training.evaluate import Evaluator

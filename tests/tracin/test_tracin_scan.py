@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgops.errors import BadInput, Interrupted
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import from_pykeen_state
+from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.engines import engines_for
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, row_loss, trained_loss
 from kgops.tracin.models import last_layers
 from kgops.tracin.results import Ranking, TopK
-from kgops.tracin.scan import AllScores, Settings, TopTriples, TracinCheckpoint, scan, self_influence
+from kgops.tracin.scan import AllScores, TopTriples, scan, self_influence
 from kgops.tracin.scan import tests_that_fit as how_many_fit  # pytest would take it for a test
 from kgops.training.batches import inverse_triples, query_rows
 from kgops.trials.resident import peak_live_bytes

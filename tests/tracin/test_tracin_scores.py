@@ -11,7 +11,8 @@ from test_tracin_factors import configs, losses, off, warm
 from torch import nn
 
 from kgops.errors import BadInput
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.curvature import DAMPING, Damped, Queries, Training, drawn_labels
 from kgops.tracin.engines import engine_for

@@ -13,7 +13,8 @@ import torch
 from driving import patience
 
 from kgops.errors import Unavailable
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training import checkpoints
 from kgops.training.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
 

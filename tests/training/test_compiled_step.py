@@ -17,7 +17,8 @@ from recording import Recorder
 
 from kgops.graphs.triples import Graph
 from kgops.jobs.on_device import WorkerDevice, compile_mode
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training.acceleration import resolve_acceleration
 from kgops.training.batches import Batches
 from kgops.training.compiling import Compiler

@@ -15,7 +15,8 @@ from driving import patience
 
 from kgops.graphs.triples import read_pykeen_dataset
 from kgops.jobs.job import read_job
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
 from kgops.training.losses import EntityLoss, Positives

@@ -11,7 +11,8 @@ from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import ConvE as PykeenConvE
 
 from kgops.graphs.triples import Graph
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import from_pykeen_state, to_pykeen_state
 from kgops.training.batches import Batches
 from kgops.training.evaluate import Evaluation, Evaluator

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from kgops.graphs.triples import read_pykeen_dataset
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.tracin.blocks import TracinCheckpoint
 from kgops.tracin.loss import ONE_TO_N
 from kgops.tracin.scan import TopTriples, scan

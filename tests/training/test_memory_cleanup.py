@@ -20,7 +20,8 @@ from recording import Recorder
 from tiny_regression import QUICK, made_flights, train, weights
 
 from kgops.graphs.triples import read_pykeen_dataset
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.loss import TARGET
 from kgops.tracin.scan import AllScores, scan

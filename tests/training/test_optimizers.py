@@ -9,7 +9,8 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training.batches import Batches
 from kgops.training.losses import EntityLoss
 from kgops.training.optimizers import (

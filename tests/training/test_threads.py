@@ -13,7 +13,7 @@ from driving import Console
 from recording import events
 
 from kgops.jobs.cpu_products import is_wider_on
-from kgops.models.conve import ConvEConfig
+from kgops.jobs.train import ConvEConfig
 from kgops.training.threads import step_gflop, threads_for
 
 

@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgops.errors import BadInput, BadJob, Usage
 from kgops.graphs.triples import Graph
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.training import checkpoints
 from kgops.training.batches import Batch, Batches
 from kgops.training.evaluate import Evaluator

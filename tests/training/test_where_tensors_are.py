@@ -22,7 +22,8 @@ from torch.utils._pytree import tree_leaves
 
 from kgops.graphs.triples import Graph
 from kgops.jobs.job import read_job
-from kgops.models.conve import ConvE, ConvEConfig
+from kgops.jobs.train import ConvEConfig
+from kgops.models.conve import ConvE
 from kgops.predictions.pairs import best_pairs
 from kgops.predictions.probabilities import probability_of
 from kgops.predictions.ranking import answers
