@@ -48,7 +48,8 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="+", choices=recipes.names(), metavar="NAME")
+    of_graphs = [name for name in recipes.names() if recipes.graph_of(name)]
+    parser.add_argument("names", nargs="+", choices=of_graphs, metavar="NAME")
     parser.add_argument("--data", type=Path, help="folder of the graphs that PyKEEN does not ship")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--exclusive", action="store_true", help="the runs let their CPU threads spin")

@@ -12,7 +12,7 @@ import click
 from kgops.cli.output import print_json, say
 from kgops.jobs import recipes
 from kgops.jobs.files import read_named
-from kgops.jobs.job import LARGEST_JOB_FILE, read_job_file
+from kgops.jobs.job import LARGEST_JOB_FILE
 from kgops.jobs.recipes import Measured
 from kgops.jobs.text import lines
 from kgops.views.formats import UNKNOWN, columns, duration, table, wrapped
@@ -100,7 +100,7 @@ def _in_short(found: Measured | None) -> Sequence[str]:
 
 
 def _dataset(name: str) -> str:
-    return str(read_job_file(recipes.find(name)).settings["dataset"])
+    return recipes.graph_of(name) or "your own"
 
 
 def _as_table(name: str, found: Measured | None) -> dict[str, object]:

@@ -22,7 +22,8 @@ from kgops.options.train import FILES
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Train and evaluate ConvE, or any PyKEEN model, on a PyKEEN dataset or on files of triples.
 
-    Every flag of train_pytorch.py works as it did there.
+    Every flag of train_pytorch.py is accepted. The default trains another objective: a sample is a (head, relation)
+    with all its tails, and inverse relations are added. --recipe script trains the script's own.
     """
     ctx.exit(start(job_of(given), merged(ctx, given)))
 
@@ -38,7 +39,7 @@ FLAGS = [
     GroupOption(
         ["--recipe"],
         metavar="NAME",
-        help=f"Start from a job that ships with kgops: {', '.join(recipes.names())}.",
+        help=f"Start from a job that ships with kgops: {', '.join(recipes.names())}. `script` takes your own graph.",
         group="data",
     ),
     *click_options(TRAIN.options),

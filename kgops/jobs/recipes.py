@@ -68,6 +68,12 @@ def fingerprint_of(name: str) -> str:
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def graph_of(name: str) -> str | None:
+    """The dataset of the recipe; None for one that takes any graph."""
+    dataset: str | None = tomllib.loads(find(name).read_text("utf-8"))["train"].get("dataset")
+    return dataset
+
+
 def with_changes(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     """The recipe's table with what a person gave on top; data they name replaces the recipe's."""
     recipe = tomllib.loads(find(name).read_text("utf-8"))

@@ -113,6 +113,11 @@ class TrainSettings:
         """Whether every triple is a separate query (1vsAll)."""
         return one_positive(self.loss, self.group_queries)
 
+    def objective(self, inverse: bool) -> str:
+        """What is trained, in one sentence."""
+        sample = "a triple with one tail" if self.one_positive else "a (head, relation) with all its tails"
+        return f"{self.loss} {'with' if inverse else 'without'} inverse relations; a sample is {sample}"
+
     @property
     def largest_group(self) -> int | None:
         """The most positives of a query, where a (head, relation) with more is several queries."""

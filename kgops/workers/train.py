@@ -79,6 +79,7 @@ def train_conve(
     choose_threads(step_gflop(config, settings.batch_size), "a step", device, report)
     model = ConvE(config).to(device)
     report_options(job, device, settings, report)
+    report.note(f"objective: {settings.objective(config.inverse)}.")
     resume = (results / "checkpoints").exists()
     with memory_cleanup(job, device, report) as cleanup:
         done = fit(model, graph, settings, results, report, stop, resume=resume, cleanup=cleanup)

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
 import re
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from driving import Console
+from torch.nn import functional as F
 
 from benchmarks.quality import Silent
 from benchmarks.recipes import pykeen_metrics, write_measured
 from kgops.cli import main
-from kgops.graphs.triples import read_pykeen_dataset
+from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.jobs import recipes
-from kgops.jobs.job import read_job_file
+from kgops.jobs.job import read_job, read_job_file
 from kgops.jobs.recipes import Measured, MeasuredRun
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
+from kgops.training.batches import Batches
 from kgops.training.checkpoints import read_checkpoint
 from kgops.training.evaluate import Evaluator
 from kgops.training.loop import fit
+from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import TrainSettings
+from kgops.training.step import TrainStep
 from kgops.views.quality import FILTERS
 from kgops.workers.train import model_config, train_settings
 
@@ -34,7 +40,43 @@ NAMES = sorted([*QUICK, "fb15k-237-best"])
 
 
 def test_every_recipe_that_is_promised_ships() -> None:
-    assert recipes.names() == NAMES
+    assert recipes.names() == sorted([*NAMES, "script"])
+
+
+def test_the_script_recipe_trains_the_objective_of_train_pytorch(nations: Graph) -> None:
+    """Its loss and gradients, in float64, beside the formula that the scripts' documents print."""
+    data = {"train": {"dataset": "nations", "embedding_dim": 16, "output_channels": 2}, "options": {}}
+    job = read_job(recipes.with_changes("script", data), "the recipe")
+    settings = replace(train_settings(job), batch_size=50)
+    config = replace(
+        model_config(job.settings, nations), input_dropout=0.0, feature_map_dropout=0.0, output_dropout=0.0
+    )
+    torch.manual_seed(0)
+    ours = ConvE(config).double()
+    theirs = copy.deepcopy(ours)
+    loss = settings.build_loss(torch.float64, 5)
+    step = TrainStep(ours, loss, build_optimizer("sgd", ours, 0.1))
+    batches = Batches(
+        nations.train, inverse=config.inverse, one_positive=settings.one_positive, batch_size=50, seed=1
+    )
+    assert len(batches) == math.ceil(len(nations.train) / 50)  # batches of triples, none inverted
+    epsilon, entities = 0.1, nations.num_entities
+    optimizer = torch.optim.SGD(
+        [p for n, p in theirs.named_parameters() if n not in theirs.untrained], lr=0.1
+    )
+    for batch in list(batches.epoch(1))[:3]:
+        value = step(batch)
+        target = torch.full((len(batch), entities), epsilon / entities, dtype=torch.float64)
+        assert len(batch.positives) == len(batch)  # one tail a sample
+        target[batch.positives.rows, batch.positives.entities] = 1 - epsilon + epsilon / entities
+        optimizer.zero_grad()
+        scores = theirs(batch.heads, batch.relations)
+        each = target * F.softplus(-scores) + (1 - target) * F.softplus(scores)
+        each.mean().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        torch.testing.assert_close(value, each.mean().detach(), rtol=1e-10, atol=1e-12)
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -74,7 +74,7 @@ def test_a_plan_says_that_a_graph_is_not_here_and_what_is_assumed_of_it(run_cli:
 def test_each_recipe_that_names_a_graph_names_one_that_is_known() -> None:
     for name in recipes.names():
         job = recipes.with_changes(name, {"train": {}, "options": {}})
-        assert counts_of(job["train"]) is not None, name
+        assert recipes.graph_of(name) is None or counts_of(job["train"]) is not None, name
 
 
 def test_the_counted_graphs_ship_with_the_package() -> None:
