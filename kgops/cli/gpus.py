@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import time
@@ -63,7 +64,7 @@ def command(ctx: click.Context, as_json: bool, watch: bool, hosts: str | None) -
         if watch:
             _watch(sampler, reader, session, as_json)
             return
-        snapshot = sampler.first(DRIVER_WITHIN_S) or silent(DRIVER_WITHIN_S)
+        snapshot = _first(sampler, DRIVER_WITHIN_S)
         view = _view(snapshot, reader, session)
         if any(process.started_at is not None for gpu in view.gpus for process in gpu.processes or ()):
             time.sleep(_CPU_S)
@@ -87,14 +88,15 @@ def _session() -> Session | None:
         return None
 
 
-def _first(sampler: GpuSampler) -> Snapshot:
+def _first(sampler: GpuSampler, limit_s: float = math.inf) -> Snapshot:
     """Wait for the first reading, in short waits so that Ctrl-C works with a slow driver."""
+    began = time.monotonic()
     snapshot = sampler.first(_TIMEOUT_S)
     if snapshot is None:
         tell("Waiting for the GPU driver; Ctrl-C cancels.")
-        while snapshot is None:
+        while snapshot is None and time.monotonic() - began < limit_s:
             snapshot = sampler.first(_TIMEOUT_S)
-    return snapshot
+    return snapshot or silent(limit_s)
 
 
 def _watch(sampler: GpuSampler, reader: GpuUsageReader, session: Session | None, as_json: bool) -> None:

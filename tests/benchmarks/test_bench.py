@@ -101,14 +101,3 @@ def test_predictions_are_measured_beside_pykeen_and_bare_products(
     assert differ.value == 0
     (ratio,) = measurements.named(conn, "predict_pairs_ratio")
     assert f"{ratio.value:.4g} x" in done.out
-
-
-@pytest.mark.slow
-def test_costs_by_graph_size_are_measured_and_carried_on_to_a_larger_graph(run_cli: Console) -> None:
-    sizes = ("--entities", "300,600", "--dim", "12", "--batch-size", "32", "--store")
-    done = run_cli.benchmark("graph_size", *sizes)
-    assert done.code == 0, done.err
-    for words in ("300 entities: a training step ", "evaluation, 1,000 ranks", "TracIn one-to-n, 100 tests"):
-        assert words in done.out
-    assert re.search(r"a training step, with weights.*exponent from 300 to 600 entities", done.out)
-    assert re.search(r"Wikidata5M, by the line through .* h ", done.out)

@@ -65,7 +65,9 @@ def main(target: Path) -> None:
     )
     libraries = build(packages, [f"-I{path}" for path in include])
     shutil.copy(HERE / "cuda_values.py", packages)
-    (packages / "cuda_values.pth").write_text("import cuda_values\n")
+    # Only where there are GPUs: each process of the environment reads this file at its start.
+    there = "'KGOPS_NVML_STANDIN' in os.environ"
+    (packages / "cuda_values.pth").write_text(f"import os; {there} and __import__('cuda_values')\n")
     print(f"{len(libraries)} libraries in place of NVIDIA's, in {target}")
 
 

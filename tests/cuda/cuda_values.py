@@ -17,6 +17,7 @@ import itertools
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -364,7 +365,10 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
 
         def and_start(module: ModuleType) -> None:
             execute(module)
-            if module.cuda.is_available():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an old driver is torch's own warning, when it is asked
+                is_there = module.cuda.is_available()
+            if is_there:
                 start(module)
 
         spec.loader.exec_module = and_start  # type: ignore[method-assign]
