@@ -65,6 +65,7 @@ def main(target: Path) -> None:
     )
     libraries = build(packages, [f"-I{path}" for path in include])
     shutil.copy(HERE / "cuda_values.py", packages)
+    (packages / "tests.pth").write_text(f"{PROJECT / 'tests'}\n")
     # Only where there are GPUs: each process of the environment reads this file at its start.
     there = "'KGOPS_NVML_STANDIN' in os.environ"
     (packages / "cuda_values.pth").write_text(f"import os; {there} and __import__('cuda_values')\n")
