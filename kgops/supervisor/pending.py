@@ -54,7 +54,10 @@ def announce(home: Home, folder: str, work: Work) -> Iterator[None]:
     try:
         sync(home.pending)
         yield
-        path.unlink()
+        try:
+            path.unlink()
+        except OSError:
+            pass  # the work is done: the next command finds the marker abandoned, and removes it
     finally:
         os.close(lock)
 

@@ -98,10 +98,8 @@ def test_curves_scores_and_the_strongest_influences_are_those_of_the_cpu(on: On)
         here, there = (curve(console, run, name) for run in runs)
         assert apart(here, there) <= 1e-6
         print(f"{name} differs by {apart(here, there):.1e} at most")
-    traced = [
-        ended(console, "run", "tracin", "--run", str(runs[0]["id"]), "--max-triples", "5", "--device", device)
-        for device in ("cuda", "cpu")
-    ]
+    exact = ("--run", str(runs[0]["id"]), "--max-triples", "5", "--precision", "fp32")
+    traced = [ended(console, "run", "tracin", *exact, "--device", device) for device in ("cuda", "cpu")]
     assert on_gpu(traced[0])
     with open_reader(console.home / "kgops.db") as conn:
         for test in influences.tests_of(conn, traced[0]["id"]):

@@ -98,7 +98,7 @@ def test_a_stop_with_a_wrong_name_says_what_was_stopped(lab: Lab) -> None:
     absent = lab.kgops("stop", str(here), "lab1:999", "--grace", "5")
     assert absent.code == 2
     assert absent.err.splitlines()[0] == f"run {here}: cancelled"
-    assert absent.err.splitlines()[1].startswith("Error: lab1: there is no run 999"), absent.err
+    assert absent.err.splitlines()[1].startswith("Error: lab1: there are no runs yet"), absent.err
 
 
 def test_a_run_is_stopped_resumed_and_repeated_where_it_is(lab: Lab) -> None:
