@@ -14,6 +14,25 @@ FIXTURES = Path(__file__).parent / "fixtures"
 ODD = "a'b\"c;--\\%_\x00\x1b[2J\u202e naïve 測試 🧪\nline two"
 
 
+# Of a plan for a GPU, as little as is recorded of it.
+FORECAST: dict[str, Any] = {
+    "on": "Tesla T4",
+    "on_gpu": True,
+    "predicted_mib": 500.0,
+    "modelled_s": None,
+    "estimate": {"parts_mib": {}},
+}
+
+
+# Of a plan for the CPU.
+PROCESS: dict[str, Any] = {
+    "kind": "train",
+    "on": "the CPU of here",
+    "start_mib": 230.0,
+    **dict.fromkeys(("constant_mib", "factor", "data_mib", "samples"), 1.0),
+}
+
+
 def add(conn: sqlite3.Connection, number: int, **given: Any) -> None:
     spec = {"job": given.pop("job", {}), "plan": given.pop("plan", {}), "environment": given.pop("env", {})}
     wanted: dict[str, Any] = {

@@ -57,6 +57,9 @@ def _tree_on_gpu(
     return sum_of(held)
 
 
+DRIVERS_MIB = 64  # a GPU's used memory up to this may be the driver's own
+
+
 def lists_every_process(
     processes: tuple[ProcessReading, ...] | None, *, host_pids: bool | None = None
 ) -> bool:

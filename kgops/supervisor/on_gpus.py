@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kgops.gpus.processes import MemorySource, all_processes, lists_every_process, sum_of
+from kgops.gpus.processes import DRIVERS_MIB, MemorySource, all_processes, lists_every_process, sum_of
 from kgops.gpus.readings import GpuReading, ProcessReading
 from kgops.settings import Home
 from kgops.supervisor import processes
@@ -68,6 +68,8 @@ class Owners:
         """MiB of each active run that was given this GPU or has processes on it (None: the driver hides it), and
         PIDs there that belong to no run."""
         listed = all_processes(gpu)
+        # Where memory is in use and no process at all is listed, as in containers, nobody knows whose it is.
+        is_whole = lists_every_process(listed) and (listed or (gpu.memory_used_mib or 0) <= DRIVERS_MIB)
         held: dict[int | None, list[ProcessReading]] = {}
         for process in listed or ():
             held.setdefault((run_of or self.run_of)(process.pid), []).append(process)
@@ -76,7 +78,7 @@ class Owners:
             if run.id in held:
                 used[run.id] = sum_of(one.used_mib for one in held[run.id])
             elif not gpu.uuids.isdisjoint(run.gpus):
-                used[run.id] = 0 if lists_every_process(listed) else None
+                used[run.id] = 0 if is_whole else None
         return used, tuple(one.pid for one in held.get(None, ()))
 
     def _run_of_ancestor(self, pid: int) -> int | None:

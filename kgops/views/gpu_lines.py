@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kgops.gpus.history import BUCKET_S, GpuCurve
+from kgops.gpus.processes import DRIVERS_MIB
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.supervisor.gpu_room import held_mib
@@ -17,7 +18,6 @@ Toned = tuple[str, str]  # a text and its tone: text, dim, head, accent, other, 
 
 LEGEND, SHORT_LEGEND = "▇runs ▓others ░reserved", "▇runs ▓other"
 _RUNS, _OTHERS, _UNKNOWN, _RESERVED, _WAITING, _TRACK, _END = "▇", "▓", "▒", "░", "┄", "·", "│"
-_SOMEBODYS_MIB = 64  # less is the driver's
 
 
 def name_of(usage: GpuUsage) -> str:
@@ -76,7 +76,7 @@ def users_of(usage: GpuUsage, width: int) -> list[Toned]:
     used, mine = usage.reading.memory_used_mib, usage.used_by_runs_mib
     if not others and usage.processes is None:
         names = "" if runs else "n/a"
-    elif not others and mine is not None and (used or 0) - mine > _SOMEBODYS_MIB:
+    elif not others and mine is not None and (used or 0) - mine > DRIVERS_MIB:
         names = "n/a"
     runs = fitted(runs, width)
     names = fitted(names, max(width - len(runs) - 1, 0)) if width - len(runs) > 4 else ""

@@ -39,7 +39,7 @@ def add(
         label=f"nations {number} [bold]\x1b[31m",
         submitted_at=at,
         predicted_mib=900.0,
-        plan={"forecast": {"on_gpu": True, "estimate": {}}},
+        plan={"forecast": records.FORECAST},
         env={"gpus": [{"uuid": GPU, "mib": gpu_mib}]},
     )
     conn.execute("UPDATE run SET started_at = ?, gpu = ? WHERE id = ?", (at, GPU, number))

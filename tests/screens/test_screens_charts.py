@@ -18,7 +18,13 @@ from storage.database import Connection, transaction
 
 
 def detail_with(home: Path, conn: Connection, *points: series.Point) -> RunDetail:
-    forecast = {"on_gpu": True, "estimate": {"phase": "training", "parts_mib": {"weights": 13_562.0}}}
+    forecast = {
+        "on": "Tesla T4",
+        "on_gpu": True,
+        "predicted_mib": 13_562.0,
+        "modelled_s": None,
+        "estimate": {"phase": "training", "parts_mib": {"weights": 13_562.0}},
+    }
     with transaction(conn):
         add(
             conn,

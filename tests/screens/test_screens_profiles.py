@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from records import add
+from records import FORECAST, add
 from screen_driving import Seen, look
 
 from kgops.views.formats import width_of
@@ -46,7 +46,7 @@ def test_the_selected_profile_is_shown_with_its_reasons(
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 def test_estimates_so_far_are_shown_whole(home: Path, conn: Connection, size: tuple[int, int]) -> None:
-    forecast = {"on": "NVIDIA A100-SXM4-80GB", "on_gpu": True, "predicted_mib": 950.0}
+    forecast = {**FORECAST, "on": "NVIDIA A100-SXM4-80GB", "predicted_mib": 950.0}
     for number in (1, 2):
         add(
             conn,

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from driving import Console, wait_for
-from records import add
+from records import FORECAST, PROCESS, add
 from screen_driving import Seen, look
 from textual.widgets import Input
 
@@ -73,7 +73,7 @@ def test_attempts_say_why_they_ended_and_what_was_changed(run_cli: Console) -> N
 
 def curves_of(conn: Connection, predicted_mib: float | None) -> None:
     parts = {"activations": 400.0, "weights": 200.0}
-    forecast = {"on_gpu": True, "estimate": {"phase": "validation", "parts_mib": parts}}
+    forecast = {**FORECAST, "estimate": {"phase": "validation", "parts_mib": parts}}
     plan = {"forecast": forecast} if predicted_mib is not None else {}
     known = {"workload": "train", "label": "nations", "profile": "cpu", "folder": "0001-train-nations"}
     with transaction(conn):
@@ -310,7 +310,7 @@ def test_an_ended_run_opened_from_its_own_page_shows_its_page(run_cli: Console) 
 def test_a_prediction_is_judged_once_the_run_has_succeeded(run_cli: Console, conn: Connection) -> None:
     """Until then, and after running out of memory, its peak says nothing of what it needs."""
     used = emit('{"event":"memory","mib":{"libraries":300}}')
-    gpu, process = {"forecast": {"on_gpu": True, "estimate": {}}}, {"process": {"start_mib": 310.0}}
+    gpu, process = {"forecast": FORECAST}, {"process": {**PROCESS, "start_mib": 310.0}}
     failed = "echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1"
     runs_made = [run_cli.detach("sh", "-c", f"{used} {then}") for then in (failed, WAITS) for _ in range(2)]
     for number, plan in zip(runs_made, (gpu, process) * 2, strict=True):

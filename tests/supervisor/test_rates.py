@@ -110,7 +110,8 @@ def test_the_page_of_a_run_draws_its_rate_and_only_tells_what_never_changed(run_
 
 
 def on_a_processor(conn: Connection) -> None:
-    forecast = {"on_gpu": False, "on": "x", "predicted_mib": 200.0, "modelled_s": None, "estimate": {}}
+    forecast: dict[str, Any] = {"on_gpu": False, "on": "x", "predicted_mib": 200.0, "modelled_s": None}
+    forecast["estimate"] = {"parts_mib": {}}
     add_run(conn, forecast=forecast, predicted_mib=200.0)
     conn.execute("UPDATE run SET peak_host_mib = 550 WHERE id = 1")
     with transaction(conn):
