@@ -130,7 +130,10 @@ def silent(took_s: float) -> Snapshot:
 def read_once(limit_s: float) -> Snapshot | None:
     """One reading; None if the driver does not answer in time, as one whose GPU fell off the bus may never do."""
     sampler = GpuSampler()
-    sampler.start()
+    try:
+        sampler.start()
+    except RuntimeError:  # no room for another thread
+        return None
     snapshot = sampler.first(limit_s)
     sampler.stop(0.0 if snapshot is None else 2.0)
     return snapshot

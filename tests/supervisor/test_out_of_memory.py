@@ -270,7 +270,7 @@ def test_a_tracing_in_fewer_tests_blocks_and_entities_at_a_time_finds_the_same_s
             "--top-k",
             "20",
             "--output",
-            "x.json",
+            f"x{number}.json",
             "--dry-run",
         )
         job = run_cli.cwd / f"{number}.toml"
