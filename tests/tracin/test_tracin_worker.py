@@ -44,6 +44,7 @@ def trace(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Tra
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         monkeypatch.setenv("KGOPS_EVENTS", str(folder / "events.jsonl"))
+        monkeypatch.setenv("KGOPS_FORCE", "1")  # a test traces several times into the same files
         tracin(job, folder, Reporter(folder), stop)  # type: ignore[arg-type]  # a plain function asks as well
         return folder / "results"
 
