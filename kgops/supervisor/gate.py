@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kgops.jobs.files import open_own, set_aside
+from kgops.jobs.files import open_own
 from kgops.supervisor import run_folder
 from kgops.supervisor.linked_folder import put_right
 from kgops.supervisor.processes import host_memory_mib, set_mark
@@ -187,7 +187,8 @@ def _put_back(attempt: AttemptFolder) -> None:
         return
     for folder in (attempt.path.parent, attempt.path):
         if not folder.is_dir():
-            set_aside(folder)  # a file
+            if os.path.lexists(folder):
+                folder.rename(folder.with_name(f"{folder.name}.not-a-folder-{time.time_ns()}"))
             folder.mkdir(0o700)
     attempt.mark_begun()
 

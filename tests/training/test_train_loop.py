@@ -257,7 +257,7 @@ def test_checkpoints_for_tracin_are_kept_every_k_epochs_with_their_learning_rate
     kept = [checkpoints.read_checkpoint(p) for p in checkpoints.kept_checkpoints(tmp_path / "checkpoints")]
     assert [c.epoch for c in kept] == [2, 4]
     assert kept[0].learning_rate > kept[1].learning_rate > 0
-    recorded = {"name": "kvsall-bce", "label_smoothing": 0.0, "smoothed_over": "all entities"}
+    recorded = {"name": "kvsall-bce", "label_smoothing": 0.1, "smoothed_over": "all entities"}
     assert kept[0].loss == recorded
     assert kept[0].entities_digest == nations.entities.digest
     assert [kind for _, kind in report.artifacts] == ["checkpoint", "checkpoint", "model"]
