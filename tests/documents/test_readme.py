@@ -206,7 +206,7 @@ def test_every_module_that_is_to_be_run_is_there() -> None:
         for text in texts
         for name in re.findall(r"(?:python|BIN\)/python) -m ((?:kgops|benchmarks)[\w.]+)", text)
     }
-    assert modules
+    assert len(modules) >= 2  # the pattern still finds them
     for name in modules:
         assert importlib.util.find_spec(name.rstrip(".")), name
 
