@@ -230,7 +230,7 @@ def _host(state: FeedState) -> list[Row]:
 
 
 def _alerts(state: FeedState, width: int, most: int, *, show_all: bool) -> list[Row]:
-    """Alerts, and notes about options where alerts leave room."""
+    """Alerts, and notes of OOM fallbacks where alerts leave room."""
     notes = state.overview.notes if state.overview is not None else ()
     shown = state.alerts if show_all else state.alerts[:most]
     more = len(state.alerts) - most

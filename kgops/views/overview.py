@@ -9,14 +9,12 @@ from kgops.jobs.events import LIBRARIES, PROCESS_PEAK
 from kgops.jobs.numbers import mean
 from kgops.supervisor.alerts import Alert
 from kgops.views.alerts import note_of_fallback, recorded_alerts
-from storage import alerts, attempts, reports, run_list, runs, series
+from storage import alerts, attempts, run_list, runs, series
 from storage.database import Connection
-from storage.reports import Option
 from storage.runs import Run
 from storage.series import Series
 
 _CURVE_BUCKETS = 1024
-_UNDECIDED = (None, "auto")  # no specific value requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Overview:
     waiting: tuple[Run, ...]  # `reason`: what each waits for
     recent: tuple[EndedRun, ...]  # newest first
     alerts: tuple[Alert, ...]  # of the record, unacknowledged
-    notes: tuple[Alert, ...]  # about options: they inform
+    notes: tuple[Alert, ...]  # of OOM fallbacks: they inform
     acknowledged: frozenset[str]
     count: int  # of all runs
 
@@ -83,13 +81,6 @@ def eta_s(run: Run) -> float | None:
     return (run.total - run.done) / rate if rate and rate > 0 else None
 
 
-def is_unapplied(option: Option) -> bool:
-    """Whether another value was applied than the one requested."""
-    if option.requested in _UNDECIDED or option.applied is None or option.requested == option.applied:
-        return False
-    return bool(option.reason)
-
-
 def _rate_so_far(run: Run) -> float | None:
     """The mean rate so far, for a command that reports progress without a rate, in its first attempt."""
     if run.attempts > 1 or not run.done or run.started_at is None or run.reported_at is None:
@@ -104,7 +95,7 @@ def _running_run(conn: Connection, run: Run, points: int) -> RunningRun:
     whole = series.curve(conn, run.id, name, at_most=_CURVE_BUCKETS) if name else []
     curve = _downsampled([bucket.mean for bucket in whole], points)
     diverged = any(one.n and one.last_value is None for one in curves)
-    return RunningRun(run, eta_s(run), curve, diverged, _notes(conn, run))
+    return RunningRun(run, eta_s(run), curve, diverged, tuple(note_of_fallback(conn, run)))
 
 
 def _downsampled(values: list[float | None], count: int) -> tuple[float | None, ...]:
@@ -127,35 +118,12 @@ def _ended(conn: Connection, run: Run) -> EndedRun:
         steps = fallbacks_taken(settings, fallbacks)
     curves = series.of_run(conn, run.id)
     libraries = next((one.last_value for one in curves if one.name == LIBRARIES), None)
-    return EndedRun(run, steps, _notes(conn, run), libraries, _process_peak(conn, run, curves))
+    return EndedRun(
+        run, steps, tuple(note_of_fallback(conn, run)), libraries, _process_peak(conn, run, curves)
+    )
 
 
 def _process_peak(conn: Connection, run: Run, curves: list[Series]) -> float | None:
     """The process's peak; None for older runs, where only tensors were predicted."""
     peak = next((one.last_value for one in curves if one.name == PROCESS_PEAK), None)
     return peak if peak is not None and runs.spec(conn, run.id).plan.get("process") else None
-
-
-def _notes(conn: Connection, run: Run) -> tuple[Alert, ...]:
-    return (*note_of_fallback(conn, run), *_option_notes(conn, run))
-
-
-def _option_notes(conn: Connection, run: Run) -> list[Alert]:
-    """Notes only for values a person requested: a profile may request values that a GPU does not support."""
-    reported = reports.options(conn, run.id)
-    newest = max((option.attempt for option in reported), default=0)
-    unapplied = [option for option in reported if option.attempt == newest and is_unapplied(option)]
-    if not unapplied:
-        return []
-    choices = runs.spec(conn, run.id).plan.get("choices") or []
-    by = {choice["option"]: choice["chosen_by"] for choice in choices}
-    return [
-        Alert(
-            "note",
-            f"option {option.name}:run {run.id}:{option.attempt}",
-            f"{option.name}: requested {option.requested}, applied {option.applied}: {option.reason}",
-            run,
-        )
-        for option in unapplied
-        if by.get(option.name, option.chosen_by) == "person"
-    ]

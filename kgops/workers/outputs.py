@@ -21,6 +21,7 @@ from kgops.workers.entry import is_forced
 from kgops.workers.publication import TO_RESUME, Publication
 from kgops.workers.report import Reporter
 
+NOTHING_BEST = "no best_model.pt, since nothing was validated: final_model.pt has the last weights."
 _KINDS = {
     "best_model.pt": "best_model",
     "final_model.pt": "model",

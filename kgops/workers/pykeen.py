@@ -36,7 +36,7 @@ from kgops.training.saved_models import refuse_other_data
 from kgops.training.settings import place_of
 from kgops.workers.devices import memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest
-from kgops.workers.outputs import write_config
+from kgops.workers.outputs import NOTHING_BEST, write_config
 from kgops.workers.pykeen_memory import KeepForTracin, recipe_of, report_prediction
 from kgops.workers.report import Reporter, report_applied
 
@@ -90,6 +90,7 @@ def train(
         }
         report_prediction(pipeline_kwargs, device, report)
         done = _run(pipeline_kwargs, settings, device, report)
+    _keep_best(done, results, report, validates="stopper" in pipeline_kwargs)
     test: dict[str, Any] = {side: _metrics(done.metric_results, side) for side in ("both", "head", "tail")}
     test |= quality_table(evaluator.newest(), graph)
     best = done.stopper.best_epoch if hasattr(done.stopper, "best_epoch") else None
@@ -344,6 +345,16 @@ def _metrics(metric_results: Any, side: str) -> dict[str, float]:
         name: float(metric_results.get_metric(f"{side}.realistic.{pykeen_name}"))
         for name, pykeen_name in _METRICS.items()
     }
+
+
+def _keep_best(done: Any, results: Path, report: Reporter, *, validates: bool) -> None:
+    """Writes the last weights as the best, where the training ended before its first validation."""
+    best = results / "best_model.pt"
+    if not validates:
+        report.note(NOTHING_BEST)
+    elif not best.exists():
+        torch.save(done.model.state_dict(), best)
+        report.note("best_model.pt has the last weights: the training ended before its first validation.")
 
 
 def _write(

@@ -29,7 +29,7 @@ from kgops.training.settings import TrainSettings, place_of
 from kgops.training.threads import step_gflop
 from kgops.workers.devices import choose_threads, memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
-from kgops.workers.outputs import make_output_folder, publish_results, write_config
+from kgops.workers.outputs import NOTHING_BEST, make_output_folder, publish_results, write_config
 from kgops.workers.report import Reporter, report_applied
 
 
@@ -85,6 +85,8 @@ def train_conve(
         done = fit(model, graph, settings, results, report, stop, resume=resume, cleanup=cleanup)
         if done.stopped == "requested":
             raise Stopped
+        if done.best_epoch is None:
+            report.note(NOTHING_BEST)
         cleanup.between_phases()
         test = evaluate(model, graph, results, device, report, stop)
     metrics = headline(done, test)

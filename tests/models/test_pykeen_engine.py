@@ -49,7 +49,7 @@ def train_here(what: Job, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ("model", "settings"),
     [
         ("TransE", {}),
-        ("rotate", {"optimizer": "adamw"}),
+        ("rotate", {"optimizer": "adamw", "validate_every": 5}),  # more than its epochs
         ("ComplEx", {"loss": "kvsall-ce"}),
         ("DistMult", {"loss": "kvsall-bce", "optimizer": "adagrad", "inverse": True}),
         ("ConvE", {"loss": "kvsall-bce", "output_channels": 4}),
@@ -74,6 +74,14 @@ def test_any_model_trains_and_is_told_of_like_our_own(
     assert {"results/pykeen/trained_model.pkl", "results/final_model.pt", "results/test_results.json"} <= {
         file["path"] for file in manifest["files"]
     }
+    best, notes = results / "best_model.pt", [event["text"] for event in events(tmp_path, "note")]
+    if "validate_every" in settings:
+        last = torch.load(results / "final_model.pt", weights_only=True)
+        for name, weights in torch.load(best, weights_only=True).items():
+            assert torch.equal(weights, last[name])
+        assert any("ended before its first validation" in note for note in notes)
+    else:
+        assert not best.exists() and any("no best_model.pt, since nothing was validated" in n for n in notes)
     if model == "ConvE":
         ours = load_pykeen(results / "pykeen" / "trained_model.pkl", trust_pickle=True)
         assert ours.config.embedding_dim == 16 and ours.config.inverse
