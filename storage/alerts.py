@@ -10,7 +10,7 @@ from storage import runs
 from storage.database import transaction
 from storage.runs import Run
 
-_LEFT, _QUIET = "console left", "quiet before"  # no alert has these names: theirs have a colon
+_LEFT = "console left"  # no alert has this name: theirs have a colon
 _HOOKED = "hook: "  # before the name of an alert that the hook was started for
 _BAD = ("failed", "out_of_memory", "interrupted")
 _MOST = 100
@@ -29,8 +29,8 @@ def acknowledge(conn: sqlite3.Connection, alerts: Iterable[str]) -> None:
             [(alert, now) for alert in alerts],
         )
         conn.execute(
-            "DELETE FROM acknowledged WHERE at < ? AND alert NOT IN (?, ?) AND alert NOT LIKE '%:run %'",
-            (now - _KEPT_S, _LEFT, _QUIET),
+            "DELETE FROM acknowledged WHERE at < ? AND alert != ? AND alert NOT LIKE '%:run %'",
+            (now - _KEPT_S, _LEFT),
         )
 
 
@@ -46,14 +46,10 @@ def mark_hooked(conn: sqlite3.Connection, alert: str) -> bool:
         )
 
 
-def quiet_before(conn: sqlite3.Connection) -> float:
-    """Runs that ended before raise no alert: they ended under a version without alerts."""
-    return _mark(conn, _QUIET) or 0.0
-
-
 def left_at(conn: sqlite3.Connection) -> float | None:
     """When a console was left; None if none ever was."""
-    return _mark(conn, _LEFT)
+    row = conn.execute("SELECT at FROM acknowledged WHERE alert = ?", (_LEFT,)).fetchone()
+    return None if row is None else float(row[0])
 
 
 def leave(conn: sqlite3.Connection) -> None:
@@ -70,36 +66,31 @@ def ended_since(conn: sqlite3.Connection, since: float) -> Mapping[str, int]:
     return dict(rows.fetchall())
 
 
-def ended_badly_after(conn: sqlite3.Connection, after: float) -> list[Run]:
+def ended_badly(conn: sqlite3.Connection) -> list[Run]:
     """Runs that failed, ran out of memory or were interrupted, newest first, without acknowledged ones."""
     numbers = [
         number
         for (number,) in conn.execute(
-            "SELECT id FROM run WHERE state IN (?, ?, ?) AND ended_at > ?"
+            "SELECT id FROM run WHERE state IN (?, ?, ?)"
             " AND NOT EXISTS (SELECT 1 FROM acknowledged"
             " WHERE alert = run.state || ':run ' || run.id || ':' || run.attempts)"
             " ORDER BY ended_at DESC LIMIT ?",
-            (*_BAD, after, _MOST),
+            (*_BAD, _MOST),
         )
     ]
     return [run for number in numbers if (run := runs.get(conn, number)) is not None]
 
 
-def diverged(conn: sqlite3.Connection, after: float) -> dict[int, list[str]]:
-    """Curves that became NaN or infinite, of runs that go on or ended well after that time."""
+def diverged(conn: sqlite3.Connection) -> dict[int, list[str]]:
+    """Curves that became NaN or infinite, of runs that go on or ended well."""
     rows = conn.execute(
         "SELECT series.run, series.name FROM series JOIN run ON run.id = series.run"
-        " WHERE series.n > 0 AND series.last_value IS NULL AND coalesce(run.ended_at, ?) >= ?"
+        " WHERE series.n > 0 AND series.last_value IS NULL"
         " AND run.state NOT IN ('failed', 'out_of_memory', 'interrupted')"
         " ORDER BY series.run DESC, series.name LIMIT ?",
-        (time.time(), after, _MOST),
+        (_MOST,),
     )
     found: dict[int, list[str]] = {}
     for run, name in rows:
         found.setdefault(run, []).append(name)
     return found
-
-
-def _mark(conn: sqlite3.Connection, name: str) -> float | None:
-    row = conn.execute("SELECT at FROM acknowledged WHERE alert = ?", (name,)).fetchone()
-    return None if row is None else float(row[0])

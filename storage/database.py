@@ -23,12 +23,14 @@ from storage.errors import (
     DatabaseFull,
     DatabaseMissing,
     DatabaseNewer,
+    DatabaseOlder,
     DatabaseOutOfReach,
     DatabaseReadOnly,
     StorageError,
 )
 
 SCHEMA_VERSION = 8
+_OLDEST_VERSION = 8  # older schemas were never released
 Connection = sqlite3.Connection  # so that other packages need not import sqlite3
 BUSY_TIMEOUT_S = 30.0
 REBUILD = "move it away and run `kgops doctor --rebuild`, which restores the runs from their folders"
@@ -325,6 +327,12 @@ def _version_of(conn: sqlite3.Connection, path: Path) -> int:
         raise DatabaseNewer(
             f"{path} was written by a newer kgops (schema {version}; this one knows {SCHEMA_VERSION})",
             "upgrade kgops, or point KGOPS_HOME at another folder",
+        )
+    if version and version < _OLDEST_VERSION:
+        raise DatabaseOlder(
+            f"{path} has schema {version}; this kgops reads schema {_OLDEST_VERSION} and newer",
+            "run `kgops export` with the kgops commit that wrote it, move it away, then run `kgops import` here:"
+            " exports of schema 5 and newer are read",
         )
     return version
 

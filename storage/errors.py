@@ -48,5 +48,9 @@ class DatabaseNewer(StorageError):
     pass
 
 
+class DatabaseOlder(StorageError):
+    pass
+
+
 class DatabaseMissing(StorageError):
     pass

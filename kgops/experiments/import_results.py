@@ -14,7 +14,7 @@ from kgops.errors import BadInput
 from kgops.experiments.summary import as_measurements
 from kgops.jobs.json_checks import read_any
 from kgops.jobs.text import is_timestamp
-from storage import benches, measurements, old_words
+from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import Connection
 from storage.measurements import Measurement
@@ -82,7 +82,7 @@ class Imported:
 def import_file(conn: Connection, path: Path) -> Imported:
     """Imports a file once; a second import changes nothing."""
     try:
-        body = old_words.renamed_bench(read_any(path))
+        body = read_any(path)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from error
     if isinstance(body, list):

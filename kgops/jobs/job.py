@@ -102,7 +102,6 @@ def read_job(table: object, source: str) -> Job:
         raise BadJob(source, problems)
     if not isinstance(table, Mapping):
         raise BadJob(source, [f"expected a table, found {describe(table)}"])
-    table = _with_current_names(table)
     name = table.get("workload")
     workload = WORKLOADS.get(name) if isinstance(name, str) else None
     if isinstance(name, str) and workload is None:
@@ -145,17 +144,6 @@ def read_job(table: object, source: str) -> Job:
         limits=Limits(**limits),
         on=ClusterRequest(**{**on, "options": tuple(on["options"] or ())}),
     )
-
-
-def _with_current_names(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Renames keys of kgops 0.1.0 job files: `levers`, and `card` with `gpu` inside."""
-    if not {"levers", "card"} & {*table}:
-        return table
-    renamed = {{"levers": "options", "card": "gpu"}.get(name, name): value for name, value in table.items()}
-    gpu = renamed.get("gpu")
-    if isinstance(gpu, Mapping):
-        renamed["gpu"] = {("wanted" if name == "gpu" else name): value for name, value in gpu.items()}
-    return renamed
 
 
 def _secrets_in(name: str, settings: Mapping[str, Any], options: Sequence[str]) -> list[str]:

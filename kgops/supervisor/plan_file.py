@@ -11,7 +11,7 @@ from kgops.errors import Unavailable
 from kgops.jobs.files import ABSENT, read_json, read_regular, write_durably, write_json
 from kgops.jobs.text import is_timestamp
 from kgops.supervisor.run_folder import RunFolder
-from storage import old_words, runs
+from storage import runs
 from storage.database import Connection
 from storage.rows import misfits
 from storage.schema import EVENTS, SPEC, schema_error
@@ -139,8 +139,6 @@ def recorded_plan(conn: Connection, folder: RunFolder, number: int) -> Plan:
 
 
 def _plan_from(table: Any, folder: RunFolder) -> Plan:
-    if old_words.is_old_plan(table):
-        table = old_words.renamed(table)
     try:
         plan = Plan(**{name: value for name, value in table.items() if name in Plan.__dataclass_fields__})
     except (TypeError, AttributeError) as error:

@@ -18,13 +18,12 @@ from kgops import __version__
 from kgops.errors import BadInput
 from kgops.jobs.cluster import must_be_free, written
 from kgops.jobs.numbers import finite_json
-from storage import old_words, transfer
+from storage import transfer
 from storage.database import Connection
 from storage.runs import STATES
 from storage.transfer import Column, Curve, Rows
 
 FORMAT = 2
-_OLD_FORMAT = 1  # of kgops 0.1.0, with other names
 IMPORTED = "imported"  # event kind that marks an imported run with its origin
 _SPEC = ("job", "plan", "environment")
 _CURVE = ("step", "value", "at")
@@ -64,13 +63,6 @@ def read_runs(conn: Connection, text: bytes, source: str) -> list[Rows]:
         export = json.loads(text.decode("utf-8"), parse_constant=_no_constant)
         if not isinstance(export, dict) or "kgops_export" not in export:
             raise NotAnExport("it has no key `kgops_export`: this is not a kgops export")
-        if export["kgops_export"] == _OLD_FORMAT:
-            old_runs = [run for run in _list(export, "runs", "") if isinstance(run, dict)]
-            export = {
-                **export,
-                "kgops_export": FORMAT,
-                "runs": [old_words.renamed_export(run) for run in old_runs],
-            }
         if export["kgops_export"] != FORMAT:
             raise NotAnExport(f"its format is {export['kgops_export']!r:.20}; this kgops reads {FORMAT}")
         return [_from_table(conn, table, f"runs[{i}]") for i, table in enumerate(_list(export, "runs", ""))]

@@ -15,15 +15,14 @@ from storage.runs import Run
 
 def recorded_alerts(conn: Connection) -> tuple[Alert, ...]:
     """Unacknowledged alerts of the record, newest first, however many runs ended since."""
-    after = alerts.quiet_before(conn)
     seen = alerts.acknowledged(conn)
     found = []
-    for run in alerts.ended_badly_after(conn, after):
+    for run in alerts.ended_badly(conn):
         kind: AlertKind = "out of memory" if run.state == "out_of_memory" else "failed"
         why = run.reason or "out of memory after the last fallback"
         text = why if kind == "out of memory" else f"{run.state}: {run.reason or 'for an unknown reason'}"
         found.append(Alert(kind, f"{run.state}:run {run.id}:{run.attempts}", text, run))
-    for number, names in alerts.diverged(conn, after).items():
+    for number, names in alerts.diverged(conn).items():
         run_of = runs.get(conn, number)
         if run_of is not None and (alert := diverged_alert(run_of, names)).name not in seen:
             found.append(alert)

@@ -92,27 +92,6 @@ def test_metrics_go_out_and_come_in_elsewhere_exactly_and_once(
     assert len(measurements.all_of(elsewhere)) == 3
 
 
-def test_an_export_of_0_1_0_is_read_in_todays_names(
-    run_cli: Console, conn: sqlite3.Connection, elsewhere: sqlite3.Connection, tmp_path: Path
-) -> None:
-    held(conn)
-    table = run_cli("bench", "export", "1", "--to", "json").json()
-    for pair in table["pair"]:
-        for side in (pair["baseline"], pair["measured"]):
-            side["figures"] = side.pop("metrics", {})
-            side.pop("options", None)
-            side["levers"] = {"precision": {"asked": "bf16", "effective": "fp32", "why": "a CPU"}}
-    table["fingerprint"]["cards"] = table["fingerprint"].pop("gpus", [])
-    file = tmp_path / "old.json"
-    file.write_text(json.dumps(table))
-    number = import_file(elsewhere, file).bench
-    assert number is not None
-    for got in benches.pairs(elsewhere, number):
-        option = got.measured["options"]["precision"]
-        assert option == {"requested": "bf16", "applied": "fp32", "why": "a CPU"}
-        assert "metrics" in got.baseline and "figures" not in got.baseline
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from consoles import Answer, Room, call, fresh_room, processes_of
 from storage import runs
 from storage.database import open_writer
 
-TESTS = Path(__file__).parent.parent
 WORKER = ("/bin/sh", str(Path(__file__).parent / "injected_worker.sh"))
 PATIENCE_S = 300.0
 
@@ -66,7 +64,6 @@ COMMANDS = {
         Command(
             "rebuild", "rebuild", ("doctor", "--rebuild"), again=("doctor", "--rebuild"), wants=(1, 2, 3, 4)
         ),
-        Command("migration", "migration", ("runs", "--json")),
     )
 }
 
@@ -120,14 +117,6 @@ class Templates:
         for one in path.glob("home/kgops.db*"):
             one.unlink()
         open_writer(room.home.database).close()
-
-    def _make_migration(self, path: Path) -> None:
-        room = fresh_room(path)
-        for folder in (room.home.path, room.home.runs, room.home.pending):
-            folder.mkdir(mode=0o700)
-        conn = sqlite3.connect(room.home.database, isolation_level=None)
-        conn.executescript((TESTS / "fixtures" / "schema-001.sql").read_text())
-        conn.close()
 
 
 def _must(answer: Answer) -> None:

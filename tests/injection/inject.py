@@ -85,7 +85,7 @@ class Attack:
             stays if point.kind.endswith(STAYS) else 1,
             self.wanted,
         )
-        before = Before.of(room) if command.name != "migration" else Before({}, {})
+        before = Before.of(room)
         answer = call(room, *command.attack_arguments(room), arming=arming, limit_s=self.limit_s)
         judge = Judge(
             room,

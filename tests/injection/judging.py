@@ -146,7 +146,7 @@ class Judge:
             now = self.rows.get(number)
             if now is None and not (self.command.name == "delete" and number in touched):
                 self.say(f"run {number} is lost")
-            elif now is not None and number not in touched and self.command.name != "migration":
+            elif now is not None and number not in touched:
                 changed = [name for name in _ABOUT_A_RUN if now.get(name) != row[name]]
                 if changed:
                     self.say(f"run {number} has another {', '.join(changed)}")
@@ -167,7 +167,7 @@ class Judge:
                 self.say(f"the folder {name} was not deleted and lacks {sorted(missing)[:3]}")
         for name in now_there.keys() - known:
             self.say(f"the folder {name} has no row")
-        for name in known - now_there.keys() if self.command.name != "migration" else ():
+        for name in known - now_there.keys():
             self.say(f"the row of {name} has no folder")
 
     def _is_said_to_lack(self) -> bool:
@@ -196,7 +196,7 @@ class Judge:
             self.say("the run was deleted and is there")
         if name == "import" and did and len(new) != 2 and not _says_trouble(self.answer):
             self.say(f"two runs were imported and {len(new)} are there")
-        if name in ("rebuild", "migration") and self.expected is not None:
+        if name == "rebuild" and self.expected is not None:
             self._compare_rows(self.expected)
         if name == "import" and self.expected is not None:
             wanted = [(row["label"], row["state"]) for row in self.expected.values()]
@@ -232,8 +232,7 @@ class Judge:
             for problem in integrity_problems(conn):
                 self.say(f"integrity: {problem}")
             for number, row in self.rows.items():
-                if self.command.name != "migration":
-                    self._end_is_written(conn, number, row)
+                self._end_is_written(conn, number, row)
                 if number in self.command.wants and self.command.name not in ("import", "rebuild"):
                     self._end_is_true(conn, number, row)
         finally:

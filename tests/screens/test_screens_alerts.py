@@ -56,13 +56,6 @@ def test_a_resumed_run_that_fails_again_is_a_new_alert(conn: Connection) -> None
     assert [one.text for one in recorded_alerts(conn)] == ["failed: second"]
 
 
-def test_runs_that_failed_before_there_were_alerts_raise_none(conn: Connection) -> None:
-    ended(conn, 1, "failed")
-    conn.execute("INSERT INTO acknowledged VALUES ('quiet before', 1.0)")
-    ended(conn, 2, "out_of_memory", "no memory left")
-    assert [one.run.id for one in recorded_alerts(conn) if one.run] == [2]
-
-
 def test_all_alerts_can_be_acknowledged_after_a_question(conn: Connection, home: Path) -> None:
     ended(conn, 1, "failed")
     ended(conn, 2, "out_of_memory")
