@@ -35,11 +35,11 @@ class Usage(KgopsError):
 class BadJob(Usage):
     """All problems of a job at once; `problems` has one line per key."""
 
-    def __init__(self, source: str, problems: list[str]) -> None:
+    def __init__(self, source: str, problems: list[str], hint: str | None = None) -> None:
         many = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
         more = [f"and {len(problems) - _MAX_LINES:,} more"] if len(problems) > _MAX_LINES else []
         lines = "\n".join(f"  {line}" for line in [*problems[:_MAX_LINES], *more])
-        super().__init__(f"{source} has {many}:\n{lines}")
+        super().__init__(f"{source} has {many}:\n{lines}", hint)
         self.problems = problems
 
 

@@ -38,6 +38,7 @@ FIELDS: dict[str, Field] = {
     "gpu": Field("gpu", "run.gpu"),
     "since": Field("time", "run.submitted_at"),
     "until": Field("time", "run.submitted_at"),
+    "older": Field("time", "run.submitted_at"),
     "run": Field("number", "run.id"),
     "attempts": Field("number", "run.attempts"),
     "exit": Field("number", "run.exit_code"),
@@ -161,6 +162,8 @@ def _term(token: str, now: float, begun: bool) -> Term | None:
     split = _TERM.fullmatch(body)
     if split is None:
         word = body.replace('"', "")
+        if word.lower() in (*STATES, *GROUPS) and '"' not in body:
+            return Term("choice", "state", ":", _states([word], False), negated)
         return Term("words", "words", ":", (word,), negated) if word.strip() else None
     key, op, quoted = split["key"], split["op"], '"' in split["value"]
     value = split["value"].replace('"', "")

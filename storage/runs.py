@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from storage import search, series
@@ -240,9 +240,18 @@ def in_states(conn: sqlite3.Connection, states: Iterable[str]) -> list[Run]:
     return runs_of(rows)
 
 
-def latest(conn: sqlite3.Connection) -> Run | None:
-    row = conn.execute(f"{SELECT_RUN} ORDER BY id DESC LIMIT 1").fetchone()
+def latest(conn: sqlite3.Connection, workloads: Sequence[str] = ()) -> Run | None:
+    """The newest run, of these workloads if any are given."""
+    among = f" WHERE workload IN ({', '.join('?' * len(workloads))})" if workloads else ""
+    row = conn.execute(f"{SELECT_RUN}{among} ORDER BY id DESC LIMIT 1", (*workloads,)).fetchone()
     return run_of(row) if row else None
+
+
+def labelled(conn: sqlite3.Connection, label: str, workloads: Sequence[str] = (), *, limit: int) -> list[Run]:
+    """The newest runs with exactly this label, of these workloads if any are given."""
+    among = f" AND workload IN ({', '.join('?' * len(workloads))})" if workloads else ""
+    statement = f"{SELECT_RUN} WHERE label = ?{among} ORDER BY id DESC LIMIT ?"
+    return runs_of(conn.execute(statement, (label, *workloads, limit)).fetchall())
 
 
 def count(conn: sqlite3.Connection) -> int:

@@ -24,7 +24,7 @@ COMMANDS: dict[str, str] = {
     "tui": "Open the dashboard: GPUs, runs, curves, logs.",
     "serve": "Open the dashboard in a browser, on loopback only.",
     "demo": "Start a first run, or fill a separate home with sample data.",
-    "run": "Start a job: a workload, any command, or a job file.",
+    "run": "Start a job: a workload (also without `run`: kgops train …), any command, or a job file.",
     "suggest": "Plan a job: options, memory estimate and time, with reasons.",
     "runs": "List, filter, sort and search runs.",
     "show": "Show one run: options, attempts, metrics, files.",
@@ -49,6 +49,32 @@ COMMANDS: dict[str, str] = {
     "doctor": "Check this machine, and say how to fix each problem.",
     "bench": "Measure speed and memory in paired comparisons.",
 }
+# Workload of `kgops run` → summary; `kgops run --help` imports no workload.
+WORKLOADS: dict[str, str] = {
+    "train": "Train ConvE, or any PyKEEN model.",
+    "predict": "Answer questions with a trained model: which tails, which heads, which pairs?",
+    "tracin": "Find the training triples behind predictions (TracIn).",
+    "explain": "Find the training triples that a prediction rests on.",
+    "regress": "Train a network that predicts cloud heights from image sequences.",
+    "exec": "Run any command under supervision.",
+    "sweep": "Start one run for each combination of settings.",
+}
+# Words of other tools → what to type instead.
+ELSEWHERE = {
+    "ps": "kgops runs",
+    "ls": "kgops runs",
+    "list": "kgops runs",
+    "status": "kgops runs",
+    "history": "kgops runs",
+    "top": "kgops gpus --watch",
+    "nvidia-smi": "kgops gpus",
+    "rm": "kgops delete RUN",
+    "kill": "kgops stop RUN",
+    "cancel": "kgops stop RUN",
+    "log": "kgops logs RUN",
+    "tail": "kgops logs -f RUN",
+    "diff": "kgops compare RUN RUN",
+}
 ABORTED = 130
 
 
@@ -60,6 +86,17 @@ class Commands(NamedCommands):
         command: click.Command = importlib.import_module(f"kgops.cli.{module}").command
         gc.enable()
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """`kgops train …` is `kgops run train …`."""
+        return super().resolve_command(ctx, ["run", *args] if args and args[0] in WORKLOADS else args)
+
+    def fail_unknown(self, ctx: click.Context, what: str, name: str) -> None:
+        if name in ELSEWHERE:
+            raise Usage(f"there is no command {name!r}", f"type  {ELSEWHERE[name]}")
+        super().fail_unknown(ctx, what, name)
 
 
 @click.group(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kgops.cli.output import print_json, say, write_page
-from kgops.cli.session import Session, existing
+from kgops.cli.session import Session, existing, is_far
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
 from kgops.views.comparison import MOST, Comparison, Difference, Metric, compare
@@ -39,15 +39,15 @@ def command(
 ) -> None:
     """Compare runs: settings, applied options and environment that differ, and metrics with ratios to the first run.
 
-    lab2:17 is run 17 of host lab2.
+    RUN is a number, a label, `last`, or a filter as of `kgops runs`: `kgops compare tag:paper`. lab2:17 is run 17 of
+    host lab2.
     """
     if as_html and (as_json or everything):
         raise Usage("--html excludes --json and --all")
     if not as_html and (output is not None or force):
         raise Usage("--output and --force are for --html")
-    if not 2 <= len(names) <= MOST:
-        raise Usage(f"{len(names)} runs were given", f"compare two to {MOST}")
-    if any(":" in name for name in names):
+    if any(is_far(name) for name in names):
+        _check_count(len(names))
         from kgops.cli.compare_hosts import compared_over_hosts
 
         with compared_over_hosts(names) as (found, beside):
@@ -60,9 +60,8 @@ def command(
                     say(line)
         return
     session = existing()
-    chosen = [session.run(name) for name in names]
-    if len({run.id for run in chosen}) < len(chosen):
-        raise Usage("one run was given twice")
+    chosen = session.matching(names)
+    _check_count(len(chosen))
     comparison = compare(session.conn, chosen)
     if as_html:
         _write_html(session, comparison, output, force=force)
@@ -78,6 +77,11 @@ def command(
         *_quality(comparison, qualities, everything=everything),
     ]:
         say(line)
+
+
+def _check_count(count: int) -> None:
+    if not 2 <= count <= MOST:
+        raise Usage(f"{count} different runs were given", f"compare two to {MOST}")
 
 
 def _write_html(session: Session, comparison: Comparison, output: Path | None, *, force: bool) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from kgops.cli.session import Session, existing
+from kgops.cli.session import Session, existing, is_far
 from kgops.errors import Usage
 from kgops.hosts import registry
 from kgops.hosts.records import fetch_record, put
@@ -29,7 +29,7 @@ def compared_over_hosts(
     home = home or find_home()
     hosts = registry.read(home)
     for name in names:
-        if ":" in name:
+        if is_far(name):
             split_name(name, hosts)
     with tempfile.TemporaryDirectory(prefix="kgops-compare-") as folder:
         beside = Home(Path(folder))
@@ -39,7 +39,7 @@ def compared_over_hosts(
             chosen: list[Run] = []
             shown: list[str] = []
             for number, name in enumerate(names, 1):
-                if ":" in name:
+                if is_far(name):
                     host, there = split_name(name, hosts)
                     rows = fetch_record(home, conn, host, there)
                     shown.append(f"{host.name}:{rows.run.get('id', there)}")

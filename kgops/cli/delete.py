@@ -17,9 +17,13 @@ from kgops.supervisor.deletion import delete_run, must_have_ended
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 def command(names: tuple[str, ...], yes: bool) -> None:
-    """Delete ended runs: database rows, folders, checkpoints and results. This cannot be undone."""
+    """Delete ended runs: database rows, folders, checkpoints and results. This cannot be undone.
+
+    RUN is a number, a label, `last`, or a filter as of `kgops runs`: `kgops delete older:30d state:failed` deletes
+    what matches either.
+    """
     session = for_changing(busy_timeout_s=10.0)
-    wanted = [session.run(name) for name in names]
+    wanted = session.matching(names, only=lambda run: run.ended)
     for run in wanted:
         must_have_ended(session.home, session.conn, run.id)
     if not yes:

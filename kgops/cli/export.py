@@ -45,16 +45,18 @@ class _Export(click.Command):
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(names: tuple[str, ...], wanted: str, output: Path | None, force: bool) -> None:
-    """Export runs for other programs, or for another kgops."""
-    names = tuple(dict.fromkeys(names))
-    if wanted == "tar" and len(names) != 1:
-        raise Usage("an archive has the folder of one run", "name one run")
-    if wanted == "svg" and (len(names) != 1 or output == Path("-")):
-        raise Usage("svg is a folder of pictures of one run", "name one run, and a folder: --output PATH")
+    """Export runs for other programs, or for another kgops.
+
+    RUN is a number, a label, `last`, or a filter as of `kgops runs`: `kgops export tag:paper --to csv`.
+    """
+    if wanted == "svg" and output == Path("-"):
+        raise Usage("svg is a folder of pictures of one run", "name a folder: --output PATH")
     if output == Path("-") and wanted not in ("json", "tar"):
         raise Usage(f"{wanted} is written to files", "name them: --output PATH")
     session = existing()
-    chosen = [session.run(name) for name in names]
+    chosen = session.matching(names)
+    if wanted in ("tar", "svg") and len(chosen) > 1:
+        raise Usage(f"{wanted} holds one run, and {len(chosen)} were named", "name one run")
     if wanted == "tar":
         _write_tar(session, chosen, output, force=force)
         return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 import click
+
+from kgops.errors import Usage
 
 
 class NamedCommands(click.Group):
@@ -55,5 +58,13 @@ class ByWorkload(NamedCommands):
         if args and args[0] not in self.summaries:
             if args[0] != "-" and not args[0].endswith(".toml") and not Path(args[0]).is_file():
                 self.fail_unknown(ctx, "workload or job file:", args[0])
+            if args[0].endswith((".py", ".sh")):
+                raise Usage(f"{args[0]} is a script, not a job file", f"kgops exec -- {_started_by(args)}")
             return "FILE", self.of_file(), args
         return super().resolve_command(ctx, args)
+
+
+def _started_by(words: list[str]) -> str:
+    """The words that start a script."""
+    program = "python" if words[0].endswith(".py") else "sh"
+    return shlex.join([program, *words])

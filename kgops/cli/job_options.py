@@ -10,8 +10,12 @@ from typing import Any, TypeVar
 import click
 
 from kgops.cli.output import tell
+from kgops.errors import BadJob, Usage
+from kgops.jobs.job import Job, read_job
 from kgops.jobs.workload import Workload
+from kgops.jobs.workloads import WORKLOADS
 from kgops.options.option import Flag, Option
+from kgops.options.reading import SHORT_NAMES
 
 
 class FiniteRange(click.FloatRange):
@@ -31,6 +35,18 @@ class FiniteRange(click.FloatRange):
             self.fail(f"{value!r:.60} is not a finite number.", param, ctx)
         return float(super().convert(number, param, ctx))
 
+
+class RunName(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions
+    """A run's number; else `last` or a label, as text."""
+
+    name = "run"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        return int(value) if str(value).isdecimal() and len(str(value)) <= 18 else str(value)
+
+
+# Settings that name a run → workloads of the run that `last` or a label means.
+RUN_OF = {"run": ("train", "pipeline"), "from_predictions": ("predict", "pipeline")}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,11 +74,80 @@ class GroupOption(click.Option):
         self.group = group
 
 
+# Command → flags of its `--help`; `--help-all` shows all. A command that is not here shows all.
+_OF_A_RUN = ("profile", "label", "gpu", "tags", "detach", "dry_run", "as_json")
+_OF_A_MODEL = ("run", "model_path", "output", "output_dir", *_OF_A_RUN)
+_MOST_NEEDED: dict[str, tuple[str, ...]] = {
+    "train": (
+        *("recipe", "dataset", "train", "valid", "test", "output_dir", "engine", "model", "embedding_dim"),
+        *("num_epochs", "batch_size", "learning_rate", "loss", "seed", "precision"),
+        *_OF_A_RUN,
+    ),
+    "tracin": (
+        *(
+            "test_triple",
+            "test_triples",
+            "max_triples",
+            "from_predictions",
+            "top_k",
+            "score",
+            "loss",
+            "n_hops",
+        ),
+        *("path_filtering", "max_total_path_length", "precision", "skip_tracin", "validate"),
+        *_OF_A_MODEL,
+    ),
+    "predict": (
+        *("head", "relation", "tail", "queries", "top_k", "best", "new", "candidate_type"),
+        *_OF_A_MODEL,
+    ),
+    "explain": (
+        *("triple", "triples", "from_predictions", "new", "max_triples", "max_facts", "verify", "smallest"),
+        *("sufficient", "asked", *_OF_A_MODEL),
+    ),
+    "regress": (
+        *("config", "data_directory", "output_directory", "architecture", "temporal_frames", "epochs"),
+        *("batch_size", "learning_rate", "seed", "precision", "gradient_checkpointing"),
+        *_OF_A_RUN,
+    ),
+    "exec": ("progress_regex", "metric_regex", "on_oom", "cwd", "grace", "memory_limit", *_OF_A_RUN),
+}
+_SHOWS_ALL = "kgops.help_all"
+
+
+def _print_all(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        ctx.meta[_SHOWS_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
 class GroupedHelp(click.Command):
     """A command whose help page groups its flags, and which asks one question: of two the first would be dropped."""
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        if self.name not in _MOST_NEEDED:
+            return params
+        help_all = GroupOption(
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_all,
+            help="Show all flags and exit.",
+        )
+        return [*params, help_all]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        try:
+            _, _, given = self.make_parser(ctx).parse_args(args=[*args])
+        except click.NoSuchOption as error:
+            meant = SHORT_NAMES.get(error.option_name.lstrip("-").replace("-", "_"), "")
+            if meant not in {param.name for param in self.params}:
+                raise
+            possible = [f"--{meant.replace('_', '-')}"]
+            raise click.NoSuchOption(error.option_name, possibilities=possible, ctx=ctx) from None
         for param in given:
             if param.name in _ONCE and given.count(param) > 1:
                 raise click.UsageError(f"{param.opts[0]} is given twice; it takes one value.", ctx)
@@ -70,9 +155,10 @@ class GroupedHelp(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}
+        shown = None if ctx.meta.get(_SHOWS_ALL) else _MOST_NEEDED.get(self.name or "")
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None:
+            if record is not None and (shown is None or param.name in (*shown, "help", "help_all")):
                 groups[getattr(param, "group", "run")].append(record)
         for name, records in groups.items():
             if records:
@@ -107,13 +193,47 @@ def given_values(options: Collection[Option], given: dict[str, Any]) -> dict[str
     return values
 
 
+def job_of_flags(table: dict[str, Any]) -> Job:
+    """Return the job of a command line; problems name its flags."""
+    try:
+        return read_job(table, "this command")
+    except BadJob as error:
+        name = table["workload"]
+        flags = {f"{name}.{one.name}": one.flag_name(one.flags[0]) for one in WORKLOADS[name].settings}
+        flags |= {
+            f"options.{one.name}": one.flag_name(one.flags[0])
+            for one in WORKLOADS[name].optimizations.values()
+        }
+        raise BadJob(
+            "this command", [_by_flag(problem, flags) for problem in error.problems], error.hint
+        ) from None
+
+
+def _by_flag(problem: str, flags: dict[str, str]) -> str:
+    key, colon, rest = problem.partition(":")
+    return f"{flags.get(key, key)}{colon}{rest}"
+
+
 def job_table(workload: Workload, given: dict[str, Any], paths: Collection[str]) -> dict[str, Any]:
     """Remove the workload's flags from `given` and return the job's table. Paths become absolute: the run, or a
     repetition of it, may have another working folder."""
-    settings = given_values(workload.settings, given)
+    settings = _with_numbers(given_values(workload.settings, given), given.get("host"))
     settings |= {name: str(Path(settings[name]).absolute()) for name in paths if settings.get(name)}
     options = given_values(workload.optimizations.values(), given)
     return {"workload": workload.name, workload.name: settings, "options": options}
+
+
+def _with_numbers(settings: dict[str, Any], host: str | None) -> dict[str, Any]:
+    """The settings with a number for each run that is named by `last` or by its label."""
+    for name, workloads in RUN_OF.items():
+        if not isinstance(named := settings.get(name), str):
+            continue
+        if host is not None:
+            raise Usage(f"--{name.replace('_', '-')} {named} names a run here", f"give its number on {host}")
+        from kgops.cli.session import existing
+
+        settings[name] = existing().run(named, workloads).id
+    return settings
 
 
 def add_options(target: click.Command, options: list[click.Option]) -> None:
@@ -135,6 +255,8 @@ def _flags(options: Collection[Option]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _type(option: Option) -> dict[str, Any]:
+    if option.name in RUN_OF:
+        return {"type": RunName(), "metavar": "RUN"}
     if option.type != "choice":
         return {"type": _TYPES[option.type]}
     if int not in option.choices:

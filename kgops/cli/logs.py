@@ -14,7 +14,7 @@ from typing import BinaryIO
 import click
 
 from kgops.cli.output import tell
-from kgops.cli.session import Session, existing
+from kgops.cli.session import Session, existing, is_far
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.files import NotAFile, open_regular
 from kgops.jobs.text import from_bytes, one_line
@@ -66,7 +66,7 @@ def command(
 
     lab2:17 is run 17 of host lab2.
     """
-    if ":" in name:
+    if is_far(name):
         from kgops.cli.host_run import logs_there
 
         flags = [*(["--follow", "--attached"] if following else []), *(["--raw"] if raw else [])]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from kgops.cli.output import write_page
-from kgops.cli.session import existing
+from kgops.cli.session import existing, is_far
 from kgops.supervisor.run_json import IMPORTED
 from kgops.views.explained_run import EXPLAINS, read_explained_run
 from kgops.views.influences import TRACES, of_run
@@ -29,7 +29,7 @@ def command(name: str, output: Path | None, force: bool) -> None:
 
     lab2:17 is run 17 of host lab2: its page is made of what that host sends, while it runs or afterwards.
     """
-    if ":" in name:
+    if is_far(name):
         from kgops.cli.host_run import report_there
 
         found, number = report_there(name)

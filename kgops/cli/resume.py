@@ -6,7 +6,7 @@ import click
 
 from kgops.cli.follow import follow
 from kgops.cli.output import say, tell
-from kgops.cli.session import for_writing
+from kgops.cli.session import for_writing, is_far
 from kgops.jobs.files import size_of
 from kgops.settings import find_home
 from kgops.streams import tolerate_output_errors
@@ -23,7 +23,7 @@ def command(ctx: click.Context, name: str, detach: bool, token: str | None) -> N
 
     The attempt continues from the last checkpoint if the workload writes checkpoints. An exec command starts again,
     with KGOPS_ATTEMPT increased. lab2:17 is run 17 of host lab2, where it goes on without being followed."""
-    if ":" in name:
+    if is_far(name):
         _resume_there(name)
         return
     session = for_writing()

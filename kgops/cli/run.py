@@ -9,33 +9,28 @@ from typing import Any
 
 import click
 
+from kgops.cli import WORKLOADS
 from kgops.cli.groups import ByWorkload
+from kgops.cli.job_options import GroupedHelp, add_options, click_options, job_table
 from kgops.cli.launching import common_options, merged, start
 from kgops.cli.named_jobs import job_in_file, job_of_run
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
+from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs.job import Job, read_job
+from kgops.jobs.workloads import WORKLOADS as WORKLOAD_OF
 
-# Workload → summary; `kgops run --help` imports no workload.
-KINDS: dict[str, str] = {
-    "train": "Train ConvE, or any PyKEEN model.",
-    "predict": "Answer questions with a trained model: which tails, which heads, which pairs?",
-    "tracin": "Find the training triples behind predictions (TracIn).",
-    "explain": "Find the training triples that a prediction rests on.",
-    "regress": "Train a network that predicts cloud heights from image sequences.",
-    "exec": "Run any command under supervision.",
-    "sweep": "Start one run for each combination of settings.",
-}
 DEFAULT_JOB_FILE = "kgops.toml"
 DEFAULT_FILES = ("train", "valid", "test")
 DEMO = "demo"  # the demo job's label
+_CHANGES = "--again"  # the command of `kgops run --again 3 --seed 1`
 
 
 class Kinds(ByWorkload):
     """Workloads of `kgops run`."""
 
-    summaries = KINDS
+    summaries = WORKLOADS
 
     def find(self, name: str) -> click.Command:
         command: click.Command = importlib.import_module(f"kgops.cli.run_{name}").command
@@ -43,6 +38,16 @@ class Kinds(ByWorkload):
 
     def of_file(self) -> click.Command:
         return _file
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Flags of a workload change the job that --again repeats."""
+        if len(args[0]) < 2 or not args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        if (again := ctx.params.get("again")) is None:
+            raise click.NoSuchOption(args[0].partition("=")[0], ctx=ctx)
+        return _CHANGES, _changes_of(again, args[0]), args
 
 
 _token = click.option(
@@ -54,11 +59,16 @@ _token = click.option(
     cls=Kinds,
     invoke_without_command=True,
     subcommand_metavar="[WORKLOAD|FILE.toml] [ARGS]...",
+    context_settings={"ignore_unknown_options": True},
     epilog="\b\nExample:  kgops run exec --label eval -- python eval.py",
 )
 @common_options
 @_token
-@click.option("--again", metavar="RUN", help="Repeat the job of this run; of lab2:17 there.")
+@click.option(
+    "--again",
+    metavar="RUN",
+    help="Repeat the job of this run, with the flags that follow: --again 3 --seed 1.",
+)
 @click.pass_context
 def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     """Start a job and follow it; Ctrl-C asks whether to detach or stop.
@@ -68,7 +78,7 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     """
     ctx.obj = given
     if ctx.invoked_subcommand is not None:
-        if again is not None:
+        if again is not None and ctx.invoked_subcommand != _CHANGES:
             raise Usage("--again and a workload or job file exclude each other")
         return
     if again is not None and ":" in again:
@@ -142,6 +152,39 @@ def _again_there(name: str, given: dict[str, Any]) -> int:
     else:
         say(f"{host.name}:{new}")
     return 0
+
+
+def _changes_of(again: str, flag: str) -> click.Command:
+    """The command that repeats a run's job with flags of its workload."""
+    if ":" in again:
+        raise Usage(
+            f"{flag} changes the job, which lies on another host",
+            "`kgops pull` brings the run here, and --again repeats it with other flags",
+        )
+    session = existing()
+    run = session.run(again)
+    job = job_of_run(session, str(run.id))
+    if job.workload not in ("train", "predict", "tracin", "explain", "regress"):
+        raise Usage(
+            f"{flag} is not a flag of `kgops run`, and run {run.id} ({job.workload}) has none of its own",
+            f"`kgops run --again {run.id}` repeats it as it was",
+        )
+    workload = WORKLOAD_OF[job.workload]
+
+    @click.command(f"{job.workload} --again {run.id}", cls=GroupedHelp)
+    @common_options
+    @click.pass_context
+    def changed(ctx: click.Context, /, **given: Any) -> None:
+        flags = job_table(workload, given, ())
+        table = job.as_table()
+        for part in (workload.name, "options"):
+            table[part] = {**table.get(part, {}), **flags[part]}
+        given = merged(ctx, given) | {"repeats": run.id}
+        ctx.exit(start(with_absolute_paths(read_job(table, "this command"), Path.cwd()), given))
+
+    command: click.Command = changed
+    add_options(command, click_options(workload.options))
+    return command
 
 
 @click.command("FILE", hidden=True)

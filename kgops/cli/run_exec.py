@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kgops.cli.job_options import GroupedHelp
 from kgops.cli.launching import common_options, merged, start
 from kgops.errors import Usage
 from kgops.jobs.job import read_job
@@ -15,6 +16,7 @@ from kgops.jobs.job import read_job
 
 @click.command(
     "exec",
+    cls=GroupedHelp,
     epilog='\b\nExample:  kgops run exec --on-oom batch_size=64,32,16 -- python train.py --batch-size "{batch_size}"',
 )
 @click.argument("arguments", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)

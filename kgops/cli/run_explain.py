@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from kgops.cli.job_options import add_options, click_options, job_table
+from kgops.cli.job_options import add_options, click_options, job_of_flags, job_table
 from kgops.cli.launching import common_options, merged, start
 from kgops.cli.run_tracin import TestTripleOfThree
 from kgops.jobs.explain import EXPLAIN
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
 from kgops.options.explain import FILES, FOLDERS, WRITTEN
 
 
@@ -41,7 +41,7 @@ def job_of(given: dict[str, Any]) -> Job:
     named = given["triple"]
     if named is not None and given["triples"] is None and Path(named).is_file():
         given |= {"triple": None, "triples": named}
-    return read_job(job_table(EXPLAIN, given, (*FILES, *FOLDERS, *WRITTEN)), "this command")
+    return job_of_flags(job_table(EXPLAIN, given, (*FILES, *FOLDERS, *WRITTEN)))
 
 
 FLAGS = click_options(EXPLAIN.options)

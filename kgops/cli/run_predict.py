@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from kgops.cli.job_options import GroupedHelp, add_options, click_options, job_table
+from kgops.cli.job_options import GroupedHelp, add_options, click_options, job_of_flags, job_table
 from kgops.cli.launching import common_options, merged, start
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
 from kgops.jobs.predict import PREDICT
 from kgops.options.predict import FILES, FOLDERS, WRITTEN
 
@@ -31,7 +31,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
 def job_of(given: dict[str, Any]) -> Job:
     """Remove the job's flags from `given` and return the job."""
-    return read_job(job_table(PREDICT, given, (*FILES, *FOLDERS, *WRITTEN)), "this command")
+    return job_of_flags(job_table(PREDICT, given, (*FILES, *FOLDERS, *WRITTEN)))
 
 
 FLAGS = click_options(PREDICT.options)

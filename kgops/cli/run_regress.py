@@ -8,12 +8,19 @@ from typing import Any
 
 import click
 
-from kgops.cli.job_options import GroupedHelp, GroupOption, add_options, click_options, job_table
+from kgops.cli.job_options import (
+    GroupedHelp,
+    GroupOption,
+    add_options,
+    click_options,
+    job_of_flags,
+    job_table,
+)
 from kgops.cli.launching import common_options, merged, start
 from kgops.errors import Usage
 from kgops.jobs import configurations
 from kgops.jobs.chunk_sizes import REGRESS_IMAGES
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
 from kgops.jobs.regress import REGRESS
 from kgops.options.option import Flag, Option
 from kgops.options.regress import FOLDERS
@@ -78,7 +85,7 @@ def job_of(given: dict[str, Any]) -> Job:
     settings |= {key: str(Path(settings[key]).absolute()) for key in FOLDERS if settings.get(key)}
     if not settings.get("data_directory"):
         settings.setdefault("image_size", REGRESS_IMAGES)
-    return read_job(table, "this command")
+    return job_of_flags(table)
 
 
 def _of_scripts() -> list[click.Option]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from kgops.cli.job_options import GroupedHelp, add_options, click_options, job_table
+from kgops.cli.job_options import GroupedHelp, add_options, click_options, job_of_flags, job_table
 from kgops.cli.launching import common_options, merged, start
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
 from kgops.jobs.tracin import TRACIN
 from kgops.options.tracin import FILES, FILTERS, FOLDERS, WRITTEN
 
@@ -53,7 +53,7 @@ def job_of(given: dict[str, Any]) -> Job:
     settings, options = table["tracin"], table["options"]
     if any(name in settings for name in (*FILTERS, "test_triples")):
         options.setdefault("filtering", True)
-    return read_job(table, "this command")
+    return job_of_flags(table)
 
 
 FLAGS = click_options(TRACIN.options)

@@ -6,10 +6,18 @@ from typing import Any
 
 import click
 
-from kgops.cli.job_options import GroupedHelp, GroupOption, add_options, click_options, job_table
+from kgops.cli.job_options import (
+    GroupedHelp,
+    GroupOption,
+    add_options,
+    click_options,
+    job_of_flags,
+    job_table,
+)
 from kgops.cli.launching import common_options, merged, start
+from kgops.cli.output import tell
 from kgops.jobs import recipes
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
 from kgops.jobs.train import TRAIN
 from kgops.options.train import FILES
 
@@ -25,14 +33,20 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     Every flag of train_pytorch.py is accepted. The default trains another objective: a sample is a (head, relation)
     with all its tails, and inverse relations are added. --recipe script trains the script's own.
     """
-    ctx.exit(start(job_of(given), merged(ctx, given)))
+    job = job_of(given)
+    if job.settings["train"] and not job.settings["test"]:
+        tell(
+            "note: without --test there is no test MRR"
+            + ("." if job.settings["valid"] else ", and without --valid no best model.")
+        )
+    ctx.exit(start(job, merged(ctx, given)))
 
 
 def job_of(given: dict[str, Any]) -> Job:
     """Remove the job's flags from `given` and return the job."""
     recipe = given.pop("recipe")
     table = job_table(TRAIN, given, (*FILES, "output_dir"))
-    return read_job(table if recipe is None else recipes.with_changes(recipe, table), "this command")
+    return job_of_flags(table if recipe is None else recipes.with_changes(recipe, table))
 
 
 FLAGS = [

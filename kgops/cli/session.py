@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kgops.cli.output import tell
@@ -18,6 +19,24 @@ from storage.runs import Run
 
 _FAR = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}:([0-9]{1,18}|last)")  # as in lab2:17
 
+_FILTER = re.compile(r"-?[A-Za-z_][\w.@-]*(>=|<=|!=|:|=|>|<).+", re.DOTALL)  # as in tag:old
+_LISTED = 5  # runs with one label
+
+
+def is_far(name: str) -> bool:
+    return _FAR.fullmatch(name) is not None and not is_filter(name)
+
+
+def is_filter(name: str) -> bool:
+    """Whether a name of runs is a filter: `tag:old`, `older:7d`, `mrr<0.1`."""
+    if _FILTER.fullmatch(name) is None:
+        return False
+    if _FAR.fullmatch(name) is None:
+        return True
+    from storage.filters import FIELDS
+
+    return name.partition(":")[0] in FIELDS
+
 
 class Session(NamedTuple):
     home: Home
@@ -26,21 +45,52 @@ class Session(NamedTuple):
     def folder(self, run: Run) -> RunFolder:
         return RunFolder(self.home.runs / run.folder)
 
-    def run(self, name: str) -> Run:
-        """Return the run with this number, or the newest for `last`."""
-        if _FAR.fullmatch(name):
+    def run(self, name: str, workloads: Sequence[str] = ()) -> Run:
+        """Return the run with this number or label, or the newest for `last`: of these workloads if any are given."""
+        if is_far(name):
             raise NoSuchRun(
                 f"{name!r} is a run of another host, and this command takes runs of this one",
                 f"`kgops pull {name}` brings it here, or type the command there",
             )
-        run = runs.latest(self.conn) if name == "last" else None
-        if name != "last":
-            if not name.isdecimal() or len(name) > 18:
-                raise NoSuchRun(f"{name!r} is not a run", "give a run's number, or `last`")
-            run = runs.get(self.conn, int(name))
-        if run is None:
-            raise NoSuchRun(f"there is no run {name}", "`kgops runs` lists runs")
-        return run
+        if name.isdecimal() and len(name) <= 18:
+            found = [runs.get(self.conn, int(name))]
+        elif name == "last":
+            found = [runs.latest(self.conn, workloads)]
+        else:
+            found = [*runs.labelled(self.conn, name, workloads, limit=_LISTED + 1)]
+        if len(found) > 1:
+            numbers = ", ".join(str(run.id) for run in found[:_LISTED] if run is not None)
+            more = ", …" if len(found) > _LISTED else ""
+            raise NoSuchRun(f"several runs have the label {name!r:.60}: {numbers}{more}", "give a number")
+        if not found or found[0] is None:
+            of = f" of {' or '.join(workloads)}" if workloads and not name.isdecimal() else ""
+            raise NoSuchRun(
+                f"there is no run {name}{of}", "give a number, a label or `last`; `kgops runs` lists runs"
+            )
+        return found[0]
+
+    def matching(self, names: Sequence[str], *, only: Callable[[Run], bool] = lambda run: True) -> list[Run]:
+        """Return the runs that are named, each once; a name may be a filter, such as `tag:old`. Of a filter's runs
+        take those that are `only` these."""
+        wanted: dict[int, Run] = {}
+        for name in names:
+            found = (
+                [run for run in self._filtered(name) if only(run)] if is_filter(name) else [self.run(name)]
+            )
+            if not found:
+                raise NoSuchRun(
+                    f"no run matches {name!r:.60}", f"`kgops runs '{name:.60}'` lists what it finds"
+                )
+            wanted |= {run.id: run for run in found}
+        return [*wanted.values()]
+
+    def _filtered(self, text: str) -> list[Run]:
+        from kgops.views.listing import strictly  # here: most commands name runs by number
+        from storage.conditions import compiled
+        from storage.run_list import Filter, of_numbers, ordered
+
+        wanted = Filter(conditions=compiled(self.conn, strictly(text)))
+        return of_numbers(self.conn, [*ordered(self.conn, wanted, descending=False)])
 
 
 def for_writing() -> Session:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +14,7 @@ import click
 from kgops.cli import predictions_page
 from kgops.cli.disk import disk_of_run
 from kgops.cli.output import print_json, say
-from kgops.cli.session import Session, existing
+from kgops.cli.session import Session, existing, is_far
 from kgops.jobs.data_digests import data_line
 from kgops.jobs.events import LIBRARIES, PROCESS_PEAK, STARTED
 from kgops.jobs.text import lines, one_line
@@ -30,6 +32,7 @@ from kgops.views.formats import (
     table,
     wrapped,
 )
+from kgops.views.log_lines import shown
 from kgops.views.metric_order import MOST_SHOWN, most_important
 from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
 from kgops.views.run_detail import option_rows, read_run_detail, worker_messages, worker_prediction
@@ -37,6 +40,8 @@ from storage import attempts, reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
 
+_SHOWN_WITH_LOG = ("failed", "out_of_memory", "interrupted")
+_LOG_LINES, _LOG_BYTES = 8, 16 << 10
 _RELATIONS = 10  # shown of those that quality is known of
 _ALLOCATED = "peak_allocated_mib"  # curve of torch's peak allocated GPU memory
 
@@ -49,7 +54,7 @@ def command(name: str, as_json: bool) -> None:
 
     lab2:17 is run 17 of host lab2.
     """
-    if ":" in name:
+    if is_far(name):
         from kgops.cli.host_run import show_there
 
         show_there(name, as_json=as_json)
@@ -127,9 +132,22 @@ def _page(session: Session, run: Run) -> list[str]:
     messages = worker_messages(conn, run.id)
     if messages:
         out += ["", *table(("TIME", "WORKER MESSAGE"), [(local_time(at), text) for at, text in messages])]
+    if run.state in _SHOWN_WITH_LOG and (last := _last_lines(session, run)):
+        out += [
+            "",
+            f"LAST LINES OF THE LOG (kgops logs {run.id} prints all)",
+            *(f"  {line}" for line in last),
+        ]
     for note in reports.notes(conn, run.id):
         out += ["", f"note of {local_time(note.at)}", *("  " + line for line in lines(note.text).split("\n"))]
     return out
+
+
+def _last_lines(session: Session, run: Run) -> list[str]:
+    with suppress(OSError), session.folder(run).log.open("rb") as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - _LOG_BYTES, 0))
+        return [shown(raw)[: columns() - 2] for raw in file.read().splitlines() if raw.strip()][-_LOG_LINES:]
+    return []
 
 
 def _device(conn: Connection, run: Run) -> str:

@@ -10,7 +10,7 @@ import click
 
 from kgops.cli.job_options import FiniteRange
 from kgops.cli.output import print_json, say, tell
-from kgops.cli.session import Session, for_changing, no_runs
+from kgops.cli.session import Session, for_changing, is_far, no_runs
 from kgops.errors import KgopsError
 from kgops.settings import find_home
 from kgops.supervisor.control import ANSWERS_WITHIN_S, ask_to_stop, stop_by_folder, stop_run, wait_for_end
@@ -46,9 +46,12 @@ _BUSY_S = 1.0  # each wait for the database, of the ten seconds in which a stop 
 def command(names: tuple[str, ...], grace: float | None, no_wait: bool, as_json: bool) -> None:
     """Stop runs: SIGTERM first, so that they can write a checkpoint; SIGKILL after the grace period.
 
-    lab2:17 is run 17 of host lab2."""
-    far = _by_host([name for name in names if ":" in name])  # before anything is stopped: a name may be wrong
-    near = [name for name in names if ":" not in name]
+    RUN is a number, a label, `last`, or a filter as of `kgops runs`: `kgops stop tag:sweep-7` stops its runs that have
+    not ended. lab2:17 is run 17 of host lab2."""
+    far = _by_host(
+        [name for name in names if is_far(name)]
+    )  # before anything is stopped: a name may be wrong
+    near = [name for name in names if not is_far(name)]
     tables: list[dict[str, Any]] = []
     try:
         if near:
@@ -96,7 +99,7 @@ def _stop_recorded(
     home = find_home()
     reader = open_reader(home.database, busy_timeout_s=_BUSY_S)
     before = Session(home, reader)
-    wanted = [before.run(name) for name in names]
+    wanted = before.matching(names, only=lambda run: not run.ended)
     # First of all: whatever fails below, the requests are in the folders.
     graces = [ask_to_stop(reader, before.folder(run), run.id, grace) for run in wanted if not run.ended]
     session = for_changing(busy_timeout_s=_BUSY_S)

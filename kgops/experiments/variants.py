@@ -31,17 +31,16 @@ def read_axis(text: str) -> Axis:
 
 def combinations(job: Job, axes: Sequence[Axis]) -> dict[str, dict[str, Any]]:
     """Values by name, such as `batch_size=256 precision=fp32`; the first one is the baseline."""
-    return {
-        name: {key: _value(word) for key, word in words.items()} for name, words in _named(job, axes).items()
-    }
+    named = _named(job, axes, least=2)
+    return {name: {key: _value(word) for key, word in words.items()} for name, words in named.items()}
 
 
 def variants(job: Job, axes: Sequence[Axis]) -> dict[str, Job]:
-    """The job with each combination of settings."""
-    return {name: _changed(job, words, name) for name, words in _named(job, axes).items()}
+    """The job with each combination of settings; one is enough."""
+    return {name: _changed(job, words, name) for name, words in _named(job, axes, least=1).items()}
 
 
-def _named(job: Job, axes: Sequence[Axis]) -> dict[str, dict[str, str]]:
+def _named(job: Job, axes: Sequence[Axis], *, least: int) -> dict[str, dict[str, str]]:
     """Combinations of words, by name."""
     names = [name for name, _ in axes]
     if not axes or len(set(names)) < len(names):
@@ -54,9 +53,9 @@ def _named(job: Job, axes: Sequence[Axis]) -> dict[str, dict[str, str]]:
     _changed(job, first, _name(job, first))  # a wrong name is said before a wrong number of values
     # Counted before they are built: it grows exponentially.
     count = math.prod(len(words) for _, words in axes)
-    if not 2 <= count <= MOST:
+    if not least <= count <= MOST:
         what = "one combination" if count == 1 else f"{count:,} combinations"
-        raise Usage(f"--vary gives {what}", f"give 2 to {MOST}, as in  --vary batch_size=256,512")
+        raise Usage(f"--vary gives {what}", f"give {least} to {MOST}, as in  --vary batch_size=256,512")
     chosen = (
         dict(zip(names, words, strict=True)) for words in itertools.product(*(words for _, words in axes))
     )

@@ -117,8 +117,24 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
+# Short names that people know from other tools.
+SHORT_NAMES = {
+    "lr": "learning_rate",
+    "bs": "batch_size",
+    "dim": "embedding_dim",
+    "wd": "weight_decay",
+    "epochs": "num_epochs",
+    "k": "top_k",
+    "amp": "precision",
+    "fp16": "precision",
+}
+
+
 def nearest(name: str, known: Mapping[str, object]) -> str:
     """`; did you mean 'x'?`, or nothing when nothing is near."""
+    meant = SHORT_NAMES.get(name)
+    if meant in known:
+        return f"; did you mean {meant!r}?"
     near = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f"; known here: {', '.join(known)}" if known else ""
 

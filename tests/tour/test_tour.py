@@ -12,7 +12,7 @@ import pytest
 from driving import Console, all_of, end_all_of, wait_for
 from screen_driving import Seen, look
 
-from kgops.cli.run import KINDS
+from kgops.cli import WORKLOADS as KINDS
 from kgops.errors import KgopsError
 from kgops.experiments.claim_verdicts import chosen, comparisons
 from kgops.experiments.claims import TABLES, judge, shipped
