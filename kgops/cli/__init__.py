@@ -24,7 +24,7 @@ COMMANDS: dict[str, str] = {
     "tui": "Open the dashboard: GPUs, runs, curves, logs.",
     "serve": "Open the dashboard in a browser, on loopback only.",
     "demo": "Start a first run, or fill a separate home with sample data.",
-    "run": "Start a job: a workload (also without `run`: kgops train …), any command, or a job file.",
+    "run": "Start a job: from a file, again, or the demo.",
     "suggest": "Plan a job: options, memory estimate and time, with reasons.",
     "runs": "List, filter, sort and search runs.",
     "show": "Show one run: options, attempts, metrics, files.",
@@ -92,6 +92,11 @@ class Commands(NamedCommands):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """`kgops train …` is `kgops run train …`."""
         return super().resolve_command(ctx, ["run", *args] if args and args[0] in WORKLOADS else args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Start a run (short for `kgops run train …`)"):
+            formatter.write_dl(list(WORKLOADS.items()))
+        super().format_commands(ctx, formatter)
 
     def fail_unknown(self, ctx: click.Context, what: str, name: str) -> None:
         if name in ELSEWHERE:

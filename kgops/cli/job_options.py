@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -146,8 +147,8 @@ class GroupedHelp(click.Command):
             meant = SHORT_NAMES.get(error.option_name.lstrip("-").replace("-", "_"), "")
             if meant not in {param.name for param in self.params}:
                 raise
-            possible = [f"--{meant.replace('_', '-')}"]
-            raise click.NoSuchOption(error.option_name, possibilities=possible, ctx=ctx) from None
+            message = f"No such option {error.option_name!r}. Use --{meant.replace('_', '-')}."
+            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
         for param in given:
             if param.name in _ONCE and given.count(param) > 1:
                 raise click.UsageError(f"{param.opts[0]} is given twice; it takes one value.", ctx)
@@ -198,11 +199,13 @@ def job_of_flags(table: dict[str, Any]) -> Job:
     try:
         return read_job(table, "this command")
     except BadJob as error:
-        name = table["workload"]
-        flags = {f"{name}.{one.name}": one.flag_name(one.flags[0]) for one in WORKLOADS[name].settings}
-        flags |= {
-            f"options.{one.name}": one.flag_name(one.flags[0])
-            for one in WORKLOADS[name].optimizations.values()
+        workload = WORKLOADS[table["workload"]]
+        tables = ((workload.name, workload.settings), ("options", tuple(workload.optimizations.values())))
+        flags = {
+            f"{key}.{one.name}": one.flag_name(one.flags[0])
+            for key, many in tables
+            for one in many
+            if one.flags
         }
         raise BadJob(
             "this command", [_by_flag(problem, flags) for problem in error.problems], error.hint
@@ -210,8 +213,11 @@ def job_of_flags(table: dict[str, Any]) -> Job:
 
 
 def _by_flag(problem: str, flags: dict[str, str]) -> str:
-    key, colon, rest = problem.partition(":")
-    return f"{flags.get(key, key)}{colon}{rest}"
+    """The problem with flags in place of keys; a key of one plain word only where its table stands before it."""
+    bare = {key.partition(".")[2]: flag for key, flag in flags.items() if "_" in key}
+    return re.sub(
+        r"[a-z_]+(\.[a-z_]+)?", lambda word: flags.get(word[0]) or bare.get(word[0], word[0]), problem
+    )
 
 
 def job_table(workload: Workload, given: dict[str, Any], paths: Collection[str]) -> dict[str, Any]:

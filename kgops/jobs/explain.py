@@ -38,7 +38,7 @@ def _check(settings: dict[str, Any]) -> list[str]:
     problems = []
     names_run = settings["run"] is not None or settings["from_predictions"] is not None
     if not (settings["model_path"] or settings["checkpoint_dir"]) and not names_run:
-        problems.append("explain: no model is named; give run, checkpoint_dir or model_path")
+        problems.append("explain: no model is named; give explain.run, checkpoint_dir or model_path")
     if settings["dataset"] and settings["train"]:
         problems.append("explain.dataset: given together with train; choose one or the other")
     if not names_run and not settings["dataset"] and not settings["train"]:
@@ -50,7 +50,9 @@ def _check(settings: dict[str, Any]) -> list[str]:
     if settings["smallest"] and settings["sufficient"]:
         problems.append("explain.smallest: sufficient sets are not made smaller; choose one")
     if settings["verify_seeds"] != EXPLAIN.default("verify_seeds") and not cost_of(settings):
-        problems.append("explain.verify_seeds: nothing is trained again; give verify or smallest")
+        problems.append(
+            "explain.verify_seeds: nothing is trained again; give explain.verify or explain.smallest"
+        )
     return problems + _predictions(settings)
 
 

@@ -30,7 +30,7 @@ def lists_new_alone(settings: dict[str, Any]) -> bool:
 def _check(settings: dict[str, Any]) -> list[str]:
     problems = []
     if not (settings["model_path"] or settings["checkpoint_dir"]) and settings["run"] is None:
-        problems.append("predict: no model is named; give run, checkpoint_dir or model_path")
+        problems.append("predict: no model is named; give predict.run, checkpoint_dir or model_path")
     if settings["dataset"] and settings["train"]:
         problems.append("predict.dataset: given together with train; choose one or the other")
     if settings["run"] is None and not settings["dataset"] and not settings["train"]:
@@ -51,7 +51,9 @@ def _questions(settings: dict[str, Any]) -> list[str]:
         more = [*given, *(["best"] if settings["best"] else [])]
         return [f"predict.queries: given together with {', '.join(more)}; choose one"] if more else []
     if not settings["relation"]:
-        return ["predict.relation: missing; give relation and head or tail, or queries, a file of questions"]
+        return [
+            "predict.relation: missing; give it with predict.head or predict.tail, or give predict.queries, a file"
+        ]
     ends = [name for name in ("head", "tail") if settings[name]]
     if settings["best"] and settings["top_k"] != PREDICT.default("top_k"):
         return ["predict.top_k: best says how many pairs are kept; leave it out"]
@@ -59,7 +61,11 @@ def _questions(settings: dict[str, Any]) -> list[str]:
         return [f"predict.best: scores all pairs; leave out {' and '.join(ends)}"] if ends else []
     if len(ends) == 2:
         return ["predict.tail: given together with head, so nothing is asked; leave out one of them"]
-    return [] if ends else ["predict.head: missing, and so is tail; give one, or best for all pairs"]
+    return (
+        []
+        if ends
+        else ["predict.head: missing, and so is predict.tail; give one, or predict.best for all pairs"]
+    )
 
 
 def _label(settings: dict[str, Any]) -> str:

@@ -66,7 +66,7 @@ def _check(settings: dict[str, Any]) -> list[str]:
     problems = []
     names_run = settings["run"] is not None or settings["from_predictions"] is not None
     if not (settings["model_path"] or settings["checkpoint_dir"] or names_run):
-        problems.append("tracin: no model is named; give run, checkpoint_dir or model_path")
+        problems.append("tracin: no model is named; give tracin.run, checkpoint_dir or model_path")
     if not names_run:
         problems += check_data(settings)
     problems += _check_predictions(settings)
@@ -76,7 +76,9 @@ def _check(settings: dict[str, Any]) -> list[str]:
     if settings["test_triple"] and settings["test_triples"]:
         problems.append("tracin.test_triples: given together with test_triple; choose one")
     if not targets and not settings["self_influence"] and not settings["dataset"] and not names_run:
-        problems.append("tracin: no test triples; give test_triple, test_triples, test or self_influence")
+        problems.append(
+            "tracin: no test triples; give test_triple, test_triples, tracin.test or self_influence"
+        )
     for name in ("strict_path_filtering", "max_total_path_length"):
         if settings[name] and not settings["path_filtering"]:
             problems.append(f"tracin.{name}: needs path_filtering")

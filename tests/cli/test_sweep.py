@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from driving import Console, Done
 
-README = Path(__file__).parents[2] / "README.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "COMMANDS.md"
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_label_of_the_sweep_begins_those_of_its_runs(run_cli: Console, job: Pa
 
 
 def test_a_sweep_takes_what_all_run_commands_take(run_cli: Console, job: Path) -> None:
-    sentence = next(line for line in README.read_text().splitlines() if "All take " in line)
+    sentence = next(line for line in REFERENCE.read_text().splitlines() if "All take " in line)
     flags = re.findall(r"`(?:kgops run )?(--[a-z-]+)", sentence.partition("All take ")[2])
     assert {"--profile", "--label", "--tag", "--detach", "--dry-run", "--json"} <= set(flags)
     page = run_cli("run", "sweep", "--help").out

@@ -13,6 +13,7 @@ from screens.actions import ACTIONS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+REFERENCE = (ROOT / "docs/COMMANDS.md").read_text()
 BENCHMARKS = (ROOT / "BENCHMARKS.md").read_text()
 MEASURED = README.partition("## What was measured")[2].partition("\n## ")[0]
 # A number with a unit, as in "0.4907 x" and "3 to 10 %".
@@ -70,7 +71,9 @@ def test_every_room_stands_in_the_architecture_and_no_other_does() -> None:
     assert told == there
 
 
-@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "docs/SECURITY.md", "docs/MIGRATING.md", "README.md"])
+@pytest.mark.parametrize(
+    "name", ["ARCHITECTURE.md", "docs/SECURITY.md", "docs/MIGRATING.md", "docs/COMMANDS.md", "README.md"]
+)
 def test_every_file_that_a_document_names_is_there(name: str) -> None:
     text = (ROOT / name).read_text()
     for path in re.findall(r"`((?:kgops|screens|storage|tests|docs)/[\w/]+\.\w+)`", text):
@@ -89,7 +92,7 @@ def test_what_always_holds_names_the_tests_that_hold_it() -> None:
 
 
 def test_the_keys_that_readme_names_are_those_of_the_screens() -> None:
-    (row,) = re.findall(r"^\| `kgops` \| (.*) \|$", README, re.M)
+    (row,) = re.findall(r"^\| `kgops` \| (.*) \|$", REFERENCE, re.M)
     there = {action.sign for action in ACTIONS}
     named = re.findall(r"`(.)` ([a-z]+)", row)
     assert len(named) >= 7

@@ -6,10 +6,9 @@ import importlib.util
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from kgops.cli import group, main
 from kgops.cli.follow import EXIT_CODES
 from kgops.errors import BadJob, KgopsError, Usage, WontFit
 
-README = page("README.md")
+README, REFERENCE = page("README.md"), page("docs/COMMANDS.md")
 SESSION = typed_in(README, "console")
 SCRIPTS = {
     "train.py": (
@@ -42,40 +41,21 @@ class Session:
     """The lines of the session, each typed once, after those above it."""
 
     here: Desk
-    elsewhere: Desk
-    followed: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def went(self, typed: Typed) -> Went:
         for each in SESSION[: SESSION.index(typed) + 1]:
             if each.line not in self.here.went:
-                self.here.went[each.line] = self._type(each.line)
+                self.here.went[each.line] = self.here.type(each.line)
         return self.here.went[typed.line]
-
-    def _type(self, line: str) -> Went:
-        if line.startswith("kgops logs -f"):  # until the run ends, which takes the next line
-            self.followed.append(self.here.start(line))
-            wait_for(lambda: self.here.console.running(4), "run 4 to be running")
-            return Went(0, "", "")
-        if line.startswith("kgops import"):
-            shutil.copy(self.here.folder / "runs.json", self.elsewhere.folder)
-            output = shutil.ignore_patterns("manifest.json", "resume_*", ".*")
-            copied = self.elsewhere.folder / "results/nations"
-            shutil.copytree(self.here.run(1) / "results", copied, ignore=output)
-            return self.elsewhere.type(line)
-        return self.here.type(line)
 
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    here, elsewhere = (Desk.at(tmp_path_factory.mktemp(name)) for name in ("here", "elsewhere"))
+    here = Desk.at(tmp_path_factory.mktemp("here"))
     for name, text in SCRIPTS.items():
         (here.folder / name).write_text(text)
-    session = Session(here, elsewhere)
-    yield session
-    for desk in (here, elsewhere):
-        desk.close()
-    for child in session.followed:
-        child.communicate()
+    yield Session(here)
+    here.close()
 
 
 def named(typed: object) -> str:
@@ -87,23 +67,16 @@ def test_a_line_of_the_session_prints_what_is_shown_below_it(session: Session, t
     went = session.went(typed)
     assert went.code == 0, went.err
     assert unlike(typed.shown, went.err + went.out) is None, went.err + went.out
-    assert went.written == ({"runs.json"} if "--output runs.json" in typed.line else frozenset())
+    assert not went.written
 
 
 def test_what_the_session_leaves_is_what_it_says(session: Session) -> None:
     session.went(SESSION[-1])
     show = session.here.console.show
     assert [show(number)["state"] for number in (1, 2, 3, 4)] == ["succeeded"] * 3 + ["cancelled"]
-    (log,) = session.followed
-    assert log.wait(20) == 0, "`logs -f` goes on after the end of the run"
     table = (session.here.run(2) / "results/tracin.csv").read_text().splitlines()
     assert len(table) == 1 + 100
     assert "; score tracin, loss train, " in json.dumps(show(2))  # the default with --run
-    exported = json.loads((session.here.folder / "runs.json").read_text())
-    assert len(exported["runs"]) == 2
-    there = [session.elsewhere.console.show(number) for number in (1, 2, 3)]
-    assert there[0]["metric"] == show(1)["metric"]
-    assert there[2]["metric"]["test_mrr"] == show(1)["metric"]["test_mrr"]
 
 
 def test_a_profile_without_its_gpu_keeps_what_applies_and_says_why_nothing_else_did(
@@ -128,7 +101,7 @@ def test_a_profile_without_its_gpu_keeps_what_applies_and_says_why_nothing_else_
 def test_the_files_that_readme_lists_are_in_every_folder_of_a_run(session: Session) -> None:
     session.went(SESSION[0])
     folder = session.here.run(1)
-    table = README.partition("## Where files live")[2].partition("\n## ")[0]
+    table = REFERENCE.partition("## Where files live")[2].partition("\n## ")[0]
     names = re.findall(
         r"`([^`]+)`", " ".join(row.split("|")[1] for row in re.findall(r"^\| `.*", table, re.M))
     )
@@ -176,7 +149,7 @@ def typed_out(span: str) -> list[str]:
 
 SPANS = {
     (name, span)
-    for name in ("README.md", "docs/MIGRATING.md", "docs/SECURITY.md", "ARCHITECTURE.md")
+    for name in ("README.md", "docs/COMMANDS.md", "docs/MIGRATING.md", "docs/SECURITY.md", "ARCHITECTURE.md")
     for span in in_sentences(page(name))
     if len(span.split()) > 1
 }
@@ -212,7 +185,7 @@ def test_every_module_that_is_to_be_run_is_there() -> None:
 
 
 def test_every_command_stands_in_the_table_and_no_other_does() -> None:
-    table = README.partition("## Commands")[2].partition("\n## ")[0]
+    table = REFERENCE.partition("## Start a run")[2].partition("\n## What you can rely on")[0]
     for words, _ in commands():
         parts = words.split()
         if len(parts) == 2 and parts[1] != "data":
@@ -226,7 +199,7 @@ def test_every_command_stands_in_the_table_and_no_other_does() -> None:
 
 
 def test_the_exit_codes_are_those_that_commands_end_with() -> None:
-    (line,) = re.findall(r"^Exit codes: (.*)$", README, re.M)
+    (line,) = re.findall(r"^Exit codes: (.*)$", REFERENCE, re.M)
     told = {int(part.split()[0]): part.partition(" ")[2] for part in line.split(" · ")}
     assert set(EXIT_CODES.values()) | {Usage.exit_code, WontFit.exit_code} == set(told)
     assert (KgopsError.exit_code, BadJob.exit_code) == (1, 2)
@@ -286,7 +259,7 @@ def test_the_command_of_each_recipe_trains_what_it_says(desk: Desk) -> None:
 
 
 MAKE = [typed.line for typed in typed_in(README, "sh")]
-MAKE += [span for span in re.findall(r"`(make [a-z-]+)`", README) if span not in MAKE]
+MAKE += [span for span in re.findall(r"`(make [a-z-]+)`", REFERENCE) if span not in MAKE]
 
 
 @pytest.mark.parametrize("line", MAKE)

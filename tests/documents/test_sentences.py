@@ -18,6 +18,12 @@ from documented import ROOT, Desk, Went, in_sentences, page
 _SMALL = "--num-epochs 1 --embedding-dim 16 --embedding-height 4 --embedding-width 4 --output-channels 4"
 _SLEEP = "n=$(kgops run exec --detach -- sleep 600)"
 RUN: dict[str, tuple[str, str]] = {
+    "kgops --help": ("{}", r"(?m)^  train "),
+    "kgops train": (f"{{}} --dataset nations {_SMALL}", r"run \d+ succeeded"),
+    "kgops train --recipe kinships": ("{} --dry-run", r"kinships"),
+    "kgops export tag:paper --to csv": ("kgops tag 1 paper && {} --output tagged", r"tagged"),
+    "kgops run --again 42 --seed 1": ("kgops run --again 1 --seed 1", r"run \d+ succeeded"),
+    "kgops run --again last": ("kgops run --again 1", r"run \d+ succeeded"),
     "kgops run train": (f"{{}} --dataset nations {_SMALL}", r"run 1 succeeded"),
     "kgops run tracin --run 1": ("{} --test-triple usa embassy china", r"run 2 succeeded"),
     "kgops run predict --run 1 --head usa --relation embassy": ("{}", r"usa · embassy · \?"),
@@ -29,7 +35,6 @@ RUN: dict[str, tuple[str, str]] = {
         r"; score fisher, ",
     ),
     "kgops run explain": ("{} --run 1 --triple usa embassy china", r"usa · embassy · china"),
-    "kgops run --again 3": ("kgops run --again 1", r"run \d+ succeeded"),
     "kgops run - --detach": ("kgops run - --detach < job.toml", r"(?m)^\d+$"),
     "kgops run FILE.toml": ("kgops run job.toml", r"succeeded"),
     "kgops run tracin … --devices all": (
@@ -47,10 +52,6 @@ RUN: dict[str, tuple[str, str]] = {
     "kgops data flights --make DIR": ("kgops data flights --make flights", r"flights"),
     "kgops doctor": ("{}", r"(?i)python"),
     "kgops suggest train …": ("kgops suggest train --dataset nations", r"\nkgops run train .*nations"),
-    "kgops suggest train … --explain": (
-        "kgops suggest train --dataset nations --gpu t4 --explain",
-        r"not yet",
-    ),
     "kgops suggest tracin": ("{} --run 1 --test-triple usa embassy china", r"\nkgops run tracin "),
     "kgops runs 'mrr>0.3 tag:paper since:7d'": ("kgops tag 1 paper && {}", r"(?m)^RUN|no run"),
     "kgops tag": ("{} 1 paper", r"paper"),
