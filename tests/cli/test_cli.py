@@ -177,7 +177,7 @@ def test_exit_code_says_how_the_run_ended(
         (["runs", "--sort", "lable"], "did you mean 'label'?"),
         (["runs", "--since", "yesterday"], "write 30m, 12h, 7d or 2w"),
         (["show", "1"], "there is no run 1"),
-        (["show", "../../etc"], "is not a run"),
+        (["show", "../../etc"], "there is no run"),
         (["logs", "last"], "there is no run last"),
         (["stop", "99"], "there is no run 99"),
         (["tag", "1", "two words"], "a tag is one word"),

@@ -1,0 +1,105 @@
+"""What people type who know other tools: short forms, labels, filters, changed repetitions, and answers that help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from driving import Console, end_all_of
+
+from kgops.cli import ELSEWHERE, WORKLOADS, group
+from kgops.cli import main as kgops
+
+SMALL = "--num-epochs 1 --embedding-dim 16 --embedding-height 4 --embedding-width 4 --output-channels 4"
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """Run 1 is a training labelled `small`, tagged `keep`; runs 2 and 3 failed, run 4 succeeded."""
+    folder = tmp_path_factory.mktemp("guessed")
+    made = Console(folder / "home", folder)
+    trained = made("train", "--dataset", "nations", *SMALL.split(), "--label", "small", "--tag", "keep")
+    assert trained.code == 0, trained.err
+    for code in (3, 4, 0):
+        made("exec", "--label", "tried", "--tag", "old", "--", "sh", "-c", f"echo line {code}; exit {code}")
+    yield made
+    end_all_of(made.home)
+    made.close()
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_workload_needs_no_run_before_it(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert kgops([workload, "--help"]) == 0
+    short = capsys.readouterr().out
+    assert kgops(["run", workload, "--help"]) == 0
+    assert capsys.readouterr().out == short
+
+
+@pytest.mark.parametrize("word", ELSEWHERE)
+def test_a_word_of_another_tool_is_answered_with_the_command(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert kgops([word]) == 2
+    told = capsys.readouterr().err.split()
+    assert told[told.index("kgops") + 1] in group.list_commands(None)  # type: ignore[arg-type]
+
+
+def test_a_script_and_short_names_are_answered_with_the_right_words(console: Console) -> None:
+    (console.cwd / "my.py").write_text("")
+    assert "kgops exec -- python my.py --epochs 3" in console("run", "my.py", "--epochs", "3").err
+    assert "Use --learning-rate." in console("train", "--lr", "3").err
+    assert "'learning_rate'" in console("run", "sweep", "1", "--vary", "lr=1,2").err
+    assert "--relation: missing; give it with --head or --tail" in console("predict", "--head", "usa").err
+
+
+def test_a_run_is_named_by_its_label_and_the_newest_training_by_last(console: Console) -> None:
+    assert console("show", "small").out.startswith("run 1 ")
+    several = console("show", "tried")
+    assert several.code == 2 and "4, 3, 2" in several.err
+    for name in ("last", "small", "1"):
+        planned = console(
+            "predict", "--run", name, "--head", "usa", "--relation", "embassy", "--dry-run", "--json"
+        )
+        assert planned.json()["job"]["predict"]["run"] == 1
+    far = console("predict", "--run", "last", "--host", "lab1", "--head", "usa", "--relation", "embassy")
+    assert far.code == 2 and "give its number on lab1" in far.err
+
+
+def test_a_run_is_repeated_with_other_flags(console: Console) -> None:
+    changed = console("run", "--again", "small", "--seed", "5", "--dry-run", "--json").json()["job"]
+    repeated = console("run", "--again", "1", "--dry-run", "--json").json()["job"]
+    assert changed == {**repeated, "train": {**repeated["train"], "seed": 5}}
+    wrong = console("run", "--again", "2", "--seed", "5")
+    assert wrong.code == 2 and "run 2 (exec)" in wrong.err
+    assert "No such option '--seed'" in console("run", "--seed", "5").err
+
+
+def test_commands_take_filters(console: Console) -> None:
+    assert [run["id"] for run in console("runs", "failed", "--json").json()] == [3, 2]
+    compared = console("compare", "tag:old").out.splitlines()[0].split()
+    assert compared == ["2", "tried", "3", "tried", "4", "tried"]
+    assert console("export", "tag:old", "older:0s", "--to", "json", "--output", "old.json").code == 0
+    nothing = console("delete", "tag:none-has-it", "--yes")
+    assert nothing.code == 2 and "no run matches 'tag:none-has-it'" in nothing.err
+    asleep = int(console("exec", "--detach", "--tag", "night", "--", "sleep", "600").out)
+    assert console("delete", "tag:night", "--yes").code == 2, "a filter deletes no run that goes on"
+    stopped = console("stop", "tag:night", "tag:old")
+    assert stopped.code == 2 and "no run matches 'tag:old'" in stopped.err
+    assert console("stop", "tag:night").out == f"run {asleep}: cancelled\n"
+    assert console("delete", "state:failed", "--yes").out == "run 2 deleted\nrun 3 deleted\n"
+
+
+def test_a_failed_run_is_shown_with_the_end_of_its_log(console: Console) -> None:
+    number = console("exec", "--", "sh", "-c", "echo begun; echo boom >&2; exit 7").code
+    assert number == 1
+    lines = console("show", "last").out.splitlines()
+    assert lines[-2:] == ["  begun", "  boom"]
+    assert "kgops logs" in lines[-3]
+
+
+def test_help_shows_what_most_need_and_help_all_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = {}
+    for flag in ("--help", "--help-all"):
+        assert kgops(["train", flag]) == 0
+        counts[flag] = capsys.readouterr().out.count("\n  --")
+    assert counts["--help"] <= 25 < 60 < counts["--help-all"]
