@@ -1,6 +1,6 @@
 """Runs the quick benchmarks and writes BENCHMARKS.md, each value with its command and machine.
 
-    python -m benchmarks.document [--data DIR] [--only NAME] [--output BENCHMARKS.md] [--write-only]
+    python -m benchmarks.document [--data DIR] [--output BENCHMARKS.md] [--write-only]
 
 Values come from the database of the home. Sections that this home has not measured stay as they are, with their
 fingerprint. README's table has rows of this document.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -31,66 +32,57 @@ BATCH_S = 10.0  # a benchmark stores its values within this time
 
 @dataclass(frozen=True)
 class Section:
-    """A benchmark of kgops: its command, and the command its values are stored under."""
+    """A benchmark: its command, which has `DIR` for the folder of graphs, and what its stored values have in theirs."""
 
     title: str
-    command: tuple[str, ...]
+    command: str
     stored_as: str
-    needs_data: str | None = None
-    by_hand: str | None = None  # command of a benchmark that takes too long for `make bench`
-
-    @property
-    def called(self) -> str:
-        return self.by_hand or " ".join((f"python -m benchmarks.{self.command[0]}", *self.command[1:]))
+    is_quick: bool = True  # part of `make bench`
 
 
 SECTIONS = (
-    Section("Cost of the screens", ("screens", "--quick", "--store"), "benchmarks.screens"),
+    Section("Cost of the screens", "python -m benchmarks.screens --quick --store", "benchmarks.screens"),
     Section(
         "Process memory on the CPU",
-        (),
+        "python -m benchmarks.memory --data DIR --store",
         "python -m benchmarks.memory",
-        by_hand="python -m benchmarks.memory --data DIR --store",
+        is_quick=False,
     ),
-    Section("Regression quality", ("regress", "--quick", "--store"), "python -m benchmarks.regress"),
+    Section(
+        "Regression quality", "python -m benchmarks.regress --quick --store", "python -m benchmarks.regress"
+    ),
     Section(
         "Training against PyKEEN",
-        ("train", "--quick", "--store", "--only", "batch 256", "--data", "DIR"),
+        "python -m benchmarks.train --quick --store --only 'batch 256' --data DIR",
         "benchmarks.train",
-        "",
     ),
     Section(
         "TracIn against other methods",
-        ("tracin", "--quick", "--store", "--losses", "target", "--data", "DIR/fb15k-237"),
+        "python -m benchmarks.tracin --quick --store --losses target --data DIR/fb15k-237",
         "python -m benchmarks.tracin --quick",
-        "fb15k-237",
     ),
     Section(
-        "TracIn against bare products",
-        ("tracin", "--ours-only", "--store", "--tests", "1", "64", "512", "--data", "DIR/fb15k-237"),
+        "TracIn against a plain pass",
+        "python -m benchmarks.tracin --ours-only --store --tests 1 64 512 --data DIR/fb15k-237",
         "python -m benchmarks.tracin --ours-only",
-        "fb15k-237",
     ),
     Section(
         "TracIn of a filtered batch",
-        ("tracin", "--batch", "--store", "--data", "DIR/fb15k-237"),
+        "python -m benchmarks.tracin --batch --store --data DIR/fb15k-237",
         "python -m benchmarks.tracin --batch",
-        "fb15k-237",
     ),
     Section(
         "TracIn of all training triples and all tests",
-        (),
+        "python -m benchmarks.tracin --full 1 --threads 2 --store --data DIR/fb15k-237",
         "python -m benchmarks.tracin --full",
-        by_hand="python -m benchmarks.tracin --full 1 --threads 2 --store --data DIR/fb15k-237",
+        is_quick=False,
     ),
-    Section(
-        "Predictions", ("predict", "--store", "--data", "DIR/fb15k-237"), "benchmarks.predict", "fb15k-237"
-    ),
+    Section("Predictions", "python -m benchmarks.predict --store --data DIR/fb15k-237", "benchmarks.predict"),
     Section(
         "Recovery from kills at random times",
-        (),
+        "make chaos N=1000 CHAOS_FLAGS=--store",
         "make chaos",
-        by_hand="make chaos N=1000 CHAOS_FLAGS=--store",
+        is_quick=False,
     ),
 )
 
@@ -115,21 +107,13 @@ _ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| [^|]* \| [^|]* \|$", re.M)
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.document", description=__doc__)
     parser.add_argument(
-        "--data", type=Path, help="folder with fb15k-237 and wn18rr, for benchmarks that need graphs"
-    )
-    parser.add_argument(
-        "--only",
-        choices=[one.command[0] for one in SECTIONS if one.command],
-        help="run only this benchmark",
+        "--data", type=Path, help="folder with fb15k-237 and wn18rr; without it they are left out"
     )
     parser.add_argument("--output", type=Path, default=Path("BENCHMARKS.md"))
-    parser.add_argument(
-        "--readme", type=Path, help="page with the headline table; default: README.md next to --output"
-    )
     parser.add_argument("--write-only", action="store_true", help="measure nothing; write the stored values")
     args = parser.parse_args(argv)
     if not args.write_only:
-        measure(args.data, args.only)
+        measure(args.data)
     home = find_home()
     make_home(home)
     conn = open_writer(home.database)
@@ -137,8 +121,8 @@ def main(argv: list[str] | None = None) -> int:
     document = written(conn, before)
     args.output.write_text(document, encoding="utf-8")
     print(args.output)
-    readme = args.readme or args.output.parent / "README.md"
-    if args.readme or readme.exists():
+    readme = args.output.parent / "README.md"
+    if readme.exists():
         readme.write_text(with_headlines(readme.read_text("utf-8"), document), encoding="utf-8")
         print(readme)
     return 0
@@ -155,20 +139,15 @@ def with_headlines(readme: str, document: str) -> str:
     return before + table + rest.partition(_END)[2]
 
 
-def measure(data: Path | None, only: str | None) -> None:
-    """Runs the benchmarks one after the other, each in its own process; a missed target is not an error here."""
-    commands = [
-        _with_data(one.command, data)
-        for one in SECTIONS
-        if one.command and (one.needs_data is None or data is not None)
-    ]
-    for words in commands:
-        if only not in (None, words[0]):
+def measure(data: Path | None) -> None:
+    """Runs the quick benchmarks one after the other; a missed target is not an error here."""
+    for section in SECTIONS:
+        if not section.is_quick or ("DIR" in section.command and data is None):
             continue
+        command = section.command.replace("DIR", str((data or Path()).absolute()))
         begun = time.monotonic()
-        program = [f"benchmarks.{words[0]}", *words[1:]]
-        print(f"python -m {' '.join(program)}", file=sys.stderr, flush=True)
-        done = subprocess.run([PYTHON, "-m", *program], stdout=subprocess.DEVNULL)
+        print(command, file=sys.stderr, flush=True)
+        done = subprocess.run([PYTHON, *shlex.split(command)[1:]], stdout=subprocess.DEVNULL)
         took = time.monotonic() - begun
         print(f"  ended with {done.returncode} after {took:.0f} s", file=sys.stderr, flush=True)
 
@@ -209,11 +188,8 @@ def _metrics(conn: Connection, values: Sequence[Measurement], section: Section) 
     for m in values:
         spread = "" if m.low is None or m.high is None else f"{_metric(m.low)} – {_metric(m.high)}"
         lines.append(f"| {cell(m.subject)} | {_metric(m.value, m.unit)} | {spread} | {m.n} |")
-    return [*lines, "", _belongs(conn, section.called, values[0].machine), ""]
-
-
-def _belongs(conn: Connection, command: str, key: str) -> str:
-    return f"Command: `{command}`. Fingerprint {machine_line(conn, key)}."
+    machine = machine_line(conn, values[0].machine)
+    return [*lines, "", f"Command: `{section.command}`. Fingerprint {machine}.", ""]
 
 
 def cell(text: str) -> str:
@@ -225,10 +201,6 @@ def _last_batch(conn: Connection, stored_as: str) -> list[Measurement]:
     values = [m for m in measurements.all_of(conn) if stored_as in m.command]
     newest = values[-1] if values else None
     return [m for m in values if newest and newest.at - m.at < BATCH_S and m.machine == newest.machine]
-
-
-def _with_data(words: Sequence[str], data: Path | None) -> tuple[str, ...]:
-    return tuple(word.replace("DIR", str(data.absolute())) if data else word for word in words)
 
 
 def _metric(value: float, unit: str = "") -> str:

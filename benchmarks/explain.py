@@ -2,7 +2,6 @@
 
     python -m benchmarks.explain --dataset umls [--epochs 150] [--tests 100] [--seeds 3] [--json FILE]
     python -m benchmarks.explain --data DIR --base best_model.pt --methods 'none, another seed' 'explain, 4'
-    python -m benchmarks.explain --sufficient --dataset umls --tests 10
     python -m benchmarks.explain --lds --dataset umls --folder FOLDER [--subsets 100] [--tests 60]
 
 Draws test triples whose tail the model ranks first. Each method gives each of them a set of training triples; all sets
@@ -11,26 +10,23 @@ taken again. Before, both are 1. Triples about the same two entities as the pred
 are easy to find. Of the last method the sets are also removed with one fact of each put back. The smallest sets are
 found by training again, with other seeds than those that measure them.
 
-With --sufficient, facts of the head are added to other heads, for which the model does not rank the tail first: for
-which share of them does it then? With --lds, the linear datamodeling score of each score of training triples.
+With --lds, the linear datamodeling score of each score of training triples.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 from benchmarks.entry import run
-from benchmarks.explain_protocol import REMOVED_HEADS, removals, trained_or_read
-from benchmarks.explain_sufficient import ADDED_HEADS, additions
-from benchmarks.lds import LDS_HEADS, compared
+from benchmarks.explain_protocol import REMOVED_HEADS, Removed, removals, trained_or_read
+from benchmarks.lds import LDS_HEADS, Compared, compared
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.train import ConvEConfig
 from kgops.training.settings import TrainSettings
@@ -55,7 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-facts", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write all values there")
-    parser.add_argument("--sufficient", action="store_true", help="add facts to other heads instead")
     parser.add_argument("--lds", action="store_true", help="linear datamodeling scores instead")
     parser.add_argument("--subsets", type=int, default=100, help="with --lds, random halves to train on")
     parser.add_argument("--folder", type=Path, help="keeps the trainings, to go on from; --lds needs it")
@@ -79,42 +74,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        measure = _lds if args.lds else _explain
-        found = measure(args, graph, config, settings, folder)
+        found = []
+        for one in _measured(args, graph, config, settings, folder):
+            print(one.line(), flush=True)
+            found.append(asdict(one))
     if args.json:
         args.json.write_text(json.dumps(found, indent=1))
     return 0
 
 
-def _explain(
+def _measured(
     args: argparse.Namespace, graph: Graph, config: ConvEConfig, settings: TrainSettings, folder: Path
-) -> list[dict[str, object]]:
+) -> Iterator[Removed] | Iterator[Compared]:
+    if args.lds:
+        print(LDS_HEADS)
+        how = {"tests": args.tests, "subsets": args.subsets, "seeds": args.seeds}
+        return compared(graph, config, settings, folder, **how)
     base = trained_or_read(graph, config, settings, args.base, folder)
     drawn = base.ranked_first(args.tests)
-    print(
-        f"{len(drawn)} test triples ranked first\n{ADDED_HEADS if args.sufficient else REMOVED_HEADS}",
-        flush=True,
-    )
+    print(f"{len(drawn)} test triples ranked first\n{REMOVED_HEADS}", flush=True)
     how = {"seeds": args.seeds, "most": args.max_facts}
-    if args.sufficient:
-        added = list(additions(base, drawn, folder, **how))
-        print(*(one.line() for one in added), sep="\n")
-        return [asdict(one) for one in added]
-    on_line = functools.partial(print, flush=True)
-    rows = removals(base, drawn, folder, names=args.methods, on_line=on_line, **how)
-    return [asdict(one) for one in rows]
-
-
-def _lds(
-    args: argparse.Namespace, graph: Graph, config: ConvEConfig, settings: TrainSettings, folder: Path
-) -> list[dict[str, object]]:
-    print(LDS_HEADS)
-    found = []
-    how = {"tests": args.tests, "subsets": args.subsets, "seeds": args.seeds}
-    for one in compared(graph, config, settings, folder, **how):
-        print(one.line(), flush=True)
-        found.append(asdict(one))
-    return found
+    return removals(base, drawn, folder, names=args.methods, **how)
 
 
 def _graph(data: Path | None, dataset: str) -> Graph:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-import torch.nn.functional as F
 
 from kgops.explanations.necessary import Influences, explain, facts_of
 from kgops.explanations.prediction import Prediction, Query
@@ -19,12 +18,10 @@ from kgops.tracin.curvature import Training, training_of
 from kgops.tracin.loss import TARGET, TracinLoss
 from kgops.tracin.models import last_layers
 from kgops.tracin.scan import TopTriples, scan
-from kgops.training.batches import inverse_triples
 from kgops.training.evaluate import KnownAnswers
 from kgops.training.settings import TrainSettings
 
 _LAST_LAYERS = 2
-_POISON = 0.1  # length of data poisoning's step, of the head's vector
 _RANKED = 2000  # influences of a prediction among which those of its head are looked for
 
 
@@ -54,6 +51,9 @@ class Explained:
         answers = self._known.of(torch.tensor([h]), torch.tensor([2 * r]))[1]
         return Prediction(self.model, Query((h, r, t)), answers)
 
+    def of_graph(self, number: int) -> torch.Tensor:
+        return torch.arange(len(self.graph.train))
+
     def of_head(self, number: int) -> torch.Tensor:
         """Rows of the training triples that mention the head."""
         return facts_of(self.graph.train, int(self.drawn[number, 0]))
@@ -78,10 +78,9 @@ Method = Callable[[Explained], list[list[int]]]
 def methods(seed: int, most: int) -> dict[str, Method]:
     """Each with one fact, and with as many as allowed."""
     named = {
-        "random of the graph": _random_of_graph(seed),
+        "random of the graph": _random_of(seed, "graph", Explained.of_graph),
         "random of the head": _random_of(seed, "head", Explained.of_head),
         "random of head and tail": _random_of(seed, "ends", Explained.of_ends),
-        "data poisoning": _poisoning,
         "last-layer influences": _by_score("tracin", last=True),
         "tracin": _by_score("tracin"),
         "tracin of the head": _by_score("tracin", of_head=True),
@@ -99,17 +98,6 @@ def methods(seed: int, most: int) -> dict[str, Method]:
     for many in dict.fromkeys((1, most)):
         found |= {f"{name}, {many}": make(many) for name, make in named.items()}
     return found
-
-
-def _random_of_graph(seed: int) -> Callable[[int], Method]:
-    def make(many: int) -> Method:
-        def method(explained: Explained) -> list[list[int]]:
-            draw, of = _generator(seed, f"graph {many}"), len(explained.graph.train)
-            return [torch.randperm(of, generator=draw)[:many].tolist() for _ in explained.drawn]
-
-        return method
-
-    return make
 
 
 def _random_of(
@@ -139,40 +127,6 @@ def _explain(many: int) -> Method:
         return sets
 
     return method
-
-
-def _poisoning(many: int) -> Method:
-    """Data poisoning (Zhang et al. 2019): facts of the head that lose most of their score when the head's vector takes
-    a step against the gradient of the prediction's."""
-
-    def method(explained: Explained) -> list[list[int]]:
-        return [_lost_by_step(explained, number)[:many].tolist() for number in range(len(explained.drawn))]
-
-    return method
-
-
-def _lost_by_step(explained: Explained, number: int) -> torch.Tensor:
-    """Rows of the facts of the prediction's head, those that lose most first."""
-    model, pool = explained.model, explained.of_head(number)
-    head = int(explained.drawn[number, 0])
-    own = _asked_of(head, explained.drawn[number : number + 1], inverse=model.config.inverse)
-    facts = _asked_of(head, explained.graph.train[pool], inverse=model.config.inverse)
-    (gradient,) = torch.autograd.grad(model.score_triples(own).sum(), model.entities)
-    with torch.no_grad():
-        vector = model.entities[head].clone()
-        before = model.score_triples(facts)
-        model.entities[head] -= _POISON * vector.norm() * F.normalize(gradient[head], dim=0)
-        lost = before - model.score_triples(facts)
-        model.entities[head] = vector
-    return pool[lost.argsort(descending=True)]
-
-
-def _asked_of(head: int, facts: torch.Tensor, *, inverse: bool) -> torch.Tensor:
-    """As rows of the model, with this entity as the head where the model has inverse relations."""
-    if not inverse:
-        return facts
-    forward = torch.stack([facts[:, 0], 2 * facts[:, 1], facts[:, 2]], dim=1)
-    return torch.where((facts[:, 0] == head)[:, None], forward, inverse_triples(facts))
 
 
 def _by_score(score: str, *, last: bool = False, of_head: bool = False) -> Callable[[int], Method]:

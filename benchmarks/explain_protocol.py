@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from statistics import mean
 import torch
 
 from benchmarks.explain_methods import Explained, Method, methods
-from benchmarks.quality import Silent
+from benchmarks.measure import Silent
 from kgops.errors import BadInput
 from kgops.explanations.explanation_files import pair_of
 from kgops.explanations.prediction import Query
@@ -114,7 +114,6 @@ def removals(
     seeds: int,
     most: int,
     names: Sequence[str] = (),
-    on_line: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Removed]:
     """A row for each method, or for those with these names; trainings that are in `folder` are not done again. All
     are trained again with the same seeds, which are not that of the model."""
@@ -134,14 +133,12 @@ def removals(
         begin = time.perf_counter()
         sets = offered[name](explained)
         whole = protocol.without(name, sets, (time.perf_counter() - begin) / len(drawn))
-        on_line(whole.line())
         yield whole
     fewer = put_back(sets, torch.Generator().manual_seed(base.settings.seed))
     less = protocol.without(f"{chosen[-1]}, less one fact", fewer, 0.0)
-    on_line(less.line())
     shrinks = "n/a" if not whole.fall else f"{1 - less.fall / whole.fall:.0%}"
-    on_line(f"with one fact of each set put back, the fall of hits@1 shrinks by {shrinks}")
     yield less
+    print(f"with one fact of each set put back, the fall of hits@1 shrinks by {shrinks}", flush=True)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.entry import run
-from benchmarks.measure import Line, store, table
-from benchmarks.quality import Silent
+from benchmarks.measure import Line, Silent, store, table
 from kgops.experiments.fingerprint import fingerprint
 from kgops.gpus.facts import cuda_problem
 from kgops.graphs.triples import Graph, read_graph
@@ -110,7 +109,6 @@ def sections(graph: Graph, rounds: int) -> Iterator[tuple[str, Callable[[], list
     yield "steps of 1024", lambda: steps(graph, "FB15k-237", 1024, rounds, shipped=False)
     yield "steps of 256", lambda: steps(graph, "FB15k-237", 256, rounds, shipped=True)
     yield "tracin", lambda: tracin(graph)
-    yield "peaks", peaks
     yield "100k entities", lambda: steps(synthetic(100_000), "100k entities", 1024, rounds, shipped=False)
 
 
@@ -287,38 +285,6 @@ def tracin(graph: Graph) -> list[Line]:
         Line("gpu_tracin_us", f"TracIn, 1,000 tests: a training triple (of {done:,})", "µs", (a_triple,)),
         Line("gpu_tracin_mib", "TracIn, 1,000 tests: peak", "MiB", (peak,)),
     ]
-
-
-def peaks() -> list[Line]:
-    """Peak memory of a step above weights, gradients and moments, by torch's counters."""
-    lines = []
-    for entities, batch, target in ((100_000, 1024, 190), (1_000_000, 512, 300)):
-        chunk = (1 << 19) // batch  # as on a CPU, where the targets were set
-        settings = TrainSettings(batch_size=batch, entity_chunk=chunk)
-        ours = OurStep(synthetic(entities), settings)
-        ours.steps(2)
-        state = peers.state_bytes(ours.model) * 4 // 3
-        state += sum(
-            t.numel() * t.element_size()
-            for t in vars(ours.batches).values()
-            if torch.is_tensor(t) and t.is_cuda
-        )
-        torch.cuda.reset_peak_memory_stats()
-        ours.steps(2)
-        above = (torch.cuda.max_memory_allocated() - state) / MIB
-        lines.append(
-            Line(
-                f"gpu_above_{entities}",
-                f"{entities:,} entities, batch {batch}: above weights, gradients, moments and triples",
-                "MiB",
-                (above,),
-                target,
-            )
-        )
-        del ours
-        gc.collect()
-        torch.cuda.empty_cache()
-    return lines
 
 
 if __name__ == "__main__":

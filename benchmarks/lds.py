@@ -1,12 +1,14 @@
 """Linear datamodeling score (Park et al. 2023) of each score of training triples: `python -m benchmarks.explain --lds`.
 
 Models are trained on random halves of the training triples. For each test triple, the sum of a score over a half
-predicts the logit that its model gives; the number is their rank correlation over the halves. All scores are compared
-on the outcomes of the same trainings.
+predicts the output of that half's model. The number is the rank correlation of predicted and measured outputs over
+the halves: 1 is a perfect order, 0 none. All scores are compared on the outcomes of the same trainings.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +17,14 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.datamodeling import Correlation, train_on_subsets
-from benchmarks.quality import Silent
+from benchmarks.measure import Silent
 from kgops.graphs.triples import Graph
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings, TracinCheckpoint
 from kgops.tracin.checkpoint_set import find_checkpoints, load_checkpoint
 from kgops.tracin.curvature import training_of
+from kgops.tracin.journal import Journal, Retraining
 from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
 from kgops.tracin.retraining import FitAgain
 from kgops.tracin.scan import AllScores, scan
@@ -31,31 +33,40 @@ from kgops.training.loop import fit
 from kgops.training.losses import ALL, SMOOTHED_OVER
 from kgops.training.settings import TrainSettings
 
-Scores = Callable[[], torch.Tensor]
+OUTPUTS = ("logit", "margin")
 LDS_HEADS = (
     f"{'score':26} {'models':>6} {'CPU s':>8} {'x tracin':>8}   LDS of the logit         of the margin\n"
     + "-" * 100
 )
 _KEPT = 4  # checkpoints of the training that several are summed over
+_BOOTSTRAPS = 200
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Mean rank correlation over the test triples; `interval`: 95 %, by drawing tests and halves again."""
+
+    mean: float | None
+    interval: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        mean = "  n/a" if self.mean is None else f"{self.mean:+.3f}"
+        return mean + (" n/a" if self.interval is None else " [{:+.3f}, {:+.3f}]".format(*self.interval))
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One score; `seconds` of CPU; `interval`: 95 % by bootstrap over tests and halves."""
+    """One score; `seconds` of CPU; its linear datamodeling score by output."""
 
     score: str
     checkpoints: int
     seconds: float
     times_tracin: float
-    lds: dict[str, float | None]
-    interval: dict[str, tuple[float, float] | None]
+    lds: dict[str, Correlation]
 
     def line(self) -> str:
-        values = (f"{_shown(self.lds[name])} {_between(self.interval[name])}" for name in self.lds)
-        return (
-            f"{self.score:26} {self.checkpoints:6} {self.seconds:8.2f} {self.times_tracin:8.2f}   "
-            + "   ".join(values)
-        )
+        values = "   ".join(map(str, self.lds.values()))
+        return f"{self.score:26} {self.checkpoints:6} {self.seconds:8.2f} {self.times_tracin:8.2f}   {values}"
 
 
 class _Counting(Silent):
@@ -64,28 +75,6 @@ class _Counting(Silent):
     def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None:
         if phase == "retrain" and done == int(done):
             print(f"{done:.0f} of {total:.0f} {unit}", file=sys.stderr, flush=True)
-
-
-def trained(graph: Graph, config: ConvEConfig, settings: TrainSettings, folder: Path) -> list[Path]:
-    """Checkpoints of the model, oldest first; trained unless the folder has them."""
-    kept = folder / f"model-{settings.seed}"
-    if not (kept / "final_model.pt").exists():
-        torch.manual_seed(settings.seed)
-        often = max(1, settings.num_epochs // _KEPT)
-        fit(ConvE(config), graph, replace(settings, checkpoint_frequency=often), kept, Silent())
-    return find_checkpoints(None, kept / "checkpoints", _KEPT)
-
-
-def losses_of(graph: Graph, settings: TrainSettings, config: ConvEConfig) -> dict[str, TracinLoss]:
-    rows = query_rows(graph.train, config.inverse)
-    if config.inverse:
-        rows = torch.cat([rows, inverse_triples(graph.train)])
-    recorded = {"name": settings.loss, "label_smoothing": settings.label_smoothing, SMOOTHED_OVER: ALL}
-    return {
-        "train": trained_loss(recorded, rows, config.relation_rows),
-        "one-to-n": ONE_TO_N,
-        "target": TARGET,
-    }
 
 
 def compared(
@@ -102,40 +91,65 @@ def compared(
     order = torch.randperm(len(graph.test), generator=torch.Generator().manual_seed(settings.seed))
     drawn = graph.test[order[:tests]]
     again = FitAgain(graph, drawn, config, settings, folder, Silent())
-    halves = train_on_subsets(
-        *(graph, drawn, again, folder / "halves.jsonl"),
-        seed=settings.seed + 1,
-        subsets=subsets,
-        seeds=seeds,
-        report=_Counting(),
-    )
-    paths = trained(graph, config, settings, folder)
-    checkpoints = [load_checkpoint(path, graph, device=torch.device("cpu")).checkpoint for path in paths]
+    journal = Journal(folder / "halves.jsonl", graph.train, drawn, again, report=_Counting())
+    chosen = halves(len(graph.train), subsets, settings.seed + 1)
+    measured = _outputs(journal, chosen, range(settings.seed + 1, settings.seed + 1 + seeds))
     plain: dict[int, float] = {}
-    for name, models, scores in _scores(graph, config, settings, checkpoints, drawn):
+    for name, models, scores in _scores(graph, config, settings, folder, drawn):
         begin = time.process_time()
         found = scores()
         seconds = time.process_time() - begin
         beside = plain.setdefault(models, seconds)  # the first is TracIn
-        yield _compared(name, models, seconds, seconds / beside, halves.score(found))
+        predicted = found.detach().cpu().double() @ chosen.double().t()
+        lds = {output: _correlate(predicted, values) for output, values in measured.items()}
+        yield Compared(name, models, seconds, seconds / beside, lds)
+
+
+def _outputs(journal: Journal, chosen: torch.Tensor, seeds: range) -> dict[str, torch.Tensor]:
+    """Outputs (tests, halves) of models trained on each half: the mean over seeds."""
+    wanted = [
+        Retraining(tuple((~inside).nonzero()[:, 0].tolist()), seed, f"subset {m}")
+        for seed in seeds
+        for m, inside in enumerate(chosen)
+    ]
+    outcomes = journal.outcomes(wanted)
+    measured = {}
+    for output in OUTPUTS:
+        values = [[getattr(outcome, output) for outcome in one] for one in outcomes]
+        table = torch.tensor(values, dtype=torch.float64).view(len(seeds), len(chosen), -1)
+        measured[output] = table.mean(0).t()
+    return measured
 
 
 def _scores(
-    graph: Graph,
-    config: ConvEConfig,
-    settings: TrainSettings,
-    checkpoints: Sequence[TracinCheckpoint],
-    drawn: torch.Tensor,
-) -> Iterator[tuple[str, int, Scores]]:
-    training = training_of(graph.train, {"name": settings.loss})
-    losses = losses_of(graph, settings, config)
+    graph: Graph, config: ConvEConfig, settings: TrainSettings, folder: Path, drawn: torch.Tensor
+) -> Iterator[tuple[str, int, Callable[[], torch.Tensor]]]:
+    """Name, number of checkpoints and scores (tests, trains), of the last checkpoint and of all."""
+    paths = _trained(graph, config, settings, folder)
+    checkpoints = [load_checkpoint(path, graph, device=torch.device("cpu")).checkpoint for path in paths]
+    rows = query_rows(graph.train, config.inverse)
+    if config.inverse:
+        rows = torch.cat([rows, inverse_triples(graph.train)])
+    recorded = {"name": settings.loss, "label_smoothing": settings.label_smoothing, SMOOTHED_OVER: ALL}
+    trained = trained_loss(recorded, rows, config.relation_rows)
+    losses = {"train": trained, "one-to-n": ONE_TO_N, "target": TARGET}
+    fisher = Settings(score="fisher", training=training_of(graph.train, {"name": settings.loss}))
     for some in (checkpoints[-1:], checkpoints):
         for score in ("tracin", "cosine"):
             for name, loss in losses.items():
                 how = Settings(both_directions=config.inverse, score=score)
                 yield f"{score}, {name}", len(some), _scan(some, loss, graph.train, drawn, how)
-        how = Settings(score="fisher", training=training)
-        yield "fisher", len(some), _scan(some, TARGET, graph.train, drawn, how)
+        yield "fisher", len(some), _scan(some, TARGET, graph.train, drawn, fisher)
+
+
+def _trained(graph: Graph, config: ConvEConfig, settings: TrainSettings, folder: Path) -> list[Path]:
+    """Checkpoints of the model, oldest first; trained unless the folder has them."""
+    kept = folder / f"model-{settings.seed}"
+    if not (kept / "final_model.pt").exists():
+        torch.manual_seed(settings.seed)
+        often = max(1, settings.num_epochs // _KEPT)
+        fit(ConvE(config), graph, replace(settings, checkpoint_frequency=often), kept, Silent())
+    return find_checkpoints(None, kept / "checkpoints", _KEPT)
 
 
 def _scan(
@@ -144,7 +158,7 @@ def _scan(
     train: torch.Tensor,
     drawn: torch.Tensor,
     how: Settings,
-) -> Scores:
+) -> Callable[[], torch.Tensor]:
     def scores() -> torch.Tensor:
         sink = AllScores(len(drawn), len(train), like=checkpoints[0].model.entities)
         scan(checkpoints, loss, train, drawn, sink, settings=how)
@@ -153,17 +167,40 @@ def _scan(
     return scores
 
 
-def _compared(
-    name: str, models: int, seconds: float, times: float, found: dict[str, Correlation]
-) -> Compared:
-    means = {output: one.mean for output, one in found.items()}
-    between = {output: one.interval for output, one in found.items()}
-    return Compared(name, models, seconds, times, means, between)
+def halves(trains: int, subsets: int, seed: int) -> torch.Tensor:
+    """(subsets, trains) of bool, determined by the seed."""
+    digest = hashlib.sha256(f"kgops subsets {seed}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+    chosen = torch.zeros(subsets, trains, dtype=torch.bool)
+    for row in chosen:
+        row[torch.randperm(trains, generator=generator)[: round(trains / 2)]] = True
+    return chosen
 
 
-def _shown(value: float | None) -> str:
-    return "  n/a" if value is None else f"{value:+.3f}"
+def spearman(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Rank correlation of the rows of `a` and `b`, equal values sharing a rank; NaN for a constant row."""
+    rho: torch.Tensor = (_unit_ranks(a) * _unit_ranks(b)).sum(-1)
+    return rho
 
 
-def _between(interval: tuple[float, float] | None) -> str:
-    return "n/a" if interval is None else f"[{interval[0]:+.3f}, {interval[1]:+.3f}]"
+def _correlate(predicted: torch.Tensor, measured: torch.Tensor) -> Correlation:
+    tests, subsets = predicted.shape
+    generator = torch.Generator().manual_seed(0)
+    means = []
+    for _ in range(_BOOTSTRAPS):
+        at = torch.randint(tests, (tests, 1), generator=generator)
+        of = torch.randint(subsets, (1, subsets), generator=generator)
+        means.append(spearman(predicted[at, of], measured[at, of]).nanmean())
+    low, high = torch.stack(means).nanquantile(torch.tensor([0.025, 0.975]).double()).tolist()
+    mean = float(spearman(predicted, measured).nanmean())
+    return Correlation(None if math.isnan(mean) else mean, None if math.isnan(low) else (low, high))
+
+
+def _unit_ranks(values: torch.Tensor) -> torch.Tensor:
+    """Ranks, centred and scaled to length 1."""
+    smaller = (values[..., :, None] > values[..., None, :]).sum(-1)
+    equal = (values[..., :, None] == values[..., None, :]).sum(-1)
+    ranks = smaller.double() + (equal.double() - 1) / 2
+    centred = ranks - ranks.mean(-1, keepdim=True)
+    unit: torch.Tensor = centred / centred.norm(dim=-1, keepdim=True)
+    return unit

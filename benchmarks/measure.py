@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import find_home, make_home
 from storage import measurements
 from storage.database import open_writer
 from storage.measurements import Measurement
+
+PYTHON = sys.executable
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,34 +89,30 @@ def table(lines: Sequence[Line]) -> list[str]:
     return [shown[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown[1:]]
 
 
-def as_measurements(lines: Sequence[Line], command: str) -> list[Measurement]:
-    print_of_machine = fingerprint()
-    return [
-        Measurement(
-            name=line.name,
-            subject=line.subject,
-            against=None,
-            value=line.value,
-            low=line.quartiles[0] if line.quartiles else None,
-            high=line.quartiles[1] if line.quartiles else None,
-            n=len(line.values),
-            unit=line.unit,
-            command=command,
-            fingerprint=print_of_machine,
-            at=time.time(),
-        )
-        for line in lines
-    ]
-
-
 def store(lines: Sequence[Line], command: str) -> None:
     """Stores the values in the database of the home, with the fingerprint."""
-    home = find_home()
+    home, machine = find_home(), fingerprint()
     make_home(home)
     conn = open_writer(home.database)
     try:
-        for measurement in as_measurements(lines, command):
-            measurements.add(conn, measurement)
+        for line in lines:
+            low, high = line.quartiles or (None, None)
+            measurements.add(
+                conn,
+                Measurement(
+                    name=line.name,
+                    subject=line.subject,
+                    against=None,
+                    value=line.value,
+                    low=low,
+                    high=high,
+                    n=len(line.values),
+                    unit=line.unit,
+                    command=command,
+                    fingerprint=machine,
+                    at=time.time(),
+                ),
+            )
     finally:
         conn.close()
 
@@ -125,4 +124,29 @@ def quietness() -> str:
     return f"load {load:.2f} on {cores} cores" + ("" if load < 0.5 * cores else " (busy)")
 
 
-PYTHON = sys.executable
+def finish(lines: Sequence[Line], command: str, *, keep: bool) -> int:
+    """Prints the table and stores it where wanted; the exit code is 1 if a value misses its target."""
+    print(*table(lines), sep="\n")
+    if keep:
+        store(lines, command)
+    return int(any(line.reached is False for line in lines))
+
+
+class Silent:
+    """A reporter that keeps only the applied options."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, tuple[Any, str | None]] = {}
+
+    def option(self, name: str, requested: Any, applied: Any, reason: str | None) -> None:
+        self.options[name] = applied, reason
+
+    def progress(self, phase: str, done: float, total: float, unit: str, rate: float | None) -> None: ...
+
+    def metric(self, name: str, value: float, step: int) -> None: ...
+
+    def memory(self, **mib: float) -> None: ...
+
+    def artifact(self, path: Path, kind: str) -> None: ...
+
+    def note(self, text: str) -> None: ...

@@ -1,12 +1,11 @@
 """Process memory on the CPU: predicted against measured for forty varied jobs.
 
-    python -m benchmarks.memory [--data DIR] [--jobs 1,2,9] [--of HOME] [--against HOME] [--keep HOME] [--store]
+    python -m benchmarks.memory [--data DIR] [--jobs 1,2,9] [--of HOME] [--keep HOME] [--store]
 
 The jobs run one after the other with `kgops run` in a temporary home, so each prediction learns only from earlier
 jobs. DIR has the folders fb15k-237, wn18rr, codex-s and hetionet-disease with train.txt, valid.txt and test.txt; the
 default is random graphs of their sizes. Measured is the peak of the worker process above its start, by the kernel.
-`--of` evaluates a home with earlier runs; `--against` also applies its learned model to the runs of another home, such
-as one of another CPU. tests/planning/test_estimate.py checks *counted tensors* against torch's allocator instead.
+`--of` evaluates a home with earlier runs.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.entry import run
-from benchmarks.measure import Line, quietness, store
-from benchmarks.measure import table as as_table
+from benchmarks.measure import Line, finish, quietness
 from benchmarks.memory_jobs import JOBS, table_of, write_data
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.job import read_job
@@ -43,7 +41,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", help="job numbers, from 1; the training that a TracIn run needs is added")
     parser.add_argument("--keep", type=Path, help="keep the runs in this new home")
     parser.add_argument("--of", type=Path, help="evaluate the runs of this home, start none")
-    parser.add_argument("--against", type=Path, help="another home, to cross-check the learned models")
     parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
     args = parser.parse_args(argv)
     print(quietness(), flush=True)
@@ -51,11 +48,9 @@ def main(argv: list[str] | None = None) -> int:
         home = args.of or args.keep or Path(name) / "home"
         if args.of is None:
             _run_all(home.absolute(), Path(name) / "data", args.data, _wanted(args.jobs))
-        lines = lines_of(home, args.against)
-    print(*as_table(lines), sep="\n")
-    if args.store:
-        store(lines, shlex.join([*COMMAND.split(), *(sys.argv[1:] if argv is None else argv)]))
-    return int(any(line.reached is False for line in lines))
+        lines = lines_of(home)
+    command = shlex.join([*COMMAND.split(), *(sys.argv[1:] if argv is None else argv)])
+    return finish(lines, command, keep=args.store)
 
 
 def _wanted(numbers: str | None) -> list[int]:
@@ -105,7 +100,7 @@ def _seen_in(home: Path) -> list[tuple[Seen, float]]:
     return [(seen, shown) for seen, shown in reversed(newest) if seen is not None and shown is not None]
 
 
-def judged(home: Path, against: Path | None = None) -> Iterator[tuple[str, tuple[float, ...]]]:
+def judged(home: Path) -> Iterator[tuple[str, tuple[float, ...]]]:
     """Prediction methods with their relative errors, negative if the prediction is too low."""
     runs = _seen_in(home)
     if not runs:
@@ -113,15 +108,7 @@ def judged(home: Path, against: Path | None = None) -> Iterator[tuple[str, tuple
     seen = [one for one, _ in runs]
     yield "shown before each run", tuple(shown / one.above - 1 for one, shown in runs)
     yield "the bound alone, as before any run", tuple(_error(one, []) for one in seen)
-    yield (
-        "in the order run, by today's formula",
-        tuple(_error(one, seen[:i][::-1]) for i, one in enumerate(seen)),
-    )
     yield "leave-one-out", tuple(_error(one, seen[:i] + seen[i + 1 :]) for i, one in enumerate(seen))
-    if against is not None:
-        others = [one for one, _ in _seen_in(against)]
-        yield "learned here, applied to the other home", tuple(_error(one, seen) for one in others)
-        yield "learned in the other home, applied here", tuple(_error(one, others) for one in seen)
 
 
 def _error(one: Seen, taught: Sequence[Seen]) -> float:
@@ -129,10 +116,10 @@ def _error(one: Seen, taught: Sequence[Seen]) -> float:
     return (model.constant_mib + model.factor * one.counted + one.data) / one.above - 1
 
 
-def lines_of(home: Path, against: Path | None = None) -> list[Line]:
+def lines_of(home: Path) -> list[Line]:
     """Median error and extremes of each prediction method."""
     lines = []
-    for number, (method, errors) in enumerate(judged(home, against)):
+    for number, (method, errors) in enumerate(judged(home)):
         off = tuple(100 * abs(error) for error in errors)
         under = tuple(max(0.0, -100 * error) for error in errors)
         goal = None if number == 1 else 15.0

@@ -13,7 +13,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +28,13 @@ _TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 class Screen:
-    """Python with some words on a pseudo-terminal."""
+    """`kgops tui` on a pseudo-terminal."""
 
-    def __init__(self, home: Home, environment: Mapping[str, str], words: Sequence[str]) -> None:
+    def __init__(self, home: Home, environment: Mapping[str, str]) -> None:
         self.seen = b""
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
-            _become_screens(home, environment, words)
+            _become_screens(home, environment)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
 
     @property
@@ -109,7 +109,7 @@ class Screen:
         os.close(self._fd)
 
 
-def _become_screens(home: Home, more: Mapping[str, str], words: Sequence[str]) -> None:
+def _become_screens(home: Home, more: Mapping[str, str]) -> None:
     dropped = (
         "COLUMNS",
         "LINES",
@@ -120,34 +120,12 @@ def _become_screens(home: Home, more: Mapping[str, str], words: Sequence[str]) -
     )
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     environment |= {"KGOPS_HOME": str(home.path), "TERM": "xterm-256color", **more}
-    os.execve(PYTHON, [PYTHON, "-P", *words], environment)
-
-
-def bare_textual_ms(home: Home) -> float:
-    """CPU to the first frame of the smallest application that Textual can show."""
-    code = (
-        "import gc; gc.disable()\n"
-        "from textual.app import App\nfrom textual.widgets import Static\n"
-        "class Bare(App):\n    def compose(self):\n        yield Static('here it is')\n"
-        "    async def key_q(self):\n        self.exit()\n"
-        "Bare().run()"
-    )
-    with screens(home, program=("-c", code)) as screen:
-        screen.until(b"here it is")
-        return screen.cpu_s * 1000
+    os.execve(PYTHON, [PYTHON, "-P", "-m", "kgops", "tui"], environment)
 
 
 @contextmanager
-def screens(
-    home: Home,
-    gpus: Gpus | None = None,
-    *words: str,
-    environment: Mapping[str, str] | None = None,
-    program: Sequence[str] | None = None,
-) -> Iterator[Screen]:
-    """`kgops tui`, or kgops with other words, or what else Python is to run."""
-    more = {**(gpus.environment if gpus is not None else {}), **(environment or {})}
-    screen = Screen(home, more, program or ("-m", "kgops", *(words or ("tui",))))
+def screens(home: Home, gpus: Gpus | None = None) -> Iterator[Screen]:
+    screen = Screen(home, gpus.environment if gpus is not None else {})
     try:
         yield screen
     finally:
@@ -182,45 +160,26 @@ class Gpus:
             )
             for i in range(4)
         )
-        self._write(made.Machine(gpus, delay_ms=delay_ms))
-
-    def _write(self, machine: Any) -> None:
+        machine = made.Machine(gpus, delay_ms=delay_ms)
         fresh = self._state.with_suffix(".new")
         fresh.write_text(self._module.state_text(machine))
         fresh.replace(self._state)
 
-    def show_busy(self, count: int, pids: Sequence[int]) -> None:
-        """So many GPUs with these processes on them."""
-        made = self._module
-        gpus = []
-        for i in range(count):
-            mine = pids[i::count]
-            gpu = made.h200(f"GPU-{i}", 1000 * len(mine), tuple((pid, 900) for pid in mine))
-            gpus.append(
-                replace(gpu, mig=None, utilization=97, busy=tuple((pid, 90 // len(mine)) for pid in mine))
-            )
-        self._write(made.Machine(tuple(gpus)))
-
     @contextmanager
     def moving(self) -> Iterator[None]:
-        with beside(lambda tick: self.show(tick=tick)):
+        """GPU readings change every second."""
+        over = threading.Event()
+
+        def go() -> None:
+            tick = 0
+            while not over.wait(1.0):
+                tick += 1
+                self.show(tick=tick)
+
+        thread = threading.Thread(target=go, daemon=True)
+        thread.start()
+        try:
             yield
-
-
-@contextmanager
-def beside(act: Callable[[int], None], every_s: float = 1.0) -> Iterator[None]:
-    over = threading.Event()
-
-    def go() -> None:
-        tick = 0
-        while not over.wait(every_s):
-            tick += 1
-            act(tick)
-
-    thread = threading.Thread(target=go, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+        finally:
+            over.set()
+            thread.join()

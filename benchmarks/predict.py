@@ -23,13 +23,13 @@ from typing import Any
 import torch
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, forget_peak, peak_mib, quietness, seconds, store, table
+from benchmarks.measure import PYTHON, Line, finish, forget_peak, peak_mib, quietness, seconds
+from benchmarks.recipes import in_pykeen
 from kgops.errors import KgopsError
 from kgops.graphs.triples import Graph, read_graph
 from kgops.jobs import chunk_sizes
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
-from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.predictions.pairs import best_pairs
 from kgops.predictions.probabilities import Probability
 from kgops.predictions.ranking import answers
@@ -60,10 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     print(quietness(), flush=True)
     graph = read_graph(*(args.data / f"{split}.txt" for split in ("train", "valid", "test")))
     lines = [*_questions(graph, args.dim), *_pairs(args.data, entities, args.dim)]
-    print(*table(lines), sep="\n")
-    if args.store:
-        store(lines, shlex.join([*COMMAND.split(), *(sys.argv[1:] if argv is None else argv)]))
-    return int(any(line.reached is False for line in lines))
+    command = shlex.join([*COMMAND.split(), *(sys.argv[1:] if argv is None else argv)])
+    return finish(lines, command, keep=args.store)
 
 
 def _questions(graph: Graph, dim: int) -> Iterator[Line]:
@@ -96,7 +94,7 @@ def _beside_pykeen(graph: Graph, model: ConvE, asked: torch.Tensor) -> tuple[tup
         given = {"tail": known} if heads else {"head": known}
         return predict_target(theirs, relation=relation, triples_factory=factory, **given).df
 
-    theirs = _in_pykeen(model, factory)
+    theirs = in_pykeen(model, factory)
     ask(theirs, asked[0].tolist())
     times = tuple(1000 * seconds(lambda row=row: ask(theirs, row), 1) for row in asked[:20].tolist())  # type: ignore[misc]  # mypy infers no lambda with a default
     model, theirs = model.double(), theirs.double()
@@ -110,22 +108,6 @@ def _beside_pykeen(graph: Graph, model: ConvE, asked: torch.Tensor) -> tuple[tup
         own = found[number]
         differ += own.ranks.tolist() != [of[entity] for entity in own.entities.tolist()]
     return times, differ
-
-
-def _in_pykeen(model: ConvE, factory: Any) -> Any:
-    from pykeen.models import ConvE as PykeenConvE
-
-    c = model.config
-    theirs: Any = PykeenConvE(
-        triples_factory=factory,
-        embedding_dim=c.embedding_dim,
-        output_channels=c.output_channels,
-        embedding_height=c.height,
-        embedding_width=c.width,
-        random_seed=0,
-    )
-    theirs.load_state_dict(to_pykeen_state(model))
-    return theirs.eval()
 
 
 def _pairs(data: Path, entities: int, dim: int) -> Iterator[Line]:

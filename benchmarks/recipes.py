@@ -35,6 +35,7 @@ from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs import recipes
 from kgops.jobs.job import read_job_file
 from kgops.jobs.recipes import Measured, MeasuredRun
+from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.training.checkpoints import read_checkpoint
 from kgops.trials import peers
@@ -142,12 +143,28 @@ def _curve(history: list[dict[str, Any]]) -> list[tuple[int, float, float]]:
 def pykeen_metrics(graph: Graph, checkpoint: Path) -> dict[str, float]:
     """MRR and hits of a model of kgops by PyKEEN's own model and evaluator, filtered by all known triples."""
     from pykeen.evaluation import RankBasedEvaluator
-    from pykeen.models import ConvE as PykeenConvE
 
     model = read_checkpoint(checkpoint, torch.device("cpu")).build_model()
+    theirs = in_pykeen(model, peers.factory(graph))
+    with peers.matrix_product():
+        result = RankBasedEvaluator().evaluate(
+            theirs,
+            graph.test,
+            additional_filter_triples=[graph.train, graph.valid],
+            batch_size=256,
+            use_tqdm=False,
+        )
+    names = {"mrr": "inverse_harmonic_mean_rank", **{name: name for name in _HITS}}
+    return {own: float(result.get_metric(f"both.realistic.{far}")) for own, far in names.items()}
+
+
+def in_pykeen(model: ConvE, factory: Any) -> Any:
+    """PyKEEN's ConvE with these weights."""
+    from pykeen.models import ConvE as PykeenConvE
+
     c = model.config
     theirs: Any = PykeenConvE(
-        triples_factory=peers.factory(graph),
+        triples_factory=factory,
         embedding_dim=c.embedding_dim,
         output_channels=c.output_channels,
         embedding_height=c.height,
@@ -157,16 +174,7 @@ def pykeen_metrics(graph: Graph, checkpoint: Path) -> dict[str, float]:
         random_seed=0,
     )
     theirs.load_state_dict(to_pykeen_state(model))
-    with peers.matrix_product():
-        result = RankBasedEvaluator().evaluate(
-            theirs.eval(),
-            graph.test,
-            additional_filter_triples=[graph.train, graph.valid],
-            batch_size=256,
-            use_tqdm=False,
-        )
-    names = {"mrr": "inverse_harmonic_mean_rank", **{name: name for name in _HITS}}
-    return {own: float(result.get_metric(f"both.realistic.{far}")) for own, far in names.items()}
+    return theirs.eval()
 
 
 def write_measured(found: Measured, name: str) -> None:

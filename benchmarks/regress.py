@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.entry import run
-from benchmarks.measure import PYTHON, Line, quietness, store, table
+from benchmarks.measure import PYTHON, Line, finish, quietness
 from kgops.regression.made_flights import Sky, make_flights
 
 COMMAND = "python -m benchmarks.regress"
@@ -53,10 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     print(quietness(), flush=True)
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:
         lines = list(measure(Path(base), ARCHITECTURES, Setting(seeds=1 if args.quick else 3)))
-    print("\n".join(table(lines)))
-    if args.store:
-        store(lines, COMMAND)
-    return 1 if any(line.reached is False for line in lines) else 0
+    return finish(lines, COMMAND, keep=args.store)
 
 
 def measure(base: Path, architectures: Sequence[str], setting: Setting) -> Iterator[Line]:

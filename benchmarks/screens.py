@@ -9,14 +9,14 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.entry import run
-from benchmarks.gpu_sample import gpu_sample
-from benchmarks.measure import PYTHON, Line, quietness, store, table
-from benchmarks.open_screen import Gpus, bare_textual_ms, screens
+from benchmarks.measure import PYTHON, Line, finish, quietness
+from benchmarks.open_screen import Gpus, screens
 from kgops.experiments.fingerprint import fingerprint
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import stop_run, wait_for_end
@@ -28,7 +28,7 @@ from storage.database import open_reader, open_writer
 COMMAND = "python -m benchmarks.screens"
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter, with fewer repetitions")
     parser.add_argument("--store", action="store_true", help="keep the values in the home's database")
@@ -36,10 +36,7 @@ def main() -> None:
     print(f"{quietness()}; {json.dumps(fingerprint()['machine'])}")
     with tempfile.TemporaryDirectory(prefix="kgops-bench-") as base:
         lines = measure(Path(base), rounds=5 if given.quick else 15, seconds=8 if given.quick else 30)
-    print("\n".join(table(lines)))
-    if given.store:
-        store(lines, COMMAND)
-    sys.exit(1 if any(line.reached is False for line in lines) else 0)
+    return finish(lines, COMMAND, keep=given.store)
 
 
 def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:
@@ -58,8 +55,7 @@ def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:
         gpus.show(delay_ms=200)
         lines += first_paint(home, rounds, gpus, " with a driver of 200 ms a call")
         gpus.show()
-        lines += [*sent_to_open(base, gpus, rounds), *gpu_sample(home, gpus)]
-        gpus.show()
+        lines += sent_to_open(base, gpus, rounds)
         with _running(home, 3, every_s=1.0, gpus=gpus), gpus.moving():
             lines += moving(home, seconds, gpus)
     with _running(home, 8, every_s=0.1):
@@ -72,10 +68,8 @@ def measure(base: Path, *, rounds: int, seconds: float) -> list[Line]:
 
 def first_paint(home: Home, rounds: int, gpus: Gpus | None = None, how: str = "") -> list[Line]:
     """CPU of all its threads until the first frame, and until the runs are in it."""
-    first, whole, wall, bare = [], [], [], []
+    first, whole, wall = [], [], []
     for _ in range(rounds):
-        if gpus is None:
-            bare.append(bare_textual_ms(home))
         begin = time.monotonic()
         with screens(home, gpus) as screen:
             screen.until(b"GPUS")
@@ -88,11 +82,6 @@ def first_paint(home: Home, rounds: int, gpus: Gpus | None = None, how: str = ""
         Line(f"screens_first_paint{slow}", f"first paint{how}: CPU", "ms", tuple(first), 350),
         Line(f"screens_runs_shown{slow}", f"runs are shown{how}: CPU", "ms", tuple(whole), 350),
         Line(f"screens_runs_shown_wall{slow}", f"the same{how}: wall clock", "ms", tuple(wall)),
-        *(
-            [Line("screens_bare_textual", "Textual alone, one line of text: CPU", "ms", tuple(bare))]
-            if bare
-            else []
-        ),
     ]
 
 
@@ -182,7 +171,7 @@ def log(home: Home, rounds: int, count: int = 1_000_000) -> list[Line]:
     _launch(home, "long-log", "pass")
     _until_ended(home, _count(home))
     _write_log(home, count)
-    opened, opened_cpu, counted, found, found_cpu, memory = [], [], [], [], [], []
+    taken: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
         with screens(home) as screen:
             screen.until(b"long-log")
@@ -193,10 +182,10 @@ def log(home: Home, rounds: int, count: int = 1_000_000) -> list[Line]:
             begin, cpu = time.perf_counter(), screen.cpu_s
             screen.press(b"\r")
             screen.until(b"the-last-line")
-            opened.append((time.perf_counter() - begin) * 1000)
-            opened_cpu.append((screen.cpu_s - cpu) * 1000)
+            taken["open"].append((time.perf_counter() - begin) * 1000)
+            taken["open_cpu"].append((screen.cpu_s - cpu) * 1000)
             screen.until(f"of {count:,} lines".encode())
-            counted.append((time.perf_counter() - begin) * 1000)
+            taken["counted"].append((time.perf_counter() - begin) * 1000)
             screen.press(b"/")
             screen.until(b"search the log")
             screen.press(b"/only once: \\d+/")
@@ -204,29 +193,21 @@ def log(home: Home, rounds: int, count: int = 1_000_000) -> list[Line]:
             begin, cpu = time.perf_counter(), screen.cpu_s
             screen.press(b"\r")
             screen.until(b"only once: 42")
-            found.append((time.perf_counter() - begin) * 1000)
-            found_cpu.append((screen.cpu_s - cpu) * 1000)
-            memory.append(screen.rss_mb - before)
+            taken["found"].append((time.perf_counter() - begin) * 1000)
+            taken["found_cpu"].append((screen.cpu_s - cpu) * 1000)
+            taken["memory"].append(screen.rss_mb - before)
     many = f"a log of {count:,} lines"
+    said = {
+        "open": (f"open a run with {many}: key to its end on the screen", "ms", 150),
+        "open_cpu": ("the same: CPU", "ms", None),
+        "counted": ("the same: until all are counted", "ms", None),
+        "found": (f"search {many}: key to the only hit, its first line", "ms", 300),
+        "found_cpu": ("the same: CPU", "ms", None),
+        "memory": ("memory of the log, with the run's page", "MB", None),
+    }
     return [
-        Line(
-            "screens_log_open",
-            f"open a run with {many}: key to its end on the screen",
-            "ms",
-            tuple(opened),
-            150,
-        ),
-        Line("screens_log_open_cpu", "the same: CPU", "ms", tuple(opened_cpu)),
-        Line("screens_log_counted", "the same: until all are counted", "ms", tuple(counted)),
-        Line(
-            "screens_log_found",
-            f"search {many}: key to the only hit, its first line",
-            "ms",
-            tuple(found),
-            300,
-        ),
-        Line("screens_log_found_cpu", "the same: CPU", "ms", tuple(found_cpu)),
-        Line("screens_log_memory", "memory of the log, with the run's page", "MB", tuple(memory)),
+        Line(f"screens_log_{name}", subject, unit, tuple(taken[name]), target)
+        for name, (subject, unit, target) in said.items()
     ]
 
 

@@ -57,17 +57,6 @@ def test_stored_metrics_carry_command_versions_and_machine(conn: sqlite3.Connect
     assert kept.fingerprint["packages"]["torch"] and kept.fingerprint["machine"]["processor"]
 
 
-@pytest.mark.slow
-def test_training_beside_pykeen_can_be_measured_and_stored_by_one_command(
-    run_cli: Console, conn: sqlite3.Connection, tmp_path: Path
-) -> None:
-    done = run_cli.benchmark("train", "--data", str(tmp_path), "--quick", "--only", "nations", "--store")
-    assert done.code == 0, done.err
-    (kept,) = measurements.named(conn, "nations_s")
-    assert f"{kept.value:.4g} s" in done.out
-    assert "--quick" in kept.command
-
-
 def test_benchmarks_import_where_pykeen_is_missing() -> None:
     code = (
         "import sys\nsys.modules['pykeen'] = None\n"

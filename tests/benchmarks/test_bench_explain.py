@@ -10,7 +10,6 @@ import torch
 from tracing import nations, train_on_files
 
 from benchmarks import explain as bench
-from benchmarks import explain_methods
 from benchmarks.explain_methods import Explained, methods
 from kgops.errors import BadInput
 from kgops.graphs.triples import read_pykeen_dataset
@@ -26,7 +25,7 @@ def test_each_method_is_measured_by_training_again(
     words = "--dataset nations --epochs 2 --tests 5 --seeds 1 --embedding-dim 16 --max-facts 2"
     assert bench.main([*words.split(), "--json", str(out)]) == 0
     rows = {row["method"]: row for row in json.loads(out.read_text())}
-    assert next(iter(rows)) == "none, another seed" and len(rows) == 2 + 10 * 2 + 2
+    assert next(iter(rows)) == "none, another seed" and len(rows) == 2 + 9 * 2 + 2
     assert rows["none, another seed"]["removed"] == 0
     whole, less = rows["explain, smallest of 2"], rows.pop("explain, smallest of 2, less one fact")
     assert whole["mean_size"] <= rows["explain, 2"]["mean_size"]
@@ -75,19 +74,6 @@ def test_chosen_methods_of_a_trained_model_are_measured_once(
     assert not (kept / "base").exists(), "no model was trained to be explained"
 
 
-def test_sufficient_sets_are_measured_beside_random_facts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out.json"
-    words = "--sufficient --dataset nations --epochs 2 --tests 2 --embedding-dim 16 --max-facts 2"
-    assert bench.main([*words.split(), "--json", str(out)]) == 0
-    none, random, ours = json.loads(out.read_text())
-    assert none["added"] == 0 and 0 < ours["added"] <= 2 * 2 * 10 and 0 < random["added"] <= 2 * 2 * 10
-    assert none["heads"] == random["heads"] == ours["heads"] <= 20
-    assert all(0 <= row["first"][0] <= 1 and 0 < row["mrr"][0] <= 1 for row in (none, random, ours))
-    assert "explain --sufficient" in capsys.readouterr().out
-
-
 def test_what_a_method_draws_does_not_depend_on_the_others() -> None:
     graph = read_pykeen_dataset("nations")
     torch.manual_seed(0)
@@ -118,33 +104,7 @@ def test_scores_are_compared_on_trainings_that_are_kept(
     names = {row["score"] for row in rows}
     assert {"tracin, target", "cosine, train", "fisher"} <= names
     for row in rows:
-        low, high = row["interval"]["logit"]
-        assert -1.01 <= low <= high <= 1.01 and abs(row["lds"]["margin"]) <= 1.01 and row["seconds"] > 0
+        low, high = row["lds"]["logit"]["interval"]
+        assert -1.01 <= low <= high <= 1.01
+        assert abs(row["lds"]["margin"]["mean"]) <= 1.01 and row["seconds"] > 0
     assert "fisher" in capsys.readouterr().out
-
-
-def test_data_poisoning_takes_facts_whose_gradients_agree_with_the_prediction() -> None:
-    """Of a small step: the products of gradients at the head's vector."""
-    graph = read_pykeen_dataset("nations")
-    torch.manual_seed(0)
-    model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16)).double().eval()
-    kept = model.entities.detach().clone()
-    explained = Explained(graph, model, TrainSettings(), graph.test[:3])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explain_methods, "_POISON", 1e-6)
-        sets = methods(0, 4)["data poisoning, 4"](explained)
-    assert torch.equal(model.entities, kept)
-    for number, rows in enumerate(sets):
-        h, r, t = graph.test[number].tolist()
-        own = _at_head(model, h, (h, 2 * r, t))
-        agreement = {}
-        for row in explained.of_head(number).tolist():
-            a, b, c = graph.train[row].tolist()
-            fact = (a, 2 * b, c) if a == h else (c, 2 * b + 1, a)
-            agreement[row] = float(own @ _at_head(model, h, fact))
-        assert rows == sorted(agreement, key=lambda row: -agreement[row])[:4]
-
-
-def _at_head(model: ConvE, head: int, row: tuple[int, int, int]) -> torch.Tensor:
-    (gradient,) = torch.autograd.grad(model.score_triples(torch.tensor([row])).sum(), model.entities)
-    return gradient[head]

@@ -16,7 +16,7 @@ import torch
 from driving import Console
 from torch.nn import functional as F
 
-from benchmarks.quality import Silent
+from benchmarks.measure import Silent
 from benchmarks.recipes import pykeen_metrics, write_measured
 from kgops.cli import main
 from kgops.graphs.triples import Graph, read_pykeen_dataset
