@@ -22,7 +22,7 @@ _LONGEST_S = 120.0
 
 
 def start_mib(job: Job, remembered: Path | None) -> float | None:
-    """MiB, measured by starting such a worker where `remembered`, a file, does not have it. None: it cannot start."""
+    """MiB, measured by starting such a worker where `remembered`, a file, does not have it. None: not measured."""
     engine = job.settings.get("engine") or "kgops"
     key = f"{job.workload} {engine} {_environment()}"
     known = (read_json(remembered) if remembered is not None else None) or {}
@@ -46,17 +46,17 @@ def _environment() -> str:
 
 @cache
 def _measure(module: str, engine: str) -> float | None:
-    """Starts it as a supervisor does."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", module, START, *_ENGINES.get(engine, ())],
-        env={**os.environ, "KGOPS_RUN_FOLDER": os.devnull},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_LONGEST_S,
-        check=False,
-    )
+    """Starts it as a supervisor does. None too where it does not answer in time, as on a machine without a free CPU."""
     try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", module, START, *_ENGINES.get(engine, ())],
+            env={**os.environ, "KGOPS_RUN_FOLDER": os.devnull},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_S,
+            check=False,
+        )
         return float(done.stdout)
-    except ValueError:
+    except (ValueError, OSError, subprocess.TimeoutExpired):
         return None

@@ -11,6 +11,7 @@ import pytest
 from driving import Console
 
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
+from kgops.supervisor import worker_start
 from storage.database import open_reader
 from storage.reports import options
 
@@ -87,6 +88,11 @@ def test_a_worker_starts_as_its_own_kind_does_and_before_one_ran_as_those_that_i
     assert learn_process("tracin", [*shared, *alone]).start_mib == 230.0
     assert learn_process("tracin shared out", [*alone, *shared]).start_mib == 270.0
     assert learn_process("tracin shared out", alone).start_mib == 230.0
+
+
+def test_a_start_that_takes_too_long_is_unknown_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_start, "_LONGEST_S", 0.01)
+    assert worker_start._measure.__wrapped__("kgops.workers.train", "kgops") is None
 
 
 def test_bench_memory_judges_the_runs_that_it_starts(run_cli: Console) -> None:
