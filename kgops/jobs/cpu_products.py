@@ -1,7 +1,7 @@
 """Which library of torch multiplies float32 matrices faster on this CPU, and what that takes; without torch.
 
 On x86, torch multiplies by MKL, which keeps to AVX2 on CPUs that are not Intel's. There, oneDNN, which torch has for
-other operators, takes half of MKL's time with AVX-512 (docs/decisions.md). The choice depends on the CPU alone, never
+other operators, takes half of MKL's time with AVX-512 (docs/decisions/). The choice depends on the CPU alone, never
 on a timing: the last bits of a sum differ, and a resumed run has to have the weights of an uninterrupted one.
 """
 
