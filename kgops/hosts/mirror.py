@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 from kgops import __version__
 from kgops.errors import KgopsError
@@ -14,6 +14,7 @@ from kgops.jobs.text import one_line
 if TYPE_CHECKING:
     from kgops.views.run_detail import RunDetail
 
+T = TypeVar("T")
 Reach = Literal["connecting", "live", "silent", "unreachable"]
 
 
@@ -68,9 +69,9 @@ class Mirror:
             self._greet(message)
             return True
         if kind == "picture":
-            return self._take_picture(message)
+            return self._apply({name: {} for name in TABLES}, message, None)
         if kind == "change" and self.tables:
-            return self._take_change(message)
+            return self._apply(self.tables, message.get("set"), message.get("drop"))
         return False  # `alive`, and what a newer kgops may say besides
 
     def _greet(self, message: dict[str, Any]) -> None:
@@ -88,32 +89,16 @@ class Mirror:
             )
         self._greeted = True
 
-    def _take_picture(self, message: dict[str, Any]) -> bool:
-        tables: Picture = {}
-        for name, known in TABLES.items():
-            rows = message.get(name)
-            tables[name] = {}
-            for key, fields in rows.items() if isinstance(rows, dict) else ():
-                row = accepted(name, key, fields)
-                if row is not None and len(tables[name]) < known.most_rows:
-                    tables[name][key] = row
-        changed = tables != self.tables
-        self.tables = tables
-        return changed
-
-    def _take_change(self, message: dict[str, Any]) -> bool:
+    def _apply(self, before: Picture, changes: Any, dropped: Any) -> bool:
         """Tables are replaced, not changed: states that were handed out keep theirs."""
-        changes, dropped = message.get("set"), message.get("drop")
-        fresh = dict(self.tables)
+        fresh = dict(before)
         for name, known in TABLES.items():
-            rows = changes.get(name) if isinstance(changes, dict) else None
-            gone = dropped.get(name) if isinstance(dropped, dict) else None
-            if not isinstance(rows, dict) and not isinstance(gone, list):
+            rows = _member(changes, name, dict)
+            gone = {key for key in _member(dropped, name, list) if isinstance(key, str)}
+            if not rows and not gone:
                 continue
-            table = dict(fresh[name])
-            for key in gone if isinstance(gone, list) else ():
-                table.pop(key, None) if isinstance(key, str) else None
-            for key, fields in rows.items() if isinstance(rows, dict) else ():
+            table = {key: row for key, row in before[name].items() if key not in gone}
+            for key, fields in rows.items():
                 row = accepted(name, key, fields)
                 if row is not None and (key in table or len(table) < known.most_rows):
                     table[key] = {**table.get(key, {}), **row}
@@ -121,6 +106,12 @@ class Mirror:
         changed = fresh != self.tables
         self.tables = fresh
         return changed
+
+
+def _member(message: Any, name: str, kind: type[T]) -> T:
+    """That member of the message; an empty one where there is none of this type."""
+    member = message.get(name) if isinstance(message, dict) else None
+    return member if isinstance(member, kind) else kind()
 
 
 def _is_number(value: Any) -> TypeGuard[int]:

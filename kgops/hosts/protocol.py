@@ -13,11 +13,11 @@ understands feeds from LEAST_READ on.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from kgops.hosts.typed_json import LARGEST_INTEGER, Misfit, plain, taken
 from kgops.jobs.text import one_line
 
 PROTOCOL = 1
@@ -30,7 +30,6 @@ Row = dict[str, Cell]
 Picture = dict[str, dict[str, Row]]  # rows by table and key
 
 _LONGEST_TEXT = 300
-_LARGEST = 1 << 53
 _GPU = re.compile(r"[0-9]{1,3}(:[0-9]{1,3})?")
 
 
@@ -134,13 +133,7 @@ def difference(before: Picture, after: Picture) -> dict[str, Any] | None:
 
 def sendable(row: Mapping[str, Cell]) -> Row:
     """A row as it may be sent: texts cut, and infinite numbers unknown, which JSON has no word for."""
-    return {name: _sendable(value) for name, value in row.items()}
-
-
-def _sendable(value: Cell) -> Cell:
-    if isinstance(value, str):
-        return value[:_LONGEST_TEXT]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return {name: one[:_LONGEST_TEXT] if isinstance(one, str) else one for name, one in plain(row).items()}
 
 
 def accepted(table: str, key: Any, fields: Any) -> Row | None:
@@ -150,16 +143,14 @@ def accepted(table: str, key: Any, fields: Any) -> Row | None:
         return None
     if not isinstance(fields, dict):
         return None
-    return {name: _cell(fields[name], kind) for name, kind in known.fields.items() if name in fields}
+    return {name: _cell(kind, fields[name]) for name, kind in known.fields.items() if name in fields}
 
 
-def _cell(value: Any, kind: type) -> Cell:
-    if kind is str:
-        return one_line(value, _LONGEST_TEXT) if isinstance(value, str) else None
-    if kind is bool:
-        return value if isinstance(value, bool) else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+def _cell(kind: type[Cell], value: Any) -> Cell:
+    try:
+        cell = taken(kind, value)
+    except Misfit:
         return None
-    if not abs(value) <= _LARGEST:  # NaN, too
-        return None
-    return int(value) if kind is int else value
+    if isinstance(cell, str):
+        return one_line(cell, _LONGEST_TEXT)
+    return cell if abs(cell or 0) <= LARGEST_INTEGER else None

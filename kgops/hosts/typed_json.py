@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -14,9 +15,9 @@ from kgops.jobs.text import lines
 
 T = TypeVar("T")
 
+LARGEST_INTEGER = 1 << 53
 _LONGEST_TEXT = 1 << 16
 _DEEPEST = 16
-_LARGEST_INTEGER = 1 << 53
 
 
 class Misfit(ValueError):
@@ -37,7 +38,8 @@ def plain(value: Any) -> Any:
 
 
 def taken(kind: type[T], value: Any) -> T:
-    """`value`, read from JSON, as a record, text, number, tuple or table. Unknown fields are ignored."""
+    """`value`, read from JSON, as a record, text, number, tuple or table. Unknown fields are ignored; raises Misfit,
+    and TypeError for a record without a field that has no default."""
     return cast(T, _taken(kind, value))
 
 
@@ -46,44 +48,25 @@ def _taken(kind: Any, value: Any) -> Any:
     if origin is UnionType:
         return None if value is None else _taken(next(one for one in inner if one is not NoneType), value)
     if origin is tuple:
-        return _tuple(inner, value)
+        listed = _of(value, list)
+        kinds = inner[:1] * len(listed) if inner[-1] is Ellipsis else inner
+        if len(listed) != len(kinds):
+            raise Misfit(f"{len(listed)} values for {len(kinds)}")
+        return tuple(map(_taken, kinds, listed))
     if origin in (dict, Mapping):
         return _any(_of(value, dict), 0)
-    if names := _names(kind):
-        given, hints = _of(value, dict), _hints(kind)
-        return kind(
-            **{name: _taken(hints[name], given[name]) for name in names if _is_given(kind, name, given)}
-        )
-    if kind is Path:
-        return Path(_taken(str, value).replace("\0", ""))
-    return _plain_value(kind, value)
-
-
-def _is_given(kind: Any, name: str, given: Mapping[str, Any]) -> bool:
-    if name in given:
-        return True
-    if name in getattr(kind, "_field_defaults", {}):
-        return False
-    raise Misfit(f"{kind.__name__} without {name}")
-
-
-def _tuple(inner: Sequence[Any], value: Any) -> tuple[Any, ...]:
-    listed = _of(value, list)
-    if inner[-1] is Ellipsis:
-        return tuple(_taken(inner[0], one) for one in listed)
-    if len(listed) != len(inner):
-        raise Misfit(f"{len(listed)} values for {len(inner)}")
-    return tuple(_taken(kind, one) for kind, one in zip(inner, listed, strict=True))
-
-
-def _plain_value(kind: Any, value: Any) -> Any:
-    if kind is str:
-        return lines(_of(value, str)[:_LONGEST_TEXT])
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Misfit(f"{value!r:.40} is not a number")
-    if not math.isfinite(value) or (kind is int and abs(value) > _LARGEST_INTEGER):
-        raise Misfit(f"{value!r:.40} is too large")
-    return kind(value)
+    if kind in (str, Path):
+        text = lines(_of(value, str)[:_LONGEST_TEXT])
+        return text if kind is str else Path(text.replace("\0", ""))
+    if kind is bool:
+        return _of(value, bool)
+    if kind in (int, float):
+        most = LARGEST_INTEGER if kind is int else sys.float_info.max
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= most:
+            raise Misfit(f"{value!r:.40} is not a number")  # NaN, too
+        return kind(value)
+    given, hints = _of(value, dict), _hints(kind)
+    return kind(**{name: _taken(hints[name], given[name]) for name in _names(kind) if name in given})
 
 
 def _any(value: Any, depth: int) -> Any:
