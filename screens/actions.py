@@ -288,7 +288,14 @@ ACTIONS: tuple[Action, ...] = (
         in_footer=False,
     ),
     Action("h", "h", "history", "All runs, with filter and sorting.", "app.history", DASHBOARD | RUN),
-    Action("b", "b", "benchmarks", "Claims and measurements.", "app.benchmarks", EVERYWHERE - BENCHMARKS),
+    Action(
+        "b",
+        "b",
+        "benchmarks",
+        "Measurements, and which options pay.",
+        "app.benchmarks",
+        EVERYWHERE - BENCHMARKS,
+    ),
     Action(
         "H",
         "H",

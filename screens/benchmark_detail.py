@@ -1,4 +1,4 @@
-"""Rows of one benchmark: claims and measurements, ratio bars, curves, and the command to repeat it."""
+"""Rows of one benchmark: measurements, ratio bars, curves, and the command to repeat it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgops.cli.claims_page import advice_lines, count_lines, list_lines
-from kgops.experiments.claim_register import titles
-from kgops.experiments.claims import Judged, quality
+from kgops.cli.claims_page import lines as option_lines
 from kgops.experiments.trial_result import Spread
-from kgops.experiments.verdicts import NO_VERDICT, RULE, Verdict
+from kgops.experiments.verdicts import RULE, Verdict
 from kgops.jobs.text import one_line
 from kgops.views.formats import UNKNOWN, amount, fitted, padded, width_of
 from screens.benchmarks_page import by_size
@@ -22,11 +20,7 @@ if TYPE_CHECKING:
     from kgops.experiments.summary import Row as Measured
 
 SIGNS: dict[Verdict, tuple[str, str]] = {
-    "confirmed": ("✓", "good"),
     "effective": ("✓", "good"),
-    "smaller": ("▼", "warn"),
-    "larger": ("▲", "warn"),
-    "refuted": ("▼", "warn"),
     "no effect": ("·", "dim"),
     "harmful": ("✗", "bad"),
     "baseline": ("·", "dim"),
@@ -35,14 +29,6 @@ SIGNS: dict[Verdict, tuple[str, str]] = {
     "not measured yet": ("?", "dim"),
     "cannot be tested here": ("?", "dim"),
 }
-_QUANTITIES = {
-    "score_error": "scores",
-    "rank_agreement": "ranks",
-    "reduction": "triples left",
-    "labels_share": "labels",
-    "loss_difference": "loss",
-    "impossible": "",
-}
 _BARS = {"good": "good", "warn": "warn", "bad": "bad", "dim": "text"}
 _MEASURED, _N, _TIMES = 25, 3, 8  # columns, at most
 _NARROWEST_BAR, _WIDEST_BAR = 13, 60
@@ -50,26 +36,23 @@ _LONGEST_NAME = 34
 
 
 class _VariantLine(NamedTuple):
-    """A variant compared with the baseline, with verdict and claim."""
+    """A variant compared with the baseline, with its verdict."""
 
     name: str
-    quantity: str  # measured by the ratio
     verdict: Verdict
     measured: str
     ratio: Spread | None
     n: int
     speed: Spread | None
     memory: Spread | None
-    claimed: float | None
     words: tuple[str, ...]
 
 
 def detail_rows(detail: Detail, width: int) -> list[Row]:
     sections = [
         _head(detail, width),
-        _overview(detail, width),
-        _compared([_of_claim(one) for one in detail.judged] or [_of_row(one) for one in detail.rows], width),
-        _unmeasured(detail, width),
+        _options(detail, width),
+        _compared([_of_row(one) for one in detail.rows], width),
         _metrics(detail, width),
         *(by_size(axis_name, curves, width) for axis_name, curves in detail.curves),
         _conditions(detail, width),
@@ -89,36 +72,15 @@ def _head(detail: Detail, width: int) -> list[Row]:
     return out + [Row((Piece(f"   {line}", "dim"),)) for line in others]
 
 
-def _overview(detail: Detail, width: int) -> list[Row]:
-    """Advice first, then one line per claim."""
-    if detail.overview is None:
+def _options(detail: Detail, width: int) -> list[Row]:
+    """The page of `kgops bench show claims`; its headings are in capitals."""
+    if detail.options is None:
         return []
-    overview = detail.overview
-    lines = [
-        *advice_lines(overview, width),
-        *count_lines(overview.rulings),
-        "",
-        *list_lines(overview.rulings, width),
-    ]
-    heads = {title.upper() for title in titles().values()} | {"WHAT TO DO"}
-    return [Row((Piece(fitted(line, width), "head" if line in heads else "text"),)) for line in lines]
+    tones = (("head" if line[:8].isupper() else "text", line) for line in option_lines(detail.options, width))
+    return [Row((Piece(fitted(line, width), tone),)) for tone, line in tones]
 
 
 # --- variants beside the baseline ---
-
-
-def _of_claim(one: Judged) -> _VariantLine:
-    claim = one.claimed.claim if one.claimed else None
-    words = [f"{claim.text} — {claim.said_by}"] if claim else []
-    words += [word for word in (one.why, one.remark, quality(one)) if word]
-    if not one.applied and one.verdict not in NO_VERDICT:
-        words.append("it was not applied")
-    quantity = _QUANTITIES.get(one.claimed.quantity, one.claimed.quantity) if one.claimed else "speed"
-    claimed = claim.low if claim and claim.unit == "×" else None
-    return _VariantLine(
-        *(one.variant, quantity, one.verdict, _spread(one.ratio) or one.measured, one.ratio, one.n),
-        *(one.speed, one.memory, claimed, tuple(words)),
-    )
 
 
 def _of_row(one: Measured) -> _VariantLine:
@@ -135,13 +97,13 @@ def _of_row(one: Measured) -> _VariantLine:
     ]
     n = one.speed.n if one.speed else 0
     return _VariantLine(
-        *(one.variant, "speed", one.verdict, _spread(one.speed), one.speed, n),
-        *(one.speed, one.memory, None, tuple(words)),
+        *(one.variant, one.verdict, _spread(one.speed), one.speed, n),
+        *(one.speed, one.memory, tuple(words)),
     )
 
 
 def _compared(lines: Sequence[_VariantLine], width: int) -> list[Row]:
-    """Rows of each variant: values with a bar, then verdict and claim."""
+    """Rows of each variant: values with a bar, then its verdict."""
     if not lines:
         return []
     shown = min(max(len("measured here"), *(width_of(one.measured) for one in lines)), _MEASURED)
@@ -159,11 +121,7 @@ def _compared(lines: Sequence[_VariantLine], width: int) -> list[Row]:
         width,
     )
     room = min(width - fixed - name - 2, _WIDEST_BAR)
-    scale = (
-        scale_of((one.ratio for one in lines), (one.claimed for one in lines), room)
-        if room >= _NARROWEST_BAR
-        else None
-    )
+    scale = scale_of((one.ratio for one in lines), room) if room >= _NARROWEST_BAR else None
     head = columns.heading()
     out = [head if scale is None else Row((*head.pieces, Piece("  "), axis(scale)))]
     for one in lines:
@@ -178,14 +136,14 @@ def _compared(lines: Sequence[_VariantLine], width: int) -> list[Row]:
         )
         row = columns.row(cells)
         if scale is not None:
-            bar = ratio_bar(one.ratio, one.claimed, scale, _BARS[tone])
+            bar = ratio_bar(one.ratio, scale, _BARS[tone])
             row = Row((*row.pieces, Piece("  "), *bar))
         out += [row, *_verdict_rows(one, tone, width)]
     return out
 
 
 def _verdict_rows(one: _VariantLine, tone: str, width: int) -> list[Row]:
-    verdict = f"{one.quantity}: {one.verdict}" if one.quantity and one.ratio else one.verdict
+    verdict = f"speed: {one.verdict}" if one.ratio else one.verdict
     lines = _wrapped("; ".join((verdict, *one.words)), width - 2, "")
     first = Piece(f"  {verdict}", tone)
     out = [Row((first, Piece(lines[0].removeprefix(verdict), "dim")))]
@@ -205,16 +163,6 @@ def _factor(value: float) -> str:
 
 
 # --- the rest ---
-
-
-def _unmeasured(detail: Detail, width: int) -> list[Row]:
-    if not detail.claims:
-        return []
-    out = [text_row("CLAIMS NOT MEASURED HERE", width, "head")]
-    for one in detail.claims:
-        words = text_row(one.text, max(width - 22, 20)).pieces[0]
-        out.append(Row((Piece("? ", "dim"), words, Piece(f" — {one_line(one.said_by, 20)}", "dim"))))
-    return out
 
 
 def _metrics(detail: Detail, width: int) -> list[Row]:
@@ -238,8 +186,8 @@ def _metrics(detail: Detail, width: int) -> list[Row]:
     only = detail.metrics[0]
     if len(detail.metrics) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
         ratio = Spread(only.value, only.low, only.high, only.n)
-        scale = scale_of((ratio,), (), max(min(width, _WIDEST_BAR), _NARROWEST_BAR))
-        out += [BLANK, Row((axis(scale),)), Row(tuple(ratio_bar(ratio, None, scale, "text")))]
+        scale = scale_of((ratio,), max(min(width, _WIDEST_BAR), _NARROWEST_BAR))
+        out += [BLANK, Row((axis(scale),)), Row(tuple(ratio_bar(ratio, scale, "text")))]
     return out
 
 
@@ -256,7 +204,7 @@ def _conditions(detail: Detail, width: int) -> list[Row]:
     if detail.machine:
         words.append(detail.machine)
     if detail.first is not None:
-        words.append(f"Bars: filled up to the near quartile, shaded up to the far one, ◆ claim. {RULE}")
+        words.append(f"Bars: filled up to the near quartile, shaded up to the far one. {RULE}")
     return [Row((Piece(line, "dim"),)) for one in words for line in _wrapped(one, width, "  ")]
 
 

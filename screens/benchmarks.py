@@ -1,4 +1,4 @@
-"""Benchmarks screen: claims, and what was measured."""
+"""Benchmarks screen: which options pay here, and what was measured."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kgops.experiments.benchmark_list import OVERVIEW, Entry
+from kgops.experiments.benchmark_list import OPTIONS, Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery
 from kgops.jobs.text import OUT_OF_RANGE, is_timestamp, one_line
 from kgops.views.formats import amount, padded
@@ -83,7 +83,7 @@ _WIDEST = 170
 _NOTHING = (
     "No benchmarks yet. In a shell, best while the machine is idle:",
     "",
-    "kgops bench claims --quick  test the claims on this machine",
+    "kgops bench claims --quick  measure which options pay on this machine",
     "kgops bench matrix JOB --vary batch_size=256,512  compare settings of a job",
 )
 _NONE_LIKE_IT = (
@@ -129,9 +129,9 @@ def entry_rows(page: BenchmarkPage, width: int) -> list[Row]:
 
 
 def _pieces(one: Entry, here: str | None, now: float) -> list[Piece]:
-    known = one.machine is not None or one.key == OVERVIEW
+    known = one.machine is not None or one.key == OPTIONS
     when = Piece("not yet" if one.machine is None else _when(one.at, now), "dim")
-    if one.key == OVERVIEW:
+    if one.key == OPTIONS:
         when = Piece("")
     return [
         Piece(one.name, "text" if known else "dim"),

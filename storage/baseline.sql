@@ -133,17 +133,6 @@ CREATE TABLE metric (  -- a run's final metrics, from its result manifest
     PRIMARY KEY (run, name)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE claim (
-    id INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
-    said_by TEXT NOT NULL,
-    source TEXT NOT NULL,
-    text TEXT NOT NULL,
-    low REAL,
-    high REAL,
-    unit TEXT NOT NULL
-) STRICT;
-
 CREATE TABLE influence (
     run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
     test INTEGER NOT NULL,    -- nth test triple of the run

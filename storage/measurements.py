@@ -1,39 +1,15 @@
-"""Measurements of benchmarks, and verdicts on claims."""
+"""Measurements of benchmarks."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 from storage.database import explained, transaction
 from storage.rows import json_table, made
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """`low` and `high` are the claimed range in `unit`; None where the claim has no number."""
-
-    name: str
-    said_by: str
-    source: str
-    text: str
-    low: float | None
-    high: float | None
-    unit: str
-
-
-def keep_claims(conn: sqlite3.Connection, claims: Iterable[Claim]) -> None:
-    """Adds or updates claims; claims that are not given stay."""
-    with transaction(conn):
-        conn.executemany(
-            "INSERT INTO claim (name, said_by, source, text, low, high, unit) VALUES (?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (name) DO UPDATE SET said_by = excluded.said_by, source = excluded.source,"
-            " text = excluded.text, low = excluded.low, high = excluded.high, unit = excluded.unit",
-            [astuple(claim) for claim in claims],
-        )
 
 
 @dataclass(frozen=True, slots=True)

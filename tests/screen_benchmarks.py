@@ -9,7 +9,6 @@ from typing import Any
 
 from screen_driving import Seen
 
-from kgops.experiments.claims import shipped
 from kgops.jobs.text import one_line
 from screens.benchmarks import Benchmarks
 from screens.widgets.lines import Lines
@@ -60,7 +59,6 @@ def add_claims(conn: Connection, machine: dict[str, Any] = HERE, at: float | Non
     plan = {"variants": [{"name": name} for name in ("baseline", *CLAIMS_B)], "rounds": 3, "together": True}
     name, command = "claims b (quick): TracIn, one test triple", "kgops bench claims --quick --only b"
     number = benches.begin(conn, name, plan, command, machine, began)
-    measurements.keep_claims(conn, [one.claim for one in shipped()])
     for i in range(3):
         base = ran(rng, 1.0, 12.75, {})
         for variant, told in CLAIMS_B.items():

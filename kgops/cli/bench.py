@@ -1,4 +1,4 @@
-"""`kgops bench`: run paired comparisons, check claims, and show, compare, export or import benchmarks."""
+"""`kgops bench`: run paired comparisons, and show, compare, export or import benchmarks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kgops.cli.groups import NamedCommands
 
 # Each is a command in kgops/cli/bench_NAME.py.
 VERBS: dict[str, str] = {
-    "claims": "Measure documented claims about speed and memory.",
+    "claims": "Measure which options pay on this machine.",
     "matrix": "Compare any job with settings varied, in interleaved runs.",
-    "show": "Show benchmarks or verdicts on claims.",
+    "show": "Show benchmarks, or which options pay here.",
     "compare": "Compare two benchmarks and say whether they agree.",
     "export": "Export tables, data and charts.",
     "import": "Import benchmarks exported on another machine.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from kgops.cli.claims_page import verdicts
 from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.summary import Row, rows
 from kgops.experiments.trial_result import Spread
@@ -30,8 +29,6 @@ def page(conn: Connection, bench: Bench) -> list[str]:
         *_table(results),
     ]
     out += _notes(results)
-    claim_lines = verdicts(conn, bench)
-    out += ["", "Claims:", "", *claim_lines] if claim_lines else []
     rule = f"FASTER, LESS MEMORY: medians over pairs of {first.variant} divided by the variant. {RULE}"
     return [*out, "", *wrapped(rule, columns())]
 

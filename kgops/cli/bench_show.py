@@ -1,47 +1,40 @@
-"""`kgops bench show`: list benchmarks, show one, or show verdicts on claims."""
+"""`kgops bench show`: list benchmarks, show one, or show which options pay."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import click
 
 from kgops.cli.bench_page import page
-from kgops.cli.claims_page import advice_lines, count_lines, list_lines, matching, whole_lines
+from kgops.cli.claims_page import lines
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
-from kgops.experiments.claims_overview import as_tables, overview
+from kgops.experiments.claims import page as claims
 from kgops.jobs.text import one_line
 from kgops.views.formats import columns, local_time, table
 from storage import benches
 from storage.benches import Bench
 from storage.errors import DatabaseMissing
 
-_MORE = ["All claims: kgops bench show claims --all   Some in full: kgops bench show claims loss refuted"]
-
-
 _EXAMPLES = """\b
 Example:  kgops bench show 3
-          kgops bench show claims --all"""
+          kgops bench show claims"""
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("words", metavar="[BENCH...|claims [WORD...]]", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="With `claims`: one line for each of the 205 claims.")
+@click.argument("words", metavar="[BENCH...|claims]", nargs=-1)
 @click.option(
     "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000), help="Benchmarks to list."
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-def command(words: tuple[str, ...], everything: bool, limit: int, as_json: bool) -> None:
-    """List benchmarks, show some, or show verdicts on claims.
+def command(words: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """List benchmarks, or show some.
 
-    `claims` shows recommended options and how many documented claims hold. Words after it select claims by document,
-    verdict or name and show them in full: `kgops bench show claims loss refuted`.
+    `claims` shows which options pay here, and the documents' tables beside what `kgops bench claims` measured.
     """
-    of_claims = words[:1] == ("claims",)
-    if everything and (not of_claims or words[1:]):
-        raise Usage("--all belongs to `kgops bench show claims`, without more words")
+    of_claims = words == ("claims",)
     try:
         session = for_reading()
     except DatabaseMissing:
@@ -49,35 +42,21 @@ def command(words: tuple[str, ...], everything: bool, limit: int, as_json: bool)
             raise _no_such(words[0]) from None
         tell("There are no benchmarks yet. Try:  kgops bench claims --quick")
         if as_json:
-            print_json({"advice": [], "claim": []} if of_claims else [])
+            print_json([])
         return
     if of_claims:
-        _claims(session, words[1:], everything, as_json)
+        found = claims(session.conn)
+        if as_json:
+            print_json(found.as_table())
+            return
+        for line in lines(found, columns()):
+            say(line)
         return
     if words:
         for name in words:
             _show(session, find(session, name), as_json)
         return
     _list(session, limit, as_json)
-
-
-def _claims(session: Session, words: tuple[str, ...], everything: bool, as_json: bool) -> None:
-    summary = overview(session.conn)
-    rulings = matching(summary.rulings, words)
-    if as_json:
-        print_json({**as_tables(summary), "claim": as_tables(replace(summary, rulings=rulings))["claim"]})
-        return
-    if words:
-        if not rulings:
-            raise Usage(
-                f"no claim matches {' '.join(words)!r:.60}", "`kgops bench show claims --all` lists them"
-            )
-        lines = whole_lines(rulings, summary.rulings, columns())
-    else:
-        lines = [*advice_lines(summary, columns()), *count_lines(summary.rulings), ""]
-        lines += list_lines(summary.rulings, columns()) if everything else _MORE
-    for line in lines:
-        say(line)
 
 
 def find(session: Session, name: str) -> Bench:

@@ -1,194 +1,81 @@
-"""Pages of `kgops bench claims`: the overview, a table, and one claim."""
+"""The page of `kgops bench claims`: a line for each option, below it the tables of the scripts' documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from kgops.experiments.advice import HEADS, Advice, by_category
-from kgops.experiments.claim_register import DOCUMENTS, register, titles
-from kgops.experiments.claim_verdicts import Ruling
-from kgops.experiments.claims import TABLES, Judged, judge, less_memory, quality, shipped
-from kgops.experiments.claims_overview import Overview
-from kgops.experiments.fingerprint import machine_line
-from kgops.experiments.summary import rows
-from kgops.views.formats import UNKNOWN, amount, columns, fitted, padded, width_of, wrapped
-from storage.benches import Bench
-from storage.database import Connection
+from kgops.experiments.claims import Measured, Page
+from kgops.experiments.trial_result import Spread
+from kgops.views.formats import UNKNOWN, amount, fitted, padded, small_duration, wrapped
 
-_VERDICTS = (
-    "confirmed",
-    "smaller",
-    "larger",
-    "no effect",
-    "harmful",
-    "refuted",
-    "not measured yet",
-    "not tested",
-)
-_BASIS = {
-    "measured": "measured here",
-    "arithmetic": "by arithmetic",
-    "data sheet": "by data sheet",
-    "package": "by what PyTorch states",
-    "prediction": "by prediction",
-    "documentation": "by documentation",
-}
+WIDE = 110  # columns from which the claims have a column
+_OPTION, _CLAIM, _RATIO, _RESULTS, _NARROW_RESULTS = 23, 29, 7, 25, 15
+_TITLES = {"a": "TRAINING CONVE", "c": None, "b": "TRACIN", "d": "REGRESSION"}  # the loss belongs to training
+_ROW, _CLAIMED = 34, 30
 
 
-def advice_lines(summary: Overview, width: int) -> list[str]:
-    """Return options that pay here, that do not, and that change results, with measured numbers."""
-    out = ["WHAT TO DO", ""]
-    for bench, each in summary.advice:
-        out += [*wrapped(f"{bench.name.removeprefix('claims ')} (benchmark {bench.id})", width)]
-        for category, options in by_category(each).items():
-            if options:
-                out += [f"  {HEADS[category]}"]
-                out += [line for one in options for line in _option(one, width)]
-        out.append("")
-    if summary.missing:
-        tables = ", ".join(f"{table} ({TABLES[table]})" for table in summary.missing)
-        out += [
-            *wrapped(f"Not measured yet: {tables}. To measure them: kgops bench claims --quick", width),
-            "",
-        ]
+def lines(page: Page, width: int) -> list[str]:
+    """Options first, then the documents' tables."""
+    where = "; ".join(page.machines) or "this machine: nothing is measured yet"
+    out = [fitted(f"WHICH OPTIONS PAY on {where}", width)]
+    ratios = "SPEED, MEMORY: baseline / option; 2× is twice as fast, or half the memory."
+    out += wrapped(f"Claims are the documents' own. {ratios}" if width >= WIDE else ratios, width)
+    by_letter = {one.letter: one for one in page.tables}
+    for letter, title in _TITLES.items():
+        table = by_letter[letter]
+        if title is not None:
+            out += ["", _cells([title, "CLAIMED", "SPEED", "MEMORY", "RESULTS", "ANSWER"], width)]
+        out += [_option(one, width) for one in table.options]
+    out += _footnotes(page, width)
+    for document in page.documents:
+        out += ["", *_row(document.title.upper(), "CLAIMED", f"MEASURED ({document.unit})", width)]
+        out += [line for one in document.rows for line in _row(one.name, one.claim, _amounts(one), width)]
     return out
 
 
-def _option(one: Advice, width: int) -> Iterator[str]:
-    first, *more = wrapped(f"{one.option}: {one.text}", width - 4)
-    yield f"    {first}"
-    yield from (f"      {line}" for line in more)
+def _option(one: Measured, width: int) -> str:
+    answer = f"→ not measured: {one.why}" if one.why else f"→ {one.answer}"
+    return _cells([one.name, one.claim, _ratio(one.speed), _ratio(one.memory), one.results, answer], width)
 
 
-def count_lines(rulings: Sequence[Ruling]) -> list[str]:
-    """Return a table: number of claims per document and verdict."""
-    names = titles()
-    rows = {
-        names[document]: [one for one in rulings if one.claim.document == document] for document in DOCUMENTS
-    }
-    name = max(map(width_of, names.values()))
-    heads = [word for word in _VERDICTS if any(_short(one) == word for one in rulings)]
-    out = ["  ".join([padded("DOCUMENT", name), "CLAIMS", *heads])]
-    for title, each in [*rows.items(), ("all", list(rulings))]:
-        many = {word: sum(_short(one) == word for one in each) for word in heads}
-        cells = [padded(str(many[word] or "·"), len(word), right=True) for word in heads]
-        out.append("  ".join([padded(title, name), f"{len(each):6,}", *cells]))
-    return out
+def _cells(texts: list[str], width: int) -> str:
+    """The columns of an option. A narrow terminal has no room for the claims."""
+    wide = width >= WIDE
+    widths = [_OPTION, _CLAIM if wide else 0, _RATIO, _RATIO, _RESULTS if wide else _NARROW_RESULTS]
+    *cells, answer = texts
+    shown = [padded(fitted(text, room), room) for text, room in zip(cells, widths, strict=True) if room]
+    return fitted(" ".join([*shown, answer]), width)
 
 
-def list_lines(rulings: Sequence[Ruling], width: int) -> list[str]:
-    """Return one line per claim: verdict, name, claim, and the measurement or why there is none."""
-    out: list[str] = []
-    word = max((len(_short(one)) for one in rulings), default=0)
-    before = None
-    for one in rulings:
-        if one.claim.document != before:
-            out += ["", one.claim.title.upper()] if out else [one.claim.title.upper()]
-            before = one.claim.document
-        by = f"{_BASIS[one.basis]}: " if one.found and one.basis != "measured" else ""
-        text = f"{one.claim.says} — {by}{one.found or one.why}"
-        line = f"  {padded(_short(one), word)}  {one.claim.name.removeprefix(f'{before}.')}: {text}"
-        out.append(fitted(line, width))
-    return out
+def _row(name: str, claim: str, measured: str, width: int) -> list[str]:
+    """A row of a document's table. On a narrow terminal what was measured is below it."""
+    first = f"{padded(fitted(name, _ROW), _ROW)} {padded(fitted(claim, _CLAIMED), _CLAIMED)}"
+    if width >= WIDE:
+        return [fitted(f"{first} {measured}", width)]
+    return [fitted(first.rstrip(), width), fitted(f"  {measured}", width)]
 
 
-def whole_lines(rulings: Sequence[Ruling], every: Sequence[Ruling], width: int) -> list[str]:
-    """Return each claim in full, with the claims of `every` that contradict it."""
-    verdicts = {one.claim.name: _short(one) for one in every}
-    out: list[str] = []
-    for one in rulings:
-        claim = one.claim
-        out += [*wrapped(f"{_short(one)} · {claim.name} · {claim.says}", width)]
-        details = [
-            f"claimed: {claim.range}; {claim.condition} ({claim.title}, line {claim.lines}, {claim.kind})"
-        ]
-        if one.basis != "none":
-            bench = f", benchmark {one.bench}" if one.bench is not None else ""
-            details.append(
-                f"{_BASIS.get(one.basis, one.basis)}{bench}: {one.found}{f' ({one.why})' if one.why else ''}"
-            )
-        else:
-            details.append(one.why)
-        details += [f"but: {_other(name, verdicts)}" for name in claim.against]
-        out += [line for each in details for line in wrapped(each, width, "    ")]
-    return out
+def _amounts(one: Measured) -> str:
+    if one.why:
+        return one.why
+    parts = [UNKNOWN if one.seconds is None else small_duration(one.seconds), amount(one.mib, "MiB")]
+    parts += [f"{_ratio(one.speed)} speed"] if one.speed else []
+    parts += [f"{_ratio(one.memory)} less memory"] if one.memory else []
+    return ", ".join(parts)
 
 
-def _other(name: str, verdicts: dict[str, str]) -> str:
-    claim = register()[name]
-    return f"{claim.says} ({claim.title}, line {claim.lines}; {name}): {verdicts[name]}"
+def _ratio(one: Spread | None) -> str:
+    if one is None:
+        return ""
+    return f"{one.median:,.0f}×" if one.median >= 100 else f"{one.median:.2f}×"
 
 
-def _short(one: Ruling) -> str:
-    return "not tested" if one.verdict == "cannot be tested here" else one.verdict
-
-
-def matching(rulings: Sequence[Ruling], words: Sequence[str]) -> list[Ruling]:
-    """Return the rulings whose name, document, verdict or claim contains every word."""
-    return [one for one in rulings if all(word.lower() in _searched(one) for word in words)]
-
-
-def _searched(one: Ruling) -> str:
-    claim = one.claim
-    parts = (
-        claim.name,
-        claim.title,
-        claim.says,
-        claim.kind,
-        one.verdict,
-        _short(one),
-        _BASIS.get(one.basis, ""),
-    )
-    return " ".join(parts).lower()
-
-
-def page(conn: Connection, bench: Bench) -> list[str]:
-    first, width = rows(conn, bench)[0], columns()
-    beside = f"compared with {first.variant}"
-    if first.seconds and first.memory_mib:
-        beside += f": {amount(first.seconds.median)} s, {amount(first.memory_mib.median)} MiB"
-    return [
-        *wrapped(f"benchmark {bench.id} · {bench.name}, {beside}", width),
-        *wrapped(machine_line(conn, bench.fingerprint), width, "  "),
-        *wrapped(f"time: {first.seconds_of or UNKNOWN}", width, "  "),
-        *wrapped(f"memory: {first.memory_of or UNKNOWN}", width, "  "),
-        "",
-        *verdicts(conn, bench),
-    ]
-
-
-def verdicts(conn: Connection, bench: Bench) -> list[str]:
-    """Return the table of verdicts; empty if `bench` measured no claims."""
-    judged = judge(conn, bench, shipped()) if bench.name.startswith("claims ") else []
-    if not judged:
-        return []
-    option = max(len("OPTION"), *(width_of(one.variant) for one in judged))
-    word = max(len("VERDICT"), *(len(one.verdict) for one in judged))
-    out = [f"{'OPTION':<{option}}  {'VERDICT':<{word}}  MEASURED HERE"]
-    before: Judged | None = None
-    for one in judged:
-        if before is not None and one.variant != before.variant:
-            before = None
-        measured = f"{one.measured}, n {one.n}" if one.n else UNKNOWN
-        out.append(f"{padded('' if before else one.variant, option)}  {one.verdict:<{word}}  {measured}")
-        for line in _about(one, before):
-            out += wrapped(line, columns(), "    ")
-        before = one
-    return out
-
-
-def _about(one: Judged, before: Judged | None) -> Iterator[str]:
-    """Yield the claim and its measurements; measurements that `before` showed are left out."""
-    if one.claimed:
-        yield f"claimed: {one.claimed.claim.text} ({one.claimed.claim.said_by})"
-    measured = []
-    if before is None and one.speed:
-        measured = [f"speed {one.speed.median:,.2f}×", f"less memory {less_memory(one) or UNKNOWN}"]
-    if before is None and quality(one):
-        measured.append(quality(one))
-    if before is None and one.remark:
-        measured.append(one.remark)
-    if one.why and (before is None or before.why != one.why):
-        measured.append(one.why)
-    if measured:
-        yield " · ".join(measured)
+def _footnotes(page: Page, width: int) -> Iterator[str]:
+    noises = [f"{one.title} {one.noise:.0%}" for one in page.tables if one.machine is not None]
+    if noises:
+        quick = " Quick: small versions." if any(one.is_quick for one in page.tables) else ""
+        yield from wrapped(
+            f"No effect, by a second run of the baseline, is up to: {', '.join(noises)}.{quick}", width
+        )
+    if page.missing:
+        yield from wrapped("To measure what is not measured yet: kgops bench claims --quick", width)

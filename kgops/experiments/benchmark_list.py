@@ -1,16 +1,14 @@
-"""List of benchmarks: paired comparisons, values measured by single commands, and claim tables not yet measured."""
+"""List of benchmarks: which options pay here, paired comparisons, and values measured by single commands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage import benches
 from storage.database import Connection
 
-CLAIMS = "claims "  # prefix of the names of claim benchmarks
-OVERVIEW = "overview"  # key of the recommendations and all claims
-Key = int | str | tuple[str, str]  # benchmark number, claim table, or command and machine
+OPTIONS = "options"  # key of the page on which options pay here
+Key = int | str | tuple[str, str]  # benchmark number, OPTIONS, or command and machine
 
 
 class Entry(NamedTuple):
@@ -49,18 +47,6 @@ def of_commands(conn: Connection) -> list[Entry]:
     ]
 
 
-def overview() -> Entry:
-    """The entry with recommendations and all claims."""
-    return Entry(OVERVIEW, "What to do, and all claims", "kgops bench show claims --all", None)
-
-
-def unmeasured(entries: Sequence[Entry]) -> list[Entry]:
-    """Claim tables without a benchmark in `entries`."""
-    from kgops.experiments.claims import TABLES  # imports all verdict code, which a first paint does not need
-
-    measured = {one.name.removeprefix(CLAIMS)[:1] for one in entries if one.name.startswith(CLAIMS)}
-    return [
-        Entry(letter, f"{CLAIMS}{letter}: {title}", f"kgops bench claims --quick --only {letter}", None)
-        for letter, title in TABLES.items()
-        if letter not in measured
-    ]
+def options() -> Entry:
+    """The entry whose detail says which options pay here."""
+    return Entry(OPTIONS, "Which options pay here", "kgops bench show claims", None)

@@ -55,7 +55,7 @@ class BenchmarkPage(NamedTuple):
     cursor_row: int | None = None  # row of the cursor; None: unchanged
     machine: str | None = None  # machine whose benchmarks are shown by default
     host: str | None = None  # its host name
-    measured: int = 0  # number of measured rows; the others are untested claims
+    measured: int = 0  # number of measured rows
     other_machines: int = 0  # number of entries of other machines
     anything: bool = False
     took_s: float = 0.0
@@ -128,7 +128,7 @@ class BenchmarkReader:
         ours = [one for one in self._measured if one.machine == self._machine]
         candidates = self._measured if query.beyond else ours
         if self._measured:
-            candidates = [benchmark_list.overview(), *candidates, *benchmark_list.unmeasured(ours)]
+            candidates = [benchmark_list.options(), *candidates]
         rows = {one.key: one for one in candidates if _has(one, query)}
         same = self._shown is not None and self._shown[:2] == query[:2]
         self._shown = query

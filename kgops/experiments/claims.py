@@ -1,288 +1,293 @@
-"""Claims against measurements: a verdict on each claim that a `kgops bench claims` table measures, from its pairs."""
+"""Which options pay here: what `kgops bench claims` measured, beside what the scripts' documents claim."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
-from kgops.experiments.claim_register import Documented, register
-from kgops.experiments.trial_result import Quantity, Spread, ratios, spread_of, troubles
+from kgops.experiments.documented import DOCUMENT_TABLES, OPTIONS, TABLES, Option, Row
+from kgops.experiments.trial_result import Spread, metric_ratios, ratios, spread_of, troubles
 from kgops.experiments.verdicts import (
     FEWEST,
-    NEAR,
     NO_VERDICT,
+    NOTHING,
     Noise,
     Verdict,
-    against_claim,
-    against_cost,
     effect_of,
-    inside,
     is_control,
+    noise_of,
     noises,
-    of_both,
-    of_trouble,
-    steadiness,
-    within,
 )
-from kgops.jobs.numbers import median, quotient
-from storage import benches
+from kgops.jobs.numbers import median
+from kgops.jobs.workloads import LEFT_OUT
+from storage import benches, measurements
 from storage.benches import Bench, Pair
 from storage.database import Connection
 
-TABLES = {
-    "a": "training ConvE",
-    "b": "TracIn",
-    "c": "the loss over all entities",
-    "d": "the regression network",
-}
-
-
-_SHOWN = {
-    "score_error": "{:.2%} of the largest score",
-    "rank_agreement": "rank agreement {:.3f}",
-    "reduction": "{:,.0f} times fewer triples",
-    "labels_share": "{:.0%} of the memory of a step",
-    "loss_difference": "loss differs by {:.2g}",
-}
+Answer = Literal[
+    "use",
+    "use if memory is short",
+    "use if memory allows",
+    "changes results",
+    "do not use",
+    "not measured",
+]
+ANSWERS: tuple[Answer, ...] = (
+    *("use", "use if memory is short", "use if memory allows", "changes results", "do not use"),
+    "not measured",
+)
+CLAIMS = "claims "  # prefix of the names of these benchmarks
+_ROUNDING = 0.01  # of the largest score or of the loss; a larger difference is a changed result
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A row of a claim table: the claim on a variant, if there is one, and the values measured here."""
+class Measured:
+    """An option or a row of a document's table. Ratios above 1: faster, or less memory. `seconds` and `mib` are
+    medians. `why` is one word, where it was not measured, and `reason` says it in full."""
 
+    name: str
+    claim: str
     variant: str
-    claimed: Documented | None
-    measured: str
-    ratio: Spread | None  # behind the verdict; None if the verdict is about another quantity
-    n: int
-    speed: Spread | None
-    memory: Spread | None
-    resident: Spread | None  # memory of the process; its ratios vary more between commands
-    quality: dict[str, float]
-    applied: bool
-    verdict: Verdict
-    why: str
-    remark: str = ""  # on the variant, independent of the claim
+    speed: Spread | None = None
+    memory: Spread | None = None
+    seconds: float | None = None
+    mib: float | None = None
+    results: str = ""
+    why: str = ""
+    reason: str = ""
+    bench: int | None = None
+    answer: Answer | None = None  # of an option
 
 
-def shipped() -> list[Documented]:
-    """All claims of the register; `judge` uses those of its table."""
-    return list(register().values())
+@dataclass(frozen=True)
+class Table:
+    """A table of `kgops bench claims`: its options, the baseline, and the deviation that counts as no effect."""
+
+    letter: str
+    title: str
+    options: tuple[Measured, ...]
+    machine: str | None  # None: not measured
+    baseline: str = ""
+    noise: float = NOTHING
+    is_quick: bool = False
 
 
-def judge(conn: Connection, bench: Bench, documented: Sequence[Documented]) -> list[Judged]:
-    """One row for each claim on each variant of the benchmark, or one row for a variant without a claim."""
-    table = bench.name.removeprefix("claims ")[:1]
-    pairs = benches.pairs(conn, bench.id)
-    baseline, *others = [one["name"] for one in bench.plan["variants"]]
-    noise = noises(pairs, baseline)
-    judged: list[Judged] = []
-    for name in others:
-        own = [pair for pair in pairs if pair.variant == name]
-        if is_control(name, baseline):
-            judged.append(_judged(name, None, own, None))
+@dataclass(frozen=True)
+class DocumentRows:
+    title: str
+    unit: str
+    rows: tuple[Measured, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    tables: tuple[Table, ...]
+    documents: tuple[DocumentRows, ...]
+
+    @property
+    def machines(self) -> list[str]:
+        return [*dict.fromkeys(one.machine for one in self.tables if one.machine)]
+
+    @property
+    def missing(self) -> list[str]:
+        return [one.letter for one in self.tables if one.machine is None]
+
+    def as_table(self) -> dict[str, Any]:
+        return {"machine": self.machines, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class _Measurements:
+    """A benchmark of a table, with its pairs."""
+
+    bench: Bench
+    pairs: Sequence[Pair]
+
+    @property
+    def baseline(self) -> str:
+        return str(self.bench.plan["variants"][0]["name"])
+
+    def of(self, variant: str, over: str = "") -> list[Pair]:
+        """The variant's pairs, with the baseline or with another variant of the same round."""
+        own = [pair for pair in self.pairs if pair.variant == variant]
+        if not over:
+            return own
+        others = {pair.round: pair.measured for pair in self.pairs if pair.variant == over}
+        return [replace(pair, baseline=others[pair.round]) for pair in own if pair.round in others]
+
+
+def page(conn: Connection) -> Page:
+    """From the newest machine of each table; there a full benchmark comes before a quick one."""
+    newest = _newest(conn)
+    tables = []
+    for letter, title in TABLES.items():
+        options = [one for one in OPTIONS if one.table == letter]
+        one = _find(newest, letter)
+        measured = [_option(option, one) for option in options]
+        measured.sort(key=lambda line: ANSWERS.index(line.answer or "not measured"))
+        if one is None:
+            tables.append(Table(letter, title, tuple(measured), None))
             continue
-        claims = [one for one in documented if one.table == table and one.variant == name]
-        judged += [_judged(name, one, own, noise, _beside(one, own, pairs)) for one in claims] or [
-            _judged(name, None, own, noise)
-        ]
-    return judged
+        noise = noises(one.pairs, one.baseline)["speed"]
+        quick = "(quick)" in one.bench.name
+        tables.append(Table(letter, title, tuple(measured), _machine(conn, one), one.baseline, noise, quick))
+    documents = [
+        DocumentRows(
+            table.title,
+            table.unit,
+            tuple(_row(row, _find(newest, table.table, row.part)) for row in table.rows),
+        )
+        for table in DOCUMENT_TABLES
+    ]
+    return Page(tuple(tables), tuple(documents))
 
 
-def less_memory(one: Judged) -> str:
-    """Memory ratio of the counted tensors, and of the resident process."""
-    if one.memory is None:
-        return ""
-    resident = f" (resident {_times(one.resident.median)})" if one.resident else ""
-    return f"{_times(one.memory.median)}{resident}"
+def _newest(conn: Connection) -> list[_Measurements]:
+    """The ended benchmarks of the newest machine of each table, full ones first."""
+    ended = [
+        bench
+        for bench in benches.newest(conn, limit=1000)
+        if bench.ended_at is not None and bench.name.startswith(CLAIMS)
+    ]
+    machines: dict[str, str] = {}
+    for bench in ended:
+        machines.setdefault(_letter(bench), bench.fingerprint)
+    own = [bench for bench in ended if machines[_letter(bench)] == bench.fingerprint]
+    own.sort(key=lambda bench: "(quick)" in bench.name)
+    return [_Measurements(bench, benches.pairs(conn, bench.id)) for bench in own]
 
 
-def quality(one: Judged) -> str:
-    """Effect of the option on the result."""
-    texts = []
-    values = one.quality
-    if "score_error" in values:
-        texts.append(f"scores ±{values['score_error']:.2g}, ranks {values['rank_agreement']:.3f}")
-    if "top_50_shared" in values:
-        texts.append(f"top 50 {values['top_50_shared']:.0%}")
-    if "loss_difference" in values:
-        texts.append(f"loss {values['loss_difference']:+.2g}")
-    return ", ".join(texts)
+def _letter(bench: Bench) -> str:
+    return bench.name.removeprefix(CLAIMS)[:1]
 
 
-def _judged(
-    name: str,
-    claim: Documented | None,
-    pairs: Sequence[Pair],
-    noise: Noise | None,
-    beside: Sequence[Pair] | None = None,
-) -> Judged:
-    """`beside` are the pairs that the claim is about, if it is not a claim against the baseline."""
-    about = pairs if beside is None else beside
+def _find(newest: Sequence[_Measurements], letter: str, part: str = "") -> _Measurements | None:
+    return next((one for one in newest if _letter(one.bench) == letter and part in one.bench.name), None)
+
+
+def _machine(conn: Connection, one: _Measurements) -> str:
+    """The name of the GPU that the variants ran on, or of the CPU."""
+    body = measurements.fingerprint(conn, one.bench.fingerprint)
+    gpus, machine = body.get("gpus") or [{}], body.get("machine") or {}
+    if any(pair.baseline.get("on_gpu") for pair in one.pairs):
+        return str(gpus[0].get("name") or "GPU")
+    return f"{machine.get('processor') or 'unknown CPU'}, {machine.get('cores') or '?'} cores (CPU)"
+
+
+# --- a line ---
+
+
+def _row(row: Row, one: _Measurements | None) -> Measured:
+    line = Measured(row.name, row.claim, row.variant, why=row.why)
+    if row.why or one is None:
+        return line if row.why else replace(line, why="not yet")
+    if row.variant == one.baseline:
+        values = [pair.baseline for pair in one.pairs if not pair.baseline.get("trouble")]
+        seconds, mib = _amounts(values)
+        return replace(line, seconds=seconds, mib=mib, bench=one.bench.id, why="" if values else "failed")
+    return _measured(line, one, one.of(row.variant, row.over))
+
+
+def _option(option: Option, one: _Measurements | None) -> Measured:
+    line = Measured(option.name, option.claim, option.variant, why=option.why, answer="not measured")
+    if option.why or one is None:
+        return line if option.why else replace(line, why="not yet")
+    pairs = one.of(option.variant)
+    line = _measured(line, one, pairs)
+    if line.why:
+        return line
+    reserved = spread_of(metric_ratios(pairs, "resident_mib"))
+    controls = [pair for pair in one.pairs if is_control(pair.variant, one.baseline)]
+    noise = noises(one.pairs, one.baseline)
+    of_reserved = noise_of(spread_of(metric_ratios(controls, "resident_mib")))
+    if option.reserved and reserved is not None:
+        line, noise = replace(line, memory=reserved), {**noise, "memory": of_reserved}
+    larger = effect_of(reserved, of_reserved)[0] == "harmful"
+    return _answered(line, noise, changes=_changes(pairs), larger=larger)
+
+
+def _measured(line: Measured, one: _Measurements, pairs: Sequence[Pair]) -> Measured:
     speed, memory = spread_of(ratios(pairs, "speed")), spread_of(ratios(pairs, "memory"))
-    trouble = troubles(pairs)
-    ratio = _ratio(claim, about)
-    measured, n, verdict, why = _verdict(claim, about, speed, memory, ratio, noise)
-    if trouble and speed is None and (claim is None or claim.quantity != "impossible"):
-        measured, n, (verdict, why) = "", 0, of_trouble(trouble[0])
-    remark = next((pair.measured["remark"] for pair in pairs if pair.measured.get("remark")), None)
-    return Judged(
-        name,
-        claim,
-        measured,
-        ratio,
-        n,
-        speed,
-        memory,
-        spread_of(_metric_ratios(pairs, "resident_mib")),
-        dict(_quality(pairs)),
-        speed is not None,
-        verdict,
-        why,
-        remark or "",
-    )
+    line = replace(line, bench=one.bench.id)
+    if speed is None:
+        reason = next(iter(troubles(pairs)), "")
+        return replace(line, why=_word(reason), reason=reason)
+    if speed.n < FEWEST:
+        return replace(line, why="too few", reason=f"{speed.n} of at least {FEWEST} pairs")
+    values = [pair.measured for pair in pairs if not pair.measured.get("trouble")]
+    seconds, mib = _amounts(values)
+    return replace(line, speed=speed, memory=memory, seconds=seconds, mib=mib, results=_results(pairs))
 
 
-def _beside(claim: Documented, own: Sequence[Pair], pairs: Sequence[Pair]) -> list[Pair] | None:
-    """Pairs with the variant `claim.over` instead of the baseline; None if the claim has no `over`."""
-    if claim.over is None:
-        return None
-    others = {pair.round: pair.measured for pair in pairs if pair.variant == claim.over}
-    return [replace(pair, baseline=others[pair.round]) for pair in own if pair.round in others]
+def _amounts(values: Sequence[dict[str, Any]]) -> tuple[float | None, float | None]:
+    """Median seconds and MiB."""
+    seconds = [one["seconds"] for one in values if one.get("seconds") is not None]
+    mib = [one["memory_mib"] for one in values if one.get("memory_mib") is not None]
+    return median(seconds) if seconds else None, median(mib) if mib else None
 
 
-def _ratio(claim: Documented | None, pairs: Sequence[Pair]) -> Spread | None:
-    """The ratio compared with the claim; speed if nothing was claimed."""
-    if claim is None or claim.quantity == "speed":
-        return spread_of(ratios(pairs, "speed"))
-    return spread_of(ratios(pairs, "memory")) if claim.quantity == "memory" else None
+def _word(trouble: str) -> str:
+    if not trouble:
+        return "not yet"
+    if LEFT_OUT in trouble:
+        return "quick"
+    return "GPU" if trouble.startswith("no CUDA device") else "failed"
 
 
-def _verdict(
-    claim: Documented | None,
-    pairs: Sequence[Pair],
-    speed: Spread | None,
-    memory: Spread | None,
-    ratio: Spread | None,
-    noise: Noise | None,
-) -> tuple[str, int, Verdict, str]:
-    """`noise` is None for the control, which has no claims."""
-    n = ratio.n if ratio else 0
-    if noise is None:
-        return _shown(ratio), n, *steadiness(speed, memory)
-    if claim is None:
-        return _shown(ratio), n, *of_both(speed, memory, noise)
-    if claim.quantity == "impossible":
-        ran = sum(not pair.measured.get("trouble") for pair in pairs)
-        return ("they run" if ran else "they failed"), len(pairs), "refuted" if ran else "confirmed", ""
-    if claim.quantity not in ("speed", "memory"):
-        return _of_metric(claim, pairs)
-    for condition, claimed in claim.near.items():
-        far = _far_from(condition, claimed, pairs)
-        if far is not None:
-            return "", 0, "cannot be tested here", far
-    quantity: Quantity = "speed" if claim.quantity == "speed" else "memory"
-    return _shown(ratio), n, *_of_ratio(claim, ratio, noise[quantity])
+# --- the answer ---
 
 
-def _far_from(condition: str, claimed: float, pairs: Sequence[Pair]) -> str | None:
-    """Why what was measured is not the claim's case; None if it is."""
-    values = _metrics_of(condition, pairs)
-    if not values:
-        return None
-    here = median(values)
-    if claimed / NEAR <= here <= claimed * NEAR:
-        return None
-    return f"here {_SHOWN[condition].format(here)}, in the claim {claimed:,g}"
+def _answered(line: Measured, noise: Noise, *, changes: bool, larger: bool) -> Measured:
+    """`larger`: the process takes more memory."""
+    speed, memory = effect_of(line.speed, noise["speed"])[0], effect_of(line.memory, noise["memory"])[0]
+    effects: list[Verdict] = [speed] if line.memory is None else [speed, memory]
+    if "effective" not in effects:
+        if any(one in NO_VERDICT for one in effects):
+            return replace(line, why="noise", reason="the machine was too noisy for an answer")
+        return replace(line, answer="do not use")
+    if changes:
+        return replace(line, answer="changes results")
+    # A median cost within the noise still counts: it is what a user gets.
+    slower = speed == "harmful" or (line.speed is not None and line.speed.median < 1 - NOTHING)
+    costs = memory == "harmful" or (line.memory is not None and line.memory.median < 1 - NOTHING)
+    costs |= larger and memory != "effective"
+    if slower:
+        return replace(line, answer="use if memory is short")
+    return replace(line, answer="use if memory allows" if costs else "use")
 
 
-def _of_ratio(claim: Documented, ratio: Spread | None, nothing: float) -> tuple[Verdict, str]:
-    effect, why = effect_of(ratio, nothing)
-    if ratio is None or effect in NO_VERDICT:
-        return effect, why
-    if claim.expects is not None:
-        return ("confirmed", why) if effect == claim.expects else ("refuted", f"it is {effect}")
-    if claim.bound:
-        return inside(ratio.median, claim.bound.get("at_least"), claim.bound.get("at_most"))
-    if claim.low is None:
-        return effect, why
-    if claim.sense == "cost" and claim.high is not None:
-        return against_cost(ratio, claim.low, claim.high)
-    if claim.sense == "amount":
-        return within(ratio.median, claim.low, claim.high, about=claim.about)
-    return against_claim(ratio, claim.low, nothing, claim.high)
+def _changes(pairs: Sequence[Pair]) -> bool:
+    error, change = _score_error(pairs), _loss_change(pairs)
+    return (error or 0.0) > _ROUNDING or abs(change or 0.0) > _ROUNDING
 
 
-def _of_metric(claim: Documented, pairs: Sequence[Pair]) -> tuple[str, int, Verdict, str]:
-    """Verdict on a metric that the runs reported, such as the score error."""
-    values = _metrics_of(claim.quantity, pairs)
-    spread = spread_of(values)
-    if spread is None or spread.n < FEWEST:
-        return "", len(values), "not measured yet", f"{len(values)} of at least {FEWEST} runs"
-    shown = _SHOWN.get(claim.quantity, "{:.3g}").format(spread.median)
-    if claim.bound:
-        return (
-            shown,
-            spread.n,
-            *inside(spread.median, claim.bound.get("at_least"), claim.bound.get("at_most")),
-        )
-    if claim.sense == "most":
-        return shown, spread.n, *inside(spread.median, None, claim.high)
-    return shown, spread.n, *against_claim(spread, claim.low, high=claim.high)
+def _results(pairs: Sequence[Pair]) -> str:
+    error, change = _score_error(pairs), _loss_change(pairs)
+    if error is not None:
+        top = _middle(pairs, "top_50_shared")
+        shared = f", top 50 {top:.0%}" if top is not None and error > _ROUNDING else ""
+        return "same scores" if error < 1e-4 else f"scores ±{error:.2%}{shared}"
+    if change is not None:
+        return "same loss" if abs(change) < 1e-3 else f"loss {change:+.1%}"
+    return ""
 
 
-def _metrics_of(quantity: str, pairs: Sequence[Pair]) -> list[float]:
-    if quantity == "loss_difference":
-        return [abs(value) for value in _loss_differences(pairs)]
-    if quantity == "labels_share":
-        baselines = [(pair.baseline.get("metrics") or {}, pair.baseline.get("memory_mib")) for pair in pairs]
-        return [
-            metrics["labels_mib"] / mib for metrics, mib in baselines if mib and metrics.get("labels_mib")
-        ]
-    metrics = [pair.measured.get("metrics") or {} for pair in pairs]
-    return [one[quantity] for one in metrics if quantity in one]
+def _score_error(pairs: Sequence[Pair]) -> float | None:
+    return _middle(pairs, "score_error")
 
 
-def _metric_ratios(pairs: Sequence[Pair], name: str) -> list[float]:
-    both = [
-        ((pair.baseline.get("metrics") or {}).get(name), (pair.measured.get("metrics") or {}).get(name))
-        for pair in pairs
-    ]
-    return [ratio for a, b in both if a and b and (ratio := quotient(a, b))]
+def _loss_change(pairs: Sequence[Pair]) -> float | None:
+    """The loss's difference to the baseline's, as a share of it."""
+    both = [(_metrics(pair.baseline).get("loss"), _metrics(pair.measured).get("loss")) for pair in pairs]
+    known = [(before, after) for before, after in both if before and after is not None]
+    return median([(after - before) / abs(before) for before, after in known]) if known else None
 
 
-def _quality(pairs: Sequence[Pair]) -> Iterator[tuple[str, float]]:
-    """Medians of the quality metrics; for a loss, the difference to the baseline's, also as a share of it."""
-    tables: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        (pair.baseline.get("metrics") or {}, pair.measured.get("metrics") or {}) for pair in pairs
-    ]
-    for name in ("score_error", "rank_agreement", "top_50_shared"):
-        values = [after[name] for _, after in tables if name in after]
-        if values:
-            yield name, median(values)
-    losses = _loss_differences(pairs)
-    if losses:
-        yield "loss_difference", median(losses)
-        before = abs(
-            median([before["loss"] for before, after in tables if "loss" in before and "loss" in after])
-        )
-        if before:
-            yield "loss_change", median(losses) / before
+def _middle(pairs: Sequence[Pair], name: str) -> float | None:
+    values = [value for pair in pairs if (value := _metrics(pair.measured).get(name)) is not None]
+    return median(values) if values else None
 
 
-def _loss_differences(pairs: Sequence[Pair]) -> list[float]:
-    tables = [(pair.baseline.get("metrics") or {}, pair.measured.get("metrics") or {}) for pair in pairs]
-    return [
-        after["loss"] - before["loss"] for before, after in tables if "loss" in before and "loss" in after
-    ]
-
-
-def _shown(spread: Spread | None) -> str:
-    if spread is None:
-        return ""
-    return f"{_times(spread.median)} ({_times(spread.low)}–{_times(spread.high)})"
-
-
-def _times(value: float) -> str:
-    return f"{value:,.0f}×" if value >= 100 else f"{value:.2f}×"
+def _metrics(trial: dict[str, Any]) -> dict[str, float]:
+    return trial.get("metrics") or {}

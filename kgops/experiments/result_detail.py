@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kgops.experiments.benchmark_list import CLAIMS, OVERVIEW, Entry
+from kgops.experiments.benchmark_list import OPTIONS, Entry
 from kgops.experiments.charts import Curve, curves_by_size
-from kgops.experiments.claims import Judged, judge, shipped
-from kgops.experiments.claims_overview import Overview, overview
+from kgops.experiments.claims import Page, page
 from kgops.experiments.fingerprint import differences, machine_line
 from kgops.experiments.summary import Row, rows
 from storage import benches, measurements
 from storage.benches import Metric
 from storage.database import Connection
-from storage.measurements import Claim
 
 
 class Detail(NamedTuple):
@@ -25,22 +23,16 @@ class Detail(NamedTuple):
     differs: tuple[str, ...] = ()  # differences to the fingerprint in view
     state: str = ""
     first: Row | None = None  # the baseline
-    judged: tuple[Judged, ...] = ()
     rows: tuple[Row, ...] = ()
-    claims: tuple[Claim, ...] = ()  # claims without a measurement
     metrics: tuple[Metric, ...] = ()
     curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by varied option
-    overview: Overview | None = None  # recommendations and all claims
+    options: Page | None = None  # which options pay here
 
 
 def entry_detail(conn: Connection, entry: Entry, looked_at: str | None) -> Detail:
     """Detail of an entry; `looked_at` is the fingerprint key of the machine in view."""
-    if entry.key == OVERVIEW:
-        return Detail(entry.name, entry.command, overview=overview(conn, looked_at))
     if entry.machine is None:
-        claims = tuple(one.claim for one in shipped() if one.table == entry.key)
-        nothing = "not measured on this machine with these versions and this commit"
-        return Detail(entry.name, entry.command, state=nothing, claims=claims)
+        return Detail(entry.name, entry.command, options=page(conn) if entry.key == OPTIONS else None)
     detail = Detail(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
     if not isinstance(entry.key, int):
         return detail._replace(metrics=tuple(benches.newest_of(conn, entry.command, entry.machine)))
@@ -49,12 +41,10 @@ def entry_detail(conn: Connection, entry: Entry, looked_at: str | None) -> Detai
         return detail._replace(state="it is no longer in the record")
     table = rows(conn, bench)
     done, planned = len(benches.pairs(conn, bench.id)), bench.plan["rounds"] * (len(table) - 1)
-    by_claim = bench.name.startswith(CLAIMS)
     return detail._replace(
         state="" if bench.ended_at else f"unfinished: {done} of {planned} pairs",
         first=table[0],
-        judged=tuple(judge(conn, bench, shipped())) if by_claim else (),
-        rows=() if by_claim else tuple(table[1:]),
+        rows=tuple(table[1:]),
         curves=tuple((axis, tuple(each)) for axis, each in curves_by_size(table, bench.plan).items() if each),
     )
 

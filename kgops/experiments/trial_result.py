@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kgops.jobs import events
-from kgops.jobs.numbers import median, quartiles
+from kgops.jobs.numbers import median, quartiles, quotient
 from storage import reports, series
 from storage.benches import Pair
 from storage.database import Connection
@@ -144,6 +144,15 @@ def ratios(pairs: Iterable[Pair], quantity: Quantity) -> list[float]:
         if before is not None and after is not None and before > 0 and after > 0:
             values.append(min(max(before / after, _LEAST), _MOST))
     return values
+
+
+def metric_ratios(pairs: Iterable[Pair], name: str) -> list[float]:
+    """Baseline / variant of a metric that runs report."""
+    both = [
+        ((pair.baseline.get("metrics") or {}).get(name), (pair.measured.get("metrics") or {}).get(name))
+        for pair in pairs
+    ]
+    return [ratio for before, after in both if before and after and (ratio := quotient(before, after))]
 
 
 def troubles(pairs: Iterable[Pair]) -> list[str]:

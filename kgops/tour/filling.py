@@ -13,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kgops.experiments.claims import shipped
 from kgops.experiments.summary import as_measurements
 from kgops.interchange.importing import TOUR
 from kgops.jobs.files import write_json
@@ -152,7 +151,6 @@ def put_sample(home: Home, conn: Connection) -> list[int]:
 
 def put_benches(conn: Connection, numbers: Mapping[int, int]) -> None:
     """Writes the sample benchmarks; `numbers` maps run numbers of the sample to those in the database."""
-    measurements.keep_claims(conn, [held.claim for held in shipped()])
     for bench in _sample()["benches"]:
         _put_bench(conn, bench, numbers, time.time())
 

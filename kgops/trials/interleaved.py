@@ -1,12 +1,15 @@
-"""Runs benchmark variants interleaved: each in a forked worker process, one repetition at a time.
+"""Runs benchmark variants interleaved.
 
-All workers of a trial live at once and one of them runs. Repetitions follow each other within hundredths of a second,
-in which the load of a shared machine changes little. Libraries are loaded before the fork and not timed.
+On a CPU each runs in a forked worker process, one repetition at a time. All workers of a trial live at once and one of
+them runs. Repetitions follow each other within hundredths of a second, in which the load of a shared machine changes
+little. Libraries are loaded before the fork and not timed. On a GPU, which no process can keep through a fork, variants
+run one after another, in another order in each trial.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -21,7 +24,7 @@ from typing import Any
 import torch
 
 from kgops.jobs.workloads import write_trials
-from kgops.trials.variants import Trial, Untestable, Variant, live_memory_mib
+from kgops.trials.variants import Trial, Untestable, Variant, live_memory_mib, on_gpu
 
 Records = list[dict[str, Any]]  # one for each repetition of a trial
 
@@ -44,10 +47,12 @@ def read_arguments(parser: argparse.ArgumentParser, argv: list[str] | None) -> a
 def run_trials(variants: Mapping[str, Variant], seed: int, *, trials: int = 1, repetitions: int = 1) -> None:
     """Runs all variants `trials` times and writes a record for each repetition; a variant that fails is not run again.
 
-    The order is drawn anew each time from `seed`, since a variant finds the caches that its predecessor left. All run
-    on one core: another process may slow one of two cores for minutes, and a process tends to return to its core.
+    The order is drawn anew each time from `seed`, since a variant finds the caches that its predecessor left. Without
+    a GPU all run on one core: another process may slow one of two cores for minutes, and a process tends to return to
+    its core.
     """
-    os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
+    if not on_gpu():
+        os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     # Otherwise each worker imports it, which takes longer than all of its repetitions.
     importlib.import_module("torch._dynamo")
     results: dict[str, Records] = {name: [] for name in variants}
@@ -68,6 +73,10 @@ def run_trials(variants: Mapping[str, Variant], seed: int, *, trials: int = 1, r
 
 
 def _run_trial(variants: Mapping[str, Variant], repetitions: int, draw: random.Random) -> dict[str, Records]:
+    if on_gpu():
+        order = [*variants]
+        draw.shuffle(order)
+        return {name: _alone_on_gpu(variants[name], repetitions) for name in order}
     workers: dict[str, _Worker] = {}
     for name, variant in variants.items():
         workers[name] = _Worker(variant, repetitions, list(workers.values()))
@@ -79,6 +88,14 @@ def _run_trial(variants: Mapping[str, Variant], repetitions: int, draw: random.R
             result = workers[name].resume()
             if result is not None:
                 records[name] = result
+    return records
+
+
+def _alone_on_gpu(variant: Variant, repetitions: int) -> Records:
+    records = _records(variant, Trial(repetitions, lambda: None))
+    torch._dynamo.reset()  # otherwise torch compiles no more after the eighth model of one class
+    gc.collect()
+    torch.cuda.empty_cache()
     return records
 
 
@@ -143,7 +160,8 @@ def _run_worker(variant: Variant, repetitions: int, requests: int, answers: int)
 def _records(variant: Variant, trial: Trial) -> Records:
     try:
         done = variant(trial)
-        return done.as_records(live_memory_mib(variant, trial.repetitions))
+        live = trial.gpu_mib
+        return done.as_records(live_memory_mib(variant, trial.repetitions) if live is None else live)
     except Untestable as reason:
         return _failure(str(reason))
     except Exception as error:  # from any library; the other variants still have to run

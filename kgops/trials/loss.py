@@ -3,13 +3,14 @@
     python -m kgops.trials.loss --entities 10000 --batch-size 256 --round 1
 
 All three train one ConvE on equal batches; the first two by autograd, kgops' by its training step. Memory of a step is
-the peak of torch's CPU allocator above weights, gradients and optimizer, from the torch profiler.
+the peak of torch's allocator above weights, gradients and optimizer.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
@@ -25,7 +26,7 @@ from kgops.trials.entry import run
 from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.train_step import synthetic
 from kgops.trials.training import few_batches
-from kgops.trials.variants import LIVE_OF_A_STEP, Trial, TrialResult
+from kgops.trials.variants import LIVE_OF_A_STEP, Trial, TrialResult, device
 
 MIB = 2**20
 Loss = Callable[[ConvE, Batch], torch.Tensor]
@@ -33,7 +34,7 @@ Loss = Callable[[ConvE, Batch], torch.Tensor]
 
 def dense(model: ConvE, batch: Batch) -> torch.Tensor:
     """A row of labels for each query, a column for each entity."""
-    labels = torch.zeros(len(batch), model.config.num_entities)
+    labels = torch.zeros(len(batch), model.config.num_entities, device=batch.heads.device)
     labels[batch.positives.rows, batch.positives.entities] = 1
     scores: torch.Tensor = model(batch.heads, batch.relations)
     return F.binary_cross_entropy_with_logits(scores, labels)
@@ -46,12 +47,23 @@ def efficient(model: ConvE, batch: Batch) -> torch.Tensor:
     return (F.softplus(scores).sum() - true.sum()) / scores.numel()
 
 
-def autograd_trial(trial: Trial, loss: Loss, graph_entities: int, batch_size: int, steps: int) -> TrialResult:
-    graph = synthetic(graph_entities)
-    torch.manual_seed(0)
-    model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations)).train()
+@dataclass(frozen=True)
+class Size:
+    entities: int
+    dim: int
+    batch: int
+    steps: int
+
+    def model_and_batches(self) -> tuple[ConvE, Iterator[Batch]]:
+        graph = synthetic(self.entities)
+        torch.manual_seed(0)
+        config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=self.dim)
+        return ConvE(config).to(device()).train(), few_batches(graph, self.batch, device())
+
+
+def autograd_trial(trial: Trial, loss: Loss, size: Size) -> TrialResult:
+    model, source = size.model_and_batches()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    source = few_batches(graph, batch_size)
     last_loss = [0.0]
 
     def step() -> None:
@@ -61,18 +73,14 @@ def autograd_trial(trial: Trial, loss: Loss, graph_entities: int, batch_size: in
         optimizer.step()
         last_loss[0] = float(value.detach())
 
-    return _measured_result(
-        trial, model, step, steps, last_loss, _labels_mib(loss is dense, next(source), graph_entities)
-    )
+    labels_mib = _labels_mib(loss is dense, next(source), size.entities)
+    return _measured_result(trial, model, step, size.steps, last_loss, labels_mib)
 
 
-def kgops_trial(trial: Trial, graph_entities: int, batch_size: int, steps: int) -> TrialResult:
-    graph = synthetic(graph_entities)
-    torch.manual_seed(0)
-    settings = TrainSettings(batch_size=batch_size, label_smoothing=0.0)
-    model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations)).train()
-    loss = settings.build_loss(torch.float32, settings.chunk_for(torch.device("cpu")))
-    source = few_batches(graph, batch_size)
+def kgops_trial(trial: Trial, size: Size) -> TrialResult:
+    settings = TrainSettings(batch_size=size.batch, label_smoothing=0.0)
+    model, source = size.model_and_batches()
+    loss = settings.build_loss(torch.float32, settings.chunk_for(device()))
     # Built with the first step, since it allocates gradients, which the others allocate in their first step.
     steps_built: list[TrainStep] = []
     last_loss = [0.0]
@@ -84,9 +92,8 @@ def kgops_trial(trial: Trial, graph_entities: int, batch_size: int, steps: int) 
         assert value is not None
         last_loss[0] = float(value)
 
-    return _measured_result(
-        trial, model, step, steps, last_loss, _labels_mib(False, next(source), graph_entities)
-    )
+    labels_mib = _labels_mib(False, next(source), size.entities)
+    return _measured_result(trial, model, step, size.steps, last_loss, labels_mib)
 
 
 def _measured_result(
@@ -117,16 +124,17 @@ def _labels_mib(is_dense: bool, batch: Batch, entities: int) -> float:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kgops.trials.loss", description=__doc__)
     parser.add_argument("--entities", type=int, default=10_000)
+    parser.add_argument("--dim", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=1, help="steps in each repetition")
     args = read_arguments(parser, argv)
-    size = (args.entities, args.batch_size, args.steps)
+    size = Size(args.entities, args.dim, args.batch_size, args.steps)
     run_trials(
         {
-            "dense labels": lambda trial: autograd_trial(trial, dense, *size),
-            "dense labels again": lambda trial: autograd_trial(trial, dense, *size),
-            "their efficient loss": lambda trial: autograd_trial(trial, efficient, *size),
-            "kgops": lambda trial: kgops_trial(trial, *size),
+            "dense labels": lambda trial: autograd_trial(trial, dense, size),
+            "dense labels again": lambda trial: autograd_trial(trial, dense, size),
+            "their efficient loss": lambda trial: autograd_trial(trial, efficient, size),
+            "kgops": lambda trial: kgops_trial(trial, size),
         },
         args.round,
         trials=args.trials,

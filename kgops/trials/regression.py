@@ -1,4 +1,4 @@
-"""Benchmark of the regression network: plain, with checkpointing, compiled, with both, and at half its width.
+"""Benchmark of the regression network: plain, in FP16, with checkpointing, compiled, and at half its width.
 
     python -m kgops.trials.regression --size 64 --batch-size 4 --round 1
 
@@ -8,6 +8,7 @@ The frames are synthetic, with a brightness proportional to height; network and 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 import torch
 
@@ -19,17 +20,29 @@ from kgops.training.optimizers import build_optimizer
 from kgops.training.settings import resolve_precision
 from kgops.trials.entry import run
 from kgops.trials.interleaved import read_arguments, run_trials
-from kgops.trials.variants import Trial, TrialResult, Untestable, Variant, leave_out_compile
+from kgops.trials.variants import (
+    Trial,
+    TrialResult,
+    Untestable,
+    Variant,
+    device,
+    leave_out_compile,
+    needs_a_gpu,
+    on_gpu,
+)
 
 WARM_UP = 2  # steps
 
 
 def variants(size: int, frames: int, batch: int, steps: int, compiling: bool) -> dict[str, Variant]:
+    """`full` and `small` are the documents' configurations, in FP16 on a GPU; full has a batch a quarter larger."""
     draw = torch.Generator().manual_seed(0)
-    heights = torch.rand(batch, generator=draw)
-    images = heights[:, None, None, None] + 0.1 * torch.randn(batch, frames, size, size, generator=draw)
-    angles = 90 * torch.rand(batch, frames, 2, generator=draw)
-    precision = resolve_precision("fp32", "cpu")
+    most = batch * 5 // 4
+    all_heights = torch.rand(most, generator=draw)
+    all_images = all_heights[:, None, None, None] + 0.1 * torch.randn(
+        most, frames, size, size, generator=draw
+    )
+    all_angles = 90 * torch.rand(most, frames, 2, generator=draw)
 
     def variant(
         trial: Trial,
@@ -37,33 +50,51 @@ def variants(size: int, frames: int, batch: int, steps: int, compiling: bool) ->
         checkpointing: bool = False,
         compile: str = "off",
         channels: tuple[int, int, int] = CHANNELS,
+        precision: str = "fp32",
+        windows: int = batch,
     ) -> TrialResult:
         if compile != "off" and not compiling:
             leave_out_compile()
         torch.manual_seed(0)
         config = RegressionConfig(size, size, temporal_frames=frames, channels=channels)
-        model = RegressionModel(config, checkpointing=checkpointing).train()
+        model = RegressionModel(config, checkpointing=checkpointing).to(device()).train()
         optimizer = build_optimizer("adamw", model, 1e-3)
-        step = RegressionStep(model, HeightLoss("huber"), optimizer, precision, batch, compile=compile)
+        resolved = resolve_precision(precision, device())
+        step = RegressionStep(model, HeightLoss("huber"), optimizer, resolved, windows, compile=compile)
+        images, angles, heights = (
+            one[:windows].to(device()) for one in (all_images, all_angles, all_heights)
+        )
+        weights = torch.ones(windows, device=device())
         last = [0.0]
 
         def work(count: int) -> None:
             for _ in range(count):
-                last[0] = float(step(images, angles, heights, torch.ones(batch)))
+                last[0] = float(step(images, angles, heights, weights))
 
         measured = trial.measure(lambda _: work(steps), lambda: work(WARM_UP))
         if step.compile_failure:
             raise Untestable(step.compile_failure)
-        remark = "on the CPU; compile time and memory are not counted" if compile != "off" else None
-        return TrialResult(measured.each(steps), measured.resident_mib, {"loss": last[0]}, remark)
+        remark = "compile time and memory are not counted" if compile != "off" else None
+        metrics = {"loss": last[0]} if windows == batch else {}
+        return TrialResult(measured.each(steps * windows), measured.resident_mib, metrics, remark)
 
+    def fp16(trial: Trial) -> TrialResult:
+        needs_a_gpu("mixed precision is CUDA's")
+        return variant(trial, precision="fp16")
+
+    usual = "fp16" if on_gpu() else "fp32"
+    both = partial(variant, checkpointing=True, compile="default")
+    small = partial(variant, channels=SMALL_CHANNELS)
     return {
         "original": variant,
         "original again": variant,
+        "+ fp16": fp16,
         "+ checkpointing": lambda trial: variant(trial, checkpointing=True),
         "+ compile": lambda trial: variant(trial, compile="default"),
-        "+ checkpointing + compile": lambda trial: variant(trial, checkpointing=True, compile="default"),
-        "small model": lambda trial: variant(trial, channels=SMALL_CHANNELS),
+        "+ checkpointing + compile": both,
+        "small model": small,
+        "full, as documented": partial(both, precision=usual, windows=most),
+        "small, as documented": partial(small, precision=usual),
     }
 
 

@@ -9,10 +9,12 @@ one backward pass per training triple. It covers a sample of the training triple
 from __future__ import annotations
 
 import argparse
+import copy
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +39,18 @@ from kgops.trials import peers
 from kgops.trials.entry import run
 from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.tracin_variants import model_of, pykeen_model
-from kgops.trials.variants import Trial, TrialResult, Untestable, Variant, leave_out_compile, needs_a_gpu
+from kgops.trials.variants import (
+    Trial,
+    TrialResult,
+    Untestable,
+    Variant,
+    device,
+    leave_out_compile,
+    needs_a_gpu,
+)
 
 LAST_LAYERS = 2
+CLEANUP_EVERY = 8  # training triples, as in the group's script
 KGOPS_PASSES = 4
 VMAP_SIZE = 8  # triples whose gradients are vectorised together
 Autocast = Callable[[], AbstractContextManager[object]]
@@ -58,6 +69,12 @@ class Setting:
     def pykeen_model(self) -> Any:
         return pykeen_model(self.graph, self.model)
 
+    def on_device(self) -> Setting:
+        """Model and triples on the GPU if there is one; the graph stays on the CPU."""
+        to = device()
+        model = copy.deepcopy(self.model).to(to)
+        return replace(self, model=model, test=self.test.to(to), trains=self.trains.to(to))
+
     def kgops_scores(self, trains: torch.Tensor | None = None) -> torch.Tensor:
         engine = Engine(TracinCheckpoint(self.model, 1.0), TARGET, Settings())
         blocks = torch.split(self.trains if trains is None else trains, Settings().block)
@@ -71,11 +88,12 @@ class Loop:
     def __init__(
         self, setting: Setting, names: Sequence[str] | None = None, autocast: Autocast = nullcontext
     ) -> None:
-        self.model = setting.pykeen_model()
+        self.model = setting.pykeen_model().to(device())
         self.autocast = autocast
+        self.cleanup_every: int | None = None
         self.parameters = [p for n, p in self.model.named_parameters() if names is None or n in names]
-        self.rows = query_rows(setting.trains, True)
-        self.test = query_rows(setting.test[None], True)[0]
+        self.rows = query_rows(setting.trains, True).to(device())
+        self.test = query_rows(setting.test[None], True)[0].to(device())
         self.cached: tuple[torch.Tensor, ...] | None = None  # the test triple's gradient
 
     def gradient(self, row: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -94,7 +112,17 @@ class Loop:
         for j, row in enumerate(rows):
             own = self.gradient(row)
             scores[j] = float(sum((a * b).sum() for a, b in zip(own, self.cached, strict=True)))
+            if self.cleanup_every and (j + 1) % self.cleanup_every == 0:
+                torch.cuda.empty_cache()
         return scores
+
+    def with_cleanup(self) -> None:
+        """Gives cached GPU memory back after every few training triples."""
+        self.cleanup_every = CLEANUP_EVERY
+
+    def compiled(self) -> None:
+        self.model.interaction.hr2d = torch.compile(self.model.interaction.hr2d)
+        self.model.interaction.hr1d = torch.compile(self.model.interaction.hr1d)
 
     def with_checkpointing(self) -> None:
         convolution = self.model.interaction.hr2d
@@ -126,6 +154,7 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
     exact = exact_of(setting.trains)
     # Scores before filtering; computed once, since it takes as long as a trial.
     everything = exact_of(setting.graph.train)
+    half = partial(torch.autocast, "cuda", torch.float16)
 
     def compared(scores: torch.Tensor, beside: torch.Tensor) -> dict[str, float]:
         agreement = compare(beside[None], scores[None])
@@ -142,12 +171,11 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
         splits = torch.tensor_split(rows, trial.repetitions)
         measured = trial.measure(lambda repetition: work(splits[repetition]), warm_up)
         each = [seconds / len(share) for seconds, share in zip(measured.seconds, splits, strict=True)]
-        return each, measured.resident_mib, torch.cat(measured.results)
+        return each, measured.resident_mib, torch.cat(measured.results).cpu()
 
     def pykeen_trial(
         trial: Trial,
-        prepare: Callable[[Loop], None] = lambda _: None,
-        *,
+        *prepare: Callable[[Loop], None],
         names: Sequence[str] | None = None,
         autocast: Autocast = nullcontext,
         caching: bool = False,
@@ -156,13 +184,26 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
         loop = Loop(setting, names, autocast)
 
         def warm_up() -> None:
-            prepare(loop)
+            for change in prepare:
+                change(loop)
             loop.scores(loop.rows[:2])
             if not caching:
                 loop.cached = None  # computed in the first repetition
 
         each, resident, scores = over(trial, loop.rows, loop.scores, warm_up)
         return TrialResult(each, resident, compared(scores, exact), remark)
+
+    def fp16(
+        trial: Trial, *prepare: Callable[[Loop], None], names: Sequence[str] | None = None
+    ) -> TrialResult:
+        needs_a_gpu("their mixed precision is CUDA's")
+        if Loop.compiled in prepare and not compiling:
+            leave_out_compile()
+        return pykeen_trial(trial, *prepare, names=names, autocast=half)
+
+    def cleanup(trial: Trial) -> TrialResult:
+        needs_a_gpu("it gives back cached GPU memory")
+        return pykeen_trial(trial, Loop.with_cleanup)
 
     def vectorised(trial: Trial, remark: str | None = None) -> TrialResult:
         loop = Loop(setting)
@@ -175,34 +216,37 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
     def compiled(trial: Trial) -> TrialResult:
         if not compiling:
             leave_out_compile()
-
-        def prepare(loop: Loop) -> None:
-            loop.model.interaction.hr2d = torch.compile(loop.model.interaction.hr2d)
-            loop.model.interaction.hr1d = torch.compile(loop.model.interaction.hr1d)
-
         return pykeen_trial(
             trial,
-            prepare,
-            remark="the two stacks of the model, on the CPU; compile time and memory are not counted",
+            Loop.compiled,
+            remark="the two stacks of the model; compile time and memory are not counted",
         )
 
-    def filtered(trial: Trial) -> TrialResult:
+    def filtered(
+        trial: Trial, autocast: Autocast = nullcontext, *prepare: Callable[[Loop], None]
+    ) -> TrialResult:
         """The group's loop over the training triples that kgops' filter leaves: by hops, and by paths of at most three
         edges. At most twice the sample is run, and its time is scaled to all of them."""
         train = setting.graph.train
         neighbourhood = Neighbourhood(train, setting.graph.num_entities)
         selection = NeighbourhoodFilter(n_hops=2, path_filtering=True, max_total_path_length=3)
         head, _, tail = map(int, setting.test)
-        loop = Loop(setting)
+        loop = Loop(setting, autocast=autocast)
         begun = time.process_time()
         kept = neighbourhood.select(head, tail, selection)
         selecting = time.process_time() - begun
-        rows = query_rows(train[kept[: 2 * num_triples]], True)
+        rows = query_rows(train[kept[: 2 * num_triples]], True).to(device())
         if len(rows) < trial.repetitions:
             raise Untestable(
                 f"the filter leaves {len(rows)} triples, too few for {trial.repetitions} repetitions"
             )
-        each, resident, _ = over(trial, rows, loop.scores, lambda: loop.scores(loop.rows[:2]))
+
+        def warm_up() -> None:
+            for change in prepare:
+                change(loop)
+            loop.scores(loop.rows[:2])
+
+        each, resident, _ = over(trial, rows, loop.scores, warm_up)
         left = torch.zeros_like(everything)
         left[kept] = everything[kept]
         remark = f"{len(kept):,} of {len(train):,} triples are left, by kgops' filter"
@@ -210,16 +254,24 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
         metrics = {**compared(left, everything), "reduction": len(train) / len(kept)}
         return TrialResult(seconds, resident, metrics, remark)
 
+    def fp16_filtered(trial: Trial) -> TrialResult:
+        needs_a_gpu("their mixed precision is CUDA's")
+        if not compiling:
+            leave_out_compile()
+        return filtered(trial, half, Loop.compiled)
+
     def kgops_trial(trial: Trial) -> TrialResult:
         """The whole sample several times in each repetition: a share of it would be too short to time, and smaller
         blocks are slower."""
 
+        own = setting.on_device()
+
         def work(_: int) -> torch.Tensor:
             for _ in range(KGOPS_PASSES):
-                scores = setting.kgops_scores()
-            return scores
+                scores = own.kgops_scores()
+            return scores.cpu()
 
-        measured = trial.measure(work, lambda: setting.kgops_scores(setting.trains[:8]))
+        measured = trial.measure(work, lambda: own.kgops_scores(own.trains[:8]))
         return TrialResult(
             measured.each(KGOPS_PASSES * num_triples),
             measured.resident_mib,
@@ -227,25 +279,30 @@ def variants(setting: Setting, exact_of: Exact, compiling: bool) -> dict[str, Va
         )
 
     last = sorted(last_layers(setting.pykeen_model(), LAST_LAYERS))
-    emulated = None if cpu_has_bf16() else "this CPU has no bf16 instructions: they are emulated"
+    emulated = device().type == "cpu" and not cpu_has_bf16()
     return {
         "baseline": pykeen_trial,
         "baseline again": pykeen_trial,
-        "+ fp16": lambda _: needs_a_gpu("their mixed precision is CUDA's"),
+        "+ cleanup": cleanup,
+        "+ fp16": fp16,
         "+ bf16": lambda trial: pykeen_trial(
-            trial, autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated
+            trial,
+            autocast=partial(torch.autocast, device().type, torch.bfloat16),
+            remark="this CPU has no bf16 instructions: they are emulated" if emulated else None,
         ),
         "+ checkpointing": lambda trial: pykeen_trial(trial, Loop.with_checkpointing),
+        "+ fp16 + checkpointing": lambda trial: fp16(trial, Loop.with_checkpointing),
         "+ last layers": lambda trial: pykeen_trial(
             trial, names=last, remark=f"the last {LAST_LAYERS} layers"
         ),
+        "+ fp16 + last layers": lambda trial: fp16(trial, names=last),
         "+ test caching": lambda trial: pykeen_trial(trial, caching=True),
         "+ vmap": vectorised,
         "+ compile": compiled,
+        "+ fp16 + compile": lambda trial: fp16(trial, Loop.compiled),
         "+ filtering": filtered,
-        "all that is exact": lambda trial: vectorised(
-            trial, "vectorised, the test's gradient once; fp16 needs a GPU"
-        ),
+        "+ fp16 + compile + filtering": fp16_filtered,
+        "all that is exact": lambda trial: vectorised(trial, "vectorised, the test's gradient once"),
         "kgops": kgops_trial,
     }
 
@@ -297,7 +354,7 @@ def main(argv: list[str] | None = None) -> int:
     setting = Setting(graph, model, rows[0], rows[1:])
     # Factored scores in double precision are the reference: they agree with one backward pass per triple to 1e-14.
     reference = Setting(graph, in_double(model), rows[0], rows[1:])
-    Loop(setting)  # PyKEEN imports most of itself here, once, before any fork
+    setting.pykeen_model()  # PyKEEN imports most of itself here, once, before any fork
     run_trials(
         variants(setting, reference.kgops_scores, args.compile),
         args.round,

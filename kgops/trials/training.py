@@ -12,7 +12,7 @@ import argparse
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,19 @@ from kgops.trials import peers
 from kgops.trials.entry import run
 from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.train_step import synthetic
-from kgops.trials.variants import Trial, TrialResult, Variant, leave_out_compile, needs_a_gpu
+from kgops.trials.variants import Trial, TrialResult, Variant, device, leave_out_compile, needs_a_gpu
 
 WARM_UP = 3  # steps
+CLEANUP_EVERY = 8  # batches, as in the group's script
 MIXED = "their mixed precision and its gradient scaler are CUDA's"
 
 
 class PykeenTraining:
-    """The group's training step: PyKEEN's ConvE, dense labels, Adam."""
+    """The group's training step: PyKEEN's ConvE, dense labels, Adam. With `scaled`, a gradient scaler."""
 
-    def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int) -> None:
+    def __init__(
+        self, graph: Graph, config: ConvEConfig, batch_size: int, on: torch.device, *, scaled: bool = False
+    ) -> None:
         from pykeen.losses import BCEWithLogitsLoss
         from pykeen.models import ConvE as PykeenConvE
 
@@ -50,23 +53,32 @@ class PykeenTraining:
             loss=BCEWithLogitsLoss(),
             random_seed=0,
         )
-        self.model.train()
+        self.model.to(on).train()
+        self.scaler = torch.amp.GradScaler(on.type, enabled=scaled)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self.entities = graph.num_entities
-        self.source = few_batches(graph, batch_size)
+        self.source = few_batches(graph, batch_size, on)
+        self.cleanup_every: int | None = None
         self.losses: list[float] = []
 
     def step(self, autocast: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         batch = next(self.source)
-        labels = torch.zeros(len(batch.heads), self.entities)
+        labels = torch.zeros(len(batch.heads), self.entities, device=batch.heads.device)
         labels[batch.positives.rows, batch.positives.entities] = 1
         self.optimizer.zero_grad()
         with peers.matrix_product(), autocast():
             scores = self.model.score_t(torch.stack([batch.heads, batch.relations], dim=1))
             loss = F.binary_cross_entropy_with_logits(scores.float(), labels)
-        torch.autograd.backward(loss)
-        self.optimizer.step()
+        torch.autograd.backward(self.scaler.scale(loss))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.losses.append(float(loss.detach()))
+        if self.cleanup_every and len(self.losses) % self.cleanup_every == 0:
+            torch.cuda.empty_cache()
+
+    def with_cleanup(self) -> None:
+        """Gives cached GPU memory back after every few batches."""
+        self.cleanup_every = CLEANUP_EVERY
 
     def with_checkpointing(self) -> None:
         """Recomputes the convolution's activations in the backward pass."""
@@ -83,52 +95,68 @@ class KgopsTraining:
     """kgops' step on equal batches, built with its first step: it allocates gradients when built, the others in
     their first step."""
 
-    def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int) -> None:
+    def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int, on: torch.device) -> None:
         self.settings = TrainSettings(batch_size=batch_size, label_smoothing=0.0)
+        self.device = on
         torch.manual_seed(0)
-        self.model = ConvE(config).train()
-        self.source = few_batches(graph, batch_size)
-        self.last = float("nan")
+        self.model = ConvE(config).to(on).train()
+        self.source = few_batches(graph, batch_size, on)
 
     @cached_property
     def step(self) -> TrainStep:
-        loss = self.settings.build_loss(torch.float32, self.settings.chunk_for(torch.device("cpu")))
+        loss = self.settings.build_loss(torch.float32, self.settings.chunk_for(self.device))
         return TrainStep(self.model, loss, build_optimizer("adam", self.model, 1e-3))
 
     def steps(self, count: int) -> None:
         for _ in range(count):
             value = self.step(next(self.source))
             assert value is not None
-            self.last = float(value)
+            float(value)  # the others wait for their loss, too
 
 
-def few_batches(graph: Graph, batch_size: int) -> Iterator[Batch]:
-    batches = Batches(graph.train, inverse=True, one_positive=False, batch_size=batch_size, seed=0)
+def few_batches(graph: Graph, batch_size: int, on: torch.device | str = "cpu") -> Iterator[Batch]:
+    batches = Batches(graph.train, inverse=True, one_positive=False, batch_size=batch_size, seed=0, device=on)
     return itertools.cycle(list(itertools.islice(batches.epoch(0), 8)))
 
 
 def variants(
     graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: bool
 ) -> dict[str, Variant]:
+    """The documents measure FP16 at twice the batch, and with checkpointing at four times: seconds are per sample."""
+    half = partial(torch.autocast, device().type, torch.float16)
+
     def pykeen_trial(
         trial: Trial,
-        prepare: Callable[[PykeenTraining], None] = lambda _: None,
+        *prepare: Callable[[PykeenTraining], None],
         autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+        times: int = 1,
         remark: str | None = None,
     ) -> TrialResult:
-        loop = PykeenTraining(graph, config, batch)
-        prepare(loop)
+        loop = PykeenTraining(graph, config, times * batch, device(), scaled=autocast is half)
+        for change in prepare:
+            change(loop)
 
         def work(count: int) -> None:
             for _ in range(count):
                 loop.step(autocast)
 
         measured = trial.measure(lambda _: work(steps), lambda: work(WARM_UP))
-        return TrialResult(measured.each(steps), measured.resident_mib, {"loss": loop.losses[-1]}, remark)
+        metrics = {"loss": loop.losses[-1]} if times == 1 else {}
+        return TrialResult(measured.each(steps * times * batch), measured.resident_mib, metrics, remark)
+
+    def fp16(trial: Trial, *prepare: Callable[[PykeenTraining], None], times: int = 1) -> TrialResult:
+        needs_a_gpu(MIXED)
+        return pykeen_trial(trial, *prepare, autocast=half, times=times)
 
     def bf16(trial: Trial) -> TrialResult:
-        emulated = None if cpu_has_bf16() else "this CPU has no bf16 instructions: they are emulated"
-        return pykeen_trial(trial, autocast=lambda: torch.autocast("cpu", torch.bfloat16), remark=emulated)
+        emulated = device().type == "cpu" and not cpu_has_bf16()
+        remark = "this CPU has no bf16 instructions: they are emulated" if emulated else None
+        low = partial(torch.autocast, device().type, torch.bfloat16)
+        return pykeen_trial(trial, autocast=low, remark=remark)
+
+    def cleanup(trial: Trial) -> TrialResult:
+        needs_a_gpu("it gives back cached GPU memory")
+        return pykeen_trial(trial, PykeenTraining.with_cleanup)
 
     def compile_(trial: Trial) -> TrialResult:
         if not compiling:
@@ -136,23 +164,27 @@ def variants(
         return pykeen_trial(
             trial,
             PykeenTraining.compiled,
-            remark="the two stacks of the model, on the CPU; compile time and memory are not counted",
+            remark="the two stacks of the model; compile time and memory are not counted",
         )
 
     def kgops_trial(trial: Trial) -> TrialResult:
-        loop = KgopsTraining(graph, config, batch)
+        loop = KgopsTraining(graph, config, batch, device())
         measured = trial.measure(lambda _: loop.steps(steps), lambda: loop.steps(WARM_UP))
-        remark = "from initial weights of its own, which the loss shows"
-        return TrialResult(measured.each(steps), measured.resident_mib, {"loss": loop.last}, remark)
+        remark = "from initial weights of its own: its loss is not compared"
+        return TrialResult(measured.each(steps * batch), measured.resident_mib, {}, remark)
 
+    checkpointing = PykeenTraining.with_checkpointing
     return {
         "fp32": pykeen_trial,
         "fp32 again": pykeen_trial,
-        "+ fp16": lambda _: needs_a_gpu(MIXED),
+        "+ cleanup": cleanup,
+        "+ fp16": fp16,
         "+ bf16": bf16,
-        "+ checkpointing": lambda trial: pykeen_trial(trial, PykeenTraining.with_checkpointing),
-        "+ fp16 + checkpointing": lambda _: needs_a_gpu(MIXED),
+        "+ checkpointing": lambda trial: pykeen_trial(trial, checkpointing),
+        "+ fp16 + checkpointing": lambda trial: fp16(trial, checkpointing),
         "+ compile": compile_,
+        "fp16, twice the batch": lambda trial: fp16(trial, times=2),
+        "fp16, checkpointing, four times the batch": lambda trial: fp16(trial, checkpointing, times=4),
         "kgops": kgops_trial,
     }
 
@@ -169,7 +201,7 @@ def main(argv: list[str] | None = None) -> int:
     graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.dim)
     # PyKEEN imports most of itself here, once, before any fork. No step is run: its variants could reuse freed memory.
-    PykeenTraining(graph, config, args.batch_size)
+    PykeenTraining(graph, config, args.batch_size, torch.device("cpu"))
     chosen = variants(graph, config, args.batch_size, args.steps, args.compile)
     run_trials(chosen, args.round, trials=args.trials, repetitions=args.repetitions)
     return 0

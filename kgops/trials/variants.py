@@ -1,8 +1,8 @@
 """Variants of a benchmark, their trials, and the time and memory measured in each repetition.
 
-Each trial of a variant runs in a separate process, which gives it a memory peak and a memory layout of its own.
-`kgops/trials/interleaved.py` alternates between variants at each repetition, so that all see the same machine load.
-A last run, under the profiler, counts allocations: unlike resident memory they are the same each time.
+Variants run on the GPU where torch can use one, otherwise on one thread of the CPU; `kgops/trials/interleaved.py` runs
+them. On a GPU torch's statistics have the peak of memory. On a CPU a last run, under the profiler, counts allocations:
+unlike resident memory they are the same each time.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Generic, NoReturn, TypeVar
+
+import torch
 
 from kgops.jobs.workloads import LEFT_OUT
 from kgops.trials.resident import peak_live_bytes, peak_mib, reset_peak
 
 SECONDS_OF = "CPU time of one thread, loading left out"
+SECONDS_ON_GPU = "time until the GPU has finished, loading left out"
 LIVE = "live bytes of torch's CPU allocator at their peak, above the loaded model and data"
 LIVE_OF_A_STEP = "live bytes of torch's CPU allocator at their peak, above weights, gradients and optimizer"
 MIB = 2**20
@@ -27,12 +31,20 @@ class Untestable(Exception):
     """Reason why this variant cannot run here."""
 
 
-def needs_a_gpu(what: str) -> TrialResult:
-    """Raises Untestable: `what` needs a GPU, and these variants run on the CPU even where there is a GPU."""
-    import torch
+@cache
+def device() -> torch.device:
+    """The GPU if torch can use one, otherwise the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-    here = "this benchmark runs on the CPU only" if torch.cuda.is_available() else "no CUDA device"
-    raise Untestable(f"{here}: {what}")
+
+def on_gpu() -> bool:
+    return device().type == "cuda"
+
+
+def needs_a_gpu(what: str) -> None:
+    """Raises Untestable on a CPU: `what` needs a GPU."""
+    if not on_gpu():
+        raise Untestable(f"no CUDA device: {what}")
 
 
 def leave_out_compile() -> NoReturn:
@@ -69,6 +81,7 @@ class Trial:
         self.repetitions = repetitions
         self._pause = pause
         self._counts_memory = counts_memory
+        self.gpu_mib: float | None = None  # peak of allocated GPU memory, above what was loaded
 
     def measure(
         self,
@@ -79,8 +92,10 @@ class Trial:
     ) -> Measurement[T]:
         """Warms up, then calls `work` with the number of each repetition; `apart_bytes` are left out of the memory.
 
-        It measures CPU time, since other processes make a thread wait but add nothing to its CPU time.
+        On a CPU it measures CPU time, since other processes make a thread wait but add nothing to its CPU time.
         """
+        if on_gpu():
+            return self._measure_on_gpu(work, warm_up, apart_bytes)
         if self._counts_memory:
             raise _LiveMemory((peak_live_bytes(lambda: (warm_up(), work(0))) - apart_bytes) / MIB)
         start = reset_peak()
@@ -94,6 +109,31 @@ class Trial:
         peak = peak_mib()
         self._pause()
         return Measurement(tuple(seconds), None if start is None or peak is None else peak - start, results)
+
+    def _measure_on_gpu(
+        self, work: Callable[[int], T], warm_up: Callable[[], object], apart_bytes: int
+    ) -> Measurement[T]:
+        """`resident_mib` is what torch has reserved at its peak, above the start."""
+        one = torch.ones(8, 8, device=device(), requires_grad=True)
+        torch.autograd.backward((one @ one).sum())  # libraries allocate their workspaces once in a process
+        del one
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+        warm_up()
+        seconds, results = [], []
+        for repetition in range(self.repetitions):
+            self._pause()
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+            results.append(work(repetition))
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - begun)
+        self.gpu_mib = (torch.cuda.max_memory_allocated() - allocated - apart_bytes) / MIB
+        resident = (torch.cuda.max_memory_reserved() - reserved) / MIB
+        self._pause()
+        return Measurement(tuple(seconds), resident, results)
 
 
 @dataclass(frozen=True)
@@ -112,9 +152,11 @@ class TrialResult:
             "state": "succeeded",
             "trouble": None,
             "remark": self.remark,
-            "seconds_of": SECONDS_OF,
+            "seconds_of": SECONDS_ON_GPU if on_gpu() else SECONDS_OF,
+            "memory_of": self.memory_of.replace("CPU", "CUDA") if on_gpu() else self.memory_of,
+            "on_gpu": on_gpu(),
         }
-        common |= {"memory_of": self.memory_of, "metrics": self.metrics, "options": {}}
+        common |= {"metrics": self.metrics, "options": {}}
         tables = [{**common, "seconds": one, "took_s": one, "memory_mib": None} for one in self.seconds]
         resident = {} if self.resident_mib is None else {"resident_mib": self.resident_mib}
         tables[0] |= {"memory_mib": live_mib, "metrics": {**self.metrics, **resident}}

@@ -28,7 +28,7 @@ _ENDS = (1.5, 2.0, 4.0, 10.0)  # ratios beyond the last are cut; the number is b
 _NARROWEST = 3  # columns on a side
 _FURTHEST = 1e300  # an infinite ratio has no column
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_FULL, _HALF, _SHADE, _LINE, _ACROSS, _CLAIM = "█", "▐", "░", "│", "┃", "◆"
+_FULL, _HALF, _SHADE, _LINE, _ACROSS = "█", "▐", "░", "│", "┃"
 _BEYOND = ("‹", "›")
 
 Cell = tuple[str, str]
@@ -46,10 +46,9 @@ class Scale(NamedTuple):
         return self.left + 1 + self.right
 
 
-def scale_of(ratios: Iterable[Spread | None], claims: Iterable[float | None], width: int) -> Scale:
+def scale_of(ratios: Iterable[Spread | None], width: int) -> Scale:
     """Common scale of all bars in a table."""
     known = [value for one in ratios if one is not None for value in (one.low, one.high) if value > 0]
-    known += [value for value in claims if value is not None and value > 0]
     most, least = max(known, default=1.0), min(known, default=1.0)
     above = math.log(next((end for end in _ENDS if most <= end), _ENDS[-1]))
     below = math.log(next((end for end in _ENDS if least * end >= 1), _ENDS[-1]))
@@ -63,8 +62,8 @@ def axis(scale: Scale) -> Piece:
     return Piece(f"{'1×':>{scale.left + 2}}{'':{max(scale.right - 1, 0)}}", "dim")
 
 
-def ratio_bar(one: Spread | None, claim: float | None, scale: Scale, tone: str) -> list[Piece]:
-    """`scale.width` columns; without a ratio only the claim."""
+def ratio_bar(one: Spread | None, scale: Scale, tone: str) -> list[Piece]:
+    """`scale.width` columns."""
     cells: list[Cell] = [(" ", "dim")] * scale.width
     cells[scale.left] = (_LINE, "dim")
     if one is not None and one.low > 0:
@@ -73,9 +72,6 @@ def ratio_bar(one: Spread | None, claim: float | None, scale: Scale, tone: str) 
         cells[: scale.left] = left[::-1]
         if one.low <= 1 <= one.high:
             cells[scale.left] = (_ACROSS, tone)
-    if claim is not None and claim > 0:
-        at = round(math.log(claim) * scale.per_e)
-        cells[min(max(scale.left + at, 0), scale.width - 1)] = (_CLAIM, "accent")
     return [Piece("".join(char for char, _ in same), tone) for tone, same in groupby(cells, lambda c: c[1])]
 
 

@@ -1,4 +1,4 @@
-"""Claims stand beside measurements with a verdict each, and what cannot be tested here says why."""
+"""A page says which options pay here, from stored pairs; what was not measured has one word of why."""
 
 from __future__ import annotations
 
@@ -7,187 +7,177 @@ import os
 import sqlite3
 import subprocess
 import sys
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import Console
 
 from kgops.cli import claims_page
-from kgops.experiments.claim_verdicts import comparisons, rulings
-from kgops.experiments.claims import TABLES, judge, shipped
-from kgops.experiments.summary import rows
+from kgops.experiments.claim_tables import comparisons
+from kgops.experiments.claims import Measured, page
+from kgops.experiments.documented import DOCUMENT_TABLES, OPTIONS, TABLES
 from kgops.trials.variants import LIVE, SECONDS_OF, Untestable, leave_out_compile
-from storage import benches, measurements
+from storage import benches
 from storage.benches import Pair
 
-ROOT = Path(__file__).parents[2]
-QUANTITIES = ("score_error", "rank_agreement", "reduction", "labels_share", "loss_difference")
+CPU = {"machine": {"processor": "AMD EPYC", "cores": 2}, "gpus": []}
+T4 = {"machine": {"processor": "AMD EPYC", "cores": 2}, "gpus": [{"name": "Tesla T4"}]}
 
 
-def _told(seconds: float, mib: float, **metrics: float) -> dict[str, Any]:
+def ran(seconds: float, mib: float, **metrics: float) -> dict[str, Any]:
     of = {"seconds_of": SECONDS_OF, "memory_of": LIVE, "trouble": None}
     return {**of, "seconds": seconds, "memory_mib": mib, "metrics": metrics}
 
 
-def _bench(
-    conn: sqlite3.Connection, table: str, base: dict[str, Any], others: dict[str, Any]
-) -> benches.Bench:
-    plan = {"variants": [{"name": name} for name in ("base", *others)], "rounds": 3, "warm_all": True}
-    number = benches.begin(
-        conn, f"claims {table} (quick): x", plan, "kgops bench claims", {"machine": {}}, 1.0
-    )
-    for name, told in others.items():
+def failed(why: str) -> dict[str, Any]:
+    return {"trouble": why, "metrics": {}, "seconds": None, "memory_mib": None}
+
+
+def put(
+    conn: sqlite3.Connection,
+    name: str,
+    base: str,
+    variants: dict[str, Any],
+    machine: dict[str, Any] = CPU,
+    **of_baseline: Any,
+) -> int:
+    """A benchmark with three rounds; its baseline takes a second and 100 MiB."""
+    plan = {"variants": [{"name": one} for one in (base, *variants)], "rounds": 3}
+    number = benches.begin(conn, f"claims {name}", plan, "kgops bench claims", machine, 1.0)
+    baseline = {**ran(1.0, 100, loss=0.5, resident_mib=100.0), **of_baseline}
+    for variant, measured in variants.items():
         for i in range(3):
-            benches.add_pair(conn, number, Pair(i, name, 1, 1, base, told, 0.0, (), float(i)))
-    found = benches.get(conn, number)
-    assert found is not None
-    return found
+            benches.add_pair(conn, number, Pair(i, variant, 1, 1, baseline, measured, 0.0, (), float(i)))
+    benches.end(conn, number, 2.0)
+    return number
 
 
-def test_every_claim_of_a_table_is_held_against_a_row_that_is_measured() -> None:
-    claimed = [one for one in shipped() if one.table]
-    measured = {
-        table: {n for c in comparisons(table, quick=True, data=None) for n in c.variants} for table in TABLES
-    }
-    for one in claimed:
-        assert {one.variant, one.over or one.variant} <= measured[one.table], one.name
-        assert one.quantity in ("speed", "memory", "impossible", *QUANTITIES), one.name
-    assert len(claimed) > 30
+def options(conn: sqlite3.Connection, letter: str) -> dict[str, Measured]:
+    (table,) = (one for one in page(conn).tables if one.letter == letter)
+    return {one.variant or one.name: one for one in table.options}
 
 
-def test_each_claim_is_judged_by_what_was_measured(conn: sqlite3.Connection) -> None:
-    others = {
-        "+ checkpointing": _told(1.22, 70),
-        "+ test caching": _told(1.0, 100),
-        "+ fp16": {"trouble": "no CUDA device", "metrics": {}, "seconds": None},
-        "+ last layers": _told(0.1, 90, score_error=0.3, rank_agreement=0.9),
-        "+ vmap": _told(0.5, 400, score_error=1e-7, rank_agreement=1.0),
-        "+ filtering": _told(0.01, 100, score_error=0.6, rank_agreement=0.1, reduction=140.0),
-        "all that is exact": _told(0.02, 400),
-        "+ bf16": _told(0.8, 99, score_error=0.004, rank_agreement=0.99),
-    }
-    found = judge(conn, _bench(conn, "b", _told(1.0, 100), others), shipped())
-    verdicts = {one.claimed.name: one for one in found if one.claimed}
-    assert verdicts["tracin.checkpoint.memory"].verdict == "smaller"
-    assert verdicts["tracin.checkpoint.speed"].verdict == "confirmed"
-    assert verdicts["analysis.claimed.cache"].verdict == "no effect"
-    assert verdicts["analysis.cache.cumulative"].verdict == "confirmed"
-    assert verdicts["analysis.cache.factor"].verdict == "refuted"
-    assert verdicts["tracin.fp16.speed"].verdict == "cannot be tested here"
-    assert verdicts["tracin.fp16.memory"].why == "no CUDA device"
-    assert not verdicts["tracin.fp16.speed"].applied
-    assert verdicts["tracin.lastlayers.accuracy"].verdict == "confirmed"
-    assert verdicts["tracin.lastlayers.accuracy"].quality["score_error"] == 0.3
-    assert verdicts["analysis.vectorized.pykeen"].verdict == "refuted"
-    assert verdicts["analysis.claimed.vectorized"].verdict == "smaller"
-    assert verdicts["analysis.claimed.total"].verdict == "confirmed"
-    assert verdicts["analysis.claimed.total"].why == "more than claimed"
-    assert verdicts["analysis.filter.reduction"].measured == "140 times fewer triples"
-    assert {one.variant: one.verdict for one in found if one.claimed is None} == {"+ bf16": "effective"}
+def documented(conn: sqlite3.Connection, title: str) -> list[Measured]:
+    (found,) = (one for one in page(conn).documents if one.title.startswith(title))
+    return [*found.rows]
 
 
-@pytest.mark.parametrize(
-    ("reduction", "verdict"),
-    [
-        (1600.0, "cannot be tested here"),
-        (25.0, "cannot be tested here"),
-        (12.0, "confirmed"),
-        (8.0, "confirmed"),
-    ],
-)
-def test_a_claim_about_a_case_is_judged_only_near_that_case(
-    conn: sqlite3.Connection, reduction: float, verdict: str
-) -> None:
-    others = {"+ filtering": _told(1 / 11, 100, reduction=reduction)}
-    found = judge(conn, _bench(conn, "b", _told(1.0, 100), others), shipped())
-    (speed,) = [one for one in found if one.claimed and one.claimed.name == "analysis.filter.speed"]
-    assert speed.verdict == verdict
-    if verdict != "confirmed":
-        assert speed.why == f"here {reduction:,.0f} times fewer triples, in the claim 10"
+def test_every_option_and_row_names_a_variant_that_is_measured_or_says_why_not() -> None:
+    for letter in TABLES:
+        measured = comparisons(letter, quick=True, data=None, gpu=False)
+        variants = {name for one in measured for name in one.variants}
+        rows = [row for table in DOCUMENT_TABLES if table.table == letter for row in table.rows]
+        named = [(one.variant, one.why) for one in OPTIONS if one.table == letter]
+        named += [(row.variant, row.why) for row in rows]
+        assert all(bool(why) != (variant in variants) for variant, why in named)
+        assert all(any(row.part in one.name for one in measured) for row in rows)
+        assert {row.over for row in rows} - {""} <= variants
 
 
-def test_what_quick_leaves_out_is_not_measured_yet_on_every_page(conn: sqlite3.Connection) -> None:
+def test_each_option_has_an_answer_from_what_was_measured(conn: sqlite3.Connection) -> None:
     with pytest.raises(Untestable) as left_out:
         leave_out_compile()
-    trouble: dict[str, Any] = {"trouble": str(left_out.value), "metrics": {}, "seconds": None}
-    without: dict[str, Any] = {"trouble": "no CUDA device: theirs is CUDA's", "metrics": {}, "seconds": None}
-    others = {"+ compile": trouble, "+ fp16": without, "+ test caching": _told(1.0, 100)}
-    bench = _bench(conn, "b", _told(1.0, 100), others)
-    conn.execute("UPDATE bench SET ended_at = 2.0")
-    verdicts = {one.variant: one.verdict for one in judge(conn, bench, shipped())}
-    verdicts_of_rows = {row.variant: row.verdict for row in rows(conn, bench)[1:]}
-    for found in (verdicts, verdicts_of_rows):
-        assert (found["+ compile"], found["+ fp16"]) == ("not measured yet", "cannot be tested here")
-    of_claims = {one.claim.name: one.verdict for one in rulings(conn)}
-    assert of_claims["analysis.compile.range"] == "not measured yet"
-    assert of_claims["tracin.fp16.speed"] == "cannot be tested here"
-
-
-def test_a_cost_beyond_what_was_claimed_is_larger(conn: sqlite3.Connection) -> None:
-    for seconds, verdict in ((1.05, "smaller"), (1.22, "confirmed"), (1.6, "larger")):
-        bench = _bench(conn, "a", _told(1, 1), {"+ checkpointing": _told(seconds, 0.9)})
-        by_name = {one.claimed.name: one.verdict for one in judge(conn, bench, shipped()) if one.claimed}
-        assert by_name["train.checkpoint.speed"] == verdict
-
-
-def test_claims_that_contradict_each_other_do_not_both_hold(conn: sqlite3.Connection) -> None:
-    for mib, verdicts in ((0.4, ("confirmed", "refuted")), (0.99, ("no effect", "confirmed"))):
-        bench = _bench(conn, "a", _told(1, 1), {"+ checkpointing": _told(1.2, mib)})
-        found = {one.claimed.name: one.verdict for one in judge(conn, bench, shipped()) if one.claimed}
-        names = ("train.checkpoint.memory", "train.checkpoint.memory.minimal")
-        assert tuple(found[name] for name in names) == verdicts
-
-
-def test_a_claim_over_another_variant_is_judged_against_that_one(conn: sqlite3.Connection) -> None:
-    others = {"+ checkpointing + compile": _told(0.9, 50), "small model": _told(0.3, 40)}
-    found = judge(conn, _bench(conn, "d", _told(1.0, 100), others), shipped())
-    by_name = {one.claimed.name: one for one in found if one.claimed}
-    assert by_name["regress.bench.full.speedup"].verdict == "harmful"
-    assert by_name["regress.compare.full.memory"].verdict == "confirmed"
-    assert by_name["regress.bench.full.speedup"].speed is not None
-
-
-def test_the_whole_step_is_what_the_labels_are_judged_by(conn: sqlite3.Connection) -> None:
-    others = {"their efficient loss": _told(1, 60, labels_mib=0.001)}
-    found = judge(conn, _bench(conn, "c", _told(1, 100, labels_mib=20.0), others), shipped())
-    assert {one.claimed.name: one.verdict for one in found if one.claimed} == {
-        "loss.cause": "refuted",
-        "loss.reduction": "smaller",
-        "loss.batch.pykeen": "confirmed",
+    variants = {
+        "baseline again": ran(1.0, 100, resident_mib=100.0),
+        "+ bf16": ran(0.5, 100, score_error=0.002),
+        "+ checkpointing": ran(1.5, 50, score_error=1e-7),
+        "+ vmap": ran(0.5, 400, score_error=1e-7),
+        "+ last layers": ran(0.5, 50, score_error=0.32, top_50_shared=0.88),
+        "+ test caching": ran(1.0, 100, score_error=0.0),
+        "+ fp16": failed("no CUDA device: their mixed precision is CUDA's"),
+        "+ compile": failed(str(left_out.value)),
+        "+ cleanup": failed("it failed: RuntimeError: something"),
     }
+    put(conn, "b (quick): TracIn", "baseline", variants)
+    found = options(conn, "b")
+    assert {name: found[name].answer for name in variants if name in found} == {
+        "+ bf16": "use",
+        "+ checkpointing": "use if memory is short",
+        "+ vmap": "use if memory allows",
+        "+ last layers": "changes results",
+        "+ test caching": "do not use",
+        **dict.fromkeys(("+ fp16", "+ compile", "+ cleanup"), "not measured"),
+    }
+    assert found["+ last layers"].results == "scores ±32.00%, top 50 88%"
+    words = {"+ fp16": "GPU", "+ compile": "quick", "+ cleanup": "failed", "kgops": "not yet"}
+    assert {name: found[name].why for name in words} == words
+    assert found["several GPUs"].why == "4 GPUs"
+    # What to use comes first, what was not measured last.
+    answers = [one.answer for one in found.values()]
+    assert answers[:3] == ["use", "use if memory is short", "use if memory allows"]
+    assert answers[-1] == "not measured"
 
 
-def test_a_page_of_claims_says_every_verdict_whole_however_narrow_the_terminal(
-    conn: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+def test_an_effect_no_larger_than_that_of_the_baseline_run_again_is_none(conn: sqlite3.Connection) -> None:
+    put(conn, "a: x", "fp32", {"fp32 again": ran(1.25, 100), "+ bf16": ran(0.83, 100, loss=0.5)})
+    assert options(conn, "a")["+ bf16"].answer == "do not use"
+    assert "training 25%" in "\n".join(claims_page.lines(page(conn), 120))
+
+
+def test_a_loss_that_differs_by_more_than_rounding_changes_results(conn: sqlite3.Connection) -> None:
+    put(conn, "d: x", "original", {"small model": ran(0.5, 50, loss=0.4)})
+    small = options(conn, "d")["small model"]
+    assert (small.answer, small.results) == ("changes results", "loss -20.0%")
+
+
+def test_on_a_gpu_it_names_the_gpu_and_judges_cleanup_by_reserved_memory(conn: sqlite3.Connection) -> None:
+    variants = {
+        "fp32 again": ran(1.0, 100, resident_mib=100.0),
+        "+ cleanup": ran(1.0, 100, loss=0.5, resident_mib=50.0),
+    }
+    put(conn, "a: x", "fp32", variants, T4, on_gpu=True)
+    found = options(conn, "a")["+ cleanup"]
+    assert found.memory is not None and found.memory.median == 2.0 and found.answer == "use"
+    assert claims_page.lines(page(conn), 120)[0] == "WHICH OPTIONS PAY on Tesla T4"
+
+
+def test_the_documents_rows_stand_beside_their_measured_values(conn: sqlite3.Connection) -> None:
+    put(conn, "d: x", "original", {"small, as documented": ran(0.5, 50), "full, as documented": ran(1.0, 80)})
+    original, small, full, error = documented(conn, "Regression guide")
+    assert (original.seconds, original.mib, original.speed) == (1.0, 100, None)
+    assert small.speed is not None and small.speed.median == 2.0
+    assert full.speed is not None and full.speed.median == 0.5  # over the small model, as in the document
+    assert error.why == "unstated"
+    for batch, entities, mib in ((256, "10,000", 60), (1024, "50,000", 20)):
+        put(
+            conn,
+            f"c: batch {batch} × {entities} entities",
+            "dense labels",
+            {"their efficient loss": ran(1, mib)},
+        )
+    memory = [row.mib or row.why for row in documented(conn, "Loss guide")]
+    assert memory == [60, "not yet", "not yet", 20]
+
+
+def test_a_full_benchmark_of_the_newest_machine_comes_before_a_quick_one(conn: sqlite3.Connection) -> None:
+    put(conn, "a: x", "fp32", {"+ bf16": ran(0.1, 100)}, T4)
+    full = put(conn, "a: x", "fp32", {"+ bf16": ran(0.5, 100)})
+    put(conn, "a (quick): x", "fp32", {"+ bf16": ran(0.2, 100)})
+    assert options(conn, "a")["+ bf16"].bench == full
+
+
+def test_all_options_fit_one_screen_and_every_line_its_width(
+    conn: sqlite3.Connection, run_cli: Console
 ) -> None:
-    others = {
-        "+ checkpointing": {**_told(2.0, 100, loss=0.5), "remark": "one " * 60},
-        "+ fp16": {"trouble": "no CUDA device: " + "two " * 60, "metrics": {}, "seconds": None},
-    }
-    bench = _bench(conn, "b", _told(1.0, 100, loss=0.25), others)
-    for width in (80, 100, 120):
-        monkeypatch.setattr(claims_page, "columns", lambda width=width: width)
-        lines = claims_page.page(conn, bench)
+    nothing = claims_page.lines(page(conn), 120)
+    assert any("kgops bench claims --quick" in line for line in nothing)
+    for letter in TABLES:
+        (first, *_) = comparisons(letter, quick=True, data=None, gpu=False)
+        base, *others = first.variants
+        long = ran(1 / 1234, 0.01, score_error=0.65, top_50_shared=0.06, loss=0.4)
+        variants = {**dict.fromkeys(others, long), f"{base} again": ran(1.0, 100)}
+        put(conn, first.name.removeprefix("claims "), base, variants)
+    for width in (80, 120):
+        lines = claims_page.lines(page(conn), width)
         assert max(map(len, lines)) <= width
-        text = "\n".join(lines)
-        for word in (
-            "no effect",
-            "larger",
-            "cannot be tested here",
-            "claimed: FP16: 2x faster",
-            "loss +0.25",
-        ):
-            assert word in text
-        assert " ".join(text.split()).count("one " * 60) == 1  # not with each claim on the option
-        assert "two " * 59 + "two" in " ".join(text.split())
-
-
-def test_claims_are_kept_with_their_source_and_written_anew_not_twice(conn: sqlite3.Connection) -> None:
-    for _ in range(2):
-        measurements.keep_claims(conn, [one.claim for one in shipped()])
-    kept = conn.execute("SELECT name, said_by, source, text, low, high, unit FROM claim")
-    assert sorted(kept) == sorted(astuple(one.claim) for one in shipped())
+        assert all(any(line.startswith(one.name) for line in lines) for one in OPTIONS)
+    assert len(lines[: next(i for i, line in enumerate(lines) if line.startswith("TRAINING GUIDE"))]) <= 40
+    assert not any("…" in line for line in lines)
+    shown = run_cli("bench", "show", "claims")
+    assert shown.code == 0 and "→ changes results" in shown.out
+    told = run_cli("bench", "show", "claims", "--json").json()
+    assert {one["letter"] for one in told["tables"]} == {*TABLES} and told["machine"]
 
 
 @pytest.mark.slow
@@ -196,7 +186,7 @@ def test_claims_are_kept_with_their_source_and_written_anew_not_twice(conn: sqli
     [
         ("a", "training", ["--entities", "200", "--dim", "32", "--steps", "2", "--batch-size", "32"]),
         ("b", "tracin", ["--entities", "200", "--dim", "32", "--triples", "24", "--training", "4"]),
-        ("d", "regression", ["--size", "16", "--frames", "2", "--batch-size", "2", "--steps", "1"]),
+        ("d", "regression", ["--size", "16", "--frames", "2", "--batch-size", "4", "--steps", "1"]),
         ("c", "loss", ["--entities", "500", "--batch-size", "16", "--steps", "1"]),
     ],
 )
@@ -210,7 +200,7 @@ def test_the_groups_loops_run_with_every_option_that_can_be_tested(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads((tmp_path / "results" / "ways.json").read_text())
-    (comparison,) = comparisons(table, quick=True, data=None)
+    comparison = comparisons(table, quick=True, data=None, gpu=False)[0]
     assert list(told) != [] and set(told) == set(comparison.variants)
     for name, parts in told.items():
         trouble = parts[0]["trouble"]
@@ -222,3 +212,11 @@ def test_the_groups_loops_run_with_every_option_that_can_be_tested(
         for exact in ("baseline", "+ checkpointing", "+ test caching", "+ vmap", "kgops"):
             assert told[exact][0]["metrics"]["score_error"] < 1e-4, exact
         assert told["+ last layers"][0]["metrics"]["score_error"] > 1e-3
+
+
+def test_the_loss_is_compared_with_dense_labels_as_the_scripts_test_does() -> None:
+    command = [sys.executable, "-P", "-m", "kgops.trials.efficient_loss"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *compared, last = done.stdout.splitlines()
+    assert len(compared) == 8 and last == "✓ All tests passed"

@@ -190,7 +190,7 @@ async def profiles(seen: Seen) -> None:
 async def benchmarks(seen: Seen) -> None:
     await dashboard(seen)
     await seen.press("b")
-    await seen.until_shows("WHAT TO DO", "kgops bench show claims")
+    await seen.until_shows("WHICH OPTIONS PAY", "kgops bench show claims")
 
 
 async def help_page(seen: Seen) -> None:

@@ -93,14 +93,14 @@ def test_six_processes_create_the_database_together(tmp_path: Path) -> None:
 def test_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "kgops.db"
     conn = sqlite3.connect(path)
-    conn.execute("CREATE TABLE claim (something_else)")  # in the way of the migration's last tables
+    conn.execute("CREATE TABLE influence (something_else)")  # in the way of the migration's last tables
     conn.commit()
     conn.close()
-    with pytest.raises(DatabaseDamaged, match="claim"):
+    with pytest.raises(DatabaseDamaged, match="influence"):
         open_writer(path)
     conn = sqlite3.connect(path)
     assert {row[0] for row in conn.execute("SELECT name FROM sqlite_master")} <= {
-        "claim",
+        "influence",
         "_sqlite_migrations",
     }
     assert conn.execute("PRAGMA user_version").fetchone() == (0,)
