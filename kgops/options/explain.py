@@ -40,7 +40,7 @@ _PREDICTIONS = tuple(
         ),
         Option(
             "triples",
-            help="File of predictions: head, relation, tail on each line; --triple takes one, too.",
+            help="File of predictions: head, relation, tail on each line. --triple also takes a file.",
         ),
         Option(
             "asked",
@@ -48,7 +48,7 @@ _PREDICTIONS = tuple(
             "tail",
             choices=("tail", "head"),
             help="The end that the model was asked for: the tail, (head, relation, ?), or the head, (?, relation, "
-            "tail). A fourth column of a file says it for its line; answers of a predict run bring it along.",
+            "tail). A fourth column of a file sets it for its line; a predict run sets it for its answers.",
         ),
         Option(
             "from_predictions",
@@ -79,15 +79,15 @@ _SEARCH = tuple(
             "verify",
             "bool",
             False,
-            help="Train again from the start without all sets (with --sufficient: with them added to the other heads), "
-            "and as often with all triples and with random ones instead.",
+            help="Retrain without all sets (with --sufficient: with them added to the other heads). Retrain as often "
+            "with all triples and without random ones.",
         ),
         Option(
             "smallest",
             "bool",
             False,
-            help="Train again without the first triple of each set, the first two, …: the shortest beginning that "
-            "loses the prediction is its set. Verifies it, too.",
+            help="Retrain without the first triple of each set, then the first two, and so on. Keep the fewest top "
+            "triples whose removal loses the prediction, and verify them.",
         ),
         Option(
             "sufficient",

@@ -48,13 +48,13 @@ _QUESTIONS = tuple(
         Option(
             "new",
             "bool",
-            help="List only triples that are in none of the files; default: on with --best, else off.",
+            help="List only triples that are in none of the files; default: on with --best, otherwise off.",
         ),
         Option("candidates", help="File of entities, one a line: only these are answers."),
         Option("candidate_type", help="Only entities of this type are answers; needs --node-types."),
         Option(
             "node_types",
-            help="TSV file with types of entities: the id, and a column type or category (else the second).",
+            help="TSV file with types of entities: the id, and a column type or category (otherwise the second).",
         ),
     )
 )

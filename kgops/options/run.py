@@ -27,7 +27,7 @@ NAMES = (
     Option(
         "profile",
         help="Named set of option values: auto, cpu, t4, …, or a file; see `kgops profiles`.",
-        shown_default="that of the detected GPU, else auto; of a command none",
+        shown_default="the detected GPU's, otherwise auto; none for exec",
     ),
     Option("label", check=_label, help="Name of the run in lists and in the dashboard."),
 )
@@ -59,8 +59,8 @@ LIMITS = (
         "attempts",
         "int",
         check=at_least(1),
-        help="Lost workers after which the run is interrupted.",
-        shown_default="3; of a command 1",
+        help="Give up after the process has died this many times.",
+        shown_default="3; 1 for exec",
     ),
     Option(
         "grace_s",
@@ -82,8 +82,8 @@ LIMITS = (
         "memory_mib",
         "int",
         check=at_least(1, 1 << 30),
-        help="Limit of each process's writable memory in MiB (RLIMIT_DATA; what libraries map from files is not "
-        "in it); for runs on the CPU alone.",
+        help="Limit of each process's writable memory in MiB (RLIMIT_DATA; mapped library files do not count). CPU "
+        "runs only.",
         flags=(Flag("--memory-limit"),),
     ),
     Option(
@@ -100,7 +100,7 @@ CLUSTER_OPTIONS = tuple(
         Option(
             "where",
             check=one_of(*CLUSTERS),
-            help="Run on a cluster instead of this machine: slurm, or ray (TracIn alone).",
+            help="Run on a cluster instead of this machine: slurm, or ray (TracIn only).",
             flags=(Flag("--on"),),
         ),
         Option("partition", help="Slurm partition."),
@@ -109,7 +109,7 @@ CLUSTER_OPTIONS = tuple(
         Option("cpus", "int", check=at_least(1), help="CPUs per task to request from Slurm."),
         Option("memory", help="Host memory to request from Slurm, such as 16G.", flags=(Flag("--mem"),)),
         Option("account", help="Slurm account to charge."),
-        Option("tasks", "int", 1, check=at_least(1), help="Cluster tasks to split a run into; TracIn alone."),
+        Option("tasks", "int", 1, check=at_least(1), help="Cluster tasks to split a run into; TracIn only."),
         Option(
             "options",
             "strings",
@@ -118,7 +118,7 @@ CLUSTER_OPTIONS = tuple(
         ),
         Option(
             "address",
-            help="Address of the Ray cluster (TracIn alone); default: a local one, started for the run.",
+            help="Address of the Ray cluster (TracIn only); default: a local one, started for the run.",
         ),
     )
 )

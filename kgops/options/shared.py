@@ -180,7 +180,7 @@ def data_files(**helps: str) -> tuple[Option, ...]:
 
 # Of the training whose model answers or is explained.
 TRAINING_RUN = RUN.adapted(
-    help="Number of the training run whose model (the best by validation, else the final one) and data are used; "
+    help="Number of the training run whose model (the best by validation, otherwise the final one) and data are used; "
     "nothing else is needed."
 )
 TRAINING_DATA = (

@@ -51,9 +51,9 @@ _DATA = (
     *data_files(
         train="Training triples: a file.",
         valid="Validation triples of the training, where they add entities.",
-        test="Test triples: all are attributed unless --test-triple is given.",
+        test="Test triples; --test-triple chooses one of them.",
         test_triple="A triple, known or predicted: head, relation, tail, separated by tabs, commas or spaces; "
-        "or a file of triples, each of them scored against its neighbourhood alone.",
+        "or a file of triples. Each is scored against its neighbourhood only.",
     ),
     Option(
         "test_triples",
@@ -109,7 +109,7 @@ _RESULTS = tuple(
             "top_k",
             "int",
             check=at_least(1),
-            help="Keep the k strongest influences; default: all in named files, else 100.",
+            help="Keep the k strongest influences; default: all in named files, otherwise 100.",
         ),
     )
 )
@@ -126,7 +126,7 @@ _ATTRIBUTION = tuple(
         Option(
             "loss",
             check=one_of(*LOSSES),
-            help=f"Loss whose gradients are compared: {', '.join(LOSSES)}; default: train with --run, else target.",
+            help=f"Compare the gradients of this loss: {', '.join(LOSSES)}; default: train with --run, otherwise target.",
         ),
         Option(
             "both_directions",
@@ -150,7 +150,7 @@ _ATTRIBUTION = tuple(
             "validate",
             "int",
             check=at_least(1),
-            help="Delete the k strongest triples, train again and compare.",
+            help="Delete the k strongest triples, retrain and compare.",
         ),
         SEED.adapted(help="Random seed of projections and of --validate."),
     )
@@ -176,7 +176,7 @@ _FILTER = tuple(
             "strict_hop_constraint",
             "bool",
             False,
-            help="The test head and tail, too, must be within n_hops of each other.",
+            help="Also require the test head and tail to be within n_hops of each other.",
         ),
         Option(
             "path_filtering",

@@ -106,7 +106,7 @@ _TRAINING = (
         "group_queries",
         "bool",
         False,
-        help=f"Score up to {LARGEST_GROUP} triples of a (head, relation) as one query; loss {GROUPED_LOSS} alone.",
+        help=f"Score up to {LARGEST_GROUP} triples of a (head, relation) as one query; loss {GROUPED_LOSS} only.",
         group="training",
     ),
     Option(
