@@ -126,7 +126,7 @@ _ATTRIBUTION = tuple(
         Option(
             "loss",
             check=one_of(*LOSSES),
-            help=f"Compare the gradients of this loss: {', '.join(LOSSES)}; default: train with --run, otherwise target.",
+            help=f"Loss to compare gradients of: {', '.join(LOSSES)}; default: train with --run, otherwise target.",
         ),
         Option(
             "both_directions",
