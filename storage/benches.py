@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from storage import measurements
-from storage.database import explained, transaction
+from storage.database import transaction
 from storage.rows import json_table, json_value, made
 
 
@@ -120,9 +120,8 @@ def get(conn: sqlite3.Connection, number: int) -> Bench | None:
 
 def newest(conn: sqlite3.Connection, *, name: str | None = None, limit: int = 50) -> list[Bench]:
     where, bound = ("", ()) if name is None else (" WHERE name = ?", (name,))
-    with explained(None):
-        rows = conn.execute(f"SELECT {_BENCH} FROM bench{where} ORDER BY id DESC LIMIT ?", (*bound, limit))
-        return [_bench(row) for row in rows]
+    rows = conn.execute(f"SELECT {_BENCH} FROM bench{where} ORDER BY id DESC LIMIT ?", (*bound, limit))
+    return [_bench(row) for row in rows]
 
 
 def end(conn: sqlite3.Connection, number: int, at: float) -> None:
@@ -190,22 +189,20 @@ def _digest(name: str, plan: dict[str, Any]) -> str:
 def headings(conn: sqlite3.Connection) -> list[Heading]:
     """All benchmarks, newest first."""
     counted = "SELECT bench, count(*) AS metrics FROM measurement WHERE bench IS NOT NULL GROUP BY bench"
-    with explained(None):
-        rows = conn.execute(
-            "SELECT bench.id, name, command, fingerprint, begun_at, ended_at, coalesce(metrics, 0) FROM bench"
-            f" LEFT JOIN ({counted}) AS counted ON counted.bench = bench.id ORDER BY bench.id DESC"
-        )
-        return made(Heading, rows)
+    rows = conn.execute(
+        "SELECT bench.id, name, command, fingerprint, begun_at, ended_at, coalesce(metrics, 0) FROM bench"
+        f" LEFT JOIN ({counted}) AS counted ON counted.bench = bench.id ORDER BY bench.id DESC"
+    )
+    return made(Heading, rows)
 
 
 def batches(conn: sqlite3.Connection) -> list[Batch]:
     """What single commands measured, newest first."""
-    with explained(None):
-        rows = conn.execute(
-            "SELECT command, fingerprint, max(at) AS last_at, count(*) FROM measurement WHERE bench IS NULL"
-            " GROUP BY command, fingerprint ORDER BY last_at DESC"
-        )
-        return made(Batch, rows)
+    rows = conn.execute(
+        "SELECT command, fingerprint, max(at) AS last_at, count(*) FROM measurement WHERE bench IS NULL"
+        " GROUP BY command, fingerprint ORDER BY last_at DESC"
+    )
+    return made(Batch, rows)
 
 
 def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int = 500) -> list[Metric]:
@@ -226,16 +223,14 @@ def newest_machine(conn: sqlite3.Connection, host: str) -> str | None:
 
 
 def _newest(conn: sqlite3.Connection, where: str, bound: tuple[str, ...]) -> str | None:
-    with explained(None):
-        newest_rows = [
-            conn.execute(
-                f"SELECT {at}, fingerprint FROM {table} {where} ORDER BY id DESC LIMIT 1", bound
-            ).fetchone()
-            for table, at in (("measurement", "at"), ("bench", "begun_at"))
-        ]
+    newest_rows = [
+        conn.execute(
+            f"SELECT {at}, fingerprint FROM {table} {where} ORDER BY id DESC LIMIT 1", bound
+        ).fetchone()
+        for table, at in (("measurement", "at"), ("bench", "begun_at"))
+    ]
     return max((row for row in newest_rows if row is not None), default=(0.0, None))[1]
 
 
 def _metrics(conn: sqlite3.Connection, rest: str, bound: tuple[object, ...]) -> list[Metric]:
-    with explained(None):
-        return made(Metric, conn.execute(f"SELECT {_METRIC} FROM measurement {rest}", bound))
+    return made(Metric, conn.execute(f"SELECT {_METRIC} FROM measurement {rest}", bound))

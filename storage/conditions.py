@@ -11,7 +11,6 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from storage import search, series
-from storage.database import explained
 from storage.filters import FIELDS, NONE, Term
 from storage.search import Condition
 
@@ -31,12 +30,11 @@ def read_snapshot(conn: sqlite3.Connection) -> Iterator[None]:
     if conn.in_transaction:
         yield
         return
-    with explained(None):
-        conn.execute("BEGIN")
-        try:
-            yield
-        finally:
-            conn.execute("COMMIT")
+    conn.execute("BEGIN")
+    try:
+        yield
+    finally:
+        conn.execute("COMMIT")
 
 
 def version(conn: sqlite3.Connection) -> tuple[int, int]:

@@ -96,12 +96,10 @@ def transaction(conn: sqlite3.Connection) -> Iterator[None]:
     if conn.in_transaction:
         yield
         return
-    with explained(None):
-        conn.execute("BEGIN IMMEDIATE")
+    conn.execute("BEGIN IMMEDIATE")
     try:
-        with explained(None):  # a large transaction can fill the disk before its COMMIT
-            must_be_current(conn)
-            yield
+        must_be_current(conn)
+        yield
         _commit(conn)
     except BaseException:
         if conn.in_transaction:  # on a full disk SQLite has rolled back already
@@ -111,8 +109,7 @@ def transaction(conn: sqlite3.Connection) -> Iterator[None]:
 
 def _commit(conn: sqlite3.Connection) -> None:
     try:
-        with explained(None):
-            conn.execute("COMMIT")
+        conn.execute("COMMIT")
     except (DatabaseBusy, DatabaseFull):
         raise  # rolled back completely
     except StorageError as error:
@@ -177,14 +174,14 @@ class _Cursor(sqlite3.Cursor):
     def fetchone(self) -> Any:
         try:
             return super().fetchone()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             self._read_damaged_text(error)
             return super().fetchone()  # the same row: SQLite steps once a row was decoded
 
     def fetchall(self) -> list[Any]:
         try:
             return super().fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             self._read_damaged_text(error)
             super().execute(*self.asked)
             return super().fetchall()
@@ -192,7 +189,7 @@ class _Cursor(sqlite3.Cursor):
     def __iter__(self) -> Any:
         return iter(self.fetchall())
 
-    def _read_damaged_text(self, error: sqlite3.Error) -> None:
+    def _read_damaged_text(self, error: sqlite3.Error | UnicodeDecodeError) -> None:
         if not str(error).startswith("Could not decode to UTF-8"):
             _explain(error, self.connection.path)
         self.connection.text_factory = _replaced
@@ -272,12 +269,11 @@ def library_version() -> tuple[str, bool]:
 
 def integrity_problems(conn: sqlite3.Connection) -> list[str]:
     """Problems found by SQLite's integrity check; empty where the file is intact."""
-    with explained(None):
-        rows = [row[0] for row in conn.execute("PRAGMA integrity_check")]
-        foreign = [
-            f"{row[0]} row {row[1]} refers to a missing {row[2]}"
-            for row in conn.execute("PRAGMA foreign_key_check")
-        ]
+    rows = [row[0] for row in conn.execute("PRAGMA integrity_check")]
+    foreign = [
+        f"{row[0]} row {row[1]} refers to a missing {row[2]}"
+        for row in conn.execute("PRAGMA foreign_key_check")
+    ]
     return [row for row in rows if row != "ok"] + foreign
 
 

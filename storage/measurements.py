@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from storage.database import explained, transaction
+from storage.database import transaction
 from storage.rows import json_table, made
 
 
@@ -106,10 +106,9 @@ def _read(conn: sqlite3.Connection, rest: str, bound: tuple[Any, ...]) -> Iterat
         f"SELECT {columns}, fingerprint.body FROM measurement"
         f" JOIN fingerprint ON fingerprint.key = measurement.fingerprint {rest}"
     )
-    with explained(None):
-        for *row, body in conn.execute(statement, bound):
-            values = dict(zip(COLUMNS_PLAIN, row, strict=True)) | {"fingerprint": json_table(body)}
-            yield from made(Measurement, [[values[name] for name in _COLUMNS]])
+    for *row, body in conn.execute(statement, bound):
+        values = dict(zip(COLUMNS_PLAIN, row, strict=True)) | {"fingerprint": json_table(body)}
+        yield from made(Measurement, [[values[name] for name in _COLUMNS]])
 
 
 def _without(table: Any, name: str) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, NamedTuple
 
-from storage.database import explained
 from storage.rows import json_value, made
 from storage.schema import SPEC, fitting
 
@@ -90,15 +89,13 @@ class Forecast(NamedTuple):
 
 def writing_rates(conn: sqlite3.Connection, host: str, *, least_mib: float) -> list[float]:
     """Write speeds in MiB/s of TracIn runs on this machine that wrote at least `least_mib`, newest first."""
-    with explained(None):
-        rows = conn.execute(_WRITTEN, (least_mib, host, _NEWEST_WRITTEN)).fetchall()
+    rows = conn.execute(_WRITTEN, (least_mib, host, _NEWEST_WRITTEN)).fetchall()
     return [mib / seconds for mib, seconds in rows]
 
 
 def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEWEST) -> list[Forecast]:
     """Predictions of runs that succeeded at the first attempt, newest first; `on` restricts them to one device."""
-    with explained(None):
-        rows = conn.execute(_QUERY, (limit,)).fetchall()
+    rows = conn.execute(_QUERY, (limit,)).fetchall()
     predictions = []
     for row in made(_Row, rows):
         parts = {"forecast": json_value(row.forecast), "process": json_value(row.process)}

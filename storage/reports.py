@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from storage import search
-from storage.database import explained, transaction
+from storage.database import transaction
 from storage.errors import RunGone
 from storage.rows import fits, json_table, made, texts
 from storage.schema import EVENTS, schema_error
@@ -63,10 +63,9 @@ def add_event(
 
 def events(conn: sqlite3.Connection, run: int, *, kinds: tuple[str, ...] = ()) -> list[Event]:
     marks = f" AND kind IN ({', '.join('?' * len(kinds))})" if kinds else ""
-    with explained(None):
-        rows = conn.execute(
-            f"SELECT attempt, at, kind, body FROM event WHERE run = ?{marks} ORDER BY id", (run, *kinds)
-        ).fetchall()
+    rows = conn.execute(
+        f"SELECT attempt, at, kind, body FROM event WHERE run = ?{marks} ORDER BY id", (run, *kinds)
+    ).fetchall()
     return [
         event for event in _events(rows) if schema_error(event.body, EVENTS.get(event.kind, {}), "") is None
     ]

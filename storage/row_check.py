@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from storage.database import explained
 from storage.rows import json_value
 from storage.transfer import JSON_COLUMNS
 
@@ -34,8 +33,7 @@ def unreadable_rows(conn: sqlite3.Connection, *, thorough: bool, at_most: int = 
     before = conn.text_factory
     try:
         conn.text_factory = bytes
-        with explained(None):
-            return list(islice(_unreadable(conn, thorough), at_most))
+        return list(islice(_unreadable(conn, thorough), at_most))
     finally:
         conn.text_factory = before
 

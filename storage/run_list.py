@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from storage import search, series
-from storage.database import explained
 from storage.runs import COLUMNS, MAY_HAVE_PAUSED, SELECT_RUN, Run, runs_of
 
 # Computed columns to sort and filter by.
@@ -66,8 +65,7 @@ def page(
         values += bound
     clause = " WHERE " + " AND ".join(where) if where else ""
     statement = f"{SELECT_RUN}{order.join}{clause} ORDER BY {order.sql} LIMIT ?"
-    with explained(None):
-        rows = conn.execute(statement, (*order.bound, *values, limit)).fetchall()
+    rows = conn.execute(statement, (*order.bound, *values, limit)).fetchall()
     return runs_of(rows)
 
 
@@ -84,9 +82,8 @@ def ordered(
     where, values = _conditions(conn, wanted)
     clause = " WHERE " + " AND ".join(where) if where else ""
     statement = f"SELECT run.id FROM run{order.join}{clause} ORDER BY {order.sql}"
-    with explained(None):
-        for row in conn.execute(statement, (*order.bound, *values)):
-            yield row[0]
+    for row in conn.execute(statement, (*order.bound, *values)):
+        yield row[0]
 
 
 def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> list[Run]:
@@ -95,9 +92,8 @@ def of_numbers(conn: sqlite3.Connection, numbers: Sequence[int]) -> list[Run]:
     for first in range(0, len(numbers), _AT_ONCE):
         block = tuple(numbers[first : first + _AT_ONCE])
         marks = ", ".join("?" * len(block))
-        with explained(None):
-            rows = conn.execute(f"{SELECT_RUN} WHERE id IN ({marks})", block)
-            by_number |= {run.id: run for run in runs_of(rows)}
+        rows = conn.execute(f"{SELECT_RUN} WHERE id IN ({marks})", block)
+        by_number |= {run.id: run for run in runs_of(rows)}
     return [by_number[number] for number in numbers if number in by_number]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from storage import search, series
-from storage.database import explained, must_be_current, transaction
+from storage.database import must_be_current, transaction
 from storage.rows import UNREADABLE, json_table, mended
 from storage.schema import SPEC, fitting
 
@@ -213,9 +213,8 @@ def next_number(conn: sqlite3.Connection) -> int:
 
 
 def get(conn: sqlite3.Connection, number: int) -> Run | None:
-    with explained(None):
-        must_be_current(conn)  # commands that wait for a run call this again and again
-        row = conn.execute(f"{SELECT_RUN} WHERE id = ?", (number,)).fetchone()
+    must_be_current(conn)  # commands that wait for a run call this again and again
+    row = conn.execute(f"{SELECT_RUN} WHERE id = ?", (number,)).fetchone()
     return run_of(row) if row else None
 
 
@@ -235,8 +234,7 @@ def in_states(conn: sqlite3.Connection, states: Iterable[str]) -> list[Run]:
     """Runs in these states, oldest first."""
     names = tuple(states)
     marks = ", ".join("?" * len(names))
-    with explained(None):
-        rows = conn.execute(f"{SELECT_RUN} WHERE state IN ({marks}) ORDER BY id", names).fetchall()
+    rows = conn.execute(f"{SELECT_RUN} WHERE state IN ({marks}) ORDER BY id", names).fetchall()
     return runs_of(rows)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, NamedTuple
 
-from storage.database import explained
-
 _FREQUENT = 5000  # runs
 _WORDS = """
     SELECT run.label || ' ' || run.workload || ' ' || coalesce(run.profile, '')
@@ -68,5 +66,4 @@ def escaped(text: str) -> str:
 def _is_frequent(conn: sqlite3.Connection, quoted: str) -> bool:
     """Whether the phrase is so frequent that scanning all texts is faster than the index."""
     probe = "SELECT rowid FROM run_text WHERE run_text MATCH ? LIMIT 1 OFFSET ?"
-    with explained(None):
-        return conn.execute(probe, (quoted, _FREQUENT)).fetchone() is not None
+    return conn.execute(probe, (quoted, _FREQUENT)).fetchone() is not None

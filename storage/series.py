@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from storage.database import explained
 from storage.rows import fits, made, texts
 
 WIDTHS = (64, 4096)  # points per rollup bucket
@@ -197,8 +196,7 @@ def forget(conn: sqlite3.Connection, run: int) -> None:
 def names(conn: sqlite3.Connection) -> list[str]:
     """Names of all metrics that some run has."""
     reported = f"SELECT DISTINCT name FROM series WHERE run IN ({_UNFINISHED})"
-    with explained(None):
-        going = texts(conn.execute(reported))
+    going = texts(conn.execute(reported))
     short = [name.removeprefix(prefix) for name in going for prefix in MEANT_BY_SHORT]
     return sorted({*_settled(conn), *going, *short})
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from storage import measurements, runs, search, series
 from storage.conditions import read_snapshot
-from storage.database import explained, transaction
+from storage.database import transaction
 from storage.rows import json_table
 from storage.runs import ENDED, next_number
 
@@ -75,7 +75,7 @@ def columns(conn: sqlite3.Connection, table: str) -> tuple[Column, ...]:
 
 def read_rows(conn: sqlite3.Connection, number: int) -> Rows | None:
     """All rows of a run, read in one transaction; None where there is no such run."""
-    with explained(None), read_snapshot(conn):
+    with read_snapshot(conn):
         run_rows = list(_rows(conn, "run", "id = ?", "id", number))
         if not run_rows:
             return None
