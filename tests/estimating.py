@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from kgops.models.conve import ConvE
 from kgops.planning.explain_memory import explain_shape
 from kgops.planning.graph_counts import Counts, count_triples
 from kgops.planning.job_size import Shape
-from kgops.planning.memory_estimate import peak_live, predict
+from kgops.planning.ledger import Ledger
+from kgops.planning.memory_estimate import _walk, _workspace, predict
 from kgops.planning.tracin_sizes import tracin_shape
 from kgops.planning.train_sizes import train_shape
 from kgops.training.checkpoints import Checkpoint, write_checkpoint
@@ -158,6 +159,13 @@ def compare_regress(
         return _compared("regress", seed, shape, work, setting, target)
 
 
+def peak_live(shape: Shape, gpu: GpuFacts | None, without: Collection[str]) -> int:
+    """`predict`'s `live` without these parts, and without a GPU's rounding."""
+    ledger = Ledger(workspace=_workspace(shape, gpu), without=without)
+    _walk(ledger, shape, resumed=False)
+    return ledger.peak.live
+
+
 def _compared(
     kind: str,
     seed: int,
@@ -169,7 +177,7 @@ def _compared(
     started = time.perf_counter()
     estimate = predict(shape, target.gpu)
     # The profiler does not see numpy's memory; `tests/planning/test_estimate.py` checks it with tracemalloc.
-    predicted = estimate.live if shape.on_gpu else peak_live(shape, without=("graph",))
+    predicted = estimate.live if shape.on_gpu else peak_live(shape, None, without=("graph",))
     took = 1e6 * (time.perf_counter() - started)
     least = peak_live(shape, target.gpu, without=("graph", "workspace"))
     gc.collect()  # leftovers of an earlier setting, freed during the measurement, would count as negative

@@ -16,7 +16,7 @@ from kgops.settings import Home, make_home
 from kgops.supervisor import locks
 
 ALL = "all"
-_RESERVED = frozenset({ALL, "any", "here"})
+_RESERVED = frozenset({ALL, "here"})
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 # What ssh takes for a target, and no character that its configuration (ProxyCommand %h) could hand to a shell.
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,63}@)?[A-Za-z0-9_\[:][A-Za-z0-9._:\[\]-]{0,253}")

@@ -80,18 +80,6 @@ CUDA_GRAPHS = Option(
     group=_SPEED,
     in_form=True,
 )
-DEVICES = Option(
-    "devices",
-    "choice",
-    1,
-    choices=("all", int),
-    pattern=r"\d+(,\d+)+",
-    example="GPUs as in 0,1",
-    effect="exact",
-    summary="GPUs, or CPU processes, that share the run",
-    help="GPUs, or CPU processes, that share the run: a number, all, or indexes of GPUs as in 0,1.",
-    group=_SPEED,
-)
 MEMORY_CLEANUP = Option(
     "memory_cleanup",
     "choice",

@@ -9,7 +9,7 @@ been.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -172,15 +172,6 @@ def predict(
         process.beside(reserved, data) if process is not None and not on_gpu else None,
         knows_context=context is not None,
     )
-
-
-def peak_live(
-    shape: Shape, gpu: GpuFacts | None = None, *, resumed: bool = False, without: Collection[str] = ()
-) -> int:
-    """`predict`'s `live` but for rounding, several times as fast on a GPU: to search with. `without` these parts."""
-    ledger = Ledger(workspace=_workspace(shape, gpu), without=without)
-    _walk(ledger, shape, resumed)
-    return ledger.peak.live
 
 
 def _walk(ledger: Ledger, shape: Shape, resumed: bool) -> None:

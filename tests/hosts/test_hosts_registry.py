@@ -17,7 +17,7 @@ from kgops.settings import Home
 
 
 @pytest.mark.parametrize(
-    "name", ["", "-oProxyCommand=id", "Lab", "a b", "a/b", "..", "a;b", "x" * 64, "all", "any", "a\n", "ä"]
+    "name", ["", "-oProxyCommand=id", "Lab", "a b", "a/b", "..", "a;b", "x" * 64, "all", "a\n", "ä"]
 )
 def test_names_that_are_no_names_are_refused(home: Path, name: str) -> None:
     with pytest.raises(Usage):

@@ -22,7 +22,7 @@ from kgops.planning.corrections import Pair, accuracy, learn
 from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.graph_memory import walk_graph
 from kgops.planning.ledger import Ledger, reserved_bytes
-from kgops.planning.memory_estimate import peak_live, predict
+from kgops.planning.memory_estimate import predict
 from kgops.planning.train_sizes import TrainShape, train_shape
 
 H200 = GpuFacts("NVIDIA H200", (9, 0))
@@ -162,12 +162,6 @@ def test_parts_are_those_of_one_moment_and_sum_to_the_total() -> None:
         assert sum(estimate.parts.values()) == estimate.live == estimate.phases[estimate.phase]
         assert sum(row.size for row in estimate.explain()) == estimate.total
         assert estimate.live <= estimate.reserved <= estimate.total
-
-
-def test_searching_finds_what_predicting_finds() -> None:
-    for gpu in (None, T4):
-        shape = shape_of({"batch_size": 512}, gpu)
-        assert peak_live(shape, gpu) == pytest.approx(predict(shape, gpu).live, rel=1e-3)
 
 
 def test_only_what_was_measured_is_called_measured() -> None:

@@ -22,7 +22,7 @@ from kgops.options.regress import OPTIMIZERS
 from kgops.planning import number_formats
 from kgops.planning.job_size import job_size_of
 from kgops.planning.ledger import Ledger, reserved_bytes
-from kgops.planning.memory_estimate import peak_live, predict
+from kgops.planning.memory_estimate import predict
 from kgops.planning.number_formats import applied_precision
 from kgops.planning.planner import suggest
 from kgops.planning.regress_memory import MOMENTS, walk_regression, walk_step
@@ -228,7 +228,6 @@ def test_parts_sum_to_the_total_and_a_gpu_adds_its_own() -> None:
         assert sum(row.size for row in estimate.explain()) == estimate.total
         assert {"weights", "gradients", "optimizer", "activations"} <= estimate.parts.keys()
         assert ("context" in {row.part for row in estimate.explain()}) == (gpu is not None)
-        assert estimate.live == peak_live(shape_of(gpu), gpu) or gpu is not None  # rounded on a GPU
         assert {"loading", "step", "validation", "test"} <= estimate.phases.keys()
 
 
