@@ -115,7 +115,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("up", "", "run", "Mark the run before.", "screen.run_before", CHART, in_footer=False),
     Action("T", "T", "end", "End your process under the cursor (SIGTERM).", "screen.end", GPU),
     Action("K", "K", "kill", "Kill your process under the cursor (SIGKILL).", "screen.kill", GPU),
-    Action("n", "n", "new run", "Choose a job and see its plan.", "app.new", DASHBOARD | HISTORY | HOSTS),
+    Action(
+        "n",
+        "n",
+        "new run",
+        "Choose a job and see its plan.",
+        "app.new",
+        DASHBOARD | GPU | PROFILES | HISTORY | HOSTS,
+    ),
     Action(
         "slash",
         "/",

@@ -227,13 +227,16 @@ class KgopsApp(Console, inherit_bindings=False):
         self.refresh(layout=True)
 
     def action_new(self) -> None:
-        self.open_new_run(where=None if self.here is None else self.here.host_here)
+        if self.here is not None:
+            self.here.open_new_run()
 
-    def open_new_run(self, gpu: str | None = None, where: str | None = None) -> None:
+    def open_new_run(
+        self, gpu: str | None = None, where: str | None = None, profile: str | None = None
+    ) -> None:
         from screens.new_run import NewRun
 
         self.feed.start()  # a key pressed before the first paint cancels the start on mount
-        self.push_screen(NewRun(gpu, where))
+        self.push_screen(NewRun(gpu, where, profile))
 
     def action_influences(self) -> None:
         from kgops.views.influences import TRACES

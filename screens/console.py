@@ -41,8 +41,10 @@ class Console(App[None], inherit_bindings=False):
     def open_gpu(self, index: int) -> None:
         raise NotImplementedError
 
-    def open_new_run(self, gpu: str | None = None, where: str | None = None) -> None:
-        """Planned for that GPU, which need not be in this machine, or for the host `where`."""
+    def open_new_run(
+        self, gpu: str | None = None, where: str | None = None, profile: str | None = None
+    ) -> None:
+        """Planned for that GPU, which need not be in this machine, or for the host `where`, with that profile."""
         raise NotImplementedError
 
     async def open_history(self, text: str) -> None:

@@ -109,6 +109,14 @@ class Dashboard(HasPane):
         return next((one for one in usages if ("gpu", one.reading.index, one.label) == key), None)
 
     @property
+    def gpu_here(self) -> str | None:
+        if self._gpu is None:
+            return None
+        from screens.dashboard_page import requestable
+
+        return requestable(self._gpu, self._state)
+
+    @property
     def copyable(self) -> list[Copyable]:
         if self._gpu is None:
             return super().copyable

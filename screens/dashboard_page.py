@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgops.jobs.profile_names import CPU
 from kgops.jobs.text import clock, one_line
 from kgops.views.formats import UNKNOWN, duration, fitted, width_of
 from kgops.views.gpu_lines import (
     LEGEND,
     SHORT_LEGEND,
     curves_of,
+    free_of,
     host_line,
     load_of,
     memory_bar,
@@ -18,7 +20,7 @@ from kgops.views.gpu_lines import (
     whole,
 )
 from kgops.views.gpus import expected_start
-from screens.rows import Column, Columns, Piece, Row, stacked, text_row
+from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from screens.widgets.curve_panels import sparkline
 from screens.wording import (
     attempt_of,
@@ -54,7 +56,7 @@ _PEAK = "peak or reason"
 _WIDE = 114  # columns from which metrics are shown in full
 _SPARK, _WIDE_SPARK = 8, 15  # columns, two points each
 _METRIC, _WIDE_METRIC = 15, 16
-_MEMORY, _WHO, _MEMORY_CURVE, _UTIL_CURVE = "MiB", "who", "MiB, 2 min", "util, 2 min"
+_WHO, _MEMORY_CURVE, _UTIL_CURVE = "who", "MiB, 2 min", "util, 2 min"
 _NUMBER, _LONGEST_NUMBER = 12, 16  # columns of run number and workload
 _LABEL = 48  # at most
 _BESIDE_LABEL = 96  # columns that all else of a running run takes
@@ -64,8 +66,8 @@ _LABEL_AND_ATTEMPT = 20
 def rows(state: FeedState, width: int, height: int, *, all_alerts: bool = False) -> list[Row]:
     """Runs that ended fill what the other sections leave of `height`; at least a few are there, to scroll to."""
     overview = state.overview
-    host = _host(state)
     gpus = _gpus(state, width)
+    host = _host(state)
     if not gpus and host:
         host = [*host, text_row("no GPU: runs use the CPU", width, "dim")]
     sections = [[*gpus, *host]]
@@ -119,15 +121,16 @@ def gpu_columns(width: int) -> Columns:
     roomy = width >= 160
     return Columns(
         (
-            Column("GPUS", 24 if roomy else 15),
-            Column(LEGEND if wide else SHORT_LEGEND, 12, grows=True),
-            Column(_MEMORY, 15, right=True),
+            Column("GPUS", 24 if roomy else 15 if width >= 80 else 13),
+            Column(LEGEND if wide else SHORT_LEGEND, 23 if wide else 12, grows=True),
+            Column("memory", 13, right=True),
+            Column("profile", 10),
             Column("util", 4, right=True),
             Column("°C", 3, right=True),
-            Column("W of cap", 8, right=True),
             Column(_WHO, 28 if roomy else 12 if wide else 10),
             Column(_MEMORY_CURVE, 20 if roomy else 13),
             Column(_UTIL_CURVE, 20 if roomy else 11),
+            Column("W of cap", 8, right=True),
         ),
         width,
     )
@@ -145,17 +148,28 @@ def _gpu(usage: GpuUsage, columns: Columns, state: FeedState, start: ExpectedSta
             key,
         )
     bar_width = columns.width_of(LEGEND) or columns.width_of(SHORT_LEGEND)
+    util, heat, power = (Piece(*one) for one in load_of(usage))
     return columns.row(
         (
             Piece(name_of(usage)),
             [Piece(*one) for one in memory_bar(usage, waiting_mib_of(usage, start), bar_width)],
-            Piece(f"{whole(reading.memory_used_mib)}/{whole(usage.usable_mib)}"),
-            *(Piece(*one) for one in load_of(usage)),
+            Piece(*free_of(usage)),
+            profile_of(usage, state),
+            util,
+            heat,
             [Piece(*one) for one in users_of(usage, columns.width_of(_WHO))],
             *_curves(usage, columns, state),
+            power,
         ),
         key,
     )
+
+
+def profile_of(usage: GpuUsage, state: FeedState) -> Piece:
+    """The profile that suits a GPU; of one that MIG divides, its slices have it."""
+    if state.unusable is not None:
+        return Piece("CPU only", "warn")
+    return Piece("" if usage.slices else usage.profile, "good")
 
 
 def _processes(state: FeedState, width: int, room: int) -> list[Row]:
@@ -197,6 +211,12 @@ def gpu_key(usage: GpuUsage) -> tuple[str, int, str]:
     return "gpu", usage.reading.index, usage.label
 
 
+def requestable(usage: GpuUsage, state: FeedState) -> str | None:
+    """What `--gpu` calls it; None where no run can have it."""
+    is_given = state.unusable is None and not usage.slices and usage.reading.problem is None
+    return usage.reading.names[0] if is_given else None
+
+
 def waiting_mib_of(usage: GpuUsage, start: ExpectedStart | None) -> int:
     """What the first waiting run is predicted to need of this GPU."""
     return start.need_mib if start is not None and start.gpu == usage.label else 0
@@ -223,7 +243,10 @@ def expected_start_of(state: FeedState) -> ExpectedStart | None:
 
 
 def _host(state: FeedState) -> list[Row]:
-    return [] if state.host is None else [Row(tuple(Piece(*one) for one in host_line(state.host)))]
+    if state.host is None:
+        return []
+    has_gpus = state.gpus is None or (bool(state.gpus) and state.unusable is None)
+    return [Row(tuple(Piece(*one) for one in host_line(state.host, None if has_gpus else CPU)))]
 
 
 # --- runs ---
@@ -241,7 +264,8 @@ def _alerts(state: FeedState, width: int, most: int, *, show_all: bool) -> list[
     hint = hint if shown and width >= 60 else ""
     beside = "  ".join(text for text in (state.away, hint) if text)
     rows = [Row((Piece("ALERTS", "head"), *text_row(f"  {beside}", width - 6, "dim").pieces))]
-    rows += [_alert(alert, "!", width) for alert in shown]
+    for alert in shown:
+        rows += [_alert(alert, "!", width), *_detail(alert, width)]
     if more > 0:
         said = f"  Enter shows {most} again" if show_all else f"  and {more} more: Enter shows all"
         rows.append(text_row(said, width, "dim", key=("alerts", "more")))
@@ -253,6 +277,11 @@ def _alert(alert: Alert, sign: str, width: int) -> Row:
     about = "" if alert.run is None else f"run {alert.run.id}  "
     text = text_row(f"{about}{alert.text}", width - 2, "text" if sign == "!" else "dim")
     return Row((Piece(f"{sign} ", tone if sign == "!" else "dim"), *text.pieces), ("alert", alert.name))
+
+
+def _detail(alert: Alert, width: int) -> list[Row]:
+    lines = text_rows(alert.detail, width - 2) if alert.detail else []
+    return [Row((Piece("  "), *line.pieces)) for line in lines]
 
 
 def _first_columns(overview: Overview, width: int) -> tuple[int, int]:

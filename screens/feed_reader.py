@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kgops.errors import KgopsError
 from kgops.gpus.history import GpuHistory
 from kgops.gpus.processes import sees_host_pids
-from kgops.gpus.readings import NvmlProblem
+from kgops.gpus.readings import NvmlProblem, Snapshot
 from kgops.gpus.sampler import GpuSampler
 from kgops.settings import Home, make_home
 from kgops.supervisor.alerts import Alert
@@ -24,6 +24,7 @@ from storage.errors import DatabaseMissing, StorageError
 from storage.runs import ACTIVE, UNFINISHED, Run, in_states, latest
 
 if TYPE_CHECKING:
+    from kgops.gpus.facts import UnusableGpus
     from kgops.views.glance import GlanceReader
 
 _SETTLE_EVERY_S = 3.0
@@ -47,6 +48,7 @@ class FeedReader:
         self._history = GpuHistory()
         self._host = HostReader(home)
         self._away: str | None = None
+        self._unusable: UnusableGpus | None = None  # as of the dashboard's first reading
         self._own_pids = sees_host_pids()
         self._settle_at = 0.0
         self._glances: GlanceReader | None = None
@@ -158,6 +160,7 @@ class FeedReader:
             known_overview,
             gpus,
             problem,
+            self._unusable,
             curves,
             host,
             self._alerts(known_overview, gpus or ()),
@@ -167,7 +170,7 @@ class FeedReader:
 
     def _alerts(self, known_overview: Overview | None, gpus: tuple[GpuUsage, ...]) -> tuple[Alert, ...]:
         running = [one.run for one in known_overview.running] if known_overview is not None else []
-        live = live_alerts(self._home, running, gpus, time.time())
+        live = live_alerts(self._home, running, gpus, time.time(), self._unusable)
         if known_overview is None:
             return live
         seen = known_overview.acknowledged
@@ -191,11 +194,22 @@ class FeedReader:
         if snapshot is None:
             return self._latest.gpus, self._latest.gpu_problem
         if snapshot.problem is not None:
+            self._unusable = None
             return (), snapshot.problem
+        if self._usage[0] == 0:
+            self._unusable = _unusable(snapshot)
         if self._usage[0] != snapshot.number:
             self._usage = snapshot.number, self._usages.read(snapshot.gpus, self._conn)
             self._history.add(snapshot.taken_at, snapshot.gpus)
         return self._usage[1], None
+
+
+def _unusable(snapshot: Snapshot) -> UnusableGpus | None:
+    if not snapshot.gpus:
+        return None
+    from kgops.gpus.facts import unusable_gpus  # what it needs is large, and most laptops have no GPU
+
+    return unusable_gpus(snapshot)
 
 
 def _queue(conn: Connection) -> tuple[tuple[int, str], ...]:

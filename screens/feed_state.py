@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kgops.gpus.facts import UnusableGpus
     from kgops.gpus.history import GpuCurve
     from kgops.gpus.readings import NvmlProblem
     from kgops.supervisor.alerts import Alert
@@ -52,6 +53,7 @@ class FeedState:
     overview: Overview | None = None  # None before the first run, or if not wanted
     gpus: tuple[GpuUsage, ...] | None = None  # None: not read yet
     gpu_problem: NvmlProblem | None = None
+    unusable: UnusableGpus | None = None  # GPUs that the installed torch cannot use
     curves: Mapping[int, GpuCurve] = field(default_factory=dict)  # by GPU index
     host: HostUse | None = None
     alerts: tuple[Alert, ...] = ()  # unacknowledged, of the record and of this moment

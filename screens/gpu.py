@@ -12,10 +12,12 @@ from textual.app import ComposeResult
 from kgops.gpus.processes import sees_host_pids
 from kgops.jobs.text import one_line
 from kgops.views.formats import age
+from kgops.views.gpu_lines import free_of
 from kgops.views.gpus import signal_process
 from screens import gpu_page
 from screens.actions import ScreenName
 from screens.copying import Copyable, of_gpu
+from screens.dashboard_page import requestable
 from screens.driver import begin
 from screens.feed_state import DASHBOARD, FeedState
 from screens.rows import Piece, Row, text_row, title
@@ -63,11 +65,14 @@ class GpuScreen(RunScreenBase):
 
     def title_row(self, width: int) -> Row:
         usage = self._usage
+        suited = [] if usage is None else [free_of(usage)[0], f"profile {usage.profile}"]
+        if usage is None or usage.slices or usage.reading.problem is not None or self._state.unusable:
+            suited = []
         name = "" if usage is None else one_line(usage.reading.name or "n/a", 60)
         count = len(usage.processes or ()) if usage is not None else 0
         right = f"{count} process{'' if count == 1 else 'es'}" if count else ""
         between = [Piece("paused", "warn")] if self.kgops.feed.paused else []
-        return title(f"GPU {self._index} · {name}", right, width, *between)
+        return title(" · ".join([f"GPU {self._index}", name, *suited]), right, width, *between)
 
     def draw(self) -> None:
         usage, width, body = self._usage, self.size.width, self.query_one("#body", Lines)
@@ -87,6 +92,10 @@ class GpuScreen(RunScreenBase):
 
     def on_lines_chosen(self) -> None:
         self.open_chosen()
+
+    @property
+    def gpu_here(self) -> str | None:
+        return None if self._usage is None else requestable(self._usage, self._state)
 
     # --- key actions ---
 

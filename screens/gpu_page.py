@@ -11,7 +11,7 @@ from kgops.supervisor.machine_load import HOT_C
 from kgops.views.formats import UNKNOWN, age, amount, percent
 from kgops.views.gpu_lines import load_of, memory_bar, whole
 from screens.dashboard_page import expected_start_of, waiting_mib_of
-from screens.rows import Column, Columns, Piece, Row, stacked, text_row
+from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from screens.widgets.curve_panels import Values, braille
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ def rows(usage: GpuUsage, state: FeedState, width: int, height: int) -> list[Row
         problem = usage.reading.problem
         return [text_row(problem.message, width, "bad"), text_row(f"→ {problem.hint}", width)]
     sections = [_memory(usage, state, width), _processes(usage, state, width)]
+    if state.unusable is not None:
+        why = text_rows(state.unusable.why, width)
+        sections.insert(0, [text_row(state.unusable.headline, width, "warn"), *why])
     taken = sum(len(section) + 1 for section in sections)
     sections.append(_history(usage, state, width, height - taken))
     return stacked(sections)

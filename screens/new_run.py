@@ -45,9 +45,9 @@ _PATIENCE_S = 0.3  # before a slow step is announced
 class NewRun(RunScreenBase):
     screen_name: ClassVar[ScreenName] = "new run"
 
-    def __init__(self, gpu: str | None = None, where: str | None = None) -> None:
+    def __init__(self, gpu: str | None = None, where: str | None = None, profile: str | None = None) -> None:
         super().__init__()
-        self._draft = Draft(gpu=gpu, where=where)
+        self._draft = Draft(gpu=gpu, where=where, profile=profile)
         self._hosts: dict[str, Host] = {}
         self._offers = Offers()
         self._answer: Answer | None = None
@@ -258,6 +258,8 @@ class NewRun(RunScreenBase):
                 begin(self.app, partial(self._start, draft, force))
 
         question = "start this run even if it does not fit?" if force else "start this run?"
+        if answer is not None and answer.placed is not None and answer.placed.unused is not None:
+            question = f"{answer.placed.unused}. S{question[1:]}"
         self.app.push_screen(Confirmation(question), answered)
 
     async def _start(self, draft: Draft, force: bool) -> None:

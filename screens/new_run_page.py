@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kgops.jobs.on_device import AUTO
+from kgops.jobs.profile_names import AUTO
 from kgops.jobs.text import one_line
 from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, number_in, shown
 from kgops.views.drafts import Draft, is_what_if
@@ -148,12 +148,11 @@ def _profile(draft: Draft, answer: Answer | None) -> tuple[str, str]:
     if draft.where is not None and name is None:
         return "", "that host's own for its GPU"
     if draft.profile is not None or name is None or placed is None:
-        unplanned = "none" if placed is not None else "auto"
-        return name or unplanned, "named set of option values"
+        return name or ("none" if placed is not None else "…"), "named set of option values"
     where = "" if is_what_if(draft) else " in this machine"
     gpu = placed.planned.target
     if not gpu.on_gpu or name == AUTO:
-        return name, "suits any machine"
+        return name, "suits any machine" if gpu.on_gpu else "for the CPU"
     others = [f"{one.job.profile} on {one.target.title}" for one in placed.others if one.job.profile != name]
     return name, "; ".join((f"{name}, for the {gpu.title}{where}", *others))
 

@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from kgops.gpus.facts import UnusableGpus
 from kgops.jobs.text import one_line
-from kgops.planning.fit import State
+from kgops.planning.fit import Fit, State
 from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.planner import Candidate, Suggestion
@@ -20,7 +21,7 @@ from kgops.views.plan_words import shown_value, verdict
 from kgops.views.what_if import Answer, Need, predicted_time
 from screens.new_run_command import Command
 from screens.new_run_page import label_of
-from screens.rows import BLANK, Piece, Row, row, text_row
+from screens.rows import BLANK, Piece, Row, row, text_row, text_rows
 
 _MIB = 1 << 20
 _ALTERNATING = ("accent", "dim")  # to separate adjacent parts
@@ -45,6 +46,8 @@ def plan_rows(
         return [BLANK, _plan(Piece(f"{name}{one_line(wrong.message)}", "bad"), width=width), hint]
     planned = answer.planned
     assert planned is not None and answer.placed is not None
+    if answer.placed.unused is not None:
+        return _cpu_only(answer, answer.placed, answer.placed.unused, command, needs, key, width)
     if planned.suggestion is None:
         head = _plan(
             Piece(f"no memory estimate: {planned.unknown}", "dim"), _where(planned.target), width=width
@@ -95,6 +98,31 @@ def _plan(*pieces: Piece, width: int) -> Row:
     return Row(tuple(out))
 
 
+def _cpu_only(
+    answer: Answer,
+    placed: Placement,
+    unusable: UnusableGpus,
+    command: Command | None,
+    needs: Sequence[Need],
+    key: object,
+    width: int,
+) -> list[Row]:
+    """The plan for a CPU beside GPUs that torch cannot use: why, and what to do, in place of memory by part."""
+    planned, state = placed.planned, placed.fit.state
+    fits = f"no memory estimate: {planned.unknown}" if planned.suggestion is None else verdict(placed)
+    fits, tone = answer.impossible or fits, "text" if state == "now" else _TONES[state]
+    last = [] if planned.suggestion is None else [_hint_or_time(answer, planned.suggestion, width)]
+    rest = [row for row in (_row_note(answer, needs, key, width), *last) if row != BLANK]
+    return [
+        BLANK,
+        _plan(Piece(unusable.headline, "warn"), width=width),
+        *text_rows(unusable.why, width),
+        text_row(f"on the CPU: {fits}", width, tone),
+        *rest,
+        *_command(command, width),
+    ]
+
+
 def _where(target: Target) -> Piece:
     return Piece(f" on {target.title}", "dim")
 
@@ -109,19 +137,21 @@ _TONES: dict[State, str] = {
 
 
 def _verdict(placed: Placement, suggestion: Suggestion, width: int) -> list[Row]:
-    """Verdict and memory bar; a long verdict takes the bar's row."""
+    """Verdict and memory bar."""
     need, room = suggestion.best.need_mib, suggestion.target.room_mib
     text, disk = verdict(placed), placed.planned.disk
     fits_on_disk = disk is None or disk.fits
     words = Piece(text, _TONES[placed.fit.state] if fits_on_disk else "bad")
+    if placed.fit.is_tight:
+        words = words._replace(tone="warn")
     of = (
         ""
         if room is None or placed.fit.state in ("never", "unknown") or not fits_on_disk
         else f" · needs {need:,.0f} of {room:,.0f} MiB"
     )
-    bar = _bar(suggestion, width)
+    bar = _bar(suggestion, placed.fit, width)
     if width_of(words.text) > width - 6:
-        return _wrapped(words, width)
+        return [*_wrapped(words, width), bar]
     return [_plan(words, Piece(of, "text"), _where(suggestion.target), width=width), bar]
 
 
@@ -131,20 +161,24 @@ def _wrapped(words: Piece, width: int) -> list[Row]:
     return [_plan(words._replace(text=first), width=width), text_row(" ".join(rest), width, words.tone)]
 
 
-def _bar(suggestion: Suggestion, width: int) -> Row:
-    """▇ parts, ░ margin, │ end of the free memory; highlighted beyond."""
+def _bar(suggestion: Suggestion, fit: Fit, width: int) -> Row:
+    """▓ what others have, ▇ parts, ░ margin, │ end of the memory. The run is amber where almost nothing is left over,
+    and red where it does not fit now."""
     estimate, room = suggestion.best.estimate, suggestion.target.room_mib
+    taken = min(suggestion.target.taken_mib, room or 0.0)
     need = suggestion.best.need_mib
-    whole = max(need, room or 0.0)
+    whole = max(taken + need, room or 0.0)
     end = width if room is None else round(min(room / whole, 1.0) * (width - 1))
-    cells: list[tuple[str, str]] = []
-    reached = 0.0
+    alarm = "bad" if fit.state in ("later", "never") else "warn" if fit.is_tight else None
+    cells = [("▓", "other")] * min(round(taken / whole * (width - 1)), width - 2)
+    before, reached = len(cells), taken
     for i, part in enumerate(_by_size(estimate)):
         reached += part.size / _MIB
-        cells += [("▇", _ALTERNATING[i % 2])] * (round(reached / whole * (width - 1)) - len(cells))
-    cells += [("░", "dim")] * (round(need / whole * (width - 1)) - len(cells))
-    cells = cells or [("▇", "accent")]
-    cells = [(sign, "bad" if at >= end else tone) for at, (sign, tone) in enumerate(cells)]
+        tone = alarm or _ALTERNATING[i % 2]
+        cells += [("▇", tone)] * (round(reached / whole * (width - 1)) - len(cells))
+    if len(cells) == before:
+        cells.append(("▇", alarm or "accent"))  # what is there is seen
+    cells += [("░", alarm or "dim")] * (round((taken + need) / whole * (width - 1)) - len(cells))
     if room is not None:
         cells += [(" ", "dim")] * (end - len(cells))
         cells.insert(end, ("│", "dim"))
@@ -160,7 +194,9 @@ def _by_size(estimate: MemoryEstimate) -> list[Part]:
 
 def _parts(suggestion: Suggestion, width: int) -> Row:
     """Parts in the colours of the bar, largest first, as many as fit."""
-    parts = [
+    taken = suggestion.target.taken_mib
+    parts = [Piece(f"others have {taken:,.0f}", "other")] if taken >= 1 else []
+    parts += [
         Piece(f"{part.part} {part.size / _MIB:,.0f}", _ALTERNATING[i % 2])
         for i, part in enumerate(_by_size(suggestion.best.estimate))
         if abs(part.size) >= _MIB / 2
@@ -251,7 +287,7 @@ def _unused_gpus(placed: Placement) -> str:
     """Why the installed torch cannot use this machine's GPUs, or nothing."""
     facts = placed.planned.target.facts
     problem = facts.cuda_problem if facts is not None else None
-    return placed.unused or (f"{problem.reason}; {problem.hint}" if problem is not None else "")
+    return f"{problem.reason}; {problem.hint}" if problem is not None else ""
 
 
 def _starts_now(near: Candidate | None) -> str:

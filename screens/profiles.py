@@ -18,14 +18,17 @@ from textual.containers import Container
 
 from kgops.cli.profiles import conflicts_of, fits_here, gpus_here, in_order, suits, what_it_sets, write_copy
 from kgops.errors import BadJob, KgopsError
-from kgops.gpus.facts import facts_of_reading
-from kgops.gpus.readings import GpuReading
+from kgops.gpus.facts import cuda_problem, facts_of_reading
+from kgops.gpus.known import known_by_short_name
+from kgops.gpus.readings import GpuReading, usable
 from kgops.jobs.files import read_regular
 from kgops.jobs.job import LARGEST_JOB_FILE
+from kgops.jobs.profile_names import AUTO, CPU
 from kgops.jobs.text import one_line
 from kgops.planning import profiles
 from kgops.planning.profiles import Profile
 from kgops.planning.resolve import conflicts
+from kgops.planning.suited_profile import suited_to_gpu
 from kgops.settings import Home
 from kgops.views.accuracy import accuracy_sentences
 from screens.actions import ScreenName
@@ -51,6 +54,7 @@ class Profiles(RunScreenBase):
     def __init__(self) -> None:
         super().__init__()
         self._profiles: ProfileList | None = None
+        self._has_pointed = False
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -68,6 +72,9 @@ class Profiles(RunScreenBase):
         except (KgopsError, StorageError) as error:
             self.say(error.message, "bad")
         self.draw()
+        if self._profiles is not None and not self._has_pointed:
+            self._has_pointed = True
+            self.query_one("#body", Lines).point_at(self._profiles.suggested)
 
     # --- overrides ---
 
@@ -108,6 +115,20 @@ class Profiles(RunScreenBase):
         return next((profile_detail for profile_detail in listed if profile_detail.name == key), None)
 
     # --- key actions ---
+
+    def open_new_run(self) -> None:
+        """With the profile under the cursor, on the first GPU here that it suits."""
+        one = self._selected
+        if one is None or one.profile is None:
+            self.say("this profile has errors: e edits it", "warn")
+            return
+        if one.is_elsewhere:
+            model = one.profile.gpus[0]
+            known = known_by_short_name(model)
+            title = known.title if known is not None else model
+            self.say(f"no {title} is here; plan for one: kgops suggest train --gpu {model}", "warn")
+            return
+        self.kgops.open_new_run(one.gpu, profile=one.name)
 
     def action_edit(self) -> None:
         """Edits a user's profile in place, a shipped one as a copy in this folder."""
@@ -156,12 +177,20 @@ class ProfileDetail:
     problems: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     profile: Profile | None = None
+    gpu: str | None = None  # the first GPU here that it suits, as `--gpu` calls it
+    suits_here: bool = False  # a GPU here, or the CPU of a machine without one
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it was made for GPUs, and none of them is here."""
+        return self.here == "-" and self.profile is not None and bool(self.profile.gpus)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileList:
     profiles: tuple[ProfileDetail, ...]
     accuracy: tuple[str, ...]
+    suggested: str  # for the first GPU here, or for the CPU
 
 
 def read_profiles(home: Home) -> ProfileList:
@@ -170,10 +199,9 @@ def read_profiles(home: Home) -> ProfileList:
     shipped = sorted((profiles.find(name) for name in profiles.names()), key=in_order)
     own = [_of_file(path, gpus) for path in sorted(Path().glob("my-*.toml"))]
     listed = [_detail_of(one, one.name, gpus) for one in shipped]
-    listed.sort(
-        key=lambda detail: not detail.here.startswith("gpu")
-    )  # profiles for GPUs of this machine first
-    return ProfileList((*own, *listed), tuple(_accuracy(home)))
+    listed.sort(key=lambda detail: not detail.suits_here)
+    suggested = suited_to_gpu(gpus[0].name) if gpus else CPU if gpus == () else AUTO
+    return ProfileList((*own, *listed), tuple(_accuracy(home)), suggested)
 
 
 def _list_rows(listed: ProfileList | None, width: int) -> list[Row]:
@@ -185,8 +213,7 @@ def _list_rows(listed: ProfileList | None, width: int) -> list[Row]:
     if listed is None:
         return [*rows, text_row("reading GPUs", width, "dim")]
     for one in listed.profiles:
-        fits = one.here.startswith("gpu") or one.here == "any machine"
-        here = Piece("not here" if one.here == "-" else one.here, "good" if fits else "dim")
+        here = Piece("not here" if one.here == "-" else one.here, "good" if one.suits_here else "dim")
         sets = Piece(one.problems[0] if one.problems else one.sets, "bad" if one.problems else "dim")
         rows.append(columns.row([Piece(one.name), here, sets], key=one.name))
     return rows
@@ -268,7 +295,15 @@ def _detail_of(profile: Profile, name: str, gpus: tuple[GpuReading, ...] | None)
         _text(profile.path),
         conflicts=changed_values,
         profile=profile,
+        gpu=_first_gpu(gpus or (), suited),
+        suits_here=bool(suited) or (profile.name == CPU and gpus == ()),
     )
+
+
+def _first_gpu(gpus: Sequence[GpuReading], suited: Sequence[int]) -> str | None:
+    """None where torch can use none of them."""
+    here = [gpu for gpu in usable(gpus) if gpu.index in suited and gpu.problem is None]
+    return here[0].names[0] if here and cuda_problem() is None else None
 
 
 def _text(path: Path) -> tuple[str, ...]:

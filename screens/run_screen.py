@@ -51,6 +51,15 @@ class RunScreenBase(Screen[None]):
         """Name of the host that the cursor is on; None: this machine."""
         return None
 
+    @property
+    def gpu_here(self) -> str | None:
+        """What `--gpu` calls the GPU that the cursor is on."""
+        return None
+
+    def open_new_run(self) -> None:
+        """Opens New run for what the cursor is on."""
+        self.kgops.open_new_run(self.gpu_here, self.host_here)
+
     def title_row(self, width: int) -> Row:
         raise NotImplementedError
 

@@ -166,7 +166,7 @@ def _launch(session: Session, job: Job, given: dict[str, Any]) -> int:
     placed = plan_here(job, session.home, session.conn)
     planned = placed.planned
     if placed.unused is not None:
-        tell(f"Warning: {one_line(placed.unused)}.")
+        tell(f"Warning: {one_line(str(placed.unused))}.")
     for line in how_it_fits(placed) if planned.target.on_gpu else ():
         tell(f"Note: {line}")
     for choice in _changed_options(planned):
@@ -207,7 +207,6 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
     refused = refusal(planned)
     again = None if planned.suggestion is None else planned.suggestion.retrainings
     comments = [one_line(f"{choice}, by {choice.chosen_by}") for choice in planned.choices]
-    comments += [one_line(placed.unused)] if placed.unused is not None else []
     comments += [*how_it_fits(placed), disk_line(planned)]
     comments += [] if again is None else [f"{again}"]
     if refused is not None and refused.message not in placed.fit.words:
@@ -217,7 +216,8 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
         f"not tried after an out-of-memory: {one}" for one in skipped_lines([r.as_table() for r in skipped])
     ]
     comments += [*sbatch_lines(planned.job), shlex.join(child_command(planned.job))]
-    text = "\n".join([job.as_toml().rstrip(), *(f"# {line}" for line in comments)])
+    head = [f"# {one_line(str(placed.unused))}"] if placed.unused is not None else []
+    text = "\n".join([*head, job.as_toml().rstrip(), *(f"# {line}" for line in comments)])
     say(lines(text) if sys.stdout.isatty() else text)
 
 
@@ -236,6 +236,7 @@ def plan_table(placed: Placement) -> dict[str, Any]:
         "retrainings": None if again is None else again.as_table(),
         "now": placed.fit.state,
         "verdict": verdict(placed),
+        "unusable_gpus": None if placed.unused is None else str(placed.unused),
         "other_gpus": placed.differences,
         "disk": None if planned.disk is None else planned.disk.as_table(),
         "fallbacks": [fallback.as_table() for fallback in tried],

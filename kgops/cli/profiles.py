@@ -18,6 +18,7 @@ from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.cluster import make_folder_of
 from kgops.jobs.files import read_named
 from kgops.jobs.job import LARGEST_JOB_FILE
+from kgops.jobs.profile_names import CPU
 from kgops.jobs.text import lines
 from kgops.planning import profiles
 from kgops.planning.profiles import Profile
@@ -118,6 +119,8 @@ def suits(profile: Profile, gpus: tuple[GpuReading, ...]) -> list[int]:
 
 
 def fits_here(profile: Profile, gpus: tuple[GpuReading, ...] | None) -> str:
+    if profile.name == CPU and gpus == ():
+        return "the CPU"
     if not profile.gpus:
         return "any machine"
     if gpus is None:

@@ -37,6 +37,7 @@ def page(
     """Return options with reasons, memory, disk, time, alternatives and the command that starts `requested`."""
     planned = placed.planned
     suggestion = planned.suggestion
+    first = [] if placed.unused is None else [one_line(str(placed.unused)), ""]
     head = f"{requested.workload} {one_line(requested.label)}"
     # What requires a GPU and cannot have one runs on no CPU instead.
     head += "" if requires_gpu(requested) and not planned.target.on_gpu else f" on {_where(planned)}"
@@ -44,6 +45,7 @@ def page(
         waits = [one_line(placed.fit.words)] if placed.fit.state == "later" else []
         known = [f"memory: not predicted: {planned.unknown}", *waits, disk_line(planned, before="disk    ")]
         return [
+            *first,
             head if placed.fit.fits else f"{head}: {one_line(placed.fit.words)}",
             "",
             *_options(planned, explain),
@@ -53,6 +55,7 @@ def page(
             *_start(requested, refused if placed.fit.fits else None),
         ]
     return [
+        *first,
         f"{head}: {verdict(placed)}",
         *_now(placed),
         "",
@@ -84,10 +87,8 @@ def _now(placed: Placement) -> list[str]:
 
 
 def _machine(placed: Placement) -> list[str]:
-    """Return differences on other candidate GPUs, and a note if the installed torch cannot use the GPUs here."""
+    """Return differences on other candidate GPUs."""
     lines = [f"        {one_line(line)}" for line in placed.differences]
-    if placed.unused:
-        lines.append(one_line(placed.unused))
     return ["", *lines] if lines else []
 
 
@@ -155,6 +156,7 @@ def as_table(
         "unknown": planned.unknown,
         "now": placed.fit.state,
         "verdict": verdict(placed),
+        "unusable_gpus": None if placed.unused is None else str(placed.unused),
         "begins_in_s": end.begins_in_s,
         "takes_s": end.takes_s,
         "ends_in_s": end.ends_in_s,

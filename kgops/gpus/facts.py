@@ -32,6 +32,25 @@ class CudaProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class UnusableGpus:
+    """How many GPUs of this machine the installed torch cannot use: runs use the CPU."""
+
+    count: int
+    problem: CudaProblem
+
+    @property
+    def headline(self) -> str:
+        return f"CPU only: {self.count} GPU{'' if self.count == 1 else 's'} unusable"
+
+    @property
+    def why(self) -> str:
+        return f"{self.problem.reason}; {self.problem.hint}"
+
+    def __str__(self) -> str:
+        return f"{self.headline}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFacts:
     """None is unknown; rules that need the fact then change nothing."""
 
@@ -89,6 +108,13 @@ def cuda_problem() -> CudaProblem | None:
     if read.problem is not None:
         return None if _has_cuda_driver() else _NO_DRIVER
     return _cuda_problem_with(read, build)
+
+
+def unusable_gpus(read: Snapshot) -> UnusableGpus | None:
+    """The GPUs of this reading, where the installed torch can use none of them."""
+    there = [gpu for gpu in usable(read.gpus) if gpu.problem is None]
+    problem = _cuda_problem_with(read, torch_build()) if there else None
+    return None if problem is None else UnusableGpus(len(there), problem)
 
 
 def _cuda_problem_with(read: Snapshot, build: TorchBuild | None) -> CudaProblem | None:

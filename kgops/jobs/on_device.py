@@ -11,11 +11,11 @@ from kgops.jobs import chunk_sizes
 from kgops.jobs.explain import EXPLAIN
 from kgops.jobs.job import Job
 from kgops.jobs.predict import PREDICT
+from kgops.jobs.profile_names import AUTO, CPU
 from kgops.jobs.regress import REGRESS
 from kgops.jobs.tracin import TRACIN
 from kgops.jobs.train import TRAIN
 
-AUTO = "auto"  # the profile for any machine
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")  # modes of compile that replay CUDA graphs
 _NO_GPU = "no CUDA device"
 _BF16, _FP16 = (8, 0), (7, 0)  # compute capabilities from which `auto` chooses them
@@ -119,8 +119,8 @@ def compile_mode(mode: str, device: WorkerDevice, *, checkpointing: bool) -> tup
 
 def skips_compile(job: Job, device: WorkerDevice) -> bool:
     """Whether a CPU run ignores the profile's `compile`: compiling takes longer than many trainings. A job without
-    a profile, or with `auto`, compiles only because a person requested it."""
-    return job.profile not in (None, AUTO) and device.kind == "cpu"
+    a profile, or with `auto` or `cpu`, compiles only because a person requested it."""
+    return job.profile not in (None, AUTO, CPU) and device.kind == "cpu"
 
 
 def cpu_processes(requested: int | str) -> tuple[int, str | None]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 State = Literal["now", "later", "empty", "never", "unknown"]
+_TIGHT = 0.05  # of the memory that one run can have
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Fit:
 
     state: State
     words: str
+    is_tight: bool = False  # it fits now, and almost nothing is left over
 
     @property
     def fits(self) -> bool:
@@ -57,7 +59,7 @@ def fit_of(
     if on_gpu and spare_mib is None:
         return Fit("empty", f"fits an empty {on}, {room_mib - need_mib:,.0f} MiB to spare")
     spare = spare_mib if spare_mib is not None else room_mib - need_mib
-    return Fit("now", f"fits now, {spare:,.0f} MiB to spare")
+    return Fit("now", f"fits now, {spare:,.0f} MiB to spare", spare < _TIGHT * room_mib)
 
 
 def fit_of_run(run: Run, forecast: Mapping[str, Any] | None) -> Fit | None:

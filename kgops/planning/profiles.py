@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,13 @@ from kgops.jobs import toml
 from kgops.jobs.explain import EXPLAIN
 from kgops.jobs.files import read_named
 from kgops.jobs.job import LARGEST_JOB_FILE, Job
-from kgops.jobs.on_device import AUTO
 from kgops.jobs.predict import PREDICT
+from kgops.jobs.profile_names import AUTO, CPU
 from kgops.jobs.regress import REGRESS
 from kgops.options.catalog import option_problems
 from kgops.options.option import Option
 from kgops.options.reading import first_of, joined, nearest, read_table, unreadable, unwritable
+from kgops.planning.suited_profile import shipped, suited_to_model
 
 _KEYS = (
     Option("summary", "str", required=True),
@@ -41,14 +40,14 @@ class Profile:
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in _shipped())
+    return sorted(path.stem for path in shipped())
 
 
 def find(name: str) -> Profile:
     """A shipped profile by name, or the one in a file of the person's."""
     if name.endswith(".toml"):
         return read(Path(name))
-    for path in _shipped():
+    for path in shipped():
         if path.stem == name:
             return _read(path, name)
     raise Usage(f"there is no profile {name!r:.60}{nearest(name, dict.fromkeys(names()))}")
@@ -63,10 +62,12 @@ _OWN_OPTIONS = {workload.name: workload for workload in (REGRESS, PREDICT, EXPLA
 
 
 def default_for(job: Job, facts: GpuFacts | None) -> str | None:
-    """Default profile on this GPU (None: a CPU, or unknown): the GPU's own profile, else `auto`. A command has none."""
-    model = facts.model if facts is not None else None
-    made_for_it = (name for name in names() if model is not None and model in find(name).gpus)
-    return None if job.workload == "exec" else next(made_for_it, AUTO)
+    """Default profile on this GPU, or on the CPU (None); `auto` where the machine is unknown. A command has none."""
+    if job.workload == "exec":
+        return None
+    if facts is not None:
+        return suited_to_model(facts.model)
+    return AUTO if job.on.where == "slurm" else CPU
 
 
 def apply(job: Job) -> Job:
@@ -79,14 +80,6 @@ def apply(job: Job) -> Job:
         own = _OWN_OPTIONS[job.workload].optimizations
         options = {name: value for name, value in options.items() if name in own}
     return replace(job, options={**options, **job.options})
-
-
-def _shipped() -> Iterator[Path]:
-    """Profiles are in kgops/profiles in a wheel, and beside kgops in a checkout."""
-    for folder in (Path(str(files("kgops"))) / "profiles", Path(__file__).parents[2] / "profiles"):
-        if folder.is_dir():
-            yield from sorted(folder.glob("*.toml"))
-            return
 
 
 def _read(path: Path, name: str) -> Profile:

@@ -20,7 +20,7 @@ _MIB = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Target:
     """`facts` None is the CPU. `usable_mib` is the most one run can use, `free_mib` is free now; None: unknown,
-    as for a GPU that is not in this machine."""
+    as for a GPU that is not in this machine. A plan for GPUs here has it by `supervisor/gpu_room`."""
 
     title: str
     facts: GpuFacts | None
@@ -36,6 +36,13 @@ class Target:
         """Memory that a prediction must fit: usable memory of a GPU, for which runs wait; free memory of a CPU, or the
         job's limit if that is less."""
         return self.limit_mib if self.is_limited else self._machine_mib
+
+    @property
+    def taken_mib(self) -> float:
+        """What others use of a GPU, or have reserved; 0 where that is unknown."""
+        if not self.on_gpu or self.usable_mib is None or self.free_mib is None:
+            return 0.0
+        return max(self.usable_mib - self.free_mib, 0.0)
 
     @property
     def is_limited(self) -> bool:

@@ -31,6 +31,7 @@ class Alert:
     text: str
     run: Run | None = None
     gpu: int | None = None
+    detail: str = ""  # what to know and do, on lines of its own
 
 
 def stall_alerts(run: Run, now: float) -> list[Alert]:

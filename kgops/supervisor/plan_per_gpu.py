@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kgops.errors import KgopsError, Usage, WontFit
-from kgops.gpus.readings import GpuReading
+from kgops.gpus.facts import UnusableGpus
 from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.planning.fit import Fit, fit_of
@@ -21,9 +21,10 @@ from kgops.planning.targets import (
 )
 from kgops.settings import Home
 from kgops.supervisor import queue
-from kgops.supervisor.gpu_room import read_gpus
+from kgops.supervisor.gpu_room import GpuNow, read_gpus, room_on
 from kgops.supervisor.launch_checks import must_be_possible
 from kgops.supervisor.plan_job import Planned, plan
+from storage import runs
 from storage.database import Connection
 from storage.runs import Run
 
@@ -38,7 +39,7 @@ class Placement:
     nearest_now: Candidate | None = None
     others: tuple[Planned, ...] = ()
     mixed: bool = False  # whether this machine has GPUs of several kinds
-    unused: str | None = None  # why the plan is for the CPU of a machine with GPUs
+    unused: UnusableGpus | None = None  # why the plan is for the CPU of a machine with GPUs
 
     @property
     def each(self) -> tuple[Planned, ...]:
@@ -111,16 +112,13 @@ def _candidates(job: Job) -> list[Target]:
     return requested_gpus(requested_gpu(job)) if takes_any else []
 
 
-def _unused_gpus(job: Job) -> str | None:
-    """Why the installed torch cannot use this machine's GPUs; None: it can, there are none, or the job leaves no
+def _unused_gpus(job: Job) -> UnusableGpus | None:
+    """This machine's GPUs, if the installed torch cannot use them; None: it can, there are none, or the job leaves no
     choice: one that requires a GPU is refused."""
     has_choice = _uses_torch_here(job) and device_of(job) != "cpu" and not requires_gpu(job)
     gpus = gpus_here() if has_choice else []
     problem = next((gpu.facts.cuda_problem for gpu in gpus if gpu.facts is not None), None)
-    if problem is None:
-        return None
-    names = " and ".join(dict.fromkeys(gpu.title for gpu in gpus))
-    return f"{problem.reason}: runs do not use the {names}; {problem.hint}"
+    return None if problem is None else UnusableGpus(len(gpus), problem)
 
 
 def _uses_torch_here(job: Job) -> bool:
@@ -191,21 +189,27 @@ def _placement(
     allocation = queue.allocation_now(conn, _as_run(first), gpus, needs)
     largest = max(plans, key=lambda one: one.target.usable_mib or 0)
     chosen = next((one for one in plans if allocation.gpu in one.uuids), largest)
-    given = _with_gpus(chosen, allocation, () if isinstance(gpus, str) else [gpu.reading for gpu in gpus])
+    active = runs.in_states(conn, runs.ACTIVE) if conn is not None else []
+    given = _with_gpus(chosen, allocation, () if isinstance(gpus, str) else gpus, active)
     fit = _fit(given, allocation)
     others = tuple(one for one in plans if one is not chosen)
     nearest = _nearest_now(given, conn, gpus, needs) if fit.state == "later" else None
     return Placement(given, fit, nearest, others, mixed)
 
 
-def _with_gpus(planned: Planned, allocation: queue.Allocation, gpus: Sequence[GpuReading]) -> Planned:
-    """Names the GPUs that the run would get, of several that are alike; none if it waits for one of several."""
+def _with_gpus(
+    planned: Planned, allocation: queue.Allocation, gpus: Sequence[GpuNow], active: Sequence[Run]
+) -> Planned:
+    """Names the GPUs that the run would get, of several that are alike, and says what they have left for it; names
+    none if it waits for one of several."""
     uuids = planned.uuids if allocation.gpu is None else allocation.gpu.split(",")
-    readings = [gpu for gpu in gpus if gpu.uuid in uuids]
+    there = [gpu for gpu in gpus if gpu.reading.uuid in uuids]
+    readings = [gpu.reading for gpu in there]
     target = planned.target
     if target.facts is None or not readings or any(gpu.name != target.facts.name for gpu in readings):
         return planned
-    free = [gpu.memory_free_mib for gpu in readings if gpu.memory_free_mib is not None]
+    rooms = (room_on(gpu, [run for run in active if gpu.reading.uuid in run.gpus]) for gpu in there)
+    free = [max(room, 0) for room in rooms if room is not None]
     waits_for_any = allocation.gpu is None and len(readings) > 1
     target = replace(
         target,

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from kgops.jobs.text import clock
 from kgops.settings import Home
 from kgops.supervisor.alerts import Alert, AlertKind, disk_alerts, diverged_alert, gpu_alerts, stall_alerts
 from kgops.views.gpus import GpuUsage
 from storage import alerts, attempts, runs
 from storage.database import Connection
 from storage.runs import Run
+
+if TYPE_CHECKING:
+    from kgops.gpus.facts import UnusableGpus
 
 
 def recorded_alerts(conn: Connection) -> tuple[Alert, ...]:
@@ -31,10 +36,19 @@ def recorded_alerts(conn: Connection) -> tuple[Alert, ...]:
 
 
 def live_alerts(
-    home: Home, running: Iterable[Run], gpus: Sequence[GpuUsage], now: float
+    home: Home,
+    running: Iterable[Run],
+    gpus: Sequence[GpuUsage],
+    now: float,
+    unusable: UnusableGpus | None = None,
 ) -> tuple[Alert, ...]:
-    """Alerts of this moment: a run without progress, a GPU that is full or hot, a disk that is short."""
-    found = [*disk_alerts(home, now), *(alert for run in running for alert in stall_alerts(run, now))]
+    """Alerts of this moment: GPUs that torch cannot use, a run without progress, a GPU that is full or hot, a disk
+    that is short."""
+    found = []
+    if unusable is not None:
+        name = f"unusable:{clock(now, '%Y-%m-%d')}"
+        found = [Alert("GPU", name, unusable.headline, gpu=gpus[0].reading.index, detail=unusable.why)]
+    found += [*disk_alerts(home, now), *(alert for run in running for alert in stall_alerts(run, now))]
     for usage in gpus:
         others = [one.name for one in usage.others[:3]]
         found += gpu_alerts(usage.reading, usage.used_by_runs_mib, others, now)

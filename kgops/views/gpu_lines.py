@@ -110,7 +110,17 @@ def small_curve(values: Sequence[float | None], width: int, high: float | None) 
     return "".join(chr(0x2800 + code) if code else " " for code in codes)
 
 
-def host_line(host: HostUse) -> list[Toned]:
+def free_of(usage: GpuUsage) -> Toned:
+    """`5.9 GiB free`: what one more run can be given. Of a GPU that MIG divides, its slices have it."""
+    room = usage.room_mib
+    if room is None or usage.slices:
+        return "" if usage.slices else "n/a", "dim"
+    gib = max(room, 0) / 1024
+    return f"{gib:,.{0 if gib >= 100 else 1}f} GiB free", "text" if room > 0 else "warn"
+
+
+def host_line(host: HostUse, profile: str | None = None) -> list[Toned]:
+    """`profile`: the one that suits this machine, where its runs use the CPU."""
     cpus = "" if host.cpus is None else f" of {host.cpus}"
     memory = (
         f"{_gib(host.memory_used_mib)} of {_gib(host.memory_total_mib)} GiB"
@@ -120,6 +130,7 @@ def host_line(host: HostUse) -> list[Toned]:
     short = host.disk_free_mib is not None and host.disk_free_mib < 1024
     return [
         ("HOST", "head"),
+        *([("  profile ", "text"), (profile, "good")] if profile else ()),
         ("  CPU ", "text"),
         ("n/a" if host.cpu_percent is None else f"{host.cpu_percent:.0f}%", "text"),
         (f"{cpus}  memory {memory}  disk ", "text"),

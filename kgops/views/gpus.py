@@ -64,6 +64,13 @@ class GpuUsage:
         return None if total is None else total - (self.reading.memory_reserved_mib or 0)
 
     @property
+    def profile(self) -> str:
+        """The profile that suits it."""
+        from kgops.planning.suited_profile import suited_to_gpu  # needed where there are GPUs
+
+        return suited_to_gpu(self.reading.name)
+
+    @property
     def reserved_mib(self) -> int:
         return sum(mib for _, mib in self.reserved_by)
 

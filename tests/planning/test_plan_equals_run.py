@@ -107,7 +107,7 @@ def test_without_a_profile_a_gpu_computes_in_its_own_format_and_a_cpu_in_fp32(
 
 def test_a_run_repeated_keeps_who_chose_its_options(found: list[Line]) -> None:
     options = ask("run", "--again", "1", "--dry-run", "--json").table["options"]
-    assert {one["option"]: one["chosen_by"] for one in options}["precision"] == "profile auto"
+    assert {one["option"]: one["chosen_by"] for one in options}["precision"] == "profile cpu"
 
 
 def test_what_would_not_start_is_said_by_the_plan_too(found: list[Line]) -> None:

@@ -198,8 +198,9 @@ def test_a_driver_too_old_for_torch_is_told_on_every_page_and_no_gpu_run_is_star
         f"✗  torch        2.12.1+cu128, built for CUDA 13.0\n{' ' * 16}→ no GPU is used: {too_old}"
         in kgops("doctor").out
     )
+    unusable = f"CPU only: 1 GPU unusable: {too_old}; update the driver to 580"
     for told in (kgops("suggest", *job), kgops("run", *job, "--dry-run")):
-        assert f"{too_old}: runs do not use the Tesla T4; update the driver to 580" in told.out
+        assert told.out.splitlines()[0].removeprefix("# ").startswith(unusable)
         assert "on the CPU" in told.out
     for asked in (("--gpu", "0"), ("--gpu-memory", "500"), ("--device", "cuda")):
         refused = kgops("run", *job, *asked)
@@ -208,7 +209,7 @@ def test_a_driver_too_old_for_torch_is_told_on_every_page_and_no_gpu_run_is_star
     assert kgops("runs", "--json").json() == []
     assert too_old in " ".join(machine.ask(new_run_opened, str(home)).split())
     started = kgops("run", *job, "--detach")
-    assert f"Warning: {too_old}: runs do not use the Tesla T4" in started.err
+    assert f"Warning: {unusable}" in started.err
 
 
 def new_run_opened(home: str) -> str:
@@ -345,8 +346,10 @@ def test_a_torch_for_cpus_beside_a_gpu_is_told(run_cli: Console, tmp_path: Path)
     machine = GpuMachine(tmp_path, t4())
     machine.use_torch(cuda=None)
     told = run_cli("suggest", "train", "--dataset", "nations", env=machine.environment)
-    assert told.out.rstrip().endswith("--profile auto")
-    assert "a CPU build: runs do not use the Tesla T4" in told.out
+    assert told.out.rstrip().endswith("--profile cpu")
+    assert told.out.startswith(
+        "CPU only: 1 GPU unusable: the installed torch is a CPU build; install a CUDA build"
+    )
     job = run_cli("run", "train", "--dataset", "nations", "--dry-run", env=machine.environment)
-    assert tomllib.loads(job.out)["profile"] == "auto"
+    assert tomllib.loads(job.out)["profile"] == "cpu"
     assert "on the CPU" in job.out

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console
-from nvml_standin import Machine, StandIn, t4
+from nvml_standin import Machine, StandIn, cuda_build, t4
 from records import add
 from rich.cells import cell_len
 from screen_driving import Seen, look, shown_at
@@ -259,7 +259,10 @@ def test_a_terminal_without_unicode_gets_ascii_alone(run_cli: Console) -> None:
     look(run_cli.home, story, (80, 24), unicode=False)
 
 
-def test_gpus_show_what_is_used_and_whose_they_are(run_cli: Console, tmp_path: Path) -> None:
+def test_gpus_show_what_is_used_and_whose_they_are(
+    run_cli: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(cuda_build(tmp_path / "build")))
     standin = StandIn(tmp_path)
     busy = replace(t4("GPU-a", used_mib=11_204), utilization=97, temperature=71, power_mw=68_000)
     lost, idle = replace(t4("GPU-b"), lost=15), t4("GPU-c")
@@ -268,9 +271,9 @@ def test_gpus_show_what_is_used_and_whose_they_are(run_cli: Console, tmp_path: P
     number = run_cli.detach("sh", "-c", WAITS, flags=("--gpu", "0", "--gpu-memory", "12000"), env=environment)
     run_cli.running(number)
     standin.show(Machine((busy, lost, idle)))
-    lines = standin.ask(shown_at, str(run_cli.home), (120, 40), "11,204", "RUNNING")
+    lines = standin.ask(shown_at, str(run_cli.home), (120, 40), "GiB free", "RUNNING")
     row = next(line for line in lines if line.startswith("0 Tesla T4"))
-    assert row.split()[-5:] == ["11,204/14,909", "97%", "71", "68/70", str(number)]
+    assert row.split()[-7:] == ["0.0", "GiB", "free", "t4", "97%", "71", str(number)]
     width = row.index("│") - row.index("▒")
     # Nobody's processes are listed, so what is used is not known to be the run's, and its reservation is kept besides.
     assert row.count("▒") == round(11_204 / 14_909 * width)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console, identity_in
-from nvml_standin import Machine, Slice, StandIn, a100, t4
+from nvml_standin import Machine, Slice, StandIn, a100, cuda_build, t4
 from screen_driving import Seen, look
 
 from kgops.gpus.history import BUCKET_S, KEPT, GpuHistory
@@ -20,6 +20,13 @@ from kgops.views.gpu_lines import memory_bar, small_curve
 from kgops.views.gpus import GpuUsage
 
 ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.fixture
+def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """With a torch that can use the GPUs."""
+    monkeypatch.setenv("PYTHONPATH", str(cuda_build(tmp_path / "build")))
+    return StandIn(tmp_path)
 
 
 @pytest.fixture
@@ -88,7 +95,7 @@ def test_slices_have_lines_of_their_own_under_their_gpu_on_both_screens(
     lines = standin.ask(after, str(run_cli.home), (), "0:1", "HOST")
     first = next(line for line in lines if "0:0" in line)
     assert "MIG 3g.20gb" in first[:24] or "MIG 3g.2" in first
-    assert "700/20,096" in first and ME in first
+    assert "18.9 GiB free  a100-40" in first and ME in first
     lines = standin.ask(after, str(run_cli.home), ("0",), "0:1", str(child.pid))
     row = next(line.split() for line in lines if line.split()[:1] == [str(child.pid)])
     assert "0:0" in row

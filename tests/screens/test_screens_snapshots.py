@@ -67,7 +67,7 @@ Story = Callable[[Seen], Awaitable[None]]
 
 
 async def dashboard(seen: Seen) -> None:
-    await seen.until_shows("ALERTS", "11,204", "RECENT")
+    await seen.until_shows("ALERTS", "6.9 GiB free", "RECENT")
 
 
 async def dashboard_light(seen: Seen) -> None:
@@ -77,7 +77,7 @@ async def dashboard_light(seen: Seen) -> None:
 
 
 async def four_gpus(seen: Seen) -> None:
-    await seen.until_shows("ALERTS", "14,600", "2:1", "RECENT")
+    await seen.until_shows("ALERTS", "0.3 GiB free", "2:1", "RECENT")
 
 
 async def empty(seen: Seen) -> None:

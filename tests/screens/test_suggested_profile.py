@@ -1,0 +1,259 @@
+"""The profile that suits this machine stands where people look: dashboard, GPU, profiles and New run."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from driving import Console
+from gpu_machine import GpuMachine
+from nvml_standin import a100, compiler, h200, t4
+from screen_driving import Seen, look
+from screen_picture import picture
+
+from screens.widgets.lines import Lines
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
+
+SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
+TOO_OLD = "driver 550.54.15 runs CUDA up to 12.4, and torch 2.12 is built for CUDA 13.0"
+UPDATE = "update the driver to 580 or newer, or install a build of torch for CUDA 12"
+OTHERS = ((999_999_999, 142_000),)  # a process that nobody here can see
+
+
+Step = tuple[tuple[str, ...], tuple[str, ...]]  # keys, and what they make the screen show
+
+
+def pictures(home: Path, sizes: list[tuple[int, int]], *steps: Step) -> list[list[str]]:
+    """For each size, the pictures after each step from the dashboard."""
+    found: list[list[str]] = []
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("HOST")
+        found.append([])
+        for keys, texts in steps:
+            await seen.press(*keys)
+            await seen.until(partial(shows_words, seen, texts), str(texts))
+            found[-1].append(picture(seen.app))
+
+    for size in sizes:
+        look(home, story, size)
+    return found
+
+
+def shows_words(seen: Seen, texts: tuple[str, ...]) -> bool:
+    """Also where a line ends between two words."""
+    return all(text in words_of(seen.text) for text in texts)
+
+
+def words_of(shown: str) -> str:
+    return " ".join(shown.partition("~~~")[0].split())
+
+
+def line_with(picture: str, text: str) -> tuple[str, str]:
+    """The first line with that text, and its tones."""
+    lines, tones = (part.splitlines() for part in picture.split("~~~", 1))
+    number = next(i for i, line in enumerate(lines) if text in line)
+    return lines[number], tones[1 + number]
+
+
+# --- dashboard ---
+
+
+OPENED: Step = ((), ("GiB free",))
+
+
+def test_each_gpu_says_what_is_free_and_which_profile_suits_it(home: Path, tmp_path: Path) -> None:
+    machine = GpuMachine(tmp_path, t4(used_mib=8_867), a100("GPU-a"))
+    for (shown,) in machine.ask(pictures, home, SIZES, OPENED):
+        lines = shown.splitlines()
+        first = next(line for line in lines if line.startswith("0 Tesla T4")).split()
+        assert first[first.index("GiB") - 1 :][:4] == ["5.9", "GiB", "free", "t4"]
+        second = next(line for line in lines if line.startswith("1 A100")).split()
+        assert second[second.index("GiB") - 1 :][:4] == ["39.4", "GiB", "free", "a100-40"]
+        assert "profile cpu" not in shown
+
+
+def test_free_is_what_one_more_run_can_be_given(home: Path, tmp_path: Path, run_cli: Console) -> None:
+    machine = GpuMachine(tmp_path, t4())
+    command = ("run", "--detach", "exec", "--gpu", "0", "--gpu-memory", "8000", "--", "sleep", "60")
+    run_cli.running(int(run_cli(*command, env=machine.environment).out))
+    assert machine.ask(pictures, home, SIZES[1:2], ((), ("6.7 GiB free",)))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_without_a_gpu_the_host_says_profile_cpu_as_plans_do(home: Path, size: tuple[int, int]) -> None:
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("HOST  profile cpu", "no GPU: runs use the CPU")
+        await seen.press("n")
+        await seen.until_shows("--profile cpu")
+
+    look(home, story, size)
+
+
+# --- New run from there ---
+
+
+def started_tracin(home: Path) -> int:
+    """How many keys a TracIn run takes from the dashboard."""
+    keys = 0
+
+    async def press(seen: Seen, key: str) -> None:
+        nonlocal keys
+        keys += 1
+        await seen.press(key)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("14.6 GiB free", "t4")  # no key: the profile
+        seen.app.screen.query_one("#body", Lines).point_at(("gpu", 0, "0"))
+        await press(seen, "n")
+        await seen.until_shows("t4, for the Tesla T4 in this machine", "GPU 0 Tesla T4")
+        await press(seen, "right")
+        await seen.until_shows("tracin", "kgops run tracin --run 1 --profile t4 --gpu 0")
+        await press(seen, "x")
+        await seen.until_shows("start this run?")
+        await press(seen, "y")
+        await seen.until_shows("2 tracin")
+
+    look(home, story)
+    return keys
+
+
+def test_four_keys_start_tracin_with_the_suggested_profile(run_cli: Console, tmp_path: Path) -> None:
+    small = ("--embedding-dim", "16", "--num-epochs", "1", "--checkpoint-frequency", "1", "--device", "cpu")
+    assert run_cli("run", "train", "--dataset", "nations", *small).code == 0
+    machine = GpuMachine(tmp_path / "machine", t4())
+    assert machine.ask(started_tracin, run_cli.home) <= 4
+    run = run_cli.ended(2)  # its worker's torch is only to look at
+    assert (run.workload, run.profile, run.gpu) == ("tracin", "t4", "GPU-t4")
+
+
+def test_the_second_gpu_is_filled_in_from_its_row_and_its_page(home: Path, tmp_path: Path) -> None:
+    machine = GpuMachine(tmp_path, t4(), a100("GPU-a"))
+    opened: Step = (("n",), ("GPU 1 NVIDIA A100", "--profile a100-40 --gpu 1"))
+    page: Step = (("escape", "1"), ("39.4 GiB free · profile a100-40",))
+    assert machine.ask(pictures, home, SIZES[2:3], (("down",), ()), opened, page, opened)
+
+
+# --- profiles ---
+
+
+def profiles_here(home: Path) -> tuple[object, dict[str, str]]:
+    """Where the cursor starts, and the tone of each mark."""
+    found: list[object] = []
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("GiB free")
+        await seen.press("f")
+        await seen.until_shows("PROFILE", "GPU 0, 2")
+        body = seen.app.screen.query_one("#body", Lines)
+        await seen.until(lambda: body.key == "t4", "the first GPU's profile")
+        found.append({str(row.key): row.pieces[2].tone for row in body.rows if row.key})
+        await seen.press("n")
+        await seen.until_shows(
+            "t4", "GPU 0 Tesla T4", "kgops run train --dataset nations --profile t4 --gpu 0"
+        )
+        await seen.press("escape")
+        body.point_at("l4")
+        await seen.press("n")
+        await seen.until_shows("no L4 is here; plan for one: kgops suggest train --gpu l4")
+
+    look(home, story, (120, 40))
+    return "t4", found[0]  # type: ignore[return-value]
+
+
+def test_profiles_of_gpus_that_are_here_are_marked_and_start_a_run(home: Path, tmp_path: Path) -> None:
+    machine = GpuMachine(tmp_path, t4(), a100("GPU-a"), t4("GPU-c"))
+    _, tones = machine.ask(profiles_here, home)
+    assert {name for name, tone in tones.items() if tone == "good"} == {"t4", "a100-40"}
+
+
+def test_without_a_gpu_profiles_start_on_that_of_the_cpu(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("f")
+        await seen.until_shows("PROFILE", "the CPU")
+        await seen.until(lambda: seen.app.screen.query_one("#body", Lines).key == "cpu", "the CPU's profile")
+
+    look(home, story)
+
+
+# --- GPUs that torch cannot use ---
+
+
+@pytest.fixture
+def too_old(tmp_path: Path) -> GpuMachine:
+    machine = GpuMachine(tmp_path)
+    machine.use_torch(cuda="13.0")
+    machine.show(*(h200(f"GPU-{i}") for i in range(8)), driver="550.54.15", cuda=12040)
+    return machine
+
+
+def test_gpus_that_torch_cannot_use_are_loud_on_every_screen(home: Path, too_old: GpuMachine) -> None:
+    told = f"{TOO_OLD}; {UPDATE}"
+    steps: tuple[Step, ...] = (
+        ((), ("! CPU only: 8 GPUs unusable",)),
+        (("n",), ("CPU only: 8 GPUs unusable", "fits now")),
+        (("x",), ("y yes",)),
+    )
+    for dashboard, form, question in too_old.ask(pictures, home, SIZES, *steps):
+        assert told in words_of(dashboard)
+        assert "CPU only" in line_with(dashboard, "0 H200")[0] and "profile cpu" in dashboard
+        assert f"PLAN CPU only: 8 GPUs unusable {told} on the CPU: fits now" in words_of(form)
+        assert line_with(form, "8 GPUs unusable")[1].split()[1:] == ["www", "wwwww", "w", "wwww", "wwwwwwww"]
+        assert "g" not in line_with(form, "fits now")[1]
+        assert f"CPU only: 8 GPUs unusable: {told}. Start this run?" in words_of(question)
+
+
+def test_a_plan_for_the_cpu_beside_unusable_gpus_begins_with_that(
+    run_cli: Console, too_old: GpuMachine
+) -> None:
+    first = f"CPU only: 8 GPUs unusable: {TOO_OLD}; {UPDATE}"
+    job = ("train", "--dataset", "nations")
+    assert run_cli("suggest", *job, env=too_old.environment).out.splitlines()[0] == first
+    assert run_cli("run", *job, "--dry-run", env=too_old.environment).out.splitlines()[0] == f"# {first}"
+
+
+# --- the memory bar ---
+
+
+def planned_on(home: Path, *gpus: tuple[str, str]) -> list[str]:
+    """New run for each of these GPUs, once it shows that text."""
+    found: list[str] = []
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("GiB free")
+        for gpu, text in gpus:
+            seen.app.open_new_run(gpu)
+            await seen.until_shows("PLAN", text)
+            found.append(picture(seen.app))
+            await seen.press("escape")
+
+    look(home, story, (120, 40))
+    return found
+
+
+def test_the_bar_shows_others_memory_and_how_tight_it_is(home: Path, tmp_path: Path) -> None:
+    full, fuller = 142_100, 142_900
+    machine = GpuMachine(
+        tmp_path,
+        h200("GPU-0"),
+        h200("GPU-1", used_mib=full, processes=OTHERS),
+        h200("GPU-2", used_mib=fuller, processes=OTHERS),
+    )
+    asked = (("0", "to spare"), ("1", "441 MiB to spare"), ("2", "would wait now"))
+    roomy, tight, waits = machine.ask(planned_on, home, *asked)
+    bar, tones = line_with(roomy, "▇")
+    assert "▓" not in bar and "w" not in tones
+    assert "g" in line_with(roomy, "fits now")[1]
+    bar, tones = line_with(tight, "▓▓▓▓▓▓▓")
+    assert bar.count("▓") >= 116 and bar.count("▇") == 1
+    assert set(tones) >= {"o", "w"} and "b" not in tones
+    assert "w" in line_with(tight, "fits now")[1] and "g" not in line_with(tight, "fits now")[1]
+    assert f"others have {full:,}" in tight
+    assert f"{fuller:,} MiB that another user holds" in waits
+    assert "b" in line_with(waits, "▓▓▓▓▓▓▓")[1]
