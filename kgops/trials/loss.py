@@ -26,7 +26,7 @@ from kgops.trials.entry import run
 from kgops.trials.interleaved import read_arguments, run_trials
 from kgops.trials.train_step import synthetic
 from kgops.trials.training import few_batches
-from kgops.trials.variants import LIVE_OF_A_STEP, Trial, TrialResult, device
+from kgops.trials.variants import LIVE_OF_A_STEP, Trial, TrialResult, Variant, device
 
 MIB = 2**20
 Loss = Callable[[ConvE, Batch], torch.Tensor]
@@ -126,20 +126,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--entities", type=int, default=10_000)
     parser.add_argument("--dim", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--labels-only", action="store_true", help="without the control and kgops' own step")
     parser.add_argument("--steps", type=int, default=1, help="steps in each repetition")
     args = read_arguments(parser, argv)
     size = Size(args.entities, args.dim, args.batch_size, args.steps)
-    run_trials(
-        {
-            "dense labels": lambda trial: autograd_trial(trial, dense, size),
+    variants: dict[str, Variant] = {
+        "dense labels": lambda trial: autograd_trial(trial, dense, size),
+        "their efficient loss": lambda trial: autograd_trial(trial, efficient, size),
+    }
+    if not args.labels_only:
+        variants |= {
             "dense labels again": lambda trial: autograd_trial(trial, dense, size),
-            "their efficient loss": lambda trial: autograd_trial(trial, efficient, size),
             "kgops": lambda trial: kgops_trial(trial, size),
-        },
-        args.round,
-        trials=args.trials,
-        repetitions=args.repetitions,
-    )
+        }
+    run_trials(variants, args.round, trials=args.trials, repetitions=args.repetitions)
     return 0
 
 
