@@ -160,7 +160,12 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("space", "spc", "mark", "Mark or unmark the run.", "screen.mark", HISTORY | HOSTS, "run"),
     Action(
-        "equals_sign", "=", "compare", "Compare two to eight marked runs.", "screen.compare", HISTORY | HOSTS
+        "equals_sign",
+        "=",
+        "compare",
+        "Compare two to eight marked runs, or a benchmark with the next other machine's.",
+        "screen.compare",
+        HISTORY | HOSTS | BENCHMARKS,
     ),
     Action(
         "asterisk",
@@ -171,17 +176,21 @@ ACTIONS: tuple[Action, ...] = (
         HISTORY,
         in_footer=False,
     ),
-    Action("greater_than_sign", ">", "sort", "Sort by the next column.", "screen.sort_next", HISTORY),
+    Action(
+        "greater_than_sign", ">", "sort", "Sort by the next column.", "screen.sort_next", HISTORY | BENCHMARKS
+    ),
     Action(
         "less_than_sign",
         "<",
         "sort",
         "Sort by the previous column.",
         "screen.sort_before",
-        HISTORY,
+        HISTORY | BENCHMARKS,
         in_footer=False,
     ),
-    Action("u", "u", "reverse", "Reverse the order.", "screen.reverse", HISTORY, in_footer=False),
+    Action(
+        "u", "u", "reverse", "Reverse the order.", "screen.reverse", HISTORY | BENCHMARKS, in_footer=False
+    ),
     Action("z", "z", "sort by", "Sort by any column or metric.", "screen.sort_by", HISTORY, in_footer=False),
     Action("d", "d", "delete", "Delete the marked runs, or this one, once ended.", "screen.delete", HISTORY),
     Action(
@@ -232,9 +241,12 @@ ACTIONS: tuple[Action, ...] = (
         NEW_RUN,
         in_footer=False,
     ),
+    Action("x", "x", "start", "Start this benchmark here, asking first.", "screen.measure", BENCHMARKS),
+    Action(
+        "s", "s", "stop", "Stop the running benchmark; `x` continues it.", "screen.stop_measuring", BENCHMARKS
+    ),
     Action("escape", "esc", "back", "Back to the previous screen.", "app.back", EVERYWHERE - DASHBOARD),
     Action("o", "o", "side", "Show proponents, opponents, or both.", "screen.side", INFLUENCES),
-    Action("M", "M", "machines", "Include other machines and versions.", "screen.machines", BENCHMARKS),
     Action(
         "v",
         "v",

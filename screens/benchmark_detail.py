@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.cli.claims_page import lines as option_lines
+from kgops.experiments.benchmark_results import RULE as CHANGE_RULE
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, Verdict
 from kgops.jobs.text import one_line
 from kgops.views.formats import UNKNOWN, amount, fitted, padded, width_of
+from screens.benchmark_over_time import answer_rows, over_time_rows
 from screens.benchmarks_page import by_size
 from screens.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
 from screens.widgets.bar import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:
+    from kgops.experiments.benchmark_results import Change, Series
     from kgops.experiments.result_detail import Detail
     from kgops.experiments.summary import Row as Measured
 
@@ -48,9 +51,12 @@ class _VariantLine(NamedTuple):
     words: tuple[str, ...]
 
 
-def detail_rows(detail: Detail, width: int) -> list[Row]:
+def detail_rows(detail: Detail, others: Sequence[Series], width: int) -> list[Row]:
+    """`others`: the same benchmark on other machines."""
+    series = detail.series
     sections = [
-        _head(detail, width),
+        _head(detail, others, width),
+        over_time_rows(series, width) if series is not None else [],
         _options(detail, width),
         _compared([_of_row(one) for one in detail.rows], width),
         _metrics(detail, width),
@@ -60,16 +66,15 @@ def detail_rows(detail: Detail, width: int) -> list[Row]:
     return stacked(sections)
 
 
-def _head(detail: Detail, width: int) -> list[Row]:
+def _head(detail: Detail, others: Sequence[Series], width: int) -> list[Row]:
     out = [text_row(detail.name, width, "strong")]
+    if detail.series is not None:
+        out += answer_rows(detail.series, others, width)
     if detail.state:
         out.append(Row((Piece("! ", "warn"), *text_row(detail.state, width - 2, "warn").pieces)))
-    if detail.differs:
-        text = f"measured on another machine or version: {'; '.join(detail.differs)}"
-        out += [Row((Piece(line, "warn"),)) for line in _wrapped(f"! {text}", width, "  ")]
-    first, *others = _wrapped(detail.command, width - 3, "")
+    first, *more = _wrapped(detail.command, width - 3, "")
     out.append(Row((Piece("y  ", "accent", "screen.copy"), Piece(first, "dim"))))
-    return out + [Row((Piece(f"   {line}", "dim"),)) for line in others]
+    return out + [Row((Piece(f"   {line}", "dim"),)) for line in more]
 
 
 def _options(detail: Detail, width: int) -> list[Row]:
@@ -172,6 +177,8 @@ def _metrics(detail: Detail, width: int) -> list[Row]:
         [
             Column("METRIC", 30, grows=True),
             Column("measured", 13, right=True),
+            Column("than before", 12),
+            Column("since first", 12),
             Column("quartiles", 17),
             Column("n", 4, right=True),
         ],
@@ -179,16 +186,27 @@ def _metrics(detail: Detail, width: int) -> list[Row]:
     )
     out = [columns.heading()]
     for one in detail.metrics:
-        subject = one.subject + (f", against {one.against}" if one.against else "")
-        spread = "" if one.low is None or one.high is None else f"{amount(one.low)}–{amount(one.high)}"
-        cells = Piece(subject), Piece(amount(one.value, one.unit)), Piece(spread, "dim")
-        out.append(columns.row((*cells, Piece(str(one.n), "dim"))))
-    only = detail.metrics[0]
+        new = one.newest
+        subject = new.subject + (f", against {new.against}" if new.against else "")
+        spread = "" if new.low is None or new.high is None else f"{amount(new.low)}–{amount(new.high)}"
+        changes = (Piece(_percent(each), "dim") for each in (one.than_before, one.since_first))
+        measured = Piece(amount(new.value, new.unit))
+        out.append(
+            columns.row((Piece(subject), measured, *changes, Piece(spread, "dim"), Piece(str(new.n), "dim")))
+        )
+    only = detail.metrics[0].newest
     if len(detail.metrics) == 1 and only.unit == "×" and only.low is not None and only.high is not None:
         ratio = Spread(only.value, only.low, only.high, only.n)
         scale = scale_of((ratio,), max(min(width, _WIDEST_BAR), _NARROWEST_BAR))
         out += [BLANK, Row((axis(scale),)), Row(tuple(ratio_bar(ratio, scale, "text")))]
     return out
+
+
+def _percent(change: Change | None) -> str:
+    """Values are no times alone: the change has no better or worse."""
+    if change is None or change.factor is None or change.verdict == "within noise":
+        return "" if change is None else str(change)
+    return f"{change.factor - 1:+.0%}" if change.factor < 10 else f"{change.factor:.3g}×"
 
 
 def _conditions(detail: Detail, width: int) -> list[Row]:
@@ -204,6 +222,7 @@ def _conditions(detail: Detail, width: int) -> list[Row]:
     if detail.machine:
         words.append(detail.machine)
     if detail.first is not None:
+        words += [CHANGE_RULE] if detail.series is not None else []
         words.append(f"Bars: filled up to the near quartile, shaded up to the far one. {RULE}")
     return [Row((Piece(line, "dim"),)) for one in words for line in _wrapped(one, width, "  ")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,19 +11,21 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from kgops.errors import KgopsError
-from kgops.experiments.benchmark_list import Entry
+from kgops.experiments.benchmark_list import MEASURE_OPTIONS, OPTIONS, Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery, BenchmarkReader
 from screens import benchmarks_page, copying
 from screens.actions import ScreenName
-from screens.driver import begin
+from screens.driver import begin, in_own_thread
 from screens.filtered_list import FilteredList
 from screens.rows import Row, text_row
+from screens.widgets.confirm import Confirmation
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from kgops.experiments.benchmark_results import Series
     from kgops.experiments.result_detail import Detail
     from screens.console import Console
     from storage.runs import Run
@@ -40,6 +43,8 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
         self._reader = reader
         self._detail: Detail | None = None
         self._detail_key: object = None  # key of its row
+        self._pointed_key: object = None  # the row under the cursor when `_compared` was set
+        self._compared = 0  # with which of the other machines: 0 for none, else from 1
 
     def compose(self) -> ComposeResult:
         yield Lines(id="title")
@@ -98,6 +103,8 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
         return self._page.rows.get(self.body.key) if self._page is not None else None
 
     def on_lines_pointed(self) -> None:
+        if self.body.key != self._pointed_key:
+            self._pointed_key, self._compared = self.body.key, 0
         if self.body.key != self._detail_key:
             self._load_detail()
 
@@ -113,7 +120,7 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
     def draw(self, cursor: int | None = None) -> None:
         page = self._page
         self.show_title()
-        nothing = page is not None and not page.anything
+        nothing = page is not None and not page.total
         filter_rows = [] if nothing else [benchmarks_page.filter_row(self._query.text, self.size.width)]
         self.query_one("#filter", Lines).show(filter_rows)
         keys = text_row("⏎ apply · esc restore the last filter · ↑↓ move", self.size.width, "dim")
@@ -136,20 +143,93 @@ class Benchmarks(FilteredList[BenchmarkQuery, BenchmarkPage]):
         return (width - 2) * 2 // 5 if width >= _WIDE else width
 
     def _draw_detail(self) -> None:
-        detail = self.query_one("#detail", Lines)
-        if self._detail is None:
-            detail.show([])
-            return
-        from screens.benchmark_detail import detail_rows
+        pane, others = self.query_one("#detail", Lines), self._others
+        width = self.size.width - self._left - 2 if self.size.width >= _WIDE else self.size.width
+        one = self._selected
+        if one is not None and one.series is not None and 0 < self._compared <= len(others):
+            from screens.benchmark_over_time import comparison_rows
 
-        width = self.size.width
-        detail.show(detail_rows(self._detail, width - self._left - 2 if width >= _WIDE else width))
+            pane.show(comparison_rows(one.series, others[self._compared - 1], width))
+        elif self._detail is None:
+            pane.show([])
+        else:
+            from screens.benchmark_detail import detail_rows
+
+            pane.show(detail_rows(self._detail, others, width))
+
+    @property
+    def _others(self) -> list[Series]:
+        """The benchmark under the cursor on other machines, the newest first."""
+        one = self._selected
+        if one is None or one.series is None or self._page is None:
+            return []
+        mine = one.series
+        same = [other for other in self._page.series if other.name == mine.name]
+        return [other for other in same if other.hardware != mine.hardware]
 
     # --- key actions ---
 
-    def action_machines(self) -> None:
-        """Includes or excludes other machines, GPUs, versions and commits."""
-        self.request(all_machines=not self._query.all_machines, cursor=self.body.key)
+    @property
+    def sorts(self) -> list[str]:
+        return benchmarks_page.sorts(self._left)
+
+    @property
+    def first_descending(self) -> Mapping[str, bool]:
+        return benchmarks_page.FIRST
+
+    def action_compare(self) -> None:
+        """Compares with the next other machine that measured this benchmark; after the last one, shows the details."""
+        others = self._others
+        if not others:
+            self.say("no other machine has measured it: kgops bench import takes results of others", "warn")
+            return
+        self._compared = (self._compared + 1) % (len(others) + 1)
+        self.query_one("#detail", Lines).scroll_home(animate=False)
+        self._draw_detail()
+
+    def action_measure(self) -> None:
+        """Asks, then starts the command of the entry under the cursor."""
+        from kgops.experiments import bench_process
+
+        one = self._selected
+        command = "" if one is None else MEASURE_OPTIONS if one.key == OPTIONS else one.command
+        if one is None or not bench_process.can_start(command):
+            self.say("put the cursor on a benchmark to start it", "warn")
+            return
+        bench = one.series.newest.bench if one.series is not None else None
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                begin(self.app, partial(self._measure, bench, command))  # it goes on when this screen closes
+
+        self.app.push_screen(Confirmation(f"start {command}"), answered)
+
+    async def _measure(self, bench: int | None, command: str) -> None:
+        from kgops.experiments import bench_process
+
+        process = await self.kgops.carry_out(
+            lambda session: bench_process.start(session.home, session.conn, bench, command)
+        )
+        if process is None:
+            return
+        self.kgops.say(f"started {command}")
+        code = await in_own_thread(process.wait)
+        if code:
+            self.kgops.say(bench_process.trouble(self.kgops.home) or f"it ended with code {code}", "bad")
+        else:
+            self.kgops.say(f"ended: {command}")
+        if self.is_attached:
+            self.reload()
+
+    def action_stop_measuring(self) -> None:
+        begin(self.app, self._stop_measuring)
+
+    async def _stop_measuring(self) -> None:
+        from kgops.experiments import bench_process
+
+        said = await self.kgops.carry_out(lambda session: bench_process.stop(session.home, session.conn))
+        if said is not None:
+            self.kgops.say(said)
 
     def action_copy(self) -> None:
         """Copies the command that repeats the entry under the cursor."""

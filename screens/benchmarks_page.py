@@ -7,15 +7,18 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kgops.experiments.benchmark_list import OPTIONS, Entry
+from kgops.experiments.benchmark_list import Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery
-from kgops.jobs.text import OUT_OF_RANGE, is_timestamp, one_line
-from kgops.views.formats import amount, padded
+from kgops.experiments.benchmark_results import seconds_of
+from kgops.jobs.text import one_line
+from kgops.views.formats import amount, padded, seconds_text
+from screens import sorting
 from screens.rows import Column, Columns, Piece, Row, text_row, title
+from screens.sorting import Sortable
 from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import braille
 from screens.widgets.overlay import overlay
-from screens.wording import tick_label
+from screens.wording import short_time, tick_label
 
 if TYPE_CHECKING:
     from kgops.experiments.charts import Curve
@@ -78,7 +81,6 @@ def _scaled_point(size: float, value: float, by_factors: bool) -> Point:
     return (math.log(size), math.log(value)) if by_factors else (size, value)
 
 
-_WEEK_S = 6 * 86_400.0  # within this time a weekday is unambiguous
 _WIDEST = 170
 _NOTHING = (
     "No benchmarks yet. In a shell, best while the machine is idle:",
@@ -86,59 +88,74 @@ _NOTHING = (
     "kgops bench claims --quick  measure which options pay on this machine",
     "kgops bench matrix JOB --vary batch_size=256,512  compare settings of a job",
 )
-_NONE_LIKE_IT = (
-    "No benchmark of this machine matches the filter.",
-    "",
-    "/  edit the filter; an empty filter shows all",
-    "M  include other machines, versions and commits",
-)
-_HINT = "/ filter: words, on:MACHINE · tab to the details"
+_NONE_LIKE_IT = ("No benchmark matches the filter.", "", "/  edit the filter; an empty filter shows all")
+_HINT = "/ filter: words of names, options, GPU, CPU or host, such as t4"
 
-
-_ENTRIES = (
-    Column("BENCHMARK", 38, grows=True),
-    Column("measured", 10),
-    Column("metrics", 7, right=True),
-    Column("machine", 12),
+_SORTABLE = (
+    Sortable(Column("BENCHMARK", 12, grows=True), "name"),
+    Sortable(Column("fastest", 29, grows=True), "fastest"),
+    Sortable(Column("time", 8, right=True), "seconds"),
+    Sortable(Column("than before", 12), "change", True),
+    Sortable(Column("machine", 10, grows=True), "device"),
+    Sortable(Column("measured", 10), "at", True),
 )
+FIRST = {one.by: one.descending for one in _SORTABLE if one.by is not None}
+CHANGE_TONES = {"slower": "bad", "faster": "good"}
 
 
 def title_row(page: BenchmarkPage | None, paused: bool, width: int) -> Row:
-    right = "" if page is None or page.machine is None else _count(page)
-    return title("benchmarks", right, width, *([Piece("paused", "warn")] if paused else []))
+    right = "" if page is None or not page.total else _count(page)
+    between = [Piece("paused", "warn")] if paused else []
+    between += (
+        [Piece("a benchmark is running: s stops it", "accent")] if page is not None and page.running else []
+    )
+    return title("benchmarks", right, width, *between)
 
 
 def _count(page: BenchmarkPage) -> str:
-    """Number of entries, and their machine."""
-    query = page.query
-    if query.machine is not None:
-        return f"{page.measured:,} on {one_line(query.machine, 12)}…"
-    if query.all_machines:
-        return f"{page.measured:,} on all machines"
-    others = f" · {page.other_machines:,} on other machines" if page.other_machines else ""
-    return f"{page.measured:,} on {one_line(page.host or page.machine or '', 24)}{others}"
+    of = f"{page.shown:,} of " if page.shown != page.total else ""
+    return f"{of}{page.total:,} benchmark{'' if page.total == 1 else 's'}"
+
+
+def sorts(width: int) -> list[str]:
+    """Sort keys of the visible columns, from the left."""
+    return sorting.sorts(_SORTABLE, _columns(width))
 
 
 def heading(query: BenchmarkQuery, width: int) -> Row:
-    return _entry_columns(width, query.beyond).heading()
+    return sorting.heading(_SORTABLE, _columns(width), query.sort, descending=query.descending)
 
 
 def entry_rows(page: BenchmarkPage, width: int) -> list[Row]:
-    columns, now = _entry_columns(width, page.query.beyond), time.time()
-    return [columns.row(_pieces(one, page.machine, now), key) for key, one in page.rows.items()]
-
-
-def _pieces(one: Entry, here: str | None, now: float) -> list[Piece]:
-    known = one.machine is not None or one.key == OPTIONS
-    when = Piece("not yet" if one.machine is None else _when(one.at, now), "dim")
-    if one.key == OPTIONS:
-        when = Piece("")
+    columns, now = _columns(width), time.time()
     return [
-        Piece(one.name, "text" if known else "dim"),
-        when if one.ended else Piece("unfinished", "warn"),
-        Piece(f"{one.metrics:,}" if one.metrics else "", "dim"),
-        Piece(one.machine or "", "dim" if one.machine == here else "warn"),
+        text_row(one.name, width, key=key) if one.machine is None else columns.row(_pieces(one, now), key)
+        for key, one in page.rows.items()
     ]
+
+
+def _pieces(one: Entry, now: float) -> list[Piece]:
+    return [
+        Piece(one.name.removeprefix("matrix ")),
+        *_answer(one),
+        Piece(one.device.removeprefix("NVIDIA "), "dim"),
+        Piece(short_time(one.at, now), "dim"),
+    ]
+
+
+def _answer(one: Entry) -> list[Piece]:
+    """The fastest configuration, its time, and the change of that."""
+    if one.series is None:
+        return [Piece(f"{one.metrics:,} value{'' if one.metrics == 1 else 's'}", "dim"), Piece(""), Piece("")]
+    fastest, unfinished = one.series.fastest, Piece("unfinished", "warn")
+    if fastest is None:
+        return [unfinished if not one.ended else Piece("failed", "bad"), Piece(""), Piece("")]
+    before = one.series.than_before(fastest.row.variant)
+    changed = Piece("first", "dim")
+    if before is not None:
+        changed = Piece(str(before[1]), CHANGE_TONES.get(before[1].verdict, "dim"))
+    time = seconds_text(seconds_of(fastest.row).median)
+    return [Piece(fastest.row.variant), Piece(time), changed if one.ended else unfinished]
 
 
 def filter_row(text: str, width: int) -> Row:
@@ -149,20 +166,8 @@ def filter_row(text: str, width: int) -> Row:
 
 def empty_rows(page: BenchmarkPage, width: int) -> list[Row]:
     """Hints in place of an empty list."""
-    return [text_row(line, width) for line in (_NONE_LIKE_IT if page.anything else _NOTHING)]
+    return [text_row(line, width) for line in (_NONE_LIKE_IT if page.total else _NOTHING)]
 
 
-def _entry_columns(width: int, machines: bool) -> Columns:
-    return Columns(_ENTRIES if machines else _ENTRIES[:-1], min(width, _WIDEST))
-
-
-def _when(at: float, now: float) -> str:
-    """Time of today, weekday of the last week, else the date."""
-    if not is_timestamp(at):
-        return OUT_OF_RANGE
-    when, today = time.localtime(at), time.localtime(now)
-    if when[:3] == today[:3]:
-        return time.strftime("%H:%M", when)
-    if 0 < now - at < _WEEK_S:
-        return time.strftime("%a %H:%M", when)
-    return time.strftime("%d %b" if when[0] == today[0] else "%b %Y", when)
+def _columns(width: int) -> Columns:
+    return Columns([one.column for one in _SORTABLE], min(width, _WIDEST))

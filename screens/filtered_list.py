@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from kgops.errors import KgopsError
@@ -34,6 +35,10 @@ class ListQuery(Protocol):
     def look(self) -> int: ...
     @property
     def cursor(self) -> object: ...
+    @property
+    def sort(self) -> str: ...
+    @property
+    def descending(self) -> bool: ...
 
 
 class ListPage(Protocol):
@@ -82,6 +87,16 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
 
     def rows_read(self, page: Page) -> tuple[range, int]:
         """Range of rows that the page holds, and the count of all rows."""
+        raise NotImplementedError
+
+    @property
+    def sorts(self) -> list[str]:
+        """Sort keys of the visible columns, from the left."""
+        raise NotImplementedError
+
+    @property
+    def first_descending(self) -> Mapping[str, bool]:
+        """Order of the first sort, by sort key."""
         raise NotImplementedError
 
     @property
@@ -228,3 +243,26 @@ class FilteredList(RunScreenBase, Generic[Query, Page]):
 
     def action_page(self, by: int) -> None:
         self.body.action_page(by)
+
+    # --- the order ---
+
+    def action_sort(self, by: str) -> None:
+        """Sorts by that column; by the current column, reverses the order."""
+        again = by == self._query.sort
+        descending = not self._query.descending if again else self.first_descending.get(by, True)
+        self.request(sort=by, descending=descending, cursor=None)
+        self.draw()
+
+    def action_sort_next(self) -> None:
+        self._sort_by_step(1)
+
+    def action_sort_before(self) -> None:
+        self._sort_by_step(-1)
+
+    def _sort_by_step(self, by: int) -> None:
+        keys = self.sorts
+        now = keys.index(self._query.sort) if self._query.sort in keys else -1 if by > 0 else 0
+        self.action_sort(keys[(now + by) % len(keys)])
+
+    def action_reverse(self) -> None:
+        self.action_sort(self._query.sort)

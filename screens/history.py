@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -196,26 +197,13 @@ class History(FilteredList[Query, Page], HasPane):
 
     # --- the order ---
 
-    def action_sort(self, by: str) -> None:
-        """Sorts by that column; by the current column, reverses the order."""
-        again = by == self._query.sort
-        descending = not self._query.descending if again else history_page.FIRST.get(by, True)
-        self.request(sort=by, descending=descending, cursor=None)
-        self.draw()
+    @property
+    def sorts(self) -> list[str]:
+        return history_page.sorts(self.list_width)
 
-    def action_sort_next(self) -> None:
-        self._sort_by_step(1)
-
-    def action_sort_before(self) -> None:
-        self._sort_by_step(-1)
-
-    def _sort_by_step(self, by: int) -> None:
-        keys = history_page.sorts(self.list_width)
-        now = keys.index(self._query.sort) if self._query.sort in keys else -1 if by > 0 else 0
-        self.action_sort(keys[(now + by) % len(keys)])
-
-    def action_reverse(self) -> None:
-        self.action_sort(self._query.sort)
+    @property
+    def first_descending(self) -> Mapping[str, bool]:
+        return history_page.FIRST
 
     def action_sort_by(self) -> None:
         """Asks for a column or metric; Tab completes it."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, overload
 
 from kgops.jobs.text import one_line
-from kgops.views.formats import duration, padded, width_of
+from kgops.views.formats import duration, width_of
+from screens import sorting
 from screens.rows import Column, Columns, Piece, Row, text_row
-from screens.wording import metric_of, short_amount, sign_of
+from screens.sorting import Sortable
+from screens.wording import metric_of, short_amount, short_time, sign_of
 from storage.filters import FIELDS, GROUPS
 from storage.runs import STATES
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from storage.runs import Run
 
 _MARK = "●"
-_WEEK_S = 6 * 86_400.0  # within this time a weekday is unambiguous
 _ROOMY, _ROOMY_TEXT = 131, 24  # from here label and why are wider, before profiles are shown
 _WIDEST = 170  # columns; longer rows are hard to follow
 _NO_RUNS = (
@@ -35,25 +36,19 @@ _NONE_LIKE_IT = (
 _HINT = "/ filter: state:failed mrr>0.3 gpu:t4 tag:paper since:7d words"
 
 
-class _Sortable(NamedTuple):
-    column: Column
-    by: str | None  # database column; None: not sortable
-    descending: bool = False  # of the first sort
-
-
 _SORTABLE = (
-    _Sortable(Column("RUN", 8, right=True), "id", True),
-    _Sortable(Column(" ", 1), "state"),
-    _Sortable(Column("workload", 9), "workload"),
-    _Sortable(Column("label", 17, grows=True), "label"),
-    _Sortable(Column("submitted", 10), "submitted_at", True),
-    _Sortable(Column("took", 7, right=True), "time", True),
-    _Sortable(Column("metric", 14), "metric_value", True),
-    _Sortable(Column("GPU MiB", 8, right=True), "peak_gpu_mib", True),
-    _Sortable(Column("host MiB", 8, right=True), "peak_host_mib", True),
-    _Sortable(Column("why", 19, grows=True), "reason"),
-    _Sortable(Column("profile", 9), "profile"),
-    _Sortable(Column("tags", 14), None),
+    Sortable(Column("RUN", 8, right=True), "id", True),
+    Sortable(Column(" ", 1), "state"),
+    Sortable(Column("workload", 9), "workload"),
+    Sortable(Column("label", 17, grows=True), "label"),
+    Sortable(Column("submitted", 10), "submitted_at", True),
+    Sortable(Column("took", 7, right=True), "time", True),
+    Sortable(Column("metric", 14), "metric_value", True),
+    Sortable(Column("GPU MiB", 8, right=True), "peak_gpu_mib", True),
+    Sortable(Column("host MiB", 8, right=True), "peak_host_mib", True),
+    Sortable(Column("why", 19, grows=True), "reason"),
+    Sortable(Column("profile", 9), "profile"),
+    Sortable(Column("tags", 14), None),
 )
 FIRST = {one.by: one.descending for one in _SORTABLE if one.by is not None}
 
@@ -66,8 +61,7 @@ HEADS = {
 
 def sorts(width: int) -> list[str]:
     """Sort keys of the visible columns, from the left."""
-    columns = _columns(width)
-    return [one.by for one in _SORTABLE if one.by is not None and columns.width_of(one.column.head)]
+    return sorting.sorts(_SORTABLE, _columns(width))
 
 
 def _columns(width: int) -> Columns:
@@ -78,24 +72,12 @@ def _columns(width: int) -> Columns:
 
 
 def heading(query: Query, metric: str | None, width: int) -> Row:
-    """Column heads; ▼ or ▲ marks the sorted one, and a click sorts."""
-    sign = "▼" if query.descending else "▲"
+    """Column heads; the metric's column has the name of the metric that is shown."""
     columns = _columns(width)
-    pieces: list[Piece] = []
-    for one in _SORTABLE:
-        across = columns.width_of(one.column.head)
-        if not across:
-            break
-        name, by = one.column.head.strip(), one.by
-        if name == "metric" and metric is not None:
-            name, by = _with_its_end(one_line(metric), across - 1), metric
-        sorted_by = query.sort == by
-        text = f"{name}{sign if sorted_by else ''}"
-        tone = "accent" if sorted_by else "head" if one.by == "id" else "dim"
-        action = f"screen.sort({by!r})" if by is not None else None
-        pieces += [Piece("  ")] if pieces else []
-        pieces.append(Piece(padded(text, across, right=one.column.right), tone, action))
-    return Row(tuple(pieces))
+    renamed = {}
+    if metric is not None:
+        renamed["metric"] = _with_its_end(one_line(metric), columns.width_of("metric") - 1), metric
+    return sorting.heading(_SORTABLE, columns, query.sort, descending=query.descending, renamed=renamed)
 
 
 def _with_its_end(name: str, width: int) -> str:
@@ -111,7 +93,6 @@ class RunRows(Sequence[Row]):
         self._columns = _columns(width)
         self._rows: dict[int, Row] = {}
         self._now = time.time()
-        self._today = time.localtime(self._now)
 
     def __len__(self) -> int:
         return len(self._page.numbers)
@@ -146,7 +127,7 @@ class RunRows(Sequence[Row]):
                 sign_of(run),
                 Piece(run.workload, "dim"),
                 Piece(run.label),
-                Piece(self._when(run.submitted_at), "dim"),
+                Piece(short_time(run.submitted_at, self._now), "dim"),
                 _took(run),
                 Piece(metric),
                 *(
@@ -159,15 +140,6 @@ class RunRows(Sequence[Row]):
             ),
             number,
         )
-
-    def _when(self, at: float) -> str:
-        """Time of today, weekday of the last week, else the date."""
-        when = time.localtime(at)
-        if when[:3] == self._today[:3]:
-            return time.strftime("%H:%M", when)
-        if 0 < self._now - at < _WEEK_S:
-            return time.strftime("%a %H:%M", when)
-        return time.strftime("%d %b" if when[0] == self._today[0] else "%b %Y", when)
 
 
 def _took(run: Run) -> Piece:

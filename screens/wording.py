@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kgops.errors import KgopsError
-from kgops.jobs.text import clock, one_line
+from kgops.jobs.text import OUT_OF_RANGE, clock, is_timestamp, one_line
 from kgops.views.formats import NOT_FINITE, UNKNOWN, amount, duration, fitted, width_of
 from screens.rows import Piece
 from storage.errors import StorageError
@@ -27,6 +27,7 @@ _SIGNS = {
     "starting": ("›", "accent"),
     "running": ("›", "accent"),
 }
+_WEEK_S = 6 * 86_400.0  # within this time a weekday is unambiguous
 _MANY = 1e15  # from here numbers are shown in scientific notation
 _SPLIT_PREFIXES = ("valid_", "val_", "test_", "train_")
 _ES = ("ches", "shes", "sses", "xes")  # plural endings of which `es` is removed
@@ -123,6 +124,18 @@ def since(run: Run) -> str:
         return ""
     today = clock(started_at, "%Y-%m-%d") == clock(time.time(), "%Y-%m-%d")
     return clock(started_at, "since %H:%M" if today else "since %d %b")
+
+
+def short_time(at: float, now: float) -> str:
+    """Time of today, weekday of the last week, else the date."""
+    if not is_timestamp(at):
+        return OUT_OF_RANGE
+    when, today = time.localtime(at), time.localtime(now)
+    if when[:3] == today[:3]:
+        return time.strftime("%H:%M", when)
+    if 0 < now - at < _WEEK_S:
+        return time.strftime("%a %H:%M", when)
+    return time.strftime("%d %b" if when[0] == today[0] else "%b %Y", when)
 
 
 def outcome_of(one: EndedRun, width: int) -> str:

@@ -205,31 +205,9 @@ def batches(conn: sqlite3.Connection) -> list[Batch]:
     return made(Batch, rows)
 
 
-def newest_of(conn: sqlite3.Connection, command: str, machine: str, limit: int = 500) -> list[Metric]:
-    """The newest measurement of each value by this command on this machine, in order of arrival."""
-    return _metrics(
-        conn,
-        "WHERE id IN (SELECT max(id) FROM measurement WHERE command = ? AND fingerprint = ? AND bench IS NULL"
-        " GROUP BY name, subject) ORDER BY id LIMIT ?",
-        (command, machine, limit),
-    )
-
-
-def newest_machine(conn: sqlite3.Connection, host: str) -> str | None:
-    """The fingerprint key of the newest measurement on that host; without one, of the newest on any host."""
-    there = "json_valid(body) AND body ->> '$.machine.host' = ?"
-    on_host = f"WHERE fingerprint IN (SELECT key FROM fingerprint WHERE {there})"
-    return _newest(conn, on_host, (host,)) or _newest(conn, "", ())
-
-
-def _newest(conn: sqlite3.Connection, where: str, bound: tuple[str, ...]) -> str | None:
-    newest_rows = [
-        conn.execute(
-            f"SELECT {at}, fingerprint FROM {table} {where} ORDER BY id DESC LIMIT 1", bound
-        ).fetchone()
-        for table, at in (("measurement", "at"), ("bench", "begun_at"))
-    ]
-    return max((row for row in newest_rows if row is not None), default=(0.0, None))[1]
+def of_command(conn: sqlite3.Connection, command: str) -> list[Metric]:
+    """What this command measured outside of benchmarks, on any machine, in order of arrival."""
+    return _metrics(conn, "WHERE command = ? AND bench IS NULL ORDER BY id", (command,))
 
 
 def _metrics(conn: sqlite3.Connection, rest: str, bound: tuple[object, ...]) -> list[Metric]:

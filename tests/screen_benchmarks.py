@@ -9,7 +9,6 @@ from typing import Any
 
 from screen_driving import Seen
 
-from kgops.jobs.text import one_line
 from screens.benchmarks import Benchmarks
 from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
@@ -25,8 +24,6 @@ HERE = {
     "gpus": [],
     "git": {"commit": "798396031c", "changed": False},
 }
-HOST = one_line(platform.node(), 24)  # as the title has room for it
-THERE = {**HERE, "packages": {"torch": "2.10.0"}, "machine": {**HERE["machine"], "host": "gpu-7"}}  # type: ignore[dict-item]
 CLAIMS_B: dict[str, Any] = {  # seconds, MiB, values
     "baseline again": (1.04, 12.75, {"score_error": 1.1e-07, "rank_agreement": 1.0, "top_50_shared": 1.0}),
     "+ cleanup": (30.0, 12.75, {"score_error": 1.1e-07, "rank_agreement": 1.0, "top_50_shared": 1.0}),
@@ -38,10 +35,6 @@ CLAIMS_B: dict[str, Any] = {  # seconds, MiB, values
     "all that is exact": (0.45, 70.0, {"score_error": 1.8e-07, "rank_agreement": 1.0, "top_50_shared": 1.0}),
     "kgops": (0.037, 23.6, {"score_error": 7.4e-08, "rank_agreement": 1.0, "top_50_shared": 1.0}),
 }
-
-
-def key_of(machine: dict[str, Any]) -> str:
-    return measurements.fingerprint_key(machine)
 
 
 def ran(rng: random.Random, seconds: float, mib: float, metrics: dict[str, float]) -> dict[str, Any]:
@@ -139,8 +132,8 @@ async def opened(seen: Seen) -> None:
     await seen.until(lambda: seen.app.screen.query_one("#body", Lines).rows, "what there is")
 
 
-async def go_to(seen: Seen, start: str) -> None:
-    """The cursor on the first row that begins so, and what is told of it."""
+async def go_to(seen: Seen, start: str, name: str = "") -> None:
+    """The cursor on the first row that begins so, and what is told of it, which begins with `name`."""
     body = seen.app.screen.query_one("#body", Lines)
     for _ in range(len(body.rows)):
         if "".join(piece.text for piece in body.rows[at(seen)].pieces).startswith(start):
@@ -148,7 +141,7 @@ async def go_to(seen: Seen, start: str) -> None:
         await seen.press("down")
     else:
         raise AssertionError(f"no row begins with {start!r}:\n{seen.text}")
-    await seen.until(lambda: detail_text(seen).startswith(start), f"what is told of {start}")
+    await seen.until(lambda: detail_text(seen).startswith(name or start), f"what is told of {start}")
 
 
 def at(seen: Seen) -> int:

@@ -1,36 +1,42 @@
-"""`kgops bench show`: list benchmarks, show one, or show which options pay."""
+"""`kgops bench show`: list benchmarks with their fastest configurations, show one, or show which options pay."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
 
+from kgops.cli import bench_table
 from kgops.cli.bench_page import page
 from kgops.cli.claims_page import lines
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
+from kgops.experiments import benchmark_results
 from kgops.experiments.claims import page as claims
-from kgops.jobs.text import one_line
-from kgops.views.formats import columns, local_time, table
+from kgops.views.formats import columns
 from storage import benches
 from storage.benches import Bench
 from storage.errors import DatabaseMissing
 
 _EXAMPLES = """\b
 Example:  kgops bench show 3
+          kgops bench show t4
+          kgops bench show t4 --over-time
           kgops bench show claims"""
 
 
 @click.command(epilog=_EXAMPLES)
-@click.argument("words", metavar="[BENCH...|claims]", nargs=-1)
+@click.argument("words", metavar="[BENCH...|WORD...|claims]", nargs=-1)
+@click.option(
+    "--over-time", is_flag=True, help="Every result of the fastest configuration, with its changes."
+)
 @click.option(
     "--limit", default=50, show_default=True, type=click.IntRange(1, 1_000_000), help="Benchmarks to list."
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-def command(words: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """List benchmarks, or show some.
+def command(words: tuple[str, ...], over_time: bool, limit: int, as_json: bool) -> None:
+    """List benchmarks with their fastest configurations, or show some.
+
+    Words select benchmarks by name, option, GPU, CPU or host: `kgops bench show t4` says what is fastest on a T4.
 
     `claims` shows which options pay here, and the documents' tables beside what `kgops bench claims` measured.
     """
@@ -52,11 +58,15 @@ def command(words: tuple[str, ...], limit: int, as_json: bool) -> None:
         for line in lines(found, columns()):
             say(line)
         return
-    if words:
+    if all(map(is_number, words)) and words and not over_time:
         for name in words:
             _show(session, find(session, name), as_json)
         return
-    _list(session, limit, as_json)
+    _list(session, words, over_time, limit, as_json)
+
+
+def is_number(word: str) -> bool:
+    return word.isdecimal() or word == "last"
 
 
 def find(session: Session, name: str) -> Bench:
@@ -76,45 +86,33 @@ def _no_such(name: str) -> Usage:
 
 def _show(session: Session, bench: Bench, as_json: bool) -> None:
     if as_json:
-        from kgops.experiments.export import as_table
+        from kgops.experiments import export
 
-        print_json(as_table(session.conn, bench))
+        print_json(export.as_table(session.conn, bench))
         return
     for line in page(session.conn, bench):
         say(line)
 
 
-def _state(session: Session, bench: Bench) -> str:
-    if not bench.ended_at:
-        return "unfinished"
-    return "ended" if benches.pairs(session.conn, bench.id) else "failed"  # its baseline did
-
-
-def _list(session: Session, limit: int, as_json: bool) -> None:
-    found = benches.newest(session.conn, limit=limit + 1)
-    benchmarks = found[:limit]
-    if len(found) > limit:
+def _list(session: Session, words: tuple[str, ...], over_time: bool, limit: int, as_json: bool) -> None:
+    known = benchmark_results.ResultReader().read(session.conn)
+    if words and all(map(is_number, words)):
+        numbers = {find(session, word).id for word in words}
+        chosen = [one for one in known if any(result.bench in numbers for result in one.results)]
+    else:
+        chosen = benchmark_results.matching(known, words)
+    if words and not chosen:
+        raise _no_such(" ".join(words))
+    if len(chosen) > limit:
         tell(f"The newest {limit:,}; --limit lists more.")
+    shown = chosen[:limit]
     if as_json:
-        print_json(
-            [{name: value for name, value in asdict(one).items() if name != "plan"} for one in benchmarks]
-        )
+        print_json([bench_table.as_table(one, over_time=over_time) for one in shown])
         return
-    if not benchmarks:
+    if not shown:
         tell("There are no benchmarks yet. Try:  kgops bench matrix nations.toml --vary batch_size=256,512")
         return
-    rows = [
-        (
-            str(one.id),
-            local_time(one.begun_at),
-            _state(session, one),
-            str(len(one.plan["variants"])),
-            str(one.plan["rounds"]),
-            one.fingerprint,
-            one_line(one.name),
-        )
-        for one in benchmarks
-    ]
-    heads = ("BENCH", "STARTED", "STATE", "VARIANTS", "ROUNDS", "FINGERPRINT", "NAME")
-    for line in table(heads, rows, right=frozenset({"BENCH", "VARIANTS", "ROUNDS"})):
+    in_full = bench_table.over_time_lines if over_time else bench_table.answer_lines
+    lines = [line for one in shown for line in (*in_full(one), "")] if words or over_time else []
+    for line in (*(lines or [*bench_table.list_lines(shown), ""]), *bench_table.rule_lines()):
         say(line)

@@ -1,14 +1,18 @@
-"""List of benchmarks: which options pay here, paired comparisons, and values measured by single commands."""
+"""List of benchmarks: which options pay here, paired comparisons by machine, and values of single commands."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from storage import benches
+from kgops.experiments.benchmark_results import Series, seconds_of
+from kgops.experiments.fingerprint import device, hardware
+from storage import benches, measurements
 from storage.database import Connection
 
 OPTIONS = "options"  # key of the page on which options pay here
-Key = int | str | tuple[str, str]  # benchmark number, OPTIONS, or command and machine
+MEASURE_OPTIONS = "kgops bench claims --quick"  # what that page is measured with
+Key = str | tuple[str, str]  # OPTIONS, or name (or command) and machine
 
 
 class Entry(NamedTuple):
@@ -19,32 +23,65 @@ class Entry(NamedTuple):
     at: float = 0.0
     ended: bool = True
     metrics: int = 0
+    device: str = ""  # GPU or processor
+    words: str = ""  # what a filter looks in
+    series: Series | None = None
 
 
-def benchmarks(conn: Connection) -> list[Entry]:
-    """Paired comparisons."""
-    return [
-        Entry(
-            one.number,
-            one.name,
-            one.command,
-            one.machine,
-            one.ended_at or one.begun_at,
-            one.ended_at is not None,
-            one.metrics,
-        )
-        for one in benches.headings(conn)
-    ]
+def of_series(one: Series) -> Entry:
+    """All results of a benchmark on one kind of machine."""
+    last, newest = one.results[-1], one.newest
+    return Entry(
+        (one.name, one.hardware),
+        *(one.name, newest.command, newest.machine, last.at, last.ended, len(newest.rows)),
+        *(one.device, one.words, one),
+    )
 
 
 def of_commands(conn: Connection) -> list[Entry]:
-    """Values of single commands, by command and machine."""
-    return [
-        Entry(
-            (one.command, one.machine), one.command, one.command, one.machine, one.last_at, True, one.metrics
+    """Values of single commands, by command and kind of machine, the newest first."""
+    entries: dict[Key, Entry] = {}
+    for one in benches.batches(conn):
+        body = measurements.fingerprint(conn, one.machine)
+        key = one.command, hardware(body)
+        entries.setdefault(
+            key,
+            Entry(
+                *(key, one.command, one.command, one.machine, one.last_at, True, one.metrics),
+                *(device(body), f"{one.command} {hardware(body)}".lower()),
+            ),
         )
-        for one in benches.batches(conn)
-    ]
+    return list(entries.values())
+
+
+SORTS = ("name", "fastest", "seconds", "change", "device", "at")
+
+
+def ordered(entries: Sequence[Entry], by: str, *, descending: bool) -> list[Entry]:
+    """By a key of `SORTS`; entries without a value are last in both orders."""
+    valued = [(one, _value(one, by)) for one in entries]
+    known = sorted(
+        ((one, value) for one, value in valued if value is not None),
+        key=lambda pair: pair[1],
+        reverse=descending,
+    )
+    return [one for one, _ in known] + [one for one, value in valued if value is None]
+
+
+def _value(entry: Entry, by: str) -> Any:
+    if by in ("name", "device"):
+        return getattr(entry, by).lower()
+    if by == "at":
+        return entry.at
+    fastest = entry.series.fastest if entry.series is not None else None
+    if entry.series is None or fastest is None:
+        return None
+    if by == "fastest":
+        return fastest.row.variant.lower()
+    if by == "seconds":
+        return seconds_of(fastest.row).median
+    before = entry.series.than_before(fastest.row.variant)
+    return None if before is None else before[1].factor
 
 
 def options() -> Entry:

@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kgops.experiments import benchmark_list, fingerprint
+from kgops.experiments import bench_process, benchmark_list
 from kgops.experiments.benchmark_list import Entry, Key
+from kgops.experiments.benchmark_results import ResultReader, Series
 from kgops.settings import Home
-from storage import benches, conditions
+from storage import conditions
 from storage.database import Connection, explained, open_reader
 from storage.errors import DatabaseMissing
 
 if TYPE_CHECKING:
     from kgops.experiments.result_detail import Detail
 
-_MACHINE = "on:"  # prefix of a filter word with the beginning of a fingerprint's key
-
 
 class BenchmarkQuery(NamedTuple):
-    """Filter of the list; `cursor` is the key of the row that the page follows, if any."""
+    """Filter and order of the list; `cursor` is the key of the row that the page follows, if any."""
 
     text: str = ""
-    all_machines: bool = False  # include other fingerprints
+    sort: str = "at"
+    descending: bool = True
     look: int = 0
     cursor: object = None
     around: int = 0
     size: int = 0
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return tuple(word.lower() for word in self.text.split() if not word.startswith(_MACHINE))
-
-    @property
-    def machine(self) -> str | None:
-        """Beginning of the fingerprint key in an `on:` word, if there is one."""
-        named = [word.removeprefix(_MACHINE) for word in self.text.split() if word.startswith(_MACHINE)]
-        return named[-1] if named else None
-
-    @property
-    def beyond(self) -> bool:
-        """Whether benchmarks of other machines may be shown."""
-        return self.all_machines or self.machine is not None
 
 
 class BenchmarkPage(NamedTuple):
@@ -53,11 +37,10 @@ class BenchmarkPage(NamedTuple):
     query: BenchmarkQuery
     rows: Mapping[Any, Entry] = {}
     cursor_row: int | None = None  # row of the cursor; None: unchanged
-    machine: str | None = None  # machine whose benchmarks are shown by default
-    host: str | None = None  # its host name
-    measured: int = 0  # number of measured rows
-    other_machines: int = 0  # number of entries of other machines
-    anything: bool = False
+    shown: int = 0  # number of measured rows
+    total: int = 0  # number of measured rows without a filter
+    series: Sequence[Series] = ()  # all, whatever the filter
+    running: bool = False  # whether a benchmark is running in this home
     took_s: float = 0.0
 
     def row_of(self, key: object) -> int | None:
@@ -73,8 +56,7 @@ class BenchmarkReader:
         self._closed = False
         self._one_at_a_time = threading.Lock()
         self._version: tuple[int, int] | None = None
-        self._machine: str | None = None
-        self._host: str | None = None
+        self._results = ResultReader()
         self._measured: list[Entry] = []
         self._shown: BenchmarkQuery | None = None
 
@@ -97,7 +79,7 @@ class BenchmarkReader:
 
         with self._one_at_a_time, explained(self._home.database):
             conn = self._open()
-            return None if conn is None else result_detail.entry_detail(conn, one, self._machine)
+            return None if conn is None else result_detail.entry_detail(conn, one)
 
     def close(self) -> None:
         with self._one_at_a_time:
@@ -118,37 +100,30 @@ class BenchmarkReader:
         version = conditions.version(conn)
         if version == self._version:
             return
-        self._version, self._machine = version, benches.newest_machine(conn, platform.node())
-        self._host = fingerprint.host(conn, self._machine) if self._machine is not None else None
-        self._measured = sorted(
-            (*benchmark_list.benchmarks(conn), *benchmark_list.of_commands(conn)), key=lambda one: -one.at
-        )
+        self._version = version
+        series = map(benchmark_list.of_series, self._results.read(conn))
+        self._measured = [*series, *benchmark_list.of_commands(conn)]
 
     def _page(self, query: BenchmarkQuery) -> BenchmarkPage:
-        ours = [one for one in self._measured if one.machine == self._machine]
-        candidates = self._measured if query.beyond else ours
-        if self._measured:
-            candidates = [benchmark_list.options(), *candidates]
-        rows = {one.key: one for one in candidates if _has(one, query)}
-        same = self._shown is not None and self._shown[:2] == query[:2]
+        measured = benchmark_list.ordered(self._measured, query.sort, descending=query.descending)
+        candidates = [benchmark_list.options(), *measured] if measured else []
+        rows = {one.key: one for one in candidates if _has(one, query.text)}
+        same = self._shown is not None and self._shown[:3] == query[:3]
         self._shown = query
         return BenchmarkPage(
             query,
             rows,
             _cursor_row([*rows], query, same),
-            machine=self._machine,
-            host=self._host,
-            measured=sum(one.machine is not None for one in rows.values()),
-            other_machines=len(self._measured) - len(ours),
-            anything=bool(self._measured),
+            shown=sum(one.machine is not None for one in rows.values()),
+            total=len(self._measured),
+            series=[one.series for one in self._measured if one.series is not None],
+            running=bench_process.is_running(self._home),
         )
 
 
-def _has(entry: Entry, query: BenchmarkQuery) -> bool:
-    inside = f"{entry.name} {entry.command}".lower()
-    return (entry.machine or "").startswith(query.machine or "") and all(
-        word in inside for word in query.words
-    )
+def _has(entry: Entry, text: str) -> bool:
+    inside = entry.words or f"{entry.name} {entry.command}".lower()
+    return all(word in inside for word in text.lower().split())
 
 
 def _cursor_row(keys: Sequence[Key], query: BenchmarkQuery, same: bool) -> int | None:

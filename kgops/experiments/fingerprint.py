@@ -34,11 +34,29 @@ def machine_line(conn: Connection, key: str) -> str:
     return f"{key}: {describe(measurements.fingerprint(conn, key))}"
 
 
-def host(conn: Connection, key: str) -> str | None:
+def host_of(body: Mapping[str, Any]) -> str | None:
     """Host name of the machine; identical machines share a fingerprint, and the first one gives the name."""
-    known = measurements.fingerprint(conn, key).get("machine")
+    known = body.get("machine")
     name = known.get("host") if isinstance(known, dict) else None
     return name if isinstance(name, str) and name else None
+
+
+def device(body: Mapping[str, Any]) -> str:
+    """`Tesla T4`, `2 × NVIDIA H100 PCIe`; without a GPU the processor."""
+    names = [gpu.get("name") or "?" for gpu in body.get("gpus") or ()]
+    counts = {name: names.count(name) for name in names}
+    gpus = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
+    return gpus or _processor(body)
+
+
+def hardware(body: Mapping[str, Any]) -> str:
+    """`Tesla T4, Intel Xeon, 2 cores`: what stays the same when versions, commit or host name change."""
+    processor, cores = _processor(body), (body.get("machine") or {}).get("cores")
+    return ", ".join([*dict.fromkeys((device(body), processor)), *([f"{cores} cores"] if cores else [])])
+
+
+def _processor(body: Mapping[str, Any]) -> str:
+    return (body.get("machine") or {}).get("processor") or "unknown processor"
 
 
 def describe(body: Mapping[str, Any]) -> str:

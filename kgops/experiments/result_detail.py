@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kgops.experiments.benchmark_list import OPTIONS, Entry
+from kgops.experiments.benchmark_results import FAILED, Change, Series, compared
 from kgops.experiments.charts import Curve, curves_by_size
 from kgops.experiments.claims import Page, page
-from kgops.experiments.fingerprint import differences, machine_line
+from kgops.experiments.fingerprint import hardware, machine_line
 from kgops.experiments.summary import Row, rows
+from kgops.experiments.trial_result import Spread
 from storage import benches, measurements
 from storage.benches import Metric
 from storage.database import Connection
@@ -20,37 +23,62 @@ class Detail(NamedTuple):
     name: str
     command: str
     machine: str = ""  # its fingerprint in one line
-    differs: tuple[str, ...] = ()  # differences to the fingerprint in view
     state: str = ""
+    series: Series | None = None  # its results over time
     first: Row | None = None  # the baseline
     rows: tuple[Row, ...] = ()
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[ValueOverTime, ...] = ()
     curves: tuple[tuple[str, tuple[Curve, ...]], ...] = ()  # by varied option
     options: Page | None = None  # which options pay here
 
 
-def entry_detail(conn: Connection, entry: Entry, looked_at: str | None) -> Detail:
-    """Detail of an entry; `looked_at` is the fingerprint key of the machine in view."""
+def entry_detail(conn: Connection, entry: Entry) -> Detail:
     if entry.machine is None:
         return Detail(entry.name, entry.command, options=page(conn) if entry.key == OPTIONS else None)
-    detail = Detail(entry.name, entry.command, *_machine(conn, entry.machine, looked_at))
-    if not isinstance(entry.key, int):
-        return detail._replace(metrics=tuple(benches.newest_of(conn, entry.command, entry.machine)))
-    bench = benches.get(conn, entry.key)
+    detail = Detail(entry.name, entry.command, machine_line(conn, entry.machine), series=entry.series)
+    if entry.series is None:
+        return detail._replace(metrics=tuple(_over_time(conn, entry)))
+    bench = benches.get(conn, entry.series.newest.bench)
     if bench is None:
         return detail._replace(state="it is no longer in the record")
-    table = rows(conn, bench)
-    done, planned = len(benches.pairs(conn, bench.id)), bench.plan["rounds"] * (len(table) - 1)
+    table = rows(conn, bench) if bench.plan.get("variants") else []
+    state = entry.series.results[-1].state
     return detail._replace(
-        state="" if bench.ended_at else f"unfinished: {done} of {planned} pairs",
-        first=table[0],
+        state="the newest benchmark failed" if state == FAILED else state,
+        first=next(iter(table), None),
         rows=tuple(table[1:]),
         curves=tuple((axis, tuple(each)) for axis, each in curves_by_size(table, bench.plan).items() if each),
     )
 
 
-def _machine(conn: Connection, key: str, looked_at: str | None) -> tuple[str, tuple[str, ...]]:
-    if looked_at is None or key == looked_at:
-        return machine_line(conn, key), ()
-    bodies = (measurements.fingerprint(conn, one) for one in (key, looked_at))
-    return machine_line(conn, key), tuple(differences(*bodies)) or ("another machine",)
+class ValueOverTime(NamedTuple):
+    """The newest value of a command, and its changes, if it was measured before."""
+
+    newest: Metric
+    than_before: Change | None
+    since_first: Change | None
+
+
+def _over_time(conn: Connection, entry: Entry) -> Iterator[ValueOverTime]:
+    """Values of the command on this kind of machine, by name and subject."""
+    machine = hardware(measurements.fingerprint(conn, entry.machine or ""))
+    kinds: dict[str, bool] = {}
+    known: dict[tuple[str, str], list[Metric]] = {}
+    for one in benches.of_command(conn, entry.command):
+        if one.machine not in kinds:
+            kinds[one.machine] = hardware(measurements.fingerprint(conn, one.machine)) == machine
+        if kinds[one.machine]:
+            known.setdefault((one.name, one.subject), []).append(one)
+    for values in known.values():
+        newest, *before = _spread(values[-1]), *map(_spread, values[-2::-1])
+        changes = [compared(one, newest) for one in (before[0], before[-1])] if before else [None, None]
+        yield ValueOverTime(values[-1], *changes)
+
+
+def _spread(one: Metric) -> Spread:
+    return Spread(
+        one.value,
+        one.value if one.low is None else one.low,
+        one.value if one.high is None else one.high,
+        one.n,
+    )

@@ -131,6 +131,13 @@ def age(since: float | None, now: float) -> str:
     return f"{seconds // 10 * 10:.0f} s"
 
 
+def seconds_text(value: float | None) -> str:
+    """`0.681 ms`, `0.41 s`, `3:25:46`: at most nine columns, for any time that is measured."""
+    if value is None or not 0 < value < 10_000:
+        return UNKNOWN if value is None else duration(value)
+    return f"{value * 1000:.3g} ms" if value < 0.1 else f"{value:.4g} s"
+
+
 def percent(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}%"
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dated_benchmarks
 import pytest
 from documented import Desk, Went
 from driving import Terminal, patience
@@ -29,7 +30,7 @@ Check = Callable[[Desk, Went], None]
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """A tour's history, a TracIn run as its last run, and the benchmarks of two tours."""
+    """A tour's history, a TracIn run as its last run, and the benchmarks of two tours and two GPUs."""
     desk = Desk.at(tmp_path_factory.mktemp("history"))
     conn = open_writer(desk.home / "kgops.db")
     home = Home(desk.home)
@@ -39,6 +40,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     assert rows is not None
     put_record(home, conn, rows._replace(run={**rows.run, "submitted_at": time.time() - 8640}), mark())
     put_benches(conn, {number: number for number in numbers})
+    dated_benchmarks.add_all(conn)
     made: dict[str, Any] = {
         "fingerprint": {"machine": {"host": "here"}},
         "at": time.time(),
@@ -124,7 +126,10 @@ WITH_A_HISTORY: dict[str, Check] = {
     'kgops note 42 "best so far; see the email of Tuesday"': has_a_note,
     "kgops bench show 3": says(r"\bbench(mark)? 3\b"),
     "kgops bench show claims": says("^WHICH OPTIONS PAY on ", "^TRAINING GUIDE"),
+    "kgops bench show t4": says(r"^  Fastest on Tesla T4: ", r"^  Against .*, the time before: "),
+    "kgops bench show t4 --over-time": says(r"^BENCH +MEASURED .* THAN BEFORE +UNTIL NOW"),
     "kgops bench compare 1 3": says(r"\b1\b.*\b3\b"),
+    "kgops bench compare t4 a100": says(r"^NVIDIA A100.* against Tesla T4: .* faster"),
     "kgops bench export 3 --to svg --output speed.svg": has_charts,
     "kgops delete 41 42 --yes": has_forgotten_two,
 }

@@ -137,8 +137,9 @@ def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Con
     failing = run_cli("bench", "matrix", path, "--vary", "code=3,0", "--json")
     assert failing.code == 1
     assert "the baseline code=3 failed" in failing.err
-    _, newest, oldest = run_cli("bench", "show").out.splitlines()
-    assert " failed " in newest and " ended " in oldest
+    (listed,) = run_cli("bench", "show", "--json").json()
+    assert listed["bench"] == [1, 2] and listed["state"] == "failed"
+    assert "The newest benchmark failed." in run_cli("bench", "show", "code").out
     assert "| time, n/a |" in run_cli("bench", "export", "2", "--to", "md").out
 
 

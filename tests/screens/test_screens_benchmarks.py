@@ -1,21 +1,23 @@
-"""What was measured has bars and the command that repeats it; other machines' is shown on asking."""
+"""Benchmarks are found by words and sorted; each has its fastest configuration, its results over time, and those on
+other machines, with bars and the command that repeats them."""
 
 from __future__ import annotations
 
 import random
 import time
 from pathlib import Path
+from typing import cast
 
+import dated_benchmarks
 import pytest
+from dated_benchmarks import FAST, SLOW
 from screen_benchmarks import (
-    HOST,
-    THERE,
+    HERE,
     add_claims,
     add_matrix,
     add_own,
     detail_text,
     go_to,
-    key_of,
     opened,
     ran,
 )
@@ -23,8 +25,7 @@ from screen_driving import Seen, look
 
 from kgops.experiments.summary import rows
 from screens.benchmarks import Benchmarks
-from screens.widgets.lines import Lines
-from storage import benches
+from storage import benches, runs
 from storage.benches import Pair
 from storage.database import Connection
 
@@ -70,31 +71,109 @@ def test_the_key_that_copies_takes_the_command_that_repeats_what_the_cursor_is_o
     look(home, story, (100, 40))
 
 
-def test_what_others_measured_is_shown_on_asking_and_says_what_differs(home: Path, conn: Connection) -> None:
-    add_claims(conn, THERE)
-    ours = add_claims(conn)
-    add_own(conn, THERE)
+def _others(seen: Seen) -> list[str]:
+    """The machines of the rows that were measured."""
+    page = cast("Benchmarks", seen.app.screen)._page
+    return [] if page is None else [one.device for one in page.rows.values() if one.series is not None]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+def test_four_keys_say_what_is_fastest_on_a_t4(home: Path, conn: Connection, size: tuple[int, int]) -> None:
+    dated_benchmarks.add_all(conn)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("b", "slash", "t", "4")
+        await seen.until_shows("1 of 2 benchmarks", "Fastest on Tesla T4: ")
+        told = " ".join(" ".join(seen.lines()).split())
+        assert f"Fastest on Tesla T4: {FAST}, 0.41 s (an epoch), 1.95× as fast as {SLOW}." in told
+        row = next(line for line in seen.lines() if line.startswith("nations.tom"))
+        assert f"{FAST} 0.41 s 13% slower Tesla T4" in " ".join(row.split())
+        assert _others(seen) == ["Tesla T4"]
+
+    look(home, story, size)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+def test_three_keys_say_whether_it_became_slower(home: Path, conn: Connection, size: tuple[int, int]) -> None:
+    dated_benchmarks.add_all(conn)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("b")
+        await seen.until_shows("2 benchmarks", "Tesla T4")
+        await seen.press("down", "down")
+        await seen.until_shows("Against 2026-10-28, the time before: 13% slower.", "until now")
+        assert "Against 2026-10-03, the first time: 14% slower." in seen.text
+        for date, changes in {
+            "2026-10-03": "first 14% slower 2.10.0",
+            "2026-10-28": "within noise 13% slower 2.10.0",
+            "2026-11-20": "13% slower now 2.13.0",
+        }.items():
+            line = next(line for line in seen.lines() if f"{date} " in line and "2.1" in line)
+            assert changes in " ".join(line.split())
+
+    look(home, story, size)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+def test_three_keys_put_two_machines_next_to_each_other(
+    home: Path, conn: Connection, size: tuple[int, int]
+) -> None:
+    dated_benchmarks.add_all(conn)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("b")
+        await seen.until_shows("2 benchmarks", "Tesla T4")
+        await seen.press("down", "equals_sign")
+        await seen.until_shows("Tesla T4 against NVIDIA A100-SXM4-40GB: 4.1× slower.", "2 against 1")
+        line = next(line for line in seen.lines() if f"{SLOW} " in line and "3.2×" in line)
+        assert "0.25 s 0.8 s 3.2× slower" in " ".join(line.split())
+        await seen.press("equals_sign")
+        await seen.until_shows("Fastest on NVIDIA A100-SXM4-40GB")
+
+    look(home, story, size)
+
+
+def test_the_list_is_sorted_by_any_column(home: Path, conn: Connection) -> None:
+    dated_benchmarks.add_all(conn)
 
     async def story(seen: Seen) -> None:
         await opened(seen)
-        await seen.until_shows(f"1 on {HOST} · 2 on other machines")
-        assert key_of(THERE) not in seen.text
-        body = seen.app.screen.query_one("#body", Lines)
-        await go_to(seen, "claims b")
-        assert body.key == ours
-        await seen.press("M")
-        await seen.until_shows("3 on all machines", key_of(THERE), "benchmarks.console")
-        assert body.key == ours  # the cursor stays where it was
-        await go_to(seen, "benchmarks.console")
-        assert "! measured on another machine or version: packages.torch: 2.10.0 and 2.13.0" in detail_text(
-            seen
-        )
-        await seen.press("M")
-        await seen.until_shows("1 on")
-        await go_to(seen, "claims b")
-        assert "another machine" not in detail_text(seen)
+        await seen.until_shows("measured▼")
+        assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
+        await seen.press("u")
+        await seen.until_shows("measured▲")
+        assert _others(seen) == ["Tesla T4", "NVIDIA A100-SXM4-40GB"]
+        await seen.press("greater_than_sign", "greater_than_sign", "greater_than_sign")
+        await seen.until_shows("time▲")
+        assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
 
     look(home, story)
+
+
+def test_a_benchmark_is_started_and_stopped(home: Path, conn: Connection, tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text('workload = "exec"\n[exec]\ncommand = ["sleep", "{seconds}"]\n')
+    command = "kgops bench matrix job.toml --vary seconds=600,601 --repeat 1"
+    variants = [{"name": f"seconds={n}", "varied": {"seconds": n}} for n in (600, 601)]
+    plan = {"variants": variants, "rounds": 1, "cwd": str(tmp_path)}
+    benches.end(conn, benches.begin(conn, "matrix job.toml", plan, command, HERE, time.time()), time.time())
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await go_to(seen, "job.toml", "matrix job.toml")
+        await seen.press("x")
+        await seen.until_shows(f"start {command} · y yes, any other key no")
+        await seen.press("y")
+        await seen.until(lambda: runs.in_states(conn, ("running",)), "its first run")
+        await seen.until_shows("a benchmark is running: s stops it")
+        await seen.press("s")
+        await seen.until_shows("asked benchmark 2 to stop, by its run 1; x continues it")
+        await seen.until_shows("Error: run 1 was cancelled: the benchmark is not finished")
+        await seen.until_gone("a benchmark is running")
+        await seen.press("s")
+        await seen.until_shows("no benchmark is running in this home")
+
+    look(home, story, (120, 40))
 
 
 def test_the_first_row_says_which_options_pay(home: Path, conn: Connection) -> None:
@@ -153,7 +232,7 @@ def test_before_anything_was_measured_it_says_what_to_run_first(home: Path) -> N
     async def story(seen: Seen) -> None:
         await opened(seen)
         await seen.until_shows("No benchmarks yet", "kgops bench claims --quick")
-        await seen.press("M", "y", "slash", "x", "enter", "down")
+        await seen.press("equals_sign", "x", "y", "slash", "x", "enter", "down")
         await seen.until_shows("No benchmarks yet")
 
     look(home, story, (80, 24))
@@ -181,7 +260,7 @@ def test_b_opens_it_from_other_screens_and_comes_back_to_the_one_below(home: Pat
         await seen.press("b")
         assert len(seen.app.screen_stack) == depth
         await seen.press("question_mark")
-        await seen.until_shows("KEYS HERE", "Include other machines and versions.")
+        await seen.until_shows("KEYS HERE", "Start this benchmark here, asking first.")
         await seen.press("escape", "escape")
         await seen.until_shows("profiles  your own options override")
 
@@ -207,7 +286,7 @@ def test_a_damaged_database_is_named_with_what_to_do(home: Path) -> None:
         await seen.until_shows("is damaged")
         await opened(seen)
         await seen.until_shows("is damaged", "doctor --rebuild")
-        await seen.press("M", "down", "y")
+        await seen.press("equals_sign", "down", "y")
         await seen.press("escape")
         await seen.until(lambda: not isinstance(seen.app.screen, Benchmarks), "the dashboard")
 
