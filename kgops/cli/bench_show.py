@@ -45,7 +45,7 @@ def command(words: tuple[str, ...], over_time: bool, limit: int, as_json: bool) 
         session = for_reading()
     except DatabaseMissing:
         if words and not of_claims:
-            raise _no_such(words[0]) from None
+            raise _no_such(words[0] if all(map(is_number, words)) else " ".join(words)) from None
         tell("There are no benchmarks yet. Try:  kgops bench claims --quick")
         if as_json:
             print_json([])
