@@ -267,7 +267,8 @@ def _results(pairs: Sequence[Pair]) -> str:
     if error is not None:
         top = _middle(pairs, "top_50_shared")
         shared = f", top 50 {top:.0%}" if top is not None and error > _ROUNDING else ""
-        return "same scores" if error < 1e-4 else f"scores ±{error:.2%}{shared}"
+        size = f"{error:.0%}" if error > _ROUNDING else f"{error:.2%}"
+        return "same scores" if error < 1e-4 else f"scores ±{size}{shared}"
     if change is not None:
         return "same loss" if abs(change) < 1e-3 else f"loss {change:+.1%}"
     return ""

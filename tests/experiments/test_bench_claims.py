@@ -99,7 +99,7 @@ def test_each_option_has_an_answer_from_what_was_measured(conn: sqlite3.Connecti
         "+ test caching": "do not use",
         **dict.fromkeys(("+ fp16", "+ compile", "+ cleanup"), "not measured"),
     }
-    assert found["+ last layers"].results == "scores ±32.00%, top 50 88%"
+    assert found["+ last layers"].results == "scores ±32%, top 50 88%"
     words = {"+ fp16": "GPU", "+ compile": "quick", "+ cleanup": "failed", "kgops": "not yet"}
     assert {name: found[name].why for name in words} == words
     assert found["several GPUs"].why == "4 GPUs"
