@@ -263,19 +263,18 @@ def _hint_or_time(answer: Answer, suggestion: Suggestion, width: int) -> Row:
         return text_row(placed.differences[0], width, "dim")
     if placed is not None and (unused := _unused_gpus(placed)):
         return text_row(unused, width, "warn")
-    step_time = suggestion.corrections.time
+    expected = suggestion.expected
     if predicted := predicted_time(suggestion):
         return text_row(f"time: {predicted}", width, "dim")
-    if step_time is None and answer.draft.workload == "regress":
+    if expected is None and answer.draft.workload == "regress":
         return BLANK  # no time estimate for this workload yet
-    if step_time is None:
+    if expected is None:
         if suggestion.job_size.job.workload == "pipeline":
             return text_row("time: not estimated for a pipeline as a whole", width, "dim")
         return text_row(f"time: no run on {suggestion.target.title} yet", width, "dim")
     if (again := suggestion.retrainings) is not None:
-        scored = amount(step_time.expected(suggestion.best.seconds).s)
-        return text_row(f"expected: {scored} s, {again}", width)
-    middle, low, high, many = step_time.expected(suggestion.best.seconds)
+        return text_row(f"expected: {amount(expected.s)} s, {again}", width)
+    middle, low, high, many = expected
     runs = "from 1 run here" if many == 1 else f"{amount(low)} to {amount(high)} in {many} runs here"
     if answer.draft.workload != "train":
         return text_row(f"expected: {amount(middle)} s ({runs})", width)

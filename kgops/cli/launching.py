@@ -27,12 +27,14 @@ from kgops.planning.resolve import Choice
 from kgops.settings import find_home
 from kgops.slurm.submission import sbatch_lines
 from kgops.streams import tolerate_output_errors
+from kgops.supervisor.filtering_preview import FilteringPreview, preview_filtering
 from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch
 from kgops.supervisor.launch_checks import must_have_gpus
 from kgops.supervisor.pending import folders_past_the_record
 from kgops.supervisor.plan_job import Planned, describe_changes, refuse_what_cannot_fit
 from kgops.supervisor.plan_per_gpu import Placement, as_refused, cannot_start, plan_here
 from kgops.views.plan_words import verdict
+from kgops.views.suggestion import suggested
 from kgops.views.training_run import names_a_run, with_run
 from storage import reports, runs
 from storage.database import Connection
@@ -110,7 +112,9 @@ def start(job: Job, given: dict[str, Any]) -> int:
     job = with_the_run(job)
     if given["dry_run"]:
         must_have_gpus(job)
-        show_plan(plan_here(job, find_home(), record()), as_json=bool(given["as_json"]))
+        home = find_home()
+        placed = plan_here(job, home, record())
+        show_plan(placed, preview_filtering(placed.planned, home), as_json=bool(given["as_json"]))
         return 0
     session = for_writing()
     number = _launch(session, job, given)
@@ -195,10 +199,10 @@ def _warn(text: str) -> None:
     tell(f"Warning: {text}.")
 
 
-def show_plan(placed: Placement, *, as_json: bool) -> None:
-    """Print the job with its plan: options, memory and disk estimates, OOM fallbacks, command."""
+def show_plan(placed: Placement, filtering: FilteringPreview | None = None, *, as_json: bool) -> None:
+    """Print what is suggested, then the job with its plan: options, memory and disk, OOM fallbacks, command."""
     if as_json:
-        print_json(plan_table(placed))
+        print_json(plan_table(placed, filtering))
         return
     planned = placed.planned
     placed = as_refused(placed)
@@ -216,12 +220,14 @@ def show_plan(placed: Placement, *, as_json: bool) -> None:
         f"not tried after an out-of-memory: {one}" for one in skipped_lines([r.as_table() for r in skipped])
     ]
     comments += [*sbatch_lines(planned.job), shlex.join(child_command(planned.job))]
+    sentence = suggested(planned, filtering)
     head = [f"# {one_line(str(placed.unused))}"] if placed.unused is not None else []
+    head += [] if sentence is None else [f"# {sentence}", ""]
     text = "\n".join([*head, job.as_toml().rstrip(), *(f"# {line}" for line in comments)])
     say(lines(text) if sys.stdout.isatty() else text)
 
 
-def plan_table(placed: Placement) -> dict[str, Any]:
+def plan_table(placed: Placement, filtering: FilteringPreview | None = None) -> dict[str, Any]:
     """Return the plan as a table for JSON."""
     planned = placed.planned
     placed = as_refused(placed)
@@ -229,6 +235,8 @@ def plan_table(placed: Placement) -> dict[str, Any]:
     refused = refusal(planned)
     again = None if planned.suggestion is None else planned.suggestion.retrainings
     return {
+        "suggested": suggested(planned, filtering),
+        "filtering": None if filtering is None else filtering.as_table(),
         "job": as_recorded(planned.job).as_table(),
         "options": [choice.as_table() for choice in planned.choices],
         "predicted_mib": planned.predicted_mib,

@@ -13,13 +13,14 @@ from kgops.jobs.job import Job
 from kgops.jobs.text import in_bytes, one_line
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import requires_gpu
-from kgops.supervisor.filtering_preview import FilteringPreview
+from kgops.supervisor.filtering_preview import FilterCount, FilteringPreview
 from kgops.supervisor.launch import as_recorded
 from kgops.supervisor.plan_job import Planned, describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.end_time import EndTime
 from kgops.views.formats import UNKNOWN, table
 from kgops.views.plan_words import only_when_empty, planned_options, shown_value, verdict
+from kgops.views.suggestion import about, suggested
 from kgops.views.what_if import predicted_time
 
 _MIB = 1 << 20
@@ -30,11 +31,25 @@ def page(
     requested: Job,
     placed: Placement,
     refused: KgopsError | None,
-    filtering: FilteringPreview | str | None = None,
+    filtering: FilteringPreview | None = None,
     *,
     explain: bool,
 ) -> list[str]:
-    """Return options with reasons, memory, disk, time, alternatives and the command that starts `requested`."""
+    """Return what is suggested in one sentence, options with reasons, memory, disk, time, alternatives and the command
+    that starts `requested`."""
+    planned = placed.planned
+    sentence = suggested(planned, filtering)
+    lines = _lines(requested, placed, refused, filtering, explain)
+    return lines if sentence is None else [sentence, *lines]
+
+
+def _lines(
+    requested: Job,
+    placed: Placement,
+    refused: KgopsError | None,
+    filtering: FilteringPreview | None,
+    explain: bool,
+) -> list[str]:
     planned = placed.planned
     suggestion = planned.suggestion
     first = [] if placed.unused is None else [one_line(str(placed.unused)), ""]
@@ -65,7 +80,7 @@ def page(
         *([f"        {planned.predicted_for}"] if planned.predicted_for else []),
         disk_line(planned, before="disk    "),
         *_graph_line(suggestion),
-        _time_line(planned, suggestion),
+        _time_line(planned, suggestion, filtering),
         *_retraining_line(suggestion),
         *_writing_line(planned),
         *_alternatives(suggestion),
@@ -73,7 +88,6 @@ def page(
         *_filtering(filtering),
         *_machine(placed),
         *_start(_job_to_run(requested, suggestion), refused if placed.fit.fits else None),
-        *_filtering_command(_job_to_run(requested, suggestion), filtering),
     ]
 
 
@@ -92,52 +106,44 @@ def _machine(placed: Placement) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _filtering(preview: FilteringPreview | str | None) -> list[str]:
-    """Return how many training triples filtering keeps and how much time it saves."""
-    if preview is None or isinstance(preview, str):
-        return ["", preview] if preview else []
-    some = "" if preview.counted == preview.tests else f", counted for {preview.counted:,} of them"
-    one = preview.tests == 1
-    mean = sum(preview.left) / max(len(preview.left), 1)
-    keeps = (
-        f"the test triple keeps {mean:,.0f}"
-        if one
-        else f"each of {preview.tests:,} test triples keeps {mean:,.0f} on average{some}, together "
-        f"{'' if preview.counted == preview.tests else 'at least '}{preview.together:,}"
-    )
-    share = preview.together / max(preview.train, 1)
-    head = "filtering, as requested:" if preview.is_asked else "with filtering:"
-    return [
-        "",
-        f"{head} {keeps} of {preview.train:,} training triples ({share:.1%})",
-        f"        {_saved(preview)}changes results",
-    ]
-
-
-def _saved(preview: FilteringPreview) -> str:
-    """Return the time that filtering saves, compared with all training triples."""
-    if preview.times_as_fast is None:
-        return ""
-    ratio = f"{preview.times_as_fast:.3g}x as fast by the roofline model"
-    if preview.times_as_fast <= 1:
-        return f"saves no time ({ratio}); "
-    if preview.all_s is None or preview.filtered_s is None:
-        return f"{ratio}; "
-    return f"saves {preview.all_s - preview.filtered_s:.3g} s of {preview.all_s:.3g} s ({ratio}); "
-
-
-def _filtering_command(job: Job, preview: FilteringPreview | str | None) -> list[str]:
-    if not isinstance(preview, FilteringPreview) or preview.is_asked or (preview.times_as_fast or 0) <= 1:
+def _filtering(preview: FilteringPreview | None) -> list[str]:
+    """Return the training triples and the time of a run with each filter."""
+    if preview is None or (preview.problem is None and not preview.tests):
         return []
-    words = as_command(replace(job, options={**job.options, "filtering": True}))
-    return [shlex.join(words)] if words else []
+    if preview.problem is not None:
+        return ["", one_line(preview.problem)]
+    own = preview.requested
+    every = [own] if own is not None else preview.filters
+    whole = () if own is not None else (("none", f"{preview.train:,}", "", _about(preview.all_s), ""),)
+    rows = [*whole, *(_filter_row(one) for one in every)]
+    heads = ("FILTER, CHANGES RESULTS", "TRIPLES", "EACH TEST", "TIME", "SPEED")
+    counted = len(every[0].left)
+    some = [] if counted == preview.tests else [f"counted for {counted:,} of {preview.tests:,} test triples"]
+    return ["", *table(heads, rows, right=frozenset(heads[1:])), *some]
+
+
+def _filter_row(count: FilterCount) -> tuple[str, ...]:
+    least, most = min(count.left), max(count.left)
+    each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    some = "about " if count.is_estimate else ""
+    return (
+        count.flags,
+        f"{some}{count.together:,}",
+        each,
+        _about(count.takes_s),
+        f"{count.times_as_fast:.3g}x",
+    )
+
+
+def _about(seconds: float | None) -> str:
+    return UNKNOWN if seconds is None else about(seconds)
 
 
 def as_table(
     requested: Job,
     placed: Placement,
     refused: KgopsError | None,
-    filtering: FilteringPreview | str | None = None,
+    filtering: FilteringPreview | None = None,
     *,
     end: EndTime,
 ) -> dict[str, Any]:
@@ -147,6 +153,7 @@ def as_table(
     whole: dict[str, Any] = {
         "workload": requested.workload,
         "label": requested.label,
+        "suggested": suggested(planned, filtering),
         "on": planned.target.title,
         "gpu": planned.target.gpu_name,
         "usable_mib": planned.target.usable_mib,
@@ -162,7 +169,7 @@ def as_table(
         "ends_in_s": end.ends_in_s,
         "is_measured": end.is_measured,
         "other_gpus": placed.differences,
-        "filtering": asdict(filtering) if isinstance(filtering, FilteringPreview) else filtering,
+        "filtering": None if filtering is None else filtering.as_table(),
         "refused": None if refused is None else refused.message,
         "job": as_recorded(planned.job).as_table(),
         "disk": None if planned.disk is None else {**planned.disk.as_table(), "fits": planned.disk.fits},
@@ -238,10 +245,15 @@ def _graph_line(suggestion: Suggestion) -> list[str]:
     return [f"graph   {size}: as published, not downloaded yet{assumed}"]
 
 
-def _time_line(planned: Planned, suggestion: Suggestion) -> str:
+def _time_line(planned: Planned, suggestion: Suggestion, filtering: FilteringPreview | None) -> str:
     what = "per epoch" if planned.job.workload in ("train", "regress") else "in total"
     expected = _expected(suggestion)
     predicted = predicted_time(suggestion)
+    if suggestion.is_filtered and filtering is not None:
+        takes_s = None if filtering.requested is None else filtering.requested.takes_s
+        return (
+            f"time    {'unknown' if takes_s is None else f'about {about(takes_s)} in total'}, with filtering"
+        )
     if predicted is not None:
         return f"time    {predicted}"
     if expected is None:
@@ -282,10 +294,7 @@ def _less_written(planned: Planned) -> list[str]:
 
 
 def _expected(suggestion: Suggestion) -> dict[str, Any] | None:
-    speed = suggestion.corrections.time
-    if speed is None:
-        return None
-    return speed.expected(suggestion.best.seconds)._asdict()
+    return None if suggestion.expected is None else suggestion.expected._asdict()
 
 
 def _alternatives(suggestion: Suggestion) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from kgops.options.catalog import effect_of
 from kgops.options.option import Effect
 from kgops.planning import rules
-from kgops.planning.corrections import Correction, TimeCorrection
+from kgops.planning.corrections import Correction, ExpectedTime, TimeCorrection
 from kgops.planning.explain_memory import ExplainShape
 from kgops.planning.job_size import JobSize, Shape
 from kgops.planning.memory_estimate import MemoryEstimate, predict
@@ -96,10 +96,34 @@ class Suggestion:
         return retrainings_of(job, size.counts, again, rates_of(on), self.corrections.training)
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether it scores what filtering leaves, so that only counting tells how long it takes."""
+        shapes = self.job_size.shapes(self.job_size.job.options, self.target.facts)
+        return any(isinstance(shape, TracinShape) and shape.filtered for shape in shapes)
+
+    @property
+    def expected(self) -> ExpectedTime | None:
+        """Of an epoch or a run, by runs measured here; None without any."""
+        time = None if self.is_filtered else self.corrections.time
+        return None if time is None else time.expected(self.best.seconds)
+
+    @property
     def predicted_step(self) -> StepTime | None:
-        """By data sheets alone: on a known GPU on which no such run was measured."""
-        is_unmeasured = self.target.on_gpu and self.target.known is not None and self.corrections.time is None
-        return self.best.step if is_unmeasured else None
+        """By the model alone, where no such run was measured: on a known GPU, and of a TracIn run on the CPU."""
+        is_unmeasured = self.corrections.time is None and not self.is_filtered
+        return self.best.step if is_unmeasured and self._is_modelled else None
+
+    def seconds_for(self, modelled_s: float) -> float | None:
+        """What work of so many modelled seconds takes: by runs measured here, else by the model. None: unknown."""
+        if self.corrections.time is not None:
+            return self.corrections.time.expected(modelled_s).s
+        return modelled_s if self._is_modelled else None
+
+    @property
+    def _is_modelled(self) -> bool:
+        if self.target.on_gpu:
+            return self.target.known is not None
+        return self.job_size.job.workload == "tracin"
 
     @property
     def best(self) -> Candidate:

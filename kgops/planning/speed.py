@@ -7,11 +7,13 @@ them its seconds on a GPU are what a step takes at least, and said to be predict
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kgops.gpus.known import KnownGpu
 from kgops.jobs.job import Job
+from kgops.jobs.threads import step_gflop, threads_for
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.explain_memory import ExplainShape
 from kgops.planning.job_size import Shape
@@ -22,8 +24,8 @@ from kgops.planning.targets import Target
 from kgops.planning.tracin_sizes import TracinShape, does_of
 from kgops.planning.train_sizes import TrainShape
 
-# One core of a CPU with AVX-512: what products reached here, and a core's share of the memory's bandwidth.
-# They order chunk sizes on a CPU and claim nothing of yours.
+# One core of a CPU with AVX-512: what products reached here, and a core's share of the memory's bandwidth. They order
+# chunk sizes on a CPU; of its seconds only those of TracIn are shown, as predicted, until such a run was measured.
 _CORE_FLOPS = {"fp32": 9e10, "bf16": 3e11}
 _CORE_BANDWIDTH = 1.2e10
 _CORE_CACHE = 2 << 20  # scores of a chunk that stay in it cost no bandwidth
@@ -74,6 +76,7 @@ class Rates:
     step: float = 0.0  # seconds of every step, whatever its size
     cache: int = 0
     overlaps: bool = True  # kernels are sent ahead while the GPU computes
+    cores: int = 1  # that a run may use, of a CPU; the other rates are a core's
 
     def of(self, precision: str) -> float:
         return self.flops.get(precision, self.flops["fp32"])
@@ -90,7 +93,8 @@ class StepTime:
 
 def rates_of(target: Target) -> Rates:
     if not target.on_gpu:
-        return Rates(_CORE_FLOPS, _CORE_BANDWIDTH, _CORE_LAUNCH, _CORE_STEP, _CORE_CACHE, overlaps=False)
+        core = Rates(_CORE_FLOPS, _CORE_BANDWIDTH, _CORE_LAUNCH, _CORE_STEP, _CORE_CACHE, overlaps=False)
+        return replace(core, cores=len(os.sched_getaffinity(0)))
     if target.known is None:
         return Rates(_UNKNOWN_FLOPS, _UNKNOWN_BANDWIDTH, _GPU_LAUNCH)
     return Rates(_gpu_flops(target.known), target.known.bandwidth_gb_s * 1e9, _GPU_LAUNCH)
@@ -128,7 +132,7 @@ def _steps(shape: Shape) -> int:
     tests = shape.tests if shape.does == "trace" else 1  # self-influence
     tiles = math.ceil(tests / max(_tests_of_a_block(shape), 1))
     blocks = math.ceil(shape.counts.train / max(shape.block, 1))
-    return shape.checkpoints * tiles * blocks * shape.rows_each
+    return shape.checkpoints * tiles * blocks
 
 
 def step_time(shape: Shape, rates: Rates) -> StepTime:
@@ -144,17 +148,29 @@ def step_time(shape: Shape, rates: Rates) -> StepTime:
 def _block(shape: TracinShape, rates: Rates) -> StepTime:
     model = shape.model
     # Encoder forward and backward for each distinct query, scores over entities where the loss has them.
-    encoder = 6 * shape.groups * (model.features * (_kernel(model) + model.embedding_dim))
+    groups = _queries_of_a_block(shape)
+    encoder = 6 * groups * (model.features * (_kernel(model) + model.embedding_dim))
     over_entities = shape.loss != "target"
     scored = model.num_entities if over_entities else 0
-    scores = 6 * shape.groups * scored * model.embedding_dim
+    scores = 6 * groups * scored * model.embedding_dim
     chunks = math.ceil(scored / shape.chunk)
-    gram = 4 * max(shape.block, 1) * _tests_of_a_block(shape) * (model.features + model.embedding_dim)
-    traffic = _SCORE_PASSES * 4 * _spilled(shape.groups * min(shape.chunk, max(scored, 1)), rates) * chunks
-    operations = (encoder + scores) / rates.of("fp32")
-    operations += gram / rates.of("fp32" if shape.gram == 4 else "bf16")
+    pairs = shape.rows_each**2 * max(shape.block, 1) * _tests_of_a_block(shape)
+    gram = 4 * pairs * (model.features + model.embedding_dim)
+    traffic = _SCORE_PASSES * 4 * _spilled(groups * min(shape.chunk, max(scored, 1)), rates) * chunks
+    threads = threads_for(step_gflop(model, shape.block) / 2, rates.cores)
+    operations = (encoder + scores) / rates.of("fp32") / threads
+    operations += gram / rates.of("fp32" if shape.gram == 4 else "bf16") / threads
     kernels = _BLOCK_KERNELS["entities" if over_entities else "target"] + _BLOCK_CHUNK_KERNELS * chunks
     return _timed(operations, traffic / rates.bandwidth, kernels, rates)
+
+
+def _queries_of_a_block(shape: TracinShape) -> int:
+    """On average. Triples are sorted by their queries for tails; of those for heads nearly each triple has its own."""
+    tails = shape.counts.tails
+    if not tails.answers:
+        return shape.groups
+    forward = math.ceil(shape.block * tails.queries / tails.answers)
+    return min(shape.groups, forward + shape.block if shape.both_directions else forward)
 
 
 def _tests_of_a_block(shape: TracinShape) -> int:

@@ -104,7 +104,7 @@ class Planned:
             "on": _name(self.target),
             "on_gpu": self.target.on_gpu,
             "predicted_mib": plain.total_mib,
-            "modelled_s": self.best.seconds,
+            "modelled_s": None if self.suggestion and self.suggestion.is_filtered else self.best.seconds,
             "time_kind": time_kind(self.job),
             "usable_mib": self.target.usable_mib,
             "estimate": estimate.as_table(),

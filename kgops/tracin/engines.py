@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import torch
 
 from kgops.errors import BadInput
+from kgops.jobs.threads import step_gflop
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.tracin.loss import TracinLoss
 from kgops.tracin.models import check_ready, facts_of
 from kgops.tracin.scores import CosineEngine, FisherEngine
-from kgops.training.threads import step_gflop
 
 
 class AnyEngine(Protocol):

@@ -41,14 +41,14 @@ def _duration(suggestion: Suggestion) -> tuple[float | None, bool]:
     """Of the whole run, not of an epoch."""
     again = suggestion.retrainings
     if again is not None:
-        scored, expected = suggestion.corrections.time, again.expected
+        scored, expected = suggestion.expected, again.expected
         if scored is None or expected is None:
             return None, False
-        return scored.expected(suggestion.best.seconds).s + expected.s, True
+        return scored.s + expected.s, True
     job = suggestion.job_size.job
     count = job.settings[_EPOCHS[job.workload]] if job.workload in _EPOCHS else 1
-    if suggestion.corrections.time is not None:
-        return suggestion.corrections.time.expected(suggestion.best.seconds).s * count, True
+    if (measured := suggestion.expected) is not None:
+        return measured.s * count, True
     if suggestion.predicted_step is not None:
         return suggestion.best.seconds * count, False
     return None, False

@@ -271,6 +271,8 @@ def predicted_time(suggestion: Suggestion) -> str | None:
     if step is None:
         return None
     trains = suggestion.job_size.trains
+    if not suggestion.target.on_gpu:
+        return f"about {amount(round(suggestion.best.seconds))} s in total: predicted, never measured on this CPU"
     whole = f"{amount(suggestion.best.seconds)} s {'per epoch' if trains else 'in total'}"
     unit = "step" if trains else "block"
     limit = {"launches": "", "operations": "operations, ", "bytes": "memory bandwidth, "}[step.limit]

@@ -10,9 +10,9 @@ import torch
 
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import cpu_processes
+from kgops.jobs.threads import threads_for
 from kgops.models.products import note_of_library
 from kgops.training.memory_cleanup import OFF, CudaMemory, MemoryCleanup
-from kgops.training.threads import threads_for
 from kgops.workers.report import Reporter
 
 

@@ -22,6 +22,7 @@ from kgops.graphs.vocabulary import read_edge_map, read_node_names
 from kgops.jobs.explain import EXPLANATIONS, cost_of
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import explain_options
+from kgops.jobs.threads import step_gflop
 from kgops.models.conve import ConvE
 from kgops.predictions.candidates import read_node_types
 from kgops.predictions.evidence import Evidence
@@ -32,7 +33,6 @@ from kgops.tracin.curvature import training_of
 from kgops.training.reporter import Progress
 from kgops.training.settings import place_of
 from kgops.training.tf32 import without_tf32
-from kgops.training.threads import step_gflop
 from kgops.workers.devices import choose_threads, memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.explain_verify import Checked, TrainingAgain

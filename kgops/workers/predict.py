@@ -18,6 +18,7 @@ from kgops.jobs.chunk_sizes import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import predict_options
 from kgops.jobs.predict import ANSWERS, NEW_TRIPLES, TRIPLES, formats_of, lists_new_alone
+from kgops.jobs.threads import step_gflop
 from kgops.models.conve import ConvE
 from kgops.predictions import questions
 from kgops.predictions.answer_files import (
@@ -42,7 +43,6 @@ from kgops.tracin.models import check_ready
 from kgops.training.memory_cleanup import MemoryCleanup
 from kgops.training.reporter import Progress
 from kgops.training.settings import place_of
-from kgops.training.threads import step_gflop
 from kgops.workers.devices import choose_threads, cleanup_for, memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import make_output_folder, publish_results

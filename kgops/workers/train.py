@@ -16,6 +16,7 @@ from kgops.jobs.cluster import GPU
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import skips_compile, training_options
+from kgops.jobs.threads import step_gflop
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
 from kgops.options.train import DEFAULT_LOSS, FILES
@@ -26,7 +27,6 @@ from kgops.training.out_of_memory import host_memory_mib
 from kgops.training.quality import quality_table
 from kgops.training.reporter import Progress
 from kgops.training.settings import TrainSettings, place_of
-from kgops.training.threads import step_gflop
 from kgops.workers.devices import choose_threads, memory_cleanup
 from kgops.workers.entry import Stopped, StopRequest, run_worker
 from kgops.workers.outputs import NOTHING_BEST, make_output_folder, publish_results, write_config

@@ -40,7 +40,7 @@ def kgops(run_cli: Console, machine: GpuMachine) -> Callable[..., Done]:
 def test_of_two_gpus_alike_the_one_that_the_run_gets_is_named(
     kgops: Callable[..., Done], run_cli: Console, asked: tuple[str, ...]
 ) -> None:
-    head = kgops("suggest", *LARGE, *asked).out.splitlines()[0]
+    head = kgops("suggest", *LARGE, *asked).out.splitlines()[1]
     assert "on GPU 1 Tesla T4 (14,909 MiB, 14,909 free now): fits now" in head
     (plan,) = kgops("suggest", *LARGE, *asked, "--json").json()
     run = run_cli.ended(int(kgops("run", *LARGE, *asked, "--detach").out))
@@ -52,7 +52,7 @@ def test_a_run_that_waits_for_either_of_two_gpus_is_planned_for_neither(
     kgops: Callable[..., Done], machine: GpuMachine
 ) -> None:
     machine.show(t4("GPU-a", 14_100, OTHERS), t4("GPU-b", 14_000, OTHERS))
-    head = kgops("suggest", *LARGE).out.splitlines()[0]
+    head = kgops("suggest", *LARGE).out.splitlines()[1]
     assert "on Tesla T4 (14,909 MiB, 909 free now): fits an empty Tesla T4; would wait now" in head
     assert "on GPU 0; or 14,000 MiB that another user holds, on GPU 1" in head
     assert "on GPU 1 Tesla T4 (14,909 MiB, 909 free now)" in kgops("suggest", *LARGE, "--gpu", "1").out
@@ -63,7 +63,7 @@ def test_a_run_on_several_gpus_is_planned_for_all_of_them(
     kgops: Callable[..., Done], machine: GpuMachine
 ) -> None:
     machine.show(t4("GPU-a"), t4("GPU-b", 5_000), t4("GPU-c"))
-    head = kgops("suggest", *LARGE, "--gpu", "0,2").out.splitlines()[0]
+    head = kgops("suggest", *LARGE, "--gpu", "0,2").out.splitlines()[1]
     assert "on GPU 0,2 Tesla T4 (14,909 MiB, 14,909 free now): fits now" in head
 
 
@@ -108,7 +108,7 @@ def test_a_reservation_that_no_gpu_has_never_fits(kgops: Callable[..., Done], as
     words = (*LARGE, *asked, "--gpu-memory", "30000")
     told = kgops("suggest", *words)
     assert told.code == 3
-    assert told.out.splitlines()[0].endswith("does not fit: reserves 30,000 of 14,909 MiB")
+    assert told.out.splitlines()[1].endswith("does not fit: reserves 30,000 of 14,909 MiB")
     for plan_of in (told, kgops("run", *words, "--dry-run")):
         assert "does not fit: reserves 30,000 of 14,909 MiB" in plan_of.out
         assert "would wait" not in plan_of.out and "fits an empty" not in plan_of.out
@@ -121,7 +121,7 @@ def test_a_limit_of_memory_is_in_the_plan_and_what_exceeds_it_is_refused(run_cli
     limited = (*SMALL, "--memory-limit", "100")
     told = run_cli("suggest", *limited)
     assert told.code == 3
-    head = told.out.splitlines()[0]
+    head = told.out.splitlines()[1]
     assert "--memory-limit 100" in head and "of 100 MiB that --memory-limit allows" in head
     assert "nearest change that fits" in told.out or "no option that makes it fit" in told.out
     dry = run_cli("run", *limited, "--dry-run")
@@ -140,7 +140,7 @@ def test_the_limit_that_a_refusal_names_is_one_that_the_run_ends_well_with(run_c
     refused = run_cli("run", *SMALL, "--memory-limit", "100")
     enough = refused.err.partition("a --memory-limit of ")[2].partition(".")[0].replace(",", "")
     within = (*SMALL, "--memory-limit", enough)
-    assert "fits now" in run_cli("suggest", *within).out.splitlines()[0]
+    assert "fits now" in run_cli("suggest", *within).out.splitlines()[1]
     done = run_cli("run", *within)
     assert done.code == 0, done.err
 
@@ -174,10 +174,10 @@ def test_a_traced_run_is_held_against_its_limit(run_cli: Console) -> None:
 def test_a_limit_of_host_memory_is_not_for_a_run_that_a_gpu_would_get(kgops: Callable[..., Done]) -> None:
     told = kgops("suggest", *SMALL, "--memory-limit", "4000")
     assert told.code == 3
-    assert "would not start here: --memory-limit is for runs on the CPU" in told.out.splitlines()[0]
+    assert "would not start here: --memory-limit is for runs on the CPU" in told.out.splitlines()[1]
     refused = kgops("run", *SMALL, "--memory-limit", "4000")
     assert refused.code == 2
     assert "add --device cpu" in refused.err
     limited = kgops("suggest", *SMALL, "--memory-limit", "4000", "--device", "cpu")
     assert limited.code == 0
-    assert "on the CPU" in limited.out.splitlines()[0]
+    assert "on the CPU" in limited.out.splitlines()[1]

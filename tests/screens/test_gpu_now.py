@@ -56,7 +56,7 @@ def busy(machine: GpuMachine) -> None:
 def test_a_t4_picks_its_profile_for_plan_and_run_alike(kgops: Callable[..., Done]) -> None:
     suggested = kgops("suggest", "train", "--dataset", "nations")
     assert suggested.out.rstrip().endswith("kgops run train --dataset nations --profile t4")
-    assert "fits now" in suggested.out.splitlines()[0]
+    assert "fits now" in suggested.out.splitlines()[1]
     job = tomllib.loads(kgops("run", "train", "--dataset", "nations", "--dry-run").out)
     assert job["profile"] == "t4"
     assert job["options"]["precision"] == "fp16"
@@ -80,13 +80,13 @@ def test_on_a_mixed_machine_the_gpu_that_is_free_decides(
 ) -> None:
     mixed(machine)
     free = kgops("suggest", *LARGE).out
-    assert "NVIDIA A100-SXM4-40GB" in free.splitlines()[0]
+    assert "NVIDIA A100-SXM4-40GB" in free.splitlines()[1]
     assert "profile a100-40" in free and "bf16" in free
     assert "on Tesla T4: profile t4, precision fp16" in free
     assert "--profile" not in free.splitlines()[-1]  # the GPU decides when the run gets one
     mixed(machine, (0, 40_300, 40_300))
     taken = kgops("suggest", *LARGE).out
-    assert "Tesla T4" in taken.splitlines()[0] and "profile t4" in taken
+    assert "Tesla T4" in taken.splitlines()[1] and "profile t4" in taken
     assert "on NVIDIA A100-SXM4-40GB: profile a100-40, precision bf16" in taken
 
 
@@ -151,7 +151,7 @@ def test_a_taken_gpu_is_told_in_the_same_words_on_every_page(
     busy(machine)
     suggested = kgops("suggest", *LARGE)
     assert suggested.code == 0  # it fits, and would wait
-    assert WAITS in suggested.out.splitlines()[0]
+    assert WAITS in suggested.out.splitlines()[1]
     assert WAITS in kgops("run", *LARGE, "--dry-run").out
     started = kgops("run", *LARGE, "--detach")
     assert f"Note: {WAITS}" in started.err
@@ -261,7 +261,7 @@ def test_a_run_of_ours_that_holds_the_gpu_is_named(
 ) -> None:
     number = int(kgops("run", "--detach", *SLEEP).out)
     run_cli.running(number)
-    told = kgops("suggest", *LARGE).out.splitlines()[0]
+    told = kgops("suggest", *LARGE).out.splitlines()[1]
     waits = f"fits an empty Tesla T4; would wait now for run {number}, which reserves 14,000 MiB"
     assert told.endswith(waits)
 
@@ -272,9 +272,9 @@ def test_a_plan_counts_others_memory_beside_what_runs_reserve(
     machine.show(t4(used_mib=6_675, processes=((999_999_999, 6_675),)))
     number = int(kgops("run", "--detach", *SLEEP[:4], "6000", *SLEEP[5:]).out)
     run_cli.running(number)
-    told = kgops("suggest", *LARGE, "--gpu-memory", "8000").out.splitlines()[0]
+    told = kgops("suggest", *LARGE, "--gpu-memory", "8000").out.splitlines()[1]
     assert told.endswith(f"run {number}, which reserves 6,000 MiB, and 6,675 MiB that another user holds")
-    told = kgops("suggest", *LARGE, "--gpu-memory", "2000").out.splitlines()[0]
+    told = kgops("suggest", *LARGE, "--gpu-memory", "2000").out.splitlines()[1]
     assert "fits now, 234 MiB to spare" in told
 
 
@@ -289,8 +289,8 @@ def test_what_fits_no_gpu_does_not_fit(kgops: Callable[..., Done], machine: GpuM
     busy(machine)
     told = kgops("suggest", *TOO_LARGE)
     assert told.code == 3
-    assert "does not fit: needs" in told.out.splitlines()[0]
-    assert "of 14,909 MiB" in told.out.splitlines()[0]
+    assert "does not fit: needs" in told.out.splitlines()[1]
+    assert "of 14,909 MiB" in told.out.splitlines()[1]
 
 
 def test_a_forced_run_that_exceeds_the_gpu_starts_once_no_other_run_holds_it(
@@ -317,7 +317,7 @@ def test_a_gpu_that_mig_divides_gives_its_slices_to_runs_and_never_itself(
 ) -> None:
     slices = tuple(Slice(n, "NVIDIA A100-SXM4-40GB MIG 1g.5gb", f"MIG-{n}", 4864) for n in (0, 1))
     machine.show(replace(a100("GPU-whole"), mig=True, slices=slices))
-    plan = kgops("suggest", "train", "--dataset", "nations").out.splitlines()[0]
+    plan = kgops("suggest", "train", "--dataset", "nations").out.splitlines()[1]
     assert "MIG 1g.5gb (4,864 MiB" in plan
     both = [
         int(

@@ -109,7 +109,7 @@ def test_the_headline_says_that_a_disk_is_too_small(tmp_path: Path) -> None:
 
         look(console.home, story)
         planned = console("suggest", "train", "--dataset", "nations", "--num-epochs", "100")
-        assert ": does not fit on the disk, writes " in planned.out.splitlines()[0]
+        assert ": does not fit on the disk, writes " in planned.out.splitlines()[1]
         tried = console("run", "train", "--dataset", "nations", "--num-epochs", "100", "--dry-run")
         assert "# does not fit on the disk, writes " in tried.out and "fits now" not in tried.out
 

@@ -13,8 +13,8 @@ from driving import Console
 from recording import events
 
 from kgops.jobs.cpu_products import is_wider_on
+from kgops.jobs.threads import step_gflop, threads_for
 from kgops.jobs.train import ConvEConfig
-from kgops.training.threads import step_gflop, threads_for
 
 
 def test_the_number_of_threads_depends_on_step_size_and_cores_alone() -> None:
