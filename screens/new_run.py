@@ -33,12 +33,13 @@ from screens.wording import error_text
 if TYPE_CHECKING:
     from kgops.hosts.registry import Host
     from kgops.jobs.job import Job
+    from kgops.supervisor.filtering_preview import FilteringPreview
     from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 
 _PATHS = ("data", "cwd", "data_directory", "config")
 _DATA_FIELDS = ("data", "run", "data_directory")  # fields that select data
-_LEAST_PLAN, _MOST_PLAN = 7, 9  # lines
+_LEAST_PLAN, _MOST_PLAN = 7, 12  # lines
 _PATIENCE_S = 0.3  # before a slow step is announced
 
 
@@ -52,6 +53,8 @@ class NewRun(RunScreenBase):
         self._offers = Offers()
         self._answer: Answer | None = None
         self._needs: tuple[NeedsKey, tuple[Need, ...]] | None = None
+        self._filtering: tuple[Draft, FilteringPreview | None] | None = None
+        self._is_counting = False
         self._planning: set[DataKey] = set()
         self._waiting_for: str | None = "reading this machine's GPUs"
         self._starting = False
@@ -117,10 +120,18 @@ class NewRun(RunScreenBase):
             new_run_plan.plan_there(there, self._command, width)
             if there is not None
             else new_run_plan.plan_rows(
-                answer, self._command, needs, body.key, width, waits=self._waiting_for
+                answer,
+                self._command,
+                needs,
+                body.key,
+                width,
+                waits=self._waiting_for,
+                filtering=self._filtering_of(answer),
             )
         )
-        shown = new_run_page.rows(self._draft, self._offers, self._answer, width, list(self._hosts))
+        shown = new_run_page.rows(
+            self._draft, self._offers, answer, width, list(self._hosts), self._filtering_of(answer)
+        )
         below = min(max(len(plan), _LEAST_PLAN), _MOST_PLAN)
         room = self.size.height - below - 2 - (not self.has_class("short"))
         height = max(min(len(shown), room), 1)  # the plan is directly below and always visible
@@ -345,6 +356,7 @@ class NewRun(RunScreenBase):
                 else:
                     return
                 self.draw()
+                self._count_filters()
         finally:
             timer.stop()
             self._planning.discard(data_key)
@@ -358,6 +370,28 @@ class NewRun(RunScreenBase):
         else:
             needs = ()
         self._needs = now, needs
+
+    def _filtering_of(self, answer: Answer | None) -> FilteringPreview | None:
+        """What filters leave, where it has been counted for this answer."""
+        is_counted = answer is not None and self._filtering is not None and self._filtering[0] == answer.draft
+        return self._filtering[1] if self._filtering is not None and is_counted else None
+
+    def _count_filters(self) -> None:
+        """Counts beside planning: it takes seconds, in which keys and plans go on."""
+        if not self._is_counting and self._draft.workload == "tracin":
+            self._is_counting = True
+            begin(self, self._keep_counting)
+
+    async def _keep_counting(self) -> None:
+        try:
+            while (answer := self._answer) is not None and (
+                self._filtering is None or self._filtering[0] != answer.draft
+            ):
+                preview = await in_own_thread(partial(self._what_if.filtering, answer))
+                self._filtering = answer.draft, preview
+                self.draw()
+        finally:
+            self._is_counting = False
 
     def _wait(self, data_key: DataKey) -> None:
         if _data_key(self._draft) == data_key and not self._is_current:

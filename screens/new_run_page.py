@@ -7,10 +7,12 @@ from typing import Any
 
 from kgops.jobs.profile_names import AUTO
 from kgops.jobs.text import one_line
+from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, Field, number_in, shown
 from kgops.views.drafts import Draft, is_what_if
 from kgops.views.formats import width_of
 from kgops.views.plan_words import shown_value
+from kgops.views.suggestion import about
 from kgops.views.what_if import BY_HOST, Answer, Offers
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
@@ -18,7 +20,7 @@ _WORKLOADS = ("train", "tracin", "pipeline", "regress", "exec")
 
 _LABEL = 13
 _VALUE = 20
-_MAY_BE_NONE = ("config", "architecture", "loss")
+_MAY_BE_NONE = ("config", "architecture", "loss", "strict")
 WIDEST = 150  # columns; wider tables are hard to follow
 
 
@@ -28,11 +30,12 @@ def rows(
     answer: Answer | None,
     width: int,
     hosts: Sequence[str] = (),
+    filtering: FilteringPreview | None = None,
 ) -> list[Row]:
-    """Fields, then the options of the workload."""
+    """Fields, then the options of the workload. `filtering` has counts for the fields of filtering."""
     options = [_option(name, draft, answer, _option_columns(width)) for name in DRAFT_OPTIONS[draft.workload]]
     heading = [BLANK, _option_columns(width).heading()] if options else []
-    return [*_fields(draft, offers, answer, width, hosts), *heading, *options]
+    return [*_fields(draft, offers, answer, width, hosts, filtering), *heading, *options]
 
 
 def label_of(draft: Draft, name: str | None) -> str:
@@ -109,7 +112,12 @@ def _text_of(draft: Draft, answer: Answer | None, field: Field) -> str:
 
 
 def _fields(
-    draft: Draft, offers: Offers, answer: Answer | None, width: int, hosts: Sequence[str]
+    draft: Draft,
+    offers: Offers,
+    answer: Answer | None,
+    width: int,
+    hosts: Sequence[str],
+    filtering: FilteringPreview | None,
 ) -> list[Row]:
     trouble = answer.trouble if answer is not None and answer.draft == draft else None
     lines = [("workload", "workload", draft.workload, " · ".join(_WORKLOADS))]
@@ -117,7 +125,8 @@ def _fields(
         where = draft.where or "this machine"
         lines.append(("where", "where", where, f"this machine · {' · '.join(hosts)}"))
     for field in FIELDS[draft.workload]:
-        lines.append((field.name, field.label, _text_of(draft, answer, field), field.help))
+        text = _text_of(draft, answer, field) or field.empty
+        lines.append((field.name, field.label, text, filter_counts(filtering, field.name) or field.help))
     if draft.workload != "exec":
         lines.append(("profile", "profile", *_profile(draft, answer)))
     if draft.where is None:
@@ -134,6 +143,23 @@ def _fields(
         chosen = Piece(value or "…", "bad" if is_wrong else "accent")
         out.append(columns.row((Piece(label, "dim"), chosen, beside), key=name))
     return out
+
+
+def filter_counts(filtering: FilteringPreview | None, name: str) -> str:
+    """What the chosen filter leaves of the training triples and how long that takes; without one, what hops and path
+    lengths would leave. Nothing where it is not counted."""
+    if filtering is None or name not in ("n_hops", "max_total_path_length"):
+        return ""
+    if filtering.problem is not None:
+        return filtering.problem if name == "n_hops" else ""
+    own = filtering.requested
+    if own is not None:
+        is_here = own.settings["path_filtering"] == (name == "max_total_path_length")
+        takes = "" if own.takes_s is None else f", about {about(own.takes_s)}"
+        return f"{own.shown} of {filtering.train:,} left{takes}" if is_here else ""
+    each = [one for one in filtering.filters if one.settings["path_filtering"] == (name != "n_hops")]
+    left = " · ".join(f"{one.settings[name]}: {one.shown}" for one in each)
+    return f"{left} of {filtering.train:,} left" if left else ""
 
 
 def _shown_profile(draft: Draft, answer: Answer | None) -> str | None:

@@ -13,11 +13,13 @@ from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.targets import Target
+from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.supervisor.plan_job import describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
 from kgops.views.draft_fields import DRAFT_OPTIONS
 from kgops.views.formats import amount, duration, fitted, width_of
 from kgops.views.plan_words import shown_value, verdict
+from kgops.views.suggestion import about, suggested
 from kgops.views.what_if import Answer, Need, predicted_time
 from screens.new_run_command import Command
 from screens.new_run_page import label_of
@@ -35,8 +37,9 @@ def plan_rows(
     width: int,
     *,
     waits: str | None,
+    filtering: FilteringPreview | None = None,
 ) -> list[Row]:
-    """The plan in six lines after a blank one, and the rest of a long command; `key` is the selected row."""
+    """After a blank line what is suggested, the plan in five lines, and the command; `key` is the selected row."""
     if answer is None or waits is not None:
         return [BLANK, _plan(Piece(waits or "", "dim"), width=width)]
     if answer.trouble is not None:
@@ -46,8 +49,13 @@ def plan_rows(
         return [BLANK, _plan(Piece(f"{name}{one_line(wrong.message)}", "bad"), width=width), hint]
     planned = answer.planned
     assert planned is not None and answer.placed is not None
+    sentence = text_rows(suggested(planned, filtering) or "", width, "accent")
     if answer.placed.unused is not None:
-        return _cpu_only(answer, answer.placed, answer.placed.unused, command, needs, key, width)
+        rest = [_row_note(answer, needs, key, width), *_time_rows(answer, filtering, width)]
+        return [
+            *_cpu_only(answer, answer.placed, answer.placed.unused, sentence, rest, width),
+            *_command(command, width),
+        ]
     if planned.suggestion is None:
         head = _plan(
             Piece(f"no memory estimate: {planned.unknown}", "dim"), _where(planned.target), width=width
@@ -56,6 +64,7 @@ def plan_rows(
         waiting = text_row(fit.words if fit.state == "later" else "", width, "warn")
         return [
             BLANK,
+            *sentence,
             *(
                 [head, waiting]
                 if answer.impossible is None
@@ -68,10 +77,11 @@ def plan_rows(
         ]
     return [
         BLANK,
+        *sentence,
         *_verdict(answer.placed, planned.suggestion, width),
         _parts(planned.suggestion, width),
         _row_note(answer, needs, key, width),
-        _hint_or_time(answer, planned.suggestion, width),
+        _hint_or_time(answer, planned.suggestion, filtering, width),
         *_command(command, width),
     ]
 
@@ -102,25 +112,27 @@ def _cpu_only(
     answer: Answer,
     placed: Placement,
     unusable: UnusableGpus,
-    command: Command | None,
-    needs: Sequence[Need],
-    key: object,
+    sentence: Sequence[Row],
+    rest: Sequence[Row],
     width: int,
 ) -> list[Row]:
     """The plan for a CPU beside GPUs that torch cannot use: why, and what to do, in place of memory by part."""
     planned, state = placed.planned, placed.fit.state
     fits = f"no memory estimate: {planned.unknown}" if planned.suggestion is None else verdict(placed)
     fits, tone = answer.impossible or fits, "text" if state == "now" else _TONES[state]
-    last = [] if planned.suggestion is None else [_hint_or_time(answer, planned.suggestion, width)]
-    rest = [row for row in (_row_note(answer, needs, key, width), *last) if row != BLANK]
     return [
         BLANK,
         _plan(Piece(unusable.headline, "warn"), width=width),
         *text_rows(unusable.why, width),
+        *sentence,
         text_row(f"on the CPU: {fits}", width, tone),
-        *rest,
-        *_command(command, width),
+        *(row for row in rest if row != BLANK),
     ]
+
+
+def _time_rows(answer: Answer, filtering: FilteringPreview | None, width: int) -> list[Row]:
+    suggestion = answer.planned.suggestion if answer.planned is not None else None
+    return [] if suggestion is None else [_hint_or_time(answer, suggestion, filtering, width)]
 
 
 def _where(target: Target) -> Piece:
@@ -251,7 +263,9 @@ def _need_text(need: Need) -> str:
     return f"needs {need.need_mib:,.0f} MiB" + ("" if need.fits else ": would not fit")
 
 
-def _hint_or_time(answer: Answer, suggestion: Suggestion, width: int) -> Row:
+def _hint_or_time(
+    answer: Answer, suggestion: Suggestion, filtering: FilteringPreview | None, width: int
+) -> Row:
     if answer.refusal is not None and suggestion.fits:  # memory suffices, but the disk is too small
         return text_row(one_line(answer.refusal.message), width, "bad")
     placed = answer.placed
@@ -263,6 +277,12 @@ def _hint_or_time(answer: Answer, suggestion: Suggestion, width: int) -> Row:
         return text_row(placed.differences[0], width, "dim")
     if placed is not None and (unused := _unused_gpus(placed)):
         return text_row(unused, width, "warn")
+    if suggestion.is_filtered:
+        own = None if filtering is None else filtering.requested
+        takes_s = None if own is None else own.takes_s
+        return text_row(
+            f"time: {'not counted yet' if takes_s is None else f'about {about(takes_s)}'}", width, "dim"
+        )
     expected = suggestion.expected
     if predicted := predicted_time(suggestion):
         return text_row(f"time: {predicted}", width, "dim")

@@ -37,10 +37,10 @@ def page(
 ) -> list[str]:
     """Return what is suggested in one sentence, options with reasons, memory, disk, time, alternatives and the command
     that starts `requested`."""
-    planned = placed.planned
-    sentence = suggested(planned, filtering)
-    lines = _lines(requested, placed, refused, filtering, explain)
-    return lines if sentence is None else [sentence, *lines]
+    unusable = [] if placed.unused is None else [one_line(str(placed.unused)), ""]
+    sentence = suggested(placed.planned, filtering)
+    first = [*unusable, *([] if sentence is None else [sentence])]
+    return [*first, *_lines(requested, placed, refused, filtering, explain)]
 
 
 def _lines(
@@ -52,7 +52,6 @@ def _lines(
 ) -> list[str]:
     planned = placed.planned
     suggestion = planned.suggestion
-    first = [] if placed.unused is None else [one_line(str(placed.unused)), ""]
     head = f"{requested.workload} {one_line(requested.label)}"
     # What requires a GPU and cannot have one runs on no CPU instead.
     head += "" if requires_gpu(requested) and not planned.target.on_gpu else f" on {_where(planned)}"
@@ -60,7 +59,6 @@ def _lines(
         waits = [one_line(placed.fit.words)] if placed.fit.state == "later" else []
         known = [f"memory: not predicted: {planned.unknown}", *waits, disk_line(planned, before="disk    ")]
         return [
-            *first,
             head if placed.fit.fits else f"{head}: {one_line(placed.fit.words)}",
             "",
             *_options(planned, explain),
@@ -70,7 +68,6 @@ def _lines(
             *_start(requested, refused if placed.fit.fits else None),
         ]
     return [
-        *first,
         f"{head}: {verdict(placed)}",
         *_now(placed),
         "",

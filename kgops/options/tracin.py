@@ -271,7 +271,6 @@ _SPEED = (
         help="Score all training triples, also for a file of test triples.",
         flags=(Flag("--skip-filtering", False),),
         group="filter",
-        in_form=True,
     ),
     Option(
         "devices",

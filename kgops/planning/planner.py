@@ -123,7 +123,8 @@ class Suggestion:
     def _is_modelled(self) -> bool:
         if self.target.on_gpu:
             return self.target.known is not None
-        return self.job_size.job.workload == "tracin"
+        job = self.job_size.job
+        return job.workload == "tracin" and job.devices == 1
 
     @property
     def best(self) -> Candidate:

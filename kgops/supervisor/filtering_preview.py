@@ -47,6 +47,11 @@ class FilterCount:
     times_as_fast: float
 
     @property
+    def shown(self) -> str:
+        """`1,204`: what the run scores; of more tests than were counted, what each has on average."""
+        return f"about {sum(self.left) / len(self.left):,.0f}" if self.is_estimate else f"{self.together:,}"
+
+    @property
     def flags(self) -> str:
         """The words to add to a command, which turn this filter on."""
         words = []
@@ -214,7 +219,11 @@ def _count_in_subprocess(
     command = [sys.executable, "-P", "-m", _MODULE]
     request = {"job": job.as_table(), "filters": filters, "begun": time.monotonic(), "cpu_s": _CPU_S}
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as child:
+    try:
+        child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    except OSError as error:
+        return f"filtering was not counted: no process could be started ({error.strerror})"
+    with child:
         children.append(child)
         try:
             out, err = child.communicate(json.dumps(request), timeout=_TIMEOUT_S)

@@ -41,6 +41,7 @@ class Field(NamedTuple):
     steps: tuple[float, ...] = ()
     choices: tuple[str, ...] = ()
     default: Any = None  # where the option has none
+    empty: str = ""  # what an empty field means
 
     @property
     def shown_default(self) -> str:
@@ -82,6 +83,37 @@ _TEST_TRIPLE = Field(
     "test_triple", "test triple", "head, relation, tail; empty: all", _setting("tracin", "test_triple")
 )
 _TOP_K = _number("tracin", "top_k", "top", "number of strongest influences to keep", _KEPT, 100)
+STRICT: dict[str, tuple[str, ...]] = {
+    "ends": ("strict_hop_constraint",),
+    "paths": ("strict_path_filtering",),
+    "both": ("strict_hop_constraint", "strict_path_filtering"),
+}
+# Any of them turns filtering on, as the flags do.
+FILTER_FIELDS = (
+    Field(
+        "n_hops",
+        "hops",
+        "how near to the test triple's entities",
+        _setting("tracin", "n_hops").adapted(default=None),
+        (1, 2, 3, 4),
+        empty="no filtering",
+    ),
+    Field(
+        "max_total_path_length",
+        "path length",
+        "longest path that keeps a triple",
+        _setting("tracin", "max_total_path_length"),
+        (2, 3, 4, 5, 6),
+        empty="any",
+    ),
+    Field(
+        "strict",
+        "strict",
+        "ends: within hops; paths: only those",
+        choices=tuple(STRICT),
+        empty="no",
+    ),
+)
 _SEED = "same seed, same numbers"
 _RATE = "of the optimizer"
 _SIZES = (
@@ -108,6 +140,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "tracin": (
         Field("run", "run", "a training run with checkpoints", _setting("tracin", "run")),
         _TEST_TRIPLE,
+        *FILTER_FIELDS,
         _TOP_K,
         _LABEL,
     ),
@@ -123,6 +156,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
             "test triples to attribute; empty: all",
             (1, 5, 10, 50, 100, 500),
         ),
+        *FILTER_FIELDS,
         _TOP_K,
         _LABEL,
     ),

@@ -17,8 +17,9 @@ from kgops.jobs.bundled import BUNDLED
 from kgops.jobs.chunk_sizes import REGRESS_IMAGES
 from kgops.jobs.job import Job, read_job
 from kgops.options.catalog import OPTIONS
+from kgops.options.tracin import FILTERS
 from kgops.planning.resolve import on_the_cpu
-from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, BadField, value_of
+from kgops.views.draft_fields import DRAFT_OPTIONS, FIELDS, FILTER_FIELDS, STRICT, BadField, value_of
 from storage import run_list, runs
 from storage.database import Connection
 from storage.run_list import Filter
@@ -26,7 +27,7 @@ from storage.run_list import Filter
 _SPLITS = ("train", "valid", "test")
 _VOCABULARIES = ("entity_to_id", "relation_to_id")
 _ENDINGS = (".txt", ".tsv", ".txt.gz", ".tsv.gz", "")
-_OF_TRACIN = ("test_triple", "max_triples", "top_k")  # fields of a pipeline's second stage
+_OF_TRACIN = ("test_triple", "max_triples", "top_k", *FILTERS)  # settings of a pipeline's second stage
 _MOST_RUNS = 60  # newest runs whose data are offered again
 
 
@@ -64,6 +65,12 @@ def is_what_if(draft: Draft) -> bool:
     return draft.where is None and draft.gpu is not None and known_by_short_name(draft.gpu) is not None
 
 
+def filters(draft: Draft) -> bool:
+    """Whether a field turns filtering on."""
+    names = {field.name for field in FIELDS[draft.workload]}
+    return any(draft.text(field.name).strip() for field in FILTER_FIELDS if field.name in names)
+
+
 def job_of(draft: Draft) -> Job:
     """The draft as a job. Raises BadField, which names the wrong field."""
     options = {name: v for name, v in draft.options.items() if name in DRAFT_OPTIONS[draft.workload]}
@@ -71,6 +78,7 @@ def job_of(draft: Draft) -> Job:
         settings, options = _regress(draft, options)
     else:
         settings = _SETTINGS[draft.workload](draft)
+        options |= {"filtering": True} if filters(draft) else {}
     gpu = None if draft.where or draft.gpu == "cpu" or is_what_if(draft) else draft.gpu
     label = draft.text("label").strip()
     table = {
@@ -177,13 +185,24 @@ def _train(draft: Draft) -> dict[str, Any]:
 def _tracin(draft: Draft) -> dict[str, Any]:
     if not draft.text("run").strip():
         raise BadField("run", "the training run is missing", "train a model first, or enter a run's number")
-    return _values(draft)
+    return {**_values(draft), **_paths(draft)}
 
 
 def _pipeline(draft: Draft) -> dict[str, Any]:
-    values = _values(draft)
+    values = {**_values(draft), **_paths(draft)}
     tracin = {name: values.pop(name) for name in _OF_TRACIN if name in values}
     return {"train": {**files_of(draft.text("data")), **values}, "tracin": tracin}
+
+
+def _paths(draft: Draft) -> dict[str, Any]:
+    """What the fields of filtering mean beside their own settings."""
+    has_paths, strict = bool(draft.text("max_total_path_length").strip()), draft.text("strict").strip()
+    if strict not in ("", *STRICT):
+        raise BadField("strict", f"expected {', '.join(STRICT)} or nothing, found {strict!r:.40}")
+    switched = STRICT.get(strict, ())
+    if "strict_path_filtering" in switched and not has_paths:
+        raise BadField("strict", "strict paths need a path length", "enter a path length")
+    return {**({"path_filtering": True} if has_paths else {}), **dict.fromkeys(switched, True)}
 
 
 def _values(draft: Draft) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from kgops.planning.resolve import Choice, requires_gpu
 from kgops.supervisor.filtering_preview import FilterCount, FilteringPreview
 from kgops.supervisor.plan_job import Planned
 from kgops.views.formats import duration
-from kgops.views.plan_words import only_when_empty
 
 _BY_PERSON = "person"
 
@@ -63,7 +62,7 @@ def _checkpointing(planned: Planned, choice: Choice) -> str:
     elif why is None and choice.chosen_by == "planner":
         why = "does not fit without"
     elif why is None and suggestion is not None and suggestion.fits and choice.applied is False:
-        why = f"fits{only_when_empty(suggestion)} without"
+        why = "fits without"
     return f"checkpointing {on_or_off(choice.applied)}{_in_brackets(why)}"
 
 
@@ -91,8 +90,8 @@ def _filtering(choice: Choice, preview: FilteringPreview | None) -> str:
 
 
 def _left(count: FilterCount, preview: FilteringPreview) -> str:
-    some = "about " if count.is_estimate else ""
-    return f"{some}{count.together:,} of {preview.train:,} training triples"
+    each = " for each test" if count.is_estimate else ""
+    return f"{count.shown} of {preview.train:,} training triples{each}"
 
 
 def _asked(choice: Choice) -> str | None:

@@ -26,6 +26,7 @@ from kgops.planning.planner import Suggestion, suggest
 from kgops.planning.resolve import Choice, resolve
 from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
 from kgops.settings import Home, make_home
+from kgops.supervisor.filtering_preview import FilteringPreview, preview_filtering
 from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
 from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.views.draft_fields import BadField, optimizations
@@ -131,7 +132,7 @@ class WhatIf:
     def close(self) -> None:
         """Kills the counting processes, so that closing does not wait."""
         self._closed = True
-        for child in self._counting:
+        for child in tuple(self._counting):
             child.kill()
 
     def offers(self) -> Offers:
@@ -169,6 +170,12 @@ class WhatIf:
         finally:
             if conn is not None:
                 conn.close()
+
+    def filtering(self, answer: Answer) -> FilteringPreview | None:
+        """What filters leave, the draft's own and common ones. Takes some seconds, in which another thread may plan."""
+        if self._closed or answer.planned is None:
+            return None
+        return preview_filtering(answer.planned, self._home, always=True, children=self._counting)
 
     def needs(self, answer: Answer, option: str) -> tuple[Need, ...]:
         """Memory estimates of the next smaller and the next larger value; empty where unknown."""

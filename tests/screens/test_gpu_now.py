@@ -245,7 +245,7 @@ def test_what_would_start_at_once_is_named_and_does(kgops: Callable[..., Done], 
     assert found["now"] == "later"
     near = found["nearest_now"]
     assert near["need_mib"] <= 14_909 - 13_750 < found["need_mib"]
-    assert f"{near['need_mib']:,.0f} MiB" in kgops("suggest", *asked).out.splitlines()[1]
+    assert f"{near['need_mib']:,.0f} MiB" in kgops("suggest", *asked).out.splitlines()[2]
     flags = [word for name, value in near["changes"].items() for word in _flag(name, value)]
     (now,) = kgops("suggest", *asked, *flags, "--json").json()
     assert now["now"] == "now"
