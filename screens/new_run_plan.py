@@ -124,8 +124,8 @@ def _cpu_only(
         BLANK,
         _plan(Piece(unusable.headline, "warn"), width=width),
         *text_rows(unusable.why, width),
-        *sentence,
         text_row(f"on the CPU: {fits}", width, tone),
+        *sentence,
         *(row for row in rest if row != BLANK),
     ]
 
