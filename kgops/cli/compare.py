@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kgops.cli.output import print_json, say, write_page
-from kgops.cli.session import Session, existing, is_far
+from kgops.cli.session import Session, existing, is_far, is_filter
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
 from kgops.views.comparison import MOST, Comparison, Difference, Metric, compare
@@ -46,8 +46,9 @@ def command(
         raise Usage("--html excludes --json and --all")
     if not as_html and (output is not None or force):
         raise Usage("--output and --force are for --html")
+    if not any(map(is_filter, names)):
+        _check_count(len(set(names)))
     if any(is_far(name) for name in names):
-        _check_count(len(names))
         from kgops.cli.compare_hosts import compared_over_hosts
 
         with compared_over_hosts(names) as (found, beside):

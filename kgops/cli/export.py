@@ -53,10 +53,13 @@ def command(names: tuple[str, ...], wanted: str, output: Path | None, force: boo
         raise Usage("svg is a folder of pictures of one run", "name a folder: --output PATH")
     if output == Path("-") and wanted not in ("json", "tar"):
         raise Usage(f"{wanted} is written to files", "name them: --output PATH")
+    one_only = wanted in ("tar", "svg")
+    if one_only and len(set(names)) > 1:
+        raise Usage(f"{wanted} holds one run", "name one run")
     session = existing()
     chosen = session.matching(names)
-    if wanted in ("tar", "svg") and len(chosen) > 1:
-        raise Usage(f"{wanted} holds one run, and {len(chosen)} were named", "name one run")
+    if one_only and len(chosen) > 1:
+        raise Usage(f"{wanted} holds one run; {len(chosen)} match", "name one run")
     if wanted == "tar":
         _write_tar(session, chosen, output, force=force)
         return
