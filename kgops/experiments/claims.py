@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from kgops.experiments.documented import DOCUMENT_TABLES, OPTIONS, TABLES, Option, Row
+from kgops.experiments.documented import DOCUMENT_TABLES, OPTIONS, PART_OF_OPTIONS, TABLES, Option, Row
 from kgops.experiments.trial_result import Spread, metric_ratios, ratios, spread_of, troubles
 from kgops.experiments.verdicts import (
     FEWEST,
@@ -123,7 +123,7 @@ def page(conn: Connection) -> Page:
     tables = []
     for letter, title in TABLES.items():
         options = [one for one in OPTIONS if one.table == letter]
-        one = _find(newest, letter)
+        one = _find(newest, letter, PART_OF_OPTIONS.get(letter, ""))
         measured = [_option(option, one) for option in options]
         measured.sort(key=lambda line: ANSWERS.index(line.answer or "not measured"))
         if one is None:

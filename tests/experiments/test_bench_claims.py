@@ -148,6 +148,7 @@ def test_the_documents_rows_stand_beside_their_measured_values(conn: sqlite3.Con
         )
     memory = [row.mib or row.why for row in documented(conn, "Loss guide")]
     assert memory == [60, "not yet", "not yet", 20]
+    assert options(conn, "c")["their efficient loss"].mib == 60
 
 
 def test_a_full_benchmark_of_the_newest_machine_comes_before_a_quick_one(conn: sqlite3.Connection) -> None:
