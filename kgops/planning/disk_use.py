@@ -22,7 +22,7 @@ from kgops.planning.text_sizes import TextSize, names_of, size_of, size_of_file
 from kgops.planning.tracin_sizes import TracinShape
 from kgops.planning.train_sizes import TrainShape
 
-_RECORD = 22 << 10  # plan, environment, slots, log and the first events of a run
+_RECORD = 25 << 10  # plan, environment, slots, log and the first events of a run
 _TRAINING_IN_RECORD = 4 << 10  # beside that: configuration, history and more events
 _GROUP_IN_QUALITY = 270  # of a relation, direction or degree in the quality by group
 _GROUPS = 10  # of directions and degrees

@@ -133,7 +133,7 @@ def test_dashes_and_underscores_spell_the_same_job(kgops: Command, flights: Path
 
 
 def test_help_spells_choices_as_jobs_and_profiles_do(kgops: Command, flights: Path) -> None:
-    page = "".join(kgops("run", "regress", "--help").out.split())
+    page = "".join(kgops("run", "regress", "--help-all").out.split())
     for option in (*REGRESS.settings, *REGRESS.optimizations.values()):
         words = [one for one in option.choices if isinstance(one, str)]
         if words and not any(flag.hidden or flag.sets for flag in option.flags):
@@ -197,9 +197,9 @@ def test_a_mistake_is_named_and_starts_nothing(
 def test_a_plan_without_data_shows_memory_by_part_and_the_largest_batch(kgops: Command) -> None:
     said = kgops("suggest", "regress", "--gpu", "t4", "--explain")
     assert said.code == 0, said.err
-    assert said.out.startswith(
-        "regress 224x224 transformer on Tesla T4 (14,909 MiB): fits an empty Tesla T4, "
-    )
+    suggested, head = said.out.splitlines()[:2]
+    assert suggested.startswith("Suggested for Tesla T4: fp16 on · cleanup on · checkpointing ")
+    assert head.startswith("regress 224x224 transformer on Tesla T4 (14,909 MiB): fits an empty Tesla T4, ")
     for part in ("weights", "gradients", "optimizer", "activations", "allocator", "context", "total"):
         assert f"\n{part} " in said.out
     assert "would fit" in next(line for line in said.out.splitlines() if line.startswith("batch_size"))
