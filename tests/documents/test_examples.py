@@ -88,7 +88,8 @@ def newest(desk: Desk) -> int:
 
 def plans(subject: str) -> Check:
     def check(desk: Desk, went: Went) -> None:
-        first, *_, last = went.out.strip().splitlines()
+        suggested, first, *_, last = went.out.strip().splitlines()
+        assert suggested.startswith("Suggested for Tesla T4: ")
         assert re.match(rf"{subject} on Tesla T4 \([\d,]+ MiB\): ", first), first
         assert last.startswith(f"kgops run {subject.split()[0]} ")
         assert went.written == frozenset()
