@@ -176,7 +176,7 @@ def test_a_prediction_that_is_trained_on_is_said_to_be(run_cli: Console, trained
         (("--triple", "Chinna", "embassy", "usa"), "no entity is named 'Chinna': did you mean 'china'?"),
         (("--triple", "usa", "embasy", "china"), "no relation is named 'embasy': did you mean 'embassy'"),
         (("--triple", "usa,embassy"), "must be head, relation and tail"),
-        ((), "explain.triple: missing"),
+        ((), "--triple: missing"),
         (("--triple", "usa,embassy,china", "--new"), "only predictions can be new"),
         (("--triple", "usa,embassy,china", "--max-facts", "0"), "at least 1"),
         (("--triple", "usa,embassy,china", "--smallest", "--sufficient"), "choose one"),

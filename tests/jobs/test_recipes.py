@@ -187,8 +187,8 @@ def test_flags_stand_over_the_recipe_and_named_files_replace_its_data(
 ) -> None:
     plain = dry(run_cli, "--recipe", "umls")
     assert (plain["train"]["dataset"], plain["options"]["batch_size"]) == ("umls", 128)
-    auto = tomllib.loads((Path(__file__).parents[2] / "profiles/auto.toml").read_text())["options"]
-    assert plain["options"] == {"batch_size": 128, **auto}
+    cpu = tomllib.loads((Path(__file__).parents[2] / "profiles/cpu.toml").read_text())["options"]
+    assert plain["options"] == {"batch_size": 128, **cpu}
     changed = dry(
         run_cli, "--recipe", "umls", "--train", "mine.tsv", "--num-epochs", "3", "--batch-size", "64"
     )

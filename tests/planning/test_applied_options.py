@@ -51,7 +51,7 @@ def test_a_trainings_log_and_config_say_what_was_applied_and_requested(run_cli: 
     }
     assert logged(run_cli, "1", MIXED) == [MIXED + "off (fp32, requested auto: no CUDA device)"]
     assert logged(run_cli, "1", CHECKPOINTING) == [CHECKPOINTING + "on"]
-    assert logged(run_cli, "1", CLEANUP) == [CLEANUP + "off (requested on: no CUDA device)"]
+    assert logged(run_cli, "1", CLEANUP) == [CLEANUP + "off (no CUDA device)"]
     for label in (MIXED, CHECKPOINTING, CLEANUP):
         (line,) = logged(run_cli, "1", label)
         assert f"`{line}`" in PAGE, "docs/MIGRATING.md says which lines there are"
@@ -87,7 +87,7 @@ def test_pykeens_engine_logs_and_writes_what_its_pipeline_applied(run_cli: Conso
     assert line == MIXED + "off (fp32, requested auto: PyKEEN's pipeline trains in float32)"
     (line,) = logged(run_cli, "1", CHECKPOINTING)
     assert line.startswith(CHECKPOINTING + "off (requested on: PyKEEN's pipeline has no such")
-    assert logged(run_cli, "1", CLEANUP) == [CLEANUP + "off (requested on: no CUDA device)"]
+    assert logged(run_cli, "1", CLEANUP) == [CLEANUP + "off (no CUDA device)"]
     found = documented(run_cli.folder(1))
     for name in DOCUMENTED:
         assert (found[name], found[f"{name}_requested"]) == (False, True), name
@@ -102,7 +102,7 @@ def test_a_regression_logs_and_writes_the_same(run_cli: Console, tmp_path: Path)
     (line,) = logged(run_cli, "1", MIXED)
     assert line.startswith(MIXED + ("on (bf16" if applied == "bf16" else "off (fp32, requested bf16: "))
     assert logged(run_cli, "1", CHECKPOINTING) == [CHECKPOINTING + "on (frame by frame)"]
-    assert logged(run_cli, "1", CLEANUP) == [CLEANUP + "off (requested on: no CUDA device)"]
+    assert logged(run_cli, "1", CLEANUP) == [CLEANUP + "off (no CUDA device)"]
     found = documented(run_cli.folder(1))
     assert [found[name] for name in DOCUMENTED] == [applied == "bf16", True, False]
 

@@ -140,16 +140,16 @@ def test_all_pairs_of_a_relation_are_new_ones_unless_asked_for_all(run_cli: Cons
     [
         (("--head", "Chinna", "--relation", "embassy"), "no entity is named 'Chinna': did you mean 'china'?"),
         (("--head", "usa", "--relation", "embasy"), "no relation is named 'embasy': did you mean 'embassy'"),
-        (("--head", "usa"), "predict.relation: missing"),
+        (("--head", "usa"), "--relation: missing"),
         (("--head", "usa", "--head", "uk", "--relation", "embassy"), "--head is given twice"),
-        (("--relation", "embassy"), "predict.head: missing, and so is tail"),
+        (("--relation", "embassy"), "--head: missing, and so is --tail"),
         (("--head", "usa", "--relation", "embassy", "--tail", "uk"), "nothing is asked; leave out one"),
         (("--relation", "embassy", "--head", "usa", "--best", "3"), "scores all pairs; leave out head"),
         (
             ("--head", "usa", "--relation", "embassy", "--output", "x.xls"),
             "must end in .csv, .json, .parquet",
         ),
-        (("--head", "usa", "--relation", "embassy", "--candidate-type", "T"), "needs node_types"),
+        (("--head", "usa", "--relation", "embassy", "--candidate-type", "T"), "needs --node-types"),
     ],
 )
 def test_what_cannot_be_answered_says_so_in_a_line_with_what_to_do(
