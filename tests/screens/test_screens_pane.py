@@ -7,9 +7,10 @@ import pwd
 import time
 from pathlib import Path
 
+import pytest
 import records
 from driving import Console
-from nvml_standin import Machine, StandIn, t4
+from nvml_standin import Machine, StandIn, cuda_build, t4
 from screen_driving import Seen, look
 
 from screens.widgets.lines import Lines
@@ -116,8 +117,9 @@ def gpu_in_pane(home: str, pid: str) -> list[str]:
 
 
 def test_the_pane_shows_the_gpu_under_the_cursor_and_the_list_all_processes(
-    home: Path, conn: Connection, tmp_path: Path
+    home: Path, conn: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(cuda_build(tmp_path / "build")))  # else an alert has the cursor
     with transaction(conn):
         add(home, conn, 1)
     me, mine = os.getpid(), pwd.getpwuid(os.getuid()).pw_name

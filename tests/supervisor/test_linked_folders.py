@@ -124,13 +124,17 @@ def test_links_of_a_worker_lead_to_no_write_in_another_run(run_cli: Console, sto
     ]
     for number in numbers:
         wait_for((run_cli.cwd / f"harmed-{number}").exists, f"the links of run {number}")
+    late = set()  # on a busy machine a stop may end with an error first
     if stops:
         for number in numbers:
-            assert "Traceback" not in run_cli("stop", str(number), "--grace", "0").err
+            done = run_cli("stop", str(number), "--grace", "0")
+            assert "Traceback" not in done.err
+            late |= {number} if done.code else set()
     (run_cli.cwd / "go").touch()
-    states = [run_cli.ended(number).state for number in numbers]
-    true_ends = {"cancelled", "interrupted"} if stops else {"succeeded", "interrupted"}
-    assert set(states) <= true_ends and states.count("interrupted") <= 1, states  # the folder itself
+    states = {number: run_cli.ended(number).state for number in numbers}
+    end = "cancelled" if stops else "succeeded"
+    others = {number: state for number, state in states.items() if state != end and number not in late}
+    assert len(others) <= 1 and set(others.values()) <= {"interrupted"}, states  # the folder itself
     wait_for(lambda: not all_of(run_cli.home), "everybody to leave")
     assert snapshot(run_cli.folder(victim)) == before
     assert run_cli("delete", *map(str, numbers), "--yes").code == 0

@@ -137,7 +137,7 @@ def test_every_flag_of_the_groups_script_is_accepted_and_what_buys_nothing_is_sa
     told = {name: (o["requested"], o["applied"]) for name, o in options.items()}
     assert told == {
         "batch_size": (128, 128),
-        "compile": (None, "off"),
+        "compile": ("off", "off"),
         "cuda_graphs": (None, "off"),
         "entity_chunk": ("auto", 4096),
         "gradient_checkpointing": (True, "on"),
