@@ -17,6 +17,7 @@ from kgops.cli.output import print_json, say
 from kgops.cli.session import Session, existing, is_far
 from kgops.jobs.data_digests import data_line
 from kgops.jobs.events import LIBRARIES, PROCESS_PEAK, STARTED
+from kgops.jobs.files import open_regular
 from kgops.jobs.text import lines, one_line
 from kgops.planning.fit import fit_of_run
 from kgops.planning.oom_fallbacks import skipped_lines
@@ -144,7 +145,7 @@ def _page(session: Session, run: Run) -> list[str]:
 
 
 def _last_lines(session: Session, run: Run) -> list[str]:
-    with suppress(OSError), session.folder(run).log.open("rb") as file:
+    with suppress(OSError), os.fdopen(open_regular(session.folder(run).log), "rb") as file:
         file.seek(max(os.fstat(file.fileno()).st_size - _LOG_BYTES, 0))
         return [shown(raw)[: columns() - 2] for raw in file.read().splitlines() if raw.strip()][-_LOG_LINES:]
     return []
