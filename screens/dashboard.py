@@ -112,7 +112,7 @@ class Dashboard(HasPane):
     def gpu_here(self) -> str | None:
         if self._gpu is None:
             return None
-        from screens.dashboard_page import requestable
+        from screens.dashboard_gpus import requestable
 
         return requestable(self._gpu, self._state)
 

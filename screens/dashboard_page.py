@@ -6,20 +6,11 @@ from typing import TYPE_CHECKING
 
 from kgops.jobs.profile_names import CPU
 from kgops.jobs.text import clock, one_line
-from kgops.views.formats import UNKNOWN, duration, fitted, width_of
+from kgops.views.formats import duration, fitted, width_of
 from kgops.views.gpu_lines import (
-    LEGEND,
-    SHORT_LEGEND,
-    curves_of,
-    free_of,
     host_line,
-    load_of,
-    memory_bar,
-    name_of,
-    users_of,
-    whole,
 )
-from kgops.views.gpus import expected_start
+from screens.dashboard_gpus import expected_start_of, gpu_rows, process_rows
 from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from screens.widgets.curve_panels import sparkline
 from screens.wording import (
@@ -36,13 +27,13 @@ from screens.wording import (
 
 if TYPE_CHECKING:
     from kgops.supervisor.alerts import Alert
-    from kgops.views.gpus import ExpectedStart, GpuUsage
+    from kgops.views.gpus import ExpectedStart
     from kgops.views.overview import EndedRun, Overview, RunningRun
     from screens.feed_state import FeedState
     from storage.runs import Run
 
 _MOST_ALERTS, _FEW_ALERTS, _MOST_NOTES = 6, 3, 2
-_TALL, _LEAST_RECENT, _LEAST_PROCESSES = 30, 8, 5  # lines
+_TALL, _LEAST_RECENT = 30, 8  # lines
 _NO_RUNS = (
     "No runs yet. Press n to choose a job and see its plan, or use a shell:",
     "",
@@ -56,7 +47,6 @@ _PEAK = "peak or reason"
 _WIDE = 114  # columns from which metrics are shown in full
 _SPARK, _WIDE_SPARK = 8, 15  # columns, two points each
 _METRIC, _WIDE_METRIC = 15, 16
-_WHO, _MEMORY_CURVE, _UTIL_CURVE = "who", "MiB, 2 min", "util, 2 min"
 _NUMBER, _LONGEST_NUMBER = 12, 16  # columns of run number and workload
 _LABEL = 48  # at most
 _BESIDE_LABEL = 96  # columns that all else of a running run takes
@@ -66,7 +56,7 @@ _LABEL_AND_ATTEMPT = 20
 def rows(state: FeedState, width: int, height: int, *, all_alerts: bool = False) -> list[Row]:
     """Runs that ended fill what the other sections leave of `height`; at least a few are there, to scroll to."""
     overview = state.overview
-    gpus = _gpus(state, width)
+    gpus = gpu_rows(state, width)
     host = _host(state)
     if not gpus and host:
         host = [*host, text_row("no GPU: runs use the CPU", width, "dim")]
@@ -83,160 +73,10 @@ def rows(state: FeedState, width: int, height: int, *, all_alerts: bool = False)
         taken = sum(len(section) + 1 for section in sections if section) + 1
         recent = overview.recent[: max(height - taken, _LEAST_RECENT)]
         sections.append(_recent(recent, first, width))
-        sections.append(_processes(state, width, height - taken - len(recent) - 2))
+        sections.append(process_rows(state, width, height - taken - len(recent) - 2))
     elif state.error_text is None:
         sections.append([text_row(line, width, "text") for line in _NO_RUNS])
     return stacked(sections)
-
-
-# --- GPUs ---
-
-
-def _gpus(state: FeedState, width: int) -> list[Row]:
-    if state.gpus is None:
-        return [text_row("GPUS", width, "head"), text_row("reading GPUs …", width, "dim")]
-    if state.gpu_problem is not None:
-        problem = state.gpu_problem
-        if problem.kind == "no-library":
-            return []  # the host takes their place
-        return [
-            text_row("GPUS", width, "head"),
-            text_row(problem.message, width, "bad"),
-            text_row(f"→ {problem.hint}", width),
-        ]
-    if not state.gpus:
-        return [text_row("GPUS", width, "head"), text_row("the driver reports no GPU", width, "dim")]
-    columns = gpu_columns(width)
-    start = expected_start_of(state)
-    rows = [columns.heading()]
-    for usage in state.gpus:
-        rows.append(_gpu(usage, columns, state, start))
-        rows += [_gpu(part, columns, state, start) for part in usage.slices]
-    return rows
-
-
-def gpu_columns(width: int) -> Columns:
-    """Columns of GPUs; those of the last two minutes need 120 columns."""
-    wide = width >= 120
-    roomy = width >= 160
-    return Columns(
-        (
-            Column("GPUS", 24 if roomy else 15 if width >= 80 else 13),
-            Column(LEGEND if wide else SHORT_LEGEND, 23 if wide else 12, grows=True),
-            Column("memory", 13, right=True),
-            Column("profile", 10),
-            Column("util", 4, right=True),
-            Column("°C", 3, right=True),
-            Column(_WHO, 28 if roomy else 12 if wide else 10),
-            Column(_MEMORY_CURVE, 20 if roomy else 13),
-            Column(_UTIL_CURVE, 20 if roomy else 11),
-            Column("W of cap", 8, right=True),
-        ),
-        width,
-    )
-
-
-def _gpu(usage: GpuUsage, columns: Columns, state: FeedState, start: ExpectedStart | None) -> Row:
-    reading = usage.reading
-    key = gpu_key(usage)
-    if reading.problem is not None:
-        return Row(
-            (
-                Piece(f"{one_line(name_of(usage), 15):<15}  "),
-                Piece(one_line(reading.problem.message), "bad"),
-            ),
-            key,
-        )
-    bar_width = columns.width_of(LEGEND) or columns.width_of(SHORT_LEGEND)
-    util, heat, power = (Piece(*one) for one in load_of(usage))
-    return columns.row(
-        (
-            Piece(name_of(usage)),
-            [Piece(*one) for one in memory_bar(usage, waiting_mib_of(usage, start), bar_width)],
-            Piece(*free_of(usage)),
-            profile_of(usage, state),
-            util,
-            heat,
-            [Piece(*one) for one in users_of(usage, columns.width_of(_WHO))],
-            *_curves(usage, columns, state),
-            power,
-        ),
-        key,
-    )
-
-
-def profile_of(usage: GpuUsage, state: FeedState) -> Piece:
-    """The profile that suits a GPU; of one that MIG divides, its slices have it."""
-    if state.unusable is not None:
-        return Piece("CPU only", "warn")
-    return Piece("" if usage.slices else usage.profile, "good")
-
-
-def _processes(state: FeedState, width: int, room: int) -> list[Row]:
-    """Of all GPUs, where the runs leave lines for them; those with most memory first."""
-    listed = [one for usage in state.gpus or () for one in usage.processes or ()]
-    if not listed or room < _LEAST_PROCESSES:
-        return []
-    columns = Columns(
-        (
-            Column("PROCESSES", 9, right=True),
-            Column("GPU", 4),
-            Column("user", 12),
-            Column("MiB", 7, right=True),
-            Column("run", 5, right=True),
-            Column("command", 12, grows=True),
-        ),
-        width,
-    )
-    listed.sort(key=lambda one: (-(one.used_mib or 0), one.pid))
-    rows = [
-        columns.row(
-            (
-                Piece(str(one.pid)),
-                Piece(one.gpu),
-                Piece(one.user or UNKNOWN, "accent" if one.run is not None else "other"),
-                Piece(whole(one.used_mib)),
-                Piece("" if one.run is None else str(one.run), "accent"),
-                Piece(one.command or UNKNOWN, "text" if one.is_own else "dim"),
-            )
-        )
-        for one in listed[: room - 1]
-    ]
-    more = len(listed) - len(rows)
-    return [columns.heading(), *rows, *([text_row(f"and {more} more", width, "dim")] if more else [])]
-
-
-def gpu_key(usage: GpuUsage) -> tuple[str, int, str]:
-    """Of the row of a GPU or slice; Enter opens the GPU."""
-    return "gpu", usage.reading.index, usage.label
-
-
-def requestable(usage: GpuUsage, state: FeedState) -> str | None:
-    """What `--gpu` calls it; None where no run can have it."""
-    is_given = state.unusable is None and not usage.slices and usage.reading.problem is None
-    return usage.reading.names[0] if is_given else None
-
-
-def waiting_mib_of(usage: GpuUsage, start: ExpectedStart | None) -> int:
-    """What the first waiting run is predicted to need of this GPU."""
-    return start.need_mib if start is not None and start.gpu == usage.label else 0
-
-
-def _curves(usage: GpuUsage, columns: Columns, state: FeedState) -> list[Piece]:
-    curve = state.curves.get(usage.reading.index)
-    widths = columns.width_of(_MEMORY_CURVE), columns.width_of(_UTIL_CURVE)
-    return [Piece(*one) for one in curves_of(usage, curve, *widths)]
-
-
-def expected_start_of(state: FeedState) -> ExpectedStart | None:
-    if state.overview is None or not state.overview.waiting or not state.gpus:
-        return None
-    ends = {
-        one.run.id: one.run.reported_at + one.eta_s
-        for one in state.overview.running
-        if one.eta_s is not None and one.run.reported_at is not None
-    }
-    return expected_start(state.overview.waiting, state.gpus, ends)
 
 
 # --- the host ---

@@ -17,7 +17,7 @@ from kgops.views.gpus import signal_process
 from screens import gpu_page
 from screens.actions import ScreenName
 from screens.copying import Copyable, of_gpu
-from screens.dashboard_page import requestable
+from screens.dashboard_gpus import requestable
 from screens.driver import begin
 from screens.feed_state import DASHBOARD, FeedState
 from screens.rows import Piece, Row, text_row, title

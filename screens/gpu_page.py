@@ -10,7 +10,7 @@ from kgops.jobs.text import one_line
 from kgops.supervisor.machine_load import HOT_C
 from kgops.views.formats import UNKNOWN, age, amount, percent
 from kgops.views.gpu_lines import load_of, memory_bar, whole
-from screens.dashboard_page import expected_start_of, waiting_mib_of
+from screens.dashboard_gpus import expected_start_of, waiting_mib_of
 from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from screens.widgets.curve_panels import Values, braille
 

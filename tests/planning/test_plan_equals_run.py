@@ -17,7 +17,7 @@ from driving import Console, end_all_of
 from nvml_standin import Machine, StandIn, a100, ask_child, cuda_build, t4
 from plan_equals_run import ask
 
-LINES, SEED = 80, 7
+LINES, SEED = 200, 7
 STARTED = 12  # of those that together try most, each workload among them
 
 

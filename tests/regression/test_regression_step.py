@@ -249,11 +249,11 @@ def test_graphs_beside_checkpointing_and_compiling_without_a_gpu_are_corrected_w
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("checkpointing", [False, True])
 def test_compiled_steps_give_the_same_numbers_and_their_checkpoints_load_anywhere(
-    flights: list[Flight], tmp_path: Path
+    flights: list[Flight], tmp_path: Path, checkpointing: bool
 ) -> None:
-    """Under checkpointing, whose graph has the parts of one without it."""
-    brief = replace(QUICK, epochs=1, pretrain=False, gradient_checkpointing=True)
+    brief = replace(QUICK, epochs=1, pretrain=False, gradient_checkpointing=checkpointing)
     report = Recorder()
     eager = train(flights, tmp_path / "eager", brief)
     compiled = train(flights, tmp_path / "compiled", replace(brief, compile="default"), report=report)
