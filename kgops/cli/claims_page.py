@@ -9,17 +9,18 @@ from kgops.experiments.trial_result import Spread
 from kgops.views.formats import UNKNOWN, amount, fitted, padded, small_duration, wrapped
 
 WIDE = 110  # columns from which the claims have a column
-_OPTION, _CLAIM, _RATIO, _RESULTS, _NARROW_RESULTS = 23, 29, 7, 25, 15
+_OPTION, _CLAIM, _SPEED, _MEMORY, _RESULTS, _NARROW_RESULTS = 22, 29, 6, 11, 23, 15
 _TITLES = {"a": "TRAINING CONVE", "c": None, "b": "TRACIN", "d": "REGRESSION"}  # the loss belongs to training
 _ROW, _CLAIMED = 34, 30
+_SAME = 0.005
 
 
 def lines(page: Page, width: int) -> list[str]:
     """Options first, then the documents' tables."""
     where = "; ".join(page.machines) or "this machine: nothing is measured yet"
     out = [fitted(f"WHICH OPTIONS PAY on {where}", width)]
-    ratios = "SPEED, MEMORY: baseline / option; 2× is twice as fast, or half the memory."
-    out += wrapped(f"Claims are the documents' own. {ratios}" if width >= WIDE else ratios, width)
+    legend = "2× is twice as fast. ±: largest difference of a score. top 50: the share that stays."
+    out += wrapped(f"CLAIMED: by the scripts' guides. {legend}" if width >= WIDE else legend, width)
     by_letter = {one.letter: one for one in page.tables}
     for letter, title in _TITLES.items():
         table = by_letter[letter]
@@ -35,13 +36,13 @@ def lines(page: Page, width: int) -> list[str]:
 
 def _option(one: Measured, width: int) -> str:
     answer = f"→ not measured: {one.why}" if one.why else f"→ {one.answer}"
-    return _cells([one.name, one.claim, _ratio(one.speed), _ratio(one.memory), one.results, answer], width)
+    return _cells([one.name, one.claim, _ratio(one.speed), _memory(one.memory), _results(one), answer], width)
 
 
 def _cells(texts: list[str], width: int) -> str:
     """The columns of an option. A narrow terminal has no room for the claims."""
     wide = width >= WIDE
-    widths = [_OPTION, _CLAIM if wide else 0, _RATIO, _RATIO, _RESULTS if wide else _NARROW_RESULTS]
+    widths = [_OPTION, _CLAIM if wide else 0, _SPEED, _MEMORY, _RESULTS if wide else _NARROW_RESULTS]
     *cells, answer = texts
     shown = [padded(fitted(text, room), room) for text, room in zip(cells, widths, strict=True) if room]
     return fitted(" ".join([*shown, answer]), width)
@@ -60,7 +61,7 @@ def _amounts(one: Measured) -> str:
         return one.why
     parts = [UNKNOWN if one.seconds is None else small_duration(one.seconds), amount(one.mib, "MiB")]
     parts += [f"{_ratio(one.speed)} speed"] if one.speed else []
-    parts += [f"{_ratio(one.memory)} less memory"] if one.memory else []
+    parts += [f"{_memory(one.memory)} memory"] if one.memory else []
     return ", ".join(parts)
 
 
@@ -70,12 +71,26 @@ def _ratio(one: Spread | None) -> str:
     return f"{one.median:,.0f}×" if one.median >= 100 else f"{one.median:.2f}×"
 
 
+def _memory(one: Spread | None) -> str:
+    """`2.00× less`, `7.69× more`, `the same`."""
+    if one is None:
+        return ""
+    if abs(one.median - 1) < _SAME:
+        return "the same"
+    factor, word = (one.median, "less") if one.median > 1 else (1 / max(one.median, 1e-9), "more")
+    shown = ">999" if factor > 999 else f"{factor:.0f}" if factor >= 100 else f"{factor:.2f}"
+    return f"{shown}× {word}"
+
+
+def _results(one: Measured) -> str:
+    return one.results or ("" if one.why else "not compared")
+
+
 def _footnotes(page: Page, width: int) -> Iterator[str]:
     noises = [f"{one.title} {one.noise:.0%}" for one in page.tables if one.machine is not None]
     if noises:
-        quick = " Quick: small versions." if any(one.is_quick for one in page.tables) else ""
-        yield from wrapped(
-            f"No effect, by a second run of the baseline, is up to: {', '.join(noises)}.{quick}", width
-        )
+        small = " Quick: small graphs and models; what it left out is marked `quick`."
+        quick = small if any(one.is_quick for one in page.tables) else ""
+        yield from wrapped(f"Noise (the baseline, run twice): {', '.join(noises)}.{quick}", width)
     if page.missing:
         yield from wrapped("To measure what is not measured yet: kgops bench claims --quick", width)
