@@ -49,16 +49,16 @@ def gpus(ours: int, theirs: list[int], tick: int) -> Machine:
     first = t4("GPU-a", 8_940, ((ours, 8_940),))
     full = t4("GPU-b", 14_520, ((theirs[0], 14_520),))
     slices = (
-        Slice(0, "A100 MIG 3g.20gb (sample)", "MIG-a", 20_096, 11_130, ((theirs[1], 11_130),)),
-        Slice(1, "A100 MIG 3g.20gb (sample)", "MIG-b", 20_096, 0),
+        Slice(0, "NVIDIA A100 MIG 3g.20gb", "MIG-a", 20_096, 11_130, ((theirs[1], 11_130),)),
+        Slice(1, "NVIDIA A100 MIG 3g.20gb", "MIG-b", 20_096, 0),
     )
     cut = replace(a100("GPU-c", 11_130), mig=True, slices=slices)
     return Machine(
         (
-            _named(first, "T4 (sample)", 88 + wave // 5, ((ours, 88 + wave // 5),), 61 + wave // 20),
-            _named(full, "T4 (sample)", 97, ((theirs[0], 97),), 74),
-            _named(cut, "A100 (sample)", None, (), 52),
-            _named(t4("GPU-d"), "T4 (sample)", 0, (), 34),
+            _named(first, "Tesla T4", 88 + wave // 5, ((ours, 88 + wave // 5),), 61 + wave // 20),
+            _named(full, "Tesla T4", 97, ((theirs[0], 97),), 74),
+            _named(cut, "NVIDIA A100-SXM4-40GB", None, (), 52),
+            _named(t4("GPU-d"), "Tesla T4", 0, (), 34),
         )
     )
 

@@ -58,7 +58,7 @@ def diverged_alert(run: Run, curves: Iterable[str]) -> Alert:
 def gpu_alerts(
     gpu: GpuReading, runs_mib: float | None, others: Iterable[str | None], now: float
 ) -> list[Alert]:
-    """That a GPU is hot, or full by others. `runs_mib`: what kgops' runs hold; `others`: users of other processes.
+    """That a GPU is hot, or filled by other users. `runs_mib`: what kgops' runs hold; `others`: users of other processes.
 
     What lasts comes again on the next day, if it was acknowledged.
     """
@@ -71,7 +71,7 @@ def gpu_alerts(
     by_others = None if used is None or runs_mib is None else used - runs_mib
     if used is not None and total and used >= _FULL * total and (by_others is None or by_others > used / 2):
         who = ", ".join(one or "n/a" for one in others) or "n/a"
-        text = f"GPU {gpu.index} is full by others ({who})"
+        text = f"GPU {gpu.index} is filled by other users ({who})"
         found.append(Alert("GPU", f"full:{gpu.uuid}:{day}", text, gpu=gpu.index))
     return found
 

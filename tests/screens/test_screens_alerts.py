@@ -155,7 +155,7 @@ def test_a_gpu_that_others_fill_or_that_is_hot_is_an_alert_and_opens(
     lines = standin.ask(shown_at, str(run_cli.home), (120, 40), "ALERTS")
     told = [line for line in lines if line.startswith("! ")]
     assert any("GPU 1 is hot" in line for line in told)
-    assert any("GPU 1 is full by others" in line for line in told)
+    assert any("GPU 1 is filled by other users" in line for line in told)
     assert not any("GPU 0" in line for line in told)
 
 
