@@ -58,7 +58,7 @@ def diverged_alert(run: Run, curves: Iterable[str]) -> Alert:
 def gpu_alerts(
     gpu: GpuReading, runs_mib: float | None, others: Iterable[str | None], now: float
 ) -> list[Alert]:
-    """That a GPU is hot, or filled by other users. `runs_mib`: what kgops' runs hold; `others`: users of other processes.
+    """A GPU is hot, or filled by other users. `runs_mib`: what kgops' runs hold; `others`: users of other processes.
 
     What lasts comes again on the next day, if it was acknowledged.
     """
