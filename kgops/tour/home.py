@@ -128,7 +128,7 @@ def remove(home: Home, *, own_too: bool) -> None:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)  # SQLite removes its side files when the last supervisor leaves
     (home.path / _MARKER).unlink()
     home.path.rmdir()
 
