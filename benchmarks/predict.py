@@ -27,7 +27,7 @@ from benchmarks.measure import PYTHON, Line, finish, forget_peak, peak_mib, quie
 from benchmarks.recipes import in_pykeen
 from kgops.errors import KgopsError
 from kgops.graphs.triples import Graph, read_graph
-from kgops.jobs import chunk_sizes
+from kgops.jobs.predict_chunk_sizes import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
 from kgops.predictions.pairs import best_pairs
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _questions(graph: Graph, dim: int) -> Iterator[Line]:
     model = _model(graph.num_entities, graph.num_relations, dim)
-    scorer = scorer_of(model, chunk_sizes.PREDICT_CHUNK)
+    scorer = scorer_of(model, PREDICT_CHUNK)
     asked = _drawn(graph, _MANY)
 
     def answer(rows: torch.Tensor) -> dict[int, Any]:
@@ -98,7 +98,7 @@ def _beside_pykeen(graph: Graph, model: ConvE, asked: torch.Tensor) -> tuple[tup
     ask(theirs, asked[0].tolist())
     times = tuple(1000 * seconds(lambda row=row: ask(theirs, row), 1) for row in asked[:20].tolist())  # type: ignore[misc]  # mypy infers no lambda with a default
     model, theirs = model.double(), theirs.double()
-    found = dict(answers(scorer_of(model, chunk_sizes.PREDICT_CHUNK), asked, _TOP, _NONE))
+    found = dict(answers(scorer_of(model, PREDICT_CHUNK), asked, _TOP, _NONE))
     differ = 0
     for number, row in enumerate(asked.tolist()):
         frame = ask(theirs, row)
@@ -127,13 +127,13 @@ def _pairs(data: Path, entities: int, dim: int) -> Iterator[Line]:
 def _all_pairs(entities: int, dim: int) -> dict[str, Any]:
     """Ours, then the bare products."""
     model = _model(entities, 1, dim)
-    scorer = scorer_of(model, chunk_sizes.PREDICT_CHUNK)
+    scorer = scorer_of(model, PREDICT_CHUNK)
     known = torch.randint(entities * entities, (1000,)).sort().values
     _bare_products(model, min(entities, 4096))  # starts threads
     before = _resident_mib()
     forget_peak()
     begin = time.perf_counter()
-    best_pairs(scorer, 0, _BEST, _NONE, left_out=known, chunk=chunk_sizes.PREDICT_CHUNK)
+    best_pairs(scorer, 0, _BEST, _NONE, left_out=known, chunk=PREDICT_CHUNK)
     taken, mib = time.perf_counter() - begin, peak_mib() - before
     ratios = [taken / seconds(lambda: _bare_products(model, entities), 1)]
     return {"mib": mib, "s": taken, "ratios": ratios}
@@ -142,7 +142,7 @@ def _all_pairs(entities: int, dim: int) -> dict[str, Any]:
 @torch.no_grad()
 def _bare_products(model: ConvE, heads: int) -> None:
     """Encodes the heads and multiplies them with all entities, block by block into one buffer."""
-    n, chunk, at_once = model.config.num_entities, chunk_sizes.PREDICT_CHUNK, chunk_sizes.PREDICT_ENCODED
+    n, chunk, at_once = model.config.num_entities, PREDICT_CHUNK, PREDICT_ENCODED
     buffer = torch.empty(chunk * at_once)
     for some in split(torch.arange(heads), at_once):
         scores = TailScores(model, model.encode(some, torch.zeros_like(some)))

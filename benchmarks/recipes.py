@@ -33,7 +33,7 @@ from kgops.errors import KgopsError
 from kgops.experiments.fingerprint import fingerprint
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs import recipes
-from kgops.jobs.job import read_job_file
+from kgops.jobs.job_files import read_job_file
 from kgops.jobs.recipes import Measured, MeasuredRun
 from kgops.models.conve import ConvE
 from kgops.models.pykeen_bridge import to_pykeen_state

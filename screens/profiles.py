@@ -22,7 +22,7 @@ from kgops.gpus.facts import cuda_problem, facts_of_reading
 from kgops.gpus.known import known_by_short_name
 from kgops.gpus.readings import GpuReading, usable
 from kgops.jobs.files import read_regular
-from kgops.jobs.job import LARGEST_JOB_FILE
+from kgops.jobs.job_files import LARGEST_JOB_FILE
 from kgops.jobs.profile_names import AUTO, CPU
 from kgops.jobs.text import one_line
 from kgops.planning import profiles

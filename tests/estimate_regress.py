@@ -13,7 +13,8 @@ import torch
 
 from kgops.errors import KgopsError
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.regress import config_of
 from kgops.planning.number_formats import applied_precision
 from kgops.planning.regress_sizes import RegressShape, flights_in, regress_shape

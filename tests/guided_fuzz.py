@@ -93,7 +93,7 @@ def reader(parser: str) -> Callable[[Path], object]:
         graph = read_pykeen_dataset("nations")
         return lambda path: from_file(path, graph)
     if parser == "job":
-        from kgops.jobs.job import read_job_file
+        from kgops.jobs.job_files import read_job_file
 
         return read_job_file
     if parser == "profile":

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 
 FILES = ("train", "valid", "test")
 

@@ -12,7 +12,8 @@ import click
 
 from kgops.cli.output import tell
 from kgops.errors import BadJob, Usage
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.workload import Workload
 from kgops.jobs.workloads import WORKLOADS
 from kgops.options.option import Flag, Option

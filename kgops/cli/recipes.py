@@ -12,7 +12,7 @@ import click
 from kgops.cli.output import print_json, say
 from kgops.jobs import recipes
 from kgops.jobs.files import read_named
-from kgops.jobs.job import LARGEST_JOB_FILE
+from kgops.jobs.job_files import LARGEST_JOB_FILE
 from kgops.jobs.recipes import Measured
 from kgops.jobs.text import lines
 from kgops.views.formats import UNKNOWN, columns, duration, table, wrapped

@@ -18,7 +18,8 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.interchange.data_files import with_absolute_paths
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.workloads import WORKLOADS as WORKLOAD_OF
 
 DEFAULT_JOB_FILE = "kgops.toml"

@@ -19,9 +19,9 @@ from kgops.cli.job_options import (
 from kgops.cli.launching import common_options, merged, start
 from kgops.errors import Usage
 from kgops.jobs import configurations
-from kgops.jobs.chunk_sizes import REGRESS_IMAGES
 from kgops.jobs.job import Job
 from kgops.jobs.regress import REGRESS
+from kgops.jobs.regress_chunk_sizes import REGRESS_IMAGES
 from kgops.options.option import Flag, Option
 from kgops.options.regress import FOLDERS
 

@@ -19,7 +19,8 @@ from kgops.cli.session import for_reading
 from kgops.cli.suggest_page import as_table, page
 from kgops.errors import KgopsError, Usage
 from kgops.gpus.known import known_by_short_name
-from kgops.jobs.job import Job, read_job, read_job_table
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job, read_job_table
 from kgops.planning.resolve import on_the_cpu
 from kgops.planning.targets import Target, find_targets, selected_gpus
 from kgops.settings import find_home

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kgops.experiments.comparison import PairedComparison
-from kgops.jobs.job import GpuRequest, read_job
+from kgops.jobs.job import GpuRequest
+from kgops.jobs.job_files import read_job
 
 _TRAINING = (
     *("fp32", "fp32 again", "+ cleanup", "+ fp16", "+ bf16", "+ checkpointing", "+ fp16 + checkpointing"),

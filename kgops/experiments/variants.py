@@ -10,7 +10,8 @@ from typing import Any
 
 from kgops.errors import BadJob, Usage
 from kgops.jobs import toml
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.text import FIELD, fill_in, one_line
 from kgops.jobs.workloads import WORKLOADS
 from kgops.options.catalog import OPTIONS

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kgops.jobs.chunk_sizes import EXPLAIN_RIVALS
+from kgops.jobs.explain_chunk_sizes import EXPLAIN_RIVALS
 from kgops.models.conve import ConvE
 
 

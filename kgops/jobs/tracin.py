@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from kgops.jobs import chunk_sizes
+from kgops.jobs.tracin_chunk_sizes import TRACIN_TOP_K_DEFAULT
 from kgops.jobs.workload import Workload
 from kgops.options.checks import not_a_triple
 from kgops.options.option import defaults_of
@@ -59,7 +59,7 @@ def top_k_of(settings: dict[str, Any]) -> int | None:
     top_k: int | None = settings["top_k"]
     if top_k is not None:
         return top_k
-    return None if names_files(settings) else chunk_sizes.TRACIN_TOP_K_DEFAULT
+    return None if names_files(settings) else TRACIN_TOP_K_DEFAULT
 
 
 def _check(settings: dict[str, Any]) -> list[str]:

@@ -10,16 +10,23 @@ from typing import Any
 from kgops.jobs.exec_command import EXEC
 from kgops.jobs.explain import EXPLAIN
 from kgops.jobs.files import read_json
+from kgops.jobs.job import Job
 from kgops.jobs.pipeline import PIPELINE
 from kgops.jobs.predict import PREDICT
 from kgops.jobs.regress import REGRESS
 from kgops.jobs.tracin import TRACIN
 from kgops.jobs.train import TRAIN
 from kgops.jobs.workload import Workload
+from kgops.options.option import defaults_of
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for workload in (TRAIN, PREDICT, TRACIN, EXPLAIN, PIPELINE, REGRESS, EXEC)
 }
+
+
+def values_of(job: Job) -> dict[str, Any]:
+    """Every option of the job's workload, with defaults."""
+    return {**defaults_of(WORKLOADS[job.workload].options), **job.settings, **job.options}
 
 
 Trials = Mapping[str, Sequence[Mapping[str, Any]]]  # by variant name

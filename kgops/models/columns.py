@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from kgops.jobs.chunk_sizes import COLUMN_FOLDS
+from kgops.jobs.train_chunk_sizes import COLUMN_FOLDS
 
 _Reduce = Callable[[torch.Tensor, int], torch.Tensor]
 _Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

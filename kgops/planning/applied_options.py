@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs import on_device
+from kgops.jobs import (
+    explain_applied,
+    on_device,
+    pipeline_applied,
+    predict_applied,
+    regress_applied,
+    tracin_applied,
+    train_applied,
+)
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.jobs.pipeline import tracin_options, tracin_settings, train_options, train_settings
@@ -46,28 +54,28 @@ def _applied_options(
     job: Job, device: WorkerDevice, processes: tuple[int | None, str | None]
 ) -> Iterator[Applied]:
     if job.workload == "regress":
-        yield from on_device.regression_options(job, device)
+        yield from regress_applied.regression_options(job, device)
     elif job.workload == "pipeline":
         yield from _pipeline_options(job, device, processes)
     elif job.workload == "predict":
-        yield from on_device.predict_options(job, device)
+        yield from predict_applied.predict_options(job, device)
     elif job.workload == "explain":
-        yield from on_device.explain_options(job, device)
+        yield from explain_applied.explain_options(job, device)
     elif job.workload == "tracin":
         yield from _tracin_options(job, device, processes)
     elif job.settings["engine"] == "kgops":
-        yield from on_device.training_options(job, device)
+        yield from train_applied.training_options(job, device)
     else:
-        yield from on_device.pykeen_options(job, device)
+        yield from train_applied.pykeen_options(job, device)
 
 
 def _tracin_options(
     job: Job, device: WorkerDevice, processes: tuple[int | None, str | None]
 ) -> Iterator[Applied]:
-    why = on_device.single_device_reason(job.settings)
+    why = tracin_applied.single_device_reason(job.settings)
     if why is not None and job.devices != 1:
         processes = 1, why
-    yield from on_device.tracin_options(job, device, *processes, factored=is_kgops_conve(job))
+    yield from tracin_applied.tracin_options(job, device, *processes, factored=is_kgops_conve(job))
 
 
 def _pipeline_options(
@@ -79,14 +87,14 @@ def _pipeline_options(
     settings = tracin_settings(job.settings, "results/checkpoints", "results/best_model.pt")
     options = tracin_options(job.settings, job.options)
     tracin = replace(job, workload="tracin", settings=settings, options=options)
-    applied = {option.option: option for option in on_device.training_options(training, device)}
-    why = on_device.single_device_reason(settings)
+    applied = {option.option: option for option in train_applied.training_options(training, device)}
+    why = tracin_applied.single_device_reason(settings)
     tracin_processes = (1, why) if why is not None and job.devices != 1 else processes
-    for option in on_device.tracin_options(tracin, device, *tracin_processes):
+    for option in tracin_applied.tracin_options(tracin, device, *tracin_processes):
         if option.option == "gradient_checkpointing" and option.option not in options:
             continue  # training has reported it
         in_training = applied.get(option.option)
-        combined = in_training and on_device.combined_option(in_training, option)
+        combined = in_training and pipeline_applied.combined_option(in_training, option)
         applied[option.option] = option if combined is None else Applied(option.option, *combined)
     yield from applied.values()
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.predict import formats_of as formats_of_predict
 from kgops.jobs.tracin import Formats, formats_of, top_k_of
+from kgops.jobs.tracin_chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.options.checks import triple_in
 from kgops.planning.conve_weights import buffer_bytes, weight_bytes
 from kgops.planning.graph_counts import Counts
@@ -154,8 +154,8 @@ class TracinDiskUse:
         """While it goes on, and in its record."""
         if self.settings["self_influence"]:
             return {"record": _RECORD}
-        tests_in_record = min(self.tests, chunk_sizes.TRACIN_TESTS_IN_RECORD)
-        per_side = chunk_sizes.TRACIN_INFLUENCES_IN_RECORD
+        tests_in_record = min(self.tests, TRACIN_TESTS_IN_RECORD)
+        per_side = TRACIN_INFLUENCES_IN_RECORD
         # Of each side so many: where few are kept, all of them may be of one side.
         influences = (
             (min(self._best, per_side) + min(self._best, 2 * per_side)) / 2 if self.top_k else 2 * per_side

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kgops.jobs.chunk_sizes import EVALUATION_QUERIES
+from kgops.jobs.train_chunk_sizes import EVALUATION_QUERIES
 
 Triple = tuple[int, int, int]
 Query = tuple[int, int]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs.chunk_sizes import EXPLAIN_RIVALS
+from kgops.jobs.explain_chunk_sizes import EXPLAIN_RIVALS
 from kgops.jobs.job import Job
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.block_counts import Block

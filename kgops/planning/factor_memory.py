@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgops.jobs import chunk_sizes
 from kgops.jobs.cpu_products import rounded_rows, uses_onednn
+from kgops.jobs.tracin_chunk_sizes import TRACIN_ROWS_AT_ONCE
 from kgops.planning.block_counts import Block
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import flash_inside, walk_product
@@ -233,7 +233,7 @@ def small_each(s: TracinShape) -> int:
 def _pull(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> list[Held]:
     """`Encoder.pull`: back through the convolution, some samples at a time, then side by side."""
     part, small, vector = "factors", small_each(s), 4 * s.model.embedding_dim
-    at_once = min(chunk_sizes.TRACIN_ROWS_AT_ONCE, side.samples)
+    at_once = min(TRACIN_ROWS_AT_ONCE, side.samples)
     last = side.samples - (side.samples - 1) // at_once * at_once
     before = side.samples - last
     pieces: list[Held] = []

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
+from kgops.jobs.predict_chunk_sizes import PREDICT_CHUNK
+from kgops.jobs.regress_chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES
+from kgops.jobs.tracin_chunk_sizes import TRACIN_BLOCK, TRACIN_CHUNK
+from kgops.jobs.train_chunk_sizes import TRAIN_BATCH, loss_chunk
 from kgops.options.option import Effect
 
 if TYPE_CHECKING:
@@ -79,10 +82,10 @@ class _Train(Stage):
 
     def start(self, entities: int | None) -> dict[str, Any]:
         requested = self.job.options
-        batch, device = requested.get("batch_size", chunk_sizes.TRAIN_BATCH), "cuda" if self.gpu else "cpu"
+        batch, device = requested.get("batch_size", TRAIN_BATCH), "cuda" if self.gpu else "cpu"
         return {
             "batch_size": batch,
-            "entity_chunk": _chunk(requested, chunk_sizes.loss_chunk(None, batch, device), entities),
+            "entity_chunk": _chunk(requested, loss_chunk(None, batch, device), entities),
             "gradient_checkpointing": requested.get("gradient_checkpointing", False),
             "cuda_graphs": requested.get("cuda_graphs", False) if self.gpu else False,
             "compile": "off" if self._skips_compile else requested.get("compile", "off"),
@@ -110,7 +113,7 @@ class _PyKEEN(Stage):
     """PyKEEN's pipeline: only the batch size changes its memory."""
 
     def start(self, entities: int | None) -> dict[str, Any]:
-        return {"batch_size": self.job.options.get("batch_size", chunk_sizes.TRAIN_BATCH)}
+        return {"batch_size": self.job.options.get("batch_size", TRAIN_BATCH)}
 
     def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
         if effect == "changes results":
@@ -122,11 +125,11 @@ class _Regress(Stage):
 
     def start(self, entities: int | None) -> dict[str, Any]:
         requested = self.job.options
-        batch = requested.get("batch_size", chunk_sizes.REGRESS_BATCH)
+        batch = requested.get("batch_size", REGRESS_BATCH)
         microbatch = requested.get("microbatch", "auto")
         return {
             "microbatch": batch if microbatch == "auto" else min(microbatch, batch),
-            "temporal_frames": requested.get("temporal_frames", chunk_sizes.REGRESS_FRAMES),
+            "temporal_frames": requested.get("temporal_frames", REGRESS_FRAMES),
             "memory_optimized": requested.get("memory_optimized", False),
             "gradient_checkpointing": requested.get("gradient_checkpointing", False),
             "compile": "off" if self._skips_compile else requested.get("compile", "off"),
@@ -156,7 +159,7 @@ class _Predict(Stage):
     """Questions are scored a block at a time; chunks bound the memory of all pairs, and of PyKEEN's models."""
 
     def start(self, entities: int | None) -> dict[str, Any]:
-        return {"entity_chunk": _chunk(self.job.options, chunk_sizes.PREDICT_CHUNK, entities)}
+        return {"entity_chunk": _chunk(self.job.options, PREDICT_CHUNK, entities)}
 
     def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
         if effect == "exact":
@@ -167,8 +170,8 @@ class _Tracin(Stage):
     def start(self, entities: int | None) -> dict[str, Any]:
         requested = self.job.options
         return {
-            "block": requested.get("block", chunk_sizes.TRACIN_BLOCK),
-            "entity_chunk": _chunk(requested, chunk_sizes.TRACIN_CHUNK, entities),
+            "block": requested.get("block", TRACIN_BLOCK),
+            "entity_chunk": _chunk(requested, TRACIN_CHUNK, entities),
             "tests_at_once": 1 if self._one_test else requested.get("tests_at_once", "auto"),
             "precision": self._precision(),
             "gram_precision": requested.get("gram_precision", "fp32"),

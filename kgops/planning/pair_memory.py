@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from kgops.jobs import chunk_sizes
+from kgops.jobs.tracin_chunk_sizes import TRACIN_RANKED_FIRST, TRACIN_TANGENT_GROUPS, TRACIN_TIES_AT_ONCE
 from kgops.planning.factor_memory import Side
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import walk_product
@@ -136,7 +136,7 @@ def _add_equal(ledger: Ledger, s: TracinShape, train: Side, test: Side) -> None:
 def _tangents(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, tests: int) -> None:
     c, part = s.model, "activations"
     taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
-    at_once = groups if s.on_gpu else min(groups, chunk_sizes.TRACIN_TANGENT_GROUPS)
+    at_once = groups if s.on_gpu else min(groups, TRACIN_TANGENT_GROUPS)
     image, patches = 8 * groups * c.embedding_dim, 4 * at_once * (taps + 1) * places
     before = ledger.take(part, 4 * groups * c.embedding_dim if tests > 1 else 0)  # of the last test
     moving = ledger.take(part, image + image // 2)
@@ -175,7 +175,7 @@ def _walk_highest(ledger: Ledger, tests: int, columns: int, k: int, *, again: bo
     if again:  # beside as many at least
         _walk_entering(ledger, tests, columns, k, columns, shared=shared)
         return
-    done = min(columns, max(k, chunk_sizes.TRACIN_RANKED_FIRST))
+    done = min(columns, max(k, TRACIN_RANKED_FIRST))
     _walk_rank(ledger, tests, done, k, shared=shared)
     while done < columns:
         more = min(done, columns - done)
@@ -210,7 +210,7 @@ def _walk_rank(ledger: Ledger, tests: int, columns: int, k: int, *, shared: bool
         ledger.flash(part, numbers, _ID * numbers)  # which tie with the last, and how many
         # Some at a time: ids decide where they tie. Triples that share a gradient do; of others one test may.
         chosen.append(ledger.take(part, _ID * best))
-        torn = columns * (min(tests, chunk_sizes.TRACIN_TIES_AT_ONCE) if shared else 1)
+        torn = columns * (min(tests, TRACIN_TIES_AT_ONCE) if shared else 1)
         ledger.flash(part, *[4 * torn] * 3, *[_ID * torn] * 3)
         ledger.give(*candidates)
         candidates = chosen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kgops.jobs import chunk_sizes
+from kgops.jobs.predict_chunk_sizes import PREDICT_ENCODED, PREDICT_PAIRS_AGAIN, PREDICT_WAITING
 from kgops.planning.ledger import Ledger
 from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.ranking_memory import encoded_rows
@@ -48,7 +48,7 @@ def _walk_block(ledger: Ledger, s: PredictShape) -> None:
     held = []
     if not s.model.inverse:
         vectors = 4 * dim * s.model.num_entities
-        encoded_rows(ledger, part, s.model, min(chunk_sizes.PREDICT_ENCODED, s.model.num_entities), s.on_gpu)
+        encoded_rows(ledger, part, s.model, min(PREDICT_ENCODED, s.model.num_entities), s.on_gpu)
         ledger.flash(part, vectors, vectors)
         held.append(ledger.take(part, vectors))
     encoded_rows(ledger, part, s.model, batch, s.on_gpu)
@@ -57,7 +57,7 @@ def _walk_block(ledger: Ledger, s: PredictShape) -> None:
     kept = batch * s.kept
     held.append(ledger.take("scores", (4 + _ID) * kept))
     held.append(ledger.take("scores", (4 + 3 * _ID) * s.questions * s.kept))  # answers of the blocks before
-    again = min(chunk_sizes.PREDICT_PAIRS_AGAIN, kept)
+    again = min(PREDICT_PAIRS_AGAIN, kept)
     ledger.flash("scores", *[4 * dim * again] * 3, (2 * 4 + 2 * _ID) * kept)
     ledger.flash("scores", (2 * 4 + 4 * _ID) * s.kept)
     ledger.give(*held)
@@ -66,12 +66,12 @@ def _walk_block(ledger: Ledger, s: PredictShape) -> None:
 def _walk_pairs(ledger: Ledger, s: PredictShape) -> None:
     """`best_pairs`: the first chunk, whose scores are all among the best so far."""
     part, dim = "evaluation", s.model.embedding_dim
-    batch = min(chunk_sizes.PREDICT_ENCODED, s.model.num_entities)
+    batch = min(PREDICT_ENCODED, s.model.num_entities)
     encoded_rows(ledger, part, s.model, batch, s.on_gpu)
     vectors = ledger.take(part, 4 * dim * batch)
     plane = batch * s.chunk
     scores = ledger.take("scores", 4 * plane)
-    best = ledger.take("scores", (4 + _ID) * (s.kept + chunk_sizes.PREDICT_WAITING))
+    best = ledger.take("scores", (4 + _ID) * (s.kept + PREDICT_WAITING))
     # A copy, what is above the worst so far, where it is, its scores, and its keys with two addends.
     ledger.flash("scores", 4 * plane, plane, 2 * _ID * plane, 4 * plane, *[_ID * plane] * 3)
     ledger.give(best, scores, vectors)

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgops.jobs import chunk_sizes
 from kgops.jobs.files import open_regular
 from kgops.jobs.job import Job
 from kgops.jobs.predict import formats_of
+from kgops.jobs.predict_chunk_sizes import PREDICT_CHUNK, PREDICT_ENCODED, PREDICT_SCORES, PREDICT_SPARE
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.graph_counts import Counts
 
@@ -32,8 +32,8 @@ class PredictShape:
     @property
     def at_once(self) -> int:
         """Questions of a block."""
-        fitting = chunk_sizes.PREDICT_SCORES // max(self.model.num_entities, 1)
-        return max(1, min(chunk_sizes.PREDICT_ENCODED, fitting, self.questions))
+        fitting = PREDICT_SCORES // max(self.model.num_entities, 1)
+        return max(1, min(PREDICT_ENCODED, fitting, self.questions))
 
 
 def predict_shape(job: Job, counts: Counts, model: ConvEConfig, *, on_gpu: bool) -> PredictShape:
@@ -42,7 +42,7 @@ def predict_shape(job: Job, counts: Counts, model: ConvEConfig, *, on_gpu: bool)
     entities = model.num_entities
     pairs = settings["best"] is not None
     listed: int = settings["best"] if pairs else min(settings["top_k"], entities)
-    kept = listed + chunk_sizes.PREDICT_SPARE
+    kept = listed + PREDICT_SPARE
     return PredictShape(
         model,
         on_gpu,
@@ -51,7 +51,7 @@ def predict_shape(job: Job, counts: Counts, model: ConvEConfig, *, on_gpu: bool)
         kept if pairs else min(kept, entities),
         listed,
         pairs,
-        min(chunk_sizes.PREDICT_CHUNK if chunk == "auto" else chunk, entities),
+        min(PREDICT_CHUNK if chunk == "auto" else chunk, entities),
         ".parquet" in formats_of(settings),
     )
 

@@ -12,7 +12,8 @@ from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
 from kgops.jobs.explain import EXPLAIN
 from kgops.jobs.files import read_named
-from kgops.jobs.job import LARGEST_JOB_FILE, Job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import LARGEST_JOB_FILE
 from kgops.jobs.predict import PREDICT
 from kgops.jobs.profile_names import AUTO, CPU
 from kgops.jobs.regress import REGRESS

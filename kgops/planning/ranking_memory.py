@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, expm1, sqrt
 
-from kgops.jobs import chunk_sizes
 from kgops.jobs.train import ConvEConfig
+from kgops.jobs.train_chunk_sizes import EVALUATION_CHUNK, EVALUATION_ENCODED, EVALUATION_QUERIES
 from kgops.planning.evaluation_counts import EvaluationBlocks, QueryBlock
 from kgops.planning.graph_counts import Answers
 from kgops.planning.ledger import Held, Ledger, Scratch
@@ -90,7 +90,7 @@ def _asked(
     """As it was counted; else, in a graph of so many answers, about."""
     if counted:
         return counted
-    batch = min(chunk_sizes.EVALUATION_QUERIES, queries)
+    batch = min(EVALUATION_QUERIES, queries)
     answers = max(_known(s, side, batch, triples, known) for side in sides)
     return [QueryBlock(batch, _distinct(s, queries, batch), answers)] * (2 if batch < queries else 1)
 
@@ -126,7 +126,7 @@ def _encode(ledger: Ledger, s: TrainShape, queries: int, distinct: int) -> Held:
     """`Evaluator._encode`: the distinct queries piece by piece, then a row for each query."""
     part, vector = "evaluation", 4 * s.model.embedding_dim
     pairs = [ledger.take(part, size) for size in (2 * _ID * queries, queries, 2 * _ID * distinct)]
-    piece = min(chunk_sizes.EVALUATION_ENCODED, distinct)
+    piece = min(EVALUATION_ENCODED, distinct)
     before = (distinct - 1) // piece
     done = ledger.take_equal(part, vector * piece, before)
     encoded_rows(ledger, part, s.model, piece, s.on_gpu)
@@ -169,7 +169,7 @@ def _ranks(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, known: i
     answers = [rows, ledger.take(part, _ID * known)]
     ledger.flash(part, ids, ids, ids)
     flat = ledger.take(part, ids)
-    chunk = min(chunk_sizes.EVALUATION_CHUNK["cuda" if s.on_gpu else "cpu"], c.num_entities)
+    chunk = min(EVALUATION_CHUNK["cuda" if s.on_gpu else "cpu"], c.num_entities)
     plane = chunk * batch
     place = [ledger.take(part, ids), ledger.take(part, known + batch)]
     scratch.take(part, "plane", 4 * plane)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs.chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.jobs.files import open_regular
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
 from kgops.jobs.regress import RegressionConfig, config_of, image_size
+from kgops.jobs.regress_chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 
 _FRAMES = "frames"  # what the array of images is called, as in kgops.regression.flights
 _HDF5 = (".h5", ".hdf5")

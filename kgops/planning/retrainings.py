@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.chunk_sizes import trainings_of_validation
 from kgops.jobs.explain import most_retrainings
 from kgops.jobs.job import Job
+from kgops.jobs.tracin_chunk_sizes import trainings_of_validation
 from kgops.planning.corrections import ExpectedTime, TimeCorrection
 from kgops.planning.graph_counts import Counts
 from kgops.planning.speed import Rates, seconds

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from kgops.jobs import chunk_sizes
+from kgops.jobs.tracin_chunk_sizes import TRACIN_MERGED_COLUMNS, TRACIN_TEST_BYTES, TRACIN_TESTS
 from kgops.planning.block_counts import Block, Blocks, largest
 from kgops.planning.factor_memory import Side, walk_engine, walk_factors
 from kgops.planning.ledger import Held, Ledger, Scratch, ends
@@ -95,7 +95,7 @@ def tests_at_once(s: TracinShape) -> int:
     shared = 0 if s.of_tests.loss == "target" else s.model.num_entities
     numbers = shared + s.model.features + 8 * s.model.embedding_dim
     each = 4 * numbers * s.checkpoints * s.rows_each
-    return max(1, min(chunk_sizes.TRACIN_TESTS, chunk_sizes.TRACIN_TEST_BYTES // each))
+    return max(1, min(TRACIN_TESTS, TRACIN_TEST_BYTES // each))
 
 
 class Ranking:
@@ -114,7 +114,7 @@ class Ranking:
             return
         self._waiting.append(scores)
         self.columns += columns
-        if self.columns >= chunk_sizes.TRACIN_MERGED_COLUMNS:
+        if self.columns >= TRACIN_MERGED_COLUMNS:
             # The block that made it enough is still in the hands of who added it.
             held = self._waiting.pop()
             again = self._ledger.take("scores", held[1])
@@ -182,7 +182,7 @@ class _Blocks:
         """Where scores of others wait, and buffers are as large as blocks have made them; last the last one,
         which may be smaller."""
         s, n, test = self._s, self._s.counts.train, self._test
-        waiting = -(-chunk_sizes.TRACIN_MERGED_COLUMNS // s.block) * s.block
+        waiting = -(-TRACIN_MERGED_COLUMNS // s.block) * s.block
         sides = [Side.of_block(s, block, test) for block in sorted({*self._chosen(blocks)})]
         for side in sides:
             self._walk_alone(side, waiting)

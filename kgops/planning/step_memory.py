@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from kgops.jobs import chunk_sizes
+from kgops.jobs.train_chunk_sizes import COLUMN_FOLDS, TRAIN_ROWS_AT_ONCE
 from kgops.planning.conve_weights import buffer_bytes, weight_sizes
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.product_memory import flash_inside
@@ -179,7 +179,7 @@ def _forward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int) -> Hel
     side = c.channels * c.kernel_height * c.kernel_width + 1
     places = c.map_height * c.map_width
     features = c.output_channels * places
-    at_once = min(batch, chunk_sizes.TRAIN_ROWS_AT_ONCE)
+    at_once = min(batch, TRAIN_ROWS_AT_ONCE)
     mask = ledger.take("activations", 4 * batch * c.output_channels)
     ledger.flash("activations", 4 * batch * c.output_channels)
     scratch.take("activations", "patches", s.low * batch * side * places)
@@ -216,7 +216,7 @@ def _backward(ledger: Ledger, s: TrainShape, scratch: Scratch, batch: int, mask:
     if s.low != 4:
         scratch.take("activations", "low_product", s.low * c.embedding_dim * features)
         _packed(ledger, s, c.embedding_dim, batch, turned=True)
-    at_once = min(batch, chunk_sizes.TRAIN_ROWS_AT_ONCE)
+    at_once = min(batch, TRAIN_ROWS_AT_ONCE)
     scratch.take("activations", "d_maps", s.low * at_once * features)
     if s.low == 4 and not s.on_gpu:
         flash_inside(ledger, c.embedding_dim, at_once if s.checkpointing else batch, features, "a")
@@ -302,7 +302,7 @@ def _chunk(
 
 def flash_folded_columns(ledger: Ledger, part: str, rows: int, columns: int) -> None:
     """`kgops.models.columns` on a GPU: the folded rows, and their sum or maximum."""
-    ledger.flash(part, 4 * (rows // chunk_sizes.COLUMN_FOLDS) * columns, 4 * columns)
+    ledger.flash(part, 4 * (rows // COLUMN_FOLDS) * columns, 4 * columns)
 
 
 def _low_product(ledger: Ledger, s: TrainShape, scratch: Scratch, rows: int, columns: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kgops.jobs import chunk_sizes
+from kgops.jobs.tracin_chunk_sizes import TRACIN_VALIDATED_TESTS
 from kgops.jobs.train import ConvEConfig
 from kgops.planning.conve_weights import buffer_bytes, moved_sizes, weight_sizes
 from kgops.planning.factor_memory import Side, walk_factors
@@ -64,7 +64,7 @@ def _walk_tests(ledger: Ledger, s: TracinShape) -> None:
     ledger.give(*ours)
     if s.retrained is not None:
         ledger.phase = "validation"
-        tests = min(s.tests, chunk_sizes.TRACIN_VALIDATED_TESTS)
+        tests = min(s.tests, TRACIN_VALIDATED_TESTS)
         found = ledger.take("scores", 4 * tests * s.counts.train)
         walk_retraining(ledger, s.retrained, tests)
         ledger.give(found)

@@ -7,10 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.tracin import top_k_of
+from kgops.jobs.tracin_chunk_sizes import (
+    LARGEST_ALL_SCORES,
+    TRACIN_AGREEMENT_TESTS,
+    TRACIN_AGREEMENT_TRAINS,
+    TRACIN_BLOCK,
+    TRACIN_CHUNK,
+    TRACIN_FISHER_BLOCK,
+    TRACIN_FISHER_OF_RELATION,
+    TRACIN_FISHER_QUERIES,
+    TRACIN_TESTS,
+)
 from kgops.jobs.train import ConvEConfig
+from kgops.jobs.train_chunk_sizes import TRAIN_LOSS
 from kgops.planning.block_counts import Groups
 from kgops.planning.graph_counts import Counts
 from kgops.planning.number_formats import product_precision
@@ -90,8 +101,8 @@ class TracinShape:
         made = max(sampled, 2 * again, again + 2 * root) - again - root
         # At last queries of a relation alone are sampled; labels of a softmax are drawn in float64.
         queries = self.fisher_queries
-        planes = 24 * min(chunk_sizes.TRACIN_FISHER_BLOCK, queries) * self.model.num_entities
-        of_relation = 2 * sampled * min(chunk_sizes.TRACIN_FISHER_OF_RELATION, queries) // queries
+        planes = 24 * min(TRACIN_FISHER_BLOCK, queries) * self.model.num_entities
+        of_relation = 2 * sampled * min(TRACIN_FISHER_OF_RELATION, queries) // queries
         return max(made, planes + of_relation)
 
     @property
@@ -99,7 +110,7 @@ class TracinShape:
         """Distinct queries of the training that are sampled; where nobody counted, as if all were distinct."""
         sides = (self.counts.tails, self.counts.heads) if self.both_directions else (self.counts.tails,)
         distinct = sum(side.queries for side in sides) or self.rows_each * self.counts.train
-        return min(chunk_sizes.TRACIN_FISHER_QUERIES, distinct)
+        return min(TRACIN_FISHER_QUERIES, distinct)
 
     @property
     def _curvature(self) -> tuple[int, int, int]:
@@ -138,23 +149,21 @@ class TracinShape:
     def tests_of_a_tile(self) -> int:
         """That `trace` hands to one scan."""
         if self.ranks:
-            return min(self.tests, chunk_sizes.TRACIN_TESTS)
-        most = max(1, chunk_sizes.LARGEST_ALL_SCORES // (8 * max(self.counts.train, 1)))
+            return min(self.tests, TRACIN_TESTS)
+        most = max(1, LARGEST_ALL_SCORES // (8 * max(self.counts.train, 1)))
         if self.top_k is None or self.filtered:
-            return min(
-                self.tests, chunk_sizes.TRACIN_TESTS, self.tests_at_once or chunk_sizes.TRACIN_TESTS, most
-            )
-        return min(self.tests, chunk_sizes.TRACIN_TESTS)
+            return min(self.tests, TRACIN_TESTS, self.tests_at_once or TRACIN_TESTS, most)
+        return min(self.tests, TRACIN_TESTS)
 
 
 def compared_ways(s: TracinShape) -> list[TracinShape]:
     """What a run is scored again by, on a sample of its pairs: as it was, then with each option that changes scores
     left away. None where none does."""
-    n = min(s.counts.train, chunk_sizes.TRACIN_AGREEMENT_TRAINS)
+    n = min(s.counts.train, TRACIN_AGREEMENT_TRAINS)
     # Of triples drawn from many nobody knows which queries they share.
     counts = s.counts if n == s.counts.train else replace(s.counts, train=n, groups=Groups())
     ours = replace(s, counts=counts, block=min(s.block, n), top_k=None, filtered=False)
-    ours = replace(ours, tests=min(s.tests, chunk_sizes.TRACIN_AGREEMENT_TESTS))
+    ours = replace(ours, tests=min(s.tests, TRACIN_AGREEMENT_TESTS))
     exact = replace(ours, gram_format=EXACT, low=EXACT)
     every = parameters_of(s.model, None, 0)
     ways = [exact] if s.gram_format.is_low or s.low.is_low else []
@@ -177,14 +186,14 @@ def tracin_shape(
     `label_smoothing` of its training, which count where the job asks for no loss of its own."""
     settings, options = job.settings, job.options
     asked = settings["loss"] or ("target" if settings["run"] is None else "train")
-    loss = trained["loss"] or chunk_sizes.TRAIN_LOSS if asked == "train" else asked
+    loss = trained["loss"] or TRAIN_LOSS if asked == "train" else asked
     both = settings["both_directions"]
     if settings["score"] == "fisher":  # logits, of both directions where there are two
         asked, both = "target", model.inverse
-        trained_loss = str(trained["loss"] or chunk_sizes.TRAIN_LOSS)
+        trained_loss = str(trained["loss"] or TRAIN_LOSS)
         loss = trained_loss if trained_loss.startswith("1vsall") else "target"
     both = (asked == "train" and model.inverse) if both is None else both
-    block = options.get("block", chunk_sizes.TRACIN_BLOCK)
+    block = options.get("block", TRACIN_BLOCK)
     chunk, at_once = options.get("entity_chunk", "auto"), options.get("tests_at_once", "auto")
     on_gpu = gpu is not None
     return TracinShape(
@@ -196,7 +205,7 @@ def tracin_shape(
         loss,
         both,
         min(block, counts.train),
-        chunk_sizes.TRACIN_CHUNK if chunk == "auto" else chunk,
+        TRACIN_CHUNK if chunk == "auto" else chunk,
         counts.groups.in_block(min(block, counts.train), both_directions=both),
         top_k_of(settings),
         parameters_of(model, settings["layers"], options.get("last_layers", False) or 0),
@@ -213,7 +222,7 @@ def tracin_shape(
 
 def fisher_shape(model: ConvEConfig, counts: Counts, gpu: GpuFacts | None, *, tests: int) -> TracinShape:
     """Of Fisher scores as an explain run takes them: by its own block size, without options."""
-    block = min(chunk_sizes.TRACIN_BLOCK, counts.train)
+    block = min(TRACIN_BLOCK, counts.train)
     return TracinShape(
         model,
         gpu is not None,
@@ -223,7 +232,7 @@ def fisher_shape(model: ConvEConfig, counts: Counts, gpu: GpuFacts | None, *, te
         loss="target",
         both_directions=model.inverse,
         block=block,
-        chunk=chunk_sizes.TRACIN_CHUNK,
+        chunk=TRACIN_CHUNK,
         groups=counts.groups.in_block(block, both_directions=model.inverse),
         top_k=None,
         names=parameters_of(model, None, 0),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from kgops.jobs import chunk_sizes
+from kgops.jobs.train_chunk_sizes import GRAPH_WARM_UP, LOSS_EVERY
 from kgops.planning.conve_weights import moved_sizes, weight_sizes
 from kgops.planning.evaluation_counts import EvaluationBlocks
 from kgops.planning.ledger import Held, Ledger, Scratch
@@ -68,9 +68,9 @@ def _fit(ledger: Ledger, s: TrainShape, scratch: Scratch, planes: Scratch, resum
     if s.usual_batches > 1:
         is_last = ends_usual and s.usual_batches == 2
         before = take_step(ledger, s, scratch, s.batch, before, with_value=is_last)
-    is_captured = s.usual_batches > chunk_sizes.GRAPH_WARM_UP
+    is_captured = s.usual_batches > GRAPH_WARM_UP
     graphs = capture_steps(ledger, s, scratch) if is_captured else []
-    if not graphs and s.usual_batches > (2 if ends_usual else chunk_sizes.LOSS_EVERY):
+    if not graphs and s.usual_batches > (2 if ends_usual else LOSS_EVERY):
         before = take_step(ledger, s, scratch, s.batch, before)
     if s.last_batch != s.batch:
         before = take_step(ledger, s, scratch, s.last_batch, before)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs import chunk_sizes
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import CUDA_GRAPH_MODES
 from kgops.jobs.train import ConvEConfig
+from kgops.jobs.train_chunk_sizes import GRAPH_WARM_UP, LOSS_EVERY, TRAIN_BATCH, TRAIN_LOSS, loss_chunk
 from kgops.options.train import LARGEST_GROUP, one_positive
 from kgops.planning.conve_weights import model_of_settings
 from kgops.planning.evaluation_counts import EvaluationBlocks
@@ -75,10 +75,10 @@ class TrainShape:
         usual = self.usual_batches
         ends_so = self.last_batch == self.batch
         found: list[bool] = []
-        first = chunk_sizes.GRAPH_WARM_UP
-        for step in range(first, min(usual * self.epochs, first + usual + chunk_sizes.LOSS_EVERY)):
+        first = GRAPH_WARM_UP
+        for step in range(first, min(usual * self.epochs, first + usual + LOSS_EVERY)):
             in_epoch = step % usual
-            with_value = in_epoch % chunk_sizes.LOSS_EVERY == 0 or (ends_so and in_epoch + 1 == usual)
+            with_value = in_epoch % LOSS_EVERY == 0 or (ends_so and in_epoch + 1 == usual)
             if with_value not in found:
                 found.append(with_value)
             if len(found) == 2:
@@ -125,10 +125,10 @@ def shape_of_training(
     gpu: GpuFacts | None,
 ) -> TrainShape:
     precision = applied_precision(options.get("precision", "fp32"), gpu)
-    batch_size = options.get("batch_size", chunk_sizes.TRAIN_BATCH)
+    batch_size = options.get("batch_size", TRAIN_BATCH)
     chunk = options.get("entity_chunk", "auto")
     device = "cpu" if gpu is None else "cuda"
-    loss = settings["loss"] or chunk_sizes.TRAIN_LOSS
+    loss = settings["loss"] or TRAIN_LOSS
     single = one_positive(loss, settings["group_queries"])
     return TrainShape(
         model,
@@ -143,7 +143,7 @@ def shape_of_training(
         single,
         bool(settings["label_smoothing"]),
         batch_size,
-        chunk_sizes.loss_chunk(None if chunk == "auto" else chunk, batch_size, device),
+        loss_chunk(None if chunk == "auto" else chunk, batch_size, device),
         precision,
         2 if precision in ("fp16", "bf16") else 4,
         settings["optimizer"],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.jobs.chunk_sizes import PREDICT_WAITING
+from kgops.jobs.predict_chunk_sizes import PREDICT_WAITING
 from kgops.predictions.probabilities import Probability
 from kgops.predictions.ranking import realistic_ranks
 from kgops.predictions.scores import Scorer

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.jobs import chunk_sizes
+from kgops.jobs.predict_chunk_sizes import PREDICT_PAIRS_AGAIN, PREDICT_SPARE
 from kgops.predictions.probabilities import Probability
 from kgops.predictions.scores import Scorer, Scores
 from kgops.training.evaluate import split
 from kgops.training.tf32 import without_tf32
 
-_SPARE = chunk_sizes.PREDICT_SPARE
-_PAIRS_AT_ONCE = chunk_sizes.PREDICT_PAIRS_AGAIN
+_SPARE = PREDICT_SPARE
+_PAIRS_AT_ONCE = PREDICT_PAIRS_AGAIN
 
 
 @dataclass(frozen=True)

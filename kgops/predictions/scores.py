@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 import torch
 
-from kgops.jobs import chunk_sizes
+from kgops.jobs.predict_chunk_sizes import PREDICT_ENCODED, PREDICT_SCORES
 from kgops.models.conve import ConvE
 from kgops.training.evaluate import HeadScores, TailScores, split
 
-_ENCODED_AT_ONCE = chunk_sizes.PREDICT_ENCODED
-_SCORES_AT_ONCE = chunk_sizes.PREDICT_SCORES
+_ENCODED_AT_ONCE = PREDICT_ENCODED
+_SCORES_AT_ONCE = PREDICT_SCORES
 _VALUES_AT_ONCE = 1 << 25  # of vectors that a PyKEEN model multiplies one by one
 
 

@@ -17,7 +17,8 @@ from types import FrameType
 from kgops.errors import KgopsError, Unavailable
 from kgops.jobs import events, manifest
 from kgops.jobs.files import open_regular, read_json, read_regular, write_json
-from kgops.jobs.job import Job, read_job_file
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job_file
 from kgops.slurm import commands
 from kgops.slurm.script import script
 from kgops.slurm.submission import Submission, submissions

@@ -16,7 +16,7 @@ from typing import Any
 from kgops.experiments.summary import as_measurements
 from kgops.interchange.importing import TOUR
 from kgops.jobs.files import write_json
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.planning.resolve import resolve
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import wait_for_end

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kgops.errors import BadInput
-from kgops.jobs import chunk_sizes
+from kgops.jobs.tracin_chunk_sizes import TRACIN_BLOCK, TRACIN_CHUNK
 from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers
 from kgops.tracin.curvature import Training
@@ -43,8 +43,8 @@ class Settings:
     tracin, or one of `scores`; those with curvature need the `training`.
     """
 
-    block: int = chunk_sizes.TRACIN_BLOCK
-    chunk: int = chunk_sizes.TRACIN_CHUNK
+    block: int = TRACIN_BLOCK
+    chunk: int = TRACIN_CHUNK
     tests_at_once: int | None = None
     test_mib: int = 512
     both_directions: bool = False

@@ -16,7 +16,11 @@ from typing import Any, Literal
 
 import torch
 
-from kgops.jobs.chunk_sizes import TRACIN_FISHER_BLOCK, TRACIN_FISHER_OF_RELATION, TRACIN_FISHER_QUERIES
+from kgops.jobs.tracin_chunk_sizes import (
+    TRACIN_FISHER_BLOCK,
+    TRACIN_FISHER_OF_RELATION,
+    TRACIN_FISHER_QUERIES,
+)
 from kgops.models.products import addmm, mm
 from kgops.tracin.encoder import Encoder
 from kgops.tracin.factors import Factors

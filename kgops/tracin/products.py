@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.jobs.chunk_sizes import TRACIN_TANGENT_GROUPS
+from kgops.jobs.tracin_chunk_sizes import TRACIN_TANGENT_GROUPS
 from kgops.models.columns import column_sums
 from kgops.models.products import add_product, mm, mm_into
 from kgops.tracin.encoder import Encoder

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kgops.graphs.triples import Graph
-from kgops.jobs.chunk_sizes import TRACIN_RANKED_FIRST
+from kgops.jobs.tracin_chunk_sizes import TRACIN_RANKED_FIRST
 from kgops.tracin.finished_tests import FinishedTest
 from kgops.tracin.test_triples import TestTriple
 

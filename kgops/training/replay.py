@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kgops.jobs.chunk_sizes import GRAPH_WARM_UP
+from kgops.jobs.train_chunk_sizes import GRAPH_WARM_UP
 from kgops.training.batches import Batch
 from kgops.training.losses import Positives
 from kgops.training.step import TrainStep

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from kgops.errors import BadJob, Usage
-from kgops.jobs.chunk_sizes import LOSS_EVERY, loss_chunk
 from kgops.jobs.on_device import WorkerDevice, training_precision
+from kgops.jobs.train_chunk_sizes import LOSS_EVERY, loss_chunk
 from kgops.options.option import defaults_of, problems_of
 from kgops.options.shared import PRECISION
 from kgops.options.train import DEFAULT_LOSS, LARGEST_GROUP, TRAIN_OPTIONS, one_positive

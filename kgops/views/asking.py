@@ -8,7 +8,8 @@ from pathlib import PurePath
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.text import with_article
 from kgops.options.tracin import DATA
 from kgops.settings import Home

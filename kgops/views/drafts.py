@@ -14,8 +14,9 @@ from kgops.errors import BadJob, Usage
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs import configurations
 from kgops.jobs.bundled import BUNDLED
-from kgops.jobs.chunk_sizes import REGRESS_IMAGES
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
+from kgops.jobs.regress_chunk_sizes import REGRESS_IMAGES
 from kgops.options.catalog import OPTIONS
 from kgops.options.tracin import FILTERS
 from kgops.planning.resolve import on_the_cpu

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from kgops.errors import NoSuchRun, Unavailable
 from kgops.jobs.bundled import bundled_folder
-from kgops.jobs.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.jobs.files import open_regular
+from kgops.jobs.tracin_chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder

@@ -17,7 +17,8 @@ from typing import NoReturn
 
 from kgops.errors import KgopsError
 from kgops.jobs.files import read_table
-from kgops.jobs.job import Job, read_job_file
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job_file
 from kgops.jobs.option_lines import SEGMENTS
 from kgops.options.catalog import OPTIONS
 from kgops.options.reading import nearest

@@ -20,8 +20,8 @@ from kgops.explanations.sufficient import others_of, sufficient
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import read_edge_map, read_node_names
 from kgops.jobs.explain import EXPLANATIONS, cost_of
+from kgops.jobs.explain_applied import explain_options
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import explain_options
 from kgops.jobs.threads import step_gflop
 from kgops.models.conve import ConvE
 from kgops.predictions.candidates import read_node_types

@@ -14,11 +14,12 @@ import torch
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
 from kgops.graphs.vocabulary import read_edge_map, read_node_names, shown
-from kgops.jobs.chunk_sizes import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import predict_options
 from kgops.jobs.predict import ANSWERS, NEW_TRIPLES, TRIPLES, formats_of, lists_new_alone
+from kgops.jobs.predict_applied import predict_options
+from kgops.jobs.predict_chunk_sizes import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.jobs.threads import step_gflop
+from kgops.jobs.workloads import values_of
 from kgops.models.conve import ConvE
 from kgops.predictions import questions
 from kgops.predictions.answer_files import (
@@ -254,7 +255,7 @@ class _Work:
 
     @property
     def _chunk(self) -> int:
-        chunk: int | str = self.asked.job.values()["entity_chunk"]
+        chunk: int | str = values_of(self.asked.job)["entity_chunk"]
         return PREDICT_CHUNK if isinstance(chunk, str) else chunk
 
     def choose_threads(self, asked: int) -> None:

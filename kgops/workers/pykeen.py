@@ -23,8 +23,9 @@ from kgops.graphs.triples import Graph
 from kgops.jobs.data_digests import text_table
 from kgops.jobs.files import read_json, write_json
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import pykeen_options
 from kgops.jobs.train import TRAIN
+from kgops.jobs.train_applied import pykeen_options
+from kgops.jobs.workloads import values_of
 from kgops.options.option import defaults_of
 from kgops.options.reading import nearest
 from kgops.training.evaluate import Evaluation
@@ -231,7 +232,7 @@ def _training(job: Job, checkpoints: Path, callbacks: list[TrainingCallback]) ->
         extra["num_workers"] = job.options["num_workers"]
     return {
         "num_epochs": settings["num_epochs"],
-        "batch_size": job.values()["batch_size"],
+        "batch_size": values_of(job)["batch_size"],
         "callbacks": callbacks,
         "checkpoint_directory": checkpoints,
         "checkpoint_name": _CHECKPOINT,

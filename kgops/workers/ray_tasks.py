@@ -16,7 +16,7 @@ from typing import Any
 
 from kgops.errors import KgopsError, Usage
 from kgops.jobs.cluster import ClusterRequest
-from kgops.jobs.job import read_job_file
+from kgops.jobs.job_files import read_job_file
 from kgops.tracin.shards import Shards
 from kgops.training.out_of_memory import is_out_of_memory
 from kgops.workers.devices import cleanup_for

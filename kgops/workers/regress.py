@@ -15,8 +15,10 @@ import torch
 from kgops.errors import Usage
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import regression_options, skips_compile
+from kgops.jobs.on_device import skips_compile
 from kgops.jobs.regress import RegressionConfig, config_of, image_size
+from kgops.jobs.regress_applied import regression_options
+from kgops.jobs.workloads import values_of
 from kgops.regression.flights import Flight, read_flights
 from kgops.regression.loop import Regression, regress
 from kgops.regression.settings import RegressionSettings
@@ -68,7 +70,7 @@ def load_flights(job: Job, report: Reporter) -> list[Flight]:
         raise Usage("no folder of flights is given.", hint="--data-directory DIR")
     for left_out in job.settings["left_out"]:
         report.note(f"left out of the configuration: {left_out}.")
-    flights = read_flights(Path(where), job.values()["temporal_frames"])
+    flights = read_flights(Path(where), values_of(job)["temporal_frames"])
     size, requested = flights[0].image_size, image_size(job.settings)
     if requested is not None and requested != size:
         shown = " and ".join("x".join(map(str, one)) for one in (requested, size))
@@ -86,7 +88,7 @@ def load_flights(job: Job, report: Reporter) -> list[Flight]:
 
 
 def regression_settings(job: Job) -> RegressionSettings:
-    values = job.values()
+    values = values_of(job)
     known = {field.name: values[field.name] for field in fields(RegressionSettings)}
     return RegressionSettings(
         **known | {"microbatch": None if known["microbatch"] == "auto" else known["microbatch"]}

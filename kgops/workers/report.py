@@ -15,8 +15,9 @@ import torch
 from kgops.jobs import events
 from kgops.jobs.data_digests import changes
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import Applied, combined_option
+from kgops.jobs.on_device import Applied
 from kgops.jobs.option_lines import option_line
+from kgops.jobs.pipeline_applied import combined_option
 from kgops.jobs.text import one_line
 
 _LONGEST_NOTE = 2000  # characters of a line in the log

@@ -16,7 +16,7 @@ import torch
 
 from kgops.errors import BadInput, KgopsError
 from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.workers.entry import StopRequest
 from kgops.workers.report import Reporter
 from kgops.workers.tracin_work import Work, load_graph

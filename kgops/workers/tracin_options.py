@@ -7,7 +7,8 @@ from collections.abc import Collection
 import torch
 
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import gram_precision, product_precision, single_device_reason, tracin_options
+from kgops.jobs.on_device import gram_precision, product_precision
+from kgops.jobs.tracin_applied import single_device_reason, tracin_options
 from kgops.models.conve import ConvE
 from kgops.tracin.blocks import Settings
 from kgops.tracin.curvature import Training

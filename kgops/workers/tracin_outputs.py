@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs import events
-from kgops.jobs.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.jobs.files import write_json
 from kgops.jobs.tracin import Formats
+from kgops.jobs.tracin_chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.tracin.finished_tests import FinishedTest, FinishedTests
 from kgops.tracin.influence_files import Add, csv_file, json_file
 from kgops.tracin.results import Table, attribution_event, file_stem

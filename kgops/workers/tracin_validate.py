@@ -11,8 +11,13 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph
-from kgops.jobs import chunk_sizes, events
+from kgops.jobs import events
 from kgops.jobs.files import write_json
+from kgops.jobs.tracin_chunk_sizes import (
+    TRACIN_VALIDATED_TESTS,
+    TRACIN_VALIDATION_DRAWS,
+    TRACIN_VALIDATION_NOISE,
+)
 from kgops.tracin.attribution import Scoring
 from kgops.tracin.checkpoint_set import LoadedCheckpoint
 from kgops.tracin.retraining import FitAgain
@@ -22,7 +27,7 @@ from kgops.training.settings import TrainSettings
 from kgops.workers.report import Reporter
 
 # Deleted together: more tests would delete most of a small graph.
-MOST_TESTS = chunk_sizes.TRACIN_VALIDATED_TESTS
+MOST_TESTS = TRACIN_VALIDATED_TESTS
 JOURNAL = "retrainings.jsonl"
 
 
@@ -66,8 +71,8 @@ def validate_influences(
     common: dict[str, Any] = {"seed": seed, "report": report, "stop_requested": stop}
     deleted = validate(
         *(graph, tests, influences, k, again, folder / JOURNAL),
-        draws=chunk_sizes.TRACIN_VALIDATION_DRAWS,
-        noise=chunk_sizes.TRACIN_VALIDATION_NOISE,
+        draws=TRACIN_VALIDATION_DRAWS,
+        noise=TRACIN_VALIDATION_NOISE,
         **common,
     )
     results = folder / "results"

@@ -15,9 +15,11 @@ from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.cluster import GPU
 from kgops.jobs.files import write_json
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import skips_compile, training_options
+from kgops.jobs.on_device import skips_compile
 from kgops.jobs.threads import step_gflop
 from kgops.jobs.train import ConvEConfig
+from kgops.jobs.train_applied import training_options
+from kgops.jobs.workloads import values_of
 from kgops.models.conve import ConvE
 from kgops.options.train import DEFAULT_LOSS, FILES
 from kgops.training.checkpoints import read_checkpoint
@@ -150,7 +152,7 @@ def model_config(settings: dict[str, Any], graph: Graph) -> ConvEConfig:
 
 
 def train_settings(job: Job) -> TrainSettings:
-    values = job.values()
+    values = values_of(job)
     known = {
         field.name: values[field.name] for field in dataclasses.fields(TrainSettings) if field.name in values
     }

@@ -19,7 +19,8 @@ from kgops.cli import run_tracin, run_train
 from kgops.cli.command_line import as_command
 from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.planning import profiles
 from kgops.planning.resolve import resolve
 from kgops.planning.targets import Target

@@ -21,7 +21,7 @@ from launches import launched
 
 from kgops.gpus.facts import facts_here
 from kgops.graphs.triples import read_pykeen_dataset
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.models.conve import ConvE
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.speed import rates_of, step_time

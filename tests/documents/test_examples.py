@@ -162,7 +162,9 @@ def compares_four(desk: Desk, went: Went) -> None:
 def judges_tracin(desk: Desk, went: Went) -> None:
     options, _, tables = went.out.partition("\nTRAINING GUIDE")
     assert options.startswith("WHICH OPTIONS PAY on ")
-    assert re.search(r"^vectorised gradients .* [\d.]+× +[\d.]+× more +same scores +→ ", options, re.M), options
+    assert re.search(r"^vectorised gradients .* [\d.]+× +[\d.]+× more +same scores +→ ", options, re.M), (
+        options
+    )
     assert re.search(r"^baseline, batch 32 .* MiB$", tables, re.M), tables
     assert went.written <= {".data/README.md"}  # of a folder that PyKEEN makes when it is imported
 

@@ -17,7 +17,7 @@ from kgops.cli.bench_compare import agree
 from kgops.errors import KgopsError
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.summary import rows
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.settings import Home
 from storage import benches
 

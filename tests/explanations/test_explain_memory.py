@@ -12,7 +12,7 @@ from tracing import files
 
 from kgops.explanations.necessary import Influences, facts_of
 from kgops.explanations.prediction import Prediction, Query
-from kgops.jobs.chunk_sizes import EXPLAIN_RIVALS
+from kgops.jobs.explain_chunk_sizes import EXPLAIN_RIVALS
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
 from kgops.planning.explain_memory import walk_influences

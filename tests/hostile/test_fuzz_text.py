@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from kgops.errors import BadJob
 from kgops.experiments.variants import read_axis, variants
 from kgops.jobs import configurations, recipes, toml
-from kgops.jobs.job import Job, read_job, read_job_file
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job, read_job_file
 from kgops.jobs.workloads import WORKLOADS
 from kgops.options.catalog import OPTIONS
 from kgops.options.option import word_of

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kgops.jobs import events
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.slurm.script import sbatch_options, script
 from storage import conditions, filters
 

@@ -11,7 +11,8 @@ from foreign_files import Command, Place
 
 from kgops.errors import KgopsError
 from kgops.jobs import manifest
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.outputs import must_be_free
 from kgops.workers.outputs import make_output_folder
 from kgops.workers.publication import Publication

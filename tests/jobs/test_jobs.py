@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from kgops.errors import BadJob, Usage
 from kgops.jobs import toml
-from kgops.jobs.job import LARGEST_JOB_FILE, GpuRequest, Job, Limits, read_job, read_job_file
+from kgops.jobs.job import GpuRequest, Job, Limits
+from kgops.jobs.job_files import LARGEST_JOB_FILE, read_job, read_job_file
 from kgops.jobs.text import attempt_settings, fill_in, lines, one_line
 from kgops.options.catalog import OPTIONS, effect_of
 

@@ -21,7 +21,7 @@ from benchmarks.recipes import pykeen_metrics, write_measured
 from kgops.cli import main
 from kgops.graphs.triples import Graph, read_pykeen_dataset
 from kgops.jobs import recipes
-from kgops.jobs.job import read_job, read_job_file
+from kgops.jobs.job_files import read_job, read_job_file
 from kgops.jobs.recipes import Measured, MeasuredRun
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE

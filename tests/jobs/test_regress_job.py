@@ -15,7 +15,8 @@ from kgops.errors import BadJob, Usage
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs import configurations
 from kgops.jobs.configurations import LEFT_OUT, job_table, read
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.regress import RegressionConfig
 from kgops.planning.oom_fallbacks import oom_advice, oom_fallbacks
 from kgops.planning.regress_sizes import flights_in

@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 import torch
 
-from kgops.jobs.chunk_sizes import COLUMN_FOLDS
 from kgops.jobs.train import ConvEConfig
+from kgops.jobs.train_chunk_sizes import COLUMN_FOLDS
 from kgops.models.columns import column_maxima, column_sums, fold_columns
 from kgops.models.conve import ConvE
 from kgops.models.encoder import Buffers

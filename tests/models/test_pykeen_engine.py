@@ -16,7 +16,8 @@ from recording import events
 
 from kgops.errors import BadInput, BadJob, Usage
 from kgops.graphs.triples import Graph
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.train import TRAIN
 from kgops.models.pykeen_bridge import load_pykeen
 from kgops.options.train import FILES

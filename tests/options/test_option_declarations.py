@@ -12,8 +12,9 @@ import pytest
 from kgops.cli import run_explain, run_predict, run_regress, run_tracin, run_train
 from kgops.cli.command_line import as_command
 from kgops.cli.launching import with_flags
-from kgops.jobs.job import Job, read_job
-from kgops.jobs.workloads import WORKLOADS
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
+from kgops.jobs.workloads import WORKLOADS, values_of
 from kgops.options.catalog import OPTIONS
 from kgops.options.option import Option
 from kgops.options.train import FILES
@@ -136,7 +137,7 @@ def test_a_printed_command_sets_every_option(workload: str, option: Option) -> N
         assert all(flag.sets is not None for flag in option.flags)
         return
     again = parsed(words)
-    assert again.values()[option.name] == value
+    assert values_of(again)[option.name] == value
     assert (again.settings, again.gpu, again.limits) == (job.settings, job.gpu, job.limits)
 
 

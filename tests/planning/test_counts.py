@@ -16,7 +16,7 @@ from driving import patience
 
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.bundled import BUNDLED
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.options.train import LARGEST_GROUP
 from kgops.planning.block_counts import Groups
 from kgops.planning.graph_counts import Counts, counts_of

@@ -14,9 +14,21 @@ from estimate_settings import draw_other, draw_tracin, draw_train
 from estimating import Outcome, compare_tracin, compare_train
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs import chunk_sizes
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
+from kgops.jobs.tracin_chunk_sizes import (
+    LARGEST_ALL_SCORES,
+    TRACIN_AGREEMENT_TESTS,
+    TRACIN_AGREEMENT_TRAINS,
+    TRACIN_BLOCK,
+    TRACIN_CHUNK,
+    TRACIN_MERGED_COLUMNS,
+    TRACIN_TEST_BYTES,
+    TRACIN_TESTS,
+    TRACIN_TIES_AT_ONCE,
+    TRACIN_VALIDATED_TESTS,
+)
 from kgops.jobs.train import ConvEConfig
+from kgops.jobs.train_chunk_sizes import EVALUATION_ENCODED, EVALUATION_QUERIES, TRAIN_BATCH, loss_chunk
 from kgops.planning.conve_weights import buffer_bytes, model_of_config, weight_sizes
 from kgops.planning.corrections import Pair, accuracy, learn
 from kgops.planning.graph_counts import Answers, Counts
@@ -105,7 +117,7 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
     as_tuples = [[(h, r, t) for h, r, t in part.tolist()] for part in (train, valid)]
     answers = KnownAnswers(torch.cat([train, valid]))
     queries = torch.cat([query_rows(valid, True), inverse_triples(valid)])
-    blocks = [queries[places] for places in split(_by_pair(queries), chunk_sizes.EVALUATION_QUERIES)]
+    blocks = [queries[places] for places in split(_by_pair(queries), EVALUATION_QUERIES)]
     found = [
         (len(b), len(torch.unique(b[:, :2], dim=0)), len(answers.of(b[:, 0], b[:, 1])[0])) for b in blocks
     ]
@@ -221,25 +233,25 @@ def test_sizes_are_those_the_workers_cut_by() -> None:
     from kgops.workers import tracin_agreement, tracin_validate
 
     plain = Settings()
-    assert TrainSettings().batch_size == chunk_sizes.TRAIN_BATCH
-    assert (plain.block, plain.chunk) == (chunk_sizes.TRACIN_BLOCK, chunk_sizes.TRACIN_CHUNK)
-    assert plain.test_mib << 20 == chunk_sizes.TRACIN_TEST_BYTES
+    assert TrainSettings().batch_size == TRAIN_BATCH
+    assert (plain.block, plain.chunk) == (TRACIN_BLOCK, TRACIN_CHUNK)
+    assert plain.test_mib << 20 == TRACIN_TEST_BYTES
     assert (attribution._MOST_TESTS, attribution._SCORES_BYTES) == (
-        chunk_sizes.TRACIN_TESTS,
-        chunk_sizes.LARGEST_ALL_SCORES,
+        TRACIN_TESTS,
+        LARGEST_ALL_SCORES,
     )
-    assert scan.TopTriples(1)._columns == chunk_sizes.TRACIN_MERGED_COLUMNS
-    assert results._TIED_AT_ONCE == chunk_sizes.TRACIN_TIES_AT_ONCE
-    assert tracin_validate.MOST_TESTS == chunk_sizes.TRACIN_VALIDATED_TESTS
+    assert scan.TopTriples(1)._columns == TRACIN_MERGED_COLUMNS
+    assert results._TIED_AT_ONCE == TRACIN_TIES_AT_ONCE
+    assert tracin_validate.MOST_TESTS == TRACIN_VALIDATED_TESTS
     agreement = (tracin_agreement.MOST_TESTS, tracin_agreement.MOST_TRAINS)
-    assert agreement == (chunk_sizes.TRACIN_AGREEMENT_TESTS, chunk_sizes.TRACIN_AGREEMENT_TRAINS)
-    assert evaluate._QUERIES_AT_ONCE == chunk_sizes.EVALUATION_QUERIES
-    assert evaluate._ENCODED_AT_ONCE == chunk_sizes.EVALUATION_ENCODED
+    assert agreement == (TRACIN_AGREEMENT_TESTS, TRACIN_AGREEMENT_TRAINS)
+    assert evaluate._QUERIES_AT_ONCE == EVALUATION_QUERIES
+    assert evaluate._ENCODED_AT_ONCE == EVALUATION_ENCODED
     assert set(optimizers.OPTIMIZERS) == {"adam", "adamw", "adagrad", "sgd"}  # what a memory estimate knows
     for batch in (1, 256, 10_000):
         for device in ("cpu", "cuda"):
             own = TrainSettings(batch_size=batch).chunk_for(torch.device(device))
-            assert own == chunk_sizes.loss_chunk(None, batch, device)
+            assert own == loss_chunk(None, batch, device)
 
 
 MIB = 1 << 20

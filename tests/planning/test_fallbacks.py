@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs import chunk_sizes
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
+from kgops.jobs.tracin_chunk_sizes import TRACIN_BLOCK, TRACIN_CHUNK
 from kgops.options.catalog import OPTIONS, effect_of
 from kgops.planning.fallback_options import SMALLEST_CHUNK
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken, oom_fallbacks
@@ -146,7 +147,7 @@ def test_the_fallbacks_starts_from_what_workers_take_unasked(batch: int) -> None
         first = next((c for r in oom_fallbacks(job(batch_size=batch), gpu) for c in r.changes), None)
         before = first.before if first is not None and first.option == "entity_chunk" else None
         assert before == (taken if taken > SMALLEST_CHUNK else None)
-    assert (Settings().block, Settings().chunk) == (chunk_sizes.TRACIN_BLOCK, chunk_sizes.TRACIN_CHUNK)
+    assert (Settings().block, Settings().chunk) == (TRACIN_BLOCK, TRACIN_CHUNK)
 
 
 def test_a_checkpoint_may_differ_in_all_the_fallbacks_changes_of_a_training_and_in_nothing_that_is_no_option() -> (

@@ -15,7 +15,8 @@ import pytest
 from counting import calls_of
 
 from kgops.gpus.known import known_by_short_name, short_names
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.planning import profiles
 from kgops.planning.corrections import Correction, Measured, learn_time
 from kgops.planning.job_size import JobSize, job_size_of

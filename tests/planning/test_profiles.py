@@ -16,7 +16,7 @@ from nvml_standin import Machine, StandIn, a100, t4
 
 from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.planning import profiles
 from kgops.planning.resolve import conflicts
 

@@ -16,8 +16,8 @@ from estimate_regress import draw_regress
 from estimating import Outcome, compare_regress
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs import chunk_sizes
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
+from kgops.jobs.regress_chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.options.regress import OPTIMIZERS
 from kgops.planning import number_formats
 from kgops.planning.job_size import job_size_of
@@ -214,8 +214,8 @@ def test_a_estimate_knows_the_training_that_it_follows() -> None:
     from kgops.regression import batches
     from kgops.regression import settings as regression_settings
 
-    assert batches.VALIDATION_SHARE == chunk_sizes.REGRESS_VALIDATION_SHARE
-    assert regression_settings.RegressionSettings().batch_size == chunk_sizes.REGRESS_BATCH
+    assert batches.VALIDATION_SHARE == REGRESS_VALIDATION_SHARE
+    assert regression_settings.RegressionSettings().batch_size == REGRESS_BATCH
     assert set(OPTIMIZERS) == {*MOMENTS, "sgd"}
 
 
@@ -312,5 +312,5 @@ def test_the_fastest_plan_that_fits_keeps_activations_wherever_they_fit(size: in
     found = suggest(subject, find_targets("t4")[0])
     assert found is not None and found.fits
     assert found.best.changes == ({"gradient_checkpointing": True} if checkpoints else {})
-    assert found.largest_batch is not None and found.largest_batch >= chunk_sizes.REGRESS_BATCH
+    assert found.largest_batch is not None and found.largest_batch >= REGRESS_BATCH
     assert found.target.usable_mib is not None and found.best.need_mib <= found.target.usable_mib

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.ledger import Ledger, reserved_bytes
 from kgops.planning.memory_estimate import MemoryEstimate, predict

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kgops.errors import Usage
 from kgops.gpus.facts import GpuFacts, TorchBuild, facts_of_known
 from kgops.gpus.known import known_by_short_name, short_names
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.options.catalog import OPTIONS
 from kgops.planning import resolve, rules
 from kgops.planning.resolve import Resolved

@@ -17,7 +17,8 @@ from launches import launched
 
 from kgops.gpus.facts import facts_here
 from kgops.graphs.triples import Graph
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.models.conve import ConvE
 from kgops.planning.corrections import Measured, TimeCorrection
 from kgops.planning.graph_counts import counts_of

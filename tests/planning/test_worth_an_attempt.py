@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kgops.jobs.job import Job, read_job
+from kgops.jobs.job import Job
+from kgops.jobs.job_files import read_job
 from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict

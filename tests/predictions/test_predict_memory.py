@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kgops.jobs.chunk_sizes import PREDICT_SPARE
+from kgops.jobs.predict_chunk_sizes import PREDICT_SPARE
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
 from kgops.planning.graph_counts import Counts

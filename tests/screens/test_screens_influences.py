@@ -13,7 +13,7 @@ from records import add
 from screen_driving import Seen, look
 
 from kgops.errors import Unavailable, Usage
-from kgops.jobs.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD
+from kgops.jobs.tracin_chunk_sizes import TRACIN_INFLUENCES_IN_RECORD
 from kgops.settings import Home
 from kgops.views import influences as finding
 from kgops.views.influences import Neighbours, RunInfluences, Step, path_through, training_neighbours

@@ -17,7 +17,7 @@ from kgops.errors import KgopsError
 from kgops.experiments.claim_tables import comparisons
 from kgops.experiments.claims import page
 from kgops.experiments.summary import rows
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.workloads import WORKLOADS
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder

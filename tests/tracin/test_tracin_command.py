@@ -15,7 +15,7 @@ from tracing import nations as nations_files
 
 from kgops.errors import KgopsError
 from kgops.graphs.triples import Graph, read_graph
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
 from kgops.tracin.attribution import Scoring

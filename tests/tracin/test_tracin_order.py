@@ -10,7 +10,7 @@ import torch
 from kgops.errors import BadInput
 from kgops.graphs.triples import Graph, read_graph
 from kgops.graphs.vocabulary import Vocabulary
-from kgops.jobs.job import read_job, read_job_file
+from kgops.jobs.job_files import read_job, read_job_file
 from kgops.workers.tracin_fork import job_file, publish_shared_input, read_shared_graph
 
 JOB = read_job({"workload": "exec", "exec": {"command": ["true"]}}, "a test")

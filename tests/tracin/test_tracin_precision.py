@@ -18,8 +18,9 @@ from test_tracin_worker import trace as trace
 from tracing import files, first_test_triples
 
 from kgops.graphs.triples import read_graph
-from kgops.jobs.job import read_job
-from kgops.jobs.on_device import WorkerDevice, tracin_options
+from kgops.jobs.job_files import read_job
+from kgops.jobs.on_device import WorkerDevice
+from kgops.jobs.tracin_applied import tracin_options
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
 from kgops.tracin.agreement import compare

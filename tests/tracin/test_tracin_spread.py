@@ -20,7 +20,7 @@ import torch
 from driving import wait_for
 
 from kgops.errors import BadInput, Interrupted
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.tracin.scan import Share, TopTriples
 from kgops.tracin.shards import Shards, ShardScores, StrongestSoFar, Tile, merge_into, shards_per_tile
 from kgops.tracin.test_triples import TestTriple as Asked

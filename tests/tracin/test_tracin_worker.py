@@ -17,8 +17,8 @@ from tracing import batch_file, files, first_test_triples, nations
 
 from kgops.errors import BadInput, KgopsError
 from kgops.graphs.triples import read_graph
-from kgops.jobs.chunk_sizes import trainings_of_validation
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
+from kgops.jobs.tracin_chunk_sizes import trainings_of_validation
 from kgops.models.pykeen_bridge import to_pykeen_state
 from kgops.tracin.influence_files import CSV_HEADER
 from kgops.tracin.loss import ONE_TO_N, TARGET

@@ -14,7 +14,7 @@ from chunked_loss import chunked_loss
 from driving import patience
 
 from kgops.graphs.triples import read_pykeen_dataset
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
 from kgops.training.evaluate import Evaluator

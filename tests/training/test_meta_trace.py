@@ -15,7 +15,7 @@ from traced_steps import trace_step
 
 from kgops.jobs import cpu_products
 from kgops.jobs.cpu_products import onednn_is_wider
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.models.conve import ConvE
 from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.ledger import Ledger

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kgops.graphs.triples import Graph
-from kgops.jobs.job import read_job
+from kgops.jobs.job_files import read_job
 from kgops.jobs.train import ConvEConfig
 from kgops.models.conve import ConvE
 from kgops.predictions.pairs import best_pairs
