@@ -1,6 +1,6 @@
 """The numbers that a training's memory depends on.
 
-Every default is the one that workers use (`kgops.jobs.chunk_sizes`, `kgops.jobs.train`).
+Every default is the one that workers use (`kgops.jobs.train_chunk_sizes`, `kgops.jobs.train`).
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def test_a_plan_looks_at_few_settings(workload: str, most: int, wide_graph: Path
 
 def test_planning_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
     code = (
-        "import sys; from kgops.jobs.job import read_job; from kgops.planning.job_size import job_size_of;"
+        "import sys; from kgops.jobs.job_files import read_job; from kgops.planning.job_size import job_size_of;"
         "from kgops.planning.targets import find_targets; from kgops.planning.planner import suggest;"
         "job = read_job({'workload': 'train', 'train': {'dataset': 'nations'}}, 'x');"
         "assert suggest(job_size_of(job), find_targets('t4')[0]).fits;"
