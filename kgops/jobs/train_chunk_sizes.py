@@ -15,7 +15,6 @@ TRAIN_ROWS_AT_ONCE = 256  # of feature maps on their way back
 LOSS_SCORES = {"cuda": 1 << 24, "cpu": 1 << 19}  # of one chunk of entities
 COLUMN_FOLDS = 64  # rows that a GPU reduces together, with few enough for torch not to share a column
 EVALUATION_CHUNK = {"cuda": 1 << 15, "cpu": 1024}  # entities
-EVALUATION_QUERIES = 512
 EVALUATION_ENCODED = 256
 
 

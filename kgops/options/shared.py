@@ -5,6 +5,7 @@ from __future__ import annotations
 from kgops.options.checks import at_least, device_name
 from kgops.options.option import HIDDEN, Flag, Option
 
+LARGEST_GROUP = 16  # triples: a query of thousands would decide its step alone
 _SPEED = "memory and speed"
 _SWITCH = (True, False)
 _NO_CLEANUP = Flag("--disable-memory-cleanup", False, help="Never release cached GPU memory.")

@@ -11,6 +11,7 @@ from kgops.options.shared import (
     DEVICE,
     ENTITY_CHUNK,
     GRADIENT_CHECKPOINTING,
+    LARGEST_GROUP,
     LEARNING_RATE,
     MEMORY_CLEANUP,
     NUM_WORKERS,
@@ -28,7 +29,6 @@ OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
 SCHEDULES = ("constant", "plateau", "cosine")
 ENGINES = ("kgops", "pykeen")
 GROUPED_LOSS = "1vsall-ce"  # whose queries may be grouped
-LARGEST_GROUP = 16  # triples: a query of thousands would decide its step alone
 FILES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
 
 

@@ -10,12 +10,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kgops.jobs.train_chunk_sizes import EVALUATION_QUERIES
-
 Triple = tuple[int, int, int]
 Query = tuple[int, int]
 
 
+EVALUATION_QUERIES = 512  # in a block
 _ALL_KEPT = 4  # blocks; of more, the largest stands for them all
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from kgops.jobs.bundled import bundled_folder
 from kgops.jobs.files import open_regular, read_json, write_json
-from kgops.options.train import LARGEST_GROUP
+from kgops.options.shared import LARGEST_GROUP
 from kgops.planning.block_counts import Groups
 from kgops.planning.evaluation_counts import EvaluationBlocks
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import ceil, expm1, sqrt
 
 from kgops.jobs.train import ConvEConfig
-from kgops.jobs.train_chunk_sizes import EVALUATION_CHUNK, EVALUATION_ENCODED, EVALUATION_QUERIES
-from kgops.planning.evaluation_counts import EvaluationBlocks, QueryBlock
+from kgops.jobs.train_chunk_sizes import EVALUATION_CHUNK, EVALUATION_ENCODED
+from kgops.planning.evaluation_counts import EVALUATION_QUERIES, EvaluationBlocks, QueryBlock
 from kgops.planning.graph_counts import Answers
 from kgops.planning.ledger import Held, Ledger, Scratch
 from kgops.planning.step_memory import flash_folded_columns

@@ -15,7 +15,8 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import CUDA_GRAPH_MODES
 from kgops.jobs.train import ConvEConfig
 from kgops.jobs.train_chunk_sizes import GRAPH_WARM_UP, LOSS_EVERY, TRAIN_BATCH, TRAIN_LOSS, loss_chunk
-from kgops.options.train import LARGEST_GROUP, one_positive
+from kgops.options.shared import LARGEST_GROUP
+from kgops.options.train import one_positive
 from kgops.planning.conve_weights import model_of_settings
 from kgops.planning.evaluation_counts import EvaluationBlocks
 from kgops.planning.graph_counts import Answers, Counts

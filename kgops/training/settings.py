@@ -11,8 +11,8 @@ from kgops.errors import BadJob, Usage
 from kgops.jobs.on_device import WorkerDevice, training_precision
 from kgops.jobs.train_chunk_sizes import LOSS_EVERY, loss_chunk
 from kgops.options.option import defaults_of, problems_of
-from kgops.options.shared import PRECISION
-from kgops.options.train import DEFAULT_LOSS, LARGEST_GROUP, TRAIN_OPTIONS, one_positive
+from kgops.options.shared import LARGEST_GROUP, PRECISION
+from kgops.options.train import DEFAULT_LOSS, TRAIN_OPTIONS, one_positive
 from kgops.training.losses import EntityLoss
 from kgops.training.tf32 import allow_tf32
 

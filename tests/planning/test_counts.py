@@ -17,7 +17,7 @@ from driving import patience
 from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.bundled import BUNDLED
 from kgops.jobs.job_files import read_job
-from kgops.options.train import LARGEST_GROUP
+from kgops.options.shared import LARGEST_GROUP
 from kgops.planning.block_counts import Groups
 from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.train_sizes import train_shape

@@ -28,9 +28,10 @@ from kgops.jobs.tracin_chunk_sizes import (
     TRACIN_VALIDATED_TESTS,
 )
 from kgops.jobs.train import ConvEConfig
-from kgops.jobs.train_chunk_sizes import EVALUATION_ENCODED, EVALUATION_QUERIES, TRAIN_BATCH, loss_chunk
+from kgops.jobs.train_chunk_sizes import EVALUATION_ENCODED, TRAIN_BATCH, loss_chunk
 from kgops.planning.conve_weights import buffer_bytes, model_of_config, weight_sizes
 from kgops.planning.corrections import Pair, accuracy, learn
+from kgops.planning.evaluation_counts import EVALUATION_QUERIES
 from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.graph_memory import walk_graph
 from kgops.planning.ledger import Ledger, reserved_bytes
