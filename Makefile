@@ -28,9 +28,9 @@ check: $(VENV)/.ready-dev
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint check-tests
 
 check-tests: $(VENV)/.ready-dev
-	$(BIN)/pytest -q -n 2 tests/jobs/test_jobs.py tests/jobs/test_masking.py tests/jobs/test_regress_job.py tests/options tests/gpus tests/graphs \
-	  tests/models/test_conve.py tests/planning/test_rules.py \
-	  tests/planning/test_planner.py tests/planning/test_fallbacks.py tests/views tests/storage tests/tracin/test_tracin_factors.py
+	$(BIN)/pytest -q -n 2 tests/jobs/test_jobs.py tests/jobs/test_masking.py tests/jobs/test_regress_job.py tests/workloads tests/gpus tests/maths/graphs \
+	  tests/maths/models/test_conve.py tests/planning/test_rules.py \
+	  tests/planning/test_planner.py tests/planning/test_fallbacks.py tests/present tests/storage tests/maths/tracin/test_tracin_factors.py
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff format --check .

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from kgops.errors import Unavailable
-from kgops.trials import entry
+from kgops.maths.trials import entry
 from storage.errors import StorageError
 
 

@@ -27,9 +27,9 @@ import torch
 from benchmarks.entry import run
 from benchmarks.explain_protocol import REMOVED_HEADS, Removed, removals, trained_or_read
 from benchmarks.lds import LDS_HEADS, Compared, compared
-from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.jobs.train import ConvEConfig
-from kgops.training.settings import TrainSettings
+from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.maths.train.settings import TrainSettings
+from kgops.workloads.train.job import ConvEConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,17 +9,17 @@ from functools import cached_property
 
 import torch
 
-from kgops.explanations.necessary import Influences, explain, facts_of
-from kgops.explanations.prediction import Prediction, Query
-from kgops.graphs.triples import Graph
-from kgops.models.conve import ConvE
-from kgops.tracin.blocks import Settings, TracinCheckpoint
-from kgops.tracin.curvature import Training, training_of
-from kgops.tracin.loss import TARGET, TracinLoss
-from kgops.tracin.models import last_layers
-from kgops.tracin.scan import TopTriples, scan
-from kgops.training.evaluate import KnownAnswers
-from kgops.training.settings import TrainSettings
+from kgops.maths.explain.necessary import Influences, explain, facts_of
+from kgops.maths.explain.prediction import Prediction, Query
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
+from kgops.maths.tracin.curvature import Training, training_of
+from kgops.maths.tracin.loss import TARGET, TracinLoss
+from kgops.maths.tracin.models import last_layers
+from kgops.maths.tracin.scan import TopTriples, scan
+from kgops.maths.train.evaluate import KnownAnswers
+from kgops.maths.train.settings import TrainSettings
 
 _LAST_LAYERS = 2
 _RANKED = 2000  # influences of a prediction among which those of its head are looked for

@@ -14,18 +14,18 @@ import torch
 from benchmarks.explain_methods import Explained, Method, methods
 from benchmarks.measure import Silent
 from kgops.errors import BadInput
-from kgops.explanations.explanation_files import pair_of
-from kgops.explanations.prediction import Query
-from kgops.explanations.verify import put_back, ranks_without, smallest
-from kgops.graphs.triples import Graph
-from kgops.jobs.train import ConvEConfig
-from kgops.models.conve import ConvE
-from kgops.tracin.checkpoint_set import load_checkpoint
-from kgops.tracin.journal import Journal
-from kgops.tracin.retraining import FitAgain
-from kgops.training.evaluate import Evaluator
-from kgops.training.loop import fit
-from kgops.training.settings import TrainSettings
+from kgops.maths.explain.explanation_files import pair_of
+from kgops.maths.explain.prediction import Query
+from kgops.maths.explain.verify import put_back, ranks_without, smallest
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.tracin.checkpoint_set import load_checkpoint
+from kgops.maths.tracin.journal import Journal
+from kgops.maths.tracin.retraining import FitAgain
+from kgops.maths.train.evaluate import Evaluator
+from kgops.maths.train.loop import fit
+from kgops.maths.train.settings import TrainSettings
+from kgops.workloads.train.job import ConvEConfig
 
 
 @dataclass(frozen=True)

@@ -25,18 +25,18 @@ from benchmarks.entry import run
 from benchmarks.measure import Line, Silent, store, table
 from kgops.experiments.fingerprint import fingerprint
 from kgops.gpus.facts import cuda_problem
-from kgops.graphs.triples import Graph, read_graph
-from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.numbers import finite_number
-from kgops.jobs.train import ConvEConfig
-from kgops.models.conve import ConvE
-from kgops.planning.graph_counts import counted_table
-from kgops.training.acceleration import AcceleratedStep
-from kgops.training.batches import Batches
-from kgops.training.optimizers import build_optimizer
-from kgops.training.settings import TrainSettings, resolve_precision
-from kgops.trials import peers
-from kgops.trials.train_step import Contender, measure, synthetic
+from kgops.maths.graphs.triples import Graph, read_graph
+from kgops.maths.graphs.vocabulary import Vocabulary
+from kgops.maths.models.conve import ConvE
+from kgops.maths.train.acceleration import AcceleratedStep
+from kgops.maths.train.batches import Batches
+from kgops.maths.train.optimizers import build_optimizer
+from kgops.maths.train.settings import TrainSettings, resolve_precision
+from kgops.maths.trials import peers
+from kgops.maths.trials.train_step import Contender, measure, synthetic
+from kgops.workloads.graphs.counts import counted_table
+from kgops.workloads.train.job import ConvEConfig
 
 COMMAND = "python -m benchmarks.gpu"
 MIB = 2**20
@@ -257,8 +257,8 @@ def _honoured(ours: OurStep) -> str:
 
 def tracin(graph: Graph) -> list[Line]:
     """Scores of a thousand tests at one checkpoint, for ten seconds or until all training triples are scored."""
-    from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
-    from kgops.tracin.loss import ONE_TO_N
+    from kgops.maths.tracin.blocks import Engine, Settings, TracinCheckpoint
+    from kgops.maths.tracin.loss import ONE_TO_N
 
     resolve_precision("tf32", "cuda").apply()
     torch.manual_seed(0)

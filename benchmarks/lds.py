@@ -18,20 +18,20 @@ from pathlib import Path
 import torch
 
 from benchmarks.measure import Silent
-from kgops.graphs.triples import Graph
-from kgops.jobs.train import ConvEConfig
-from kgops.models.conve import ConvE
-from kgops.tracin.blocks import Settings, TracinCheckpoint
-from kgops.tracin.checkpoint_set import find_checkpoints, load_checkpoint
-from kgops.tracin.curvature import training_of
-from kgops.tracin.journal import Journal, Retraining
-from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
-from kgops.tracin.retraining import FitAgain
-from kgops.tracin.scan import AllScores, scan
-from kgops.training.batches import inverse_triples, query_rows
-from kgops.training.loop import fit
-from kgops.training.losses import ALL, SMOOTHED_OVER
-from kgops.training.settings import TrainSettings
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
+from kgops.maths.tracin.checkpoint_set import find_checkpoints, load_checkpoint
+from kgops.maths.tracin.curvature import training_of
+from kgops.maths.tracin.journal import Journal, Retraining
+from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss, trained_loss
+from kgops.maths.tracin.retraining import FitAgain
+from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.train.batches import inverse_triples, query_rows
+from kgops.maths.train.loop import fit
+from kgops.maths.train.losses import ALL, SMOOTHED_OVER
+from kgops.maths.train.settings import TrainSettings
+from kgops.workloads.train.job import ConvEConfig
 
 OUTPUTS = ("logit", "margin")
 LDS_HEADS = (

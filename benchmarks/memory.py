@@ -24,9 +24,9 @@ from benchmarks.entry import run
 from benchmarks.measure import Line, finish, quietness
 from benchmarks.memory_jobs import JOBS, table_of, write_data
 from kgops.errors import KgopsError, Usage
-from kgops.jobs.job_files import read_job
 from kgops.planning.process_memory import Seen, learn_process
 from kgops.supervisor.plan_job import process_sample
+from kgops.workloads.job_files import read_job
 from storage import predictions
 from storage.database import open_reader
 

@@ -26,16 +26,16 @@ from benchmarks.entry import run
 from benchmarks.measure import PYTHON, Line, finish, forget_peak, peak_mib, quietness, seconds
 from benchmarks.recipes import in_pykeen
 from kgops.errors import KgopsError
-from kgops.graphs.triples import Graph, read_graph
-from kgops.jobs.predict_chunk_sizes import PREDICT_CHUNK, PREDICT_ENCODED
-from kgops.jobs.train import ConvEConfig
-from kgops.models.conve import ConvE
-from kgops.predictions.pairs import best_pairs
-from kgops.predictions.probabilities import Probability
-from kgops.predictions.ranking import answers
-from kgops.predictions.scores import scorer_of
-from kgops.training.evaluate import TailScores, split
-from kgops.trials import peers
+from kgops.maths.graphs.triples import Graph, read_graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.predict.pairs import best_pairs
+from kgops.maths.predict.probabilities import Probability
+from kgops.maths.predict.ranking import answers
+from kgops.maths.predict.scores import scorer_of
+from kgops.maths.train.evaluate import TailScores, split
+from kgops.maths.trials import peers
+from kgops.workloads.predict.chunk_sizes import PREDICT_CHUNK, PREDICT_ENCODED
+from kgops.workloads.train.job import ConvEConfig
 
 COMMAND = "python -m benchmarks.predict"
 _TOP, _MANY, _COMPARED, _BEST = 50, 1000, 200, 1000

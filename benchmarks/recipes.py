@@ -31,14 +31,14 @@ from benchmarks.entry import run
 from benchmarks.measure import quietness
 from kgops.errors import KgopsError
 from kgops.experiments.fingerprint import fingerprint
-from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
-from kgops.jobs import recipes
-from kgops.jobs.job_files import read_job_file
-from kgops.jobs.recipes import Measured, MeasuredRun
-from kgops.models.conve import ConvE
-from kgops.models.pykeen_bridge import to_pykeen_state
-from kgops.training.checkpoints import read_checkpoint
-from kgops.trials import peers
+from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.maths.models.conve import ConvE
+from kgops.maths.models.pykeen_bridge import to_pykeen_state
+from kgops.maths.train.checkpoints import read_checkpoint
+from kgops.maths.trials import peers
+from kgops.workloads.job_files import read_job_file
+from kgops.workloads.train import recipes
+from kgops.workloads.train.recipes import Measured, MeasuredRun
 
 _HITS = ("hits_at_1", "hits_at_10")
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.entry import run
 from benchmarks.measure import PYTHON, Line, finish, quietness
-from kgops.regression.made_flights import Sky, make_flights
+from kgops.maths.regress.made_flights import Sky, make_flights
 
 COMMAND = "python -m benchmarks.regress"
 ARCHITECTURES = ("transformer", "gnn", "ssm", "cnn")

@@ -25,17 +25,17 @@ import torch
 
 from benchmarks.entry import run
 from benchmarks.measure import Line, Silent, finish, quietness
-from kgops.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
-from kgops.graphs.triples import Graph, read_graph
 from kgops.jobs.numbers import finite_number
-from kgops.models.conve import ConvE
+from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
+from kgops.maths.graphs.triples import Graph, read_graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.tracin.blocks import Engine, Settings, TracinCheckpoint
+from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss
+from kgops.maths.tracin.scan import AllScores, TopTriples, scan
+from kgops.maths.train.batches import query_rows
+from kgops.maths.trials.tracin_variants import model_of, one_by_one, pykeen_model, vectorised
+from kgops.maths.trials.train_step import Contender, measure
 from kgops.planning.resolve import TRACIN_KERNELS
-from kgops.tracin.blocks import Engine, Settings, TracinCheckpoint
-from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
-from kgops.tracin.scan import AllScores, TopTriples, scan
-from kgops.training.batches import query_rows
-from kgops.trials.tracin_variants import model_of, one_by_one, pykeen_model, vectorised
-from kgops.trials.train_step import Contender, measure
 
 COMMAND = "python -m benchmarks.tracin"
 LOSSES = {"one-to-n": ONE_TO_N, "target": TARGET}

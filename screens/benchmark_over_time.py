@@ -16,7 +16,7 @@ from kgops.experiments.benchmark_results import (
 )
 from kgops.experiments.trial_result import Spread
 from kgops.jobs.text import clock
-from kgops.views.formats import seconds_text, width_of, wrapped
+from kgops.present.formats import seconds_text, width_of, wrapped
 from screens.benchmarks_page import CHANGE_TONES
 from screens.rows import Column, Columns, Piece, Row, stacked, text_row
 

@@ -11,7 +11,7 @@ from kgops.experiments.benchmark_list import Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery
 from kgops.experiments.benchmark_results import seconds_of
 from kgops.jobs.text import one_line
-from kgops.views.formats import amount, padded, seconds_text
+from kgops.present.formats import amount, padded, seconds_text
 from screens import sorting
 from screens.rows import Column, Columns, Piece, Row, text_row, title
 from screens.sorting import Sortable

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 
 from kgops.jobs.text import one_line
-from kgops.views.chart import MOST_RUNS
+from kgops.present.chart import MOST_RUNS
 from screens import chart_page
 from screens.actions import ScreenName
 from screens.chart_page import SMOOTHINGS, Plot, View
@@ -21,7 +21,7 @@ from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
-    from kgops.views.chart import ChartRun
+    from kgops.present.chart import ChartRun
     from screens.feed_state import Wanted
     from storage.runs import Run
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from kgops.jobs.numbers import mean, share_between
 from kgops.jobs.text import one_line
-from kgops.views.axes import Axis
-from kgops.views.chart import ChartPoint, ChartRun, axes, smoothed
-from kgops.views.formats import UNKNOWN, duration, fitted, width_of
+from kgops.present.axes import Axis
+from kgops.present.chart import ChartPoint, ChartRun, axes, smoothed
+from kgops.present.formats import UNKNOWN, duration, fitted, width_of
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.widgets.chart_axis import on_axis
 from screens.widgets.curve_panels import Level, level_of, memory_levels

@@ -12,11 +12,11 @@ from textual.app import ComposeResult
 
 from kgops.errors import KgopsError, NoSuchRun
 from kgops.jobs.numbers import middle
+from kgops.present.comparison import Comparison, compare
+from kgops.present.metric_order import curve_rank
+from kgops.present.quality import compared_quality, read_quality
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
-from kgops.views.comparison import Comparison, compare
-from kgops.views.metric_order import curve_rank
-from kgops.views.quality import compared_quality, read_quality
 from screens import compare_page
 from screens.actions import ScreenName
 from screens.compare_page import Curves

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.views.formats import UNKNOWN, amount, fitted, padded, value_text, width_of
+from kgops.present.formats import UNKNOWN, amount, fitted, padded, value_text, width_of
 from screens.rows import BLANK, Piece, Row, stacked, text_row
 from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import chart_heading
@@ -14,7 +14,7 @@ from screens.widgets.overlay import overlay
 from screens.wording import short_amount, sign_of, state_of, took
 
 if TYPE_CHECKING:
-    from kgops.views.comparison import Comparison, Difference, Metric
+    from kgops.present.comparison import Comparison, Difference, Metric
 
 LETTERS = "ABCDEFGH"  # one letter per run: works on any terminal, without colour
 _GAP = "  "

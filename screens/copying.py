@@ -17,7 +17,7 @@ from screens.wording import through_tmux
 if TYPE_CHECKING:
     from textual import events
 
-    from kgops.views.gpus import GpuUsage
+    from kgops.present.gpus import GpuUsage
     from screens.console import Console
     from storage.runs import Run
 

@@ -17,9 +17,9 @@ from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
+    from kgops.present.gpus import GpuUsage
+    from kgops.present.overview import Overview
     from kgops.supervisor.alerts import Alert
-    from kgops.views.gpus import GpuUsage
-    from kgops.views.overview import Overview
     from screens.copying import Copyable
     from screens.feed_state import Wanted
     from storage.runs import Run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgops.jobs.text import one_line
-from kgops.views.formats import UNKNOWN
-from kgops.views.gpu_lines import (
+from kgops.present.formats import UNKNOWN
+from kgops.present.gpu_lines import (
     LEGEND,
     SHORT_LEGEND,
     curves_of,
@@ -17,11 +17,11 @@ from kgops.views.gpu_lines import (
     users_of,
     whole,
 )
-from kgops.views.gpus import expected_start
+from kgops.present.gpus import expected_start
 from screens.rows import Column, Columns, Piece, Row, text_row
 
 if TYPE_CHECKING:
-    from kgops.views.gpus import ExpectedStart, GpuUsage
+    from kgops.present.gpus import ExpectedStart, GpuUsage
     from screens.feed_state import FeedState
 
 _WHO, _MEMORY_CURVE, _UTIL_CURVE = "who", "MiB, 2 min", "util, 2 min"

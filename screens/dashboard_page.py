@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 from kgops.jobs.profile_names import CPU
 from kgops.jobs.text import clock, one_line
-from kgops.views.formats import duration, fitted, width_of
-from kgops.views.gpu_lines import (
-    host_line,
-)
+from kgops.present.formats import duration, fitted, width_of
+from kgops.present.gpu_lines import host_line
 from screens.dashboard_gpus import expected_start_of, gpu_rows, process_rows
 from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from screens.widgets.curve_panels import sparkline
@@ -26,9 +24,9 @@ from screens.wording import (
 )
 
 if TYPE_CHECKING:
+    from kgops.present.gpus import ExpectedStart
+    from kgops.present.overview import EndedRun, Overview, RunningRun
     from kgops.supervisor.alerts import Alert
-    from kgops.views.gpus import ExpectedStart
-    from kgops.views.overview import EndedRun, Overview, RunningRun
     from screens.feed_state import FeedState
     from storage.runs import Run
 

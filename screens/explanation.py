@@ -10,11 +10,11 @@ from textual.binding import Binding
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
-from kgops.views.explained_run import ExplainedRun, prediction_of, read_explained_run, verdict_of
-from kgops.views.explanation_pictures import text_lines
-from kgops.views.explanations import ExplainedPrediction
-from kgops.views.formats import amount
-from kgops.views.influences import Step
+from kgops.present.explained_run import ExplainedRun, prediction_of, read_explained_run, verdict_of
+from kgops.present.explanation_pictures import text_lines
+from kgops.present.explanations import ExplainedPrediction
+from kgops.present.formats import amount
+from kgops.present.influences import Step
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.feed_state import OneRun
@@ -29,7 +29,7 @@ from storage.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kgops.views.explanations import ExplainedPrediction
+    from kgops.present.explanations import ExplainedPrediction
     from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 

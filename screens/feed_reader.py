@@ -11,13 +11,13 @@ from kgops.gpus.history import GpuHistory
 from kgops.gpus.processes import sees_host_pids
 from kgops.gpus.readings import NvmlProblem, Snapshot
 from kgops.gpus.sampler import GpuSampler
+from kgops.present.alerts import ended_while_away, live_alerts, recorded_alerts
+from kgops.present.gpus import GpuUsage, GpuUsageReader
+from kgops.present.host import HostReader
+from kgops.present.overview import Overview, overview
 from kgops.settings import Home, make_home
 from kgops.supervisor.alerts import Alert
 from kgops.supervisor.unsettled import needs_settling
-from kgops.views.alerts import ended_while_away, live_alerts, recorded_alerts
-from kgops.views.gpus import GpuUsage, GpuUsageReader
-from kgops.views.host import HostReader
-from kgops.views.overview import Overview, overview
 from screens.feed_state import DASHBOARD, HISTORY, QUEUE, BesideList, FeedState, OneCurve, OneRun, Wanted
 from storage.database import Connection, changed_since, explained, open_reader, open_writer
 from storage.errors import DatabaseMissing, StorageError
@@ -25,7 +25,7 @@ from storage.runs import ACTIVE, UNFINISHED, Run, in_states, latest
 
 if TYPE_CHECKING:
     from kgops.gpus.facts import UnusableGpus
-    from kgops.views.glance import GlanceReader
+    from kgops.present.glance import GlanceReader
 
 _SETTLE_EVERY_S = 3.0
 _DRIVER_PATIENCE_S = 0.05  # wait for the first GPU reading: most drivers answer within it
@@ -64,7 +64,7 @@ class FeedReader:
             if self._conn is None:
                 return FeedState(wanted)
             if self._glances is None:
-                from kgops.views.glance import GlanceReader
+                from kgops.present.glance import GlanceReader
 
                 self._glances = GlanceReader(self._home)
             return FeedState(wanted, glance=self._glances.read(self._conn, wanted.number))
@@ -117,14 +117,14 @@ class FeedReader:
         if isinstance(wanted, OneRun):
             detail = self._latest.detail
             if changed or detail is None or detail.run.id != wanted.number:
-                from kgops.views.run_detail import read_run_detail
+                from kgops.present.run_detail import read_run_detail
 
                 detail = read_run_detail(self._home, self._conn, wanted.number)
             self._latest = FeedState(wanted, detail=detail, alerts=self._watched_alerts())
             return self._latest
         if isinstance(wanted, OneCurve):
             if changed or self._latest.wanted != wanted:
-                from kgops.views.chart import read_chart
+                from kgops.present.chart import read_chart
 
                 chart = read_chart(self._home, self._conn, wanted.name, wanted.numbers)
                 self._latest = FeedState(wanted, chart=chart, alerts=self._watched_alerts())

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from kgops.gpus.facts import UnusableGpus
     from kgops.gpus.history import GpuCurve
     from kgops.gpus.readings import NvmlProblem
+    from kgops.present.chart import ChartRun
+    from kgops.present.glance import Glance
+    from kgops.present.gpus import GpuUsage
+    from kgops.present.host import HostUse
+    from kgops.present.overview import Overview
+    from kgops.present.run_detail import RunDetail
     from kgops.supervisor.alerts import Alert
-    from kgops.views.chart import ChartRun
-    from kgops.views.glance import Glance
-    from kgops.views.gpus import GpuUsage
-    from kgops.views.host import HostUse
-    from kgops.views.overview import Overview
-    from kgops.views.run_detail import RunDetail
 
 
 @dataclass(frozen=True, slots=True)

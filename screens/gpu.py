@@ -11,9 +11,9 @@ from textual.app import ComposeResult
 
 from kgops.gpus.processes import sees_host_pids
 from kgops.jobs.text import one_line
-from kgops.views.formats import age
-from kgops.views.gpu_lines import free_of
-from kgops.views.gpus import signal_process
+from kgops.present.formats import age
+from kgops.present.gpu_lines import free_of
+from kgops.present.gpus import signal_process
 from screens import gpu_page
 from screens.actions import ScreenName
 from screens.copying import Copyable, of_gpu
@@ -26,7 +26,7 @@ from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
-    from kgops.views.gpus import GpuProcess, GpuUsage
+    from kgops.present.gpus import GpuProcess, GpuUsage
     from screens.feed_state import Wanted
     from storage.runs import Run
 

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
-from kgops.views.formats import wrapped
+from kgops.present.formats import wrapped
 from screens.actions import ACTIONS, Action, ScreenName, holding
 from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.lines import Lines

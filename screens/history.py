@@ -141,7 +141,7 @@ class History(FilteredList[Query, Page], HasPane):
         begin(self, self._save_filter, instead="filter")
 
     async def _save_filter(self) -> None:
-        from kgops.views import saved_filters
+        from kgops.present import saved_filters
         from screens.widgets.choices import CompletingPrompt
 
         text = self._query.text.strip()

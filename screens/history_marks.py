@@ -12,7 +12,7 @@ from screens.driver import begin
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from kgops.views.listing import Deleted
+    from kgops.present.listing import Deleted
     from screens.console import Console
 
 _AT_ONCE = 50  # runs per transaction: other changes may run between, and progress is shown
@@ -149,7 +149,7 @@ class Marks:
         self._app.say(f"{_runs(written)} written to {path}")
 
     def compare(self) -> None:
-        from kgops.views.comparison import MOST
+        from kgops.present.comparison import MOST
         from screens.compare import Compare
 
         if 2 <= len(self) <= MOST:

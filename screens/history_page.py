@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, overload
 
 from kgops.jobs.text import one_line
-from kgops.views.formats import duration, width_of
+from kgops.present.formats import duration, width_of
 from screens import sorting
 from screens.rows import Column, Columns, Piece, Row, text_row
 from screens.sorting import Sortable

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kgops.errors import Unavailable, Usage
+from kgops.present.listing import BLOCK, Listing, Sort, sort_by, unknown_metrics
 from kgops.settings import Home
-from kgops.views.listing import BLOCK, Listing, Sort, sort_by, unknown_metrics
 from storage import filters, reports, run_list, series
 from storage.database import Connection, explained, open_reader
 from storage.errors import DatabaseMissing

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from screens.compare import Compare, curves_of
 
 if TYPE_CHECKING:
-    from kgops.views.comparison import Comparison
+    from kgops.present.comparison import Comparison
     from screens.compare_page import Curves
 
 

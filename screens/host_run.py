@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kgops.errors import KgopsError
 from kgops.hosts.mirror import HostState
-from kgops.views.formats import age
+from kgops.present.formats import age
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.host_actions import ChangesHostRuns, HostedRun

@@ -190,7 +190,7 @@ class Hosts(ChangesHostRuns):
             self.draw()
 
     def action_compare(self) -> None:
-        from kgops.views.comparison import MOST
+        from kgops.present.comparison import MOST
         from screens.host_compare import HostCompare
 
         if 2 <= len(self._marked) <= MOST:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kgops.hosts.rows import OUTDATED, is_outdated, number, sorted_gpus, text, took_until, users_of
-from kgops.views.formats import UNKNOWN, age, amount, duration, fitted, width_of
+from kgops.present.formats import UNKNOWN, age, amount, duration, fitted, width_of
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.wording import sign_of_state
 

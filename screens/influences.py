@@ -12,8 +12,8 @@ from textual.containers import Container
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
-from kgops.views import influences as influence_views
-from kgops.views.influences import Neighbours, RunInfluences, Step
+from kgops.present import influences as influence_views
+from kgops.present.influences import Neighbours, RunInfluences, Step
 from screens import influences_page
 from screens.actions import ScreenName
 from screens.copying import Copyable

@@ -12,8 +12,8 @@ from pathlib import Path
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
-from kgops.views.formats import fitted
-from kgops.views.influences import RunInfluences, Step
+from kgops.present.formats import fitted
+from kgops.present.influences import RunInfluences, Step
 from screens.rows import Column, Columns, Piece, Row, text_row
 from storage.influences import Influence, TestTriple
 

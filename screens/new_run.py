@@ -10,11 +10,11 @@ from textual.app import ComposeResult
 
 from kgops.errors import KgopsError
 from kgops.hosts import registry
-from kgops.options.catalog import OPTIONS
-from kgops.options.option import Option, word_of
-from kgops.views.draft_fields import DRAFT_OPTIONS
-from kgops.views.drafts import Draft, completions, is_what_if
-from kgops.views.what_if import Answer, Need, Offers, WhatIf, absent_gpu, step
+from kgops.jobs.option import Option, word_of
+from kgops.present.draft_fields import DRAFT_OPTIONS
+from kgops.present.drafts import Draft, completions, is_what_if
+from kgops.present.what_if import Answer, Need, Offers, WhatIf, absent_gpu, step
+from kgops.workloads.catalog import OPTIONS
 from screens import copying, new_run_page, new_run_plan, run_calls
 from screens.actions import Action, ScreenName
 from screens.driver import begin, in_own_thread

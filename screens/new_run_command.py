@@ -11,9 +11,9 @@ from typing import NamedTuple
 from kgops.cli.command_line import as_command
 from kgops.jobs.files import write_durably
 from kgops.jobs.job import Job
+from kgops.present.drafts import is_what_if
+from kgops.present.what_if import Answer
 from kgops.settings import Home, make_home
-from kgops.views.drafts import is_what_if
-from kgops.views.what_if import Answer
 
 
 class Command(NamedTuple):

@@ -13,14 +13,14 @@ from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.targets import Target
+from kgops.present.draft_fields import DRAFT_OPTIONS
+from kgops.present.formats import amount, duration, fitted, width_of
+from kgops.present.plan_words import shown_value, verdict
+from kgops.present.suggestion import about, suggested
+from kgops.present.what_if import Answer, Need, predicted_time
 from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.supervisor.plan_job import describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
-from kgops.views.draft_fields import DRAFT_OPTIONS
-from kgops.views.formats import amount, duration, fitted, width_of
-from kgops.views.plan_words import shown_value, verdict
-from kgops.views.suggestion import about, suggested
-from kgops.views.what_if import Answer, Need, predicted_time
 from screens.new_run_command import Command
 from screens.new_run_page import label_of
 from screens.rows import BLANK, Piece, Row, row, text_row, text_rows

@@ -13,7 +13,7 @@ from textual.markup import escape
 from kgops.errors import KgopsError
 from kgops.gpus.known import short_names
 from kgops.jobs.text import one_line
-from kgops.views import saved_filters
+from kgops.present import saved_filters
 from screens.history_query import HistoryReader, Query
 from screens.wording import sign_of, state_of
 from storage.errors import StorageError

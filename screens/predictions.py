@@ -11,12 +11,12 @@ from textual.app import ComposeResult
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
+from kgops.present import asking
+from kgops.present.asking import Asking, Question
+from kgops.present.formats import amount
+from kgops.present.graph_names import GraphNames, as_written, completions, read_graph_names
+from kgops.present.predictions import AnsweredQuestion, PredictedTriple, read_answers
 from kgops.supervisor.run_folder import RunFolder
-from kgops.views import asking
-from kgops.views.asking import Asking, Question
-from kgops.views.formats import amount
-from kgops.views.graph_names import GraphNames, as_written, completions, read_graph_names
-from kgops.views.predictions import AnsweredQuestion, PredictedTriple, read_answers
 from screens import run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kgops.cli.session import Session
-    from kgops.views.run_detail import RunDetail
+    from kgops.present.run_detail import RunDetail
     from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 

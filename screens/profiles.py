@@ -22,15 +22,15 @@ from kgops.gpus.facts import cuda_problem, facts_of_reading
 from kgops.gpus.known import known_by_short_name
 from kgops.gpus.readings import GpuReading, usable
 from kgops.jobs.files import read_regular
-from kgops.jobs.job_files import LARGEST_JOB_FILE
 from kgops.jobs.profile_names import AUTO, CPU
 from kgops.jobs.text import one_line
 from kgops.planning import profiles
 from kgops.planning.profiles import Profile
 from kgops.planning.resolve import conflicts
 from kgops.planning.suited_profile import suited_to_gpu
+from kgops.present.accuracy import accuracy_sentences
 from kgops.settings import Home
-from kgops.views.accuracy import accuracy_sentences
+from kgops.workloads.job_files import LARGEST_JOB_FILE
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row

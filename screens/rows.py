@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.views.formats import fitted, padded, width_of
+from kgops.present.formats import fitted, padded, width_of
 
 _GAP = "  "
 

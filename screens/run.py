@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 
 from kgops.jobs.text import one_line
+from kgops.present.formats import value_text
 from kgops.supervisor.run_folder import RunFolder
-from kgops.views.formats import value_text
 from screens import run_page
 from screens.actions import ScreenName
 from screens.copying import Copyable
@@ -27,7 +27,7 @@ from screens.wording import attempt_of, sign_of, since, state_of, took
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kgops.views.run_detail import RunDetail
+    from kgops.present.run_detail import RunDetail
     from screens.feed_state import Wanted
     from storage.runs import Run
 

@@ -20,8 +20,8 @@ from storage.database import open_writer, transaction
 from storage.runs import Run
 
 if TYPE_CHECKING:
-    from kgops.views.drafts import Draft
-    from kgops.views.listing import Deleted
+    from kgops.present.drafts import Draft
+    from kgops.present.listing import Deleted
 
 T = TypeVar("T")
 ByJob = Callable[[Session, Job], Run | None]
@@ -63,7 +63,7 @@ def again(session: Session, run: Run) -> str:
     """Starts the job again with a new plan: free memory may have changed."""
     _check_exists(session, run)
     from kgops.cli.named_jobs import job_of_run
-    from kgops.views.training_run import names_a_run, with_run
+    from kgops.present.training_run import names_a_run, with_run
 
     job = job_of_run(session, str(run.id))
     if names_a_run(job):
@@ -74,7 +74,7 @@ def again(session: Session, run: Run) -> str:
 
 def start(session: Session, draft: Draft, *, force: bool) -> Run | None:
     """The started run; None only if it was deleted meanwhile."""
-    from kgops.views.what_if import startable
+    from kgops.present.what_if import startable
 
     job = startable(session.home, session.conn, draft)
     return runs.get(session.conn, _launched(session, job, force=force))
@@ -82,8 +82,8 @@ def start(session: Session, draft: Draft, *, force: bool) -> Run | None:
 
 def start_or_find(session: Session, job: Job) -> Run | None:
     """The run that has the job's result, or will have it: an earlier one, else a new one."""
-    from kgops.views import asking
-    from kgops.views.training_run import names_a_run, with_run
+    from kgops.present import asking
+    from kgops.present.training_run import names_a_run, with_run
 
     found = asking.earlier(session.home, session.conn, job)
     if found is not None:
@@ -94,7 +94,7 @@ def start_or_find(session: Session, job: Job) -> Run | None:
 
 
 def find(session: Session, job: Job) -> Run | None:
-    from kgops.views import asking
+    from kgops.present import asking
 
     return asking.earlier(session.home, session.conn, job)
 
@@ -148,7 +148,7 @@ def note(session: Session, run: Run, text: str) -> str:
 
 def delete(session: Session, numbers: Collection[int]) -> list[Deleted]:
     """Deletes ended runs with their folders; for the others, says why not."""
-    from kgops.views.listing import delete_marked
+    from kgops.present.listing import delete_marked
 
     return list(delete_marked(session.home, session.conn, numbers))
 

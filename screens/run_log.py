@@ -12,8 +12,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from kgops.jobs.text import one_line
-from kgops.views.log_lines import Level, LineFilter
-from kgops.views.log_reader import ALL, LogReader, Page, PageRequest, Seek, SeekResult
+from kgops.present.log_lines import Level, LineFilter
+from kgops.present.log_reader import ALL, LogReader, Page, PageRequest, Seek, SeekResult
 from screens.driver import begin
 from screens.question import Prompt
 from screens.rows import Piece, Row

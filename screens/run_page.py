@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
-from kgops.views.formats import (
+from kgops.present.formats import (
     UNKNOWN,
     amount,
     duration,
@@ -19,16 +19,16 @@ from kgops.views.formats import (
     value_text,
     width_of,
 )
-from kgops.views.memory_parts import memory_parts
-from kgops.views.overview import eta_s
-from kgops.views.quality import HEADS, NUMBERS
+from kgops.present.memory_parts import memory_parts
+from kgops.present.overview import eta_s
+from kgops.present.quality import HEADS, NUMBERS
 from screens.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
 from screens.widgets.bar import share_bar
 from screens.widgets.curve_panels import panels
 from screens.wording import metric_of, progress_of, speed_of
 
 if TYPE_CHECKING:
-    from kgops.views.run_detail import OptionRow, RunDetail
+    from kgops.present.run_detail import OptionRow, RunDetail
     from storage.attempts import Attempt
     from storage.reports import Artifact, Event
     from storage.runs import Run

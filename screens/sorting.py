@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kgops.views.formats import padded
+from kgops.present.formats import padded
 from screens.rows import Column, Columns, Piece, Row
 
 

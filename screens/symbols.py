@@ -13,7 +13,7 @@ from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import Theme
 
-from kgops.views.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
+from kgops.present.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
 
 Tones = dict[str, Style]
 

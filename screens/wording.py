@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import OUT_OF_RANGE, clock, is_timestamp, one_line
-from kgops.views.formats import NOT_FINITE, UNKNOWN, amount, duration, fitted, width_of
+from kgops.present.formats import NOT_FINITE, UNKNOWN, amount, duration, fitted, width_of
 from screens.rows import Piece
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from kgops.present.overview import EndedRun
     from kgops.supervisor.alerts import Alert
-    from kgops.views.overview import EndedRun
     from storage.runs import Run
 
 _SIGNS = {

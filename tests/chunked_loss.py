@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kgops.training.losses import EntityLoss, Positives
+from kgops.maths.train.losses import EntityLoss, Positives
 
 
 def chunked_loss(

@@ -11,8 +11,8 @@ from typing import Any
 from tracing import batch_file, files, first_test_triples
 
 from kgops.jobs import toml
+from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.planning import profiles
-from kgops.regression.made_flights import Sky, make_flights
 
 Words = list[str]
 Choices = dict[str, tuple[Any, ...]]  # an option → its values; () is a switch

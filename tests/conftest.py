@@ -24,7 +24,7 @@ from kgops.jobs.files import read_table, write_json
 from storage.database import open_writer
 
 if TYPE_CHECKING:
-    from kgops.graphs.triples import Graph
+    from kgops.maths.graphs.triples import Graph
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -136,7 +136,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def nations() -> Graph:
-    from kgops.graphs.triples import read_pykeen_dataset  # loads torch, as the modules of its tests have
+    from kgops.maths.graphs.triples import (
+        read_pykeen_dataset,
+    )  # loads torch, as the modules of its tests have
 
     return read_pykeen_dataset("nations")
 

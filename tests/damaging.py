@@ -73,7 +73,7 @@ def _write_folder(conn: sqlite3.Connection, home: Path, run: Run) -> None:
     }
     columns |= {name: getattr(run, name) for name in ("submitted_at", "reserved_mib", "predicted_mib")}
     rest: dict[str, Any] = {
-        "command": ["python", "-m", "kgops.workers.train"],
+        "command": ["python", "-m", "kgops.maths.train.worker"],
         "cwd": "/srv",
         "exclusive": False,
         "attempts": 3,

@@ -14,14 +14,14 @@ import torch
 from kgops.errors import KgopsError
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.jobs.regress import config_of
-from kgops.planning.number_formats import applied_precision
-from kgops.planning.regress_sizes import RegressShape, flights_in, regress_shape
-from kgops.regression.flights import read_flights
-from kgops.regression.loop import regress
-from kgops.workers.regress import regression_settings, step_gflop
-from kgops.workers.report import Reporter
+from kgops.maths.regress.flights import read_flights
+from kgops.maths.regress.loop import regress
+from kgops.maths.regress.worker import regression_settings, step_gflop
+from kgops.maths.worker.report import Reporter
+from kgops.workloads.job_files import read_job
+from kgops.workloads.number_formats import applied_precision
+from kgops.workloads.regress.job import config_of
+from kgops.workloads.regress.sizes import RegressShape, flights_in, regress_shape
 
 _GFLOP = 60.0  # of a whole setting, at most
 _FLIGHTS = 2

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.jobs.train import ConvEConfig
+from kgops.workloads.job_files import read_job
+from kgops.workloads.train.job import ConvEConfig
 
 _FLOP = 2e10  # of a whole setting, at most
 _LEAST_FLOP = 1e8  # lower limit, below which no setting would be drawn

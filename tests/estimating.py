@@ -18,25 +18,25 @@ from estimate_settings import (
 )
 
 from kgops.gpus.facts import GpuFacts
-from kgops.graphs.triples import Graph
-from kgops.graphs.vocabulary import Vocabulary
 from kgops.jobs.job import Job
-from kgops.models.conve import ConvE
-from kgops.planning.explain_memory import explain_shape
-from kgops.planning.graph_counts import Counts, count_triples
+from kgops.maths.explain.worker import explain_on_graph
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.graphs.vocabulary import Vocabulary
+from kgops.maths.models.conve import ConvE
+from kgops.maths.tracin.worker import run_on_graph
+from kgops.maths.train.checkpoints import Checkpoint, write_checkpoint
+from kgops.maths.train.settings import TrainSettings
+from kgops.maths.train.worker import train_conve
+from kgops.maths.trials.resident import peak_live_bytes
+from kgops.maths.worker.entry import StopRequest
+from kgops.maths.worker.report import Reporter
 from kgops.planning.job_size import Shape
-from kgops.planning.ledger import Ledger
 from kgops.planning.memory_estimate import _walk, _workspace, predict
-from kgops.planning.tracin_sizes import tracin_shape
-from kgops.planning.train_sizes import train_shape
-from kgops.training.checkpoints import Checkpoint, write_checkpoint
-from kgops.training.settings import TrainSettings
-from kgops.trials.resident import peak_live_bytes
-from kgops.workers.entry import StopRequest
-from kgops.workers.explain import explain_on_graph
-from kgops.workers.report import Reporter
-from kgops.workers.tracin import run_on_graph
-from kgops.workers.train import train_conve
+from kgops.workloads.explain.memory import explain_shape
+from kgops.workloads.graphs.counts import Counts, count_triples
+from kgops.workloads.memory.ledger import Ledger
+from kgops.workloads.tracin.sizes import tracin_shape
+from kgops.workloads.train.sizes import train_shape
 
 Work = Callable[[], None]
 

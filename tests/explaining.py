@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from kgops.explanations.prediction import Prediction, Query
-from kgops.jobs.train import ConvEConfig
-from kgops.models.conve import ConvE
-from kgops.training.evaluate import KnownAnswers
+from kgops.maths.explain.prediction import Prediction, Query
+from kgops.maths.models.conve import ConvE
+from kgops.maths.train.evaluate import KnownAnswers
+from kgops.workloads.train.job import ConvEConfig
 
 ENTITIES, RELATIONS, HEAD = 14, 3, 2
 

@@ -68,7 +68,7 @@ def seeds(parser: str) -> list[bytes]:
 def _checkpoint() -> bytes:
     from test_fuzz_weights import CHECKPOINT
 
-    from kgops.training.checkpoints import write_checkpoint
+    from kgops.maths.train.checkpoints import write_checkpoint
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint.pt"
@@ -79,21 +79,21 @@ def _checkpoint() -> bytes:
 def reader(parser: str) -> Callable[[Path], object]:
     """Imports what it needs: within the child, where imports are watched."""
     if parser == "triples":
-        from kgops.graphs.triples import read_graph
+        from kgops.maths.graphs.triples import read_graph
 
         return read_graph
     if parser == "vocabulary":
-        from kgops.graphs.vocabulary import read_vocabulary
+        from kgops.maths.graphs.vocabulary import read_vocabulary
 
         return read_vocabulary
     if parser == "tests":
-        from kgops.graphs.triples import read_pykeen_dataset
-        from kgops.tracin.test_triples import from_file
+        from kgops.maths.graphs.triples import read_pykeen_dataset
+        from kgops.maths.tracin.test_triples import from_file
 
         graph = read_pykeen_dataset("nations")
         return lambda path: from_file(path, graph)
     if parser == "job":
-        from kgops.jobs.job_files import read_job_file
+        from kgops.workloads.job_files import read_job_file
 
         return read_job_file
     if parser == "profile":
@@ -101,7 +101,7 @@ def reader(parser: str) -> Callable[[Path], object]:
 
         return profiles.read
     if parser == "configuration":
-        from kgops.jobs import configurations
+        from kgops.workloads import configurations
 
         return lambda path: configurations.job_table(configurations.read(str(path)), str(path))
     if parser == "event":
@@ -113,7 +113,7 @@ def reader(parser: str) -> Callable[[Path], object]:
 
         return lambda path: filters.read(path.read_bytes().decode("utf-8", "replace"), now=1.8e9)
     if parser == "checkpoint":
-        from kgops.training.checkpoints import read_checkpoint
+        from kgops.maths.train.checkpoints import read_checkpoint
 
         return lambda path: read_checkpoint(path).build_model()
     return _planted

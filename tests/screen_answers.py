@@ -8,10 +8,10 @@ from typing import Any
 from records import add
 from screen_home import ENVIRONMENT, NOW
 
-from kgops.explanations.explanation_files import Explained, Fact, Named
-from kgops.explanations.explanation_files import write_csv as write_explanations
-from kgops.explanations.explanation_files import write_json as write_explanations_json
-from kgops.predictions.answer_files import Answer, write_csv
+from kgops.maths.explain.explanation_files import Explained, Fact, Named
+from kgops.maths.explain.explanation_files import write_csv as write_explanations
+from kgops.maths.explain.explanation_files import write_json as write_explanations_json
+from kgops.maths.predict.answer_files import Answer, write_csv
 from kgops.supervisor.run_folder import RunFolder, folder_name
 from storage import attempts, runs
 from storage.attempts import Batch, Offsets, Progress, write_batch

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from kgops.models.conve import ConvE
-from kgops.tracin.loss import TracinLoss, row_loss
+from kgops.maths.models.conve import ConvE
+from kgops.maths.tracin.loss import TracinLoss, row_loss
 
 
 def loss_gradient(

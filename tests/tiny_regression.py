@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from recording import Recorder
 
-from kgops.jobs.regress import RegressionConfig
-from kgops.regression.batches import Scaling
-from kgops.regression.flights import Flight, read_flights
-from kgops.regression.loop import Regression, regress
-from kgops.regression.made_flights import Sky, make_flights
-from kgops.regression.network import RegressionModel, load_weights
-from kgops.regression.settings import RegressionSettings
-from kgops.training import checkpoints
+from kgops.maths.regress.batches import Scaling
+from kgops.maths.regress.flights import Flight, read_flights
+from kgops.maths.regress.loop import Regression, regress
+from kgops.maths.regress.made_flights import Sky, make_flights
+from kgops.maths.regress.network import RegressionModel, load_weights
+from kgops.maths.regress.settings import RegressionSettings
+from kgops.maths.train import checkpoints
+from kgops.workloads.regress.job import RegressionConfig
 
 torch.set_num_threads(1)
 

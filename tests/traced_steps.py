@@ -13,7 +13,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from kgops.training.meta_trace import Traced, trace_peak
+from kgops.maths.train.meta_trace import Traced, trace_peak
 
 
 def trace_step(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kgops.jobs.job_files import read_job
+from kgops.workloads.job_files import read_job
 
 FILES = ("train", "valid", "test")
 
@@ -28,7 +28,7 @@ def train_on_files(folder: Path) -> Path:
     small = {"embedding_dim": 16, "output_channels": 2, "num_epochs": 4, "device": "cpu", "validate_every": 0}
     job = read_job({"workload": "train", "train": {**files(), **small}}, "the test")
     (folder / "job.toml").write_text(job.as_toml())
-    worker = [sys.executable, "-P", "-m", "kgops.workers.train", "job.toml"]
+    worker = [sys.executable, "-P", "-m", "kgops.maths.train.worker", "job.toml"]
     subprocess.run(worker, cwd=folder, capture_output=True, check=True)
     return folder / "results"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from kgops.graphs.triples import Graph
-from kgops.graphs.vocabulary import Vocabulary
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.graphs.vocabulary import Vocabulary
 
 
 class Listener:

@@ -17,7 +17,7 @@ from kgops.experiments.claims import page
 from kgops.experiments.comparison import Context, run_comparison
 from kgops.experiments.documented import TABLES
 from kgops.gpus.facts import facts_here
-from kgops.views.formats import columns, duration
+from kgops.present.formats import columns, duration
 
 
 @click.command(epilog="\b\nExample:  kgops bench claims --quick --only b")

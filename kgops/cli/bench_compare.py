@@ -26,7 +26,7 @@ from kgops.experiments.fingerprint import differences, machine_line
 from kgops.experiments.summary import Row
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import NOTHING
-from kgops.views.formats import UNKNOWN, columns, seconds_text, table, wrapped
+from kgops.present.formats import UNKNOWN, columns, seconds_text, table, wrapped
 from storage.benches import Bench
 from storage.database import Connection
 

@@ -13,7 +13,7 @@ from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.experiments import export
 from kgops.experiments.export import write
-from kgops.views.pictures import Picture, as_png, as_svg
+from kgops.present.pictures import Picture, as_png, as_svg
 from storage import measurements
 
 KINDS = ("md", "json", "csv", "parquet", "svg", "png")

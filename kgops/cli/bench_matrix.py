@@ -12,7 +12,7 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.variants import combinations, read_axis, variants
-from kgops.jobs.outputs import without_outputs
+from kgops.workloads.outputs import without_outputs
 
 
 @click.command(

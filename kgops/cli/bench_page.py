@@ -8,7 +8,7 @@ from kgops.experiments.fingerprint import machine_line
 from kgops.experiments.summary import Row, rows
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, shown
-from kgops.views.formats import UNKNOWN, amount, columns, local_time, table, wrapped
+from kgops.present.formats import UNKNOWN, amount, columns, local_time, table, wrapped
 from storage import benches
 from storage.benches import Bench
 from storage.database import Connection

@@ -12,7 +12,7 @@ from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
 from kgops.experiments import benchmark_results
 from kgops.experiments.claims import page as claims
-from kgops.views.formats import columns
+from kgops.present.formats import columns
 from storage import benches
 from storage.benches import Bench
 from storage.errors import DatabaseMissing

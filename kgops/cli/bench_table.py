@@ -7,7 +7,7 @@ from typing import Any
 
 from kgops.experiments.benchmark_results import RULE, Change, Result, Series, answers, seconds_of
 from kgops.experiments.trial_result import Spread
-from kgops.views.formats import amount, columns, local_time, seconds_text, table, wrapped
+from kgops.present.formats import amount, columns, local_time, seconds_text, table, wrapped
 
 _RIGHT = frozenset({"BENCH", "TIME", "N"})
 

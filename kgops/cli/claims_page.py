@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kgops.experiments.claims import Measured, Page
 from kgops.experiments.trial_result import Spread
-from kgops.views.formats import UNKNOWN, amount, fitted, padded, small_duration, wrapped
+from kgops.present.formats import UNKNOWN, amount, fitted, padded, small_duration, wrapped
 
 WIDE = 110  # columns from which the claims have a column
 _OPTION, _CLAIM, _SPEED, _MEMORY, _RESULTS, _NARROW_RESULTS = 22, 29, 6, 11, 23, 15

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.jobs.workloads import WORKLOADS
-from kgops.options.option import Option
-from kgops.options.run import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES
+from kgops.jobs.option import Option
+from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES
 from kgops.planning import profiles
+from kgops.workloads.registry import WORKLOADS
 
 _OMITTED = (
     "left_out",

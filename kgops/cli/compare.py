@@ -13,9 +13,9 @@ from kgops.cli.output import print_json, say, write_page
 from kgops.cli.session import Session, existing, is_far, is_filter
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
-from kgops.views.comparison import MOST, Comparison, Difference, Metric, compare
-from kgops.views.formats import UNKNOWN, amount, table
-from kgops.views.quality import QualityGroup, compared_quality, read_quality
+from kgops.present.comparison import MOST, Comparison, Difference, Metric, compare
+from kgops.present.formats import UNKNOWN, amount, table
+from kgops.present.quality import QualityGroup, compared_quality, read_quality
 from storage import runs
 
 
@@ -86,8 +86,8 @@ def _check_count(count: int) -> None:
 
 
 def _write_html(session: Session, comparison: Comparison, output: Path | None, *, force: bool) -> None:
-    from kgops.views import comparison_page
-    from kgops.views.run_detail import read_run_detail  # seldom needed
+    from kgops.present import comparison_page
+    from kgops.present.run_detail import read_run_detail  # seldom needed
 
     details = [read_run_detail(session.home, session.conn, run.id) for run in comparison.runs]
     names = [comparison.name(i).replace(":", "-") for i in range(len(details))]

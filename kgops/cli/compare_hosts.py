@@ -13,8 +13,8 @@ from kgops.errors import Usage
 from kgops.hosts import registry
 from kgops.hosts.records import fetch_record, put
 from kgops.hosts.run_actions import split_name
+from kgops.present.comparison import Comparison, compare
 from kgops.settings import Home, find_home, make_home
-from kgops.views.comparison import Comparison, compare
 from storage import runs, transfer
 from storage.database import open_writer
 from storage.runs import Run

@@ -50,7 +50,7 @@ def _flights(folder: Path | None, flights: int, frames: int, size: int, seed: in
     flags = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
     # A separate process, since commands do not load numpy.
     process = subprocess.run(
-        [sys.executable, "-P", "-m", "kgops.regression.made_flights", str(folder.absolute()), *flags],
+        [sys.executable, "-P", "-m", "kgops.maths.regress.made_flights", str(folder.absolute()), *flags],
         check=False,
         stderr=subprocess.PIPE,
         text=True,

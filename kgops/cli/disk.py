@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgops.jobs.text import in_bytes, one_line
-from kgops.views.formats import amount, off_by
+from kgops.present.formats import amount, off_by
 
 if TYPE_CHECKING:
     from kgops.planning.disk_use import DiskUse

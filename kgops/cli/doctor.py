@@ -9,10 +9,10 @@ import click
 
 from kgops.cli.output import print_json, say
 from kgops.jobs.text import one_line
+from kgops.present.doctor import Finding, examine
+from kgops.present.formats import padded
 from kgops.settings import find_home, make_home
 from kgops.supervisor import rebuild
-from kgops.views.doctor import Finding, examine
-from kgops.views.formats import padded
 from storage.database import open_writer
 
 _SIGNS = {"ok": "✓", "note": "·", "trouble": "✗"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kgops.jobs.text import one_line
-from kgops.views.explained_run import title_of, verdict_of
-from kgops.views.explanations import ExplainedPrediction, read_explanations, read_verification
-from kgops.views.formats import table
+from kgops.present.explained_run import title_of, verdict_of
+from kgops.present.explanations import ExplainedPrediction, read_explanations, read_verification
+from kgops.present.formats import table
 
 _PREDICTIONS = 5
 _HEADS = ("EFFECT ALONE", "HEAD", "RELATION", "TAIL", "ABOUT")

@@ -107,9 +107,9 @@ def _write_tar(session: Session, chosen: list[Run], output: Path | None, *, forc
 
 def _write_pictures(session: Session, chosen: list[Run], output: Path | None, *, force: bool) -> None:
     from kgops.jobs.cluster import must_be_free, written
-    from kgops.views.explained_run import read_explained_run, title_of
-    from kgops.views.explanation_pictures import picture_of
-    from kgops.views.pictures import as_svg
+    from kgops.present.explained_run import read_explained_run, title_of
+    from kgops.present.explanation_pictures import picture_of
+    from kgops.present.pictures import as_svg
 
     (run,) = chosen
     found = read_explained_run(session.home, run, every=True)

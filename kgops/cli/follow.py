@@ -15,10 +15,10 @@ from kgops.errors import Unavailable
 from kgops.jobs.events import NOTE
 from kgops.jobs.text import from_bytes, one_line
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken
+from kgops.present.formats import amount, duration, fitted, reported
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor import worker_reports
 from kgops.supervisor.control import FolderEnd, settle_and_check, stop_run
-from kgops.views.formats import amount, duration, fitted, reported
 from storage import attempts, reports, runs
 from storage.database import explained, wait_for_locks
 from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseNewer, StorageError

@@ -11,8 +11,8 @@ from types import FrameType
 
 import click
 
-from kgops.views.formats import fitted, width_of
-from kgops.views.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
+from kgops.present.formats import fitted, width_of
+from kgops.present.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
 
 Line = Sequence[tuple[str, str]]  # texts and their tones
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[0m\x1b[?1049l\x1b[?25h"

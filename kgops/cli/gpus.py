@@ -23,9 +23,9 @@ from kgops.gpus.readings import Snapshot
 from kgops.gpus.sampler import DRIVER_WITHIN_S, GpuSampler, silent
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
+from kgops.present.gpus import ExpectedStart, GpuUsage, GpuUsageReader, expected_start
+from kgops.present.host import HostReader
 from kgops.settings import find_home
-from kgops.views.gpus import ExpectedStart, GpuUsage, GpuUsageReader, expected_start
-from kgops.views.host import HostReader
 from storage import runs
 from storage.errors import DatabaseMissing, StorageError
 
@@ -135,7 +135,7 @@ def _redraw(sampler: GpuSampler, reader: GpuUsageReader, session: Session | None
 
 def _expected_start(view: View, session: Session | None) -> ExpectedStart | None:
     """Of the first waiting run, as on the dashboard."""
-    from kgops.views.overview import eta_s  # needed here alone
+    from kgops.present.overview import eta_s  # needed here alone
 
     if session is None:
         return None

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from kgops.gpus.processes import all_processes, is_mps_server
 from kgops.gpus.readings import GpuReading, NvmlProblem, Snapshot
 from kgops.jobs.text import one_line
-from kgops.views.formats import UNKNOWN, age, amount, fitted, padded, percent, width_of
-from kgops.views.gpus import GpuUsage
+from kgops.present.formats import UNKNOWN, age, amount, fitted, padded, percent, width_of
+from kgops.present.gpus import GpuUsage
 
 _HEADS = ("GPU", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
 _LEFT = ("NAME", "COMMAND", "USER")

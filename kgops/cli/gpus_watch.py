@@ -8,8 +8,8 @@ from kgops.cli.full_screen import Line
 from kgops.cli.gpus_page import View, notes, problem_lines, processes
 from kgops.gpus.history import GpuCurve
 from kgops.jobs.text import clock
-from kgops.views.formats import fitted, padded, width_of
-from kgops.views.gpu_lines import (
+from kgops.present.formats import fitted, padded, width_of
+from kgops.present.gpu_lines import (
     LEGEND,
     SHORT_LEGEND,
     Toned,
@@ -21,8 +21,8 @@ from kgops.views.gpu_lines import (
     users_of,
     whole,
 )
-from kgops.views.gpus import ExpectedStart, GpuUsage
-from kgops.views.host import HostUse
+from kgops.present.gpus import ExpectedStart, GpuUsage
+from kgops.present.host import HostUse
 
 Curves = Mapping[int, GpuCurve]  # by GPU index
 _WIDE, _ROOMY = 119, 159  # columns, as on the dashboard, but for the last

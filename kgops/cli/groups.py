@@ -34,7 +34,7 @@ class NamedCommands(click.Group):
         return super().resolve_command(ctx, args)
 
     def fail_unknown(self, ctx: click.Context, what: str, name: str) -> None:
-        from kgops.options.reading import nearest  # here: only a typing error needs it
+        from kgops.jobs.option_reading import nearest  # here: only a typing error needs it
 
         ctx.fail(f"no such {what} {name!r:.60}{nearest(name, self.summaries)}")
 

@@ -21,9 +21,9 @@ from kgops.hosts.run_actions import refused, split_name
 from kgops.hosts.run_mirror import LogCopy, RunMirror
 from kgops.hosts.watch import first_pictures
 from kgops.jobs.text import from_bytes, one_line
+from kgops.present import report_page
+from kgops.present.run_detail import LogTail
 from kgops.settings import Home, find_home
-from kgops.views import report_page
-from kgops.views.run_detail import LogTail
 
 _NO_LIMIT = 1 << 62
 _LOG_LINES = 200

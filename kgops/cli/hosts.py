@@ -8,8 +8,8 @@ from kgops.cli.output import print_json, say, tell
 from kgops.errors import Unavailable
 from kgops.hosts import registry
 from kgops.hosts.registry import Host
+from kgops.present.formats import table
 from kgops.settings import find_home
-from kgops.views.formats import table
 
 
 @click.group(invoke_without_command=True, epilog="\b\nExample:  kgops hosts")

@@ -10,8 +10,8 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
-from kgops.views.formats import UNKNOWN, amount, table
-from kgops.views.influences import TRACES, rest_of
+from kgops.present.formats import UNKNOWN, amount, table
+from kgops.present.influences import TRACES, rest_of
 from storage import influences, reports
 from storage.influences import Influence, TestTriple
 from storage.runs import UNFINISHED, Run

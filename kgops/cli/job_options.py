@@ -13,11 +13,11 @@ import click
 from kgops.cli.output import tell
 from kgops.errors import BadJob, Usage
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.jobs.workload import Workload
-from kgops.jobs.workloads import WORKLOADS
-from kgops.options.option import Flag, Option
-from kgops.options.reading import SHORT_NAMES
+from kgops.jobs.option import Flag, Option
+from kgops.jobs.option_reading import SHORT_NAMES
+from kgops.workloads.job_files import read_job
+from kgops.workloads.registry import WORKLOADS
+from kgops.workloads.workload import Workload
 
 
 class FiniteRange(click.FloatRange):

@@ -16,17 +16,18 @@ from kgops.cli.job_options import click_decorators, given_values
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, existing, for_reading, for_writing
 from kgops.cli.tag import check_tags
+from kgops.cluster.submission import sbatch_lines
 from kgops.errors import BadJob, KgopsError, Usage, WontFit
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.jobs.outputs import must_be_free
+from kgops.jobs.option import Option
+from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, NAMES
 from kgops.jobs.text import lines, one_line
-from kgops.options.option import Option
-from kgops.options.run import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, NAMES
 from kgops.planning.oom_fallbacks import skipped_lines
 from kgops.planning.resolve import Choice
+from kgops.present.plan_words import verdict
+from kgops.present.suggestion import suggested
+from kgops.present.training_run import names_a_run, with_run
 from kgops.settings import find_home
-from kgops.slurm.submission import sbatch_lines
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor.filtering_preview import FilteringPreview, preview_filtering
 from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch
@@ -34,9 +35,8 @@ from kgops.supervisor.launch_checks import must_have_gpus
 from kgops.supervisor.pending import folders_past_the_record
 from kgops.supervisor.plan_job import Planned, describe_changes, refuse_what_cannot_fit
 from kgops.supervisor.plan_per_gpu import Placement, as_refused, cannot_start, plan_here
-from kgops.views.plan_words import verdict
-from kgops.views.suggestion import suggested
-from kgops.views.training_run import names_a_run, with_run
+from kgops.workloads.job_files import read_job
+from kgops.workloads.outputs import must_be_free
 from storage import reports, runs
 from storage.database import Connection
 from storage.errors import DatabaseMissing

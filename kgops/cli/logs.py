@@ -18,9 +18,9 @@ from kgops.cli.session import Session, existing, is_far
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.files import NotAFile, open_regular
 from kgops.jobs.text import from_bytes, one_line
+from kgops.present.log_lines import LEVELS, Level, level_of
 from kgops.supervisor import worker_reports
 from kgops.supervisor.log_patterns import first_kept
-from kgops.views.log_lines import LEVELS, Level, level_of
 from storage.runs import Run
 
 _POLL_S = 0.2

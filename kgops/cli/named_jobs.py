@@ -7,10 +7,10 @@ from pathlib import Path
 
 from kgops.cli.session import Session, existing
 from kgops.errors import Usage
-from kgops.jobs import recipes
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job, read_job_file
 from kgops.planning import profiles
+from kgops.workloads.job_files import read_job, read_job_file
+from kgops.workloads.train import recipes
 from storage import runs
 
 

@@ -12,7 +12,7 @@ from kgops.cli.session import existing, for_writing
 from kgops.errors import Usage
 from kgops.jobs.secrets import masked_text
 from kgops.jobs.text import lines
-from kgops.views.formats import local_time
+from kgops.present.formats import local_time
 from storage import reports
 
 _LONGEST = 100_000

@@ -15,8 +15,8 @@ from kgops.hosts.rows import gpu_cells, run_cells, sorted_gpus
 from kgops.hosts.started import Start, newest
 from kgops.hosts.starting import find_lost
 from kgops.hosts.watch import first_pictures
+from kgops.present.formats import local_time, table
 from kgops.settings import Home, find_home
-from kgops.views.formats import local_time, table
 
 _GPU_HEADS = ("HOST", "GPU", "NAME", "USED", "TOTAL", "UTIL", "TEMP", "USERS")
 _RUN_HEADS = ("HOST", "RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", "METRIC", "LABEL")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kgops.jobs.text import one_line
-from kgops.views.formats import table
-from kgops.views.predictions import COLUMNS, NUMBERS, AnsweredQuestion, read_answers
+from kgops.present.formats import table
+from kgops.present.predictions import COLUMNS, NUMBERS, AnsweredQuestion, read_answers
 
 _ANSWERS = 10  # shown of each question
 _QUESTIONS = 3

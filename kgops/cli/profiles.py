@@ -17,13 +17,13 @@ from kgops.gpus.readings import GpuReading
 from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.cluster import make_folder_of
 from kgops.jobs.files import read_named
-from kgops.jobs.job_files import LARGEST_JOB_FILE
 from kgops.jobs.profile_names import CPU
 from kgops.jobs.text import lines
 from kgops.planning import profiles
 from kgops.planning.profiles import Profile
 from kgops.planning.resolve import conflicts, expands_segments
-from kgops.views.formats import UNKNOWN, table
+from kgops.present.formats import UNKNOWN, table
+from kgops.workloads.job_files import LARGEST_JOB_FILE
 
 _TIMEOUT_S = 2.0
 

@@ -10,13 +10,13 @@ from statistics import mean, stdev
 import click
 
 from kgops.cli.output import print_json, say
-from kgops.jobs import recipes
 from kgops.jobs.files import read_named
-from kgops.jobs.job_files import LARGEST_JOB_FILE
-from kgops.jobs.recipes import Measured
 from kgops.jobs.text import lines
-from kgops.views.formats import UNKNOWN, columns, duration, table, wrapped
-from kgops.views.quality import FILTERS
+from kgops.present.formats import UNKNOWN, columns, duration, table, wrapped
+from kgops.present.quality import FILTERS
+from kgops.workloads.job_files import LARGEST_JOB_FILE
+from kgops.workloads.train import recipes
+from kgops.workloads.train.recipes import Measured
 
 _POINTS = 20  # of a curve, at most
 

@@ -8,11 +8,11 @@ import click
 
 from kgops.cli.output import write_page
 from kgops.cli.session import existing, is_far
+from kgops.present.explained_run import EXPLAINS, read_explained_run
+from kgops.present.influences import TRACES, of_run
+from kgops.present.report_page import page
+from kgops.present.run_detail import LogTail, read_run_detail
 from kgops.supervisor.run_json import IMPORTED
-from kgops.views.explained_run import EXPLAINS, read_explained_run
-from kgops.views.influences import TRACES, of_run
-from kgops.views.report_page import page
-from kgops.views.run_detail import LogTail, read_run_detail
 from storage import reports
 
 

@@ -19,8 +19,8 @@ from kgops.cli.session import existing
 from kgops.errors import Usage
 from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.jobs.workloads import WORKLOADS as WORKLOAD_OF
+from kgops.workloads.job_files import read_job
+from kgops.workloads.registry import WORKLOADS as WORKLOAD_OF
 
 DEFAULT_JOB_FILE = "kgops.toml"
 DEFAULT_FILES = ("train", "valid", "test")

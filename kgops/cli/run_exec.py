@@ -11,7 +11,7 @@ import click
 from kgops.cli.job_options import GroupedHelp
 from kgops.cli.launching import common_options, merged, start
 from kgops.errors import Usage
-from kgops.jobs.job_files import read_job
+from kgops.workloads.job_files import read_job
 
 
 @click.command(

@@ -10,9 +10,9 @@ import click
 from kgops.cli.job_options import add_options, click_options, job_of_flags, job_table
 from kgops.cli.launching import common_options, merged, start
 from kgops.cli.run_tracin import TestTripleOfThree
-from kgops.jobs.explain import EXPLAIN
 from kgops.jobs.job import Job
-from kgops.options.explain import FILES, FOLDERS, WRITTEN
+from kgops.workloads.explain.job import EXPLAIN
+from kgops.workloads.explain.options import FILES, FOLDERS, WRITTEN
 
 
 class TripleOfThree(TestTripleOfThree):

@@ -9,8 +9,8 @@ import click
 from kgops.cli.job_options import GroupedHelp, add_options, click_options, job_of_flags, job_table
 from kgops.cli.launching import common_options, merged, start
 from kgops.jobs.job import Job
-from kgops.jobs.predict import PREDICT
-from kgops.options.predict import FILES, FOLDERS, WRITTEN
+from kgops.workloads.predict.job import PREDICT
+from kgops.workloads.predict.options import FILES, FOLDERS, WRITTEN
 
 
 @click.command(

@@ -18,12 +18,12 @@ from kgops.cli.job_options import (
 )
 from kgops.cli.launching import common_options, merged, start
 from kgops.errors import Usage
-from kgops.jobs import configurations
 from kgops.jobs.job import Job
-from kgops.jobs.regress import REGRESS
-from kgops.jobs.regress_chunk_sizes import REGRESS_IMAGES
-from kgops.options.option import Flag, Option
-from kgops.options.regress import FOLDERS
+from kgops.jobs.option import Flag, Option
+from kgops.workloads import configurations
+from kgops.workloads.regress.chunk_sizes import REGRESS_IMAGES
+from kgops.workloads.regress.job import REGRESS
+from kgops.workloads.regress.options import FOLDERS
 
 
 class EitherSpelling(GroupedHelp):

@@ -14,9 +14,9 @@ from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import for_writing
 from kgops.experiments.variants import read_axis, variants
 from kgops.jobs.job import Job
-from kgops.jobs.outputs import must_write_apart
+from kgops.jobs.run_options import LONGEST_LABEL
 from kgops.jobs.text import one_line
-from kgops.options.run import LONGEST_LABEL
+from kgops.workloads.outputs import must_write_apart
 
 
 @click.command(

@@ -10,8 +10,8 @@ import click
 from kgops.cli.job_options import GroupedHelp, add_options, click_options, job_of_flags, job_table
 from kgops.cli.launching import common_options, merged, start
 from kgops.jobs.job import Job
-from kgops.jobs.tracin import TRACIN
-from kgops.options.tracin import FILES, FILTERS, FOLDERS, WRITTEN
+from kgops.workloads.tracin.job import TRACIN
+from kgops.workloads.tracin.options import FILES, FILTERS, FOLDERS, WRITTEN
 
 
 class TestTripleOfThree(GroupedHelp):

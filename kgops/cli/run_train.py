@@ -16,10 +16,10 @@ from kgops.cli.job_options import (
 )
 from kgops.cli.launching import common_options, merged, start
 from kgops.cli.output import tell
-from kgops.jobs import recipes
 from kgops.jobs.job import Job
-from kgops.jobs.train import TRAIN
-from kgops.options.train import FILES
+from kgops.workloads.train import recipes
+from kgops.workloads.train.job import TRAIN
+from kgops.workloads.train.options import FILES
 
 
 @click.command(

@@ -12,8 +12,8 @@ import click
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
+from kgops.present.formats import amount, duration, local_time, reported, table
 from kgops.settings import find_home
-from kgops.views.formats import amount, duration, local_time, reported, table
 from storage import run_list, runs, series
 from storage.errors import DatabaseMissing
 
@@ -101,7 +101,7 @@ def command(
     What `kgops run --host` started on other hosts stands below the runs of this machine.
     """
     if saved is not None:
-        from kgops.views import saved_filters
+        from kgops.present import saved_filters
 
         terms = (saved_filters.text_of(find_home(), saved), *terms)
     # What is wrong whatever runs there are is refused before any are looked for, here or on a host.
@@ -112,7 +112,7 @@ def command(
     wanted = run_list.Filter(states, workload, tag, words, _beginning(since))
     parsed = _read(" ".join(terms))
     if sort not in run_list.SORTABLE:
-        from kgops.views.listing import refuse_replaced
+        from kgops.present.listing import refuse_replaced
 
         refuse_replaced(sort)
     if remote:
@@ -215,7 +215,7 @@ class _Order(NamedTuple):
 def _read(text: str) -> tuple[Term, ...]:
     if not text.strip():
         return ()  # most listings: skip importing the parser
-    from kgops.views.listing import strictly
+    from kgops.present.listing import strictly
 
     return strictly(text)
 
@@ -231,7 +231,7 @@ def _with_terms(session: Session, wanted: run_list.Filter, terms: tuple[Term, ..
 def _say_unknown(session: Session, metrics: list[str]) -> None:
     if not metrics:
         return
-    from kgops.views.listing import unknown_metrics
+    from kgops.present.listing import unknown_metrics
 
     for sentence in unknown_metrics(session.conn, metrics):
         tell(f"Note: {sentence}")
@@ -241,7 +241,7 @@ def _metric(session: Session, sort: str) -> str | None:
     """Return the metric to sort by, or None if `sort` is a column."""
     if sort in run_list.SORTABLE:
         return None
-    from kgops.views.listing import sort_by
+    from kgops.present.listing import sort_by
 
     return sort_by(session.conn, sort).by
 

@@ -85,7 +85,7 @@ class Session(NamedTuple):
         return [*wanted.values()]
 
     def _filtered(self, text: str) -> list[Run]:
-        from kgops.views.listing import strictly  # here: most commands name runs by number
+        from kgops.present.listing import strictly  # here: most commands name runs by number
         from storage.conditions import compiled
         from storage.run_list import Filter, of_numbers, ordered
 

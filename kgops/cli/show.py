@@ -21,8 +21,7 @@ from kgops.jobs.files import open_regular
 from kgops.jobs.text import lines, one_line
 from kgops.planning.fit import fit_of_run
 from kgops.planning.oom_fallbacks import skipped_lines
-from kgops.supervisor.worker_reports import data_digests
-from kgops.views.formats import (
+from kgops.present.formats import (
     UNKNOWN,
     amount,
     columns,
@@ -33,10 +32,11 @@ from kgops.views.formats import (
     table,
     wrapped,
 )
-from kgops.views.log_lines import shown
-from kgops.views.metric_order import MOST_SHOWN, most_important
-from kgops.views.quality import FILTERS, HEADS, NUMBERS, quality_rows
-from kgops.views.run_detail import option_rows, read_run_detail, worker_messages, worker_prediction
+from kgops.present.log_lines import shown
+from kgops.present.metric_order import MOST_SHOWN, most_important
+from kgops.present.quality import FILTERS, HEADS, NUMBERS, quality_rows
+from kgops.present.run_detail import option_rows, read_run_detail, worker_messages, worker_prediction
+from kgops.supervisor.worker_reports import data_digests
 from storage import attempts, reports, runs, series
 from storage.database import Connection
 from storage.runs import Run

@@ -13,15 +13,15 @@ from kgops.jobs.job import Job
 from kgops.jobs.text import in_bytes, one_line
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import requires_gpu
+from kgops.present.end_time import EndTime
+from kgops.present.formats import UNKNOWN, table
+from kgops.present.plan_words import only_when_empty, planned_options, shown_value, verdict
+from kgops.present.suggestion import about, suggested
+from kgops.present.what_if import predicted_time
 from kgops.supervisor.filtering_preview import FilterCount, FilteringPreview
 from kgops.supervisor.launch import as_recorded
 from kgops.supervisor.plan_job import Planned, describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
-from kgops.views.end_time import EndTime
-from kgops.views.formats import UNKNOWN, table
-from kgops.views.plan_words import only_when_empty, planned_options, shown_value, verdict
-from kgops.views.suggestion import about, suggested
-from kgops.views.what_if import predicted_time
 
 _MIB = 1 << 20
 _WORTH_A_LINE = 16 << 20  # bytes: less is written quickly

@@ -13,7 +13,7 @@ from kgops.experiments.summary import Row, rows
 from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import FEWEST, NOTHING, is_control, noise_of
 from kgops.jobs.text import clock
-from kgops.views.formats import amount, seconds_text
+from kgops.present.formats import amount, seconds_text
 from storage import benches, measurements
 from storage.benches import Bench, Heading
 from storage.database import Connection

@@ -9,8 +9,8 @@ from typing import Any
 
 from kgops.experiments.summary import Row
 from kgops.experiments.trial_result import Spread
-from kgops.views.axes import Axis
-from kgops.views.pictures import Line, Picture, Point, Shape, Text, mark
+from kgops.present.axes import Axis
+from kgops.present.pictures import Line, Picture, Point, Shape, Text, mark
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The paired comparisons of `kgops bench claims`, which `kgops/trials` runs."""
+"""The paired comparisons of `kgops bench claims`, which `kgops/maths/trials` runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kgops.experiments.comparison import PairedComparison
 from kgops.jobs.job import GpuRequest
-from kgops.jobs.job_files import read_job
+from kgops.workloads.job_files import read_job
 
 _TRAINING = (
     *("fp32", "fp32 again", "+ cleanup", "+ fp16", "+ bf16", "+ checkpointing", "+ fp16 + checkpointing"),
@@ -86,7 +86,7 @@ def _comparison(
 ) -> PairedComparison:
     """Several trials in each run, since loading libraries takes longer than a trial, and several timings in each trial,
     since the quartiles of a few pairs are unstable."""
-    command = [sys.executable, "-P", "-m", f"kgops.trials.{module}", *words]
+    command = [sys.executable, "-P", "-m", f"kgops.maths.trials.{module}", *words]
     command += ["--trials", str(repeats.trials), "--repetitions", str(repeats.parts), "--round", "{round}"]
     job = read_job({"workload": "exec", "exec": {"command": command}}, name)
     job = replace(job, gpu=GpuRequest("auto")) if gpu else job

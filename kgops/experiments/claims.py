@@ -20,7 +20,7 @@ from kgops.experiments.verdicts import (
     noises,
 )
 from kgops.jobs.numbers import median
-from kgops.jobs.workloads import LEFT_OUT
+from kgops.workloads.registry import LEFT_OUT
 from storage import benches, measurements
 from storage.benches import Bench, Pair
 from storage.database import Connection

@@ -23,9 +23,8 @@ from kgops.experiments.summary import as_measurements
 from kgops.experiments.trial_result import read_run, troubles
 from kgops.jobs.data_digests import changes
 from kgops.jobs.job import Job
+from kgops.jobs.run_options import LONGEST_LABEL
 from kgops.jobs.text import fill_in, one_line
-from kgops.jobs.workloads import read_trials, trial_of
-from kgops.options.run import LONGEST_LABEL
 from kgops.planning.resolve import for_worker, resolve
 from kgops.settings import Home
 from kgops.supervisor import locks, machine_load
@@ -35,6 +34,7 @@ from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import plan, refuse_what_cannot_fit
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.worker_reports import data_digests
+from kgops.workloads.registry import read_trials, trial_of
 from storage import benches, measurements, reports, run_list, runs
 from storage.benches import Bench, Pair
 from storage.database import Connection
@@ -51,7 +51,7 @@ class PairedComparison:
     rounds: int
     warm_all: bool = True  # warm up every variant, or only the baseline
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # varied options, for charts
-    together: bool = False  # one command runs all variants: see kgops/trials/variants.py
+    together: bool = False  # one command runs all variants: see kgops/maths/trials/variants.py
     trials: int = 1  # rounds in one run of such a command
 
     @property

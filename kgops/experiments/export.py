@@ -19,7 +19,7 @@ from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, shown
 from kgops.jobs.cluster import make_folder_of, must_be_free, written
 from kgops.jobs.text import one_line
-from kgops.views.pictures import Picture
+from kgops.present.pictures import Picture
 from storage import benches, measurements
 from storage.benches import Bench
 from storage.database import Connection

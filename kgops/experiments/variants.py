@@ -11,12 +11,12 @@ from typing import Any
 from kgops.errors import BadJob, Usage
 from kgops.jobs import toml
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
+from kgops.jobs.option import word_of
+from kgops.jobs.option_reading import joined, nearest, unreadable, unwritable
 from kgops.jobs.text import FIELD, fill_in, one_line
-from kgops.jobs.workloads import WORKLOADS
-from kgops.options.catalog import OPTIONS
-from kgops.options.option import word_of
-from kgops.options.reading import joined, nearest, unreadable, unwritable
+from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.job_files import read_job
+from kgops.workloads.registry import WORKLOADS
 
 MOST = 64
 Axis = tuple[str, tuple[str, ...]]  # a name and its values as typed

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from kgops.experiments.trial_result import Quantity, Spread, ratios, spread_of
-from kgops.jobs.workloads import LEFT_OUT
+from kgops.workloads.registry import LEFT_OUT
 from storage.benches import Pair
 
 # Of an option; of the baseline and of the control; of any of them.

@@ -12,7 +12,7 @@ from kgops.hosts.protocol import LEAST_READ, PROTOCOL, TABLES, Picture, Row, acc
 from kgops.jobs.text import one_line
 
 if TYPE_CHECKING:
-    from kgops.views.run_detail import RunDetail
+    from kgops.present.run_detail import RunDetail
 
 T = TypeVar("T")
 Reach = Literal["connecting", "live", "silent", "unreachable"]

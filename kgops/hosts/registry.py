@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kgops.errors import Usage
 from kgops.jobs import toml
 from kgops.jobs.files import read_named, write_durably
-from kgops.options.reading import nearest
+from kgops.jobs.option_reading import nearest
 from kgops.settings import Home, make_home
 from kgops.supervisor import locks
 

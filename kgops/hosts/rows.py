@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Cell, Row
-from kgops.views.formats import UNKNOWN, duration, local_time, reported
+from kgops.present.formats import UNKNOWN, duration, local_time, reported
 
 OUTDATED = "states of runs may be outdated: a supervisor is gone"
 

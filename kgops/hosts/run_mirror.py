@@ -12,7 +12,7 @@ from typing import Any
 from kgops.hosts.mirror import Mirror, Unusable, message_of
 from kgops.hosts.run_picture import MOST_BUCKETS, MOST_CURVES
 from kgops.hosts.typed_json import Misfit, taken
-from kgops.views.run_detail import Curve, RunDetail
+from kgops.present.run_detail import Curve, RunDetail
 from storage.runs import STATES
 from storage.series import Bucket
 

@@ -19,10 +19,10 @@ from kgops.errors import NoSuchRun
 from kgops.hosts.protocol import LONGEST_LINE
 from kgops.hosts.typed_json import plain
 from kgops.jobs.files import open_regular
+from kgops.present.run_detail import Curve, read_run_detail
 from kgops.settings import Home
 from kgops.supervisor.log_patterns import first_kept
 from kgops.supervisor.run_folder import RunFolder
-from kgops.views.run_detail import Curve, read_run_detail
 from storage.database import Connection, changed_since
 from storage.series import Bucket
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.jobs.workloads import WORKLOADS
+from kgops.workloads.registry import WORKLOADS
 
 
 def with_absolute_paths(job: Job, cwd: Path) -> Job:

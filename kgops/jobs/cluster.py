@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kgops.errors import Usage
-from kgops.options.option import defaults_of
-from kgops.options.run import CLUSTER_OPTIONS
+from kgops.jobs.option import defaults_of
+from kgops.jobs.run_options import CLUSTER_OPTIONS
 
 GPU = "KGOPS_GPU"  # in a worker's environment: the GPUs its run was given, by UUID
 

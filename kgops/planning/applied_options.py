@@ -7,22 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs import (
-    explain_applied,
-    on_device,
-    pipeline_applied,
-    predict_applied,
-    regress_applied,
-    tracin_applied,
-    train_applied,
-)
+from kgops.jobs import on_device
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
-from kgops.jobs.pipeline import tracin_options, tracin_settings, train_options, train_settings
-from kgops.options.catalog import OPTIONS
 from kgops.planning.job_size import is_kgops_conve
-from kgops.planning.number_formats import device_for
 from kgops.planning.resolve import Choice
+from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.explain import applied as explain_applied
+from kgops.workloads.number_formats import device_for
+from kgops.workloads.pipeline import applied as pipeline_applied
+from kgops.workloads.pipeline.job import tracin_options, tracin_settings, train_options, train_settings
+from kgops.workloads.predict import applied as predict_applied
+from kgops.workloads.regress import applied as regress_applied
+from kgops.workloads.tracin import applied as tracin_applied
+from kgops.workloads.train import applied as train_applied
 
 BY_DEFAULT = "default"
 

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.jobs.predict import formats_of as formats_of_predict
-from kgops.jobs.tracin import Formats, formats_of, top_k_of
-from kgops.jobs.tracin_chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
-from kgops.options.checks import triple_in
-from kgops.planning.conve_weights import buffer_bytes, weight_bytes
-from kgops.planning.graph_counts import Counts
+from kgops.jobs.option_checks import triple_in
 from kgops.planning.job_size import tests_of
-from kgops.planning.predict_sizes import PredictShape
-from kgops.planning.regress_memory import MOMENTS
-from kgops.planning.regress_sizes import RegressShape
-from kgops.planning.text_sizes import TextSize, names_of, size_of, size_of_file
-from kgops.planning.tracin_sizes import TracinShape
-from kgops.planning.train_sizes import TrainShape
+from kgops.workloads.graphs.counts import Counts
+from kgops.workloads.graphs.text_sizes import TextSize, names_of, size_of, size_of_file
+from kgops.workloads.predict.job import formats_of as formats_of_predict
+from kgops.workloads.predict.sizes import PredictShape
+from kgops.workloads.regress.memory import MOMENTS
+from kgops.workloads.regress.sizes import RegressShape
+from kgops.workloads.tracin.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
+from kgops.workloads.tracin.job import Formats, formats_of, top_k_of
+from kgops.workloads.tracin.sizes import TracinShape
+from kgops.workloads.train.conve_weights import buffer_bytes, weight_bytes
+from kgops.workloads.train.sizes import TrainShape
 
 _RECORD = 25 << 10  # plan, environment, slots, log and the first events of a run
 _TRAINING_IN_RECORD = 4 << 10  # beside that: configuration, history and more events

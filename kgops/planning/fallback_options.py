@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
-from kgops.jobs.predict_chunk_sizes import PREDICT_CHUNK
-from kgops.jobs.regress_chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES
-from kgops.jobs.tracin_chunk_sizes import TRACIN_BLOCK, TRACIN_CHUNK
-from kgops.jobs.train_chunk_sizes import TRAIN_BATCH, loss_chunk
-from kgops.options.option import Effect
+from kgops.jobs.option import Effect
+from kgops.workloads.predict.chunk_sizes import PREDICT_CHUNK
+from kgops.workloads.regress.chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES
+from kgops.workloads.tracin.chunk_sizes import TRACIN_BLOCK, TRACIN_CHUNK
+from kgops.workloads.train.chunk_sizes import TRAIN_BATCH, loss_chunk
 
 if TYPE_CHECKING:
     from kgops.gpus.facts import GpuFacts
@@ -32,7 +32,7 @@ def stages_of(job: Job, gpu: GpuFacts | None) -> Iterator[Stage]:
     """Stages of the job that have fallbacks; none for a command. No `gpu`: the job runs on the CPU."""
     tables = {job.workload: job.settings}
     if job.workload == "pipeline":
-        from kgops.jobs.pipeline import tracin_settings, train_settings
+        from kgops.workloads.pipeline.job import tracin_settings, train_settings
 
         whole = tracin_settings(job.settings, "", "")
         tables = {"train": train_settings(job.settings), "tracin": whole}

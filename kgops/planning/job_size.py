@@ -10,22 +10,22 @@ from typing import Any
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.files import read_json
 from kgops.jobs.job import Job
-from kgops.jobs.pipeline import (
+from kgops.workloads.explain.memory import ExplainShape, explain_shape
+from kgops.workloads.graphs.counts import Counts, counts_of
+from kgops.workloads.number_formats import applied_precision
+from kgops.workloads.pipeline.job import (
     predict_settings,
     traces_predictions,
     tracin_options,
     tracin_settings,
     train_settings,
 )
-from kgops.jobs.train import ConvEConfig
-from kgops.planning.conve_weights import model_of_config, model_of_settings
-from kgops.planning.explain_memory import ExplainShape, explain_shape
-from kgops.planning.graph_counts import Counts, counts_of
-from kgops.planning.number_formats import applied_precision
-from kgops.planning.predict_sizes import PredictShape, lines_of, predict_shape
-from kgops.planning.regress_sizes import Flights, RegressShape, flights_of, regress_shape
-from kgops.planning.tracin_sizes import TracinShape, tracin_shape
-from kgops.planning.train_sizes import TrainShape, train_shape
+from kgops.workloads.predict.sizes import PredictShape, lines_of, predict_shape
+from kgops.workloads.regress.sizes import Flights, RegressShape, flights_of, regress_shape
+from kgops.workloads.tracin.sizes import TracinShape, tracin_shape
+from kgops.workloads.train.conve_weights import model_of_config, model_of_settings
+from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.sizes import TrainShape, train_shape
 
 Shape = TrainShape | PredictShape | TracinShape | ExplainShape | RegressShape  # of one stage of a job
 Count = Callable[[Mapping[str, Any]], Counts | None]

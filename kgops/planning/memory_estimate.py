@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import cublas_workspace
 from kgops.planning.corrections import Correction
-from kgops.planning.explain_memory import ExplainShape, walk_explain
 from kgops.planning.job_size import Shape
-from kgops.planning.ledger import GRANULE, Ledger, reserved_bytes
-from kgops.planning.predict_memory import walk_predict
-from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.process_memory import Process, ProcessModel
-from kgops.planning.regress_memory import walk_regression
-from kgops.planning.regress_sizes import RegressShape
-from kgops.planning.tracin_memory import walk_tracin
-from kgops.planning.train_memory import walk_training
-from kgops.planning.train_sizes import TrainShape
+from kgops.workloads.explain.memory import ExplainShape, walk_explain
+from kgops.workloads.memory.ledger import GRANULE, Ledger, reserved_bytes
+from kgops.workloads.predict.memory import walk_predict
+from kgops.workloads.predict.sizes import PredictShape
+from kgops.workloads.regress.memory import walk_regression
+from kgops.workloads.regress.sizes import RegressShape
+from kgops.workloads.tracin.memory import walk_tracin
+from kgops.workloads.train.memory import walk_training
+from kgops.workloads.train.sizes import TrainShape
 
 MIB = 1 << 20
 

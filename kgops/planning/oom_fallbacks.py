@@ -12,9 +12,9 @@ from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from kgops.jobs.job import Job
-from kgops.options.catalog import effect_of
-from kgops.options.option import Effect, word_of
+from kgops.jobs.option import Effect, word_of
 from kgops.planning.fallback_options import Step, stages_of
+from kgops.workloads.catalog import effect_of
 
 if TYPE_CHECKING:
     from kgops.gpus.facts import GpuFacts

@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 from itertools import count, product
 from typing import Any
 
-from kgops.options.catalog import effect_of
-from kgops.options.option import Effect
+from kgops.jobs.option import Effect
 from kgops.planning import rules
 from kgops.planning.corrections import Correction, ExpectedTime, TimeCorrection
-from kgops.planning.explain_memory import ExplainShape
 from kgops.planning.job_size import JobSize, Shape
 from kgops.planning.memory_estimate import MemoryEstimate, predict
 from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
-from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.resolve import expands_segments, work_of
 from kgops.planning.retrainings import Retrainings, retrainings_of
 from kgops.planning.speed import Rates, StepTime, rates_of, seconds, step_time
 from kgops.planning.targets import Target
-from kgops.planning.tracin_sizes import TracinShape
-from kgops.planning.train_sizes import TrainShape
+from kgops.workloads.catalog import effect_of
+from kgops.workloads.explain.memory import ExplainShape
+from kgops.workloads.regress.sizes import RegressShape
+from kgops.workloads.tracin.sizes import TracinShape
+from kgops.workloads.train.sizes import TrainShape
 
 # Share of memory kept free: a prediction that is too low ends a run. No GPU measurement allows less yet.
 MARGIN = 0.10

@@ -10,17 +10,17 @@ from kgops.errors import BadJob, Usage
 from kgops.gpus.facts import GpuFacts
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs import toml
-from kgops.jobs.explain import EXPLAIN
 from kgops.jobs.files import read_named
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import LARGEST_JOB_FILE
-from kgops.jobs.predict import PREDICT
+from kgops.jobs.option import Option
+from kgops.jobs.option_reading import first_of, joined, nearest, read_table, unreadable, unwritable
 from kgops.jobs.profile_names import AUTO, CPU
-from kgops.jobs.regress import REGRESS
-from kgops.options.catalog import option_problems
-from kgops.options.option import Option
-from kgops.options.reading import first_of, joined, nearest, read_table, unreadable, unwritable
 from kgops.planning.suited_profile import shipped, suited_to_model
+from kgops.workloads.catalog import option_problems
+from kgops.workloads.explain.job import EXPLAIN
+from kgops.workloads.job_files import LARGEST_JOB_FILE
+from kgops.workloads.predict.job import PREDICT
+from kgops.workloads.regress.job import REGRESS
 
 _KEYS = (
     Option("summary", "str", required=True),

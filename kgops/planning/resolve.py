@@ -9,7 +9,7 @@ from typing import Any
 from kgops.errors import Usage
 from kgops.gpus.facts import GpuFacts, facts_here
 from kgops.jobs.job import Job
-from kgops.options.option import word_of
+from kgops.jobs.option import word_of
 from kgops.planning import profiles, rules
 from kgops.planning.rules import Correction, Work
 

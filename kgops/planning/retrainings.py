@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kgops.jobs.explain import most_retrainings
 from kgops.jobs.job import Job
-from kgops.jobs.tracin_chunk_sizes import trainings_of_validation
 from kgops.planning.corrections import ExpectedTime, TimeCorrection
-from kgops.planning.graph_counts import Counts
 from kgops.planning.speed import Rates, seconds
-from kgops.planning.train_sizes import TrainShape
+from kgops.workloads.explain.job import most_retrainings
+from kgops.workloads.graphs.counts import Counts
+from kgops.workloads.tracin.chunk_sizes import trainings_of_validation
+from kgops.workloads.train.sizes import TrainShape
 
 
 @dataclass(frozen=True, slots=True)

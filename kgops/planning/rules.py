@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgops.gpus.facts import GpuFacts
-from kgops.options.option import word_of
+from kgops.jobs.option import word_of
 
 Capability = tuple[int, int]
 Options = Mapping[str, Any]

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 
 from kgops.gpus.known import KnownGpu
 from kgops.jobs.job import Job
-from kgops.jobs.threads import step_gflop, threads_for
-from kgops.jobs.train import ConvEConfig
-from kgops.planning.explain_memory import ExplainShape
 from kgops.planning.job_size import Shape
-from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.process_memory import kind_of
-from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.targets import Target
-from kgops.planning.tracin_sizes import TracinShape, does_of
-from kgops.planning.train_sizes import TrainShape
+from kgops.workloads.explain.memory import ExplainShape
+from kgops.workloads.predict.sizes import PredictShape
+from kgops.workloads.regress.sizes import RegressShape
+from kgops.workloads.tracin.sizes import TracinShape, does_of
+from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.sizes import TrainShape
+from kgops.workloads.train.threads import step_gflop, threads_for
 
 # One core of a CPU with AVX-512: what products reached here, and a core's share of the memory's bandwidth. They order
 # chunk sizes on a CPU; of its seconds only those of TracIn are shown, as predicted, until such a run was measured.

@@ -12,7 +12,7 @@ from kgops.gpus.known import KnownGpu, known_by_name, known_by_short_name, short
 from kgops.gpus.readings import GpuReading, Snapshot, usable
 from kgops.gpus.sampler import read_within
 from kgops.jobs.cluster import WantedGpus
-from kgops.options.reading import nearest
+from kgops.jobs.option_reading import nearest
 
 _MIB = 1 << 20
 

@@ -26,7 +26,7 @@ from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.watch import reap
 
 # Modules that follow a worker on a cluster.
-_CLUSTER_FOLLOWERS = {"slurm": "kgops.slurm.follow"}
+_CLUSTER_FOLLOWERS = {"slurm": "kgops.cluster.follow"}
 _GATES = 3  # forked for an attempt, when one is killed before it is known
 
 

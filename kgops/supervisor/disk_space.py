@@ -21,13 +21,13 @@ from kgops.planning.disk_use import (
     tracin_disk_use,
     training_disk_use,
 )
-from kgops.planning.graph_counts import counts_of, files_of
 from kgops.planning.planner import Suggestion
-from kgops.planning.predict_sizes import PredictShape
-from kgops.planning.regress_sizes import RegressShape
 from kgops.planning.speed import rates_of, seconds
-from kgops.planning.tracin_sizes import TracinShape
-from kgops.planning.train_sizes import TrainShape
+from kgops.workloads.graphs.counts import counts_of, files_of
+from kgops.workloads.predict.sizes import PredictShape
+from kgops.workloads.regress.sizes import RegressShape
+from kgops.workloads.tracin.sizes import TracinShape
+from kgops.workloads.train.sizes import TrainShape
 from storage import predictions
 from storage.database import Connection
 

@@ -13,15 +13,15 @@ from typing import Any
 
 from kgops.jobs.files import read_json, write_json
 from kgops.jobs.job import Job
-from kgops.options.tracin import FILES, FILTERS, TRACIN_OPTIONS
 from kgops.planning.planner import Suggestion
 from kgops.planning.speed import rates_of, seconds
-from kgops.planning.tracin_sizes import TracinShape
 from kgops.settings import Home
 from kgops.supervisor.plan_job import Planned, remembered_in
+from kgops.workloads.tracin.options import FILES, FILTERS, TRACIN_OPTIONS
+from kgops.workloads.tracin.sizes import TracinShape
 
 LONG_S = 180.0  # a run that takes longer is told what filtering would save
-_MODULE = "kgops.workers.tracin_filter_counts"
+_MODULE = "kgops.maths.tracin.filter_counts"
 _CPU_S = 20  # of a processor, so that a busy machine counts as much
 _TIMEOUT_S = 120.0
 _CACHED = 192

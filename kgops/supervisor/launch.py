@@ -15,10 +15,8 @@ from typing import Any
 from kgops.errors import KgopsError, NoSuchRun, Unavailable, Usage
 from kgops.jobs.files import sync, write_durably, write_json
 from kgops.jobs.job import Job
-from kgops.jobs.outputs import must_be_free, places_of
 from kgops.jobs.secrets import is_masked, masked_arguments, masked_text
 from kgops.jobs.text import attempt_settings, fill_in
-from kgops.jobs.workloads import WORKLOADS
 from kgops.planning.oom_fallbacks import Fallback, oom_advice, oom_fallbacks
 from kgops.planning.resolve import for_worker
 from kgops.planning.worth_an_attempt import Skipped, worth_an_attempt
@@ -33,6 +31,8 @@ from kgops.supervisor.plan_file import Plan, Private, as_table, recorded_plan, w
 from kgops.supervisor.plan_job import Planned
 from kgops.supervisor.run_folder import RunFolder, folder_name
 from kgops.supervisor.worker_reports import data_digests
+from kgops.workloads.outputs import must_be_free, places_of
+from kgops.workloads.registry import WORKLOADS
 from storage import runs
 from storage.database import Connection, transaction
 from storage.errors import CommitUnknown, StorageError

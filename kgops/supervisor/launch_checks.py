@@ -16,10 +16,10 @@ from kgops.jobs.bundled import bundled_folder, class_names
 from kgops.jobs.cluster import WantedGpus
 from kgops.jobs.job import Job
 from kgops.jobs.secrets import is_masked, masked_arguments
-from kgops.jobs.workloads import WORKLOADS
 from kgops.planning.resolve import device_of, named_gpus, numbered_gpu, requested_gpu, requires_gpu
 from kgops.supervisor import queue
 from kgops.supervisor.gpu_room import usable_mib
+from kgops.workloads.registry import WORKLOADS
 
 
 def must_be_possible(job: Job, *, on_gpu: bool = False) -> Path:

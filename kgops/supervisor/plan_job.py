@@ -15,10 +15,8 @@ from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
 from kgops.jobs.text import in_bytes
-from kgops.jobs.workloads import WORKLOADS
 from kgops.planning import corrections
 from kgops.planning.applied_options import as_applied
-from kgops.planning.graph_counts import Counts, counts_of
 from kgops.planning.job_size import job_size_of
 from kgops.planning.oom_fallbacks import smaller_work
 from kgops.planning.planner import Candidate, MachineCorrections, Suggestion, need_mib, suggest
@@ -32,6 +30,8 @@ from kgops.supervisor import worker_start
 from kgops.supervisor.disk_space import MARGIN as DISK_MARGIN
 from kgops.supervisor.disk_space import DiskPlan, disk_plan
 from kgops.supervisor.worker_start import start_mib
+from kgops.workloads.graphs.counts import Counts, counts_of
+from kgops.workloads.registry import WORKLOADS
 from storage import predictions
 from storage.database import Connection
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from kgops import __version__
 from kgops.jobs.files import read_json, write_json
 from kgops.jobs.job import Job
-from kgops.jobs.workloads import WORKLOADS
+from kgops.workloads.registry import WORKLOADS
 
 FILE = "starts.json"  # in the home
 START = "--start"  # a worker called with it prints the memory of its start, and ends
-_ENGINES = {"pykeen": ("kgops.workers.pykeen",)}  # what a worker imports for it
+_ENGINES = {"pykeen": ("kgops.maths.train.pykeen_engine",)}  # what a worker imports for it
 _LONGEST_S = 120.0
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from kgops.experiments.summary import as_measurements
 from kgops.interchange.importing import TOUR
 from kgops.jobs.files import write_json
-from kgops.jobs.job_files import read_job
 from kgops.planning.resolve import resolve
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import wait_for_end
@@ -28,6 +27,7 @@ from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.run_json import IMPORTED, read_runs
 from kgops.tour import MARK, SAMPLE, SAMPLE_TAG
 from kgops.tour import home as homes
+from kgops.workloads.job_files import read_job
 from storage import benches, measurements, reports, runs
 from storage.benches import Pair
 from storage.database import Connection, open_writer

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kgops.jobs.numbers import line_between, mean, middle, share_between
-from kgops.views.axes import counts_epochs, is_by_clock
-from kgops.views.formats import duration
+from kgops.present.axes import counts_epochs, is_by_clock
+from kgops.present.formats import duration
 from screens.rows import Piece
 
 if TYPE_CHECKING:
-    from kgops.views.run_detail import Curve
+    from kgops.present.run_detail import Curve
     from storage.runs import Run
 
 Point = tuple[float, float | None]  # step and value; None: not a number

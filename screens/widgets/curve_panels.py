@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.numbers import line_between, mean, share_between
 from kgops.jobs.text import one_line
-from kgops.views.formats import fitted, padded, width_of
+from kgops.present.formats import fitted, padded, width_of
 from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.chart_axis import XAxis
 from screens.wording import short_amount, short_reported, tick_label
@@ -84,7 +84,7 @@ def level_of(value: float, low: float, high: float, levels: int) -> int:
 
 
 if TYPE_CHECKING:
-    from kgops.views.run_detail import Curve, RunDetail
+    from kgops.present.run_detail import Curve, RunDetail
 
 
 _HEIGHT = 5  # lines of a chart, and one more for each `_LINES_EACH` lines of the screen from `_HIGH_FROM`

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from kgops.views.formats import drawn, width_of
+from kgops.present.formats import drawn, width_of
 from screens.rows import BLANK, Piece, Row
 
 if TYPE_CHECKING:

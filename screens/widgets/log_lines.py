@@ -16,7 +16,7 @@ from screens.widgets.lines import Lines
 if TYPE_CHECKING:
     from textual import events
 
-    from kgops.views.log_reader import Line, Page
+    from kgops.present.log_reader import Line, Page
 
 _TONES = {"error": "bad", "warning": "warn", "info": "text"}
 _FURTHEST = 8192  # columns to the right

@@ -60,7 +60,7 @@ def test_stored_metrics_carry_command_versions_and_machine(conn: sqlite3.Connect
 def test_benchmarks_import_where_pykeen_is_missing() -> None:
     code = (
         "import sys\nsys.modules['pykeen'] = None\n"
-        "import benchmarks.gpu, kgops.trials.train_step, benchmarks.train"
+        "import benchmarks.gpu, kgops.maths.trials.train_step, benchmarks.train"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

@@ -12,10 +12,10 @@ from tracing import nations, train_on_files
 from benchmarks import explain as bench
 from benchmarks.explain_methods import Explained, methods
 from kgops.errors import BadInput
-from kgops.graphs.triples import read_pykeen_dataset
-from kgops.jobs.train import ConvEConfig
-from kgops.models.conve import ConvE
-from kgops.training.settings import TrainSettings
+from kgops.maths.graphs.triples import read_pykeen_dataset
+from kgops.maths.models.conve import ConvE
+from kgops.maths.train.settings import TrainSettings
+from kgops.workloads.train.job import ConvEConfig
 
 
 def test_each_method_is_measured_by_training_again(

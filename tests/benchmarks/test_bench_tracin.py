@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from benchmarks import tracin as bench
-from kgops.graphs.triples import read_graph
-from kgops.jobs.train import ConvEConfig
-from kgops.models.conve import ConvE
-from kgops.tracin.blocks import TracinCheckpoint
-from kgops.tracin.loss import ONE_TO_N
-from kgops.tracin.scan import AllScores, scan
-from kgops.trials.tracin_variants import one_by_one, vectorised
+from kgops.maths.graphs.triples import read_graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.tracin.blocks import TracinCheckpoint
+from kgops.maths.tracin.loss import ONE_TO_N
+from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.trials.tracin_variants import one_by_one, vectorised
+from kgops.workloads.train.job import ConvEConfig
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import torch
 from driving import patience
 
 from benchmarks.gpu import shaped_like_fb15k_237
-from kgops.planning.graph_counts import counted_table
-from kgops.training.batches import Batches
+from kgops.maths.train.batches import Batches
+from kgops.workloads.graphs.counts import counted_table
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT_A_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -91,4 +91,4 @@ def test_an_epoch_of_the_made_graph_has_as_many_steps_as_one_of_fb15k_237() -> N
 def test_a_warning_of_torchs_compiler_fails_no_test_and_one_of_ours_does() -> None:
     warnings.warn_explicit("not enough SMs", UserWarning, "utils.py", 1, module="torch._inductor.utils")
     with pytest.raises(UserWarning):
-        warnings.warn_explicit("ours", UserWarning, "loop.py", 1, module="kgops.training.loop")
+        warnings.warn_explicit("ours", UserWarning, "loop.py", 1, module="kgops.maths.train.loop")

@@ -94,8 +94,8 @@ def test_supervisor_loads_no_module_that_it_does_not_need() -> None:
         "ctypes",
         "subprocess",
         "shutil",
-        "kgops.options.catalog",
-        "kgops.options.reading",
+        "kgops.workloads.catalog",
+        "kgops.jobs.option_reading",
         "storage.transfer",
         *HEAVY,
     )
@@ -112,8 +112,8 @@ def test_first_frame_waits_for_no_module_that_only_reads() -> None:
     late = (
         *(
             "kgops.supervisor.process_tree",
-            "kgops.views.alerts",
-            "kgops.views.gpus",
+            "kgops.present.alerts",
+            "kgops.present.gpus",
             "kgops.gpus.nvml",
             "screens.feed_reader",
         ),

@@ -8,7 +8,7 @@ import pytest
 import records
 from driving import Console
 
-from kgops.views.comparison import Comparison, Difference, Metric, compare
+from kgops.present.comparison import Comparison, Difference, Metric, compare
 from storage import run_list, runs
 from storage.database import Connection, open_reader
 

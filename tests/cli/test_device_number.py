@@ -180,7 +180,7 @@ def device_found(given: str) -> str:
     sys.path[:] = [path for path in sys.path if "torch-to-look-at" not in path]
     import torch
 
-    from kgops.workers.train import find_device
+    from kgops.maths.train.worker import find_device
 
     os.environ["KGOPS_GPU"] = given
     many = given.count(",") + 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from driving import Console
 
-from kgops.views.doctor import _file_system_of
+from kgops.present.doctor import _file_system_of
 
 
 def test_a_sound_machine_gets_exit_code_0_and_every_subject_is_named(run_cli: Console) -> None:

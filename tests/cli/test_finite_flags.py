@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from driving import Console
 
-from kgops.options.option import Option
-from kgops.options.reading import read_table
+from kgops.jobs.option import Option
+from kgops.jobs.option_reading import read_table
 
 WORDS = ("nan", "inf", "-inf")
 FLAGS = (

@@ -20,7 +20,7 @@ import pytest
 from driving import Console, Done, end_all_of, identity_in, patience, wait_for
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, h200, t4
 
-from kgops.views.formats import width_of
+from kgops.present.formats import width_of
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from driving import Console, Terminal, patience, wait_for
 from nvml_standin import Machine, StandIn, t4
 from records import add
 
+from kgops.present.formats import width_of
 from kgops.supervisor import locks
 from kgops.supervisor.run_folder import RunFolder
-from kgops.views.formats import width_of
 from storage.database import Connection
 
 

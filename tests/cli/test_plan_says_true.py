@@ -10,9 +10,9 @@ from driving import Console, Done
 from gpu_machine import GpuMachine
 from nvml_standin import compiler, t4
 
+from kgops.present.drafts import Draft
+from kgops.present.what_if import WhatIf
 from kgops.settings import Home
-from kgops.views.drafts import Draft
-from kgops.views.what_if import WhatIf
 
 needs_standin = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
 

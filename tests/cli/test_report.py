@@ -13,11 +13,11 @@ import pytest
 from driving import Console, patience
 
 from kgops.interchange.import_scores import HEADER
-from kgops.views.comparison import Comparison, Difference, Metric, compare
-from kgops.views.comparison_page import best_of
-from kgops.views.comparison_page import page as comparison_page
-from kgops.views.curve_chart import Clock, draw
-from kgops.views.run_detail import Curve
+from kgops.present.comparison import Comparison, Difference, Metric, compare
+from kgops.present.comparison_page import best_of
+from kgops.present.comparison_page import page as comparison_page
+from kgops.present.curve_chart import Clock, draw
+from kgops.present.run_detail import Curve
 from storage import runs
 from storage.database import open_reader
 from storage.series import Bucket

@@ -15,9 +15,9 @@ import pytest
 from driving import Console
 
 from kgops.cli import main
-from kgops.jobs import configurations
-from kgops.jobs.regress import REGRESS
-from kgops.regression.made_flights import Sky, make_flights
+from kgops.maths.regress.made_flights import Sky, make_flights
+from kgops.workloads import configurations
+from kgops.workloads.regress.job import REGRESS
 
 ROOT = Path(__file__).parents[2]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}

@@ -20,13 +20,13 @@ from kgops.cli.command_line import as_command
 from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
 from kgops.planning import profiles
 from kgops.planning.resolve import resolve
 from kgops.planning.targets import Target
 from kgops.settings import Home
 from kgops.supervisor.launch import launch
 from kgops.supervisor.plan_job import Planned, plan
+from kgops.workloads.job_files import read_job
 from storage import series
 from storage.database import open_reader, open_writer
 

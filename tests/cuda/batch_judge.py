@@ -32,13 +32,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a program, for 
 from estimate_settings import TrainSetting
 from estimating import SilentReporter, drawn_data
 
-from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.train.worker import train_conve
+from kgops.maths.worker.entry import StopRequest
 from kgops.planning.job_size import JobSize
 from kgops.planning.planner import MARGIN, MachineCorrections, suggest
 from kgops.planning.targets import Target, find_targets
-from kgops.workers.entry import StopRequest
-from kgops.workers.train import train_conve
 
 MIB = 1 << 20
 _MORE = 1.1

@@ -20,25 +20,25 @@ from cuda_values import give_bf16_to_cudnn
 from launches import launched
 
 from kgops.gpus.facts import facts_here
-from kgops.graphs.triples import read_pykeen_dataset
-from kgops.jobs.job_files import read_job
-from kgops.models.conve import ConvE
+from kgops.maths.graphs.triples import read_pykeen_dataset
+from kgops.maths.models.conve import ConvE
+from kgops.maths.regress.batches import Prepared
+from kgops.maths.regress.flights import read_flights
+from kgops.maths.regress.made_flights import Sky, make_flights
+from kgops.maths.regress.metrics import HeightLoss
+from kgops.maths.regress.network import RegressionModel
+from kgops.maths.regress.settings import RegressionSettings
+from kgops.maths.regress.stages import plan_stages
+from kgops.maths.regress.step import RegressionStep
+from kgops.maths.train.acceleration import AcceleratedStep
+from kgops.maths.train.batches import Batches
+from kgops.maths.train.losses import EntityLoss
+from kgops.maths.train.settings import resolve_precision
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.speed import rates_of, step_time
 from kgops.planning.targets import find_targets
-from kgops.planning.train_sizes import TrainShape
-from kgops.regression.batches import Prepared
-from kgops.regression.flights import read_flights
-from kgops.regression.made_flights import Sky, make_flights
-from kgops.regression.metrics import HeightLoss
-from kgops.regression.network import RegressionModel
-from kgops.regression.settings import RegressionSettings
-from kgops.regression.stages import plan_stages
-from kgops.regression.step import RegressionStep
-from kgops.training.acceleration import AcceleratedStep
-from kgops.training.batches import Batches
-from kgops.training.losses import EntityLoss
-from kgops.training.settings import resolve_precision
+from kgops.workloads.job_files import read_job
+from kgops.workloads.train.sizes import TrainShape
 
 BATCH = 8
 # What compile and precision came to, the shape that is planned, and steps to take.

@@ -47,7 +47,7 @@ from estimating import (
 
 from kgops.gpus.facts import GpuFacts, facts_here
 from kgops.planning import memory_estimate
-from kgops.planning.ledger import Ledger
+from kgops.workloads.memory.ledger import Ledger
 
 WORKLOADS = ("train", "tracin", "explain", "regress")
 MIB = 1 << 20

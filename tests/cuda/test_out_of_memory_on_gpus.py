@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from cuda_machine import GpuConsole, consoles
 
-from kgops.options.catalog import effect_of
-from kgops.regression.made_flights import Sky, make_flights
+from kgops.maths.regress.made_flights import Sky, make_flights
+from kgops.workloads.catalog import effect_of
 
 JOBS = int(os.environ.get("KGOPS_OOM_JOBS", "3"))
 MODEL = ("--embedding-dim", "32", "--output-channels", "4", "--num-epochs", "1", "--compile", "off")

@@ -17,7 +17,7 @@ from cuda_machine import H200, T4, GpuConsole, consoles
 from cuda_machine import SMALL as SMALL_GPU
 from driving import wait_for
 
-from kgops.regression.made_flights import Sky, make_flights
+from kgops.maths.regress.made_flights import Sky, make_flights
 from storage import influences, series
 from storage.database import open_reader
 

@@ -18,8 +18,8 @@ import pytest
 from documented import Desk, Went, commands, of_help
 from test_examples_history import IMPORTS, WITH_A_HISTORY, says
 
-from kgops.planning.regress_sizes import Flights, flights_in
-from kgops.regression.made_flights import Sky, make_flights
+from kgops.maths.regress.made_flights import Sky, make_flights
+from kgops.workloads.regress.sizes import Flights, flights_in
 from storage import runs
 from storage.database import open_writer
 

@@ -17,8 +17,8 @@ from documented import Desk, Went, page, typed_in
 from small_graph import put_graph
 
 from kgops.cli import main
-from kgops.jobs.outputs import LEDGER
-from kgops.regression.made_flights import Sky, make_flights
+from kgops.maths.regress.made_flights import Sky, make_flights
+from kgops.workloads.outputs import LEDGER
 
 # Sixteen runs, one after the other, on a machine that may be busy.
 PAGE = page("docs/MIGRATING.md")

@@ -99,7 +99,7 @@ ELSEWHERE = {
     "kgops serve": "tests/cli/test_serve.py",
     "kgops run --profile t4": "tests/documents/test_readme.py",
     "kgops run regress --config NAME --data-directory DIR": "tests/documents/test_examples.py",
-    "kgops run … --on slurm --partition gpu --time 04:00:00 --gres gpu:1": "tests/slurm",
+    "kgops run … --on slurm --partition gpu --time 04:00:00 --gres gpu:1": "tests/cluster",
     "kgops hosts add lab1 user@host": "tests/hosts/test_hosts_commands.py",
     "kgops --hosts all": "tests/screens/test_screens_hosts.py",
     "kgops gpus --hosts all": "tests/hosts/test_hosts_commands.py",

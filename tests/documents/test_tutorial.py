@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from documented import ROOT, Desk, Typed, Went, page, typed_in, unlike
 
-from kgops.predictions.answer_files import must_have_parquet
+from kgops.maths.predict.answer_files import must_have_parquet
 
 TUTORIAL, PREDICTIONS = page("docs/TUTORIAL.md"), page("docs/PREDICTIONS.md")
 SESSION, OWN_GRAPH = typed_in(TUTORIAL, "console"), typed_in(TUTORIAL, "sh")

@@ -14,8 +14,8 @@ from driving import Console
 
 from kgops.experiments.charts import DASHES, Curve, Dot, cost_against_size, front
 from kgops.experiments.trial_result import Spread
-from kgops.views.axes import Axis
-from kgops.views.pictures import ZOOM, Line, Picture, Shape, Text, as_png, as_svg, mark
+from kgops.present.axes import Axis
+from kgops.present.pictures import ZOOM, Line, Picture, Shape, Text, as_png, as_svg, mark
 from storage import benches
 from storage.benches import Pair
 

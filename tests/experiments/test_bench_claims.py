@@ -17,7 +17,7 @@ from kgops.cli import claims_page
 from kgops.experiments.claim_tables import comparisons
 from kgops.experiments.claims import Measured, page
 from kgops.experiments.documented import DOCUMENT_TABLES, OPTIONS, TABLES
-from kgops.trials.variants import LIVE, SECONDS_OF, Untestable, leave_out_compile
+from kgops.maths.trials.variants import LIVE, SECONDS_OF, Untestable, leave_out_compile
 from storage import benches
 from storage.benches import Pair
 
@@ -196,7 +196,7 @@ def test_the_groups_loops_run_with_every_option_that_can_be_tested(
 ) -> None:
     (tmp_path / "results").mkdir()
     environment = {**os.environ, "KGOPS_RUN_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", f"kgops.trials.{module}", *words, "--round", "1"]
+    command = [sys.executable, "-P", "-m", f"kgops.maths.trials.{module}", *words, "--round", "1"]
     command += ["--trials", "1", "--repetitions", "3"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -216,7 +216,7 @@ def test_the_groups_loops_run_with_every_option_that_can_be_tested(
 
 
 def test_the_loss_is_compared_with_dense_labels_as_the_scripts_test_does() -> None:
-    command = [sys.executable, "-P", "-m", "kgops.trials.efficient_loss"]
+    command = [sys.executable, "-P", "-m", "kgops.maths.trials.efficient_loss"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     *compared, last = done.stdout.splitlines()

@@ -13,7 +13,7 @@ from driving import Console, patience, wait_for
 from kgops.errors import BadJob, Usage
 from kgops.experiments.trial_result import ratios, spread_of
 from kgops.experiments.variants import combinations, read_axis, variants
-from kgops.jobs.job_files import read_job
+from kgops.workloads.job_files import read_job
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.database import open_reader

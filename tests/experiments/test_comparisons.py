@@ -17,8 +17,8 @@ from kgops.cli.bench_compare import agree
 from kgops.errors import KgopsError
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.summary import rows
-from kgops.jobs.job_files import read_job
 from kgops.settings import Home
+from kgops.workloads.job_files import read_job
 from storage import benches
 
 ROOT = Path(__file__).parents[2]
@@ -27,8 +27,8 @@ VARIANTS = """
 import json, os, pathlib, sys, time
 sys.path.insert(0, {root!r})
 import torch
-from kgops.trials.interleaved import run_trials
-from kgops.trials.variants import TrialResult, Untestable
+from kgops.maths.trials.interleaved import run_trials
+from kgops.maths.trials.variants import TrialResult, Untestable
 
 def takes(seconds, mib):
     held = []
@@ -61,8 +61,8 @@ run_trials({{"first": takes(0.1, 30), "same": takes(0.1, 30), "slow": takes(0.2,
 LOCKSTEP = """
 import os, sys, time
 sys.path.insert(0, {root!r})
-from kgops.trials.interleaved import run_trials
-from kgops.trials.variants import TrialResult
+from kgops.maths.trials.interleaved import run_trials
+from kgops.maths.trials.variants import TrialResult
 
 def variant(name, dies_in=None):
     def work(repetition):

@@ -21,10 +21,10 @@ from kgops.cli.output import print_json
 from kgops.experiments.trial_result import spread_of
 from kgops.jobs.numbers import line_between, mean, median, middle, quartiles, quotient, share_between
 from kgops.jobs.text import clock
-from kgops.views.curve_chart import Clock, draw, short
-from kgops.views.formats import amount, duration, local_time, off_by
-from kgops.views.overview import eta_s
-from kgops.views.run_detail import Curve
+from kgops.present.curve_chart import Clock, draw, short
+from kgops.present.formats import amount, duration, local_time, off_by
+from kgops.present.overview import eta_s
+from kgops.present.run_detail import Curve
 from screens.compare_page import _ratio
 from screens.widgets.bar import ratio_bar, scale_of, share_bar
 from screens.widgets.chart_axis import on_axis

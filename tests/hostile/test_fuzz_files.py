@@ -22,14 +22,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kgops.errors import BadInput
-from kgops.graphs.triples import Graph, read_graph
-from kgops.graphs.vocabulary import Vocabulary, read_edge_map, read_node_names, read_vocabulary
 from kgops.jobs import manifest
-from kgops.planning.graph_counts import counts_of
-from kgops.planning.regress_sizes import Flights, flights_in
-from kgops.regression.flights import DATASETS, read_flights
-from kgops.regression.made_flights import make_flights
-from kgops.tracin.test_triples import from_file, from_text
+from kgops.maths.graphs.triples import Graph, read_graph
+from kgops.maths.graphs.vocabulary import Vocabulary, read_edge_map, read_node_names, read_vocabulary
+from kgops.maths.regress.flights import DATASETS, read_flights
+from kgops.maths.regress.made_flights import make_flights
+from kgops.maths.tracin.test_triples import from_file, from_text
+from kgops.workloads.graphs.counts import counts_of
+from kgops.workloads.regress.sizes import Flights, flights_in
 
 pytestmark = pytest.mark.usefixtures("bounded")
 

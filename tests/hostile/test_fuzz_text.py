@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 
 from kgops.errors import BadJob
 from kgops.experiments.variants import read_axis, variants
-from kgops.jobs import configurations, recipes, toml
+from kgops.jobs import toml
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job, read_job_file
-from kgops.jobs.workloads import WORKLOADS
-from kgops.options.catalog import OPTIONS
-from kgops.options.option import word_of
+from kgops.jobs.option import word_of
 from kgops.planning import profiles
+from kgops.workloads import configurations
+from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.job_files import read_job, read_job_file
+from kgops.workloads.registry import WORKLOADS
+from kgops.workloads.train import recipes
 
 pytestmark = pytest.mark.usefixtures("bounded")
 

@@ -20,13 +20,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kgops.errors import BadInput
-from kgops.jobs.train import ConvEConfig
-from kgops.models.conve import ConvE
-from kgops.models.pykeen_bridge import load_pykeen, to_pykeen_state
-from kgops.planning.conve_weights import model_of_config
-from kgops.tracin.finished_tests import FinishedTests
-from kgops.tracin.shards import Shards, Tile
-from kgops.training.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
+from kgops.maths.models.conve import ConvE
+from kgops.maths.models.pykeen_bridge import load_pykeen, to_pykeen_state
+from kgops.maths.tracin.finished_tests import FinishedTests
+from kgops.maths.tracin.shards import Shards, Tile
+from kgops.maths.train.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
+from kgops.workloads.train.conve_weights import model_of_config
+from kgops.workloads.train.job import ConvEConfig
 
 pytestmark = pytest.mark.usefixtures("bounded")
 

@@ -15,9 +15,9 @@ from fuzzing import ODD, PLAIN, damaged, examples, refused_or
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kgops.cluster.script import sbatch_options, script
 from kgops.jobs import events
-from kgops.jobs.job_files import read_job
-from kgops.slurm.script import sbatch_options, script
+from kgops.workloads.job_files import read_job
 from storage import conditions, filters
 
 pytestmark = pytest.mark.usefixtures("bounded")

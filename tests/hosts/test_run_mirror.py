@@ -17,9 +17,9 @@ from kgops.hosts.mirror import Unusable
 from kgops.hosts.protocol import PROTOCOL, as_line
 from kgops.hosts.run_mirror import LogCopy, RunMirror
 from kgops.hosts.run_picture import MOST_BUCKETS, MOST_CURVES, RunPictureReader, thinned
+from kgops.present import report_page
+from kgops.present.run_detail import RunDetail, read_run_detail
 from kgops.settings import Home
-from kgops.views import report_page
-from kgops.views.run_detail import RunDetail, read_run_detail
 from screens import run_page
 from storage.database import open_reader, open_writer, transaction
 from storage.series import Bucket, Point, append

@@ -28,12 +28,8 @@ from kgops.supervisor.run_folder import RunFolder
 
 HERE = Path(__file__).parent
 _NEVER_NEEDED = (
-    "kgops.trials",
-    "kgops.models",
-    "kgops.training",
-    "kgops.tracin",
-    "kgops.workers",
-    "kgops.slurm",
+    "kgops.maths",
+    "kgops.cluster",
 )
 # A stop is seen within a tick: supervisors that look more often change nothing else.
 _ENTRY = "from kgops.supervisor import supervise, watch; watch.TICK_S = 0.05; "

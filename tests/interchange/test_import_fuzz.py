@@ -17,10 +17,10 @@ from test_import_group_scores import TREATS, write_scores
 
 from kgops.errors import KgopsError
 from kgops.interchange.importing import import_from
+from kgops.present.report_page import page
+from kgops.present.run_detail import LogTail, read_run_detail
 from kgops.settings import Home
 from kgops.supervisor.run_json import read_runs, write_runs
-from kgops.views.report_page import page
-from kgops.views.run_detail import LogTail, read_run_detail
 from storage import runs, transfer
 from storage.database import integrity_problems
 

@@ -12,11 +12,11 @@ from foreign_files import Command, Place
 from kgops.errors import KgopsError
 from kgops.jobs import manifest
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.jobs.outputs import must_be_free
-from kgops.workers.outputs import make_output_folder
-from kgops.workers.publication import Publication
-from kgops.workers.report import Reporter
+from kgops.maths.worker.outputs import make_output_folder
+from kgops.maths.worker.publication import Publication
+from kgops.maths.worker.report import Reporter
+from kgops.workloads.job_files import read_job
+from kgops.workloads.outputs import must_be_free
 
 COMMANDS = 300
 _MODELS = ("best_model.pt", "final_model.pt", "checkpoints/checkpoint_epoch_0000002.pt", "config.json")

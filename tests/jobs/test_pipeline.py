@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from driving import Console
 
-from kgops.jobs.job_files import read_job
+from kgops.workloads.job_files import read_job
 
 
 # tf32 becomes fp32 on every CPU, bf16 on those without the instructions: then both halves took the same.

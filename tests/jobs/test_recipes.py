@@ -19,21 +19,21 @@ from torch.nn import functional as F
 from benchmarks.measure import Silent
 from benchmarks.recipes import pykeen_metrics, write_measured
 from kgops.cli import main
-from kgops.graphs.triples import Graph, read_pykeen_dataset
-from kgops.jobs import recipes
-from kgops.jobs.job_files import read_job, read_job_file
-from kgops.jobs.recipes import Measured, MeasuredRun
-from kgops.jobs.train import ConvEConfig
-from kgops.models.conve import ConvE
-from kgops.training.batches import Batches
-from kgops.training.checkpoints import read_checkpoint
-from kgops.training.evaluate import Evaluator
-from kgops.training.loop import fit
-from kgops.training.optimizers import build_optimizer
-from kgops.training.settings import TrainSettings
-from kgops.training.step import TrainStep
-from kgops.views.quality import FILTERS
-from kgops.workers.train import model_config, train_settings
+from kgops.maths.graphs.triples import Graph, read_pykeen_dataset
+from kgops.maths.models.conve import ConvE
+from kgops.maths.train.batches import Batches
+from kgops.maths.train.checkpoints import read_checkpoint
+from kgops.maths.train.evaluate import Evaluator
+from kgops.maths.train.loop import fit
+from kgops.maths.train.optimizers import build_optimizer
+from kgops.maths.train.settings import TrainSettings
+from kgops.maths.train.step import TrainStep
+from kgops.maths.train.worker import model_config, train_settings
+from kgops.present.quality import FILTERS
+from kgops.workloads.job_files import read_job, read_job_file
+from kgops.workloads.train import recipes
+from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.recipes import Measured, MeasuredRun
 
 QUICK = ["codex-s", "fb15k-237", "kinships", "umls", "wn18rr"]
 NAMES = sorted([*QUICK, "fb15k-237-best"])

@@ -13,14 +13,14 @@ import pytest
 
 from kgops.errors import BadJob, Usage
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs import configurations
-from kgops.jobs.configurations import LEFT_OUT, job_table, read
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.jobs.regress import RegressionConfig
 from kgops.planning.oom_fallbacks import oom_advice, oom_fallbacks
-from kgops.planning.regress_sizes import flights_in
 from kgops.planning.resolve import resolve
+from kgops.workloads import configurations
+from kgops.workloads.configurations import LEFT_OUT, job_table, read
+from kgops.workloads.job_files import read_job
+from kgops.workloads.regress.job import RegressionConfig
+from kgops.workloads.regress.sizes import flights_in
 
 T4 = GpuFacts("Tesla T4", (7, 5))
 A100 = GpuFacts("A100", (8, 0))
@@ -369,7 +369,7 @@ def test_an_hdf5_file_that_nobody_can_read_is_told_so(tmp_path: Path) -> None:
 def test_looking_at_flights_loads_no_numpy(tmp_path: Path) -> None:
     write_flight(tmp_path / "a.npz", 3)
     code = (
-        "import sys; from pathlib import Path; from kgops.planning.regress_sizes import flights_in\n"
+        "import sys; from pathlib import Path; from kgops.workloads.regress.sizes import flights_in\n"
         "assert not isinstance(flights_in(Path(sys.argv[1])), str)\n"
         "print([m for m in ('numpy', 'torch') if m in sys.modules])"
     )

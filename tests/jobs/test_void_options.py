@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kgops.errors import BadJob
-from kgops.jobs.job_files import read_job
+from kgops.workloads.job_files import read_job
 
 TRACED = {"run": 1}
 EXPLAINED = {"run": 1, "triple": "a,b,c"}

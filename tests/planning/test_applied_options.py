@@ -14,7 +14,7 @@ from driving import Console
 from tracing import nations
 
 from kgops.jobs.option_lines import DOCUMENTED, option_line
-from kgops.regression.made_flights import Sky, make_flights
+from kgops.maths.regress.made_flights import Sky, make_flights
 
 SMALL = ("--embedding-dim", "16", "--output-channels", "2", "--num-epochs", "1", "--device", "cpu")
 TRAIN = ("run", "train", "--dataset", "nations", *SMALL)
@@ -133,7 +133,7 @@ def test_after_a_fallback_config_keeps_apart_what_was_asked_and_what_ran(
     )
     changed = {"gradient_checkpointing": True, "batch_size": 128}
     env = run_cli.environment({"KGOPS_SETTINGS": json.dumps(changed)})
-    argv = [sys.executable, "-P", "-m", "kgops.workers.train", str(job)]
+    argv = [sys.executable, "-P", "-m", "kgops.maths.train.worker", str(job)]
     done = subprocess.run(argv, cwd=tmp_path, env={**os.environ, **env}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = options(tmp_path)

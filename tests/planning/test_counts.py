@@ -14,16 +14,16 @@ import pytest
 import torch
 from driving import patience
 
-from kgops.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.jobs.bundled import BUNDLED
-from kgops.jobs.job_files import read_job
-from kgops.options.shared import LARGEST_GROUP
-from kgops.planning.block_counts import Groups
-from kgops.planning.graph_counts import Counts, counts_of
-from kgops.planning.train_sizes import train_shape
-from kgops.tracin.blocks import rows_of
-from kgops.tracin.scan import ordered_blocks
-from kgops.training.batches import Batches
+from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.maths.tracin.blocks import rows_of
+from kgops.maths.tracin.scan import ordered_blocks
+from kgops.maths.train.batches import Batches
+from kgops.workloads.graphs.block_counts import Groups
+from kgops.workloads.graphs.counts import Counts, counts_of
+from kgops.workloads.job_files import read_job
+from kgops.workloads.shared_options import LARGEST_GROUP
+from kgops.workloads.train.sizes import train_shape
 
 
 def agree(counts: Counts | None, graph: Graph) -> None:
@@ -89,8 +89,8 @@ def test_queries_and_their_answers_are_those_of_the_batches(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("both_directions", [False, True])
 def test_queries_of_a_block_are_those_that_tracin_finds_in_it(tmp_path: Path, both_directions: bool) -> None:
-    from kgops.jobs.train import ConvEConfig
-    from kgops.models.conve import ConvE
+    from kgops.maths.models.conve import ConvE
+    from kgops.workloads.train.job import ConvEConfig
 
     files = written(tmp_path, 900, seed=4)
     graph, counts = read_graph(Path(files["train"])), counts_of({"train": files["train"]})
@@ -134,7 +134,7 @@ def test_what_cannot_be_counted_is_unknown_and_never_an_error(tmp_path: Path) ->
 
 def test_counting_loads_no_torch() -> None:
     code = (
-        "import sys; from kgops.planning.graph_counts import counts_of; import kgops.planning.memory_estimate;"
+        "import sys; from kgops.workloads.graphs.counts import counts_of; import kgops.planning.memory_estimate;"
         "assert counts_of({'dataset': 'nations'}).entities == 14;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'pykeen')))"
     )

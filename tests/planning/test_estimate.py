@@ -14,8 +14,13 @@ from estimate_settings import draw_other, draw_tracin, draw_train
 from estimating import Outcome, compare_tracin, compare_train
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs.job_files import read_job
-from kgops.jobs.tracin_chunk_sizes import (
+from kgops.planning.corrections import Pair, accuracy, learn
+from kgops.planning.memory_estimate import predict
+from kgops.workloads.graphs.counts import Answers, Counts
+from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
+from kgops.workloads.job_files import read_job
+from kgops.workloads.memory.ledger import Ledger, reserved_bytes
+from kgops.workloads.tracin.chunk_sizes import (
     LARGEST_ALL_SCORES,
     TRACIN_AGREEMENT_TESTS,
     TRACIN_AGREEMENT_TRAINS,
@@ -27,16 +32,11 @@ from kgops.jobs.tracin_chunk_sizes import (
     TRACIN_TIES_AT_ONCE,
     TRACIN_VALIDATED_TESTS,
 )
-from kgops.jobs.train import ConvEConfig
-from kgops.jobs.train_chunk_sizes import EVALUATION_ENCODED, TRAIN_BATCH, loss_chunk
-from kgops.planning.conve_weights import buffer_bytes, model_of_config, weight_sizes
-from kgops.planning.corrections import Pair, accuracy, learn
-from kgops.planning.evaluation_counts import EVALUATION_QUERIES
-from kgops.planning.graph_counts import Answers, Counts
-from kgops.planning.graph_memory import walk_graph
-from kgops.planning.ledger import Ledger, reserved_bytes
-from kgops.planning.memory_estimate import predict
-from kgops.planning.train_sizes import TrainShape, train_shape
+from kgops.workloads.tracin.graph_memory import walk_graph
+from kgops.workloads.train.chunk_sizes import EVALUATION_ENCODED, TRAIN_BATCH, loss_chunk
+from kgops.workloads.train.conve_weights import buffer_bytes, model_of_config, weight_sizes
+from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.sizes import TrainShape, train_shape
 
 H200 = GpuFacts("NVIDIA H200", (9, 0))
 T4 = GpuFacts("Tesla T4", (7, 5))
@@ -105,9 +105,9 @@ def test_a_block_of_a_size_nobody_counted_may_have_few_enough_queries_to_go_forw
 def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
     import torch
 
-    from kgops.planning.evaluation_counts import EvaluationBlocks
-    from kgops.training.batches import inverse_triples, query_rows
-    from kgops.training.evaluate import KnownAnswers, _by_pair, split
+    from kgops.maths.train.batches import inverse_triples, query_rows
+    from kgops.maths.train.evaluate import KnownAnswers, _by_pair, split
+    from kgops.workloads.graphs.evaluation_counts import EvaluationBlocks
 
     generator = torch.Generator().manual_seed(3)
     sides = (torch.tensor([40, 3, 40]), 2)
@@ -128,9 +128,9 @@ def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
 
 
 def test_layers_are_chosen_without_torch_as_tracin_chooses_them() -> None:
-    from kgops.models.conve import ConvE
-    from kgops.planning.tracin_sizes import parameters_of
-    from kgops.tracin.models import all_parameters, chosen_parameters, last_layers
+    from kgops.maths.models.conve import ConvE
+    from kgops.maths.tracin.models import all_parameters, chosen_parameters, last_layers
+    from kgops.workloads.tracin.sizes import parameters_of
 
     for batch_norm in (False, True):
         config = ConvEConfig(20, 3, embedding_dim=16, output_channels=3, batch_norm=batch_norm)
@@ -145,7 +145,7 @@ def test_layers_are_chosen_without_torch_as_tracin_chooses_them() -> None:
 def test_the_graph_that_filtering_asks_takes_what_numpy_was_given() -> None:
     import torch
 
-    from kgops.graphs.neighbourhoods import Neighbourhood
+    from kgops.maths.graphs.neighbourhoods import Neighbourhood
 
     triples = torch.randint(0, 3000, (20_000, 3), generator=torch.Generator().manual_seed(1))
     pairs = {(min(h, t), max(h, t)) for h, _, t in triples.tolist() if h != t}
@@ -216,7 +216,7 @@ def test_a_model_is_known_from_what_its_training_left() -> None:
 
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
-    from kgops.models.conve import ConvE
+    from kgops.maths.models.conve import ConvE
 
     config = ConvEConfig(41, 3, embedding_dim=24, output_channels=5, batch_norm=batch_norm)
     model = ConvE(config)
@@ -227,11 +227,12 @@ def test_weights_are_counted_to_the_byte(batch_norm: bool) -> None:
 def test_sizes_are_those_the_workers_cut_by() -> None:
     import torch
 
-    from kgops.tracin import attribution, results, scan
-    from kgops.tracin.blocks import Settings
-    from kgops.training import evaluate, optimizers
-    from kgops.training.settings import TrainSettings
-    from kgops.workers import tracin_agreement, tracin_validate
+    from kgops.maths.tracin import attribution, results, scan
+    from kgops.maths.tracin import sampled_agreement as tracin_agreement
+    from kgops.maths.tracin import validation as tracin_validate
+    from kgops.maths.tracin.blocks import Settings
+    from kgops.maths.train import evaluate, optimizers
+    from kgops.maths.train.settings import TrainSettings
 
     plain = Settings()
     assert TrainSettings().batch_size == TRAIN_BATCH

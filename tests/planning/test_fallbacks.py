@@ -9,15 +9,15 @@ import torch
 
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.jobs.tracin_chunk_sizes import TRACIN_BLOCK, TRACIN_CHUNK
-from kgops.options.catalog import OPTIONS, effect_of
+from kgops.maths.tracin.blocks import Settings
+from kgops.maths.train.saved_models import MAY_DIFFER
+from kgops.maths.train.settings import TrainSettings
+from kgops.maths.worker.out_of_memory import is_out_of_memory
 from kgops.planning.fallback_options import SMALLEST_CHUNK
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken, oom_fallbacks
-from kgops.tracin.blocks import Settings
-from kgops.training.out_of_memory import is_out_of_memory
-from kgops.training.saved_models import MAY_DIFFER
-from kgops.training.settings import TrainSettings
+from kgops.workloads.catalog import OPTIONS, effect_of
+from kgops.workloads.job_files import read_job
+from kgops.workloads.tracin.chunk_sizes import TRACIN_BLOCK, TRACIN_CHUNK
 
 T4 = GpuFacts("Tesla T4", (7, 5))
 A100 = GpuFacts("A100", (8, 0))

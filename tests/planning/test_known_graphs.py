@@ -9,9 +9,9 @@ import pytest
 from driving import Console
 
 from kgops import planning
-from kgops.jobs import recipes
 from kgops.jobs.bundled import BUNDLED
-from kgops.planning.graph_counts import PUBLISHED, Counts, counts_of, sizes_of
+from kgops.workloads.graphs.counts import PUBLISHED, Counts, counts_of, sizes_of
+from kgops.workloads.train import recipes
 
 RECIPES = ("codex-s", "fb15k-237", "fb15k-237-best", "wn18rr", "kinships", "umls")
 

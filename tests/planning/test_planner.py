@@ -16,7 +16,6 @@ from counting import calls_of
 
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
 from kgops.planning import profiles
 from kgops.planning.corrections import Correction, Measured, learn_time
 from kgops.planning.job_size import JobSize, job_size_of
@@ -24,7 +23,8 @@ from kgops.planning.memory_estimate import predict
 from kgops.planning.planner import MARGIN, MachineCorrections, Suggestion, largest_where, need_mib, suggest
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import Target, cpu_target, find_targets
-from kgops.planning.train_sizes import TrainShape
+from kgops.workloads.job_files import read_job
+from kgops.workloads.train.sizes import TrainShape
 
 NOTHING = MachineCorrections()
 DATASETS = ("nations", "kinships", "umls")
@@ -242,7 +242,7 @@ def test_a_plan_looks_at_few_settings(workload: str, most: int, wide_graph: Path
 
 def test_planning_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
     code = (
-        "import sys; from kgops.jobs.job_files import read_job; from kgops.planning.job_size import job_size_of;"
+        "import sys; from kgops.workloads.job_files import read_job; from kgops.planning.job_size import job_size_of;"
         "from kgops.planning.targets import find_targets; from kgops.planning.planner import suggest;"
         "job = read_job({'workload': 'train', 'train': {'dataset': 'nations'}}, 'x');"
         "assert suggest(job_size_of(job), find_targets('t4')[0]).fits;"

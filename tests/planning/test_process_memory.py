@@ -92,7 +92,7 @@ def test_a_worker_starts_as_its_own_kind_does_and_before_one_ran_as_those_that_i
 
 def test_a_start_that_takes_too_long_is_unknown_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_start, "_LONGEST_S", 0.01)
-    assert worker_start._measure.__wrapped__("kgops.workers.train", "kgops") is None
+    assert worker_start._measure.__wrapped__("kgops.maths.train.worker", "kgops") is None
 
 
 def test_bench_memory_judges_the_runs_that_it_starts(run_cli: Console) -> None:

@@ -16,9 +16,9 @@ from nvml_standin import Machine, StandIn, a100, t4
 
 from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
-from kgops.jobs.job_files import read_job
 from kgops.planning import profiles
 from kgops.planning.resolve import conflicts
+from kgops.workloads.job_files import read_job
 
 PROMISED = (
     *("auto", "cpu", "safe", "t4", "v100", "a10", "l4", "rtx-2080ti", "rtx-3090", "rtx-4090"),

@@ -16,19 +16,19 @@ from estimate_regress import draw_regress
 from estimating import Outcome, compare_regress
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs.job_files import read_job
-from kgops.jobs.regress_chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
-from kgops.options.regress import OPTIMIZERS
-from kgops.planning import number_formats
 from kgops.planning.job_size import job_size_of
-from kgops.planning.ledger import Ledger, reserved_bytes
 from kgops.planning.memory_estimate import predict
-from kgops.planning.number_formats import applied_precision
 from kgops.planning.planner import suggest
-from kgops.planning.regress_memory import MOMENTS, walk_regression, walk_step
-from kgops.planning.regress_sizes import Flights, RegressShape, regress_shape
 from kgops.planning.speed import rates_of, seconds
 from kgops.planning.targets import find_targets
+from kgops.workloads import number_formats
+from kgops.workloads.job_files import read_job
+from kgops.workloads.memory.ledger import Ledger, reserved_bytes
+from kgops.workloads.number_formats import applied_precision
+from kgops.workloads.regress.chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
+from kgops.workloads.regress.memory import MOMENTS, walk_regression, walk_step
+from kgops.workloads.regress.options import OPTIMIZERS
+from kgops.workloads.regress.sizes import Flights, RegressShape, regress_shape
 
 T4 = GpuFacts("Tesla T4", (7, 5))
 MIB = 1 << 20
@@ -132,7 +132,7 @@ def test_a_step_on_a_gpu_agrees_with_a_trace_without_one(architecture: str, opti
     import torch
     from traced_steps import trace_step
 
-    from kgops.regression.network import RegressionModel
+    from kgops.maths.regress.network import RegressionModel
 
     shape = shape_of(T4, 96, {"batch_size": 6, "temporal_frames": 4, **options}, architecture=architecture)
     config = shape.model
@@ -211,8 +211,8 @@ def test_attention_over_pixels_keeps_two_copies_in_fp16() -> None:
 
 def test_a_estimate_knows_the_training_that_it_follows() -> None:
     """Numbers that two rooms hold, since this one loads no torch."""
-    from kgops.regression import batches
-    from kgops.regression import settings as regression_settings
+    from kgops.maths.regress import batches
+    from kgops.maths.regress import settings as regression_settings
 
     assert batches.VALIDATION_SHARE == REGRESS_VALIDATION_SHARE
     assert regression_settings.RegressionSettings().batch_size == REGRESS_BATCH
@@ -263,8 +263,8 @@ def test_the_original_settings_hardly_fit_a_t4_and_the_shipped_ones_do() -> None
 def test_windows_are_split_as_training_splits_them() -> None:
     import numpy as np
 
-    from kgops.regression.batches import Training
-    from kgops.regression.flights import Flight, Survey
+    from kgops.maths.regress.batches import Training
+    from kgops.maths.regress.flights import Flight, Survey
 
     survey = Survey(0.0, 1.0, np.zeros((8, 8), np.float32))
     for count, length in ((4, 4), (9, 3), (40, 5), (41, 8), (200, 1)):

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs.job_files import read_job
-from kgops.planning.graph_counts import Answers, Counts
-from kgops.planning.ledger import Ledger, reserved_bytes
 from kgops.planning.memory_estimate import MemoryEstimate, predict
-from kgops.planning.train_sizes import TrainShape, train_shape
+from kgops.workloads.graphs.counts import Answers, Counts
+from kgops.workloads.job_files import read_job
+from kgops.workloads.memory.ledger import Ledger, reserved_bytes
+from kgops.workloads.train.sizes import TrainShape, train_shape
 
 MIB = 1 << 20
 H200 = GpuFacts("NVIDIA H200", (9, 0))

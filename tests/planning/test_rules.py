@@ -12,11 +12,11 @@ from kgops.errors import Usage
 from kgops.gpus.facts import GpuFacts, TorchBuild, facts_of_known
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.options.catalog import OPTIONS
 from kgops.planning import resolve, rules
 from kgops.planning.resolve import Resolved
 from kgops.planning.rules import Correction, Work
+from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.job_files import read_job
 
 TRAIN = Work("train", trains=True)
 

@@ -16,30 +16,30 @@ from estimating import SilentReporter
 from launches import launched
 
 from kgops.gpus.facts import facts_here
-from kgops.graphs.triples import Graph
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.models.conve import ConvE
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.predict.pairs import best_pairs
+from kgops.maths.predict.probabilities import probability_of
+from kgops.maths.predict.ranking import answers
+from kgops.maths.predict.scores import scorer_of
+from kgops.maths.regress.made_flights import Sky, make_flights
+from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
+from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss
+from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.train.loop import fit
+from kgops.maths.train.settings import TrainSettings
 from kgops.planning.corrections import Measured, TimeCorrection
-from kgops.planning.graph_counts import counts_of
 from kgops.planning.job_size import JobSize, Shape, job_size_of
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest
-from kgops.planning.predict_sizes import PredictShape
 from kgops.planning.speed import rates_of, seconds, step_time
 from kgops.planning.targets import cpu_target, find_targets
-from kgops.planning.tracin_sizes import tracin_shape
-from kgops.planning.train_sizes import TrainShape
-from kgops.predictions.pairs import best_pairs
-from kgops.predictions.probabilities import probability_of
-from kgops.predictions.ranking import answers
-from kgops.predictions.scores import scorer_of
-from kgops.regression.made_flights import Sky, make_flights
-from kgops.tracin.blocks import Settings, TracinCheckpoint
-from kgops.tracin.loss import ONE_TO_N, TARGET, TracinLoss
-from kgops.tracin.scan import AllScores, scan
-from kgops.training.loop import fit
-from kgops.training.settings import TrainSettings
-from kgops.views.what_if import predicted_time
+from kgops.present.what_if import predicted_time
+from kgops.workloads.graphs.counts import counts_of
+from kgops.workloads.job_files import read_job
+from kgops.workloads.predict.sizes import PredictShape
+from kgops.workloads.tracin.sizes import tracin_shape
+from kgops.workloads.train.sizes import TrainShape
 
 NATIONS = {"dataset": "nations", "embedding_dim": 128, "output_channels": 8, "validate_every": 0}
 

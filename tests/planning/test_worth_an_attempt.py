@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from kgops.jobs.job import Job
-from kgops.jobs.job_files import read_job
-from kgops.planning.graph_counts import Answers, Counts
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict
 from kgops.planning.oom_fallbacks import Fallback, oom_fallbacks, skipped_lines
@@ -19,6 +17,8 @@ from kgops.planning.targets import Target, cpu_target, find_targets
 from kgops.planning.worth_an_attempt import Skipped, worth_an_attempt
 from kgops.supervisor.launch import fallbacks_below
 from kgops.supervisor.plan_job import Planned
+from kgops.workloads.graphs.counts import Answers, Counts
+from kgops.workloads.job_files import read_job
 
 
 def job(workload: str, settings: dict[str, Any], allow: bool = False, **options: Any) -> Job:

@@ -13,8 +13,8 @@ from nvml_standin import Machine, StandIn, t4
 from records import add
 from screen_driving import Seen, look, shown_at
 
+from kgops.present.alerts import ended_while_away, live_alerts, recorded_alerts
 from kgops.supervisor.alerts import Alert
-from kgops.views.alerts import ended_while_away, live_alerts, recorded_alerts
 from screens.widgets.lines import Lines
 from screens.wording import notification
 from storage import alerts, runs

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from records import add
 
+from kgops.present.run_detail import RunDetail, read_run_detail
 from kgops.settings import Home
 from kgops.tour.filling import put_sample
-from kgops.views.run_detail import RunDetail, read_run_detail
 from screens.rows import Row
 from screens.widgets.curve_panels import panels
 from storage import series

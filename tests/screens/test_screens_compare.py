@@ -15,7 +15,7 @@ from driving import Console
 from screen_driving import Seen, look
 from test_screens_curve import dots
 
-from kgops.views.formats import width_of
+from kgops.present.formats import width_of
 from screens.compare import Compare
 from screens.widgets.chart_axis import on_axis
 from screens.widgets.overlay import overlay

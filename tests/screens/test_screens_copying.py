@@ -12,7 +12,7 @@ from driving import Console, Terminal
 from nvml_standin import Machine, Slice, StandIn, a100, t4
 from screen_driving import Seen, look
 
-from kgops.views.formats import value_text
+from kgops.present.formats import value_text
 from screens.actions import holding
 from screens.copying import sequence
 from screens.widgets.lines import Lines

@@ -8,7 +8,7 @@ import pytest
 from rich.segment import Segment
 from textual.color import Color
 
-from kgops.views.terminals import plain
+from kgops.present.terminals import plain
 from screens.symbols import PlainSigns
 from screens.widgets.curve_panels import braille, sparkline, spread_over
 

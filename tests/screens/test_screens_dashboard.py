@@ -14,7 +14,7 @@ from records import add
 from rich.cells import cell_len
 from screen_driving import Seen, look, shown_at
 
-from kgops.views.formats import width_of
+from kgops.present.formats import width_of
 from screens.widgets.lines import Lines
 from storage import runs
 from storage.database import Connection
@@ -293,7 +293,7 @@ def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_p
 
 def test_screens_load_nothing_heavy(run_cli: Console) -> None:
     """Nor what a dashboard and a run's page have no use for: it is read by those who wait for them."""
-    planning = ("kgops.gpus.facts", "kgops.gpus.known", "kgops.planning.targets", "kgops.jobs.workloads")
+    planning = ("kgops.gpus.facts", "kgops.gpus.known", "kgops.planning.targets", "kgops.workloads.registry")
     heavy = ("torch", "numpy", "pykeen", "pandas", "scipy", "sqlite_utils", "kgops.experiments", *planning)
     run_cli("run", "exec", "--", "true")
     code = (

@@ -16,8 +16,8 @@ from screen_driving import Seen, look
 
 from kgops.gpus.history import BUCKET_S, KEPT, GpuHistory
 from kgops.gpus.readings import GpuReading, NvmlProblem, silent_gpu
-from kgops.views.gpu_lines import memory_bar, small_curve
-from kgops.views.gpus import GpuUsage
+from kgops.present.gpu_lines import memory_bar, small_curve
+from kgops.present.gpus import GpuUsage
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 

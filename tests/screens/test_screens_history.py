@@ -19,8 +19,8 @@ from screen_history import (
     window,
 )
 
+from kgops.present.formats import width_of
 from kgops.settings import Home
-from kgops.views.formats import width_of
 from screens.history import History
 from screens.history_query import HistoryReader, Page, Query
 from storage import reports

@@ -17,7 +17,7 @@ from screen_history import (
     window,
 )
 
-from kgops.views.listing import Listing, strictly
+from kgops.present.listing import Listing, strictly
 from storage.database import Connection, transaction
 
 

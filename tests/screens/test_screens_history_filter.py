@@ -9,7 +9,7 @@ from driving import Console
 from screen_driving import Seen, look
 from screen_history import add, busy, fill, keys, opened, shown, until_settled, window
 
-from kgops.views.listing import Listing, strictly
+from kgops.present.listing import Listing, strictly
 from screens.history import History
 from screens.history_page import FIRST, completions, sorts
 from storage import filters, reports, run_list

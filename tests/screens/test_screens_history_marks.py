@@ -19,7 +19,7 @@ from screen_history import (
     until_settled,
 )
 
-from kgops.views.listing import Listing, strictly
+from kgops.present.listing import Listing, strictly
 from storage import reports
 from storage.database import Connection
 

@@ -13,10 +13,10 @@ from records import add
 from screen_driving import Seen, look
 
 from kgops.errors import Unavailable, Usage
-from kgops.jobs.tracin_chunk_sizes import TRACIN_INFLUENCES_IN_RECORD
+from kgops.present import influences as finding
+from kgops.present.influences import Neighbours, RunInfluences, Step, path_through, training_neighbours
 from kgops.settings import Home
-from kgops.views import influences as finding
-from kgops.views.influences import Neighbours, RunInfluences, Step, path_through, training_neighbours
+from kgops.workloads.tracin.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD
 from screens.influences_page import InfluenceFilter, as_records, write
 from storage import influences, runs
 from storage.database import Connection

@@ -12,11 +12,11 @@ from test_screens_new_run import go_to, turn, write
 
 from kgops.cli import run_regress
 from kgops.errors import Usage
-from kgops.jobs import configurations
+from kgops.present.draft_fields import BadField
+from kgops.present.drafts import Draft, job_of
+from kgops.present.what_if import WhatIf, startable, step
 from kgops.settings import Home
-from kgops.views.draft_fields import BadField
-from kgops.views.drafts import Draft, job_of
-from kgops.views.what_if import WhatIf, startable, step
+from kgops.workloads import configurations
 from screens.new_run import NewRun
 from storage.database import Connection
 

@@ -10,10 +10,10 @@ from counting import calls_of
 from driving import Console
 from screen_driving import Seen, look
 
+from kgops.present.draft_fields import BadField
+from kgops.present.drafts import Draft, completions, files_of, job_of
+from kgops.present.what_if import Answer, WhatIf, step
 from kgops.settings import Home
-from kgops.views.draft_fields import BadField
-from kgops.views.drafts import Draft, completions, files_of, job_of
-from kgops.views.what_if import Answer, WhatIf, step
 from screens.new_run import NewRun
 from screens.widgets.lines import Lines
 

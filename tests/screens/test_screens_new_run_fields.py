@@ -10,10 +10,10 @@ from driving import Console
 from screen_driving import Seen, look
 from test_screens_new_run import go_to, opened, turn, write
 
+from kgops.present.draft_fields import BadField
+from kgops.present.drafts import Draft, job_of
+from kgops.present.what_if import WhatIf, step
 from kgops.settings import Home
-from kgops.views.draft_fields import BadField
-from kgops.views.drafts import Draft, job_of
-from kgops.views.what_if import WhatIf, step
 from screens.new_run import NewRun
 
 

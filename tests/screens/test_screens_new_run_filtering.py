@@ -7,8 +7,8 @@ from driving import Console
 from screen_driving import Seen, look
 from test_screens_new_run import go_to, opened, turn, write
 
-from kgops.views.draft_fields import BadField
-from kgops.views.drafts import Draft, job_of
+from kgops.present.draft_fields import BadField
+from kgops.present.drafts import Draft, job_of
 
 RUN = {"run": "1"}
 

@@ -12,9 +12,9 @@ from driving import Console
 from screen_driving import Seen, look
 from test_screens_new_run import opened, turn, write
 
+from kgops.present.drafts import Draft
+from kgops.present.what_if import Offers, WhatIf
 from kgops.settings import Home
-from kgops.views.drafts import Draft
-from kgops.views.what_if import Offers, WhatIf
 from screens import new_run_page
 from screens.new_run_command import command_of
 

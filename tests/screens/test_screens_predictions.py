@@ -16,7 +16,7 @@ from screen_driving import Seen, look
 from small_graph import put_graph
 from textual.app import App, ComposeResult
 
-from kgops.views.graph_names import as_written, completions
+from kgops.present.graph_names import as_written, completions
 from screens.rows import Piece, Row
 from screens.symbols import tones_of
 from screens.widgets.lines import Lines
@@ -237,7 +237,7 @@ def test_a_list_of_predictions_that_was_cut_says_so(
     asked = run_cli.cwd / "asked.tsv"
     asked.write_text("CHEBI:1\ttreats\tMONDO:2\nCHEBI:2\ttreats\tMONDO:2\n")
     assert run_cli("run", "explain", "--run", "1", "--triple", asked, "--device", "cpu").code == 0
-    monkeypatch.setattr("kgops.views.explained_run._MOST_PREDICTIONS", 1)
+    monkeypatch.setattr("kgops.present.explained_run._MOST_PREDICTIONS", 1)
 
     async def story(seen: Seen) -> None:
         await seen.until_shows("RECENT", "explain")

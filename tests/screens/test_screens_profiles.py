@@ -8,7 +8,7 @@ import pytest
 from records import FORECAST, add
 from screen_driving import Seen, look
 
-from kgops.views.formats import width_of
+from kgops.present.formats import width_of
 from screens.widgets.lines import Lines
 from storage.database import Connection
 

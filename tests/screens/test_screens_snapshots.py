@@ -25,8 +25,8 @@ from screen_driving import Seen
 from screen_home import ENVIRONMENT, GPUS, NOW, fill, hold
 from screen_picture import picture
 
+from kgops.present import host
 from kgops.settings import Home
-from kgops.views import host
 from screens.app import KgopsApp
 from screens.widgets.lines import Lines
 from storage.database import open_writer

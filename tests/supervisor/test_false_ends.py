@@ -58,7 +58,7 @@ def test_training_without_its_own_result_failed_whatever_lies_there(run_cli: Con
         textwrap.dedent(
             f"""
             import os, pathlib, shutil, sys
-            if "kgops.workers.train" in " ".join(sys.orig_argv):
+            if "kgops.maths.train.worker" in " ".join(sys.orig_argv):
                 shutil.copytree({str(folder / "results")!r}, os.environ["KGOPS_RUN_FOLDER"] + "/results",
                                 dirs_exist_ok=True)
                 os._exit(0)

@@ -20,8 +20,8 @@ from driving import Console, Done, Terminal, wait_for
 from test_host_memory import small_group as small_group
 
 from kgops.jobs.text import out_of_memory_reason
-from kgops.tracin.finished_tests import FinishedTest, open_finished_tests
-from kgops.training.out_of_memory import describe
+from kgops.maths.tracin.finished_tests import FinishedTest, open_finished_tests
+from kgops.maths.worker.out_of_memory import describe
 
 ENTITIES = 60_000  # times a batch of 1024, the scores of all at once take 234 MiB
 ALL_AT_ONCE = ("--entity-chunk", str(ENTITIES))
@@ -49,7 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def libraries_mib() -> int:
     """What a worker's libraries take here, of which a limit counts what was touched."""
     code = (
-        "import kgops.workers.train, re\n"
+        "import kgops.maths.train.worker, re\n"
         "status = open('/proc/self/status').read()\n"
         "print(min(int(re.search(rf'{name}:\\s+(\\d+)', status)[1]) for name in ('VmData', 'VmRSS')))"
     )

@@ -17,13 +17,13 @@ from kgops.errors import KgopsError
 from kgops.experiments.claim_tables import comparisons
 from kgops.experiments.claims import page
 from kgops.experiments.summary import rows
-from kgops.jobs.job_files import read_job
-from kgops.jobs.workloads import WORKLOADS
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
 from kgops.tour import MARK, SAMPLE
 from kgops.tour import home as homes
 from kgops.tour.filling import REAL, fill
+from kgops.workloads.job_files import read_job
+from kgops.workloads.registry import WORKLOADS
 from storage import benches, measurements, reports, run_list, runs, transfer
 from storage.database import open_reader
 from storage.runs import ACTIVE, STATES

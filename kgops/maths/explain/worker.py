@@ -1,0 +1,311 @@
+"""`python -m kgops.maths.explain.worker job.toml`: finds the training triples without which predictions are lost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput, Interrupted
+from kgops.jobs.job import Job
+from kgops.maths.explain import asked
+from kgops.maths.explain.asked import Asked
+from kgops.maths.explain.explanation_files import Explained, Fact, Named, pair_of, write_csv, write_json
+from kgops.maths.explain.necessary import Influences, explain, facts_of, is_itself
+from kgops.maths.explain.prediction import Prediction, Standing
+from kgops.maths.explain.sufficient import others_of, sufficient
+from kgops.maths.explain.verification import Checked, TrainingAgain
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.graphs.vocabulary import read_edge_map, read_node_names
+from kgops.maths.models.conve import ConvE
+from kgops.maths.predict.candidates import read_node_types
+from kgops.maths.predict.evidence import Evidence
+from kgops.maths.predict.known import KnownTriples
+from kgops.maths.predict.names import NamedVocabulary
+from kgops.maths.predict.worker import load_model
+from kgops.maths.tracin.checkpoint_set import LoadedCheckpoint
+from kgops.maths.tracin.curvature import training_of
+from kgops.maths.train.settings import place_of
+from kgops.maths.train.tf32 import without_tf32
+from kgops.maths.train.worker import find_device, load_graph
+from kgops.maths.worker.devices import choose_threads, memory_cleanup
+from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
+from kgops.maths.worker.outputs import make_output_folder, publish_results
+from kgops.maths.worker.report import Reporter, report_applied
+from kgops.maths.worker.reporter import Progress
+from kgops.workloads.explain.applied import explain_options
+from kgops.workloads.explain.job import EXPLANATIONS, cost_of
+from kgops.workloads.train.threads import step_gflop
+
+
+def explain_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
+    device = find_device(job.settings["device"])
+    report.started(device=str(device), torch=torch.__version__)
+    make_output_folder(job, folder)
+    results = folder / "results"
+    results.mkdir(exist_ok=True)
+    graph = load_graph(job.settings)
+    report.graph(graph.notes, graph.digests)
+    if cost := cost_of(job.settings):
+        report.note(f"{cost}.")
+    report_applied(job, explain_options(job, place_of(device)), report, {"memory_cleanup"})
+    metrics = explain_on_graph(job, graph, device, folder, report, stop)
+    publish_results(job, folder, results, metrics, report)
+
+
+def explain_on_graph(
+    job: Job, graph: Graph, device: torch.device, folder: Path, report: Reporter, stop: StopRequest
+) -> dict[str, float]:
+    """Metrics; the sets are written to the results."""
+    with memory_cleanup(job, device, report) as cleanup:
+        work = _Work(job, graph, folder, report, stop)
+        wanted = work.asked  # names are checked before a model is read
+        loaded = load_model(job, graph, device, report)
+        cleanup.between_phases()
+        return work.run(wanted, loaded, folder / "results")
+
+
+@dataclass(frozen=True)
+class _Work:
+    job: Job
+    graph: Graph
+    folder: Path
+    report: Reporter
+    stop: StopRequest
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.job.settings
+
+    @cached_property
+    def entities(self) -> NamedVocabulary:
+        path = self.settings["node_name_dict"]
+        return NamedVocabulary("entity", self.graph.entities, read_node_names(Path(path)) if path else {})
+
+    @cached_property
+    def relations(self) -> NamedVocabulary:
+        path = self.settings["edge_map"]
+        return NamedVocabulary("relation", self.graph.relations, read_edge_map(Path(path)) if path else {})
+
+    @cached_property
+    def known(self) -> KnownTriples:
+        return KnownTriples(self.graph)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        path = self.settings["node_types"]
+        types = read_node_types(Path(path), self.graph.entities) if path else None
+        return Evidence(self.graph.train, self.known, self.entities, self.relations, types)
+
+    @property
+    def asked(self) -> list[Asked]:
+        """What is to be explained; refuses a file of which nothing can be."""
+        names, asks_head = (self.entities, self.relations), self.settings["asked"] == "head"
+        if self.settings["triple"]:
+            return [asked.of_text(self.settings["triple"], *names, asks_head=asks_head)]
+        found = asked.of_file(Path(self.settings["triples"]), *names, asks_head=asks_head)
+        found = found[: self.settings["max_triples"]]
+        troubled = [one for one in found if one.trouble is not None]
+        for one in troubled[:_MOST_NOTED]:
+            self.report.note(f"prediction {one.number} ({' · '.join(one.texts)}): {one.trouble}")
+        if len(troubled) == len(found):
+            raise BadInput(
+                f"none of the {len(found):,} predictions can be explained: {troubled[0].trouble}",
+                hint="names are labels or readable names of the graph; ids, unless labels are numbers.",
+            )
+        return found
+
+    def run(self, wanted: list[Asked], loaded: LoadedCheckpoint, results: Path) -> dict[str, float]:
+        model = loaded.checkpoint.model
+        if not isinstance(model, ConvE):
+            raise BadInput(
+                f"{loaded.path} is a {type(model).__name__}; only ConvE can be explained.",
+                hint="`kgops run tracin --loss target` attributes predictions of other models.",
+            )
+        if loaded.loss is None:
+            self.report.note(f"{loaded.path} records no loss: kvsall-bce without label smoothing is assumed.")
+        gflop = step_gflop(model.config, min(self.graph.num_entities, 256)) / 3
+        choose_threads(gflop, "a block of queries", model.entities.device, self.report)
+        begin = time.monotonic()
+        with without_tf32():
+            influences = Influences(
+                model, training_of(self.graph.train, loaded.loss), seed=self.settings["seed"]
+            )
+            progress = Progress(self.report, "explain", "predictions")
+            explained = []
+            for done, one in enumerate(wanted, 1):
+                explained.append(self._explained(one, model, influences))
+                progress(done, len(wanted))
+                if self.stop():
+                    raise Stopped
+        if all(one.trouble is not None for one in explained):
+            raise BadInput(f"nothing could be explained: {explained[0].trouble}")
+        seconds = time.monotonic() - begin
+        checked = self._checked(explained, loaded)
+        chosen = (
+            "of adding it to other heads, on the tail's logit"
+            if self.settings["sufficient"]
+            else "of the tail's logit"
+        )
+        about = {
+            "model": str(loaded.path),
+            "kind": "sufficient" if self.settings["sufficient"] else "necessary",
+            "max_facts": self.settings["max_facts"],
+            "score": f"fisher: {chosen}, less those of its rivals",
+            "verified": checked.sentence,
+        }
+        write_json(results / f"{EXPLANATIONS}.json", about, checked.explained)
+        write_csv(results / f"{EXPLANATIONS}.csv", checked.explained)
+        return self._metrics(checked.explained, seconds) | (checked.metrics or {})
+
+    def _checked(self, explained: list[Explained], loaded: LoadedCheckpoint) -> Checked:
+        if not cost_of(self.settings):
+            return Checked(explained)
+        again = TrainingAgain(self.graph, loaded, self.settings, self.folder, self.report, self.stop)
+        try:
+            return again.checked(explained)
+        except Interrupted as error:
+            raise Stopped from error
+
+    def _explained(self, one: Asked, model: ConvE, influences: Influences) -> Explained:
+        query = one.query
+        if query is None:
+            a, b, c = one.texts
+            return Explained(one.number, Named(a, a, b, b, c, c), trouble=one.trouble)
+        begin = time.monotonic()
+        h, r, t = query.triple
+        if one.number <= _MOST_NOTED:
+            for entity, is_head in ((h, True), (t, False)):
+                why = self.evidence.missing(entity, r, is_head=is_head)
+                if why is not None:
+                    self.report.note(f"prediction {one.number}: {why}.")
+        ends = (query.given,) if self.settings["sufficient"] else (h, t)
+        facts = self.graph.train[facts_of(self.graph.train, *ends)]
+        known = self.known.splits_of(torch.tensor([query.triple]))[0]
+        named, asked = self._named(query.triple), "head" if query.asks_head else "tail"
+
+        def troubled(trouble: str) -> Explained:
+            self.report.note(f"prediction {one.number}: {trouble}.")
+            return Explained(one.number, named, asked, known, trouble)
+
+        if query.asks_head and not model.config.inverse:
+            return troubled(
+                "the model has no inverse relations; it can be explained as a prediction of its tail alone"
+            )
+        itself = int(is_itself(facts, query.triple).sum())
+        if len(facts) == itself:
+            other = "other " if itself else ""
+            return troubled(
+                f"no {other}training triple mentions {' or '.join(map(self.entities.name, ends))}"
+            )
+        if itself and not self.settings["sufficient"] and one.number <= _MOST_NOTED:
+            self._note_itself(one.number, named)
+        prediction = Prediction(model, query, self.known.answers(query.question)[0])
+        if not len(prediction.rivals):
+            return troubled(
+                f"every entity is a known {asked} of {_question(named, asked)}: its rank cannot fall"
+            )
+        others = others_of(model, query, self.known, self._draw) if self.settings["sufficient"] else None
+        if others == []:
+            answer, other = (named.head_name, "tail") if query.asks_head else (named.tail_name, "head")
+            return troubled(f"{answer} is known or ranked first for every other {other}")
+        found = self._set_of(prediction, others, facts, influences)
+        standing = prediction.standing()
+        self._note_rank(one.number, named, asked, standing)
+        return Explained(
+            one.number,
+            named,
+            asked,
+            known,
+            candidate_facts=len(facts) - itself,
+            rank_before=standing.rank,
+            score_before=standing.score,
+            margin_before=standing.margin,
+            seconds=time.monotonic() - begin,
+            facts=[
+                Fact(self._named(ids), effect, pair_of(ids, query.triple))
+                for ids, effect in ((_ids(facts[row]), effect) for row, effect in found)
+            ],
+            others=None if others is None else [self.entities.label(other.query.given) for other in others],
+        )
+
+    def _set_of(
+        self,
+        prediction: Prediction,
+        others: list[Prediction] | None,
+        facts: torch.Tensor,
+        influences: Influences,
+    ) -> list[tuple[int, float]]:
+        most = self.settings["max_facts"]
+        if others is None:
+            return explain(prediction, facts, influences.falls(prediction, facts), most=most)
+        return sufficient(influences, prediction.query, others, facts, self.known, most=most)
+
+    @cached_property
+    def _draw(self) -> torch.Generator:
+        return torch.Generator().manual_seed(self.settings["seed"])
+
+    def _note_rank(self, number: int, named: Named, asked: str, standing: Standing) -> None:
+        """A prediction that the model does not make can only be made less likely."""
+        if standing.rank > 1:
+            what = (
+                "no prediction to carry over: the set is what brings others nearer to it"
+                if self.settings["sufficient"]
+                else "no prediction to lose: the set is what lowers that rank"
+            )
+            answer, given = (named.head_name, "tail") if asked == "head" else (named.tail_name, "head")
+            self.report.note(
+                f"prediction {number}: the model ranks {answer} {standing.rank:g}, not first, so there is "
+                f"{what}. `kgops run predict` with this {given} and relation lists what the model does predict."
+            )
+
+    def _note_itself(self, number: int, named: Named) -> None:
+        triple = " · ".join((named.head_name, named.relation_name, named.tail_name))
+        self.report.note(
+            f"prediction {number}: {triple} is a training triple itself. It is in no set, and --verify trains on it "
+            "again, so the prediction may stay whatever the set is. --new with --from-predictions leaves such out."
+        )
+
+    def _named(self, ids: tuple[int, int, int]) -> Named:
+        entities, relations = self.entities, self.relations
+        h, r, t = ids
+        return Named(
+            entities.label(h),
+            entities.name(h),
+            relations.label(r),
+            relations.name(r),
+            entities.label(t),
+            entities.name(t),
+        )
+
+    def _metrics(self, explained: list[Explained], seconds: float) -> dict[str, float]:
+        fine = [one for one in explained if one.trouble is None]
+        facts = [fact for one in fine for fact in one.facts]
+        return {
+            "predictions": float(len(explained)),
+            "failed_predictions": float(len(explained) - len(fine)),
+            "facts": float(len(facts)),
+            "facts_of_the_same_pair": float(sum(bool(fact.pair) for fact in facts)),
+            "explain_s": seconds,
+        }
+
+
+def _question(named: Named, asked: str) -> str:
+    ends = ("?", named.tail_name) if asked == "head" else (named.head_name, "?")
+    return f"({ends[0]}, {named.relation_name}, {ends[1]})"
+
+
+def _ids(row: torch.Tensor) -> tuple[int, int, int]:
+    a, b, c = row.tolist()
+    return a, b, c
+
+
+_MOST_NOTED = 20  # predictions of a file that cannot be explained, in notes
+
+
+if __name__ == "__main__":
+    run_worker(explain_job)

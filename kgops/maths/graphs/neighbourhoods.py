@@ -1,0 +1,298 @@
+"""The neighbourhood of a test triple: edges within hops, and edges on simple paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kgops.errors import BadInput, Usage
+from kgops.maths.graphs.families import Families, representatives
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+FAR = 1 << 30
+
+
+@dataclass(frozen=True)
+class Csr:
+    """An undirected graph without loops and parallel edges: the neighbours of every vertex, sorted."""
+
+    starts: Ints
+    neighbours: Ints
+
+    @property
+    def size(self) -> int:
+        return len(self.starts) - 1
+
+    def of(self, vertex: int) -> Ints:
+        return self.neighbours[self.starts[vertex] : self.starts[vertex + 1]]
+
+    def arcs(self, vertices: Ints) -> tuple[Ints, Ints]:
+        """(from, to) of every arc that leaves one of `vertices`."""
+        counts = self.starts[vertices + 1] - self.starts[vertices]
+        before = np.cumsum(counts) - counts
+        place = np.arange(int(counts.sum())) + np.repeat(self.starts[vertices] - before, counts)
+        return np.repeat(vertices, counts), self.neighbours[place]
+
+
+def distances(graph: Csr, start: int, limit: int, without: int | None = None) -> Ints:
+    """Edges from `start` to every vertex, in the graph without vertex `without`; FAR beyond `limit`."""
+    distances = np.full(graph.size, FAR, dtype=np.int64)
+    if without is not None:
+        distances[without] = -1
+    distances[start] = 0
+    frontier = np.array([start], dtype=np.int64)
+    for depth in range(1, limit + 1):
+        reached = graph.arcs(frontier)[1]
+        distances[reached[distances[reached] == FAR]] = depth
+        frontier = np.flatnonzero(distances == depth)
+        if not len(frontier):
+            break
+    if without is not None:
+        distances[without] = FAR
+    return distances
+
+
+@dataclass(frozen=True)
+class _Question:
+    """The query: which arcs a[i] → b[i], both directions of every edge, lie on paths from head to tail?"""
+
+    graph: Csr
+    head: int
+    tail: int
+    limit: int
+    from_head: Ints
+    from_tail: Ints
+    a: Ints
+    b: Ints
+
+    def without(self, settled: Bools) -> _Question:
+        return replace(self, a=self.a[~settled], b=self.b[~settled])
+
+
+def edges_on_short_paths(
+    graph: Csr, u: Ints, v: Ints, head: int, tail: int, limit: int, trees: int = 4
+) -> Bools:
+    """For each edge u[i] - v[i] of the graph: does a simple path of at most `limit` edges use it?
+
+    No edge is on a path from an entity to itself, and no loop on any. `trees` says how many pairs of trees are
+    tried before families decide; it changes the time, never the answer.
+    """
+    on = np.zeros(len(u), dtype=np.bool_)
+    if head == tail or limit < 1:
+        return on
+    # A path meets each end once, so what leads to one end avoids the other.
+    from_head = distances(graph, head, limit - 1, without=tail)
+    from_tail = distances(graph, tail, limit - 1, without=head)
+    from_head[tail] = from_tail[head] = FAR
+    forward = from_head[u] + 1 + from_tail[v] <= limit
+    backward = from_head[v] + 1 + from_tail[u] <= limit
+    u_is_end, v_is_end = (u == head) | (u == tail), (v == head) | (v == tail)
+    # An edge at the head or tail has only one path to check, so length alone decides.
+    on |= (u_is_end | v_is_end) & (forward | backward)
+    on |= u_is_end & v_is_end
+    on &= u != v
+    inner = ~u_is_end & ~v_is_end & (u != v)
+    there, back = np.flatnonzero(inner & forward), np.flatnonzero(inner & backward)
+    edge = np.concatenate([there, back])
+    a, b = np.concatenate([u[there], v[back]]), np.concatenate([v[there], u[back]])
+    question = _Question(graph, head, tail, limit, from_head, from_tail, a, b)
+    for proof in (*_by_trees(question, trees), _by_families):
+        if not len(edge):
+            break
+        on[edge[proof(question)]] = True
+        settled = on[edge]
+        edge, question = edge[~settled], question.without(settled)
+    return on
+
+
+def _by_trees(question: _Question, rounds: int) -> Iterator[Callable[[_Question], Bools]]:
+    """Tests by paths of two shortest-path trees, different trees each time. They can prove but not refute."""
+    graph, from_head, from_tail = question.graph, question.from_head, question.from_tail
+    near = np.flatnonzero((from_head + from_tail <= question.limit) | (from_head == 0) | (from_tail == 0))
+    a, b = graph.arcs(near)
+    arcs = []
+    for away in (from_head, from_tail):
+        down = away[b] == away[a] + 1
+        arcs.append((a[down], b[down]))
+    generator = np.random.default_rng(0)  # the answer does not depend on the trees
+    for taken in range(rounds):
+        to_root = []
+        for parent, child in arcs:
+            tree = np.arange(graph.size)
+            # The last write sets the parent. The first two trees use the list in both directions, without shuffling.
+            order = slice(None, None, 1 - 2 * taken) if taken < 2 else generator.permutation(len(parent))
+            tree[child[order]] = parent[order]
+            to_root.append(tree)
+        yield partial(_apart, to_root[0], to_root[1])
+
+
+def _apart(to_head: Ints, to_tail: Ints, question: _Question) -> Bools:
+    """Whether the paths from a[i] up one tree and from b[i] up the other share no vertex."""
+    ups, downs = [question.a], [question.b]
+    # Up to the longest path allowed; a path that reached its root stays there, where the other never comes.
+    for _ in range(question.limit - 3):
+        ups.append(to_head[ups[-1]])
+        downs.append(to_tail[downs[-1]])
+    apart = np.ones(len(question.a), dtype=np.bool_)
+    for i, x in enumerate(ups):
+        for y in downs[: question.limit - 2 - i]:
+            apart &= x != y
+    return apart
+
+
+def _by_families(question: _Question) -> Bools:
+    """Decides all queries at once, by families of short paths from the head and from the tail."""
+    from_head, from_tail, limit = question.from_head, question.from_tail, question.limit
+    near = np.flatnonzero((from_head + from_tail <= limit) & (from_head > 0) & (from_tail > 0))
+    local = np.full(question.graph.size, -1, dtype=np.int64)
+    local[near] = np.arange(len(near))
+    sources, targets = question.graph.arcs(near)
+    inside = local[targets] >= 0
+    # The graph is undirected: sorted by their sources, arcs turned round are sorted by their targets.
+    arcs = local[targets[inside]], local[sources[inside]]
+    a, b = local[question.a], local[question.b]
+
+    def families(root: int, ends: Ints, longest: Ints, to_other: Ints) -> list[Families]:
+        latest = np.zeros(len(near), dtype=np.int64)
+        np.maximum.at(latest, ends, longest)
+        first = local[question.graph.of(root)]
+        wanted = _wanted(arcs, latest, limit - to_other[near], limit - 2)
+        return representatives(len(near), arcs, first[first >= 0], wanted, limit - 1)
+
+    heads = families(question.head, a, limit - 1 - from_tail[question.b], from_tail)
+    tails = families(question.tail, b, limit - 1 - from_head[question.a], from_head)
+    return _disjoint_pairs(heads, tails, a, b, limit)
+
+
+def _wanted(arcs: tuple[Ints, Ints], latest: Ints, longest: Ints, levels: int) -> list[Bools]:
+    """Vertices where paths of length 1, 2, … are needed, up to `latest`, or as prefixes of longer ones."""
+    sources, targets = arcs
+    wanted: list[Bools] = []
+    leads_on = np.zeros(len(latest), dtype=np.bool_)
+    for length in range(levels, 0, -1):
+        wanted.insert(0, (latest >= length) | (leads_on & (longest >= length)))
+        leads_on = np.zeros(len(latest), dtype=np.bool_)
+        leads_on[sources[wanted[0][targets]]] = True
+    return wanted
+
+
+def _disjoint_pairs(heads: list[Families], tails: list[Families], a: Ints, b: Ints, limit: int) -> Bools:
+    """Which a[i] → b[i] have a path from the head to a and one from the tail to b that share no vertex."""
+    disjoint = np.zeros(len(a), dtype=np.bool_)
+    for i, head_family in enumerate(heads, 1):
+        for tail_family in tails[: limit - 1 - i]:
+            for x in range(head_family.filled.shape[1]):
+                open_edges = np.flatnonzero(~disjoint & head_family.filled[a, x])
+                here = head_family.sets[a[open_edges], x]
+                apart = (here != b[open_edges][:, None]).all(axis=1)
+                open_edges, here = open_edges[apart], here[apart]
+                for y in range(tail_family.filled.shape[1]):
+                    there = tail_family.sets[b[open_edges], y]
+                    overlaps = (there == a[open_edges][:, None]).any(axis=1)
+                    for column in here.T:
+                        overlaps |= (there == column[:, None]).any(axis=1)
+                    disjoint[open_edges[tail_family.filled[b[open_edges], y] & ~overlaps]] = True
+    return disjoint
+
+
+@dataclass(frozen=True)
+class NeighbourhoodFilter:
+    """Filter of the training triples for one test triple.
+
+    An edge is *within the hops* if each of its ends is at most `n_hops` from the test head and from the
+    test tail; these two count as within, however far apart, unless `strict_hop_constraint`. Of those,
+    the filter keeps edges that touch the test head or tail (`preserve_test_edges`) or have an end with at least
+    `min_degree` (distinct neighbours). `path_filtering` also requires a simple path through the edge from
+    head to tail of at most `max_total_path_length` edges (None: 2 · n_hops); `strict_path_filtering`
+    requires only that path and the hops.
+    """
+
+    n_hops: int = 2
+    min_degree: int = 2
+    preserve_test_edges: bool = True
+    strict_hop_constraint: bool = False
+    path_filtering: bool = False
+    max_total_path_length: int | None = None
+    strict_path_filtering: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n_hops < 1:
+            raise Usage(f"n_hops is {self.n_hops}; it must be at least 1.")
+        if self.min_degree < 0:
+            raise Usage(f"min_degree is {self.min_degree}; it must be at least 0.")
+        if self.max_total_path_length is not None and self.max_total_path_length < 1:
+            raise Usage(f"max_total_path_length is {self.max_total_path_length}; it must be at least 1.")
+        if self.strict_path_filtering and not self.path_filtering:
+            raise Usage(
+                "strict_path_filtering without path_filtering has no meaning.",
+                hint="pass --path-filtering too.",
+            )
+
+    @property
+    def path_limit(self) -> int:
+        return 2 * self.n_hops if self.max_total_path_length is None else self.max_total_path_length
+
+
+class Neighbourhood:
+    """The training graph, prepared for many queries."""
+
+    def __init__(self, triples: torch.Tensor, num_entities: int) -> None:
+        self.num_entities = num_entities
+        self._heads: Ints = triples[:, 0].cpu().numpy().astype(np.int64)
+        self._tails: Ints = triples[:, 2].cpu().numpy().astype(np.int64)
+        low, high = np.minimum(self._heads, self._tails), np.maximum(self._heads, self._tails)
+        edges = np.unique((low * num_entities + high)[low != high])
+        a, b = edges // num_entities, edges % num_entities
+        sources, targets = np.concatenate([a, b]), np.concatenate([b, a])
+        order = np.lexsort((targets, sources))
+        counts = np.bincount(sources, minlength=num_entities)
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)]).astype(np.int64)
+        self.graph = Csr(starts, targets[order])
+        # A loop counts twice, as networkx and igraph count it.
+        self._degree = counts + 2 * np.bincount(
+            np.unique(self._heads[self._heads == self._tails]), minlength=num_entities
+        )
+
+    def select(self, head: int, tail: int, how: NeighbourhoodFilter) -> torch.Tensor:
+        """Rows of the training triples that the filter keeps for the test triple (head, ·, tail), ascending."""
+        for entity in (head, tail):
+            if not 0 <= entity < self.num_entities:
+                raise BadInput(
+                    f"test entity {entity} is not in the training vocabulary of {self.num_entities:,}.",
+                    hint="use the --entity-to-id file the model was trained with.",
+                )
+        rows = self._within_hops(head, tail, how)
+        if not how.strict_path_filtering:
+            rows = rows[self._kept(rows, head, tail, how)]
+        if how.path_filtering:
+            rows = rows[self._on_paths(rows, head, tail, how.path_limit)]
+        return torch.from_numpy(rows)
+
+    def _within_hops(self, head: int, tail: int, how: NeighbourhoodFilter) -> Ints:
+        near = distances(self.graph, head, how.n_hops) <= how.n_hops
+        near &= distances(self.graph, tail, how.n_hops) <= how.n_hops
+        if not how.strict_hop_constraint:
+            near[[head, tail]] = True
+        return np.flatnonzero(near[self._heads] & near[self._tails])
+
+    def _kept(self, rows: Ints, head: int, tail: int, how: NeighbourhoodFilter) -> Bools:
+        heads, tails = self._heads[rows], self._tails[rows]
+        kept: Bools = np.maximum(self._degree[heads], self._degree[tails]) >= how.min_degree
+        if how.preserve_test_edges:
+            kept |= (heads == head) | (heads == tail) | (tails == head) | (tails == tail)
+        return kept
+
+    def _on_paths(self, rows: Ints, head: int, tail: int, limit: int) -> Bools:
+        heads, tails = self._heads[rows], self._tails[rows]
+        low, high = np.minimum(heads, tails), np.maximum(heads, tails)
+        edges, which = np.unique(low * self.num_entities + high, return_inverse=True)
+        u, v = edges // self.num_entities, edges % self.num_entities
+        on = edges_on_short_paths(self.graph, u, v, head, tail, limit)
+        return on[which]

@@ -1,0 +1,1 @@
+"""Pipelines: a training, then predictions and TracIn with its model."""

@@ -1,0 +1,99 @@
+"""Chooses the TracIn engine for a model: factors, distances, or generic gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+
+from kgops.errors import BadInput
+from kgops.maths.models.conve import ConvE
+from kgops.maths.tracin.blocks import Engine, Settings, TracinCheckpoint
+from kgops.maths.tracin.loss import TracinLoss
+from kgops.maths.tracin.models import check_ready, facts_of
+from kgops.maths.tracin.scores import CosineEngine, FisherEngine
+from kgops.workloads.train.threads import step_gflop
+
+
+class AnyEngine(Protocol):
+    """Scores at one checkpoint."""
+
+    @property
+    def floats_per_test(self) -> int:
+        """Floats kept for each test triple."""
+
+    def keep(self, tests: torch.Tensor) -> Any:
+        """What `scores` needs of these test triples."""
+
+    def scores(self, kept: Any, train: torch.Tensor) -> torch.Tensor:
+        """(tests, trains) times the learning rate."""
+
+    def self_scores(self, triples: torch.Tensor) -> torch.Tensor: ...
+
+
+def engine_for(
+    checkpoint: TracinCheckpoint,
+    loss: TracinLoss,
+    settings: Settings,
+    names: Collection[str] | None = None,
+    *,
+    checkpoints: int = 1,
+) -> AnyEngine:
+    """By the settings' score. TracIn: factors for ConvE, and for bilinear and distance models scored against all
+    entities; otherwise the gradients themselves, with only the embedding rows that a triple reads. All are exact."""
+    if settings.score == "cosine":
+        inner = engine_for(checkpoint, loss, replace(settings, score="tracin"), names)
+        return CosineEngine(inner, checkpoints)
+    if settings.score == "fisher":
+        return FisherEngine(checkpoint, settings, names)
+    if isinstance(checkpoint.model, ConvE):
+        return Engine(checkpoint, loss, settings, names)
+    facts_of(checkpoint.model)
+    check_ready(checkpoint.model)
+    parameters = dict(checkpoint.model.named_parameters())
+    unknown = set(names or ()) - parameters.keys()
+    if unknown:
+        raise BadInput(
+            f"{type(checkpoint.model).__name__} has no parameter '{min(unknown)}'.",
+            hint="use the names of the model's named_parameters().",
+        )
+    if names is None:  # parameters that training never changed do not count
+        names = {name for name, p in parameters.items() if p.requires_grad}
+    # Imported here: they import PyKEEN, which takes seconds and which ConvE does not need.
+    from kgops.maths.tracin.distances import DistanceEngine, is_distance
+    from kgops.maths.tracin.embeddings import BilinearEncoder, is_bilinear
+    from kgops.maths.tracin.generic import GenericEngine
+
+    if loss.kind != "target" and is_bilinear(checkpoint.model):
+        return Engine(checkpoint, loss, settings, encoder=BilinearEncoder(checkpoint.model, names))
+    if loss.kind != "target" and is_distance(checkpoint.model):
+        return DistanceEngine(checkpoint, loss, settings, names)
+    return GenericEngine(checkpoint, loss, settings, names)
+
+
+def engines_for(
+    checkpoints: Sequence[TracinCheckpoint],
+    loss: TracinLoss,
+    settings: Settings,
+    names: Collection[str] | None = None,
+) -> list[AnyEngine]:
+    """One for each checkpoint, with different random projections: the errors of a shared one would add up."""
+    return [
+        engine_for(
+            checkpoint, loss, replace(settings, seed=settings.seed + n), names, checkpoints=len(checkpoints)
+        )
+        for n, checkpoint in enumerate(checkpoints)
+    ]
+
+
+def block_gflop(model: ConvE | Any, loss: TracinLoss, triples: int) -> float:
+    """Approximate GFLOP of a block of triples, to choose the number of threads."""
+    if isinstance(model, ConvE):
+        return step_gflop(model.config, triples) / 2
+    entities = facts_of(model).entities
+    vectors: int = sum(p.numel() for p in model.entity_representations.parameters())
+    others: int = sum(p.numel() for p in model.interaction.parameters())
+    numbers = others + (vectors / entities if loss.kind == "target" else vectors)
+    return 6 * triples * numbers / 1e9

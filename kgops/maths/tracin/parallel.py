@@ -1,0 +1,239 @@
+"""Spreads a TracIn run over several processes of this machine: starts, restarts and merges them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import torch
+
+from kgops.errors import Interrupted, KgopsError
+from kgops.jobs import events
+from kgops.maths.tracin import shard_worker as tracin_shard_worker
+from kgops.maths.tracin.attribution import Scoring
+from kgops.maths.tracin.finished_tests import FinishedTests
+from kgops.maths.tracin.fork import ForkedProcess, Forking, job_file, publish_shared_input
+from kgops.maths.tracin.scan import Sink
+from kgops.maths.tracin.shard_start import plan_shards
+from kgops.maths.tracin.shard_worker import ShardWorker
+from kgops.maths.tracin.shards import MERGED_AT_ONCE, Shards, Tile, merge_into
+from kgops.maths.tracin.test_triples import TestTriple
+from kgops.maths.tracin.work import Work
+from kgops.maths.worker.reporter import Progress, Report
+
+_LOOK_S = 0.2
+_RESTARTS = 3  # restarts of a lost process
+_GRACE_S = 20.0
+
+
+class ShardProcesses(Protocol):
+    """The processes that score the shards, on this machine or a cluster."""
+
+    def look(self) -> None:
+        """Restarts lost processes; raises if the work cannot go on."""
+
+    def under_way(self) -> float:
+        """Pairs scored in shards that are not published yet."""
+
+
+class SpreadScorer:
+    """A scorer that waits for published shards and merges them."""
+
+    def __init__(self, shards: Shards, processes: ShardProcesses) -> None:
+        self._shards, self._processes = shards, processes
+        self._merged: Tile | None = None
+
+    def __call__(
+        self,
+        train: torch.Tensor,
+        tests: torch.Tensor,
+        sink: Sink,
+        report: Report | None,
+        stop: Callable[[], bool],
+    ) -> None:
+        waiting = self._shards.of_tests(tests, -1 if self._merged is None else self._merged.index)
+        if self._merged is not None:  # its results are saved by now
+            self._shards.forget(self._merged)
+        self._merged = waiting[0].tile
+        progress = None if report is None else Progress(report, "tracin", "pairs")
+        total, done = len(train) * len(tests), 0.0
+        each = total / len(waiting)
+        while waiting:
+            ready = [shard for shard in waiting if self._shards.is_published(shard)][:MERGED_AT_ONCE]
+            done = total - each * (len(waiting) - len(ready))
+            if len(ready) < min(MERGED_AT_ONCE, len(waiting)):
+                ready = []
+            elif ready:
+                merge_into(sink, [self._shards.read(shard) for shard in ready], self._shards.top_k)
+                waiting = [shard for shard in waiting if shard not in ready]
+            if progress is not None:
+                progress(min(total, done + (self._processes.under_way() if waiting else 0)), total)
+            if stop():
+                raise Interrupted(
+                    f"stopped after {done:,.0f} of {total:,} pairs.", hint="resume the run to go on."
+                )
+            if waiting and not ready:
+                self._processes.look()
+                time.sleep(_LOOK_S)
+
+
+@dataclass
+class _Child:
+    """A worker process, its event file, and its progress in a shard."""
+
+    device: str
+    log: Path
+    process: subprocess.Popen[bytes] | ForkedProcess
+    restarts: int = 0
+    read: int = 0
+    done: float = 0
+    trouble: tuple[str, str] | None = None
+
+    def listen(self) -> None:
+        with self.log.open("rb") as file:
+            file.seek(self.read)
+            text = file.read()
+        whole = text.rfind(b"\n") + 1
+        self.read += whole
+        for line in text[:whole].splitlines():
+            event = events.read(line, time.time())
+            self._hear(event.kind, event.fields)
+
+    def _hear(self, kind: str, fields: dict[str, Any]) -> None:
+        if kind == events.PROGRESS:
+            self.done = 0 if fields["done"] >= fields["total"] else fields["done"]
+        elif kind == events.OUT_OF_MEMORY:
+            self.trouble = kind, fields["detail"]
+        elif kind == events.FAILED:
+            self.trouble = kind, fields["reason"]
+
+
+class LocalProcesses:
+    """One process for each device; those on the CPU share its cores. Ends them at exit.
+
+    Forks of this process where `copying` allows it, otherwise new processes.
+    """
+
+    def __init__(self, shards: Shards, devices: Sequence[str], copying: Forking | None = None) -> None:
+        self._shards, self._copying = shards, copying
+        cores = len(os.sched_getaffinity(0))
+        self._threads = max(1, cores // sum(device == "cpu" for device in devices)) if "cpu" in devices else 1
+        self._devices = list(devices)
+        self._children: list[_Child] = []
+
+    def __enter__(self) -> Self:
+        for number, device in enumerate(self._devices):
+            log = self._shards.folder / f"worker-{number}.jsonl"
+            log.write_bytes(b"")
+            self._children.append(_Child(device, log, self._start(device, log)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                child.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_S
+        for child in self._children:
+            try:
+                child.process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+
+    def look(self) -> None:
+        for child in self._children:
+            child.listen()
+            code = child.process.poll()
+            if code is None or code == 0:
+                continue
+            if child.trouble is not None:
+                raise _as_error(*child.trouble)
+            if code > 0 or child.restarts == _RESTARTS:
+                raise KgopsError(
+                    f"a process on {child.device} ended with {code}; its output is in the log.",
+                    hint="`kgops logs` shows it.",
+                )
+            # Killed. Its published shards are kept.
+            child.restarts += 1
+            child.done = 0
+            child.process = self._start(child.device, child.log)
+
+    def under_way(self) -> float:
+        return sum(child.done for child in self._children)
+
+    def _start(self, device: str, log: Path) -> subprocess.Popen[bytes] | ForkedProcess:
+        if self._copying is not None and self._copying.is_possible_on(device):
+            return self._copying.start(log, self._threads)
+        own = {
+            tracin_shard_worker.FOLDER: str(self._shards.folder),
+            tracin_shard_worker.DEVICE: device,
+            "KGOPS_EVENTS": str(log),
+            "KGOPS_SETTINGS": "{}",  # already in the job
+        }
+        if device == "cpu":
+            own["OMP_NUM_THREADS"] = str(self._threads)
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "kgops.maths.tracin.shard_start",
+            str(job_file(self._shards.folder)),
+        ]
+        return subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.DEVNULL)
+
+
+@contextmanager
+def spread(
+    work: Work, scoring: Scoring, tests: Sequence[TestTriple], finished: FinishedTests, devices: Sequence[str]
+) -> Iterator[SpreadScorer]:
+    """Starts a process on each of `devices` for the tests that `finished` lacks."""
+    shards = plan_shards(work, tests, finished)
+    publish_shared_input(shards.folder, work.job, work.graph)
+    ready = sum(shards.is_published(shard) for shard in shards)
+    total = sum(1 for _ in shards)
+    copying = Forking(work, scoring, shards)
+    origin = ""
+    if "cpu" in devices:
+        copied = copying.is_possible_on("cpu")
+        origin = ", forks of this one" if copied else ", started anew because this one has threads"
+    done = f"; {ready:,} already done" if ready else ""
+    work.report.note(
+        f"{total:,} shard{'s' if total != 1 else ''} for {len(devices)} processes{origin}{done}."
+    )
+    with LocalProcesses(shards, devices, copying) as processes:
+        yield SpreadScorer(shards, processes)
+
+
+def merging(work: Work, scoring: Scoring, shards: Shards) -> SpreadScorer:
+    """Merges shards that other processes published; scores missing ones in this process."""
+    ready, total = sum(shards.is_published(shard) for shard in shards), sum(1 for _ in shards)
+    missing = f"; {total - ready:,} are scored now" if ready < total else ""
+    work.report.note(f"{ready:,} of {total:,} shards are ready to merge{missing}.")
+    return SpreadScorer(shards, _ThisProcess(ShardWorker(work, scoring, shards)))
+
+
+class _ThisProcess:
+    """Scores missing shards in this process."""
+
+    def __init__(self, worker: ShardWorker) -> None:
+        self._worker = worker
+
+    def look(self) -> None:
+        shards = self._worker.shards
+        self._worker.do(next(shard for shard in shards if not shards.is_published(shard)))
+
+    def under_way(self) -> float:
+        return 0
+
+
+def _as_error(kind: str, says: str) -> Exception:
+    return MemoryError(says) if kind == events.OUT_OF_MEMORY else KgopsError(says)

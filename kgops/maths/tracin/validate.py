@@ -1,0 +1,347 @@
+"""Validates influences by deletion and retraining (Bhardwaj et al. 2021): do test triples change without them?
+
+A change is the difference between two retrainings with equal settings and seed, one of them on all training triples.
+It is meaningful if it exceeds that of deleting as many random triples, and the noise: the difference between two
+retrainings on all triples with different seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.tracin.journal import Journal, Retraining, union_of
+from kgops.maths.tracin.mean_and_iqr import Spread
+from kgops.maths.tracin.retraining import Outcome, Retrain
+from kgops.maths.tracin.scan import TopTriples
+from kgops.maths.worker.reporter import Report
+
+NOISE = "another seed"
+# Measured quantities and their units.
+QUANTITIES = {
+    "logit": "logits",
+    "probability": "probability",
+    "margin": "logits",
+    "rank": "ranks",
+    "reciprocal_rank": "reciprocal rank",
+}
+BY_INFLUENCE = ("proponents", "opponents")
+CONTROLS = ("random", "neighbours")
+
+Influences = torch.Tensor | TopTriples
+"""All scores (tests, trains), or the highest and lowest as ranked by a scan."""
+
+
+@dataclass(frozen=True)
+class _Deletion:
+    """Training rows to delete, ascending, and the tests whose change is measured."""
+
+    kind: str
+    draw: int
+    tests: tuple[int, ...]
+    rows: tuple[int, ...]
+
+
+def _deletions(
+    train: torch.Tensor,
+    tests: torch.Tensor,
+    influences: Influences,
+    k: int,
+    *,
+    together: bool,
+    draws: int,
+    seed: int,
+) -> Iterator[_Deletion]:
+    """Deletions of each test's proponents, of its opponents, and `draws` of each control.
+
+    Control `random` draws from all training triples, `neighbours` from those with an entity of the test; each
+    deletes as many as there are proponents, or all it has. With `together`, all tests share one deletion.
+    """
+    proponents, opponents = _strongest(influences, k, len(tests), len(train))
+    everyone = tuple(range(len(tests)))
+    for group in [everyone] if together else [(test,) for test in everyone]:
+        rows = union_of(proponents[test] for test in group)
+        _leave_enough(len(rows), len(group), len(train))
+        yield _Deletion("proponents", 0, group, rows)
+        yield _Deletion("opponents", 0, group, union_of(opponents[test] for test in group))
+        for draw in range(draws):
+            where = f"{seed} {draw} {group}"
+            chosen = _shuffled(range(len(train)), f"random {where}")[: len(rows)]
+            yield _Deletion("random", draw, group, tuple(sorted(chosen)))
+            pools = [_touching(train, tests[test]) for test in group]
+            yield _Deletion("neighbours", draw, group, _round_robin(pools, len(rows), f"neighbours {where}"))
+
+
+def _strongest(
+    influences: Influences, k: int, tests: int, trains: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    ranked = influences.proponents[1].shape[1] if isinstance(influences, TopTriples) else trains
+    if not 1 <= k <= ranked:
+        raise BadInput(
+            f"{k:,} triples cannot be deleted for each test triple: {ranked:,} are ranked.",
+            hint="validate fewer, or rank more with --top-k.",
+        )
+    if isinstance(influences, TopTriples):
+        ids = influences.proponents[1].cpu(), influences.opponents[1].cpu()
+    else:
+        top = TopTriples(k)
+        top.add(0, torch.arange(trains, device=influences.device), influences)
+        top.finish()
+        ids = top.proponents[1].cpu(), top.opponents[1].cpu()
+    if len(ids[0]) != tests:
+        raise ValueError(f"the ranking is of {len(ids[0])} test triples, not of {tests}")
+    return ids[0][:, :k].tolist(), ids[1][:, :k].tolist()
+
+
+def _leave_enough(deleted: int, tests: int, trains: int) -> None:
+    if 2 * deleted > trains:
+        raise BadInput(
+            f"{deleted:,} of {trains:,} training triples would be deleted for {tests:,} test triples.",
+            hint="validate fewer triples or fewer tests, so that at least half remains to train on.",
+        )
+
+
+def _touching(train: torch.Tensor, test: torch.Tensor) -> list[int]:
+    ends = test[[0, 2]]
+    rows: list[int] = torch.isin(train[:, [0, 2]], ends).any(dim=1).nonzero()[:, 0].tolist()
+    return rows
+
+
+def _round_robin(pools: Sequence[Sequence[int]], count: int, where: str) -> tuple[int, ...]:
+    """`count` rows, one from each pool in turn, so that an entity with many triples does not dominate."""
+    waiting = [iter(_shuffled(pool, f"{where} {i}")) for i, pool in enumerate(pools)]
+    taken: set[int] = set()
+    while waiting and len(taken) < count:
+        for pool in list(waiting):
+            row = next((row for row in pool if row not in taken), None)
+            if row is None:
+                waiting.remove(pool)
+            elif len(taken) < count:
+                taken.add(row)
+    return tuple(sorted(taken))
+
+
+def _shuffled(rows: Sequence[int], what: str) -> list[int]:
+    """In an order determined by `what`, so that a resumed run draws equal triples."""
+    digest = hashlib.sha256(f"kgops deletion {what}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+    return [rows[i] for i in torch.randperm(len(rows), generator=generator).tolist()]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One test triple before and after one deletion; for `another seed` nothing was deleted."""
+
+    deletion: str
+    draw: int
+    seed: int
+    test: int
+    deleted: int
+    before: Outcome
+    after: Outcome
+
+    def of(self, quantity: str) -> float:
+        return float(getattr(self.after, quantity) - getattr(self.before, quantity))
+
+    def to_dict(self) -> dict[str, Any]:
+        what = {name: getattr(self, name) for name in ("deletion", "draw", "seed", "test", "deleted")}
+        return {**what, "before": self.before.to_dict(), "after": self.after.to_dict()}
+
+
+@dataclass(frozen=True)
+class Validation:
+    """All changes and their summary. `deletions`: proponents, opponents, controls and noise."""
+
+    k: int
+    together: bool
+    tests: tuple[tuple[int, int, int], ...]
+    retrainings: int
+    changes: tuple[Change, ...]
+
+    @property
+    def deletions(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(change.deletion for change in self.changes))
+
+    def spread(self, deletion: str, quantity: str) -> Spread:
+        """Over all test triples, draws and seeds."""
+        return Spread.of(change.of(quantity) for change in self._all(deletion))
+
+    def of_test(self, test: int, deletion: str, quantity: str) -> Spread:
+        """Of one test triple, over draws and seeds."""
+        return Spread.of(change.of(quantity) for change in self._all(deletion) if change.test == test)
+
+    def noise(self, quantity: str) -> Spread:
+        """Absolute change of a test triple by another seed alone."""
+        return Spread.of(abs(change.of(quantity)) for change in self._all(NOISE))
+
+    def beside(self, deletion: str, control: str, quantity: str) -> Spread:
+        """Change by `deletion` minus change by `control`, one value for each test triple."""
+        ours, theirs = self._means(deletion, quantity), self._means(control, quantity)
+        return Spread.of(ours[test] - theirs[test] for test in ours.keys() & theirs.keys())
+
+    def share_below(self, control: str) -> Spread:
+        """Share of test triples whose logit falls more by deleting their proponents than by `control`."""
+        ours, theirs = self._means("proponents", "logit"), self._means(control, "logit")
+        return Spread.of(float(ours[test] < theirs[test]) for test in ours.keys() & theirs.keys())
+
+    def metrics(self) -> dict[str, float]:
+        """Means by name, such as `logit_change_proponents`."""
+        metrics: dict[str, float | None] = {"retrainings": float(self.retrainings)}
+        for quantity in QUANTITIES:
+            for deletion in self.deletions:
+                if deletion != NOISE:
+                    metrics[f"{quantity}_change_{deletion}"] = self.spread(deletion, quantity).mean
+            metrics[f"{quantity}_noise"] = self.noise(quantity).mean
+        for control in CONTROLS:
+            metrics[f"share_hurt_more_than_{control}"] = self.share_below(control).mean
+        return {name: value for name, value in metrics.items() if value is not None}
+
+    def main_metrics(self) -> dict[str, float]:
+        """The few that a run shows; `to_dict` has all."""
+        kinds = ("change_proponents", *(f"change_{control}" for control in CONTROLS), "noise")
+        wanted = {f"{quantity}_{kind}" for quantity in ("logit", "probability") for kind in kinds}
+        return {name: value for name, value in self.metrics().items() if name in wanted | {"retrainings"}}
+
+    def sentence(self, quantity: str = "probability") -> str:
+        """What deleting the proponents changed, beside controls and noise, and whether that is more than either."""
+        changes = {kind: self.spread(kind, quantity).mean for kind in ("proponents", *CONTROLS)}
+        ours, noise = changes.pop("proponents"), self.noise(quantity).mean
+        if ours is None:
+            return f"validation: the {quantity} could not be measured."
+        beside = ", ".join(f"{kind} {_signed(change)}" for kind, change in changes.items())
+        said = "n/a" if noise is None else f"{noise:.3f}"
+        return (
+            f"validation: without the {self.k:,} strongest triples of each test triple the {quantity} of "
+            f"{len(self.tests):,} test triples changes by {_signed(ours)} on average (as many {beside}; another seed "
+            f"alone {said}): {_verdict(ours, [one for one in changes.values() if one is not None], noise)}."
+        )
+
+    def measurements(self) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = []
+        for quantity, unit in QUANTITIES.items():
+            name = f"tracin deletion: change of {quantity.replace('_', ' ')}"
+            for deletion in self.deletions:
+                if deletion != NOISE:
+                    entries += self.spread(deletion, quantity).measurement(name, deletion, None, unit)
+            entries += self.noise(quantity).measurement(f"{name}, absolute", NOISE, None, unit)
+            for deletion in BY_INFLUENCE:
+                for control in CONTROLS:
+                    beside = self.beside(deletion, control, quantity)
+                    entries += beside.measurement(name, deletion, control, unit)
+        for control in CONTROLS:
+            share = self.share_below(control).measurement(
+                "tracin deletion: share of tests whose logit falls more", "proponents", control, "share"
+            )
+            entries += [{**one, "low": None, "high": None} for one in share]  # quartiles of yes and no
+        return entries
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        spreads = {
+            deletion: {quantity: self.spread(deletion, quantity).to_dict() for quantity in QUANTITIES}
+            for deletion in self.deletions
+        }
+        by_test = [
+            {
+                "triple": list(triple),
+                "changes": {
+                    deletion: {q: self.of_test(test, deletion, q).to_dict() for q in QUANTITIES}
+                    for deletion in self.deletions
+                },
+            }
+            for test, triple in enumerate(self.tests)
+        ]
+        return {
+            "k": self.k,
+            "together": self.together,
+            "retrainings": self.retrainings,
+            "metrics": self.metrics(),
+            "changes": spreads,
+            "tests": by_test,
+            "retrained": [change.to_dict() for change in self.changes],
+        }
+
+    def _means(self, deletion: str, quantity: str) -> dict[int, float]:
+        spreads = {test: self.of_test(test, deletion, quantity).mean for test in range(len(self.tests))}
+        return {test: mean for test, mean in spreads.items() if mean is not None}
+
+    def _all(self, deletion: str) -> list[Change]:
+        return [change for change in self.changes if change.deletion == deletion]
+
+
+def _signed(change: float | None) -> str:
+    return "n/a" if change is None else f"{change:+.3f}"
+
+
+def _verdict(ours: float, controls: Sequence[float], noise: float | None) -> str:
+    if noise is None:
+        return "without a second seed nobody can say whether that is noise"
+    if -ours <= noise:
+        return "no fall beyond noise"
+    if min(controls, default=0.0) - ours <= noise:
+        return "a fall beyond noise, but not beyond that of the controls"
+    return "a fall beyond noise and controls"
+
+
+def validate(
+    graph: Graph,
+    tests: torch.Tensor,
+    influences: Influences,
+    k: int,
+    retrain: Retrain,
+    journal: Path,
+    *,
+    seed: int,
+    seeds: int = 1,
+    draws: int = 3,
+    noise: int = 3,
+    together: bool = True,
+    report: Report | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> Validation:
+    """Deletes the `k` strongest proponents, opponents, or controls of each test triple, and retrains.
+
+    `influences`: scores or a ranking of the rows of `graph.train`. With `together`, the triples of all tests are
+    deleted at once, as in Bhardwaj et al.: 1 + noise + (2 + 2 · draws) · seeds retrainings. Without, the last term
+    counts for each test triple. Deletions are retrained with `seed`, `seed` + 1, … (`seeds` of them), all triples
+    with `noise` more seeds. Finished retrainings are kept in the file `journal` and not repeated. Raises
+    `Interrupted` soon after `stop_requested` returns true.
+    """
+    if min(seeds, draws) < 1 or noise < 0:
+        raise BadInput("a validation needs at least one seed and one draw.", hint="take 1 or more of each.")
+    tests = tests.cpu()
+    plan = list(_deletions(graph.train, tests, influences, k, together=together, draws=draws, seed=seed))
+    bases = [Retraining((), seed + i, "all triples") for i in range(max(seeds, noise + 1))]
+    wanted = [
+        Retraining(
+            deletion.rows, seed + i, f"{deletion.kind} {deletion.draw} of tests {list(deletion.tests)}"
+        )
+        for deletion in plan
+        for i in range(seeds)
+    ]
+    journaled = Journal(journal, graph.train, tests, retrain, report=report, stop_requested=stop_requested)
+    outcomes = journaled.outcomes(bases + wanted)
+    before, after = outcomes[: len(bases)], iter(outcomes[len(bases) :])
+    changes = [
+        Change(NOISE, 0, seed + b, test, 0, before[a][test], before[b][test])
+        for a, b in combinations(range(len(bases)), 2)
+        for test in range(len(tests))
+    ]
+    for deletion in plan:
+        for i in range(seeds):
+            then = next(after)
+            changes += [
+                Change(deletion.kind, deletion.draw, seed + i, t, len(deletion.rows), before[i][t], then[t])
+                for t in deletion.tests
+            ]
+    triples = tuple((int(h), int(r), int(t)) for h, r, t in tests.tolist())
+    retrained = len({(one.deleted, one.seed) for one in bases + wanted})
+    return Validation(k, together, triples, retrained, tuple(changes))

@@ -1,0 +1,141 @@
+"""Training step of ConvE: gradients in place, no batch x entities tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kgops.maths.models.conve import ConvE
+from kgops.maths.models.encoder import Buffers, FusedEncoder, grad_of, run_backward
+from kgops.maths.train.batches import Batch
+from kgops.maths.train.compiling import Compiler
+from kgops.maths.train.losses import EntityLoss, ScoreKernels
+
+
+class TrainStep:
+    """Forward, loss, backward and update for a batch.
+
+    Gradients live in the parameters' `.grad`, allocated once and overwritten by every step. With
+    fp16 products, a step whose gradients overflowed changes no weight and is counted in `overflows`.
+    With a `compiler`, batches of `compiled_size` run compiled kernels; others are too rare to compile for.
+    """
+
+    def __init__(
+        self,
+        model: ConvE,
+        loss: EntityLoss,
+        optimizer: torch.optim.Optimizer,
+        *,
+        recompute: bool = False,
+        rows_at_once: int = 256,
+        compiler: Compiler | None = None,
+        compiled_size: int = 0,
+    ) -> None:
+        self.model, self.loss, self.optimizer = model, loss, optimizer
+        self.compiler, self.compiled_size = compiler, compiled_size
+        device = model.entities.device
+        # Many small operations are slow only on a GPU; on a CPU compiling takes 10 s for each.
+        small = compiler if compiler is not None and device.type == "cuda" else _eager
+        self._front, self._finish = small(model.normed_image), small(model.finish)
+        self._kernels = ScoreKernels.of(compiler or _eager)
+        self.buffers = Buffers(device)
+        self.encoder = FusedEncoder(
+            model,
+            self.buffers,
+            dtype=loss.dtype,
+            rows_at_once=rows_at_once,
+            recompute=recompute,
+            wrap=small,
+        )
+        self._overflows = torch.zeros((), dtype=torch.long, device=device)
+        for parameter in model.parameters():
+            grad_of(parameter)
+        norms = (model.input_norm, model.output_norm)
+        # Autograd adds to these gradients, so they are zeroed.
+        self._summed = [grad_of(p) for norm in norms if norm is not None for p in norm.parameters()]
+
+    def __call__(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
+        """Updates the weights; the mean loss (a tensor on the device) if `want_value`."""
+        value = self.gradients(batch, want_value)
+        if self.loss.dtype == torch.float16:
+            # torch's fused optimizers read this attribute on the device, without a synchronisation.
+            infinite = self._infinite()
+            self._overflows += infinite.long()
+            self.optimizer.found_inf = infinite  # type: ignore[attr-defined]
+        self.optimizer.step()
+        return value
+
+    @property
+    def overflows(self) -> int:
+        return int(self._overflows)
+
+    @overflows.setter
+    def overflows(self, count: int) -> None:
+        self._overflows.fill_(count)
+
+    def rehearse(self, batch: Batch) -> None:
+        """Compiles the functions for this batch. Weights, norms and random states do not change."""
+        assert self.compiler is not None
+        kept = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        device = self.model.entities.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            try:
+                self.gradients(batch)
+            except Exception as error:  # autograd compiles backward passes outside kgops' functions
+                self.compiler.gave_up(error)
+        for buffer, before in kept:
+            buffer.copy_(before)
+
+    def gradients(self, batch: Batch, want_value: bool = True) -> torch.Tensor | None:
+        """Writes this batch's gradients to every parameter's `.grad`."""
+        model = self.model
+        if self.compiler is not None:
+            self.compiler.on = self.compiler.failure is None and len(batch) == self.compiled_size
+        for grad in self._summed:
+            grad.zero_()
+        head_rows = model.entities.detach()[batch.heads].requires_grad_()
+        relation_rows = model.relations.detach()[batch.relations].requires_grad_()
+        image = self._front(head_rows, relation_rows)
+        projected = self.encoder.forward(image.detach()).requires_grad_()
+        queries = self._finish(projected)
+        result = self.loss(
+            queries.detach(),
+            model.entities.detach(),
+            model.biases.detach(),
+            batch.positives,
+            grad_of(model.entities),
+            grad_of(model.biases),
+            want_value=want_value,
+            buffers=self.buffers,
+            kernels=self._kernels,
+        )
+        run_backward(queries, result.d_queries)
+        assert projected.grad is not None
+        run_backward(image, self.encoder.backward(projected.grad))
+        assert head_rows.grad is not None and relation_rows.grad is not None
+        # The loss has overwritten the entities' gradients; their gradients as heads are added.
+        _add_rows(grad_of(model.entities), batch.heads, head_rows.grad)
+        _add_rows(grad_of(model.relations).zero_(), batch.relations, relation_rows.grad)
+        return result.value
+
+    def _infinite(self) -> torch.Tensor:
+        """1 if a gradient is NaN or infinite, else 0."""
+        # Only the encoder's gradients pass through fp16, and each overflow reaches one of these.
+        model = self.model
+        sums = [grad_of(p).sum() for p in (model.relations, model.conv.weight, model.project.weight)]
+        return torch.stack(sums).isfinite().all().logical_not().float()
+
+
+def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+def _add_rows(total: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> None:
+    """total[index] += rows, with repeated indices, in a deterministic order."""
+    if total.is_cuda:
+        # On a GPU index_add_ adds in the order of threads; index_put_ sorts first.
+        total.index_put_((index,), rows, accumulate=True)
+    else:
+        total.index_add_(0, index, rows)

@@ -1,0 +1,184 @@
+"""Runs benchmark variants interleaved.
+
+On a CPU each runs in a forked worker process, one repetition at a time. All workers of a trial live at once and one of
+them runs. Repetitions follow each other within hundredths of a second, in which the load of a shared machine changes
+little. Libraries are loaded before the fork and not timed. On a GPU, which no process can keep through a fork, variants
+run one after another, in another order in each trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import os
+import random
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from kgops.maths.trials.variants import Trial, Untestable, Variant, live_memory_mib, on_gpu
+from kgops.workloads.registry import write_trials
+
+Records = list[dict[str, Any]]  # one for each repetition of a trial
+
+
+def read_arguments(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """The program's arguments and those of `run_trials`; computes on one thread from then on."""
+    parser.add_argument("--trials", type=int, default=2, help="trials of each variant")
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=4,
+        help="repetitions in each trial; variants alternate at each repetition",
+    )
+    parser.add_argument("--round", type=int, default=0, help="seed of the order in which variants run")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)  # a process forked from one with threads would wait for them forever
+    return args
+
+
+def run_trials(variants: Mapping[str, Variant], seed: int, *, trials: int = 1, repetitions: int = 1) -> None:
+    """Runs all variants `trials` times and writes a record for each repetition; a variant that fails is not run again.
+
+    The order is drawn anew each time from `seed`, since a variant finds the caches that its predecessor left. Without
+    a GPU all run on one core: another process may slow one of two cores for minutes, and a process tends to return to
+    its core.
+    """
+    if not on_gpu():
+        os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
+    # Otherwise each worker imports it, which takes longer than all of its repetitions.
+    importlib.import_module("torch._dynamo")
+    results: dict[str, Records] = {name: [] for name in variants}
+    for trial in range(trials):
+        remaining = {
+            name: variants[name]
+            for name, records in results.items()
+            if not (records and records[-1]["trouble"])
+        }
+        for name, records in _run_trial(remaining, repetitions, random.Random(seed + trial)).items():
+            results[name] += records
+            print(f"{name}: {_summary(records)}", flush=True)
+    folder = os.environ.get("KGOPS_RUN_FOLDER")
+    if folder:
+        write_trials(Path(folder) / "results", results)
+    else:
+        print(json.dumps(results, indent=1))
+
+
+def _run_trial(variants: Mapping[str, Variant], repetitions: int, draw: random.Random) -> dict[str, Records]:
+    if on_gpu():
+        order = [*variants]
+        draw.shuffle(order)
+        return {name: _alone_on_gpu(variants[name], repetitions) for name in order}
+    workers: dict[str, _Worker] = {}
+    for name, variant in variants.items():
+        workers[name] = _Worker(variant, repetitions, list(workers.values()))
+    records: dict[str, Records] = {}
+    while len(records) < len(workers):
+        waiting = [name for name in workers if name not in records]
+        draw.shuffle(waiting)
+        for name in waiting:
+            result = workers[name].resume()
+            if result is not None:
+                records[name] = result
+    return records
+
+
+def _alone_on_gpu(variant: Variant, repetitions: int) -> Records:
+    records = _records(variant, Trial(repetitions, lambda: None))
+    torch._dynamo.reset()  # otherwise torch compiles no more after the eighth model of one class
+    gc.collect()
+    torch.cuda.empty_cache()
+    return records
+
+
+class _Worker:
+    """A forked process that runs one variant, up to the next pause on each request."""
+
+    def __init__(self, variant: Variant, repetitions: int, others: list[_Worker]) -> None:
+        to_child, from_parent = os.pipe()
+        to_parent, from_child = os.pipe()
+        sys.stdout.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(from_parent)
+            os.close(to_parent)
+            for other in others:  # else they would keep each other's pipes open after the parent has ended
+                other.close()
+            _run_worker(variant, repetitions, to_child, from_child)
+        os.close(to_child)
+        os.close(from_child)
+        self._requests = os.fdopen(from_parent, "w", buffering=1)
+        self._answers = os.fdopen(to_parent)
+
+    def resume(self) -> Records | None:
+        """Runs the worker to its next pause; None unless it has finished."""
+        try:
+            self._requests.write("\n")
+        except BrokenPipeError:
+            pass  # it has ended; its last answer may still be in the pipe
+        line = self._answers.readline()
+        if line == "\n":
+            return None
+        self._answers.close()
+        _, status = os.waitpid(self._pid, 0)
+        if not line or status:
+            return _failure(f"its process ended with {os.waitstatus_to_exitcode(status)}")
+        records: Records = json.loads(line)
+        return records
+
+    def close(self) -> None:
+        os.close(self._requests.fileno())
+        os.close(self._answers.fileno())
+
+
+def _run_worker(variant: Variant, repetitions: int, requests: int, answers: int) -> None:
+    """Never returns, so that the parent's cleanup does not run twice."""
+
+    def wait() -> None:
+        if not os.read(requests, 1):
+            os._exit(1)  # the parent has ended
+
+    def pause() -> None:
+        os.write(answers, b"\n")
+        wait()
+
+    wait()
+    text = json.dumps(_records(variant, Trial(repetitions, pause))) + "\n"
+    with os.fdopen(answers, "w") as pipe:
+        pipe.write(text)
+    os._exit(0)
+
+
+def _records(variant: Variant, trial: Trial) -> Records:
+    try:
+        done = variant(trial)
+        live = trial.gpu_mib
+        return done.as_records(live_memory_mib(variant, trial.repetitions) if live is None else live)
+    except Untestable as reason:
+        return _failure(str(reason))
+    except Exception as error:  # from any library; the other variants still have to run
+        traceback.print_exc()
+        sys.stderr.flush()
+        first = str(error).splitlines()[0] if str(error) else ""
+        return _failure(f"it failed: {type(error).__name__}: {first}")
+
+
+def _failure(why: str) -> Records:
+    nothing: dict[str, Any] = {"seconds": None, "memory_mib": None, "metrics": {}, "options": {}}
+    return [{"state": "failed", "trouble": why, **nothing}]
+
+
+def _summary(records: Records) -> str:
+    first = records[0]
+    if first["trouble"]:
+        return str(first["trouble"])
+    seconds = median(record["seconds"] for record in records)
+    return f"{seconds:.4g} s, {first['memory_mib'] or 0:.1f} MiB"

@@ -1,0 +1,211 @@
+"""Benchmark of ConvE training: the group's script with each of its options, and kgops' step.
+
+    python -m kgops.maths.trials.training --entities 5000 --round 1
+
+The group's loop is rewritten from its description: PyKEEN's ConvE, one dense row of labels per query, Adam. PyKEEN's
+scores are patched to a matrix product, as before release 1.8: as shipped it needs batch x entities x dim numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from kgops.maths.graphs.triples import Graph, read_graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.train.batches import Batch, Batches
+from kgops.maths.train.optimizers import build_optimizer
+from kgops.maths.train.settings import TrainSettings, cpu_has_bf16
+from kgops.maths.train.step import TrainStep
+from kgops.maths.trials import peers
+from kgops.maths.trials.entry import run
+from kgops.maths.trials.interleaved import read_arguments, run_trials
+from kgops.maths.trials.train_step import synthetic
+from kgops.maths.trials.variants import Trial, TrialResult, Variant, device, leave_out_compile, needs_a_gpu
+from kgops.workloads.train.job import ConvEConfig
+
+WARM_UP = 3  # steps
+CLEANUP_EVERY = 8  # batches, as in the group's script
+MIXED = "their mixed precision and its gradient scaler are CUDA's"
+
+
+class PykeenTraining:
+    """The group's training step: PyKEEN's ConvE, dense labels, Adam. With `scaled`, a gradient scaler."""
+
+    def __init__(
+        self, graph: Graph, config: ConvEConfig, batch_size: int, on: torch.device, *, scaled: bool = False
+    ) -> None:
+        from pykeen.losses import BCEWithLogitsLoss
+        from pykeen.models import ConvE as PykeenConvE
+
+        self.model: Any = PykeenConvE(
+            triples_factory=peers.factory(graph),
+            embedding_dim=config.embedding_dim,
+            loss=BCEWithLogitsLoss(),
+            random_seed=0,
+        )
+        self.model.to(on).train()
+        self.scaler = torch.amp.GradScaler(on.type, enabled=scaled)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        self.entities = graph.num_entities
+        self.source = few_batches(graph, batch_size, on)
+        self.cleanup_every: int | None = None
+        self.losses: list[float] = []
+
+    def step(self, autocast: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        batch = next(self.source)
+        labels = torch.zeros(len(batch.heads), self.entities, device=batch.heads.device)
+        labels[batch.positives.rows, batch.positives.entities] = 1
+        self.optimizer.zero_grad()
+        with peers.matrix_product(), autocast():
+            scores = self.model.score_t(torch.stack([batch.heads, batch.relations], dim=1))
+            loss = F.binary_cross_entropy_with_logits(scores.float(), labels)
+        torch.autograd.backward(self.scaler.scale(loss))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.losses.append(float(loss.detach()))
+        if self.cleanup_every and len(self.losses) % self.cleanup_every == 0:
+            torch.cuda.empty_cache()
+
+    def with_cleanup(self) -> None:
+        """Gives cached GPU memory back after every few batches."""
+        self.cleanup_every = CLEANUP_EVERY
+
+    def with_checkpointing(self) -> None:
+        """Recomputes the convolution's activations in the backward pass."""
+        convolution = self.model.interaction.hr2d
+        plain = convolution.forward
+        convolution.forward = lambda x: checkpoint(plain, x, use_reentrant=False)
+
+    def compiled(self) -> None:
+        self.model.interaction.hr2d = torch.compile(self.model.interaction.hr2d)
+        self.model.interaction.hr1d = torch.compile(self.model.interaction.hr1d)
+
+
+class KgopsTraining:
+    """kgops' step on equal batches, built with its first step: it allocates gradients when built, the others in
+    their first step."""
+
+    def __init__(self, graph: Graph, config: ConvEConfig, batch_size: int, on: torch.device) -> None:
+        self.settings = TrainSettings(batch_size=batch_size, label_smoothing=0.0)
+        self.device = on
+        torch.manual_seed(0)
+        self.model = ConvE(config).to(on).train()
+        self.source = few_batches(graph, batch_size, on)
+
+    @cached_property
+    def step(self) -> TrainStep:
+        loss = self.settings.build_loss(torch.float32, self.settings.chunk_for(self.device))
+        return TrainStep(self.model, loss, build_optimizer("adam", self.model, 1e-3))
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            value = self.step(next(self.source))
+            assert value is not None
+            float(value)  # the others wait for their loss, too
+
+
+def few_batches(graph: Graph, batch_size: int, on: torch.device | str = "cpu") -> Iterator[Batch]:
+    batches = Batches(graph.train, inverse=True, one_positive=False, batch_size=batch_size, seed=0, device=on)
+    return itertools.cycle(list(itertools.islice(batches.epoch(0), 8)))
+
+
+def variants(
+    graph: Graph, config: ConvEConfig, batch: int, steps: int, compiling: bool
+) -> dict[str, Variant]:
+    """The documents measure FP16 at twice the batch, and with checkpointing at four times: seconds are per sample."""
+    half = partial(torch.autocast, device().type, torch.float16)
+
+    def pykeen_trial(
+        trial: Trial,
+        *prepare: Callable[[PykeenTraining], None],
+        autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+        times: int = 1,
+        remark: str | None = None,
+    ) -> TrialResult:
+        loop = PykeenTraining(graph, config, times * batch, device(), scaled=autocast is half)
+        for change in prepare:
+            change(loop)
+
+        def work(count: int) -> None:
+            for _ in range(count):
+                loop.step(autocast)
+
+        measured = trial.measure(lambda _: work(steps), lambda: work(WARM_UP))
+        metrics = {"loss": loop.losses[-1]} if times == 1 else {}
+        return TrialResult(measured.each(steps * times * batch), measured.resident_mib, metrics, remark)
+
+    def fp16(trial: Trial, *prepare: Callable[[PykeenTraining], None], times: int = 1) -> TrialResult:
+        needs_a_gpu(MIXED)
+        return pykeen_trial(trial, *prepare, autocast=half, times=times)
+
+    def bf16(trial: Trial) -> TrialResult:
+        emulated = device().type == "cpu" and not cpu_has_bf16()
+        remark = "this CPU has no bf16 instructions: they are emulated" if emulated else None
+        low = partial(torch.autocast, device().type, torch.bfloat16)
+        return pykeen_trial(trial, autocast=low, remark=remark)
+
+    def cleanup(trial: Trial) -> TrialResult:
+        needs_a_gpu("it gives back cached GPU memory")
+        return pykeen_trial(trial, PykeenTraining.with_cleanup)
+
+    def compile_(trial: Trial) -> TrialResult:
+        if not compiling:
+            leave_out_compile()
+        return pykeen_trial(
+            trial,
+            PykeenTraining.compiled,
+            remark="the two stacks of the model; compile time and memory are not counted",
+        )
+
+    def kgops_trial(trial: Trial) -> TrialResult:
+        loop = KgopsTraining(graph, config, batch, device())
+        measured = trial.measure(lambda _: loop.steps(steps), lambda: loop.steps(WARM_UP))
+        remark = "from initial weights of its own: its loss is not compared"
+        return TrialResult(measured.each(steps * batch), measured.resident_mib, {}, remark)
+
+    checkpointing = PykeenTraining.with_checkpointing
+    return {
+        "fp32": pykeen_trial,
+        "fp32 again": pykeen_trial,
+        "+ cleanup": cleanup,
+        "+ fp16": fp16,
+        "+ bf16": bf16,
+        "+ checkpointing": lambda trial: pykeen_trial(trial, checkpointing),
+        "+ fp16 + checkpointing": lambda trial: fp16(trial, checkpointing),
+        "+ compile": compile_,
+        "fp16, twice the batch": lambda trial: fp16(trial, times=2),
+        "fp16, checkpointing, four times the batch": lambda trial: fp16(trial, checkpointing, times=4),
+        "kgops": kgops_trial,
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kgops.maths.trials.training", description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder with train.txt; default: a synthetic graph")
+    parser.add_argument("--entities", type=int, default=14_541, help="entities of the synthetic graph")
+    parser.add_argument("--dim", type=int, default=200)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=4, help="steps in each repetition")
+    parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes a minute")
+    args = read_arguments(parser, argv)
+    graph = read_graph(args.data / "train.txt") if args.data else synthetic(args.entities)
+    config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=args.dim)
+    # PyKEEN imports most of itself here, once, before any fork. No step is run: its variants could reuse freed memory.
+    PykeenTraining(graph, config, args.batch_size, torch.device("cpu"))
+    chosen = variants(graph, config, args.batch_size, args.steps, args.compile)
+    run_trials(chosen, args.round, trials=args.trials, repetitions=args.repetitions)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,1 @@
+"""What all worker processes share: entry, devices, outputs, reports, memory."""

@@ -1,0 +1,1 @@
+"""What command line, screens and HTML pages show, as frozen values."""

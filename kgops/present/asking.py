@@ -1,0 +1,157 @@
+"""Questions to the model of a run, and explanations of its answers: as jobs, and as the runs that have them already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from kgops.errors import Usage
+from kgops.jobs.job import Job
+from kgops.jobs.text import with_article
+from kgops.present.predictions import AnsweredQuestion
+from kgops.present.training_run import names_a_run, with_run
+from kgops.settings import Home
+from kgops.workloads.job_files import read_job
+from kgops.workloads.tracin.options import DATA
+from storage import run_list, runs
+from storage.database import Connection, open_reader
+from storage.run_list import Filter
+from storage.runs import Run
+
+ANSWERS = "predict"  # the workload
+TRAINS = ("train", "pipeline")
+_MODEL = (
+    "run",
+    "model_path",
+    "checkpoint_dir",
+    "trust_pickle",
+    "dataset",
+    *DATA,
+    "edge_map",
+    "node_name_dict",
+)
+_ALIVE = ("queued", "starting", "running", "succeeded")
+_MOST_RUNS = 200  # newest ones in which an earlier answer is looked for
+# What makes a job another one: the model, what is asked, and what limits or changes the result.
+_SAME = {
+    "predict": (
+        *("model_path", "checkpoint_dir", "head", "relation", "tail", "queries", "best", "new"),
+        *("candidates", "candidate_type"),
+    ),
+    "explain": (
+        "model_path",
+        "checkpoint_dir",
+        "triple",
+        "triples",
+        "asked",
+        "max_facts",
+        "sufficient",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Head and relation, or relation and tail, by name."""
+
+    entity: str = ""
+    relation: str = ""
+    asks_heads: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.entity and self.relation)
+
+    @property
+    def triple(self) -> tuple[str, str, str]:
+        """With ? for what is asked, and … for what is not chosen yet."""
+        entity, relation = self.entity or "…", self.relation or "…"
+        return ("?", relation, entity) if self.asks_heads else (entity, relation, "?")
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The model of a run by settings, for jobs; and the question of that run, if it was one."""
+
+    model: Mapping[str, Any]
+    question: Question
+
+
+def model_of(home: Home, run: Run) -> Asking:
+    """Of a training run, or of a predict run. Raises Usage for another."""
+    if run.workload in TRAINS:
+        return Asking({"run": run.id}, Question())
+    if run.workload != ANSWERS:
+        raise Usage(
+            f"run {run.id} is {with_article(run.workload)} run: it has no model to ask", "open a training run"
+        )
+    conn = open_reader(home.database)
+    try:
+        settings = runs.spec(conn, run.id).job.get(ANSWERS) or {}
+    finally:
+        conn.close()
+    model = {name: settings[name] for name in _MODEL if settings.get(name) is not None}
+    return Asking(model, _question_of(settings))
+
+
+def question_of(answered: AnsweredQuestion) -> Question:
+    """By labels, which are never ambiguous; of pairs the relation alone."""
+    first, asks_heads = answered.answers[0], answered.asked == "head"
+    head, relation, tail = first.labels
+    entity = {"head": tail, "tail": head}.get(answered.asked, "")
+    return Question(entity, relation, asks_heads)
+
+
+def predict_job(model: Mapping[str, Any], question: Question) -> Job:
+    side = "tail" if question.asks_heads else "head"
+    asked = {side: question.entity, "relation": question.relation}
+    return read_job({"workload": "predict", "predict": {**model, **asked}}, "this question")
+
+
+def limits_of(settings: Mapping[str, Any], answers: int) -> str:
+    """What a predict run left out of its answers, of which there are so many; empty where it left out nothing."""
+    limits = []
+    if path := settings.get("candidates"):
+        limits.append(f"among the candidates of {PurePath(str(path)).name}")
+    if kind := settings.get("candidate_type"):
+        limits.append(f"of type {kind}")
+    if settings.get("new"):
+        limits.append("new ones alone")
+    most = settings.get("top_k")
+    if isinstance(most, int) and answers >= most:
+        limits.append(f"the first {most:,}")
+    return ", ".join(limits)
+
+
+def explain_job(model: Mapping[str, Any], triple: tuple[str, str, str], *, asks_head: bool = False) -> Job:
+    """Of labels, which are never ambiguous."""
+    settings = {**model, "triple": "\t".join(triple), "asked": "head" if asks_head else "tail"}
+    return read_job({"workload": "explain", "explain": settings}, "this explanation")
+
+
+def earlier(home: Home, conn: Connection, job: Job) -> Run | None:
+    """The newest run that answers the same with the same model, or is about to."""
+    if names_a_run(job):
+        job = with_run(home, conn, job)
+    wanted = _identity(job.workload, job.settings)
+    found = run_list.page(conn, Filter(states=_ALIVE, workload=job.workload), limit=_MOST_RUNS)
+    own = (run for run in found if _identity(job.workload, _settings(conn, run)) == wanted)
+    return next(own, None)
+
+
+def _settings(conn: Connection, run: Run) -> Mapping[str, Any]:
+    return runs.spec(conn, run.id).job.get(run.workload) or {}
+
+
+def _identity(workload: str, settings: Mapping[str, Any]) -> list[Any]:
+    """Names in any case, and no difference between an option left out and its default of none."""
+    values = (settings.get(name) or None for name in _SAME[workload])
+    return [value.casefold() if isinstance(value, str) else value for value in values]
+
+
+def _question_of(settings: Mapping[str, Any]) -> Question:
+    asks_heads = not settings.get("head")
+    entity = settings.get("tail" if asks_heads else "head")
+    return Question(str(entity or ""), str(settings.get("relation") or ""), asks_heads and bool(entity))

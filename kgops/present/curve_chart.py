@@ -1,0 +1,155 @@
+"""Curves of runs as charts of an HTML page: one with its range, or those of several runs over one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from kgops.jobs.numbers import middle
+from kgops.jobs.text import one_line
+from kgops.present.axes import Axis
+from kgops.present.html_page import HUES, chart
+from kgops.present.pictures import Line, Picture, Shape, Text, as_inline_svg
+from kgops.present.run_detail import Curve
+from storage.series import Bucket
+
+_WIDTH, _HEIGHT = 440, 170
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 8, 24
+_DAY_S = 86400.0
+_UNITS = (("d", _DAY_S), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+_FROM_ZERO = ("_per_s", "_seconds", "_mib")  # differences of these are judged against their size
+DASHES: tuple[tuple[float, ...], ...] = ((), (6, 3), (2, 2), (8, 3, 2, 3))
+_DOT = 2.0
+
+_Part = Line | Shape | Text
+
+
+class Clock:
+    """Distinguishes curves over time from curves over steps: their steps are timestamps within the run."""
+
+    def __init__(self, submitted_at: float, started_at: float | None, until: float) -> None:
+        self.zero = submitted_at if started_at is None else started_at
+        self._first, self._last = submitted_at - _DAY_S, until + _DAY_S
+
+    def is_moment(self, curve: Curve) -> bool:
+        ends = (curve.buckets[0].first_step, curve.buckets[-1].last_step)
+        return all(self._first <= end <= self._last for end in ends)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The curve of one run. `number` gives its colour and dash."""
+
+    curve: Curve
+    clock: Clock
+    number: int = 0
+    finite: tuple[Bucket, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "finite", tuple(b for b in self.curve.buckets if b.mean is not None))
+
+
+def draw(curve: Curve, clock: Clock, estimate: float | None = None) -> str:
+    """The mean of each bucket with a band from its minimum to its maximum; a gap at NaN and infinity; the estimate as
+    a dashed line."""
+    trace = Trace(curve, clock)
+    if not trace.finite:
+        return ""
+    low, high = _range([trace])
+    caption = f"last {short(curve.last)}, {short(low)} to {short(high)}, {curve.n:,} points"
+    caption += f"; dashed: estimate {short(estimate)}" if estimate is not None else ""
+    return chart(curve.name, caption, as_inline_svg(_picture([trace], estimate, bands=True)))
+
+
+def draw_together(name: str, traces: Sequence[Trace]) -> str:
+    """The curves of several runs in one chart; empty where none has a number."""
+    shown = [trace for trace in traces if trace.finite]
+    if not shown:
+        return ""
+    ends = ", ".join(short(trace.curve.last) for trace in shown)
+    return chart(name, f"last {ends}", as_inline_svg(_picture(shown, None, bands=False)))
+
+
+def short(value: float | None) -> str:
+    """Five significant digits, thousands grouped."""
+    if value is None:
+        return "n/a"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.5g}"
+
+
+def _picture(traces: Sequence[Trace], estimate: float | None, *, bands: bool) -> Picture:
+    name = one_line(traces[0].curve.name)
+    by_clock = all(trace.clock.is_moment(trace.curve) for trace in traces)
+    ends = [(_zero(t, by_clock), t.finite[0].first_step, t.finite[-1].last_step) for t in traces]
+    unit, scale = _unit(max(last - zero for zero, _, last in ends)) if by_clock else ("", 1.0)
+    first = min((start - zero) / scale for zero, start, _ in ends)
+    last = max((end - zero) / scale for zero, _, end in ends)
+    whole = not unit and not first % 1 and not last % 1
+    x = Axis.around(first, last, _LEFT, _WIDTH - _RIGHT, at_most=6, least=1.0 if whole else 0.0)
+    low, high = _range(traces)
+    low = min(low, 0.0) if name.endswith(_FROM_ZERO) else low
+    high = high if estimate is None else max(high, estimate)
+    y = Axis.around(low, high, _HEIGHT - _BOTTOM, _TOP, at_most=4, outside=True)
+    picture = Picture(_WIDTH, _HEIGHT, name)
+    picture.parts += _grid(x, y, unit)
+    if estimate is not None:
+        level = y(estimate)
+        picture.parts.append(Line([(_LEFT, level), (_WIDTH - _RIGHT, level)], "#555", dash=(5, 4)))
+    for trace, (zero, _, _) in zip(traces, ends, strict=True):
+        picture.parts += _curve(trace, _place(x, zero, scale), y, bands)
+    return picture
+
+
+def _zero(trace: Trace, by_clock: bool) -> float:
+    return trace.clock.zero if by_clock else 0.0
+
+
+def _place(x: Axis, zero: float, scale: float) -> Callable[[Bucket], float]:
+    return lambda bucket: x((middle(bucket.first_step, bucket.last_step) - zero) / scale)
+
+
+def _range(traces: Sequence[Trace]) -> tuple[float, float]:
+    lows = [b.min for trace in traces for b in trace.finite if b.min is not None]
+    highs = [b.max for trace in traces for b in trace.finite if b.max is not None]
+    return min(lows), max(highs)
+
+
+def _unit(span_s: float) -> tuple[str, float]:
+    return next(((name, s) for name, s in _UNITS if span_s >= 2 * s), _UNITS[-1])
+
+
+def _curve(trace: Trace, at: Callable[[Bucket], float], y: Axis, bands: bool) -> Iterator[_Part]:
+    hue = trace.number % HUES
+    for is_number, group in groupby(trace.curve.buckets, key=lambda b: b.mean is not None):
+        if not is_number:
+            continue
+        run = list(group)
+        if bands and any(b.min != b.max for b in run):
+            edge = [(at(b), y(b.max or 0.0)) for b in run]
+            edge += [(at(b), y(b.min or 0.0)) for b in reversed(run)]
+            yield Shape(edge, "#ddd", hue, faint=True)
+        if len(run) == 1:
+            yield _dot(at(run[0]), y(run[0].mean or 0.0), hue)
+        else:
+            points = [(at(b), y(b.mean or 0.0)) for b in run]
+            yield Line(points, width=1.6, dash=DASHES[trace.number % len(DASHES)], hue=hue)
+
+
+def _dot(x: float, y: float, hue: int) -> Shape:
+    return Shape([(x + a, y + b) for a, b in ((-_DOT, 0), (0, -_DOT), (_DOT, 0), (0, _DOT))], "black", hue)
+
+
+def _grid(x: Axis, y: Axis, unit: str) -> Iterator[_Part]:
+    foot = _HEIGHT - _BOTTOM
+    for value, label in y.ticks():
+        at = y(value)
+        yield Line([(_LEFT, at), (_WIDTH - _RIGHT, at)], "#ddd")
+        yield Text((_LEFT - 5, at + 3), label, "end", size=10)
+    yield Line([(_LEFT, foot), (_WIDTH - _RIGHT, foot)], "#555")
+    ticks = x.ticks()
+    for value, label in ticks:
+        at = x(value)
+        yield Line([(at, foot), (at, foot + 3)], "#555")
+        last = f" {unit}" if unit and value == ticks[-1][0] else ""
+        yield Text((at, foot + 15), label + last, "middle", size=10)

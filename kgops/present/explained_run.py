@@ -1,0 +1,124 @@
+"""An explain run as its screen, its report and its pictures show it: explanations, paths, what --verify found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kgops.errors import Unavailable
+from kgops.jobs.text import one_line
+from kgops.present.explanation_graph import MOST_FACTS, ExplanationGraph, graph_of
+from kgops.present.explanations import ExplainedPrediction, Verification, read_explanations, read_verification
+from kgops.present.formats import amount
+from kgops.present.graph_names import node_names
+from kgops.present.influences import Neighbours, Step, path_through, training_neighbours
+from kgops.settings import Home
+from kgops.supervisor.run_folder import RunFolder
+from storage.runs import Run
+
+EXPLAINS = "explain"  # the workload
+_MOST_PREDICTIONS = 200  # read of a run
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRun:
+    """`has_more`: these are the first ones. `without_paths` says why no paths are known, where none are."""
+
+    run: Run
+    predictions: tuple[ExplainedPrediction, ...]
+    verification: Verification | None = None
+    edges: Neighbours = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    without_paths: str | None = None
+    has_more: bool = False
+
+    def paths(self, one: ExplainedPrediction) -> list[tuple[Step, ...]]:
+        """From head to tail through each of its first triples; empty where there is none."""
+        head, _, tail = one.labels
+        return [path_through(self.edges, head, tail, fact.labels) for fact in one.facts[:MOST_FACTS]]
+
+    def graph(self, one: ExplainedPrediction) -> ExplanationGraph:
+        return graph_of(one, self.paths(one), self.names)
+
+
+def read_explained_run(home: Home, run: Run, *, with_paths: bool = True, every: bool = False) -> ExplainedRun:
+    """Its explanations, the first ones or `every` one; none before it has ended."""
+    results = RunFolder(home.runs / run.folder).results
+    read, has_more = read_explanations(results, predictions=None if every else _MOST_PREDICTIONS)
+    predictions, found = tuple(read), read_verification(results)
+    if not predictions or not with_paths:
+        return ExplainedRun(run, predictions, found, has_more=has_more)
+    try:
+        edges, trouble = training_neighbours(home, run), None
+    except Unavailable as error:
+        edges, trouble = {}, error.message
+    return ExplainedRun(run, predictions, found, edges, node_names(home, run), trouble, has_more)
+
+
+def title_of(one: ExplainedPrediction) -> str:
+    return f"prediction {one_line(one.number)} · {prediction_of(one)}"
+
+
+def prediction_of(one: ExplainedPrediction) -> str:
+    """The triple; of a predicted head its end is said, as tails are what is mostly predicted."""
+    triple = " · ".join(map(one_line, one.triple))
+    return f"{triple} (its head)" if one.asked == "head" else triple
+
+
+# A prediction that the model does not make, ranked below the first, cannot be lost.
+_WORDS = ({True: "lost", False: "not lost"}, {True: "ranked lower", False: "not ranked lower"})
+
+
+def verdict_of(one: ExplainedPrediction) -> str:
+    """In a sentence: the prediction's rank, and what it is without its triples, where that is known."""
+    if one.trouble:
+        return f"not explained: {one_line(one.trouble)}"
+    n, many = one.numbers, len(one.facts)
+    if one.is_sufficient:
+        return _carried(one)
+    if not many:
+        return "no training triple of head or tail lifts it above its rivals"
+    of = f"of {amount(n['candidate_facts'])} triples of head and tail"
+    if n["rank_after"] is None:
+        rank, score = amount(n["rank_before"]), n["score_before"]
+        shown = "n/a" if score is None else f"{score:+.4g}"
+        return (
+            f"filtered rank {rank}, score {shown}; what carries it most, {of}; --verify trains again without"
+        )
+    without = "it" if many == 1 else f"these {many}"
+    verdict = _WORDS[(n["rank_before"] or 1) > 1][one.lost]
+    ranks = f"rank {amount(n['rank_before'])} → {amount(n['rank_after'])}"
+    if n.get("retrained_all") is not None:  # what training again does by itself decides, too
+        ranks += f", with all triples {amount(n['retrained_all'])}"
+    return f"without {without}: {verdict}; {ranks}, {of}{_smallest(one)}"
+
+
+def _smallest(one: ExplainedPrediction) -> str:
+    """How the set was chosen by training again, where it was: that is not what verified it."""
+    if one.smallest is None:
+        return ""
+    if one.smallest != one.lost:
+        was = "enough" if one.smallest else "not enough"
+        return f"; {was} when it was chosen, so one of both may be noise"
+    if not one.smallest:
+        return "; no beginning of the list was enough"
+    fewer = len(one.facts) - 1
+    if not fewer:
+        return ""
+    return f"; the first {fewer} were not enough" if fewer > 1 else "; the first alone was not enough"
+
+
+def _carried(one: ExplainedPrediction) -> str:
+    n, many = one.numbers, len(one.facts)
+    answer, end = ("head", "tail") if one.asked == "head" else ("tail", "head")
+    others = f"{amount(n['others'])} other {end}{'s' * (n['others'] != 1)}"
+    if not many:
+        return f"no triple of the {end} lifts the {answer} for {others}"
+    of = f"of {amount(n['candidate_facts'])} triples of the {end}"
+    if n["carried"] is None:
+        return f"what lifts the {answer} most for {others}, {of}; --verify trains again with them added there"
+    with_these = "it" if many == 1 else f"these {many}"
+    return (
+        f"with {with_these} added to {others}: the {answer} ranks first for {amount(n['carried'])} of them, with "
+        f"random triples of the {end} for {amount(n['carried_random'])}; {of}"
+    )

@@ -1,0 +1,236 @@
+"""The influences that a TracIn run found, and the shortest path from a test triple's head to its tail through one."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, NamedTuple, TextIO
+
+from kgops.errors import NoSuchRun, Unavailable
+from kgops.jobs.bundled import bundled_folder
+from kgops.jobs.files import open_regular
+from kgops.settings import Home
+from kgops.supervisor.plan_file import read_plan
+from kgops.supervisor.run_folder import RunFolder
+from kgops.workloads.tracin.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
+from storage import influences, reports, run_list, runs
+from storage.database import Connection, open_reader
+from storage.influences import Influence, TestTriple
+from storage.runs import Run
+
+TRACES = ("tracin", "pipeline")
+_MOST_LOOKED_AT = 50  # of each, newest first
+_LONGEST = 4  # edges of a path
+_TABLE = re.compile(r"(tracin|triple_.*_tracin)\.(csv|json|parquet)")
+_LARGEST = 64 << 20  # bytes of training triples: neighbours of larger files are not kept in memory
+
+
+class Step(NamedTuple):
+    """An edge of a path; `forward`: walked from head to tail."""
+
+    start: str
+    relation: str
+    end: str
+    forward: bool
+
+
+Neighbours = dict[str, list[Step]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfluences:
+    """A run's test triples and the influences on each, strongest proponent first."""
+
+    run: Run
+    tests: tuple[TestTriple, ...]
+    by_test: dict[int, tuple[Influence, ...]]
+    names: dict[str, str]
+    rest: str | None = None  # which file has the test triples that the database leaves out
+
+    def name_of(self, label: str) -> str:
+        return self.names.get(label, label)
+
+
+def newest(home: Home) -> Run | None:
+    """The newest run with a TracIn part that has test triples; else the newest with such a part."""
+    conn = open_reader(home.database)
+    try:
+        found = [
+            run
+            for name in TRACES
+            for run in run_list.page(conn, run_list.Filter(workload=name), limit=_MOST_LOOKED_AT)
+        ]
+        found.sort(key=lambda run: run.id, reverse=True)
+        return next((run for run in found if influences.has_tests(conn, run.id)), found[0] if found else None)
+    finally:
+        conn.close()
+
+
+def of_run(home: Home, number: int) -> RunInfluences:
+    conn = open_reader(home.database)
+    try:
+        run = runs.get(conn, number)
+        if run is None:
+            raise NoSuchRun(f"there is no run {number}", "`kgops runs` lists them")
+        tests = tuple(influences.tests_of(conn, number))
+        by_test = {one.test: tuple(influences.of_test(conn, number, one.test)) for one in tests}
+        top = max(map(_asked, tests, by_test.values()), default=None)
+        rest = rest_of(conn, run, len(tests), top)
+        return RunInfluences(run, tests, by_test, influences.names(conn, number), rest)
+    finally:
+        conn.close()
+
+
+def _asked(test: TestTriple, found: Sequence[Influence]) -> int:
+    """A number of influences that the record may not have: of one side it keeps so many at most."""
+    most = max((abs(one.rank) for one in found), default=0)
+    return most + 1 if len(found) < (test.candidates or 0) else most
+
+
+def rest_of(conn: Connection, run: Run, tests: int, top: int | None = None) -> str | None:
+    """Which file has the rest, where the database keeps fewer test triples or fewer than `top` influences of each."""
+    total: float = reports.metrics(conn, run.id).get("tests", tests)
+    kept = []
+    if total > tests >= TRACIN_TESTS_IN_RECORD:
+        kept.append(f"the first {tests:,} of {total:,.0f} test triples")
+    if top is not None and top > TRACIN_INFLUENCES_IN_RECORD:
+        kept.append(f"the {TRACIN_INFLUENCES_IN_RECORD} strongest of each side")
+    if not kept:
+        return None
+    files = [one.path for one in reports.artifacts(conn, run.id) if _TABLE.fullmatch(PurePath(one.path).name)]
+    text = f"all of them are in {files[0]}" if files else "write a file (--csv-output) to keep more"
+    if len(files) > 1:
+        text += f" and {len(files) - 1:,} more files"
+    return f"the database keeps {' and '.join(kept)}: {text}"
+
+
+def training_neighbours(home: Home, run: Run) -> Neighbours:
+    """The edges of each entity in the run's training triples. Raises Unavailable where they cannot be read."""
+    edges: defaultdict[str, list[Step]] = defaultdict(list)
+    for head, relation, tail in training_triples(home, run):
+        edges[head].append(Step(head, relation, tail, True))
+        edges[tail].append(Step(tail, relation, head, False))
+    return dict(edges)
+
+
+def training_triples(home: Home, run: Run) -> Iterator[tuple[str, str, str]]:
+    """Labels, each one object. Raises Unavailable where the run's training triples cannot be read."""
+    path = _training_file(home, run)
+    interned: dict[str, str] = {}
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise Unavailable(f"{path.name} is too large to search for paths and names")
+        with os.fdopen(open_regular(path, follow=True), "rb") as raw, _unpacked(raw) as file:
+            read = 0
+            for line in file:
+                read += len(line)
+                if read > _LARGEST:  # a gzipped file may expand a thousandfold
+                    raise Unavailable(f"{path.name} is too large to search for paths and names")
+                parts = line.rstrip("\r\n").split("\t")
+                if len(parts) < 3:
+                    continue
+                head, relation, tail = (interned.setdefault(part, part) for part in parts[:3])
+                yield head, relation, tail
+    except FileNotFoundError as error:
+        raise Unavailable(f"the run's training triples are gone: {path}") from error
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise Unavailable(f"the run's training triples cannot be read: {error}") from error
+
+
+def _unpacked(raw: BinaryIO) -> TextIO:
+    """Gzipped or not, as its content says."""
+    packed = raw.read(2) == b"\x1f\x8b"
+    raw.seek(0)
+    if not packed:
+        return io.TextIOWrapper(raw, encoding="utf-8-sig")
+    import gzip  # seldom needed
+
+    return io.TextIOWrapper(gzip.open(raw), encoding="utf-8-sig")
+
+
+def path_through(edges: Neighbours, head: str, tail: str, triple: tuple[str, str, str]) -> tuple[Step, ...]:
+    """The shortest simple path from head to tail through `triple`; empty where none has at most four edges.
+
+    One side of the triple then has at most one edge, so its entities are known, and a breadth-first search of the
+    other side that avoids them finds the shortest path.
+    """
+    source, relation, target = triple
+    directions = (Step(source, relation, target, True), Step(target, relation, source, False))
+    paths = [path for middle in directions for path in _paths_through(edges, head, tail, middle)]
+    return min(paths, key=len, default=())
+
+
+def _paths_through(edges: Neighbours, head: str, tail: str, middle: Step) -> Iterable[tuple[Step, ...]]:
+    if middle.start == middle.end or middle.start == tail or middle.end == head:
+        return
+    for most_before, most_after in ((1, _LONGEST - 1), (_LONGEST - 1, 1)):
+        short_first = most_before == 1
+        if short_first:
+            before = _shortest(edges, head, middle.start, {tail, middle.end}, most_before)
+            avoided = {head, middle.start}
+            room = most_after - len(before or ())
+            after = _shortest(edges, middle.end, tail, avoided, room) if before is not None else None
+        else:
+            after = _shortest(edges, middle.end, tail, {head, middle.start}, most_after)
+            avoided = {tail, middle.end}
+            room = most_before - len(after or ())
+            before = _shortest(edges, head, middle.start, avoided, room) if after is not None else None
+        if before is not None and after is not None:
+            yield (*before, middle, *after)
+
+
+def _shortest(
+    edges: Neighbours, start: str, end: str, avoided: set[str], most: int
+) -> tuple[Step, ...] | None:
+    """Breadth-first search; None where no path has at most `most` edges."""
+    if start == end:
+        return ()
+    reached_by: dict[str, Step | None] = {start: None}
+    frontier = [start]
+    for _ in range(most):
+        following = []
+        for entity in frontier:
+            for step in edges.get(entity, ()):
+                if step.end in reached_by or step.end in avoided:
+                    continue
+                reached_by[step.end] = step
+                if step.end == end:
+                    return _steps_to(reached_by, end)
+                following.append(step.end)
+        frontier = following
+    return None
+
+
+def _steps_to(reached_by: dict[str, Step | None], end: str) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    step = reached_by[end]
+    while step is not None:
+        steps.append(step)
+        step = reached_by[step.start]
+    return tuple(reversed(steps))
+
+
+def _training_file(home: Home, run: Run) -> Path:
+    conn = open_reader(home.database)
+    try:
+        job = runs.spec(conn, run.id).job
+    finally:
+        conn.close()
+    settings: dict[str, Any] = job.get(run.workload) or {}
+    if run.workload == "pipeline":
+        settings = settings.get("train") or {}
+    if settings.get("train"):
+        return Path(read_plan(RunFolder(home.runs / run.folder)).cwd, str(settings["train"]))
+    name = str(settings.get("dataset") or "")
+    folder = bundled_folder(name)
+    if folder is None:
+        if not name.isidentifier():
+            raise Unavailable("the file of the run's training triples is unknown")
+        raise Unavailable(f"PyKEEN does not bundle the triples of {name}")
+    return folder / "train.txt"

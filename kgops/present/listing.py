@@ -1,0 +1,204 @@
+"""The list of all runs: filtered, sorted, read block by block, deleted."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from kgops.errors import KgopsError, Usage
+from kgops.jobs.option_reading import nearest
+from kgops.present.log_lines import MaskedSequence
+from kgops.settings import Home
+from storage import conditions, filters, run_list, runs, series
+from storage.database import Connection
+from storage.filters import Term
+
+BLOCK = 200
+_KEPT_MASKS = 32
+_KEPT_ORDERS = 3
+
+
+class Sort(NamedTuple):
+    """A column or a metric to sort by; runs without a value come last."""
+
+    by: str = "id"
+    metric: bool = False
+    descending: bool = True
+
+
+NEWEST_FIRST = Sort()
+
+
+class Listing:
+    """The runs that match a filter, in order, as of the first `show` or the last `refresh`.
+
+    The matches of each term are cached until the next `refresh`, so that a key press evaluates only the term it
+    changes, even while runs report every second.
+    """
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+        self._version: tuple[int, int] | None = None
+        self._all_runs = conditions.AllRuns(range(0), b"\x00")
+        self._masks: dict[Term, int] = {}
+        self._orders: dict[Sort, Sequence[int]] = {}
+        self.terms: tuple[Term, ...] = ()
+        self.sort = NEWEST_FIRST
+        self.numbers: Sequence[int] = range(0)
+
+    @property
+    def count(self) -> int:
+        """Number of runs that match the filter."""
+        return len(self.numbers)
+
+    @property
+    def total(self) -> int:
+        return len(self._all_runs.numbers)
+
+    @property
+    def existing(self) -> bytes:
+        """1 at the number of each run."""
+        return self._all_runs.mask
+
+    def show(self, terms: Iterable[Term], sort: Sort | None = None) -> None:
+        self.terms = tuple(terms)
+        self.sort = sort or self.sort
+        with conditions.read_snapshot(self._conn):
+            if self._version is None:
+                self._read_all_runs()
+            mask = self._mask() if self.terms else None
+            self.numbers = self._in_order(mask)
+
+    def refresh(self) -> bool:
+        """Reads the runs again if another process has committed since. False: nothing has changed."""
+        if not self.changed():
+            return False
+        self._version = None
+        self.show(self.terms)
+        return True
+
+    def changed(self) -> bool:
+        return conditions.version(self._conn) != self._version
+
+    def position(self, number: int) -> int | None:
+        """A run's position, so that the cursor stays on it under another filter or order."""
+        try:
+            return self.numbers.index(number)
+        except ValueError:
+            return None
+
+    def _read_all_runs(self) -> None:
+        self._version = conditions.version(self._conn)
+        self._masks.clear()
+        self._orders.clear()
+        self._all_runs = conditions.all_runs(self._conn)
+
+    def _mask(self) -> bytes:
+        """The intersection of the terms' masks: a byte for each run, 1 where it matches."""
+        shown = int.from_bytes(self._all_runs.mask, "little")
+        for term in self.terms:
+            shown &= self._matches(term)
+        return shown.to_bytes(len(self._all_runs.mask), "little")
+
+    def _matches(self, term: Term) -> int:
+        if term not in self._masks:
+            condition = conditions.of_term(self._conn, term)
+            matches = int.from_bytes(conditions.mask_of(self._conn, condition, self._all_runs), "little")
+            all_runs = int.from_bytes(self._all_runs.mask, "little")
+            self._masks[term] = matches ^ all_runs if condition.negated else matches
+            if len(self._masks) > _KEPT_MASKS:
+                del self._masks[next(iter(self._masks))]
+        return self._masks[term]
+
+    def _in_order(self, mask: bytes | None) -> Sequence[int]:
+        if self.sort == NEWEST_FIRST or self.sort == Sort(descending=False):
+            if mask is None:
+                numbers = self._all_runs.numbers
+                return numbers[::-1] if self.sort.descending else numbers
+            return MaskedSequence(mask, descending=self.sort.descending)
+        order = self._order()
+        return order if mask is None else array("q", [number for number in order if mask[number]])
+
+    def _order(self) -> Sequence[int]:
+        if self.sort not in self._orders:
+            self._orders[self.sort] = array("q", self._sorted())
+            if len(self._orders) > _KEPT_ORDERS:
+                del self._orders[next(iter(self._orders))]
+        return self._orders[self.sort]
+
+    def _sorted(self) -> Iterator[int]:
+        """Only the runs known at the last refresh: others may have been added since."""
+        known = self._all_runs.mask
+        return (number for number in self._all_sorted() if number < len(known) and known[number])
+
+    def _all_sorted(self) -> Iterator[int]:
+        by, metric, descending = self.sort
+        if metric:
+            return run_list.ordered(self._conn, metric=by, descending=descending)
+        return run_list.ordered(self._conn, sort=by, descending=descending)
+
+
+def strictly(text: str) -> tuple[Term, ...]:
+    """The terms of a complete filter. Raises Usage with the first problem and its position."""
+    reading = filters.read(text)
+    if reading.troubles:
+        trouble = reading.troubles[0]
+        raise Usage(f"filter, character {trouble.at + 1}: {trouble.message}", trouble.hint)
+    return reading.terms
+
+
+def refuse_replaced(name: str) -> None:
+    """Raises Usage for a column of older versions, whatever runs there are."""
+    if name in filters.REPLACED:
+        raise Usage(f"cannot sort by {name}: it is of two kinds of memory", filters.REPLACED[name])
+
+
+def sort_by(conn: Connection, name: str, *, descending: bool = True) -> Sort:
+    """The sort by a column or metric of this name. Raises Usage where there is neither."""
+    if name in run_list.SORTABLE:
+        return Sort(name, descending=descending)
+    refuse_replaced(name)
+    metrics = series.names(conn)
+    if series.split(name)[1] not in metrics:
+        raise Usage(f"cannot sort by {name!r:.60}{nearest(name, dict.fromkeys((*runs.COLUMNS, *metrics)))}")
+    return Sort(name, metric=True, descending=descending)
+
+
+def unknown_metrics(conn: Connection, names: Collection[str]) -> list[str]:
+    """A message for each metric that no run has."""
+    known = dict.fromkeys(series.names(conn)) if names else {}
+    plain_names = {name: series.split(name)[1] for name in names}
+    return [
+        f"no run has a metric {name!r:.60}{nearest(plain_names[name], known)}"
+        for name in names
+        if plain_names[name] not in known
+    ]
+
+
+class Deleted(NamedTuple):
+    run: int
+    done: bool
+    why: str | None  # the reason why it was not deleted, or what is left of it
+
+
+def delete_marked(home: Home, conn: Connection, numbers: Iterable[int]) -> Iterator[Deleted]:
+    """Deletes ended runs with their folders, one per iteration; reports why others were not deleted."""
+    for number in numbers:
+        run = runs.get(conn, number)
+        if run is None:
+            yield Deleted(number, False, "it was deleted already")
+        elif not run.ended:
+            yield Deleted(number, False, f"it is {run.state}: stop it first")
+        else:
+            yield _deleted(home, conn, number)
+
+
+def _deleted(home: Home, conn: Connection, number: int) -> Deleted:
+    from kgops.supervisor.deletion import delete_run  # half of a listing's imports, and seldom needed
+
+    try:
+        left = delete_run(home, conn, number)
+    except KgopsError as error:
+        return Deleted(number, False, error.message)
+    return Deleted(number, True, None if left is None else f"its files are left in {left}")

@@ -1,0 +1,129 @@
+"""The overview of the dashboard: running, waiting and recently ended runs, GPUs in use, and alerts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kgops.jobs.events import LIBRARIES, PROCESS_PEAK
+from kgops.jobs.numbers import mean
+from kgops.present.alerts import note_of_fallback, recorded_alerts
+from kgops.supervisor.alerts import Alert
+from storage import alerts, attempts, run_list, runs, series
+from storage.database import Connection
+from storage.runs import Run
+from storage.series import Series
+
+_CURVE_BUCKETS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRun:
+    """A run that is starting or running, with its main metric's curve in a few points."""
+
+    run: Run
+    eta_s: float | None
+    curve: tuple[float | None, ...]
+    diverged: bool
+    notes: tuple[Alert, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A run that ended recently; `steps` describes the OOM fallbacks that were applied."""
+
+    run: Run
+    steps: str | None
+    notes: tuple[Alert, ...]
+    libraries_mib: float | None = None  # host memory before its worker read any data
+    process_mib: float | None = None  # peak of the worker process, where the whole process was predicted
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    running: tuple[RunningRun, ...]
+    waiting: tuple[Run, ...]  # `reason`: what each waits for
+    recent: tuple[EndedRun, ...]  # newest first
+    alerts: tuple[Alert, ...]  # of the record, unacknowledged
+    notes: tuple[Alert, ...]  # of OOM fallbacks: they inform
+    acknowledged: frozenset[str]
+    count: int  # of all runs
+
+
+def overview(
+    conn: Connection, before: Overview | None = None, *, recent: int = 32, points: int = 32
+) -> Overview:
+    """The current overview. With the previous one (`before`), unchanged ended runs are not read again."""
+    known = {ended.run: ended for ended in before.recent} if before is not None else {}
+    active = runs.in_states(conn, runs.ACTIVE)
+    running = tuple(_running_run(conn, run, points) for run in active)
+    newest = run_list.page(conn, run_list.Filter(runs.ENDED), sort="ended_at", limit=recent)
+    ended = tuple(known.get(run) or _ended(conn, run) for run in newest)
+    seen = alerts.acknowledged(conn)
+    notes = [*(n for one in running for n in one.notes), *(n for one in ended for n in one.notes)]
+    return Overview(
+        running,
+        tuple(runs.in_states(conn, runs.WAITING)),
+        ended,
+        recorded_alerts(conn),
+        tuple(note for note in notes if note.name not in seen),
+        seen,
+        runs.count(conn),
+    )
+
+
+def eta_s(run: Run) -> float | None:
+    """Seconds left as of the last report; None where unknown, as during a validation, which tells nothing of the
+    epochs after it."""
+    if run.phase == "validate" or run.done is None or run.total is None or run.done > run.total:
+        return None
+    rate = run.rate or _rate_so_far(run)
+    return (run.total - run.done) / rate if rate and rate > 0 else None
+
+
+def _rate_so_far(run: Run) -> float | None:
+    """The mean rate so far, for a command that reports progress without a rate, in its first attempt."""
+    if run.attempts > 1 or not run.done or run.started_at is None or run.reported_at is None:
+        return None
+    took = run.reported_at - run.started_at
+    return run.done / took if took > 0 else None
+
+
+def _running_run(conn: Connection, run: Run, points: int) -> RunningRun:
+    curves = series.of_run(conn, run.id)
+    name = run.metric or ("loss" if any(one.name == "loss" for one in curves) else None)
+    whole = series.curve(conn, run.id, name, at_most=_CURVE_BUCKETS) if name else []
+    curve = _downsampled([bucket.mean for bucket in whole], points)
+    diverged = any(one.n and one.last_value is None for one in curves)
+    return RunningRun(run, eta_s(run), curve, diverged, tuple(note_of_fallback(conn, run)))
+
+
+def _downsampled(values: list[float | None], count: int) -> tuple[float | None, ...]:
+    """The curve in at most `count` values, each the mean of its share."""
+    if len(values) <= count:
+        return tuple(values)
+    cuts = [i * len(values) // count for i in range(count + 1)]
+    shares = ([v for v in values[a:b] if v is not None] for a, b in pairwise(cuts))
+    return tuple(mean(known) if known else None for known in shares)
+
+
+def _ended(conn: Connection, run: Run) -> EndedRun:
+    steps = None
+    if run.attempts > 1:
+        # Imported here: 2.6 MB of jobs and rules, and most runs need one attempt.
+        from kgops.planning.oom_fallbacks import fallbacks_taken
+
+        fallbacks = runs.spec(conn, run.id).plan.get("fallbacks") or []
+        settings = [attempt.settings for attempt in attempts.of_run(conn, run.id)]
+        steps = fallbacks_taken(settings, fallbacks)
+    curves = series.of_run(conn, run.id)
+    libraries = next((one.last_value for one in curves if one.name == LIBRARIES), None)
+    return EndedRun(
+        run, steps, tuple(note_of_fallback(conn, run)), libraries, _process_peak(conn, run, curves)
+    )
+
+
+def _process_peak(conn: Connection, run: Run, curves: list[Series]) -> float | None:
+    """The process's peak; None for older runs, where only tensors were predicted."""
+    peak = next((one.last_value for one in curves if one.name == PROCESS_PEAK), None)
+    return peak if peak is not None and runs.spec(conn, run.id).plan.get("process") else None

@@ -1,1 +1,0 @@
-"""Views: the data that the command line and the screens both show, as frozen values."""

@@ -1,0 +1,1 @@
+"""Workloads: options, checks, sizes and applied options of each, and the registry. Loads no torch."""

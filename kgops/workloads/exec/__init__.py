@@ -1,0 +1,1 @@
+"""Any command as a run."""

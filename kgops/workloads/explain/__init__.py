@@ -1,0 +1,1 @@
+"""The workload `explain`, as a console knows it."""

@@ -1,0 +1,93 @@
+"""The workload `explain`: it finds the training triples of head and tail that carry a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from kgops.workloads.explain.options import EXPLAIN_OPTIONS, FILES, FOLDERS
+from kgops.workloads.tracin.job import predictions_and_more
+from kgops.workloads.workload import Workload
+
+EXPLANATIONS = "explanations"  # result files: .json and .csv
+_SUFFIXES = (".json", ".csv")
+
+
+def most_retrainings(settings: Mapping[str, Any]) -> int:
+    """How often a job trains again, at most; 0 where it does not."""
+    seeds: int = settings["verify_seeds"]
+    if settings["smallest"]:
+        rounds: int = settings["max_facts"]
+        return (1 + rounds + 4) * seeds
+    return 3 * seeds if settings["verify"] else 0
+
+
+def cost_of(settings: Mapping[str, Any]) -> str | None:
+    """The same in words; None where it does not."""
+    count, seeds = most_retrainings(settings), settings["verify_seeds"]
+    if settings["smallest"]:
+        return (
+            f"it trains again at most {count:,} times: with all facts and {settings['max_facts']:,} rounds to find the "
+            f"smallest sets, then 4 kinds to verify them, {seeds:,} each"
+        )
+    return f"it trains again {count:,} times" if count else None
+
+
+def _check(settings: dict[str, Any]) -> list[str]:
+    problems = []
+    names_run = settings["run"] is not None or settings["from_predictions"] is not None
+    if not (settings["model_path"] or settings["checkpoint_dir"]) and not names_run:
+        problems.append("explain: no model is named; give explain.run, checkpoint_dir or model_path")
+    if settings["dataset"] and settings["train"]:
+        problems.append("explain.dataset: given together with train; choose one or the other")
+    if not names_run and not settings["dataset"] and not settings["train"]:
+        problems.append("explain.train: missing, and so is explain.dataset; the training triples are needed")
+    if settings["output"] and PurePath(settings["output"]).suffix.lower() not in _SUFFIXES:
+        problems.append(
+            f"explain.output: must end in {' or '.join(_SUFFIXES)}; found {settings['output']!r:.60}"
+        )
+    if settings["smallest"] and settings["sufficient"]:
+        problems.append("explain.smallest: sufficient sets are not made smaller; choose one")
+    if settings["verify_seeds"] != EXPLAIN.default("verify_seeds") and not cost_of(settings):
+        problems.append(
+            "explain.verify_seeds: nothing is trained again; give explain.verify or explain.smallest"
+        )
+    return problems + _predictions(settings)
+
+
+def _predictions(settings: dict[str, Any]) -> list[str]:
+    """Problems of what is to be explained."""
+    by_run = settings["from_predictions"] is not None
+    if settings["triple"] and settings["triples"]:
+        return ["explain.triples: given together with triple; choose one"]
+    if settings["triple"] and by_run:
+        return ["explain.triple: given together with from_predictions; choose one"]
+    if not by_run and not settings["triple"] and not settings["triples"]:
+        return ["explain.triple: missing; give a prediction, a file of them, or from_predictions"]
+    if settings["new"] and not by_run:
+        return ["explain.new: only predictions can be new; give from_predictions"]
+    if settings["triple"] and settings["max_triples"] is not None:
+        return ["explain.max_triples: triple is one prediction; leave it out"]
+    return predictions_and_more("explain", settings, "triples") if by_run else []
+
+
+def _label(settings: dict[str, Any]) -> str:
+    if settings["triple"]:
+        return " ".join(str(settings["triple"]).split("\t"))
+    if settings["from_predictions"] is not None:
+        return f"predictions of run {settings['from_predictions']}"
+    return PurePath(settings["triples"] or "").stem or "explain"
+
+
+EXPLAIN = Workload(
+    name="explain",
+    summary="training triples that a prediction rests on",
+    options=EXPLAIN_OPTIONS,
+    label=_label,
+    check=_check,
+    attempts=3,
+    module="kgops.maths.explain.worker",
+    inputs=FILES,
+    folders=FOLDERS,
+)

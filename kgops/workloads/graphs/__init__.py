@@ -1,0 +1,1 @@
+"""Sizes of a graph, counted before a run."""

@@ -1,0 +1,1 @@
+"""The workload `pipeline`, as a console knows it."""

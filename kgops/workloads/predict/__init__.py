@@ -1,0 +1,1 @@
+"""The workload `predict`, as a console knows it."""

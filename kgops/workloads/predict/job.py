@@ -1,0 +1,88 @@
+"""The workload `predict`: it answers questions (head, relation, ?) with a trained model."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from kgops.workloads.predict.options import FILES, FOLDERS, PREDICT_OPTIONS
+from kgops.workloads.workload import Workload
+
+# Result files. The triples are for a TracIn run: best ranks first, over all questions.
+ANSWERS = "predictions"
+TRIPLES = "predicted_triples.tsv"
+NEW_TRIPLES = "predicted_new_triples.tsv"
+
+_SUFFIXES = (".csv", ".json", ".parquet")
+
+
+def formats_of(settings: dict[str, Any]) -> tuple[str, ...]:
+    """Suffixes of the result files with all answers: CSV always, since lists are read from it."""
+    wanted = PurePath(settings["output"] or "").suffix.lower()
+    return tuple(dict.fromkeys((".csv", *([wanted] if wanted else []))))
+
+
+def lists_new_alone(settings: dict[str, Any]) -> bool:
+    new: bool | None = settings["new"]
+    return settings["best"] is not None if new is None else new
+
+
+def _check(settings: dict[str, Any]) -> list[str]:
+    problems = []
+    if not (settings["model_path"] or settings["checkpoint_dir"]) and settings["run"] is None:
+        problems.append("predict: no model is named; give predict.run, checkpoint_dir or model_path")
+    if settings["dataset"] and settings["train"]:
+        problems.append("predict.dataset: given together with train; choose one or the other")
+    if settings["run"] is None and not settings["dataset"] and not settings["train"]:
+        problems.append("predict.train: missing, and so is predict.dataset; the training triples are needed")
+    if settings["candidate_type"] and not settings["node_types"]:
+        problems.append("predict.candidate_type: needs node_types, a file with types of entities")
+    if settings["output"] and PurePath(settings["output"]).suffix.lower() not in _SUFFIXES:
+        problems.append(
+            f"predict.output: must end in {', '.join(_SUFFIXES)}; found {settings['output']!r:.60}"
+        )
+    return problems + _questions(settings)
+
+
+def _questions(settings: dict[str, Any]) -> list[str]:
+    """Problems of what is asked."""
+    given = [name for name in ("head", "relation", "tail") if settings[name]]
+    if settings["queries"]:
+        more = [*given, *(["best"] if settings["best"] else [])]
+        return [f"predict.queries: given together with {', '.join(more)}; choose one"] if more else []
+    if not settings["relation"]:
+        return [
+            "predict.relation: missing; give it with predict.head or predict.tail, or give predict.queries, a file"
+        ]
+    ends = [name for name in ("head", "tail") if settings[name]]
+    if settings["best"] and settings["top_k"] != PREDICT.default("top_k"):
+        return ["predict.top_k: best says how many pairs are kept; leave it out"]
+    if settings["best"]:
+        return [f"predict.best: scores all pairs; leave out {' and '.join(ends)}"] if ends else []
+    if len(ends) == 2:
+        return ["predict.tail: given together with head, so nothing is asked; leave out one of them"]
+    return (
+        []
+        if ends
+        else ["predict.head: missing, and so is predict.tail; give one, or predict.best for all pairs"]
+    )
+
+
+def _label(settings: dict[str, Any]) -> str:
+    if settings["queries"]:
+        return PurePath(settings["queries"]).stem or "predict"
+    asked = (settings["head"] or "?", settings["relation"] or "?", settings["tail"] or "?")
+    return " ".join(asked)
+
+
+PREDICT = Workload(
+    name="predict",
+    summary="ranked answers to questions, by a trained model",
+    options=PREDICT_OPTIONS,
+    label=_label,
+    check=_check,
+    attempts=3,  # it takes seconds, so a lost worker costs little
+    module="kgops.maths.predict.worker",
+    inputs=FILES,
+    folders=FOLDERS,
+)

@@ -1,0 +1,1 @@
+"""The workload `regress`, as a console knows it."""

@@ -1,0 +1,221 @@
+"""The workload `regress`: the sizes of its network, its checks and its label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any, Literal
+
+from kgops.errors import Usage
+from kgops.jobs.option import Option, problems_of
+from kgops.jobs.option_checks import at_least
+from kgops.workloads.regress.options import REGRESS_OPTIONS
+from kgops.workloads.workload import Workload
+
+Mixer = Literal["attention", "messages", "scan", "mean"]
+
+_MIXER_OF: dict[str, Mixer] = {
+    "transformer": "attention",
+    "gnn": "messages",
+    "ssm": "scan",
+    "cnn": "mean",
+}
+# Inputs per mode: a sine and a cosine of each sun angle.
+_ANGLE_FEATURES = {"both": 4, "sza_only": 2, "saa_only": 2, "none": 0}
+CHANNELS = (64, 128, 256)
+SMALL_CHANNELS = (32, 64, 128)  # with memory_optimized
+_MOST_GROUPS = 8
+_LEAST_PIXELS = 8  # on a side: three pools leave one
+
+
+@dataclass(frozen=True)
+class RegressionConfig:
+    """Without `use_temporal_attention` a transformer is a mean over frames; other mixers do not ask for it."""
+
+    height: int
+    width: int
+    temporal_frames: int = 5
+    architecture: str = "transformer"
+    angles_mode: str = "both"
+    channels: tuple[int, int, int] = CHANNELS
+    use_spatial_attention: bool = True
+    use_temporal_attention: bool = True
+    film_width: int = 64
+    attention_heads: int = 4
+    message_rounds: int = 2
+    states: int = 16
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "channels", tuple(self.channels))  # JSON gives a list
+        problems = problems_of((*_SIZES, *REGRESS_OPTIONS), asdict(self))
+        if len(self.channels) != 3 or min(self.channels) < 1:
+            problems.append(f"channels are {self.channels}; three stages need three counts from 1 on")
+        elif self.mixer == "attention" and self.features % self.attention_heads:
+            problems.append(f"{self.features} features do not divide into {self.attention_heads} heads")
+        if problems:
+            raise Usage("; ".join(problems))
+
+    @property
+    def mixer(self) -> Mixer:
+        """How frames become one: what is done, whatever it is called."""
+        found = _MIXER_OF.get(self.architecture, "mean")
+        return "mean" if found == "attention" and not self.use_temporal_attention else found
+
+    @property
+    def features(self) -> int:
+        """Numbers of a frame's vector."""
+        return self.channels[-1]
+
+    @property
+    def hidden(self) -> int:
+        """Of the head."""
+        return max(1, self.features // 2)
+
+    @property
+    def angle_features(self) -> int:
+        return _ANGLE_FEATURES[self.angles_mode]
+
+    def groups(self, stage: int) -> int:
+        """Of its norm."""
+        return math.gcd(self.channels[stage], _MOST_GROUPS)
+
+    def pixels(self, stage: int) -> int:
+        """That a convolution of this stage sees; stage 3 is what the last pool leaves."""
+        return (self.height >> stage) * (self.width >> stage)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of every parameter, by its name in the network's state."""
+        return {**self._encoder(), **_MIXERS[self.mixer](self), **self._head()}
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "channels": list(self.channels)}
+
+    def _encoder(self) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        entering = (1, *self.channels)
+        for stage, channels in enumerate(self.channels):
+            name = f"encoder.stages.{stage}"
+            shapes[f"{name}.conv.weight"] = (channels, entering[stage], 3, 3)
+            shapes |= _norm(f"{name}.norm", channels)
+            if self.angle_features:
+                shapes |= _linear(f"{name}.film.0", self.angle_features, self.film_width)
+                shapes |= _linear(f"{name}.film.2", self.film_width, 2 * channels)
+        if self.use_spatial_attention:
+            shapes |= {"encoder.attention.weight": (1, self.features, 1, 1), "encoder.attention.bias": (1,)}
+        return shapes
+
+    def _head(self) -> dict[str, tuple[int, ...]]:
+        return _linear("head.hidden", self.features, self.hidden) | _linear("head.height", self.hidden, 1)
+
+
+_SIZES = (
+    *(Option(name, "int", check=at_least(_LEAST_PIXELS)) for name in ("height", "width")),
+    *(
+        Option(name, "int", check=at_least(1))
+        for name in ("film_width", "attention_heads", "message_rounds", "states")
+    ),
+)
+
+
+def _attention(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
+    size = c.features
+    return {
+        "mixer.positions": (c.temporal_frames, size),
+        **_norm("mixer.attention_norm", size),
+        **_linear("mixer.qkv", size, 3 * size),
+        **_linear("mixer.out", size, size),
+        **_norm("mixer.perceptron_norm", size),
+        **_linear("mixer.wide", size, 2 * size),
+        **_linear("mixer.narrow", 2 * size, size),
+    }
+
+
+def _messages(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for number in range(c.message_rounds):
+        shapes |= _norm(f"mixer.rounds.{number}.norm", c.features)
+        shapes |= _linear(f"mixer.rounds.{number}.own", c.features, c.features)
+        shapes[f"mixer.rounds.{number}.near.weight"] = (c.features, c.features)
+    return shapes
+
+
+def _scan(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
+    each = (c.features, c.states)
+    return {
+        **{f"mixer.{name}": each for name in ("decay", "enter", "leave")},
+        "mixer.skip": (c.features,),
+        **_norm("mixer.norm", c.features),
+        **_linear("mixer.gate", c.features, c.features),
+    }
+
+
+def _mean(c: RegressionConfig) -> dict[str, tuple[int, ...]]:
+    return {}
+
+
+_MIXERS = {"attention": _attention, "messages": _messages, "scan": _scan, "mean": _mean}
+
+
+def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
+
+
+def _linear(name: str, entering: int, leaving: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (leaving, entering), f"{name}.bias": (leaving,)}
+
+
+def image_size(settings: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Height and width that the job names."""
+    if settings["image_size"] is None:
+        return None
+    parts = [int(part) for part in settings["image_size"].split("x")]
+    return parts[0], parts[-1]
+
+
+def config_of(
+    settings: Mapping[str, Any], options: Mapping[str, Any], size: tuple[int, int]
+) -> RegressionConfig:
+    """The network of a job for frames of this height and width."""
+    same = ("architecture", "angles_mode", "use_spatial_attention", "use_temporal_attention", "dropout")
+    return RegressionConfig(
+        *size,
+        temporal_frames=options.get("temporal_frames", REGRESS.default("temporal_frames")),
+        channels=SMALL_CHANNELS if options.get("memory_optimized", False) else CHANNELS,
+        **{name: settings[name] for name in same},
+    )
+
+
+def _check(settings: dict[str, Any]) -> list[str]:
+    problems = []
+    if not settings["data_directory"] and not settings["image_size"]:
+        problems.append(
+            "regress.data_directory: missing; name a folder of flights (image_size alone is enough to plan)"
+        )
+    if not settings["final"] and not settings["pretrain"] and not settings["loo"]:
+        problems.append("regress.final: off, and so are pretrain and loo: no training is left")
+    return problems
+
+
+def _label(settings: dict[str, Any]) -> str:
+    data = PurePath(settings["data_directory"] or "").name or settings["image_size"]
+    return settings["save_name"] or f"{data} {settings['architecture']}"
+
+
+REGRESS = Workload(
+    name="regress",
+    summary="heights from windows of camera frames and sun angles",
+    options=REGRESS_OPTIONS,
+    label=_label,
+    check=_check,
+    attempts=3,  # it resumes bit for bit, so a lost worker costs a minute
+    module="kgops.maths.regress.worker",
+    folders=("data_directory",),
+)

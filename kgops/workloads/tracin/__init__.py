@@ -1,0 +1,1 @@
+"""The workload `tracin`, as a console knows it."""

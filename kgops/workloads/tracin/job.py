@@ -1,0 +1,165 @@
+"""The workload `tracin`: it scores the influence of training triples on test triples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from kgops.jobs.option import defaults_of
+from kgops.jobs.option_checks import not_a_triple
+from kgops.workloads.tracin.chunk_sizes import TRACIN_TOP_K_DEFAULT
+from kgops.workloads.tracin.options import FILES, FILTERS, FOLDERS, TRACIN_OPTIONS
+from kgops.workloads.workload import Workload
+
+_DEFAULTS = defaults_of(TRACIN_OPTIONS)
+_RANGE = ("start_index", "max_triples")
+_TESTS = ("test_triple", "test_triples", "from_predictions", *_RANGE)
+_MODES = ("self_influence", "validate")
+# What an option makes void: these have no effect beside it.
+_VOID = {
+    "skip_tracin": (
+        "skip_tracin only filters",
+        (*_MODES, "score", "loss", "layers", "both_directions", "projection_dim", "top_k"),
+    ),
+    "self_influence": (
+        "self_influence scores each training triple with itself",
+        ("validate", *_TESTS, *FILTERS),
+    ),
+    "test_triple": ("test_triple is one triple", _RANGE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """File formats of a run's results; `own_files`: a batch also writes files for each test triple."""
+
+    csv: bool
+    json: bool
+    parquet: bool
+    own_files: bool = False
+
+
+def formats_of(settings: dict[str, Any]) -> Formats:
+    """The requested formats; CSV where no file is named."""
+    batch = bool(settings["test_triples"]) and not settings["self_influence"]
+    parquet = bool(settings["parquet"])
+    both = bool(settings["output_dir"]) and not batch and not parquet
+    only_table = not batch and not names_files(settings)
+    csv = bool(settings["csv_output"]) or both or only_table
+    return Formats(csv, bool(settings["output"]) or both, parquet, batch)
+
+
+def names_files(settings: dict[str, Any]) -> bool:
+    return any(settings[name] for name in ("output", "csv_output", "output_dir", "parquet"))
+
+
+def top_k_of(settings: dict[str, Any]) -> int | None:
+    """Influences to keep for each test triple; None: all."""
+    top_k: int | None = settings["top_k"]
+    if top_k is not None:
+        return top_k
+    return None if names_files(settings) else TRACIN_TOP_K_DEFAULT
+
+
+def _check(settings: dict[str, Any]) -> list[str]:
+    problems = []
+    names_run = settings["run"] is not None or settings["from_predictions"] is not None
+    if not (settings["model_path"] or settings["checkpoint_dir"] or names_run):
+        problems.append("tracin: no model is named; give tracin.run, checkpoint_dir or model_path")
+    if not names_run:
+        problems += check_data(settings)
+    problems += _check_predictions(settings)
+    targets = [name for name in ("test", "test_triple", "test_triples") if settings[name]]
+    if settings["test_triple"] and (problem := not_a_triple(settings["test_triple"])):
+        problems.append(f"tracin.test_triple: {problem}")
+    if settings["test_triple"] and settings["test_triples"]:
+        problems.append("tracin.test_triples: given together with test_triple; choose one")
+    if not targets and not settings["self_influence"] and not settings["dataset"] and not names_run:
+        problems.append(
+            "tracin: no test triples; give test_triple, test_triples, tracin.test or self_influence"
+        )
+    for name in ("strict_path_filtering", "max_total_path_length"):
+        if settings[name] and not settings["path_filtering"]:
+            problems.append(f"tracin.{name}: needs path_filtering")
+    if settings["last_checkpoints"] and not settings["checkpoint_dir"] and not names_run:
+        problems.append("tracin.last_checkpoints: model_path is one checkpoint; give checkpoint_dir")
+    return problems + _check_score(settings) + _check_void(settings)
+
+
+def _check_predictions(settings: dict[str, Any]) -> list[str]:
+    """Problems of answers as test triples."""
+    if settings["from_predictions"] is None:
+        return ["tracin.new: only predictions can be new; give from_predictions"] if settings["new"] else []
+    if settings["test_triple"]:
+        return ["tracin.test_triple: given together with from_predictions; choose one"]
+    return predictions_and_more("tracin", settings, "test_triples")
+
+
+def predictions_and_more(workload: str, settings: dict[str, Any], triples: str) -> list[str]:
+    """Problems of what is given beside `from_predictions`, which names the model and the triples itself."""
+    if settings["checkpoint_dir"] or settings["model_path"]:  # they are in a job that was filled, too
+        return []
+    return [
+        f"{workload}.{name}: given together with from_predictions, which names its own; choose one"
+        for name in ("run", triples)
+        if settings[name] is not None
+    ]
+
+
+def _check_score(settings: dict[str, Any]) -> list[str]:
+    """Problems of options that have no meaning with the score."""
+    score = settings["score"]
+    without = {
+        "cosine": ("self_influence",),
+        "fisher": ("loss", "both_directions", "self_influence", "projection_dim"),
+    }
+    given = [name for name in without.get(score, ()) if settings[name] not in (None, False)]
+    return [f"tracin.{name}: has no meaning with the score {score}; leave it out" for name in given]
+
+
+def _check_void(settings: dict[str, Any]) -> list[str]:
+    """Problems of options that another one makes void."""
+    problems = {
+        name: f"tracin.{name}: {why}; leave it out, or {mode}"
+        for mode, (why, names) in _VOID.items()
+        if settings[mode]
+        for name in names
+        if settings[name] != _DEFAULTS[name]
+    }
+    if settings["self_influence"] and settings["parquet"]:
+        return [
+            *problems.values(),
+            "tracin.parquet: self_influence is written as JSON or CSV: name output or csv_output",
+        ]
+    return [*problems.values()]
+
+
+def check_data(settings: dict[str, Any]) -> list[str]:
+    if settings["dataset"] and settings["train"]:
+        return ["tracin.dataset: given together with train; choose one or the other"]
+    if not settings["dataset"] and not settings["train"]:
+        return ["tracin.train: missing, and so is tracin.dataset; the training triples are needed"]
+    return []
+
+
+def _label(settings: dict[str, Any]) -> str:
+    if settings["from_predictions"] is not None:
+        return f"predictions of run {settings['from_predictions']}"
+    if settings["run"] is not None:
+        return f"run {settings['run']}"
+    path = PurePath(settings["checkpoint_dir"] or settings["model_path"] or "")
+    return str(settings["dataset"] or path.parent.name or path.stem or "tracin")
+
+
+TRACIN = Workload(
+    name="tracin",
+    summary="influence of training triples on predictions of test triples",
+    options=TRACIN_OPTIONS,
+    label=_label,
+    check=_check,
+    attempts=3,  # finished tiles are kept, so a lost worker costs one tile
+    module="kgops.maths.tracin.worker",
+    inputs=FILES,
+    folders=FOLDERS,
+)

@@ -1,0 +1,264 @@
+"""Sizes of a TracIn run that its memory depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from kgops.gpus.facts import GpuFacts
+from kgops.jobs.job import Job
+from kgops.workloads.graphs.block_counts import Groups
+from kgops.workloads.graphs.counts import Counts
+from kgops.workloads.memory.products import EXACT, Format
+from kgops.workloads.number_formats import product_precision
+from kgops.workloads.tracin.chunk_sizes import (
+    LARGEST_ALL_SCORES,
+    TRACIN_AGREEMENT_TESTS,
+    TRACIN_AGREEMENT_TRAINS,
+    TRACIN_BLOCK,
+    TRACIN_CHUNK,
+    TRACIN_FISHER_BLOCK,
+    TRACIN_FISHER_OF_RELATION,
+    TRACIN_FISHER_QUERIES,
+    TRACIN_TESTS,
+)
+from kgops.workloads.tracin.job import top_k_of
+from kgops.workloads.train.chunk_sizes import TRAIN_LOSS
+from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.sizes import TrainShape, shape_of_training
+
+# From input to output; what has a weight and a bias of its own is a layer.
+_VECTORS = ("entities", "biases", "relations")
+_ORDER = (*_VECTORS, "input_norm", "conv", "feature_norm", "project", "output_norm")
+
+CONVOLUTION = frozenset(
+    f"{layer}.{kind}" for layer in ("conv", "feature_norm", "input_norm") for kind in ("weight", "bias")
+)
+
+
+def parameters_of(c: ConvEConfig, wanted: Sequence[str] | None, last_layers: int) -> frozenset[str]:
+    """Those `wanted` by name or layer, else those of the last layers; 0 of them: all."""
+    layers = [layer for layer in _ORDER if c.batch_norm or not layer.endswith("_norm")]
+    names = {layer: _names(layer) for layer in layers}
+    if wanted:
+        every = [name for layer in layers for name in names[layer]]
+        return frozenset(n for n in every if any(n == want or n.startswith(f"{want}.") for want in wanted))
+    return frozenset(name for layer in layers[-last_layers:] for name in names[layer])
+
+
+def _names(layer: str) -> tuple[str, ...]:
+    return (layer,) if layer in _VECTORS else (f"{layer}.weight", f"{layer}.bias")
+
+
+Does = Literal["trace", "self", "filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class TracinShape:
+    """TracIn over `checkpoints` of one ConvE. `groups` are the distinct queries of a training block at most;
+    `gram` is the format of the two large products, `low` that of all others. `names` are the parameters that
+    take part. With `top_k` None all scores are kept."""
+
+    model: ConvEConfig
+    on_gpu: bool
+    counts: Counts
+    tests: int
+    checkpoints: int
+    loss: str  # target, one-to-n, or that of training
+    both_directions: bool
+    block: int
+    chunk: int
+    groups: int
+    top_k: int | None
+    names: frozenset[str]
+    filtered: bool = False
+    gram_format: Format = EXACT
+    low: Format = EXACT
+    projection: int | None = None
+    tests_at_once: int | None = None
+    does: Does = "trace"
+    retrained: TrainShape | None = None  # with --validate: what is trained again
+    score: str = "tracin"
+
+    @property
+    def score_bytes(self) -> tuple[int, int]:
+        """What the score keeps of the training at each checkpoint, and what it needs beside that; at most, about."""
+        c, rows = self.model, self.rows_each * self.block
+        if self.score == "fisher":
+            sampled, again, root = self._curvature
+            return sampled + again + root, 0
+        if self.score == "cosine":
+            return 0, 4 * 2 * rows * (c.features + (0 if self.loss == "target" else 2 * c.num_entities))
+        return 0, 0
+
+    @property
+    def curvature_bytes(self) -> int:
+        """What a checkpoint's curvature takes beyond what it keeps, while it is made."""
+        if self.score != "fisher":
+            return 0
+        sampled, again, root = self._curvature
+        made = max(sampled, 2 * again, again + 2 * root) - again - root
+        # At last queries of a relation alone are sampled; labels of a softmax are drawn in float64.
+        queries = self.fisher_queries
+        planes = 24 * min(TRACIN_FISHER_BLOCK, queries) * self.model.num_entities
+        of_relation = 2 * sampled * min(TRACIN_FISHER_OF_RELATION, queries) // queries
+        return max(made, planes + of_relation)
+
+    @property
+    def fisher_queries(self) -> int:
+        """Distinct queries of the training that are sampled; where nobody counted, as if all were distinct."""
+        sides = (self.counts.tails, self.counts.heads) if self.both_directions else (self.counts.tails,)
+        distinct = sum(side.queries for side in sides) or self.rows_each * self.counts.train
+        return min(TRACIN_FISHER_QUERIES, distinct)
+
+    @property
+    def _curvature(self) -> tuple[int, int, int]:
+        """Of Fisher's: the sampled queries, the projection's inputs once more, and the root of their products."""
+        c, queries = self.model, self.fisher_queries
+        small = c.output_channels * (c.channels * c.kernel_height * c.kernel_width + 3) + 2 * c.channels
+        sampled = 4 * queries * (c.features + 6 * c.embedding_dim + small)
+        return sampled, 4 * queries * (c.features + 1), 4 * min(queries, c.features + 1) ** 2
+
+    @property
+    def of_tests(self) -> TracinShape:
+        """For its tests: logits under the fisher score, whatever the loss of training triples is."""
+        return replace(self, loss="target") if self.score == "fisher" else self
+
+    @property
+    def gram(self) -> int:
+        """Bytes of a number in the two large products."""
+        return self.gram_format.size
+
+    @property
+    def rows_each(self) -> int:
+        """Rows that a triple stands for."""
+        return 2 if self.both_directions else 1
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether the loss takes every known answer for true."""
+        return self.loss.startswith("kvsall")
+
+    @property
+    def ranks(self) -> bool:
+        """Whether blocks are ranked as they come; else all scores are kept."""
+        return self.top_k is not None and not self.filtered
+
+    @property
+    def tests_of_a_tile(self) -> int:
+        """That `trace` hands to one scan."""
+        if self.ranks:
+            return min(self.tests, TRACIN_TESTS)
+        most = max(1, LARGEST_ALL_SCORES // (8 * max(self.counts.train, 1)))
+        if self.top_k is None or self.filtered:
+            return min(self.tests, TRACIN_TESTS, self.tests_at_once or TRACIN_TESTS, most)
+        return min(self.tests, TRACIN_TESTS)
+
+
+def compared_ways(s: TracinShape) -> list[TracinShape]:
+    """What a run is scored again by, on a sample of its pairs: as it was, then with each option that changes scores
+    left away. None where none does."""
+    n = min(s.counts.train, TRACIN_AGREEMENT_TRAINS)
+    # Of triples drawn from many nobody knows which queries they share.
+    counts = s.counts if n == s.counts.train else replace(s.counts, train=n, groups=Groups())
+    ours = replace(s, counts=counts, block=min(s.block, n), top_k=None, filtered=False)
+    ours = replace(ours, tests=min(s.tests, TRACIN_AGREEMENT_TESTS))
+    exact = replace(ours, gram_format=EXACT, low=EXACT)
+    every = parameters_of(s.model, None, 0)
+    ways = [exact] if s.gram_format.is_low or s.low.is_low else []
+    ways += [replace(exact, projection=None)] if s.projection else []
+    ways += [replace(exact, projection=None, names=every)] if s.names != every else []
+    return [ours, *ways] if ways else []
+
+
+def tracin_shape(
+    job: Job,
+    counts: Counts,
+    gpu: GpuFacts | None,
+    model: ConvEConfig,
+    *,
+    trained: Mapping[str, Any],
+    checkpoints: int,
+    tests: int,
+) -> TracinShape:
+    """Of a job `tracin` on `checkpoints` of `model`, for `tests` triples. `trained` has the `loss` and the
+    `label_smoothing` of its training, which count where the job asks for no loss of its own."""
+    settings, options = job.settings, job.options
+    asked = settings["loss"] or ("target" if settings["run"] is None else "train")
+    loss = trained["loss"] or TRAIN_LOSS if asked == "train" else asked
+    both = settings["both_directions"]
+    if settings["score"] == "fisher":  # logits, of both directions where there are two
+        asked, both = "target", model.inverse
+        trained_loss = str(trained["loss"] or TRAIN_LOSS)
+        loss = trained_loss if trained_loss.startswith("1vsall") else "target"
+    both = (asked == "train" and model.inverse) if both is None else both
+    block = options.get("block", TRACIN_BLOCK)
+    chunk, at_once = options.get("entity_chunk", "auto"), options.get("tests_at_once", "auto")
+    on_gpu = gpu is not None
+    return TracinShape(
+        model,
+        on_gpu,
+        counts,
+        tests,
+        checkpoints,
+        loss,
+        both,
+        min(block, counts.train),
+        TRACIN_CHUNK if chunk == "auto" else chunk,
+        counts.groups.in_block(min(block, counts.train), both_directions=both),
+        top_k_of(settings),
+        parameters_of(model, settings["layers"], options.get("last_layers", False) or 0),
+        bool(options.get("filtering", bool(settings["test_triples"]))),
+        Format.named(options.get("gram_precision", "fp32"), on_gpu=on_gpu),
+        Format.named(product_precision(options.get("precision", "fp32"), gpu), on_gpu=on_gpu),
+        settings["projection_dim"],
+        None if at_once == "auto" else int(at_once),
+        does_of(settings),
+        retrained_shape(counts, gpu, model, trained) if settings["validate"] else None,
+        settings["score"],
+    )
+
+
+def fisher_shape(model: ConvEConfig, counts: Counts, gpu: GpuFacts | None, *, tests: int) -> TracinShape:
+    """Of Fisher scores as an explain run takes them: by its own block size, without options."""
+    block = min(TRACIN_BLOCK, counts.train)
+    return TracinShape(
+        model,
+        gpu is not None,
+        counts,
+        tests,
+        checkpoints=1,
+        loss="target",
+        both_directions=model.inverse,
+        block=block,
+        chunk=TRACIN_CHUNK,
+        groups=counts.groups.in_block(block, both_directions=model.inverse),
+        top_k=None,
+        names=parameters_of(model, None, 0),
+        score="fisher",
+    )
+
+
+def does_of(settings: Mapping[str, Any]) -> Does:
+    """As the worker decides."""
+    if settings["skip_tracin"]:
+        return "filter"
+    return "self" if settings["self_influence"] else "trace"
+
+
+def retrained_shape(
+    counts: Counts, gpu: GpuFacts | None, model: ConvEConfig, trained: Mapping[str, Any]
+) -> TrainShape | None:
+    """The training that is repeated without validation; None where its settings are not known."""
+    if trained.get("optimizer") is None:
+        return None
+    names = ("batch_size", "precision", "entity_chunk", "gradient_checkpointing")
+    options = {name: trained[name] for name in names if trained.get(name) is not None}
+    own = {
+        name: trained.get(name)
+        for name in ("loss", "group_queries", "label_smoothing", "optimizer", "weight_decay")
+    }
+    epochs = trained.get("num_epochs") or 1
+    settings = {**own, "num_epochs": epochs, "validate_every": 0, "engine": "kgops"}
+    return shape_of_training(model, settings, options, counts, gpu)

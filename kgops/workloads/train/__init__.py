@@ -1,0 +1,1 @@
+"""The workload `train`, as a console knows it."""

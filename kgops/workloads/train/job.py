@@ -1,0 +1,179 @@
+"""The workload `train`: the sizes of ConvE, its checks and its label."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any
+
+from kgops.errors import Usage
+from kgops.jobs.option import Option, defaults_of, problems_of
+from kgops.jobs.option_checks import at_least
+from kgops.workloads.train.options import FILES, GROUPED_LOSS, TRAIN_OPTIONS
+from kgops.workloads.workload import Workload
+
+# A run's model is the first that is there: only validation leaves the best one.
+MODELS = ("best_model.pt", "final_model.pt")
+_LONGEST = 1 << 20
+_DEFAULTS = defaults_of(TRAIN_OPTIONS)
+_GRAPH = tuple(Option(name, "int", check=at_least(1)) for name in ("num_entities", "num_relations"))
+
+
+@dataclass(frozen=True)
+class ConvEConfig:
+    """Sizes and dropout of a ConvE. With `inverse`, relation r has rows 2r and 2r + 1.
+
+    Of `input_channels`, `embedding_height` and `embedding_width` any may be None: channels default to
+    1 and the image to the one nearest to a square. `relation_dropout` is LibKGE's and unknown to PyKEEN.
+    """
+
+    num_entities: int
+    num_relations: int
+    inverse: bool = True
+    embedding_dim: int = _DEFAULTS["embedding_dim"]
+    input_channels: int | None = None
+    embedding_height: int | None = None
+    embedding_width: int | None = None
+    output_channels: int = _DEFAULTS["output_channels"]
+    kernel_height: int = _DEFAULTS["kernel_height"]
+    kernel_width: int = _DEFAULTS["kernel_width"]
+    input_dropout: float = _DEFAULTS["input_dropout"]
+    feature_map_dropout: float = _DEFAULTS["feature_map_dropout"]
+    output_dropout: float = _DEFAULTS["output_dropout"]
+    relation_dropout: float = _DEFAULTS["relation_dropout"]
+    batch_norm: bool = _DEFAULTS["batch_norm"]
+
+    def __post_init__(self) -> None:
+        channels, height, width = _image(
+            self.embedding_dim, self.input_channels, self.embedding_height, self.embedding_width
+        )
+        object.__setattr__(self, "input_channels", channels)
+        object.__setattr__(self, "embedding_height", height)
+        object.__setattr__(self, "embedding_width", width)
+        problems = problems_of((*_GRAPH, *TRAIN_OPTIONS), vars(self))
+        if problems:
+            raise Usage("; ".join(problems))
+        if self.map_height < 1 or self.map_width < 1:
+            raise Usage(
+                f"a {self.kernel_height}x{self.kernel_width} kernel does not fit into the image of "
+                f"{2 * height}x{width} that head and relation make.",
+                hint="choose a smaller kernel, or another embedding height and width.",
+            )
+
+    @property
+    def channels(self) -> int:
+        assert self.input_channels is not None
+        return self.input_channels
+
+    @property
+    def height(self) -> int:
+        assert self.embedding_height is not None
+        return self.embedding_height
+
+    @property
+    def width(self) -> int:
+        assert self.embedding_width is not None
+        return self.embedding_width
+
+    @property
+    def map_height(self) -> int:
+        return 2 * self.height - self.kernel_height + 1
+
+    @property
+    def map_width(self) -> int:
+        return self.width - self.kernel_width + 1
+
+    @property
+    def features(self) -> int:
+        """Numbers in the flattened feature maps of one (head, relation)."""
+        return self.output_channels * self.map_height * self.map_width
+
+    @property
+    def relation_rows(self) -> int:
+        return self.num_relations * (2 if self.inverse else 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _image(dim: int, channels: int | None, height: int | None, width: int | None) -> tuple[int, int, int]:
+    if dim < 1:
+        raise Usage(f"embedding_dim is {dim}; it must be at least 1.")
+    if dim > _LONGEST:  # looking for the factors of a number takes its root's time
+        raise Usage(f"embedding_dim is {dim}; it must be at most {_LONGEST:,}.")
+    if channels is None:
+        channels = dim // (height * width) if height and width else 1
+    area = dim // max(channels, 1)
+    if height is None and width is None:
+        height = max(factor for factor in range(1, math.isqrt(max(area, 1)) + 1) if area % factor == 0)
+        width = area // height
+    elif height is None:
+        height = area // width if width else 0
+    elif width is None:
+        width = area // height if height else 0
+    assert height is not None and width is not None
+    if channels < 1 or channels * height * width != dim:
+        raise Usage(
+            f"embedding_dim {dim} is not channels x height x width = {channels} x {height} x {width}.",
+            hint="leave out embedding height and width, or give factors of embedding_dim.",
+        )
+    return channels, height, width
+
+
+def _check(settings: dict[str, Any]) -> list[str]:
+    given = [name for name in FILES if settings[name]]
+    problems = []
+    if settings["dataset"] and given:
+        problems.append(f"train.dataset: given together with {', '.join(given)}; choose one or the other")
+    if not settings["dataset"] and not settings["train"]:
+        problems.append("train.dataset: missing, and so is train.train; name a dataset or a file of triples")
+    model, loss = settings["model"], settings["loss"] or ""
+    if settings["engine"] == "kgops" and model.lower() != "conve":
+        problems.append(f"train.model: kgops trains ConvE itself; for {model!r:.60} choose the engine pykeen")
+    if settings["engine"] == "pykeen" and loss.startswith("1vsall"):
+        problems.append("train.loss: PyKEEN has no 1vsAll; choose kvsall-bce or kvsall-ce, or leave it out")
+    if settings["group_queries"] and (settings["engine"] != "kgops" or loss != GROUPED_LOSS):
+        problems.append(f"train.group_queries: only for kgops' engine and the loss {GROUPED_LOSS}")
+    if settings["engine"] == "pykeen":
+        problems += _pykeen_problems(settings)
+    return problems + _check_validations(settings)
+
+
+def _pykeen_problems(settings: dict[str, Any]) -> list[str]:
+    """Problems of settings that PyKEEN's pipeline has no use for."""
+    changed = [name for name in ("schedule", "warmup_epochs") if settings[name] != _DEFAULTS[name]]
+    problems = [f"train.{name}: only kgops' own engine changes the learning rate" for name in changed]
+    if settings["loss"] is None and settings["label_smoothing"] != _DEFAULTS["label_smoothing"]:
+        problems.append("train.label_smoothing: the model's own loss in PyKEEN has none; choose a loss")
+    return problems
+
+
+def _check_validations(settings: dict[str, Any]) -> list[str]:
+    """Problems of options that count validations, or plateaus, where there are none."""
+    problems, plateau = [], settings["schedule"] == "plateau"
+    if not settings["validate_every"]:
+        asked = [*(["patience"] if settings["patience"] else []), *(["schedule"] if plateau else [])]
+        problems += [f"train.{name}: counts validations, and validate_every is 0: never" for name in asked]
+    for name in ("schedule_factor", "schedule_patience"):
+        if not plateau and settings[name] != _DEFAULTS[name]:
+            problems.append(f"train.{name}: only for the schedule plateau")
+    return problems
+
+
+def _label(settings: dict[str, Any]) -> str:
+    path = PurePath(settings["train"] or "")
+    data = str(settings["dataset"] or path.parent.name or path.stem)
+    return data if settings["engine"] == "kgops" else f"{data} {settings['model']}"
+
+
+TRAIN = Workload(
+    name="train",
+    summary="ConvE, or any model of PyKEEN's, on a knowledge graph",
+    options=TRAIN_OPTIONS,
+    label=_label,
+    check=_check,
+    attempts=3,  # it resumes bit for bit, so a lost worker costs a minute
+    module="kgops.maths.train.worker",
+    inputs=FILES,
+)

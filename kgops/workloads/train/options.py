@@ -1,0 +1,184 @@
+"""Options of the workload `train`: one knowledge-graph embedding model on one graph."""
+
+from __future__ import annotations
+
+from kgops.jobs.option import Flag, Option
+from kgops.jobs.option_checks import above, at_least, below_one, between_0_and_1, one_of
+from kgops.workloads.shared_options import (
+    BATCH_SIZE,
+    COMPILE,
+    CUDA_GRAPHS,
+    DEVICE,
+    ENTITY_CHUNK,
+    GRADIENT_CHECKPOINTING,
+    LARGEST_GROUP,
+    LEARNING_RATE,
+    MEMORY_CLEANUP,
+    NUM_WORKERS,
+    OPTIMIZER_KERNEL,
+    PRECISION,
+    RESUME_EVERY,
+    SCALE_GRADIENTS,
+    SEED,
+    data_files,
+)
+
+LOSSES = ("kvsall-bce", "kvsall-ce", "1vsall-bce", "1vsall-ce")
+DEFAULT_LOSS = "kvsall-bce"  # of kgops' engine
+OPTIMIZERS = ("adam", "adamw", "adagrad", "sgd")
+SCHEDULES = ("constant", "plateau", "cosine")
+ENGINES = ("kgops", "pykeen")
+GROUPED_LOSS = "1vsall-ce"  # whose queries may be grouped
+FILES = ("train", "valid", "test", "entity_to_id", "relation_to_id")
+
+
+def one_positive(loss: str, group_queries: bool) -> bool:
+    """Whether every triple is a query; otherwise every distinct (head, relation)."""
+    return loss.startswith("1vsall") and not group_queries
+
+
+def _count(name: str, default: int | None, help: str, *, least: int = 1, group: str = "training") -> Option:
+    return Option(name, "int", default, help, at_least(least), group=group)
+
+
+def _size(name: str, default: int | None, help: str) -> Option:
+    return _count(name, default, help, group="model")
+
+
+def _dropout(name: str, default: float, help: str) -> Option:
+    return Option(name, "float", default, help, below_one, group="model")
+
+
+_DATA = (
+    Option(
+        "dataset", help="PyKEEN dataset by name; nations, kinships and umls need no network.", group="data"
+    ),
+    *data_files(
+        train="Training triples: head, relation, tail, tab separated; may be .gz.",
+        valid="Validation triples.",
+        test="Test triples.",
+        entity_to_id="Entity vocabulary: label and id, in either order.",
+        relation_to_id="Relation vocabulary: label and id, in either order.",
+        output_dir="Folder for a copy of the results once the run has succeeded.",
+    ),
+)
+_MODEL = (
+    Option(
+        "engine",
+        default="kgops",
+        check=one_of(*ENGINES),
+        help="Training engine: kgops (ConvE) or pykeen (any model).",
+        group="model",
+    ),
+    Option(
+        "model", default="ConvE", help="Model name; any PyKEEN model with --engine pykeen.", group="model"
+    ),
+    _size("embedding_dim", 200, "Embedding dimension of entities and relations."),
+    _size("embedding_height", None, "Rows of the image that ConvE reshapes an embedding to."),
+    _size("embedding_width", None, "Columns of that image."),
+    _size("input_channels", None, "Channels of that image."),
+    _size("output_channels", 32, "Output channels (feature maps) of the convolution."),
+    _size("kernel_height", 3, "Height of the convolution kernel."),
+    _size("kernel_width", 3, "Width of the convolution kernel."),
+    _dropout("input_dropout", 0.2, "Dropout on the input image."),
+    _dropout("feature_map_dropout", 0.2, "Dropout of whole feature maps."),
+    _dropout("relation_dropout", 0.0, "Dropout on the relation embedding."),
+    _dropout("output_dropout", 0.3, "Dropout on the projected vector."),
+    Option("batch_norm", "bool", True, help="Batch normalization, PyKEEN's default.", group="model"),
+    Option(
+        "inverse",
+        "bool",
+        help="Add inverse relations, to predict heads as tails; default: on for ConvE.",
+        group="model",
+    ),
+)
+_TRAINING = (
+    _count("num_epochs", 100, "Passes over the training triples.").adapted(
+        flags=(Flag(""), Flag("--epochs", hidden=True))
+    ),
+    Option(
+        "loss",
+        check=one_of(*LOSSES),
+        help=f"Training loss: {', '.join(LOSSES)}; default: {DEFAULT_LOSS}, or with PyKEEN the model's own.",
+        group="training",
+    ),
+    Option(
+        "group_queries",
+        "bool",
+        False,
+        help=f"Score up to {LARGEST_GROUP} triples of a (head, relation) as one query; loss {GROUPED_LOSS} only.",
+        group="training",
+    ),
+    Option(
+        "label_smoothing",
+        "float",
+        0.1,
+        check=below_one,
+        help="Label smoothing: share of each label spread over all entities.",
+        group="training",
+    ),
+    Option(
+        "optimizer",
+        default="adam",
+        check=one_of(*OPTIMIZERS),
+        help=f"Optimizer: {', '.join(OPTIMIZERS)}.",
+        group="training",
+    ),
+    LEARNING_RATE.adapted(check=above(0)),
+    Option(
+        "weight_decay",
+        "float",
+        0.0,
+        check=at_least(0),
+        help="Weight decay of the optimizer.",
+        group="training",
+    ),
+    Option(
+        "schedule",
+        default="constant",
+        check=one_of(*SCHEDULES),
+        help=f"Learning rate schedule: {', '.join(SCHEDULES)}.",
+        group="training",
+    ),
+    Option(
+        "schedule_factor",
+        "float",
+        0.95,
+        check=between_0_and_1,
+        help="Factor on the learning rate at each plateau.",
+        group="training",
+    ),
+    _count("schedule_patience", 9, "Validations without a better MRR before a plateau.", least=0),
+    _count("warmup_epochs", 0, "Epochs of linear learning rate warmup.", least=0),
+    SEED,
+    _count("validate_every", 5, "Epochs between validations; 0: never.", least=0),
+    _count("patience", 0, "Validations without a better MRR before stopping; 0: never.", least=0),
+    _count("checkpoint_frequency", 2, "Epochs between checkpoints kept for TracIn; 0: none.", least=0),
+)
+_SPEED = (
+    PRECISION,
+    BATCH_SIZE.adapted(default=256, help="Queries (head, relation) per step."),
+    ENTITY_CHUNK.adapted(shown_default="chosen for the device"),
+    GRADIENT_CHECKPOINTING,
+    COMPILE,
+    CUDA_GRAPHS,
+    MEMORY_CLEANUP,
+    Option(
+        "grad_clip",
+        "float",
+        0.0,
+        check=at_least(0),
+        effect="changes results",
+        summary="largest norm of the gradients of a step; 0: no limit",
+        help="Largest norm of the gradients of a step: larger ones are scaled down to it; 0: no limit.",
+        group="training",
+        steps=(0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0),
+        in_form=True,
+    ),
+    NUM_WORKERS,
+    OPTIMIZER_KERNEL,
+    SCALE_GRADIENTS,
+    DEVICE,
+)
+
+TRAIN_OPTIONS = (*_DATA, *_MODEL, *_TRAINING, *_SPEED, RESUME_EVERY)

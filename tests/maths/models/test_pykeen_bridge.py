@@ -1,0 +1,159 @@
+"""PyKEEN's weights in and out: the same scores on both sides, and no pickle without being told to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pykeen.datasets import Nations
+from pykeen.models import ConvE as PykeenConvE
+from pykeen.models import TransE
+
+from kgops.errors import BadInput
+from kgops.maths.models.conve import ConvE
+from kgops.maths.models.pykeen_bridge import from_pykeen_state, load_pykeen, to_pykeen_state
+from kgops.workloads.train.job import ConvEConfig
+
+# Matrices this small only wait for each other on a second thread.
+torch.set_num_threads(1)
+
+SHAPES: list[dict[str, Any]] = [
+    {"embedding_dim": 12},
+    {"embedding_dim": 12, "apply_batch_normalization": False},
+    {"embedding_dim": 24, "input_channels": 2, "embedding_height": 3, "kernel_width": 2, "kernel_height": 4},
+    {"embedding_dim": 12, "embedding_height": 2, "embedding_width": 6, "output_channels": 5},
+    {"embedding_dim": 16, "input_dropout": 0.1, "feature_map_dropout": 0.3, "output_dropout": 0.5},
+]
+
+
+def theirs(inverse: bool = True, **shape: Any) -> Any:
+    data = Nations(create_inverse_triples=inverse)
+    model = PykeenConvE(triples_factory=data.training, random_seed=1, **{"output_channels": 4, **shape})
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    model.train()
+    for _ in range(2):  # move the running statistics
+        model.score_t(torch.tensor([[0, 0], [1, 2], [3, 4]]))
+    return model.eval()
+
+
+def all_pairs(model: ConvE) -> tuple[torch.Tensor, torch.Tensor]:
+    c = model.config
+    pairs = torch.cartesian_prod(torch.arange(c.num_entities), torch.arange(c.relation_rows))
+    return pairs[:, 0], pairs[:, 1]
+
+
+@torch.no_grad()
+def assert_same_scores(ours: ConvE, reference: Any) -> None:
+    heads, relations = all_pairs(ours)
+    scores = ours.eval()(heads, relations)
+    expected = reference.score_t(torch.stack([heads, relations], dim=1))
+    torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("inverse", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_state_dict_of_pykeen_scores_alike_here(shape: dict[str, Any], inverse: bool) -> None:
+    reference = theirs(inverse, **shape)
+    info = reference.interaction.shape_info
+    ours = from_pykeen_state(
+        reference.state_dict(),
+        inverse=inverse,
+        embedding_height=info.image_height,
+        embedding_width=info.image_width,
+    )
+    assert_same_scores(ours, reference)
+    assert ours.config.num_relations == 55
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_our_weights_load_into_pykeen_and_score_alike_there(shape: dict[str, Any]) -> None:
+    reference = theirs(**shape)
+    info = reference.interaction.shape_info
+    torch.manual_seed(5)
+    ours = ConvE(
+        ConvEConfig(
+            14,
+            55,
+            True,
+            info.embedding_dim,
+            info.input_channels,
+            info.image_height,
+            info.image_width,
+            info.output_channels,
+            info.kernel_height,
+            info.kernel_width,
+            batch_norm=shape.get("apply_batch_normalization", True),
+        )
+    )
+    ours.encode(*all_pairs(ours))
+    reference.load_state_dict(to_pykeen_state(ours))
+    assert_same_scores(ours, reference)
+
+
+def test_a_state_dict_alone_tells_the_image_that_pykeen_chooses_by_default() -> None:
+    reference = theirs(embedding_dim=200)
+    ours = from_pykeen_state(reference.state_dict(), inverse=True)
+    assert (ours.config.embedding_height, ours.config.embedding_width) == (10, 20)
+    assert_same_scores(ours, reference)
+
+
+def test_a_trained_model_is_loaded_only_when_its_pickle_is_trusted(tmp_path: Path) -> None:
+    reference = theirs(**SHAPES[4])
+    path = tmp_path / "trained_model.pkl"
+    torch.save(reference, path)
+    with pytest.raises(BadInput, match="would run the code in it") as caught:
+        load_pykeen(path)
+    assert "--trust-pickle" in (caught.value.hint or "")
+    ours = load_pykeen(path, trust_pickle=True)
+    assert_same_scores(ours, reference)
+    assert ours.config.inverse
+    assert ours.config.input_dropout == 0.1
+    assert ours.config.feature_map_dropout == 0.3
+    assert ours.config.output_dropout == 0.5
+
+
+def test_a_saved_state_dict_needs_no_trust_but_the_word_on_inverses(tmp_path: Path) -> None:
+    reference = theirs(embedding_dim=12)
+    path = tmp_path / "state.pt"
+    torch.save(reference.state_dict(), path)
+    with pytest.raises(BadInput, match="whether it has inverse relations"):
+        load_pykeen(path)
+    assert_same_scores(load_pykeen(path, inverse=True), reference)
+
+
+def test_the_file_of_save_state_needs_trust_since_its_pickle_protocol_does(tmp_path: Path) -> None:
+    reference = theirs(embedding_dim=12)
+    path = tmp_path / "state.pt"
+    reference.save_state(path)
+    with pytest.raises(BadInput, match="safe reader refuses"):
+        load_pykeen(path, inverse=True)
+    assert_same_scores(load_pykeen(path, inverse=True, trust_pickle=True), reference)
+
+
+def test_what_is_no_conve_is_refused_by_name(tmp_path: Path) -> None:
+    other = TransE(triples_factory=Nations().training, embedding_dim=4)
+    with pytest.raises(BadInput, match="not a PyKEEN ConvE"):
+        from_pykeen_state(other.state_dict(), inverse=False)
+    path = tmp_path / "trained_model.pkl"
+    torch.save(other, path)
+    with pytest.raises(BadInput, match="holds a TransE, not a ConvE"):
+        load_pykeen(path, trust_pickle=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"not torch", b"PK\x03\x04 cut"])
+def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.pkl"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"model\.pkl"):
+        load_pykeen(path)
+
+
+def test_an_odd_number_of_relation_vectors_cannot_hold_inverses() -> None:
+    state = dict(theirs(inverse=False, embedding_dim=12).state_dict())
+    with pytest.raises(BadInput, match="55 relation vectors"):
+        from_pykeen_state(state, inverse=True)

@@ -1,0 +1,218 @@
+"""Answers are ranked as PyKEEN ranks them, ties included; all pairs as by brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from pykeen.models import ConvE as PykeenConvE
+from pykeen.models import DistMult, TransE
+from pykeen.predict import predict_target
+from pykeen.triples import TriplesFactory
+
+from kgops.maths.graphs.triples import Graph, read_pykeen_dataset
+from kgops.maths.models.conve import ConvE
+from kgops.maths.models.pykeen_bridge import to_pykeen_state
+from kgops.maths.predict.pairs import best_pairs
+from kgops.maths.predict.probabilities import Probability, probability_of
+from kgops.maths.predict.ranking import Answers, answers, realistic_ranks
+from kgops.maths.predict.scores import scorer_of
+from kgops.workloads.train.job import ConvEConfig
+
+NONE = Probability(None)
+_QUESTIONS = 200
+
+
+def conve(graph: Graph, *, inverse: bool) -> ConvE:
+    """Untrained, in float64, with entities two by two alike: their scores tie."""
+    torch.manual_seed(3)
+    config = ConvEConfig(
+        graph.num_entities, graph.num_relations, inverse, embedding_dim=16, output_channels=3
+    )
+    model = ConvE(config).double().eval()
+    with torch.no_grad():
+        model.biases.normal_(std=0.1)
+        even = slice(0, graph.num_entities - 1, 2)
+        model.entities[1::2] = model.entities[even]
+        model.biases[1::2] = model.biases[even]
+    return model
+
+
+def in_pykeen(model: ConvE, graph: Graph) -> tuple[Any, TriplesFactory]:
+    c = model.config
+    factory = TriplesFactory(
+        graph.train, graph.entities.ids, graph.relations.ids, create_inverse_triples=c.inverse
+    )
+    sizes = {"embedding_height": c.height, "embedding_width": c.width, "random_seed": 1}
+    theirs = PykeenConvE(
+        triples_factory=factory, embedding_dim=c.embedding_dim, output_channels=c.output_channels, **sizes
+    ).double()
+    theirs.load_state_dict(to_pykeen_state(model))
+    return theirs.eval(), factory
+
+
+def drawn(graph: Graph) -> torch.Tensor:
+    """Random questions: (known entity, relation, 1 where heads are asked)."""
+    generator = torch.Generator().manual_seed(11)
+    sizes = (graph.num_entities, graph.num_relations, 2)
+    return torch.stack([torch.randint(n, (_QUESTIONS,), generator=generator) for n in sizes], dim=1)
+
+
+def frames(model: Any, factory: TriplesFactory, asked: torch.Tensor) -> Iterator[Any]:
+    for known, relation, heads in asked.tolist():
+        given = {"tail": known} if heads else {"head": known}
+        found = predict_target(model, relation=relation, triples_factory=factory, **given).df
+        yield found.rename(columns={f"{'head' if heads else 'tail'}_id": "entity"})
+
+
+def ranks_of(frame: Any) -> dict[int, float]:
+    """PyKEEN's realistic rank: the mean of the optimistic and the pessimistic one."""
+    scores = frame["score"]
+    ranks = (scores.rank(ascending=False, method="min") + scores.rank(ascending=False, method="max")) / 2
+    return dict(zip(frame["entity"].tolist(), ranks.tolist(), strict=True))
+
+
+def assert_ranked_alike(found: Answers, frame: Any, top_k: int) -> None:
+    ranks = ranks_of(frame)
+    assert len(found.entities) == min(top_k, len(frame))
+    assert found.ranks.tolist() == [ranks[entity] for entity in found.entities.tolist()]
+    assert found.ranks.tolist() == sorted(ranks.values())[: len(found.ranks)]
+
+
+@pytest.mark.parametrize("name", ["nations", "umls"])
+@pytest.mark.parametrize("inverse", [True, False])
+@pytest.mark.parametrize("top_k", [5, 1000])
+def test_ranks_of_conve_equal_predict_target_on_random_questions_ties_included(
+    name: str, inverse: bool, top_k: int
+) -> None:
+    graph = read_pykeen_dataset(name)
+    model = conve(graph, inverse=inverse)
+    asked = drawn(graph)
+    found = dict(answers(scorer_of(model, 1000), asked, top_k, NONE))
+    ties = 0
+    for row, frame in enumerate(frames(*in_pykeen(model, graph), asked)):
+        assert_ranked_alike(found[row], frame, top_k)
+        ties += any(rank % 1 for rank in found[row].ranks.tolist())
+    assert ties > 20  # else nothing would have been tested of them
+
+
+@pytest.mark.parametrize("kind", [DistMult, TransE])
+@pytest.mark.parametrize("chunk", [5, 1000])
+def test_ranks_of_pykeens_models_equal_predict_target(kind: Any, chunk: int) -> None:
+    graph = read_pykeen_dataset("nations")
+    factory = TriplesFactory(graph.train, graph.entities.ids, graph.relations.ids)
+    model = kind(triples_factory=factory, embedding_dim=8, random_seed=1).eval()
+    asked = drawn(graph)
+    found = dict(answers(scorer_of(model, chunk), asked, 6, NONE))
+    for row, frame in enumerate(frames(model, factory, asked)):
+        assert_ranked_alike(found[row], frame, 6)
+        assert found[row].scores.tolist() == frame["score"].tolist()[:6]
+
+
+def test_where_all_scores_are_alike_all_answers_share_the_middle_rank() -> None:
+    graph = read_pykeen_dataset("umls")
+    model = conve(graph, inverse=True)
+    with torch.no_grad():
+        model.entities[:] = 0.5
+        model.biases[:] = 0
+    ((_, found),) = answers(scorer_of(model, 1000), torch.tensor([[3, 4, 0]]), 7, NONE)
+    assert found.entities.tolist() == list(range(7))
+    assert found.ranks.tolist() == [(graph.num_entities + 1) / 2] * 7
+
+
+def test_candidates_are_ranked_among_themselves_and_what_is_left_out_keeps_its_rank() -> None:
+    graph = read_pykeen_dataset("nations")
+    scorer = scorer_of(conve(graph, inverse=True), 1000)
+    asked = torch.tensor([[2, 7, 0]])
+    ((_, every),) = answers(scorer, asked, 100, NONE)
+    some = torch.tensor([0, 2, 9, 12])
+    ((_, among),) = answers(scorer, asked, 100, NONE, candidates=some)
+    kept = torch.isin(every.entities, some)
+    assert among.entities.tolist() == every.entities[kept].tolist()
+    assert among.ranks.tolist() == realistic_ranks(every.scores[kept], torch.empty(0)).tolist()
+    left_out = every.entities[:3]
+    ((_, rest),) = answers(scorer, asked, 4, NONE, left_out=[left_out])
+    assert rest.entities.tolist() == every.entities[3:7].tolist()
+    assert rest.ranks.tolist() == every.ranks[3:7].tolist()
+
+
+def test_softmax_is_a_share_among_all_entities_and_sigmoid_is_of_one_triple() -> None:
+    graph = read_pykeen_dataset("nations")
+    scorer = scorer_of(conve(graph, inverse=True), 1000)
+    asked = torch.tensor([[2, 7, 1]])
+    softmax, sigmoid = (
+        probability_of({"name": "1vsall-ce"}, None),
+        probability_of({"name": "kvsall-bce"}, None),
+    )
+    ((_, shares),) = answers(scorer, asked, 100, softmax)
+    assert shares.probabilities is not None
+    assert float(shares.probabilities.sum()) == pytest.approx(1)
+    ((_, few),) = answers(scorer, asked, 100, softmax, candidates=torch.tensor([1, 2]))
+    assert few.probabilities is not None and float(few.probabilities.sum()) < 0.9
+    ((_, single),) = answers(scorer, asked, 100, sigmoid)
+    assert single.probabilities is not None
+    torch.testing.assert_close(single.probabilities, torch.sigmoid(single.scores))
+
+
+def test_a_loss_with_a_margin_defines_no_probability() -> None:
+    graph = read_pykeen_dataset("nations")
+    factory = TriplesFactory(graph.train, graph.entities.ids, graph.relations.ids)
+    assert probability_of(None, TransE(triples_factory=factory, random_seed=1)).kind is None
+    assert (
+        probability_of(
+            {"name": None}, DistMult(triples_factory=factory, random_seed=1, loss="bcewithlogits")
+        ).kind
+        == "sigmoid"
+    )
+    assert (
+        probability_of(None, DistMult(triples_factory=factory, random_seed=1, loss="crossentropy")).kind
+        == "softmax"
+    )
+
+
+@pytest.mark.parametrize("inverse", [True, False])
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_best_pairs_are_those_of_brute_force(inverse: bool, chunk: int) -> None:
+    graph = read_pykeen_dataset("umls")
+    model, n, relation = conve(graph, inverse=inverse), graph.num_entities, 5
+    with torch.no_grad():
+        model.entities.normal_()  # without ties, so that there is one order
+        every = model(torch.arange(n), torch.full((n,), 2 * relation if inverse else relation))
+    left_out = torch.arange(0, n * n, 3)
+    tails = torch.arange(0, n, 2)
+    expected = every.clone()
+    expected.view(-1)[left_out] = -torch.inf
+    expected[:, 1::2] = -torch.inf
+    scores, keys = expected.view(-1).topk(50)
+    softmax = Probability("softmax")
+    scorer = scorer_of(model, 1000)
+    found = best_pairs(scorer, relation, 50, softmax, left_out=left_out, tails=tails, chunk=chunk)
+    assert found is not None and found.probabilities is not None
+    assert (found.heads * n + found.tails).tolist() == keys.tolist()
+    torch.testing.assert_close(found.scores, scores)
+    candidates = every[:, ::2]
+    assert found.ranks.tolist() == [1 + int((candidates > score).sum()) for score in scores]
+    shares = every.softmax(dim=1)[found.heads, found.tails]
+    torch.testing.assert_close(found.probabilities, shares)
+
+
+def test_best_pairs_of_pykeens_models_are_those_of_brute_force() -> None:
+    graph = read_pykeen_dataset("nations")
+    factory = TriplesFactory(graph.train, graph.entities.ids, graph.relations.ids)
+    model = TransE(triples_factory=factory, embedding_dim=8, random_seed=1).eval()
+    n = graph.num_entities
+    with torch.no_grad():
+        every = model.predict_t(torch.stack([torch.arange(n), torch.full((n,), 3)], dim=1))
+    found = best_pairs(scorer_of(model, 4), 3, 20, NONE, chunk=4)
+    assert found is not None and found.probabilities is None
+    # Pairs of an entity with itself all score alike, so scores are compared, not their order.
+    torch.testing.assert_close(found.scores, every.view(-1).topk(20).values)
+    torch.testing.assert_close(found.scores, every[found.heads, found.tails])
+
+
+def test_more_pairs_than_there_are_gives_all_of_them() -> None:
+    graph = read_pykeen_dataset("nations")
+    found = best_pairs(scorer_of(conve(graph, inverse=True), 1000), 0, 10_000, NONE)
+    assert found is not None and len(found.heads) == graph.num_entities**2

@@ -1,0 +1,174 @@
+"""The regression worker: its files, its options told, and how it goes on after it was ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from driving import wait_for
+from recording import assert_identical
+from tiny_regression import weights
+
+from kgops.maths.regress.made_flights import Sky, make_flights
+
+JOB = """workload = "regress"
+[regress]
+data_directory = {data}
+output_directory = {out}
+save_name = "first"
+epochs = {epochs}
+resume_every = 0.05
+early_stopping_patience = 0
+device = "cpu"
+left_out = ["hpc_mode"]
+[options]
+batch_size = 8
+memory_optimized = true
+temporal_frames = 3
+{options}
+[limits]
+{limits}
+"""
+
+
+def worker(folder: Path, **change: Any) -> tuple[list[str], dict[str, str]]:
+    folder.mkdir(exist_ok=True)
+    data = change.pop("data", folder.parent / "data")
+    if not data.exists():
+        make_flights(data, 3, Sky(frames=24, size=16))
+    filled = {"epochs": 2, "options": "", "limits": "", **change}
+    out = json.dumps(str(folder / "out"))
+    (folder / "job.toml").write_text(JOB.format(data=json.dumps(str(data)), out=out, **filled))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return [sys.executable, "-P", "-m", "kgops.maths.regress.worker", "job.toml"], environment
+
+
+def by_hand(folder: Path, **change: Any) -> tuple[int, list[dict[str, Any]]]:
+    argv, environment = worker(folder, **change)
+    done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def told(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["event"] == kind]
+
+
+def test_the_worker_leaves_its_files_and_says_what_became_of_every_option(tmp_path: Path) -> None:
+    options = 'precision = "fp16"\nnum_workers = 4\ncuda_graphs = true\nmicrobatch = 3\ngradient_checkpointing = true'
+    code, events = by_hand(tmp_path / "run", options=options)
+    assert code == 0
+    results = tmp_path / "run" / "results"
+    kept = (
+        *("config.json", "training_history.json", "test_results.json", "predictions.tsv"),
+        *("best_model.pt", "pretrained_model.pt"),
+    )
+    for name in kept:
+        assert (tmp_path / "run/out/first" / name).read_bytes() == (results / name).read_bytes(), name
+    assert (results / "manifest.json").exists()
+    config = json.loads((results / "config.json").read_text())
+    assert config["model"]["channels"] == [32, 64, 128] and config["data"]["flights"][0] == "flight_01"
+    found = {
+        name: (o["applied"], o["reason"])
+        for name, o in config["optimizations"].items()
+        if isinstance(o, dict)
+    }
+    assert found["precision"][0] == "fp32" and "fp16 products" in found["precision"][1]
+    assert found["gradient_checkpointing"] == ("on", "frame by frame")
+    assert found["microbatch"] == (3, None)
+    assert found["cuda_graphs"] == ("off", "regression has no such option")
+    assert found["num_workers"][0] == 1
+    (metrics,) = [event["metrics"] for event in told(events, "result")]
+    judged = json.loads((results / "test_results.json").read_text())["final"]
+    assert metrics["test_rmse"] == judged["model"]["rmse"]
+    assert metrics["mean_predictor_rmse"] == judged["mean_predictor"]["rmse"]
+    notes = [event["text"] for event in told(events, "note")]
+    assert "left out of the configuration: hpc_mode." in notes
+    assert any(note.startswith("On flight_03, which was held out,") for note in notes)
+    rows = (results / "predictions.tsv").read_text().splitlines()
+    assert len(rows) == 1 + judged["model"]["count"] and rows[1].startswith("final\tflight_03\t")
+
+
+def test_verdicts_on_one_flight_say_which_is_of_leave_one_out(tmp_path: Path) -> None:
+    code, events = by_hand(tmp_path / "run", epochs="1\nloo = true\nloo_epochs = 1")
+    assert code == 0
+    verdicts = [event["text"] for event in told(events, "note") if "which was held out" in event["text"]]
+    assert [verdict.partition(", which")[0] for verdict in verdicts] == [
+        "On flight_03",
+        *(f"Leave-one-out: on flight_0{n}" for n in (1, 2, 3)),
+    ]
+
+
+def test_a_person_reads_at_the_end_what_the_model_is_worth(tmp_path: Path) -> None:
+    argv, environment = worker(tmp_path / "run", epochs=1)
+    environment["KGOPS_EVENTS"] = str(tmp_path / "events.jsonl")
+    done = subprocess.run(argv, cwd=tmp_path / "run", env=environment, capture_output=True, text=True)
+    verdict, metrics = done.stdout.splitlines()[-2:]
+    assert verdict.startswith("On flight_03, which was held out, ") and "the mean of the training" in verdict
+    assert "test_r2" in metrics and "mean_predictor" not in metrics
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert by_hand(folder, epochs=6)[0] == 0
+    return folder
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_ended_in_the_middle_goes_on_to_the_same_weights(
+    undisturbed: Path, tmp_path: Path, how: signal.Signals
+) -> None:
+    cut = tmp_path / "cut"
+    argv, environment = worker(cut, epochs=6, data=undisturbed.parent / "data")
+    with subprocess.Popen(argv, cwd=cut, env=environment, stdout=subprocess.PIPE) as process:
+        wait_for(lambda: list(cut.glob("results/checkpoints/resume_000000[2-5]_*.pt")), "a second checkpoint")
+        process.send_signal(how)
+        assert process.wait() == -how
+    assert not (cut / "results" / "manifest.json").exists()
+    code, events = by_hand(cut, epochs=6, data=undisturbed.parent / "data")
+    assert code == 0 and any("resumed in stage" in event["text"] for event in told(events, "note"))
+    for name in ("pretrained_model.pt", "best_model.pt"):
+        assert_identical(weights(cut / "results" / name), weights(undisturbed / "results" / name))
+
+
+def test_a_worker_without_enough_memory_says_so(tmp_path: Path) -> None:
+    make_flights(tmp_path / "data", 2, Sky(frames=20, size=160))
+    limits = "memory_mib = 500"
+    code, events = by_hand(tmp_path / "run", options="", limits=limits, data=tmp_path / "data", epochs=1)
+    assert code == 1
+    assert "host memory ran out" in told(events, "out_of_memory")[0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("bad.npz", b"", "bad.npz is damaged"),
+        ("short", {"frames": np.ones((2, 8, 8))}, "has 2 frames, fewer than a window of 3"),
+        (None, None, "has no flights"),
+    ],
+    ids=["damaged", "short", "empty"],
+)
+def test_bad_flights_fail_the_worker_with_file_and_reason(
+    tmp_path: Path, name: str | None, content: Any, said: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    if isinstance(content, bytes):
+        (data / str(name)).write_bytes(content)
+    elif content is not None:
+        columns: dict[str, Any] = {
+            n: np.arange(2.0) for n in ("solar_zenith", "solar_azimuth", "height", "time")
+        }
+        np.savez(data / f"{name}.npz", **content, **columns)
+    code, events = by_hand(tmp_path / "run", data=data)
+    assert code == 2
+    reason = told(events, "failed")[0]["reason"]
+    assert said in reason and str(data) in reason

@@ -1,0 +1,241 @@
+"""Validation of influences: what is deleted, what is retrained and resumed, and what the metrics say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from validating import Listener, named, some_graph
+
+from kgops.errors import BadInput, Interrupted
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.tracin.retraining import Outcome
+from kgops.maths.tracin.scan import TopTriples
+from kgops.maths.tracin.validate import NOISE, Validation, validate
+
+torch.set_num_threads(1)
+
+SEED = 7
+
+
+class Killed(BaseException):
+    pass
+
+
+class Additive:
+    """A retraining whose truth is known: a test's logit is the sum of its scores over what is trained
+    on, plus a number that depends on the seed alone."""
+
+    def __init__(self, train: torch.Tensor, scores: torch.Tensor, die_after: int | None = None) -> None:
+        self.rows = {tuple(triple): i for i, triple in enumerate(train.tolist())}
+        self.scores, self.die_after = scores.double(), die_after
+        self.calls: list[tuple[frozenset[int], int]] = []
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"retraining": "additive"}
+
+    def __call__(self, train: torch.Tensor, seed: int, on_progress: Callable[[float], None]) -> list[Outcome]:
+        if len(self.calls) == self.die_after:
+            raise Killed
+        rows = [self.rows[tuple(triple)] for triple in train.tolist()]
+        self.calls.append((frozenset(self.rows.values()) - frozenset(rows), seed))
+        on_progress(0.5)
+        logits = self.scores[:, rows].sum(1) + self.of_seed(seed)
+        return [Outcome(x, float(torch.tensor(x).sigmoid()), x, -x, 1 + abs(x), 2.0) for x in logits.tolist()]
+
+    @staticmethod
+    def of_seed(seed: int) -> float:
+        return float((seed - SEED) ** 2)
+
+
+GRAPH = some_graph()
+SCORES = torch.randn(4, 60, generator=torch.Generator().manual_seed(4))
+
+
+def run(retrain: Additive, journal: Path, **how: Any) -> Validation:
+    return validate(GRAPH, GRAPH.test, SCORES, 5, retrain, journal, seed=SEED, **how)
+
+
+def additive(die_after: int | None = None) -> Additive:
+    return Additive(GRAPH.train, SCORES, die_after)
+
+
+def test_the_strongest_are_deleted_and_every_change_is_that_of_one_deletion(tmp_path: Path) -> None:
+    retrain = additive()
+    found = run(retrain, tmp_path / "journal", together=False)
+    order = SCORES.argsort(dim=1, descending=True)
+    everything_deleted = [deleted for deleted, _ in retrain.calls]
+    for test in range(4):
+        top, foot = order[test, :5], order[test, -5:]
+        assert {frozenset(top.tolist()), frozenset(foot.tolist())} <= set(everything_deleted)
+        for deletion, rows in (("proponents", top), ("opponents", foot)):
+            change = found.of_test(test, deletion, "logit")
+            assert change.n == 1
+            assert change.mean == pytest.approx(-float(SCORES[test, rows].sum()), abs=1e-5)
+    assert found.retrainings == len(retrain.calls) == 4 + 4 * (2 + 2 * 3)
+    assert {seed for deleted, seed in retrain.calls if deleted} == {SEED}
+
+
+def test_together_deletes_the_union_and_controls_delete_as_many(tmp_path: Path) -> None:
+    retrain = additive()
+    found = run(retrain, tmp_path / "journal", draws=2)
+    top = frozenset(SCORES.topk(5, dim=1).indices.flatten().tolist())
+    sizes = {(c.deletion, c.draw): c.deleted for c in found.changes if c.deletion != NOISE}
+    assert (top, SEED) in retrain.calls
+    for deletion in (("proponents", 0), ("random", 0), ("random", 1), ("neighbours", 0), ("neighbours", 1)):
+        assert sizes.pop(deletion) == len(top)
+    assert set(sizes) == {("opponents", 0)}
+    assert len({deleted for deleted, _ in retrain.calls}) == 1 + 2 + 2 * 2, "every draw is another"
+    assert {change.test for change in found.changes} == {0, 1, 2, 3}
+
+
+def test_neighbours_are_drawn_evenly_from_the_triples_that_touch_each_test(tmp_path: Path) -> None:
+    # Test 0 touches 20 training triples, test 1 the other 3: each must give, not the larger alone.
+    few = [[0, 0, i] for i in (2, 3, 4)]
+    many = [[1, 0, i] for i in range(5, 25)]
+    train = torch.tensor(few + many)
+    tests = torch.tensor([[1, 1, 31], [0, 1, 30]])
+    graph = Graph(train, train[:0], tests, named("e", 32), named("r", 2))
+    scores = torch.randn(2, 23, generator=torch.Generator().manual_seed(0))
+    retrain = Additive(train, scores)
+    found = validate(graph, tests, scores, 3, retrain, tmp_path / "j", seed=SEED, draws=3)
+    deleted = next(c.deleted for c in found.changes if c.deletion == "neighbours")
+    drawn = [rows for rows, _ in retrain.calls[-6:]]  # random and neighbours in turn
+    assert 4 <= deleted == len(drawn[0])
+    for rows in drawn[1::2]:
+        assert len(rows) == deleted
+        assert len(rows & {0, 1, 2}) == min(3, deleted // 2)
+    alone = Additive(train, scores[1:])
+    validate(graph, tests[1:], scores[1:], 3, alone, tmp_path / "k", seed=SEED, draws=1)
+    assert (frozenset({0, 1, 2}), SEED) in alone.calls
+
+
+def test_the_noise_floor_is_what_another_seed_alone_changes(tmp_path: Path) -> None:
+    found = run(additive(), tmp_path / "journal", noise=2)
+    # Seeds 7, 8, 9 add 0, 1, 4: pairs lie 1, 4 and 3 apart.
+    assert found.noise("logit").n == 3 * 4
+    assert found.noise("logit").mean == pytest.approx((1 + 4 + 3) / 3)
+    assert found.metrics()["logit_noise"] == pytest.approx(8 / 3)
+
+
+def test_several_seeds_compare_like_with_like(tmp_path: Path) -> None:
+    retrain = additive()
+    found = run(retrain, tmp_path / "journal", seeds=3, noise=0, draws=1)
+    # What a seed adds cancels, as both sides have it: the change is the same for all seeds.
+    for test in range(4):
+        change = found.of_test(test, "proponents", "logit")
+        assert change.n == 3 and change.low is not None and change.high is not None
+        assert change.high - change.low < 1e-9
+    assert found.retrainings == len(retrain.calls) == 3 + 4 * 3
+
+
+def test_proponents_stand_out_from_random_and_opponents_the_other_way(tmp_path: Path) -> None:
+    found = run(additive(), tmp_path / "journal", together=False)
+    metrics = found.metrics()
+    assert (
+        metrics["logit_change_proponents"]
+        < metrics["logit_change_random"]
+        < metrics["logit_change_opponents"]
+    )
+    assert metrics["share_hurt_more_than_random"] == metrics["share_hurt_more_than_neighbours"] == 1.0
+    beside = found.beside("proponents", "random", "logit")
+    by_hand = [found.of_test(t, "proponents", "logit").mean for t in range(4)]
+    chance = [found.of_test(t, "random", "logit").mean for t in range(4)]
+    assert beside.mean == pytest.approx(
+        sum(a - b for a, b in zip(by_hand, chance, strict=True) if a is not None and b is not None) / 4
+    )
+
+
+def test_one_sentence_says_what_was_found_beside_controls_and_noise(tmp_path: Path) -> None:
+    clear = run(additive(), tmp_path / "a", together=False, noise=1).sentence("logit")
+    assert clear.startswith(
+        "validation: without the 5 strongest triples of each test triple the logit of 4 test"
+    )
+    assert "another seed alone 1.000): a fall beyond noise and controls." in clear
+    # Two more seeds add 1 and 4: that noise hides what the sentence above found.
+    hidden = run(additive(), tmp_path / "b", together=False, noise=5).sentence("logit")
+    assert hidden.endswith("no fall beyond noise.")
+    alone = run(additive(), tmp_path / "c", together=False, noise=0).sentence("logit")
+    assert "another seed alone n/a" in alone and "nobody can say" in alone
+
+
+def test_a_run_shows_few_metrics_of_a_validation(tmp_path: Path) -> None:
+    assert len(run(additive(), tmp_path / "a").main_metrics()) <= 9
+
+
+def test_a_ranking_does_as_well_as_all_scores(tmp_path: Path) -> None:
+    ranking = TopTriples(8)
+    ranking.add(0, torch.arange(60), SCORES)
+    ranking.finish()
+    a = run(additive(), tmp_path / "a")
+    b = validate(GRAPH, GRAPH.test, ranking, 5, additive(), tmp_path / "b", seed=SEED)
+    assert a == b
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"key": "12', b"\n\n"])
+def test_a_killed_validation_does_only_what_is_missing_and_reports_the_same(
+    tmp_path: Path, torn: bytes
+) -> None:
+    whole = run(additive(), tmp_path / "whole")
+    journal = tmp_path / "journal"
+    with pytest.raises(Killed):
+        run(additive(die_after=5), journal)
+    with journal.open("ab") as file:
+        file.write(torn)
+    again = additive()
+    assert run(again, journal) == whole
+    assert len(again.calls) == whole.retrainings - 5
+    third = additive()
+    assert run(third, journal).to_dict() == whole.to_dict()
+    assert third.calls == []
+    lines = [line for line in journal.read_bytes().split(b"\n") if line and line != torn]
+    assert len({json.loads(line)["key"] for line in lines}) == len(lines) == whole.retrainings
+
+
+def test_a_stop_is_honoured_between_retrainings_and_keeps_what_is_done(tmp_path: Path) -> None:
+    retrain, report = additive(), Listener()
+    with pytest.raises(Interrupted, match="after 3 of 12"):
+        run(retrain, tmp_path / "j", stop_requested=lambda: len(retrain.calls) == 3)
+    resumed = additive()
+    run(resumed, tmp_path / "j", report=report)
+    assert len(resumed.calls) == 12 - 3
+    assert report.done[-1] == 1.0
+
+
+def test_retrainings_of_other_data_tests_or_settings_are_not_taken_for_ours(tmp_path: Path) -> None:
+    run(additive(), tmp_path / "j")
+    other = Additive(GRAPH.train, SCORES[:3])
+    validate(GRAPH, GRAPH.test[:3], SCORES[:3], 5, other, tmp_path / "j", seed=SEED)
+    with_other_tests = len(other.calls)
+
+    class Different(Additive):
+        @property
+        def about(self) -> Mapping[str, Any]:
+            return {"retraining": "different"}
+
+    different = Different(GRAPH.train, SCORES)
+    run(different, tmp_path / "j")
+    assert with_other_tests == len(different.calls) == 12
+
+
+def test_measurements_and_the_report_can_be_stored(tmp_path: Path) -> None:
+    found = run(additive(), tmp_path / "j")
+    measured = found.measurements()
+    assert len({(m["name"], m["subject"], m["against"]) for m in measured}) == len(measured)
+    for m in measured:
+        assert m.keys() == {"name", "subject", "against", "value", "low", "high", "n", "unit"}
+        assert isinstance(m["value"], float) and m["n"] > 0 and m["name"] and m["unit"]
+        assert m["low"] is None or m["low"] <= m["high"]
+    report = found.to_dict()
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+
+
+@pytest.mark.parametrize("k", [0, 61, 12])
+def test_more_than_can_be_deleted_is_refused_with_the_numbers(tmp_path: Path, k: int) -> None:
+    with pytest.raises(BadInput, match=r"of 60 training|each test triple: 60"):
+        validate(GRAPH, GRAPH.test, SCORES, k, additive(), tmp_path / "j", seed=SEED)

@@ -1,0 +1,350 @@
+"""TracIn as a person asks for it: the group's flags, the files they know, and what the record keeps."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sequential_tracin
+import torch
+from recording import events
+from tracing import batch_file, files, first_test_triples, nations
+
+from kgops.errors import BadInput, KgopsError
+from kgops.maths.graphs.triples import read_graph
+from kgops.maths.models.pykeen_bridge import to_pykeen_state
+from kgops.maths.tracin.influence_files import CSV_HEADER
+from kgops.maths.tracin.loss import ONE_TO_N, TARGET
+from kgops.maths.tracin.worker import tracin
+from kgops.maths.train.batches import query_rows
+from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
+from kgops.maths.worker.report import Reporter
+from kgops.workloads.job_files import read_job
+from kgops.workloads.tracin.chunk_sizes import trainings_of_validation
+
+Trace = Callable[..., Path]
+
+
+@pytest.fixture
+def trace(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Trace:
+    """Runs the worker in this process; its results."""
+
+    def run(
+        options: dict[str, Any] | None = None, stop: Callable[[], bool] = lambda: False, **settings: Any
+    ) -> Path:
+        wanted = {"output": str(tmp_path / "asked.json"), "csv_output": str(tmp_path / "asked.csv")}
+        named = {"checkpoint_dir": str(trained / "checkpoints"), **files(), "device": "cpu"}
+        named |= settings if "test_triples" in settings else {**wanted, **settings}
+        job = read_job({"workload": "tracin", "tracin": named, "options": options or {}}, "the test")
+        folder = tmp_path / "run"
+        folder.mkdir(exist_ok=True)
+        monkeypatch.setenv("KGOPS_EVENTS", str(folder / "events.jsonl"))
+        monkeypatch.setenv("KGOPS_FORCE", "1")  # a test traces several times into the same files
+        tracin(job, folder, Reporter(folder), stop)  # type: ignore[arg-type]  # a plain function asks as well
+        return folder / "results"
+
+    return run
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("loss", "plain"), [("target", TARGET), ("one-to-n", ONE_TO_N)])
+def test_csv_holds_the_scores_that_plain_autograd_gives(
+    trace: Trace, trained: Path, loss: str, plain: Any
+) -> None:
+    triple = first_test_triples(1)[0]
+    found = rows(trace(loss=loss, test_triple="\t".join(triple)) / "tracin.csv")
+    assert tuple(found[0]) == CSV_HEADER
+    graph = read_graph(*(Path(path) for path in files().values()))
+    assert len(found) == len(graph.train)
+    saved = [read_checkpoint(path) for path in kept_checkpoints(trained / "checkpoints")]
+    points = [(one.build_model().double(), one.learning_rate) for one in saved]
+    entities, relations = graph.entities.ids, graph.relations.ids
+    some = found[:20] + found[-20:]
+    keys = [(one["TrainHead"], one["TrainRel"], one["TrainTail"]) for one in some]
+    asked = torch.tensor([[entities[h], relations[r], entities[t]] for h, r, t in [tuple(triple), *keys]])
+    at = query_rows(asked, inverse=True)
+    expected = sequential_tracin.influence(points, plain, at[1:], at[:1])[0]
+    scores = torch.tensor([float(one["TracInScore"]) for one in some], dtype=torch.float64)
+    torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("score", ["cosine", "fisher"])
+def test_files_and_messages_say_which_score_it_is(trace: Trace, tmp_path: Path, score: str) -> None:
+    triple = "\t".join(first_test_triples(1)[0])
+    results = trace(score=score, test_triple=triple, top_k=5, output=str(tmp_path / "out.json"))
+    assert json.loads((tmp_path / "out.json").read_text())["score"] == score
+    assert any(f"score {score}" in note["text"] for note in events(results.parent, "note"))
+
+
+def test_options_without_meaning_for_a_score_are_refused(trace: Trace) -> None:
+    triple = "\t".join(first_test_triples(1)[0])
+    with pytest.raises(KgopsError, match=r"loss: has no meaning with the score fisher"):
+        trace(score="fisher", loss="target", test_triple=triple)
+
+
+def test_rows_are_sorted_by_absolute_score_and_top_k_are_the_first_of_them(
+    trace: Trace, tmp_path: Path
+) -> None:
+    triple = ",".join(first_test_triples(1)[0])
+    everything = rows(trace(test_triple=triple) / "tracin.csv")
+    strengths = [abs(float(row["TracInScore"])) for row in everything]
+    assert strengths == sorted(strengths, reverse=True)
+    shutil.rmtree(tmp_path / "run")
+    few = rows(trace(test_triple=triple, top_k=7) / "tracin.csv")
+    key = [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in few]
+    assert key == [(row["TrainHead"], row["TrainRel"], row["TrainTail"]) for row in everything[:7]]
+
+
+def test_weights_that_pykeen_wrote_give_the_scores_of_our_checkpoint(
+    trace: Trace, trained: Path, tmp_path: Path
+) -> None:
+    path = kept_checkpoints(trained / "checkpoints")[-1]
+    saved = read_checkpoint(path)
+    torch.save(to_pykeen_state(saved.build_model()), tmp_path / "model.pt")
+    triple = ",".join(first_test_triples(1)[0])
+    ours = rows(trace(test_triple=triple, top_k=5, last_checkpoints=1) / "tracin.csv")
+    shutil.rmtree(tmp_path / "run")
+    alone = {"checkpoint_dir": None, "model_path": str(tmp_path / "model.pt")}
+    asked = {name: value for name, value in alone.items() if value}
+    with pytest.raises(BadInput, match="learning rate"):
+        trace_model(trace, asked, triple)
+    rate = saved.learning_rate
+    theirs = rows(trace_model(trace, asked, triple, learning_rate=rate) / "tracin.csv")
+    assert theirs == ours
+
+
+def trace_model(trace: Trace, model: dict[str, Any], triple: str, **more: Any) -> Path:
+    # An empty folder name is none: the fixture names one otherwise.
+    return trace(test_triple=triple, top_k=5, checkpoint_dir="", **model, **more)
+
+
+def test_self_influence_of_each_training_triple_is_its_own_score(trace: Trace, tmp_path: Path) -> None:
+    itself = rows(trace(self_influence=True, loss="target") / "self_influence.csv")
+    head, relation, tail = itself[3]["TrainHead"], itself[3]["TrainRel"], itself[3]["TrainTail"]
+    shutil.rmtree(tmp_path / "run")
+    found = rows(trace(test_triple=f"{head},{relation},{tail}", loss="target") / "tracin.csv")
+    own = next(r for r in found if (r["TrainHead"], r["TrainRel"], r["TrainTail"]) == (head, relation, tail))
+    assert float(own["TracInScore"]) == pytest.approx(float(itself[3]["TracInScore"]), rel=1e-4)
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def test_batch_leaves_the_files_the_group_knows_and_a_failed_triple_stops_nobody(
+    trace: Trace, tmp_path: Path
+) -> None:
+    triples = [*first_test_triples(2), ["narnia", "embassy", "usa"]]
+    results = trace(test_triples=batch_file(tmp_path, triples), n_hops=1)
+    (h, _, t), (h2, _, t2) = triples[:2]
+    stems = [f"triple_001_{h}_{t}_tracin", f"triple_002_{h2}_{t2}_tracin"]
+    assert sorted(path.name for path in results.glob("triple_*")) == sorted(
+        f"{stem}{ending}" for stem in stems for ending in (".csv", ".json")
+    )
+    summary = json.loads((results / "batch_tracin_summary.json").read_text())
+    assert (summary["total_triples"], summary["successful"], summary["failed"]) == (3, 2, 1)
+    assert [line["success"] for line in summary["results"]] == [True, True, False]
+    assert "'narnia'" in summary["results"][2]["error"]
+    told = events(results.parent, "attribution")
+    assert [one["test"] for one in told] == [1, 2, 3]
+    assert told[2]["trouble"] and not told[2]["influences"]
+
+
+def test_filtered_triple_is_scored_on_its_neighbourhood_with_the_scores_it_has_anywhere(
+    trace: Trace, tmp_path: Path
+) -> None:
+    triples = first_test_triples(3)
+    how = {"n_hops": 1, "strict_hop_constraint": True, "path_filtering": True, "max_total_path_length": 2}
+    results = trace(test_triples=batch_file(tmp_path, triples), **how)
+    filtered = rows(next(results.glob("triple_002_*.csv")))
+    shutil.rmtree(tmp_path / "run")
+    everything = rows(trace(test_triple=",".join(triples[1])) / "tracin.csv")
+    whole = {(r["TrainHead"], r["TrainRel"], r["TrainTail"]): float(r["TracInScore"]) for r in everything}
+    assert 0 < len(filtered) < len(everything)
+    most = max(map(abs, whole.values()))
+    for row in filtered:
+        score = whole[row["TrainHead"], row["TrainRel"], row["TrainTail"]]
+        assert float(row["TracInScore"]) == pytest.approx(score, abs=1e-5 * most)
+
+
+def test_only_filtering_writes_what_is_left_and_needs_no_model(trace: Trace, tmp_path: Path) -> None:
+    batch = batch_file(tmp_path, first_test_triples(1))
+    results = trace(test_triples=batch, skip_tracin=True, n_hops=1, strict_hop_constraint=True)
+    left = next(results.glob("triple_001_*_filtered.tsv")).read_text().splitlines()
+    everything = (nations() / "train.txt").read_text().splitlines()
+    assert 0 < len(left) <= len(everything)
+    assert set(left) <= set(everything)
+
+
+def test_start_and_number_of_triples_keep_the_numbers_of_the_file(trace: Trace, tmp_path: Path) -> None:
+    batch = batch_file(tmp_path, first_test_triples(5))
+    results = trace(test_triples=batch, start_index=2, max_triples=2, top_k=3)
+    assert sorted(path.name[:10] for path in results.glob("*.csv")) == ["triple_003", "triple_004"]
+
+
+def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_files(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kgops.maths.tracin import attribution as tracing
+    from kgops.maths.worker.entry import Stopped
+
+    monkeypatch.setattr(tracing, "_MOST_TESTS", 2)
+    batch = batch_file(tmp_path, first_test_triples(6))
+    whole = trace(test_triples=batch, top_k=3, options={"filtering": False})
+    before = {path.name: path.read_bytes() for path in whole.glob("triple_*")}
+    shutil.rmtree(tmp_path / "run")
+
+    def after_the_first_tile() -> bool:
+        return any((tmp_path / "run" / "finished_tests").glob("*.pt"))
+
+    with pytest.raises(Stopped):
+        trace(test_triples=batch, top_k=3, options={"filtering": False}, stop=after_the_first_tile)
+    parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "finished_tests").iterdir()}
+    assert len(parts) == 1
+    again = trace(test_triples=batch, top_k=3, options={"filtering": False})
+    assert {path.name: path.read_bytes() for path in again.glob("triple_*")} == before
+    metrics = events(again.parent, "result")[-1]["metrics"]
+    assert metrics["scored_pairs"] == 4 / 6 * 6 * metrics["train_triples"]
+
+
+@pytest.mark.parametrize("file", ["train", "test_triples"])
+def test_run_that_goes_on_with_lines_in_another_order_names_the_right_triples(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    from kgops.maths.tracin import attribution as tracing
+    from kgops.maths.worker.entry import Stopped
+
+    monkeypatch.setattr(tracing, "_MOST_TESTS", 2)
+    train = tmp_path / "train.txt"
+    shutil.copy(nations() / "train.txt", train)
+    paths = {"train": str(train), "test_triples": batch_file(tmp_path, first_test_triples(4))}
+    with pytest.raises(Stopped):
+        trace(**paths, top_k=3, stop=lambda: any((tmp_path / "run" / "finished_tests").glob("*.pt")))
+    lines = Path(paths[file]).read_text().splitlines(keepends=True)
+    Path(paths[file]).write_text("".join(reversed(lines)))
+    resumed = {path.name: path.read_bytes() for path in trace(**paths, top_k=3).glob("triple_*")}
+    said = [note["text"] for note in events(tmp_path / "run", "note")]
+    assert (
+        "the triples or their order changed what scores mean: finished test triples are scored again." in said
+    )
+    shutil.rmtree(tmp_path / "run")
+    assert {path.name: path.read_bytes() for path in trace(**paths, top_k=3).glob("triple_*")} == resumed
+
+
+def test_projection_says_how_far_it_agrees(trace: Trace) -> None:
+    results = trace(max_triples=3, top_k=3, projection_dim=64, loss="one-to-n")
+    metrics = events(results.parent, "result")[-1]["metrics"]
+    assert 0 < metrics["projection_top50"] <= 1
+    assert any(note["text"].startswith("projected to 64") for note in events(results.parent, "note"))
+
+
+def test_validation_trains_again_without_what_was_found_and_reports_it_as_measurements(trace: Trace) -> None:
+    from kgops.maths.tracin import validation as tracin_validate
+
+    results = trace(max_triples=2, top_k=3, validate=5, loss="train")
+    done = (results.parent / tracin_validate.JOURNAL).read_text().splitlines()
+    assert sum("seed" in json.loads(line) for line in done) == trainings_of_validation()
+    body = json.loads((results / "validation.json").read_text())
+    assert body["k"] == 5
+    metrics = events(results.parent, "result")[-1]["metrics"]
+    assert {"logit_change_proponents", "logit_change_random", "logit_noise"} <= metrics.keys()
+    said = [note["text"] for note in events(results.parent, "note")]
+    assert any(text.startswith("validation: without the 5 strongest triples") for text in said)
+    measured = events(results.parent, "measured")
+    assert {one["subject"] for one in measured} >= {"proponents", "opponents", "random", "neighbours"}
+    assert all(one["n"] >= 1 for one in measured)
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_readable_names_stand_beside_labels_in_csv_json_and_record(trace: Trace, tmp_path: Path) -> None:
+    head, relation, tail = first_test_triples(1)[0]
+    nodes, edges = tmp_path / "nodes.tsv", tmp_path / "edge_map.json"
+    nodes.write_text(f'{head}\tName, with "quotes"\n{tail}\tTail\tmore\n')
+    key = json.dumps({"predicate": "biolink:treats", "direction": "increased", "aspect": ""})
+    edges.write_text(json.dumps({key: relation}))
+    named = {"node_name_dict": str(nodes), "edge_map": str(edges)}
+    results = trace(test_triple=f"{head},{relation},{tail}", top_k=2, **named)
+    first = rows(results / "tracin.csv")[0]
+    assert first["TestHead"] == head
+    assert first["TestHead_label"] == 'Name, with "quotes"'
+    assert first["TestRel_label"] == "treats (increased)"
+    told = events(results.parent, "attribution")[0]
+    assert told["names"][head] == 'Name, with "quotes"'
+    body = json.loads((results / "tracin.json").read_text())
+    assert body["results"][0]["test_triple"]["tail_label"] == "Tail"
+
+
+def test_parquet_holds_what_the_csv_holds(trace: Trace, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    triple = ",".join(first_test_triples(1)[0])
+    plain = rows(trace(test_triple=triple, top_k=20) / "tracin.csv")
+    shutil.rmtree(tmp_path / "run")
+    table = parquet.read_table(
+        trace(test_triple=triple, top_k=20, parquet=True) / "tracin.parquet"
+    ).to_pylist()
+    for column in CSV_HEADER[:-1]:
+        assert [str(row[column]) for row in table] == [row[column] for row in plain]
+    scores = [float(row["TracInScore"]) for row in plain]
+    assert [row["TracInScore"] for row in table] == pytest.approx(scores, rel=1e-6)
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def test_model_of_another_graph_is_refused_with_both_numbers(trace: Trace, tmp_path: Path) -> None:
+    small = tmp_path / "small.txt"
+    small.write_text("a\tr\tb\nb\tr\ta\n")
+    data = {"train": str(small), "valid": "", "test": str(small)}
+    with pytest.raises(BadInput, match=r"model of 14 entities; the graph has 2"):
+        trace(**data)
+
+
+def test_entities_in_another_order_are_refused_since_ids_would_mean_others(
+    trace: Trace, tmp_path: Path
+) -> None:
+    graph = read_graph(*(Path(path) for path in files().values()))
+    turned = tmp_path / "entities.tsv"
+    turned.write_text("".join(f"{label}\t{i}\n" for i, label in enumerate(reversed(graph.entities.labels))))
+    with pytest.raises(BadInput, match="other entities ids"):
+        trace(entity_to_id=str(turned))
+
+
+def test_weights_that_are_no_numbers_are_refused(trace: Trace, trained: Path, tmp_path: Path) -> None:
+    saved = read_checkpoint(kept_checkpoints(trained / "checkpoints")[-1])
+    state = to_pykeen_state(saved.build_model())
+    state["interaction.hr1d.0.weight"][0, 0] = torch.nan
+    torch.save(state, tmp_path / "bad.pt")
+    with pytest.raises(BadInput, match="not finite"):
+        trace_model(trace, {"model_path": str(tmp_path / "bad.pt")}, "usa,embassy,china", learning_rate=0.1)
+
+
+def test_single_test_triple_the_model_never_saw_is_refused_by_name(trace: Trace) -> None:
+    with pytest.raises(KgopsError, match="'narnia' is not among the 14"):
+        trace(test_triple="narnia,embassy,usa")
+
+
+def test_nothing_to_trace_and_contradictions_are_told_before_anything_runs() -> None:
+    def problems(**settings: Any) -> str:
+        with pytest.raises(KgopsError) as caught:
+            read_job({"workload": "tracin", "tracin": settings}, "x")
+        return str(caught.value)
+
+    assert "no model is named" in problems(train="a.txt", test="b.txt")
+    assert "missing, and so is" in problems(model_path="a.pt", test="b.txt")
+    assert "no test triples" in problems(model_path="a.pt", train="a.txt")
+    both = {"model_path": "a.pt", "train": "a.txt", "test_triple": "a,b,c", "test_triples": "b.txt"}
+    assert "choose one" in problems(**both)
+    assert "path_filtering" in problems(model_path="a.pt", train="a", test="b", strict_path_filtering=True)

@@ -1,0 +1,136 @@
+"""Quality by relation, direction and degree: means of the ranks that were there, with honest intervals."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from driving import Console
+from tracing import files
+
+from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
+from kgops.maths.train.evaluate import Evaluation, Metrics
+from kgops.maths.train.quality import Group, quality_table
+from kgops.present.quality import FILTERS, quality_rows, read_quality
+
+
+def ranked(graph: Graph) -> Evaluation:
+    """Some ranks of each test triple, halves included."""
+    generator = torch.Generator().manual_seed(2)
+    ranks = torch.randint(2, 60, (2, len(graph.test)), generator=generator).double() / 2
+    return Evaluation(ranks[0], ranks[1])
+
+
+def test_groups_are_means_of_their_own_ranks_and_cover_every_rank_once() -> None:
+    graph = read_pykeen_dataset("umls")
+    evaluation = ranked(graph)
+    groups = quality_table(evaluation, graph)["groups"]
+    for by in ("relation", "direction", "degree"):
+        assert sum(one["count"] for one in groups[by]) == 2 * len(graph.test)
+        mean = sum(one["count"] * one["mrr"] for one in groups[by]) / (2 * len(graph.test))
+        assert mean == pytest.approx(evaluation.both.mrr)
+    assert {one["name"]: one["mrr"] for one in groups["direction"]} == pytest.approx(
+        {"head": evaluation.head.mrr, "tail": evaluation.tail.mrr}
+    )
+    for one in groups["relation"]:
+        own = graph.test[:, 1] == graph.relations.ids[one["name"]]
+        expected = Metrics.of(torch.cat([evaluation.head_ranks[own], evaluation.tail_ranks[own]]))
+        assert (one["count"], one["mrr"]) == (expected.count, pytest.approx(expected.mrr))
+        assert one["hits_at_10"] == pytest.approx(expected.hits[10])
+    degree: Counter[int] = Counter(graph.train[:, [0, 2]].reshape(-1).tolist())
+    over = next(one for one in groups["degree"] if one["name"] == "over 100")
+    answers = [*graph.test[:, 0].tolist(), *graph.test[:, 2].tolist()]
+    assert over["count"] == sum(degree[answer] > 100 for answer in answers)
+
+
+def test_intervals_are_those_of_resampled_ranks_and_the_same_each_time() -> None:
+    generator = np.random.default_rng(5)
+    ranks = generator.geometric(0.2, size=400).astype(np.float64)
+    group = Group.of("all", ranks, np.random.default_rng(0))
+    again = Group.of("all", ranks, np.random.default_rng(0))
+    assert group == again
+    means = [float((1 / generator.choice(ranks, len(ranks))).mean()) for _ in range(4000)]
+    low, high = np.quantile(means, (0.025, 0.975))
+    assert group.intervals["mrr"] == pytest.approx((low, high), abs=0.1 * (high - low))
+    assert group.intervals["mrr"][0] < group.means["mrr"] < group.intervals["mrr"][1]
+
+
+def test_a_rank_that_is_not_a_number_is_in_no_group() -> None:
+    graph = read_pykeen_dataset("nations")
+    evaluation = ranked(graph)
+    evaluation.head_ranks[0] = torch.nan
+    groups = quality_table(evaluation, graph)["groups"]
+    assert sum(one["count"] for one in groups["degree"]) == 2 * len(graph.test) - 1
+    json.dumps(groups, allow_nan=False)
+
+
+@pytest.mark.parametrize("engine", ["kgops", "pykeen"])
+def test_a_training_writes_its_quality_and_show_compare_and_report_tell_it(
+    run_cli: Console, engine: str
+) -> None:
+    small = ("--num-epochs", "2", "--device", "cpu", "--validate-every", "1", "--seed", "4")
+    model = (
+        ("--embedding-dim", "16", "--output-channels", "2")
+        if engine == "kgops"
+        else ("--model", "DistMult", "--embedding-dim", "8")
+    )
+    asked = [word for name, path in files().items() for word in (f"--{name}", path)]
+    done = run_cli("run", "train", *asked, "--engine", engine, *model, *small)
+    assert done.code == 0, done.err
+    results = Path(run_cli.show(1)["path"]) / "results"
+    table = json.loads((results / "test_results.json").read_text())
+    by_direction = {one["name"]: one for one in table["groups"]["direction"]}
+    for side in ("head", "tail"):
+        assert by_direction[side]["count"] == table[side]["count"]
+        assert by_direction[side]["mrr"] == pytest.approx(table[side]["mrr"])
+    graph = read_graph(*(Path(path) for path in files().values()))
+    frequent: Counter[str] = Counter(graph.relations.labels[r] for r in graph.test[:, 1].tolist())
+    assert {one["name"]: one["count"] for one in table["groups"]["relation"]} == {
+        name: 2 * count for name, count in frequent.items()
+    }
+    groups = read_quality(results)
+    assert [one.by for one in groups][:2] == ["direction", "direction"]
+    shown = run_cli("show", "1").out
+    first = quality_rows(results, relations=10)[0]
+    assert "95 % INTERVAL" in shown and first[3] in shown
+    if engine == "kgops":
+        assert " ".join(FILTERS.split()) in " ".join(shown.split())
+    run_cli("run", "--again", "1")
+    compared = next(
+        line for line in run_cli("compare", "1", "2").out.splitlines() if "direction head" in line
+    )
+    assert compared.count(first[3]) >= 2
+    assert run_cli("report", "1").code == 0
+    assert "Quality by direction" in (run_cli.cwd / "run-1.html").read_text()
+    assert run_cli("compare", "1", "2", "--html").code == 0
+    page = (run_cli.cwd / "compare-1-2.html").read_text()
+    assert "<td>direction head</td>" in page and page.count(f">{first[3]} {first[4]} ({first[2]})<") == 2
+
+
+def test_ranks_that_pykeen_keeps_are_in_the_order_of_the_test_triples() -> None:
+    from pykeen.models import DistMult
+    from pykeen.triples import TriplesFactory
+
+    from kgops.maths.train.pykeen_engine import _KeepRanks
+
+    graph = read_pykeen_dataset("nations")
+    ids: dict[str, Any] = {"entity_to_id": graph.entities.ids, "relation_to_id": graph.relations.ids}
+    model = DistMult(triples_factory=TriplesFactory(graph.train, **ids), embedding_dim=8, random_seed=1)
+    evaluator = _KeepRanks()
+    evaluator.evaluate(model, graph.test, additional_filter_triples=graph.train, batch_size=7, use_tqdm=False)
+    known = set(map(tuple, torch.cat([graph.train, graph.test]).tolist()))
+    with torch.no_grad():
+        scores = model.predict_t(graph.test[:, :2])
+    expected = []
+    for row, (head, relation, tail) in zip(scores.tolist(), graph.test.tolist(), strict=True):
+        others = [score for t, score in enumerate(row) if t == tail or (head, relation, t) not in known]
+        greater, equal = (
+            sum(test(score) for score in others) for test in (row[tail].__lt__, row[tail].__eq__)
+        )
+        expected.append(1 + greater + (equal - 1) / 2)
+    assert evaluator.newest().tail_ranks.tolist() == expected

@@ -1,0 +1,379 @@
+"""Training as a person starts it: its files, its flags, its ends, and what it says of bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from driving import Console, wait_for
+from recording import events
+from tracing import nations
+
+from kgops.maths.train import optimizers
+from kgops.maths.train.checkpoints import read_checkpoint
+from kgops.maths.worker.entry import run_reporting_errors
+from kgops.maths.worker.report import Reporter
+from kgops.workloads.train import options as job_names
+
+SMALL = ("--embedding-dim", "32", "--output-channels", "4", "--batch-size", "128", "--device", "cpu")
+EPOCHS = 100  # long enough that a stop, seen within half a second, finds it in the middle
+STEADY = ("--num-epochs", str(EPOCHS), "--resume-every", "0.05", "--checkpoint-frequency", "0", "--seed", "3")
+
+
+def files() -> list[str]:
+    return [
+        part for name in ("train", "valid", "test") for part in (f"--{name}", str(nations() / f"{name}.txt"))
+    ]
+
+
+def final_weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(read_checkpoint(folder / "final_model.pt").model)
+
+
+def assert_identical(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys()
+    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """A training never disturbed, by the worker alone: its folder and the events it printed."""
+    folder = tmp_path_factory.mktemp("by-hand")
+    told = subprocess.run(
+        [sys.executable, "-m", "kgops", "run", "train", *files(), *SMALL, *STEADY, "--dry-run"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (folder / "job.toml").write_text(told.stdout)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "kgops.maths.train.worker", "job.toml"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    return folder, [json.loads(line) for line in lines]
+
+
+# --- what it leaves behind ------------------------------------------------------------------------
+
+
+def test_a_training_loads_no_compiler_that_it_does_not_use(run_cli: Console) -> None:
+    """torch's own optimizers and backward pass load it: more than a second, and 72 MiB."""
+    run_cli("run", "train", *files(), *SMALL, "--num-epochs", "1", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert run_cli.ended(1).state == "succeeded"
+    lines = (run_cli.folder(1) / "worker.log").read_text().splitlines()
+    loaded = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+    assert "torch.optim" in loaded
+    assert not loaded & {"torch._dynamo", "torch.fx.experimental.symbolic_shapes", "sympy"}
+
+
+def test_training_on_nations_succeeds_with_the_files_the_group_knows(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    out = tmp_path / "out" / "here"
+    done = run_cli("run", "train", "--dataset", "nations", *SMALL, "--num-epochs", "3", "--output-dir", out)
+    assert done.code == 0, done.err
+    kept = (
+        *("config.json", "best_model.pt", "final_model.pt", "training_history.json", "test_results.json"),
+        "checkpoints/checkpoint_epoch_0000002.pt",
+    )
+    results = run_cli.folder(1) / "results"
+    for name in kept:
+        assert (out / name).read_bytes() == (results / name).read_bytes(), name
+    assert not list(out.rglob("resume_*"))
+    shown = run_cli.show(1)
+    assert shown["state"] == "succeeded"
+    test = json.loads((out / "test_results.json").read_text())
+    assert shown["metric"]["test_mrr"] == pytest.approx(test["both"]["mrr"])
+    assert set(test) == {"both", "head", "tail", "groups", "interval", "bootstrap_samples"}
+    assert [e["epoch"] for e in json.loads((out / "training_history.json").read_text())] == [1, 2, 3]
+    assert read_checkpoint(out / "best_model.pt").config["embedding_dim"] == 32
+    assert "test_mrr" in run_cli("runs").out
+    (out / "final_model.pt").write_bytes(b"overwritten by somebody")
+    assert (results / "final_model.pt").stat().st_size > 1000
+
+
+def test_every_flag_of_the_groups_script_is_accepted_and_what_buys_nothing_is_said(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    given = {
+        "--batch-size": 128,
+        "--num-epochs": 2,
+        "--learning-rate": 0.001,
+        "--embedding-dim": 32,
+        "--embedding-height": 4,
+        "--embedding-width": 8,
+        "--output-channels": 4,
+        "--kernel-height": 3,
+        "--kernel-width": 3,
+        "--input-dropout": 0.2,
+        "--feature-map-dropout": 0.2,
+        "--output-dropout": 0.3,
+        "--label-smoothing": 0.1,
+        "--checkpoint-frequency": 2,
+        "--num-workers": 4,
+        "--device": "cpu",
+        "--seed": 42,
+        "--output-dir": tmp_path / "out",
+    }
+    switches = ("--use-mixed-precision", "--disable-memory-cleanup", "--use-gradient-checkpointing")
+    flags = [part for name, value in given.items() for part in (name, str(value))]
+    done = run_cli("run", "train", *files(), *flags, *switches)
+    assert done.code == 0, done.err
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["model"]["embedding_height"] == 4 and config["training"]["seed"] == 42
+    options = {name: o for name, o in config["optimizations"].items() if isinstance(o, dict)}
+    told = {name: (o["requested"], o["applied"]) for name, o in options.items()}
+    assert told == {
+        "batch_size": (128, 128),
+        "compile": ("off", "off"),
+        "cuda_graphs": (None, "off"),
+        "entity_chunk": ("auto", 4096),
+        "gradient_checkpointing": (True, "on"),
+        "memory_cleanup": (False, "off"),
+        "num_workers": (4, 0),
+        "optimizer_kernel": (None, "fused"),
+        "precision": ("auto", "fp32"),
+        "scale_gradients": (None, "off"),
+    }
+    assert "nothing to load" in config["optimizations"]["num_workers"]["reason"]
+    shown = run_cli("show", "1").out
+    assert "there is nothing to load" in shown and "no CUDA device" in shown
+
+
+def test_a_profile_alone_asks_for_no_gpu_and_says_what_it_could_not_do(run_cli: Console) -> None:
+    done = run_cli(
+        "run",
+        "train",
+        *files(),
+        *SMALL[:-2],
+        "--num-epochs",
+        "1",
+        "--profile",
+        "t4",
+        env={"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.code == 0, done.err
+    options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
+    assert options["compile"]["applied"] == "off" and options["compile"]["reason"] == "no CUDA device"
+    assert options["precision"]["requested"] == "fp16" and options["precision"]["applied"] == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "reason"),
+    [
+        ("cuda", "", "device cuda was requested"),
+        ("auto", "GPU-t4", "this run was given GPU-t4"),  # by its supervisor
+    ],
+)
+def test_a_gpu_that_was_requested_or_given_and_is_not_there_fails_the_worker_and_says_so(
+    run_cli: Console, tmp_path: Path, device: str, given: str, reason: str
+) -> None:
+    job = run_cli("run", "train", *files(), *SMALL[:-2], "--dry-run").out
+    (tmp_path / "job.toml").write_text(job.replace('device = "auto"', f'device = "{device}"'))
+    told = {"KGOPS_RUN_FOLDER": str(tmp_path), "KGOPS_EVENTS": str(tmp_path / "events.jsonl")}
+    worker = subprocess.run(
+        [sys.executable, "-m", "kgops.maths.train.worker", str(tmp_path / "job.toml")],
+        env={**os.environ, **told, "CUDA_VISIBLE_DEVICES": "", "KGOPS_GPU": given},
+        capture_output=True,
+        text=True,
+    )
+    assert worker.returncode != 0
+    (failed,) = events(tmp_path, "failed")
+    assert f"{reason}, and torch {torch.__version__} sees no CUDA device: " in failed["reason"]
+    assert "Traceback" not in worker.stderr + worker.stdout
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="the installed torch is built for CUDA")
+def test_a_gpu_is_refused_before_the_start_where_torch_is_a_cpu_build(run_cli: Console) -> None:
+    done = run_cli("run", "train", *files(), "--device", "cuda")
+    assert done.code == 2
+    assert "a GPU was requested, but the installed torch is a CPU build" in done.err
+    assert run_cli("runs", "--json").json() == []
+
+
+def test_show_names_the_device_that_the_worker_used(run_cli: Console) -> None:
+    done = run_cli("run", "train", *files(), *SMALL, "--num-epochs", "1")
+    assert done.code == 0, done.err
+    assert "GPU        none · the worker used cpu\n" in run_cli("show", "1").out
+
+
+def test_gzipped_triples_train_too(run_cli: Console, tmp_path: Path) -> None:
+    packed = tmp_path / "train.txt.gz"
+    packed.write_bytes(gzip.compress((nations() / "train.txt").read_bytes()))
+    done = run_cli("run", "train", "--train", packed, *SMALL, "--num-epochs", "1")
+    assert done.code == 0, done.err
+    config = json.loads((run_cli.folder(1) / "results" / "config.json").read_text())
+    assert (config["model"]["num_entities"], config["model"]["num_relations"]) == (14, 55)
+
+
+# --- stopped, killed, by hand ---------------------------------------------------------------------
+
+
+def test_the_worker_run_by_hand_prints_its_events(by_hand: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, printed = by_hand
+    kinds = [event.get("event") for event in printed]
+    assert kinds[0] == "started" and "option" in kinds and "metric" in kinds
+    assert kinds[-2:] == ["result", "memory"]  # the peak is known when all is done
+    assert printed[-2]["metrics"]["epochs"] == EPOCHS
+    metrics = [event["name"] for event in printed if event.get("event") == "metric"]
+    first_epoch = metrics[: metrics.index("loss") + 1]
+    assert first_epoch == ["learning_rate", "epoch_seconds", "loss"]
+    validation = metrics[metrics.index("valid_hits_at_1") :][:4]
+    assert validation == ["valid_hits_at_1", "valid_hits_at_3", "valid_hits_at_10", "valid_mrr"]
+    assert metrics[-1] == "test_mrr"
+    notes = [event["text"] for event in printed if event.get("event") == "note"]
+    assert any(note.startswith("1 thread") for note in notes)
+    assert (folder / "results" / "manifest.json").exists()
+
+
+def in_the_middle(run_cli: Console, number: int) -> dict[str, Any]:
+    """The worker's start, once it has trained for a few epochs, saved where it is, and has many to go."""
+
+    def look() -> dict[str, Any] | None:
+        folder = run_cli.folder(number)
+        path = folder / "events.jsonl"
+        if not path.exists() or not path.read_bytes().endswith(b"\n"):
+            return None
+        far = [e["step"] for e in events(folder, "metric") if e["name"] == "loss"]
+        assert not far or far[-1] < EPOCHS, "too quick for this test"
+        is_saved = any((folder / "results").rglob("resume_*"))
+        return events(folder, "started")[-1] if far and far[-1] >= 3 and is_saved else None
+
+    return wait_for(look, f"run {number} to be in the middle of its training")
+
+
+def test_a_training_whose_worker_is_killed_resumes_by_itself_to_the_same_weights(
+    run_cli: Console, by_hand: tuple[Path, list[dict[str, Any]]]
+) -> None:
+    done = run_cli("run", "train", *files(), *SMALL, *STEADY, "--detach")
+    assert done.code == 0, done.err
+    os.kill(in_the_middle(run_cli, 1)["pid"], signal.SIGKILL)
+    run = run_cli.ended(1)
+    assert (run.state, run.attempts) == ("succeeded", 2)
+    folder = run_cli.folder(1)
+    assert any(note["text"].startswith("resumed after epoch ") for note in events(folder, "note"))
+    assert_identical(final_weights(folder / "results"), final_weights(by_hand[0] / "results"))
+
+
+def test_a_training_stopped_in_the_middle_and_resumed_has_the_weights_of_one_never_stopped(
+    run_cli: Console, by_hand: tuple[Path, list[dict[str, Any]]]
+) -> None:
+    run_cli("run", "train", *files(), *SMALL, *STEADY, "--detach")
+    in_the_middle(run_cli, 1)
+    assert run_cli("stop", "1").code == 0
+    assert run_cli.show(1)["state"] == "cancelled"
+    resumed = run_cli("resume", "1")
+    assert resumed.code == 0, resumed.err
+    folder = run_cli.folder(1)
+    assert any(note["text"].startswith("resumed after epoch ") for note in events(folder, "note"))
+    assert_identical(final_weights(folder / "results"), final_weights(by_hand[0] / "results"))
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "said", "advice"),
+    [
+        (b"a\tr\tb\nb\tr\n", [], "line 2: expected 3 columns, found 2", "separated by single tabs"),
+        (b"", [], "has no triples", "head, relation, tail"),
+        (b"a\tr\tb\nb\tr\tzz\n", ["ents"], "line 2: entity 'zz' is not in", "or omit --entity-to-id"),
+        (b"0\t0\t1\n1\t0\t9\n", ["ents", "rels"], "line 2: entity id 9 is out of range", "--entity-to-id"),
+        (b"\x1f\x8bnot really", [], "is a damaged gzip file", "gzip -t"),
+    ],
+    ids=["ragged", "empty", "unknown", "out-of-range", "gz"],
+)
+def test_bad_triples_are_told_with_file_line_and_what_to_do(
+    run_cli: Console, tmp_path: Path, content: bytes, flags: list[str], said: str, advice: str
+) -> None:
+    (tmp_path / "good.tsv").write_text("a\tr\tb\nb\tr\tc\n" if flags != ["ents", "rels"] else "0\t0\t1\n")
+    (tmp_path / "bad.tsv").write_bytes(content)
+    (tmp_path / "ents").write_text("a\t0\nb\t1\nc\t2\n")
+    (tmp_path / "rels").write_text("r\t0\n")
+    more = [
+        p for f, v in (("--entity-to-id", "ents"), ("--relation-to-id", "rels")) if v in flags for p in (f, v)
+    ]
+    done = run_cli("run", "train", "--train", "good.tsv", "--test", "bad.tsv", *more, "--device", "cpu")
+    assert done.code == 1
+    reason, last = run_cli.show(1)["reason"], done.out.splitlines()[-1]
+    for text in (reason, last):
+        assert str(tmp_path / "bad.tsv") in text and said in text
+    assert advice in reason and advice in done.err
+    assert "Traceback" not in done.err + (run_cli.folder(1) / "worker.log").read_text()
+
+
+def test_divergence_fails_and_says_what_to_try(run_cli: Console) -> None:
+    done = run_cli("run", "train", *files(), *SMALL, "--num-epochs", "5", "--learning-rate", "1e6")
+    assert done.code == 1
+    last = done.out.splitlines()[-1]
+    assert "the loss of epoch" in last and "try a learning rate below" in last and "default 0.001" in last
+    assert "Traceback" not in done.err
+
+
+def test_an_output_folder_that_cannot_be_written_is_told_before_training(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    done = run_cli("run", "train", *files(), *SMALL, "--output-dir", tmp_path / "file" / "out")
+    assert done.code == 1
+    assert "output folder" in done.out.splitlines()[-1]
+    assert not events(run_cli.folder(1), "metric")
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_jobs_and_training_know_the_same_names() -> None:
+    assert sorted(job_names.OPTIMIZERS) == sorted(optimizers.OPTIMIZERS)
+    assert sorted(job_names.SCHEDULES) == sorted(optimizers.SCHEDULES)
+
+
+def test_what_only_a_gpu_can_do_is_reported_off_with_the_reason(run_cli: Console) -> None:
+    done = run_cli(
+        *("run", "train", *files(), *SMALL, "--num-epochs", "1", "--cuda-graphs"),
+        env={"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.code == 0, done.err
+    options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
+    assert options["cuda_graphs"]["applied"] == "off"
+    assert options["cuda_graphs"]["reason"] == "no CUDA device"
+
+
+@pytest.mark.slow
+def test_a_person_who_asks_for_compiling_without_a_compiler_is_told_and_the_run_succeeds(
+    run_cli: Console,
+) -> None:
+    done = run_cli(
+        *("run", "train", *files(), *SMALL, "--num-epochs", "1", "--compile", "default"),
+        env={"CUDA_VISIBLE_DEVICES": "", "CXX": "no-such-compiler"},
+    )
+    assert done.code == 0, done.err
+    options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
+    assert options["compile"]["applied"] == "off"
+    assert "no C++ compiler (no-such-compiler)" in options["compile"]["reason"]
+
+
+def test_an_end_that_nobody_foresaw_is_reported_in_its_first_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
+
+    def lose_the_gpu() -> None:
+        raise RuntimeError("CUDA error: unknown error\nSearch for `cudaErrorUnknown' in …")
+
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        run_reporting_errors(Reporter(tmp_path), lose_the_gpu)
+    (failed,) = events(tmp_path, "failed")
+    assert failed["reason"] == "RuntimeError: CUDA error: unknown error"

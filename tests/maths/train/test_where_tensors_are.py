@@ -1,0 +1,295 @@
+"""On a GPU no step computes anything of size on the CPU, and neither copies nor reads back within an epoch.
+
+A dispatch mode sees every operation below autograd. What a run does once (reading, sending the model) is told from what
+each step does by running twice as many steps: what grows with them is a step's.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from estimate_regress import work_of
+from estimating import SilentReporter
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.predict.pairs import best_pairs
+from kgops.maths.predict.probabilities import probability_of
+from kgops.maths.predict.ranking import answers
+from kgops.maths.predict.scores import scorer_of
+from kgops.maths.regress.made_flights import Sky, make_flights
+from kgops.maths.regress.step import RegressionStep
+from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
+from kgops.maths.tracin.loss import TARGET, trained_loss
+from kgops.maths.tracin.retraining import FitAgain
+from kgops.maths.tracin.scan import AllScores, scan
+from kgops.maths.train.batches import Batch, query_rows
+from kgops.maths.train.checkpoints import read_checkpoint
+from kgops.maths.train.evaluate import Evaluator
+from kgops.maths.train.loop import fit
+from kgops.maths.train.settings import TrainSettings
+from kgops.maths.train.step import TrainStep
+from kgops.workloads.job_files import read_job
+from kgops.workloads.train.job import ConvEConfig
+
+pytestmark = pytest.mark.gpu
+LARGE = 1000  # elements
+_COMPUTES_NOTHING = {"empty", "detach", "view", "alias", "set_", "_to_copy"}  # a file is read so
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What was computed on the CPU, and what went between it and the GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.computed: list[str] = []
+        self.crossed: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor)]
+        devices = {x.device.type for x in tensors if x.dim() or x.device.type == "cuda"}
+        name = str(func)
+        if devices == {"cpu", "cuda"} or ("cuda" in devices and "_local_scalar_dense" in name):
+            self.crossed.append(f"{_asked_by()}: {name}")
+        elif (
+            devices == {"cpu"}
+            and name.split(".")[1] not in _COMPUTES_NOTHING
+            and any(x.is_floating_point() and x.numel() > LARGE for x in tensors)
+        ):
+            self.computed.append(f"{name} {[tuple(x.shape) for x in tensors]}")
+        return out
+
+
+def _asked_by() -> str:
+    """The innermost function of kgops under way: scan.add, ….
+
+    What a backward asks for has none: torch calls it from a thread of its own.
+    """
+    for frame in reversed(traceback.extract_stack()):
+        if "/kgops/" in frame.filename:
+            return f"{Path(frame.filename).stem}.{frame.name}"
+    return "a backward"
+
+
+def watched(work: Callable[[], object]) -> Watch:
+    watch = Watch()
+    with watch:
+        work()
+    return watch
+
+
+def model(graph: Graph, device: str) -> ConvE:
+    torch.manual_seed(1)
+    shape = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=128, output_channels=8)
+    with torch.device(device):
+        return ConvE(shape)
+
+
+class Nobody:
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: None
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+def test_more_steps_of_a_training_cross_no_more_often(
+    nations: Graph, tmp_path: Path, precision: str, cuda_graphs: bool
+) -> None:
+    once = TrainSettings(
+        num_epochs=1, batch_size=128, precision=precision, cuda_graphs=cuda_graphs, validate_every=0
+    )
+
+    def train(settings: TrainSettings, folder: str) -> None:
+        fit(model(nations, "cuda"), nations, settings, tmp_path / folder, Nobody())
+
+    train(once, "warm")
+    few = watched(lambda: train(once, "few"))
+    many = watched(lambda: train(replace(once, batch_size=32), "many"))  # four times the steps of an epoch
+    assert len(many.crossed) <= len(few.crossed), set(many.crossed) - set(few.crossed)
+
+
+@pytest.mark.parametrize("work", ["training", "evaluation", "tracin", "questions", "pairs"])
+def test_nothing_of_size_is_computed_on_the_cpu(nations: Graph, tmp_path: Path, work: str) -> None:
+    on_gpu = model(nations, "cuda")
+    works: dict[str, Callable[[], object]] = {
+        "training": lambda: fit(
+            on_gpu,
+            nations,
+            TrainSettings(num_epochs=2, validate_every=0),
+            tmp_path,
+            Nobody(),
+        ),
+        "evaluation": lambda: Evaluator(nations.train, nations.num_entities, device="cuda")(
+            on_gpu, nations.test
+        ),
+        "tracin": lambda: score(on_gpu, nations, 256),
+        "questions": lambda: list(
+            answers(scorer_of(on_gpu, 4096), questions(nations), 5, probability(on_gpu))
+        ),
+        "pairs": lambda: best_pairs(scorer_of(on_gpu.eval(), 4096), 3, 10, probability(on_gpu)),
+    }
+    assert watched(works[work]).computed == []
+
+
+def questions(graph: Graph) -> torch.Tensor:
+    return torch.stack([graph.test[:, 0], graph.test[:, 1], torch.zeros_like(graph.test[:, 0])], dim=1)
+
+
+def probability(on_gpu: ConvE) -> Any:
+    return probability_of({"name": "kvsall-bce"}, on_gpu.eval())
+
+
+def regression(
+    folder: Path, epochs: int = 1, batch_size: int = 8, precision: str = "fp32"
+) -> Callable[[], object]:
+    make_flights(folder, 3, Sky(frames=24, size=16), seed=4)
+    own = {"data_directory": str(folder), "epochs": epochs, "pretrain": False, "device": "cuda"}
+    own |= {"augment": True, "flat_field_correction": True}
+    options = {"compile": "off", "batch_size": batch_size, "temporal_frames": 3, "precision": precision}
+    job = read_job({"workload": "regress", "regress": own, "options": options}, "a test's job")
+    return work_of(job, folder, torch.device("cuda"), SilentReporter())
+
+
+def crossed_by_steps_of_regression(folder: Path, precision: str) -> set[str]:
+    """Who crosses more often where an epoch has twice as many steps."""
+    few, many = (
+        Counter(watched(regression(folder / str(size), batch_size=size, precision=precision)).crossed)
+        for size in (8, 4)
+    )
+    return {asked.partition(":")[0] for asked, times in many.items() if times > few[asked]}
+
+
+def score(on_gpu: ConvE, graph: Graph, block: int) -> None:
+    points = [TracinCheckpoint(on_gpu.eval(), 0.1)]
+    sink = AllScores(
+        8, len(graph.train), like=on_gpu.entities, out=torch.zeros(8, len(graph.train), device="cuda")
+    )
+    scan(points, TARGET, graph.train, graph.test[:8], sink, settings=replace(Settings(), block=block))
+
+
+def test_a_regression_computes_its_first_weights_alone_on_the_cpu(tmp_path: Path) -> None:
+    once, more = (watched(regression(tmp_path / str(epochs), epochs)).computed for epochs in (1, 3))
+    assert more == once
+    assert {one.partition(" ")[0] for one in once} == {"aten.uniform_.default", "aten.mul_.Tensor"}
+
+
+# What a step of a regression sends or reads back beside its batch, which a thread of its own sends, and why.
+OF_A_REGRESSION = {
+    "batches.augmented",  # which windows are mirrored, and how bright: drawn on the host, so a seed fits any device
+    "metrics.predict",  # heights of a block of validation windows
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_more_steps_of_a_regression_cross_no_more_often_than_is_listed(
+    tmp_path: Path, precision: str
+) -> None:
+    assert crossed_by_steps_of_regression(tmp_path, precision) == OF_A_REGRESSION
+
+
+@pytest.mark.parametrize("fault", ["item", "copy"])
+def test_a_planted_wait_or_copy_in_a_step_of_regression_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    true = RegressionStep.__call__
+
+    def step(own: RegressionStep, images: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        value = true(own, images, *more)
+        if fault == "item":
+            value.item()
+        else:
+            images.cpu()
+        return value
+
+    monkeypatch.setattr(RegressionStep, "__call__", step)
+    assert crossed_by_steps_of_regression(tmp_path, "fp32") > OF_A_REGRESSION
+
+
+# What a block of TracIn reads back, a few numbers each, and why.
+OF_A_BLOCK = {
+    "factors._grouped",  # how many distinct (head, relation) pairs it has: planes are made of that size
+    "entity_pass.__init__",  # where the chunks of entities begin among its sorted tails
+    "products._add_heads",  # whether any test triple's head is among its tails: most blocks save a product
+}
+
+
+def test_more_blocks_of_tracin_read_back_no_more_than_is_listed(nations: Graph) -> None:
+    on_gpu = model(nations, "cuda")
+    score(on_gpu, nations, 256)
+    few, many = (Counter(watched(lambda: score(on_gpu, nations, block)).crossed) for block in (256, 64))  # noqa: B023
+    grown = {asked.partition(":")[0] for asked, times in many.items() if times > few[asked]}
+    assert grown <= OF_A_BLOCK
+
+
+def test_a_retraining_on_the_gpu_measures_the_loss_that_tracin_compares(
+    nations: Graph, tmp_path: Path
+) -> None:
+    on_gpu = model(nations, "cuda")
+    rows = query_rows(nations.train, on_gpu.config.inverse).to("cuda")
+    loss = trained_loss({"name": "kvsall-bce"}, rows, on_gpu.config.relation_rows)
+    settings = TrainSettings(num_epochs=1)
+    again = FitAgain(
+        nations, nations.test[:3], on_gpu.config, settings, tmp_path, Nobody(), loss=loss, device="cuda"
+    )
+    assert [outcome.loss > 0 for outcome in again.outcomes(on_gpu)] == [True] * 3
+
+
+def test_a_checkpoints_model_is_where_its_weights_are(nations: Graph, tmp_path: Path) -> None:
+    settings = TrainSettings(num_epochs=1, checkpoint_frequency=1)
+    fit(model(nations, "cuda"), nations, settings, tmp_path, Nobody())
+    saved = read_checkpoint(tmp_path / "best_model.pt", device="cuda")
+    assert {tensor.device.type for tensor in saved.build_model().state_dict().values()} == {"cuda"}
+
+
+# --- faults planted in a training's step, which the tests above would notice --------------------------
+
+
+def fit_with(
+    step: Callable[..., Any], graph: Graph, folder: Path, monkeypatch: pytest.MonkeyPatch, batch_size: int
+) -> Watch:
+    """A training whose step is this one; it gets the true step and the batch."""
+    true = TrainStep.__call__
+    settings = TrainSettings(num_epochs=1, batch_size=batch_size, validate_every=0)
+    with monkeypatch.context() as planted:
+        planted.setattr(
+            TrainStep, "__call__", lambda self, *given, **named: step(true, self, *given, **named)
+        )
+        return watched(lambda: fit(model(graph, "cuda"), graph, settings, folder / str(batch_size), Nobody()))
+
+
+def test_a_planted_table_on_the_cpu_is_noticed(
+    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = torch.rand(2 * LARGE)  # as a mask of answers that was never sent
+
+    def step(true: Callable[..., Any], own: TrainStep, batch: Batch, want: bool = True) -> Any:
+        weights.mul_(0.5)
+        return true(own, batch, want)
+
+    assert fit_with(step, nations, tmp_path, monkeypatch, 128).computed
+
+
+@pytest.mark.parametrize("fault", ["item", "copy"])
+def test_a_planted_wait_or_copy_in_a_step_is_noticed(
+    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    def step(true: Callable[..., Any], own: TrainStep, batch: Batch, want: bool = True) -> Any:
+        value = true(own, batch, True)
+        if fault == "item":
+            value.item()
+        else:
+            batch.heads.cpu()
+        return value
+
+    few, many = (len(fit_with(step, nations, tmp_path, monkeypatch, size).crossed) for size in (128, 32))
+    assert many > few

@@ -1,0 +1,172 @@
+"""An explanation is drawn so that it can be read: nothing overlaps, nothing is cut without need, and it fits 80x24."""
+
+from __future__ import annotations
+
+import random
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+
+from kgops.present.explanation_graph import MOST_FACTS, ExplanationGraph, Place, graph_of, route
+from kgops.present.explanation_pictures import picture_of, text_lines, wrapped_name
+from kgops.present.explanations import ExplainedPrediction, ExplainingFact
+from kgops.present.formats import width_of
+from kgops.present.influences import Neighbours, Step, path_through
+from kgops.present.pictures import as_inline_svg, as_svg
+from kgops.present.terminals import plain
+
+ODD = "<b>x</b> & \x1b[31m蛋白质 \u202eسلام"
+Triple = tuple[str, str, str]
+
+
+def explained(*facts: Triple, of: Triple = ("drug", "treats", "disease")) -> ExplainedPrediction:
+    """The first of them has the largest effect."""
+    found = tuple(ExplainingFact(fact, fact, -1.0 / n, "") for n, fact in enumerate(facts, 1))
+    return ExplainedPrediction("1", of, of, "tail", "new", "", True, {}, found)
+
+
+def paths_of(one: ExplainedPrediction, triples: list[Triple]) -> list[tuple[Step, ...]]:
+    edges: Neighbours = {}
+    for head, relation, tail in triples:
+        edges.setdefault(head, []).append(Step(head, relation, tail, True))
+        edges.setdefault(tail, []).append(Step(tail, relation, head, False))
+    return [path_through(edges, one.labels[0], one.labels[2], fact.labels) for fact in one.facts]
+
+
+def named_edges(graph: ExplanationGraph) -> list[tuple[str, str, str, bool, str]]:
+    return [
+        (graph.nodes[edge.left].name, edge.relation, graph.nodes[edge.right].name, edge.forward, edge.kind)
+        for edge in graph.edges
+    ]
+
+
+def some_graph(seed: int) -> ExplanationGraph:
+    """Of random triples: paths that share nodes, triples of the same two entities, loops, and dead ends."""
+    draw = random.Random(seed)
+    entities = ["drug", "disease", *(f"entity {n}" for n in range(draw.choice((4, 8, 20))))]
+    triples = [(draw.choice(entities), f"r{draw.randrange(4)}", draw.choice(entities)) for _ in range(50)]
+    of = ("drug", "treats", "drug" if seed % 5 == 4 else "disease")
+    own = list(dict.fromkeys(one for one in triples if {of[0], of[2]} & {one[0], one[2]}))[: MOST_FACTS + 2]
+    one = explained(*own, of=of)
+    return graph_of(one, paths_of(one, triples))
+
+
+def places_of(graph: ExplanationGraph) -> list[Place]:
+    """Boxes of 10 by 6, with 10 between columns and lanes."""
+    at = [(20 * node.column, 16 * node.lane) for node in graph.nodes]
+    return [Place(x, x + 10, y + 3, y) for x, y in at]
+
+
+def test_edges_are_the_prediction_its_triples_and_paths_through_them() -> None:
+    triples = [("drug", "binds", "gene"), ("disease", "involves", "gene"), ("drug", "isa", "drug class")]
+    one = explained(triples[0], triples[2])
+    graph = graph_of(one, paths_of(one, triples), {"involves": "is about"})
+    assert named_edges(graph) == [
+        ("drug", "treats", "disease", True, "prediction"),
+        ("drug", "binds", "gene", True, "triple"),
+        ("gene", "is about", "disease", False, "path"),
+        ("drug", "isa", "drug class", True, "triple"),
+    ]
+    assert [edge.strength for edge in graph.edges] == [0.0, 1.0, 0.0, 0.5]
+
+
+def test_a_triple_of_the_tail_ends_its_path_or_stands_alone_before_the_tail() -> None:
+    triples = [
+        ("drug", "binds", "gene"),
+        ("disease", "involves", "gene"),
+        ("disease", "isa", "disease class"),
+    ]
+    one = explained(triples[1], triples[2])
+    graph = graph_of(one, paths_of(one, triples))
+    assert sorted(named_edges(graph)) == [
+        ("disease class", "isa", "disease", False, "triple"),
+        ("drug", "binds", "gene", True, "path"),
+        ("drug", "treats", "disease", True, "prediction"),
+        ("gene", "involves", "disease", False, "triple"),
+    ]
+
+
+def test_a_prediction_from_an_entity_to_itself_has_two_ends() -> None:
+    triples = [("drug", "binds", "gene"), ("gene", "binds", "drug"), ("drug", "like", "drug")]
+    one = explained(*triples, of=("drug", "treats", "drug"))
+    graph = graph_of(one, paths_of(one, triples))
+    named = named_edges(graph)
+    assert named[0] == ("drug", "treats", "drug", True, "prediction")
+    assert {(relation, kind) for _, relation, _, _, kind in named} >= {
+        ("binds", "triple"),
+        ("like", "triple"),
+    }
+    assert sum(edge.kind == "triple" for edge in graph.edges) == 3
+    assert ("drug", "like", "drug", True, "triple") in named
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_boxes_lie_apart_and_no_edge_runs_through_another_node(seed: int) -> None:
+    graph = some_graph(seed)
+    spots = [(node.column, node.lane) for node in graph.nodes]
+    assert len(set(spots)) == len(spots)
+    places = places_of(graph)
+    for edge in graph.edges:
+        assert graph.nodes[edge.left].column < graph.nodes[edge.right].column
+        points = route(graph, edge, places, 16 * edge.lane)
+        for (x0, y0), (x1, y1) in pairwise(points):
+            assert x0 == x1 or y0 == y1
+            for n, place in enumerate(places):
+                if n not in (edge.left, edge.right):
+                    apart = (
+                        max(x0, x1) < place.left
+                        or min(x0, x1) > place.right
+                        or max(y0, y1) < place.middle - 3
+                        or min(y0, y1) > place.bottom
+                    )
+                    assert apart, (graph.nodes[n], edge)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_as_text_it_fits_a_small_terminal_and_has_twins_in_ascii(seed: int) -> None:
+    lines = text_lines(some_graph(seed), 78)
+    assert len(lines) <= 2 * MOST_FACTS + 1 and max(map(width_of, lines)) <= 78
+    assert plain("".join(lines)).isascii() and "?" not in plain("".join(lines))
+
+
+def test_as_text_a_path_is_read_from_left_to_right() -> None:
+    triples = [("drug", "binds", "gene"), ("disease", "involves", "gene")]
+    one = explained(triples[0])
+    lines = text_lines(graph_of(one, paths_of(one, triples)), 60)
+    short = [re.sub(r"([╌━─])+", r"\1", line.strip(" │")) for line in lines]
+    assert short == ["drug ╌ treats ╌▶ disease", "", "└━ binds ━▶ gene ◀─ involves ─┘"]
+
+
+def test_text_from_outside_is_escaped_in_pictures_and_cleaned_in_lines() -> None:
+    one = explained((ODD, ODD, "drug"), of=("drug", "treats", ODD))
+    graph = graph_of(one)
+    picture = picture_of(graph, ODD)
+    for svg in (as_svg(picture), as_inline_svg(picture)):
+        text = "".join(ElementTree.fromstring(svg).itertext())
+        assert "<b>x</b> &" in text or "<b>x</b>" in text
+        assert "\x1b" not in svg and "\u202e" not in svg and "<b>" not in svg
+    lines = text_lines(graph, 78)
+    assert "\x1b" not in "".join(lines) and "\u202e" not in "".join(lines)
+    assert max(map(width_of, lines)) <= 78
+
+
+def test_more_triples_than_can_be_drawn_are_counted() -> None:
+    one = explained(*(("drug", "binds", f"gene {n}") for n in range(MOST_FACTS + 3)))
+    graph = graph_of(one)
+    assert graph.left_out == 3 and graph.lanes == MOST_FACTS + 1
+    assert "and 3 more triples" in as_svg(picture_of(graph, "x"))
+
+
+def test_long_names_are_broken_at_words_before_they_are_cut() -> None:
+    assert wrapped_name("organ_or_tissue_function", 16) == ["organ_or_tissue_", "function"]
+    assert wrapped_name("a b c d e f", 3) == ["a b", "c d", "e f"]
+    assert all(width_of(line) <= 10 for line in wrapped_name("x" * 50 + " " + "蛋白质" * 9 + " y z", 10))
+
+
+def test_colours_are_those_of_relations_and_a_prediction_is_dashed() -> None:
+    graph = graph_of(explained(("drug", "binds", "gene")))
+    svg = as_svg(picture_of(graph, "x"))
+    assert "stroke-dasharray" in svg and "stroke='#0b63b0'" in svg and "stroke='#c25700'" in svg
+    assert ">treats</text>" in svg and ">binds</text>" in svg
