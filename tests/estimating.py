@@ -18,6 +18,7 @@ from estimate_settings import (
 )
 
 from kgops.gpus.facts import GpuFacts
+from kgops.gpus.known import cublas_workspace
 from kgops.jobs.job import Job
 from kgops.maths.explain.worker import explain_on_graph
 from kgops.maths.graphs.triples import Graph
@@ -31,14 +32,26 @@ from kgops.maths.trials.resident import peak_live_bytes
 from kgops.maths.worker.entry import StopRequest
 from kgops.maths.worker.report import Reporter
 from kgops.planning.job_size import Shape
-from kgops.planning.memory_estimate import _walk, _workspace, predict
-from kgops.workloads.explain.memory import explain_shape
+from kgops.planning.memory_estimate import predict
+from kgops.workloads.explain.memory import explain_shape, walk_explain
 from kgops.workloads.graphs.counts import Counts, count_triples
 from kgops.workloads.memory.ledger import Ledger
+from kgops.workloads.predict.memory import walk_predict
+from kgops.workloads.regress.memory import walk_regression
+from kgops.workloads.tracin.memory import walk_tracin
 from kgops.workloads.tracin.sizes import tracin_shape
+from kgops.workloads.train.memory import walk_training
 from kgops.workloads.train.sizes import train_shape
 
 Work = Callable[[], None]
+
+_WALKS: dict[str, Callable[..., None]] = {
+    "TrainShape": walk_training,
+    "TracinShape": walk_tracin,
+    "ExplainShape": walk_explain,
+    "PredictShape": walk_predict,
+    "RegressShape": walk_regression,
+}
 
 
 @dataclass(frozen=True)
@@ -161,8 +174,9 @@ def compare_regress(
 
 def peak_live(shape: Shape, gpu: GpuFacts | None, without: Collection[str]) -> int:
     """`predict`'s `live` without these parts, and without a GPU's rounding."""
-    ledger = Ledger(workspace=_workspace(shape, gpu), without=without)
-    _walk(ledger, shape, resumed=False)
+    capability = gpu.compute_capability if gpu else None
+    ledger = Ledger(workspace=cublas_workspace(capability) if shape.on_gpu else 0, without=without)
+    _WALKS[type(shape).__name__](ledger, shape)
     return ledger.peak.live
 
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kgops.gpus.facts import GpuFacts
-from kgops.gpus.known import cublas_workspace
 from kgops.planning.corrections import Correction
 from kgops.planning.job_size import Shape
 from kgops.planning.process_memory import Process, ProcessModel
-from kgops.workloads.explain.memory import ExplainShape, walk_explain
-from kgops.workloads.memory.ledger import GRANULE, Ledger, reserved_bytes
-from kgops.workloads.predict.memory import walk_predict
+from kgops.workloads.explain import memory as explain
+from kgops.workloads.explain.memory import ExplainShape
+from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.predict import memory as predict_memory
 from kgops.workloads.predict.sizes import PredictShape
-from kgops.workloads.regress.memory import walk_regression
+from kgops.workloads.regress import memory as regress
 from kgops.workloads.regress.sizes import RegressShape
-from kgops.workloads.tracin.memory import walk_tracin
-from kgops.workloads.train.memory import walk_training
+from kgops.workloads.tracin import memory as tracin
+from kgops.workloads.train import memory as train
 from kgops.workloads.train.sizes import TrainShape
 
 MIB = 1 << 20
@@ -150,42 +150,28 @@ def predict(
     bytes where it was measured for this GPU and driver.
     """
     on_gpu = shape.on_gpu
-    ledger = Ledger(GRANULE if on_gpu else 1, record=on_gpu, workspace=_workspace(shape, gpu))
-    _walk(ledger, shape, resumed)
-    peak = ledger.peak
-    reserved = peak.live
-    if ledger.events is not None:
-        reserved = reserved_bytes(ledger.events, expandable=expandable)
-        if isinstance(shape, RegressShape):  # chance says in which order it reads: the larger one
-            late = Ledger(GRANULE, record=True, workspace=_workspace(shape, gpu))
-            walk_regression(late, shape, resumed=resumed, reads_late=True)
-            reserved = max(reserved, reserved_bytes(late.events or (), expandable=expandable))
+    peak = _peak_memory(shape, gpu, resumed=resumed, expandable=expandable)
     return MemoryEstimate(
         peak.parts,
         peak.phase,
-        ledger.peaks,
+        peak.phases,
         peak.live,
-        reserved,
+        peak.reserved,
         (_CONTEXT if context is None else context) if on_gpu else 0,
         on_gpu,
         correction,
-        process.beside(reserved, data) if process is not None and not on_gpu else None,
+        process.beside(peak.reserved, data) if process is not None and not on_gpu else None,
         knows_context=context is not None,
     )
 
 
-def _walk(ledger: Ledger, shape: Shape, resumed: bool) -> None:
+def _peak_memory(shape: Shape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
     if isinstance(shape, TrainShape):
-        walk_training(ledger, shape, resumed=resumed)
-    elif isinstance(shape, RegressShape):
-        walk_regression(ledger, shape, resumed=resumed)
-    elif isinstance(shape, PredictShape):
-        walk_predict(ledger, shape)
-    elif isinstance(shape, ExplainShape):
-        walk_explain(ledger, shape)
-    else:
-        walk_tracin(ledger, shape)
-
-
-def _workspace(shape: Shape, gpu: GpuFacts | None) -> int:
-    return cublas_workspace(gpu.compute_capability if gpu else None) if shape.on_gpu else 0
+        return train.peak_memory(shape, gpu, resumed=resumed, expandable=expandable)
+    if isinstance(shape, RegressShape):
+        return regress.peak_memory(shape, gpu, resumed=resumed, expandable=expandable)
+    if isinstance(shape, PredictShape):
+        return predict_memory.peak_memory(shape, gpu, expandable=expandable)
+    if isinstance(shape, ExplainShape):
+        return explain.peak_memory(shape, gpu, expandable=expandable)
+    return tracin.peak_memory(shape, gpu, expandable=expandable)

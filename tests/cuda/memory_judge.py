@@ -46,7 +46,7 @@ from estimating import (
 )
 
 from kgops.gpus.facts import GpuFacts, facts_here
-from kgops.planning import memory_estimate
+from kgops.workloads.memory import peak
 from kgops.workloads.memory.ledger import Ledger
 
 WORKLOADS = ("train", "tracin", "explain", "regress")
@@ -239,7 +239,7 @@ def judged(workload: str, settings: int, seed: int, *, without: str | None = Non
 
 def _answer(answers: Any, workload: str, seeds: Sequence[int], without: str | None) -> None:
     if without is not None:
-        memory_estimate.Ledger = partial(Ledger, without=[without])  # type: ignore[attr-defined, assignment]
+        peak.Ledger = partial(Ledger, without=[without])  # type: ignore[attr-defined, assignment]
     torch.set_num_threads(1)
     torch.backends.cuda.enable_cudnn_sdp(False)  # the stand-in has no such attention
     give_bf16_to_cudnn(torch.device("cuda"))

@@ -12,6 +12,7 @@ from kgops.workloads.explain.chunk_sizes import EXPLAIN_RIVALS
 from kgops.workloads.graphs.block_counts import Block
 from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.memory.ledger import Ledger, Scratch
+from kgops.workloads.memory.peak import PeakMemory, replayed
 from kgops.workloads.tracin.factor_memory import Side
 from kgops.workloads.tracin.memory import walk_loaded_model
 from kgops.workloads.tracin.pair_memory import walk_pairs
@@ -96,3 +97,10 @@ def _walk_queries(ledger: Ledger, s: TracinShape) -> None:
     held = [ledger.take("data", _ROW * rows)]
     ledger.flash("data", 2 * _ID * rows, *[_ID * rows] * 5)
     ledger.give(*held)
+
+
+def peak_memory(shape: ExplainShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
+    def walk(ledger: Ledger) -> None:
+        walk_explain(ledger, shape)
+
+    return replayed(walk, gpu, on_gpu=shape.on_gpu, expandable=expandable)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from kgops.gpus.facts import GpuFacts
 from kgops.workloads.memory.ledger import Ledger
+from kgops.workloads.memory.peak import PeakMemory, replayed
 from kgops.workloads.predict.chunk_sizes import PREDICT_ENCODED, PREDICT_PAIRS_AGAIN, PREDICT_WAITING
 from kgops.workloads.predict.sizes import PredictShape
 from kgops.workloads.tracin.memory import walk_loaded_model
@@ -75,3 +77,10 @@ def _walk_pairs(ledger: Ledger, s: PredictShape) -> None:
     # A copy, what is above the worst so far, where it is, its scores, and its keys with two addends.
     ledger.flash("scores", 4 * plane, plane, 2 * _ID * plane, 4 * plane, *[_ID * plane] * 3)
     ledger.give(best, scores, vectors)
+
+
+def peak_memory(shape: PredictShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
+    def walk(ledger: Ledger) -> None:
+        walk_predict(ledger, shape)
+
+    return replayed(walk, gpu, on_gpu=shape.on_gpu, expandable=expandable)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from kgops.gpus.facts import GpuFacts
 from kgops.workloads.memory.ledger import Held, Ledger
+from kgops.workloads.memory.peak import PeakMemory, replayed
 from kgops.workloads.regress.encoder_memory import Maps
 from kgops.workloads.regress.sizes import RegressShape
 
@@ -268,3 +270,13 @@ class _Mixing:
 
 # Of the vectors, by what each mixer's way back asks for.
 _COPIES = {"attention": 17, "messages": 12, "scan": 6, "mean": 2}
+
+
+def peak_memory(shape: RegressShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
+    def walk(ledger: Ledger) -> None:
+        walk_regression(ledger, shape, resumed=resumed)
+
+    def walk_late(ledger: Ledger) -> None:
+        walk_regression(ledger, shape, resumed=resumed, reads_late=True)
+
+    return replayed(walk, gpu, on_gpu=shape.on_gpu, expandable=expandable, other_order=walk_late)

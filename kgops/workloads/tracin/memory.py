@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kgops.gpus.facts import GpuFacts
 from kgops.workloads.memory.ledger import Held, Ledger, Scratch, ends
+from kgops.workloads.memory.peak import PeakMemory, replayed
 from kgops.workloads.tracin.chunk_sizes import TRACIN_VALIDATED_TESTS
 from kgops.workloads.tracin.factor_memory import Side, walk_factors
 from kgops.workloads.tracin.graph_memory import walk_neighbourhood
@@ -152,3 +154,10 @@ def _known_tails(ledger: Ledger, s: TracinShape) -> list[Held]:
     kept = [ledger.take("data", size) for size in (_ID * rows, _ID * rows, _ID * queries, _ID * rows)]
     ledger.give(distinct, first)
     return kept
+
+
+def peak_memory(shape: TracinShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
+    def walk(ledger: Ledger) -> None:
+        walk_tracin(ledger, shape)
+
+    return replayed(walk, gpu, on_gpu=shape.on_gpu, expandable=expandable)

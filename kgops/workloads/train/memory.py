@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+from kgops.gpus.facts import GpuFacts
 from kgops.workloads.graphs.evaluation_counts import EvaluationBlocks
 from kgops.workloads.memory.ledger import Held, Ledger, Scratch
+from kgops.workloads.memory.peak import PeakMemory, replayed
 from kgops.workloads.train.chunk_sizes import GRAPH_WARM_UP, LOSS_EVERY
 from kgops.workloads.train.conve_weights import moved_sizes, weight_sizes
 from kgops.workloads.train.ranking_memory import walk_evaluation, walk_evaluator
@@ -189,3 +191,10 @@ def _begin_epoch(ledger: Ledger, s: TrainShape) -> list[Held]:
     if not s.on_gpu:
         ledger.flash("data", each, each)
     return order
+
+
+def peak_memory(shape: TrainShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
+    def walk(ledger: Ledger) -> None:
+        walk_training(ledger, shape, resumed=resumed)
+
+    return replayed(walk, gpu, on_gpu=shape.on_gpu, expandable=expandable)
