@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import click
+
 from kgops.cli.output import print_json, say, tell
 from kgops.errors import Unavailable
 from kgops.hosts import registry
@@ -60,6 +62,8 @@ def logs_there(name: str, flags: Sequence[str], *, raw: bool) -> None:
         has_ended = True
     finally:
         code = connection.close(has_ended=has_ended)
+    if code == 1 and not connection.errors:
+        raise click.exceptions.Exit(1)  # no line matched
     if code != 0:
         problem, hint = meaning_of(code, connection.errors, host)
         raise refused(Answer(host, problem=problem, hint=hint, code=code))

@@ -95,7 +95,7 @@ def command(
     matches = None if pattern is None and not levels else _matcher(pattern, levels)
     printed = _print_from(session, run, log, offset, matches, following, raw, attached)
     if matches is not None and not printed:
-        sys.exit(1)  # as grep does
+        raise click.exceptions.Exit(1)  # as grep does
 
 
 def _matcher(pattern: re.Pattern[str] | None, levels: tuple[Level, ...]) -> Callable[[str], bool]:

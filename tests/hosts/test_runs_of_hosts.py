@@ -57,6 +57,8 @@ def test_logs_prints_the_last_lines_there_or_its_bytes(lab: Lab) -> None:
     assert lab.kgops("logs", "lab1:1").out == "one\ntwo\nthr�ee\n"
     assert lab.kgops("logs", "lab1:1", "-n", "1").out == "thr�ee\n"
     assert lab.kgops("logs", "lab1:1", "--grep", "^t", "--raw").out == "two\nthr\x1bee\n"
+    none = lab.kgops("logs", "lab1:1", "--grep", "four")
+    assert (none.code, none.out, none.err) == (1, "", "")
     assert lab.kgops("logs", "lab1:1", "--raw", "--bytes", "4:8").out == "two\n"
     wrong = lab.kgops("logs", "lab1:1", "--bytes", "4:8")
     assert wrong.code == 2

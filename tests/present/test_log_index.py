@@ -349,3 +349,5 @@ def test_logs_command_prints_the_lines_of_a_level(run_cli: Console) -> None:
     both = run_cli("logs", "1", "--level", "error", "--level", "warning").out.splitlines()
     assert sorted(both) == ["UserWarning: slow", "ValueError: no"]
     assert run_cli("logs", "1", "--level", "info", "--grep", "err").out == "0 errors\n"
+    none = run_cli("logs", "1", "--grep", "✓ Model compiled")
+    assert (none.code, none.out, none.err) == (1, "", "")
