@@ -239,15 +239,15 @@ class KgopsApp(Console, inherit_bindings=False):
         self.push_screen(NewRun(gpu, where, profile))
 
     def action_influences(self) -> None:
-        from kgops.present.influences import TRACES
+        from kgops.workloads.registry import leaves
         from screens.influences import Influences
 
         run = self.here.subject if self.here is not None else None
         self.feed.start()
-        if run is not None and run.workload == "explain":
+        if run is not None and leaves(run.workload, "explanations"):
             self.open_explanation(run)
             return
-        self.push_screen(Influences(run if run is not None and run.workload in TRACES else None))
+        self.push_screen(Influences(run if run is not None and leaves(run.workload, "influences") else None))
 
     def open_explanation(self, run: Run) -> None:
         from screens.explanation import Explanation

@@ -12,9 +12,10 @@ from kgops.errors import KgopsError
 from kgops.hosts import registry
 from kgops.jobs.option import Option, word_of
 from kgops.present.draft_fields import DRAFT_OPTIONS
-from kgops.present.drafts import Draft, completions, is_what_if
+from kgops.present.drafts import Draft, can_filter, completions, is_what_if
 from kgops.present.what_if import Answer, Need, Offers, WhatIf, absent_gpu, step
 from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.registry import WORKLOADS
 from screens import copying, new_run_page, new_run_plan, run_calls
 from screens.actions import Action, ScreenName
 from screens.driver import begin, in_own_thread
@@ -378,7 +379,7 @@ class NewRun(RunScreenBase):
 
     def _count_filters(self) -> None:
         """Counts beside planning: it takes seconds, in which keys and plans go on."""
-        if not self._is_counting and self._draft.workload == "tracin":
+        if not self._is_counting and can_filter(self._draft):
             self._is_counting = True
             begin(self, self._keep_counting)
 
@@ -395,7 +396,7 @@ class NewRun(RunScreenBase):
 
     def _wait(self, data_key: DataKey) -> None:
         if _data_key(self._draft) == data_key and not self._is_current:
-            is_of_flights = self._draft.workload == "regress"
+            is_of_flights = not WORKLOADS[self._draft.workload].has_graph
             self._waiting_for = (
                 "reading the flight data" if is_of_flights else "counting triples, once per data set"
             )

@@ -14,6 +14,7 @@ from kgops.jobs.job import Job
 from kgops.present.drafts import is_what_if
 from kgops.present.what_if import Answer
 from kgops.settings import Home, make_home
+from kgops.workloads.registry import workload_of
 
 
 class Command(NamedTuple):
@@ -39,9 +40,9 @@ def command_of(answer: Answer, home: Home) -> Command | None:
     verb = "run"
     if is_what_if(answer.draft):
         verb, there = "suggest", ["--gpu", str(answer.draft.gpu)]
-    if job.workload == "exec" and verb == "suggest":
+    if workload_of(job).is_command and verb == "suggest":
         return None  # nothing is planned of a person's own command
-    if job.workload == "exec":
+    if workload_of(job).is_command:
         return Command(shlex.join(_exec_words(job, answer, there)))
     words = as_command(job)
     if words is not None:

@@ -14,6 +14,7 @@ from kgops.present.plan_words import shown_value
 from kgops.present.suggestion import about
 from kgops.present.what_if import BY_HOST, Answer, Offers
 from kgops.supervisor.filtering_preview import FilteringPreview
+from kgops.workloads.registry import WORKLOADS
 from screens.rows import BLANK, Column, Columns, Piece, Row
 
 _WORKLOADS = ("train", "tracin", "pipeline", "regress", "exec")
@@ -102,7 +103,7 @@ def _text_of(draft: Draft, answer: Answer | None, field: Field) -> str:
     job = answer.requested if answer is not None and answer.draft.workload == draft.workload else None
     if field.name == "label":
         return "" if job is None else job.label
-    if draft.workload == "regress":
+    if WORKLOADS[draft.workload].has_configuration:
         value = None if job is None else job.settings[field.name]
         return "" if value is None else shown(value)
     return field.shown_default
@@ -127,7 +128,7 @@ def _fields(
     for field in FIELDS[draft.workload]:
         text = _text_of(draft, answer, field) or field.empty
         lines.append((field.name, field.label, text, filter_counts(filtering, field.name) or field.help))
-    if draft.workload != "exec":
+    if not WORKLOADS[draft.workload].is_command:
         lines.append(("profile", "profile", *_profile(draft, answer)))
     if draft.where is None:
         lines.append(("gpu", "gpu", *_gpu(draft, offers, answer)))

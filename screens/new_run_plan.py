@@ -21,6 +21,7 @@ from kgops.present.what_if import Answer, Need, predicted_time
 from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.supervisor.plan_job import describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
+from kgops.workloads.registry import workload_of
 from screens.new_run_command import Command
 from screens.new_run_page import label_of
 from screens.rows import BLANK, Piece, Row, row, text_row, text_rows
@@ -286,19 +287,19 @@ def _hint_or_time(
     expected = suggestion.expected
     if predicted := predicted_time(suggestion):
         return text_row(f"time: {predicted}", width, "dim")
-    if expected is None and answer.draft.workload == "regress":
-        return BLANK  # no time estimate for this workload yet
     if expected is None:
-        if suggestion.job_size.job.workload == "pipeline":
+        if workload_of(suggestion.job_size.job).stages is not None:
             return text_row("time: not estimated for a pipeline as a whole", width, "dim")
         return text_row(f"time: no run on {suggestion.target.title} yet", width, "dim")
     if (again := suggestion.retrainings) is not None:
         return text_row(f"expected: {amount(expected.s)} s, {again}", width)
     middle, low, high, many = expected
     runs = "from 1 run here" if many == 1 else f"{amount(low)} to {amount(high)} in {many} runs here"
-    if answer.draft.workload != "train":
+    job = suggestion.job_size.job
+    epochs = workload_of(job).epochs
+    if epochs is None:
         return text_row(f"expected: {amount(middle)} s ({runs})", width)
-    whole = duration(middle * suggestion.job_size.job.settings["num_epochs"])
+    whole = duration(middle * job.settings[epochs])
     return text_row(f"expected: {whole} for all epochs, {amount(middle)} s each ({runs})", width)
 
 

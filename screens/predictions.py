@@ -70,7 +70,7 @@ class Predictions(RunScreenBase):
         try:
             self._asking = await asyncio.to_thread(asking.model_of, home, run)
             self._question = self._asking.question
-            if self._question.is_complete or run.workload == asking.ANSWERS:
+            if self._question.is_complete or asking.is_answered(run):
                 await self._follow(run)
             self.draw()
             self._names = await asyncio.to_thread(read_graph_names, home, run)
@@ -132,7 +132,7 @@ class Predictions(RunScreenBase):
         if detail is None or answering is None or detail.run.id != answering.id:
             return []
         answers = 0 if self._answered is None else len(self._answered.answers)
-        limits = asking.limits_of(detail.job.get(asking.ANSWERS) or {}, answers)
+        limits = asking.limits_of(detail.job.get(detail.run.workload) or {}, answers)
         return _remark_rows([text for _, text in detail.messages], limits, width)
 
     def _hint(self, width: int) -> list[Row]:

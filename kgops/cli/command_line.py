@@ -9,7 +9,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import Option
 from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, LONGEST_LABEL, NAMES
 from kgops.planning import profiles
-from kgops.workloads.registry import WORKLOADS
+from kgops.workloads.registry import WORKLOADS, workload_of
 
 _OMITTED = (
     "left_out",
@@ -19,13 +19,13 @@ _OMITTED = (
 
 def as_command(job: Job) -> list[str] | None:
     """Return the command, or None if flags cannot express the job: it needs a job file."""
-    if job.workload not in ("train", "predict", "tracin", "explain", "regress"):
+    if not workload_of(job).has_flags:
         return None
     workload = WORKLOADS[job.workload]
     by_profile = profiles.find(job.profile).options if job.profile is not None else {}
     words = ["kgops", "run", job.workload]
-    filters = job.workload == "tracin" and job.options.get("filtering") is True
-    if job.workload == "regress" and not job.settings["data_directory"]:
+    filters = "n_hops" in job.settings and job.options.get("filtering") is True
+    if "data_directory" in workload.folders and not job.settings["data_directory"]:
         words += ["--data-directory", "DIR"]  # planned without data: DIR stands for it
     for option in workload.settings:
         value = job.settings[option.name]

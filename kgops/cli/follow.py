@@ -19,6 +19,7 @@ from kgops.present.formats import amount, duration, fitted, reported
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor import worker_reports
 from kgops.supervisor.control import FolderEnd, settle_and_check, stop_run
+from kgops.workloads.registry import is_command
 from storage import attempts, reports, runs
 from storage.database import explained, wait_for_locks
 from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseNewer, StorageError
@@ -142,7 +143,7 @@ def _retries(session: Session, number: int) -> list[reports.Event]:
 
 def _show_notes(session: Session, run: Run, first_attempt: int) -> None:
     """Print what was noted of a command. kgops' own workers write their notes into their log, too."""
-    if run.workload != "exec":
+    if not is_command(run.workload):
         return
     noted = [
         event
@@ -208,7 +209,7 @@ def _describe(run: Run) -> str:
         parts.append(f"waits for {fitted(one_line(run.reason), 60)}")
     if run.phase:
         parts.append(one_line(run.phase, 30))
-    elif run.state == "running" and run.workload != "exec":
+    elif run.state == "running" and not is_command(run.workload):
         parts.append("loading libraries")
     if run.done is not None:
         of = f"/{amount(run.total)}" if run.total is not None else ""

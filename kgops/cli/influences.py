@@ -11,13 +11,15 @@ from kgops.cli.session import Session, existing
 from kgops.errors import Usage
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, amount, table
-from kgops.present.influences import TRACES, rest_of
+from kgops.present.influences import rest_of
+from kgops.workloads.registry import leaves
+from kgops.workloads.workload import Result
 from storage import influences, reports
 from storage.influences import Influence, TestTriple
 from storage.runs import UNFINISHED, Run
 
 _SELF_INFLUENCE = "self_influence"
-_SHOWN_BY_SHOW = {"explain": "explanations", "predict": "predictions"}  # workloads
+_SHOWN_BY_SHOW: dict[Result, str] = {"explanations": "explanations", "answers": "predictions"}
 
 
 @click.command(epilog="\b\nExample:  kgops influences last --test 1")
@@ -41,7 +43,8 @@ def command(name: str, test: int | None, top: int, as_json: bool) -> None:
     rest = rest_of(session.conn, run, len(every), top)
     if not tests:
         which = "" if test is None else f" {test}"
-        is_unfinished = run.workload in TRACES and run.state != "succeeded"
+        traces = leaves(run.workload, "influences")
+        is_unfinished = traces and run.state != "succeeded"
         unfinished = f": it is {run.state.replace('_', ' ')}" if is_unfinished else ""
         raise Usage(
             f"run {run.id} ({run.workload}) has no test triple{which}{unfinished}",
@@ -64,12 +67,13 @@ def _hint(run: Run, test: int | None, every: list[TestTriple]) -> str:
     """Return where to find what the run has, or which run would have influences."""
     if test is not None and every:
         return f"`kgops influences {run.id}` lists its test triples"
-    if run.workload in _SHOWN_BY_SHOW:
-        return f"`kgops show {run.id}` has its {_SHOWN_BY_SHOW[run.workload]}"
-    if run.workload in TRACES and run.state in UNFINISHED:
+    if leaves(run.workload, "influences") and run.state in UNFINISHED:
         return f"`kgops logs -f {run.id}` follows it"
-    if run.workload in TRACES and run.state != "succeeded":
+    if leaves(run.workload, "influences") and run.state != "succeeded":
         return f"`kgops show {run.id}` says why; `kgops resume {run.id}` continues it"
+    for result, what in _SHOWN_BY_SHOW.items():
+        if leaves(run.workload, result) and not leaves(run.workload, "influences"):
+            return f"`kgops show {run.id}` has its {what}"
     return "name a TracIn run: `kgops runs` lists runs"
 
 

@@ -37,6 +37,7 @@ from kgops.supervisor.plan_job import Planned, describe_changes, refuse_what_can
 from kgops.supervisor.plan_per_gpu import Placement, as_refused, cannot_start, plan_here
 from kgops.workloads.job_files import read_job
 from kgops.workloads.outputs import must_be_free
+from kgops.workloads.registry import workload_of
 from storage import reports, runs
 from storage.database import Connection
 from storage.errors import DatabaseMissing
@@ -129,9 +130,10 @@ def start(job: Job, given: dict[str, Any]) -> int:
     if given["as_json"]:
         _print_run(session, number)
         return code
-    if job.workload in ("predict", "pipeline", "explain"):
-        _print_answers(session, number, job.workload)
-    if job.workload in ("tracin", "pipeline"):
+    results = workload_of(job).leaves
+    if results & {"answers", "explanations"}:
+        _print_answers(session, number, explains="explanations" in results)
+    if "influences" in results:
         _print_influences(session, number)
     return code
 
@@ -333,9 +335,9 @@ def _print_influences(session: Session, number: int) -> None:
             say(line)
 
 
-def _print_answers(session: Session, number: int, workload: str) -> None:
+def _print_answers(session: Session, number: int, *, explains: bool) -> None:
     """The explanations of an explain run, else the first answers."""
-    if workload == "explain":
+    if explains:
         from kgops.cli.explanations_page import summary
     else:
         from kgops.cli.predictions_page import summary

@@ -8,11 +8,12 @@ import click
 
 from kgops.cli.output import write_page
 from kgops.cli.session import existing, is_far
-from kgops.present.explained_run import EXPLAINS, read_explained_run
-from kgops.present.influences import TRACES, of_run
+from kgops.present.explained_run import read_explained_run
+from kgops.present.influences import of_run
 from kgops.present.report_page import page
 from kgops.present.run_detail import LogTail, read_run_detail
 from kgops.supervisor.run_json import IMPORTED
+from kgops.workloads.registry import leaves
 from storage import reports
 
 
@@ -40,8 +41,9 @@ def command(name: str, output: Path | None, force: bool) -> None:
     detail = read_run_detail(session.home, session.conn, run.id)
     assert detail is not None  # the run existed a moment ago
     log = LogTail(detail.path, at_most=200).look(final=run.ended)
-    influences = of_run(session.home, run.id) if run.workload in TRACES else None
+    influences = of_run(session.home, run.id) if leaves(run.workload, "influences") else None
     imported = reports.events(session.conn, run.id, kinds=(IMPORTED,))
     target = output or Path(f"run-{run.id}.html")
-    explained = read_explained_run(session.home, run, every=True) if run.workload == EXPLAINS else None
+    has_explanations = leaves(run.workload, "explanations")
+    explained = read_explained_run(session.home, run, every=True) if has_explanations else None
     write_page(page(detail, log, influences, imported, explained), target, force=force)

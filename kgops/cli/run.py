@@ -21,6 +21,7 @@ from kgops.interchange.data_files import with_absolute_paths
 from kgops.jobs.job import Job
 from kgops.workloads.job_files import read_job
 from kgops.workloads.registry import WORKLOADS as WORKLOAD_OF
+from kgops.workloads.registry import workload_of
 
 DEFAULT_JOB_FILE = "kgops.toml"
 DEFAULT_FILES = ("train", "valid", "test")
@@ -165,7 +166,7 @@ def _changes_of(again: str, flag: str) -> click.Command:
     session = existing()
     run = session.run(again)
     job = job_of_run(session, str(run.id))
-    if job.workload not in ("train", "predict", "tracin", "explain", "regress"):
+    if not workload_of(job).has_flags:
         raise Usage(
             f"{flag} is not a flag of `kgops run`, and run {run.id} ({job.workload}) has none of its own",
             f"`kgops run --again {run.id}` repeats it as it was",

@@ -37,6 +37,7 @@ from kgops.present.metric_order import MOST_SHOWN, most_important
 from kgops.present.quality import FILTERS, HEADS, NUMBERS, quality_rows
 from kgops.present.run_detail import option_rows, read_run_detail, worker_messages, worker_prediction
 from kgops.supervisor.worker_reports import data_digests
+from kgops.workloads.registry import leaves
 from storage import attempts, reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
@@ -125,7 +126,7 @@ def _page(session: Session, run: Run) -> list[str]:
         out += ["", *table(HEADS, quality, right=frozenset(HEADS[i] for i in NUMBERS))]
     answers = predictions_page.summary(session.folder(run).results)
     out += ["", *answers] if answers else []
-    if run.workload == "explain":
+    if leaves(run.workload, "explanations"):
         from kgops.cli import explanations_page  # with it come pictures of graphs, for no other run
 
         explained = explanations_page.summary(session.folder(run).results)

@@ -22,6 +22,7 @@ from kgops.supervisor.filtering_preview import FilterCount, FilteringPreview
 from kgops.supervisor.launch import as_recorded
 from kgops.supervisor.plan_job import Planned, describe_changes
 from kgops.supervisor.plan_per_gpu import Placement
+from kgops.workloads.registry import workload_of
 
 _MIB = 1 << 20
 _WORTH_A_LINE = 16 << 20  # bytes: less is written quickly
@@ -243,7 +244,7 @@ def _graph_line(suggestion: Suggestion) -> list[str]:
 
 
 def _time_line(planned: Planned, suggestion: Suggestion, filtering: FilteringPreview | None) -> str:
-    what = "per epoch" if planned.job.workload in ("train", "regress") else "in total"
+    what = "in total" if workload_of(planned.job).epochs is None else "per epoch"
     expected = _expected(suggestion)
     predicted = predicted_time(suggestion)
     if suggestion.is_filtered and filtering is not None:
@@ -254,7 +255,7 @@ def _time_line(planned: Planned, suggestion: Suggestion, filtering: FilteringPre
     if predicted is not None:
         return f"time    {predicted}"
     if expected is None:
-        if suggestion.job_size.job.workload == "pipeline":
+        if workload_of(suggestion.job_size.job).stages is not None:
             return "time    not estimated for a pipeline as a whole; plan its stages one by one"
         where = one_line(suggestion.target.title)
         return f"time    unknown: no run like it was measured on {where} yet; only ratios are known"
@@ -343,7 +344,7 @@ def _job_to_run(requested: Job, suggestion: Suggestion) -> Job:
 
 def _start(job: Job, refused: KgopsError | None) -> list[str]:
     words = as_command(job)
-    why = "" if job.workload == "exec" else ": this job needs a job file, flags cannot express it"
+    why = "" if workload_of(job).is_command else ": this job needs a job file, flags cannot express it"
     command = shlex.join(words) if words else f"kgops run FILE.toml{why}"
     return [
         *([] if refused is None else ["", one_line(f"would not start here: {refused.message}")]),

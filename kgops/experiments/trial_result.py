@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from kgops.jobs import events
 from kgops.jobs.numbers import median, quartiles, quotient
+from kgops.workloads.registry import WORKLOADS
 from storage import reports, series
 from storage.benches import Pair
 from storage.database import Connection
@@ -65,7 +66,9 @@ def _seconds(
     """Seconds of the work itself if the run reports it, without Python's start."""
     if SECONDS in metrics:
         return metrics[SECONDS], "as the command measured itself"
-    if run.workload == "pipeline":  # what is varied may concern any of its stages
+    if (
+        run.workload in WORKLOADS and WORKLOADS[run.workload].stages is not None
+    ):  # what is varied may concern any of its stages
         return took, WHOLE_RUN
     epochs = [p.value for p in series.points(conn, run.id, "epoch_seconds") if p.value is not None]
     if len(epochs) > 1:

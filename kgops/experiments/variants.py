@@ -16,7 +16,7 @@ from kgops.jobs.option_reading import joined, nearest, unreadable, unwritable
 from kgops.jobs.text import FIELD, fill_in, one_line
 from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job
-from kgops.workloads.registry import WORKLOADS
+from kgops.workloads.registry import WORKLOADS, workload_of
 
 MOST = 64
 Axis = tuple[str, tuple[str, ...]]  # a name and its values as typed
@@ -69,7 +69,7 @@ def _name(job: Job, setting: dict[str, str]) -> str:
 
 def _shown(job: Job, word: str) -> str:
     """The value as a name of a variant has it: for a command as typed, since 3.10 may be a version."""
-    return word if job.workload == "exec" else word_of(_value(word))
+    return word if workload_of(job).is_command else word_of(_value(word))
 
 
 def _changed(job: Job, setting: dict[str, str], name: str) -> Job:
@@ -89,7 +89,7 @@ def _set(table: dict[str, Any], job: Job, key: str, word: str) -> None:
     """Sets an option, a key of the workload (`seed`, `train.seed`), a key of a pipeline's stage, or a command's
     placeholder."""
     settings = table[job.workload]
-    if job.workload == "exec":
+    if workload_of(job).is_command:
         used = {name for part in settings["command"] for name in FIELD.findall(part)}
         if key not in used:
             raise Usage(f"the command has no {{{key}}} to vary", "put it where the value belongs")

@@ -25,6 +25,7 @@ from kgops.jobs.option_lines import DOCUMENTED
 from kgops.jobs.run_options import LONGEST_LABEL
 from kgops.jobs.text import one_line
 from kgops.workloads.catalog import effect_of
+from kgops.workloads.registry import WORKLOADS
 from storage.transfer import TABLES, Curve, Rows
 
 CONFIG, HISTORY, TEST = "config.json", "training_history.json", "test_results.json"
@@ -152,7 +153,8 @@ class _Contents:
         tables["test_triple"], tables["influence"] = traced, influence
         names = sorted(self.scores.kept_names().items())
         tables["readable"] = [{"label": label, "name": name} for label, name in names]
-        settings = {"train": self._settings()} if self.workload == "pipeline" else self._settings()
+        stages = WORKLOADS[self.workload].stages
+        settings = self._settings() if stages is None else {stages[0]: self._settings()}
         job = {"workload": self.workload, "label": label, self.workload: settings}
         spec = {"job": job, "plan": {}, "environment": {}}
         return Rows({**_UNKNOWN, **known, **self._headline()}, spec, tables, self.curves)

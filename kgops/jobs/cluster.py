@@ -37,7 +37,7 @@ class ClusterRequest:
 THIS_MACHINE = ClusterRequest()
 
 
-def problems_of(table: dict[str, Any], workload: str) -> list[str]:
+def problems_of(table: dict[str, Any], workload: str, *, is_split: bool) -> list[str]:
     """Problems of the `on` table."""
     cluster, problems = table["where"], []
     defaults = defaults_of(CLUSTER_OPTIONS)
@@ -48,9 +48,9 @@ def problems_of(table: dict[str, Any], workload: str) -> list[str]:
         problems.append("on.address: is for Ray")
     if cluster == "ray":
         problems += [f"on.{name}: is for Slurm" for name in others if name not in ("address", "tasks")]
-        if workload != "tracin":
+        if not is_split:
             problems.append(f"on.where: Ray runs tracin only; {workload} runs here or on Slurm")
-    if table["tasks"] != 1 and workload != "tracin":
+    if table["tasks"] != 1 and not is_split:
         problems.append(f"on.tasks: only tracin is split into tasks; {workload} is one task")
     for name, value in table.items():
         for text in value if isinstance(value, list) else [value]:

@@ -38,12 +38,6 @@ class Job:
     limits: Limits = Limits()
     on: ClusterRequest = THIS_MACHINE
 
-    @property
-    def devices(self) -> int | str:
-        """How many devices share the run, or which; only TracIn shares one."""
-        shares = self.workload in ("tracin", "pipeline")
-        return self.options.get("devices", 1) if shares else 1
-
     def as_table(self) -> dict[str, Any]:
         """Plain data for job.toml and the database, without unset values."""
         whole = {

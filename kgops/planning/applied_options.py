@@ -18,6 +18,7 @@ from kgops.workloads.number_formats import device_for
 from kgops.workloads.pipeline import applied as pipeline_applied
 from kgops.workloads.pipeline.job import tracin_options, tracin_settings, train_options, train_settings
 from kgops.workloads.predict import applied as predict_applied
+from kgops.workloads.registry import devices_of
 from kgops.workloads.regress import applied as regress_applied
 from kgops.workloads.tracin import applied as tracin_applied
 from kgops.workloads.train import applied as train_applied
@@ -71,7 +72,7 @@ def _tracin_options(
     job: Job, device: WorkerDevice, processes: tuple[int | None, str | None]
 ) -> Iterator[Applied]:
     why = tracin_applied.single_device_reason(job.settings)
-    if why is not None and job.devices != 1:
+    if why is not None and devices_of(job) != 1:
         processes = 1, why
     yield from tracin_applied.tracin_options(job, device, *processes, factored=is_kgops_conve(job))
 
@@ -87,7 +88,7 @@ def _pipeline_options(
     tracin = replace(job, workload="tracin", settings=settings, options=options)
     applied = {option.option: option for option in train_applied.training_options(training, device)}
     why = tracin_applied.single_device_reason(settings)
-    tracin_processes = (1, why) if why is not None and job.devices != 1 else processes
+    tracin_processes = (1, why) if why is not None and devices_of(job) != 1 else processes
     for option in tracin_applied.tracin_options(tracin, device, *tracin_processes):
         if option.option == "gradient_checkpointing" and option.option not in options:
             continue  # training has reported it
@@ -98,7 +99,7 @@ def _pipeline_options(
 
 
 def _processes(job: Job, device: WorkerDevice, gpus: int | None) -> tuple[int | None, str | None]:
-    devices = job.devices
+    devices = devices_of(job)
     if device.kind == "cpu":
         return on_device.cpu_processes(devices)
     if devices == "all":

@@ -14,6 +14,7 @@ from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.graphs.text_sizes import TextSize, names_of, size_of, size_of_file
 from kgops.workloads.predict.job import formats_of as formats_of_predict
 from kgops.workloads.predict.sizes import PredictShape
+from kgops.workloads.registry import devices_of
 from kgops.workloads.regress.memory import MOMENTS
 from kgops.workloads.regress.sizes import RegressShape
 from kgops.workloads.tracin.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
@@ -199,7 +200,7 @@ def tracin_disk_use(
         named = settings["test_triples"]
         tests = size_of_file(Path(named) if named else files["test"], names)
     filtered = bool(job.options.get("filtering", bool(settings["test_triples"])))
-    many = job.devices != 1
+    many = devices_of(job) != 1
     # The predictions that a pipeline traces are in no file yet.
     traced = tests_of(settings, counts) if shape is None else shape.tests
     return TracinDiskUse(

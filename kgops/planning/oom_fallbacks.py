@@ -15,6 +15,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import Effect, word_of
 from kgops.planning.fallback_options import Step, stages_of
 from kgops.workloads.catalog import effect_of
+from kgops.workloads.registry import workload_of
 
 if TYPE_CHECKING:
     from kgops.gpus.facts import GpuFacts
@@ -107,11 +108,7 @@ def oom_advice(job: Job) -> str:
 
 def smaller_work(job: Job) -> list[str]:
     """What of the work itself can be made smaller; nothing where the model is trained already."""
-    if job.workload == "regress":
-        return ["smaller frames in the flight files"]
-    if job.workload in ("tracin", "predict", "explain"):
-        return []
-    return ["a smaller model (--embedding-dim, --output-channels)"]
+    return [*workload_of(job).smaller]
 
 
 def fallbacks_taken(

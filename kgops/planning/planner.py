@@ -21,6 +21,7 @@ from kgops.planning.speed import Rates, StepTime, rates_of, seconds, step_time
 from kgops.planning.targets import Target
 from kgops.workloads.catalog import effect_of
 from kgops.workloads.explain.memory import ExplainShape
+from kgops.workloads.registry import devices_of
 from kgops.workloads.regress.sizes import RegressShape
 from kgops.workloads.tracin.sizes import TracinShape
 from kgops.workloads.train.sizes import TrainShape
@@ -124,7 +125,7 @@ class Suggestion:
         if self.target.on_gpu:
             return self.target.known is not None
         job = self.job_size.job
-        return job.workload == "tracin" and job.devices == 1
+        return job.workload == "tracin" and devices_of(job) == 1
 
     @property
     def best(self) -> Candidate:

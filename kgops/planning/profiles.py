@@ -17,10 +17,8 @@ from kgops.jobs.option_reading import first_of, joined, nearest, read_table, unr
 from kgops.jobs.profile_names import AUTO, CPU
 from kgops.planning.suited_profile import shipped, suited_to_model
 from kgops.workloads.catalog import option_problems
-from kgops.workloads.explain.job import EXPLAIN
 from kgops.workloads.job_files import LARGEST_JOB_FILE
-from kgops.workloads.predict.job import PREDICT
-from kgops.workloads.regress.job import REGRESS
+from kgops.workloads.registry import workload_of
 
 _KEYS = (
     Option("summary", "str", required=True),
@@ -59,12 +57,9 @@ def read(path: Path) -> Profile:
     return _read(path, path.stem)
 
 
-_OWN_OPTIONS = {workload.name: workload for workload in (REGRESS, PREDICT, EXPLAIN)}
-
-
 def default_for(job: Job, facts: GpuFacts | None) -> str | None:
     """Default profile on this GPU, or on the CPU (None); `auto` where the machine is unknown. A command has none."""
-    if job.workload == "exec":
+    if workload_of(job).is_command:
         return None
     if facts is not None:
         return suited_to_model(facts.model)
@@ -76,9 +71,9 @@ def apply(job: Job) -> Job:
     if job.profile is None:
         return job
     options = find(job.profile).options
-    if job.workload in _OWN_OPTIONS:
+    if not workload_of(job).with_profile:
         # Options of other workloads do not apply here; the worker reports those that a person requests.
-        own = _OWN_OPTIONS[job.workload].optimizations
+        own = workload_of(job).optimizations
         options = {name: value for name, value in options.items() if name in own}
     return replace(job, options={**options, **job.options})
 

@@ -12,13 +12,13 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import word_of
 from kgops.planning import profiles, rules
 from kgops.planning.rules import Correction, Work
+from kgops.workloads.registry import workload_of
 
 FindGpu = Callable[[str | None], GpuFacts | None]
 
 _ALLOCATOR = "PYTORCH_ALLOC_CONF"
 _ALLOCATOR_BEFORE = "PYTORCH_CUDA_ALLOC_CONF"  # its name until torch 2.9; still heard
 _SEGMENTS = "expandable_segments"
-_STAGES = ("train", "tracin")  # of a pipeline
 # PyKEEN's ranking leaves glibc's heap in pieces by chance: the same job peaked at 525 or at 2,900 MiB. Blocks above
 # 8 MiB get pages of their own, and huge pages make up for what that costs. Other C libraries ignore it.
 _PYKEEN_HEAP = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=8388608:glibc.malloc.hugetlb=1"}
@@ -83,11 +83,13 @@ def resolve(job: Job, find_gpu: FindGpu = usable_here) -> Resolved:
     job = replace(job, profile=job.profile or profiles.default_for(job, gpu))
     filled = profiles.apply(job)
     profile = profiles.find(job.profile) if job.profile is not None else None
-    has_cpus = gpu is None and job.gpu.exclusive and job.on.where != "slurm" and job.workload != "exec"
+    has_cpus = (
+        gpu is None and job.gpu.exclusive and job.on.where != "slurm" and not workload_of(job).is_command
+    )
     own = {**_memory_of(filled), **(_SPINNING if has_cpus else {})}
     environment = {**own, **(profile.environment if profile else {})}
     chosen_by = {name: "person" if name in given else f"profile {job.profile}" for name in filled.options}
-    if job.workload == "exec":
+    if workload_of(job).is_command:
         return Resolved(filled, environment, tuple(_unchanged_options(filled, chosen_by)))
     requested = {**filled.options, **_related_settings(filled, environment)}
     settled, corrections = rules.apply(requested, gpu, work_of(filled))
@@ -109,10 +111,10 @@ def conflicts(profile: profiles.Profile, gpu: GpuFacts | None) -> list[Correctio
 
 def work_of(job: Job) -> Work:
     """Properties of this job for rules. TracIn loads another model, at other addresses, for each checkpoint."""
-    traces = job.workload in ("tracin", "pipeline")
+    traces = "influences" in workload_of(job).leaves
     return Work(
         job.workload,
-        trains=job.workload not in ("tracin", "predict", "explain"),
+        trains=not workload_of(job).reads_model,
         moves_parameters=traces,
         varies_shapes=traces and bool(job.settings.get("test_triples")),
     )
@@ -124,7 +126,7 @@ def expands_segments(environment: Mapping[str, str]) -> bool:
 
 def _gpu_of(job: Job, find_gpu: FindGpu) -> GpuFacts | None:
     """The GPU of the worker; None for the CPU, and for Slurm, whose node is unknown."""
-    is_here = job.workload != "exec" and job.on.where != "slurm" and device_of(job) != "cpu"
+    is_here = not workload_of(job).is_command and job.on.where != "slurm" and device_of(job) != "cpu"
     return find_gpu(requested_gpu(job)) if is_here else None
 
 
@@ -157,12 +159,9 @@ def device_of(job: Job) -> str:
 
 def on_the_cpu(job: Job) -> Job:
     """The job as `--device cpu` would have it."""
-    if job.workload == "exec":
-        return job
-    if job.workload == "pipeline":
-        stages = {name: {**(job.settings[name] or {}), "device": "cpu"} for name in _STAGES}
-        return replace(job, settings={**job.settings, **stages})
-    return replace(job, settings={**job.settings, "device": "cpu"})
+    stages = workload_of(job).stage_settings(job.settings)
+    on_cpu = {name: {**stage, "device": "cpu"} for name, stage in stages.items()}
+    return replace(job, settings={**job.settings, **on_cpu.get(job.workload, on_cpu)})
 
 
 def _related_settings(job: Job, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -216,15 +215,13 @@ def _with_device(job: Job, corrections: list[Correction]) -> dict[str, Any]:
 
 def _stages(job: Job) -> list[Mapping[str, Any]]:
     """The tables that may name a device."""
-    if job.workload == "pipeline":
-        return [job.settings[name] or {} for name in _STAGES]
-    return [job.settings]
+    return list(workload_of(job).stage_settings(job.settings).values())
 
 
 def _memory_of(job: Job) -> dict[str, str]:
     """Variables that limit what libraries keep."""
     by_pykeen = any(stage.get("engine") == "pykeen" for stage in _stages(job))
-    traces = job.workload in ("tracin", "pipeline")
+    traces = "influences" in workload_of(job).leaves
     return {**(_PYKEEN_HEAP if by_pykeen else {}), **(TRACIN_KERNELS if traces else {})}
 
 

@@ -18,6 +18,7 @@ from kgops.planning.process_memory import kind_of
 from kgops.planning.targets import Target
 from kgops.workloads.explain.memory import ExplainShape
 from kgops.workloads.predict.sizes import PredictShape
+from kgops.workloads.registry import devices_of
 from kgops.workloads.regress.sizes import RegressShape
 from kgops.workloads.tracin.sizes import TracinShape, does_of
 from kgops.workloads.train.job import ConvEConfig
@@ -110,7 +111,7 @@ def time_kind(job: Job) -> str:
     settings = job.settings
     kind = kind_of(
         *(job.workload, settings.get("engine"), settings.get("model")),
-        shared_out=job.devices != 1,
+        shared_out=devices_of(job) != 1,
     )
     if job.workload != "tracin":
         return kind

@@ -14,14 +14,13 @@ from kgops.present.predictions import AnsweredQuestion
 from kgops.present.training_run import names_a_run, with_run
 from kgops.settings import Home
 from kgops.workloads.job_files import read_job
+from kgops.workloads.registry import leaves
 from kgops.workloads.tracin.options import DATA
 from storage import run_list, runs
 from storage.database import Connection, open_reader
 from storage.run_list import Filter
 from storage.runs import Run
 
-ANSWERS = "predict"  # the workload
-TRAINS = ("train", "pipeline")
 _MODEL = (
     "run",
     "model_path",
@@ -79,17 +78,22 @@ class Asking:
     question: Question
 
 
+def is_answered(run: Run) -> bool:
+    """Whether the run answers a question; a pipeline is asked as a model."""
+    return leaves(run.workload, "answers") and not leaves(run.workload, "model")
+
+
 def model_of(home: Home, run: Run) -> Asking:
     """Of a training run, or of a predict run. Raises Usage for another."""
-    if run.workload in TRAINS:
+    if leaves(run.workload, "model"):
         return Asking({"run": run.id}, Question())
-    if run.workload != ANSWERS:
+    if not leaves(run.workload, "answers"):
         raise Usage(
             f"run {run.id} is {with_article(run.workload)} run: it has no model to ask", "open a training run"
         )
     conn = open_reader(home.database)
     try:
-        settings = runs.spec(conn, run.id).job.get(ANSWERS) or {}
+        settings = runs.spec(conn, run.id).job.get(run.workload) or {}
     finally:
         conn.close()
     model = {name: settings[name] for name in _MODEL if settings.get(name) is not None}

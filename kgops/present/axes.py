@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kgops.jobs.numbers import share_between
+from kgops.workloads.registry import WORKLOADS
 from storage.runs import Run
 from storage.series import Bucket
 
 _DAY_S = 86_400.0
-_COUNT_EPOCHS = ("train", "regress", "pipeline")
 
 _DIGITS = 1e12  # a step that many times smaller than a value is lost in it
 
 
 def counts_epochs(run: Run) -> bool:
-    return run.workload in _COUNT_EPOCHS
+    return run.workload in WORKLOADS and WORKLOADS[run.workload].trains
 
 
 def is_by_clock(buckets: Sequence[Bucket], run: Run) -> bool:

@@ -13,6 +13,7 @@ from kgops.jobs.numbers import median, quartiles, quotient
 from kgops.present.metric_order import most_important
 from kgops.supervisor.worker_reports import data_digests
 from kgops.workloads.pipeline.job import stage_settings
+from kgops.workloads.registry import WORKLOADS
 from storage import reports, runs, series
 from storage.database import Connection
 from storage.runs import Run
@@ -74,7 +75,7 @@ class Comparison:
     def is_of_one_workload(self, row: Difference) -> bool:
         """Whether only one workload has this setting, and all its runs agree on it."""
         section = row.name.partition(".")[0]
-        workloads = {section, "pipeline"} if section in ("train", "predict", "tracin") else {section}
+        workloads = {section, *(one.name for one in WORKLOADS.values() if section in (one.stages or ()))}
         values = [
             value for run, value in zip(self.runs, row.values, strict=True) if run.workload in workloads
         ]

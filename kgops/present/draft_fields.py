@@ -188,9 +188,10 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 def optimizations(workload: str) -> dict[str, Option]:
     """Options that the form offers; of a pipeline, those of its training and of its TracIn run."""
     of_tracin = WORKLOADS["tracin"].optimizations
+    first, *others = WORKLOADS[workload].stages or (workload,)
     found = {
-        **WORKLOADS["train" if workload == "pipeline" else workload].optimizations,
-        **{name: of_tracin[name] for name in _ONLY_TRACIN if workload == "pipeline"},
+        **WORKLOADS[first].optimizations,
+        **{name: of_tracin[name] for name in _ONLY_TRACIN if "tracin" in others},
     }
     return {name: option for name, option in found.items() if option.in_form}
 

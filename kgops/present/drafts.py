@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from kgops.present.draft_fields import DRAFT_OPTIONS, FIELDS, FILTER_FIELDS, STR
 from kgops.workloads import configurations
 from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job
+from kgops.workloads.registry import WORKLOADS, leaves
 from kgops.workloads.regress.chunk_sizes import REGRESS_IMAGES
 from kgops.workloads.tracin.options import FILTERS
 from storage import run_list, runs
@@ -72,14 +73,15 @@ def filters(draft: Draft) -> bool:
     return any(draft.text(field.name).strip() for field in FILTER_FIELDS if field.name in names)
 
 
+def can_filter(draft: Draft) -> bool:
+    """Whether the form offers filtering of one TracIn run, whose counts a preview can show."""
+    return WORKLOADS[draft.workload].triples is not None and FILTER_FIELDS[0] in FIELDS[draft.workload]
+
+
 def job_of(draft: Draft) -> Job:
     """The draft as a job. Raises BadField, which names the wrong field."""
     options = {name: v for name, v in draft.options.items() if name in DRAFT_OPTIONS[draft.workload]}
-    if draft.workload == "regress":
-        settings, options = _regress(draft, options)
-    else:
-        settings = _SETTINGS[draft.workload](draft)
-        options |= {"filtering": True} if filters(draft) else {}
+    settings, options = _SETTINGS[draft.workload](draft, options)
     gpu = None if draft.where or draft.gpu == "cpu" or is_what_if(draft) else draft.gpu
     label = draft.text("label").strip()
     table = {
@@ -116,7 +118,7 @@ def recent_data(conn: Connection) -> list[str]:
     """Data sets and folders of the newest training runs, newest first."""
     names: dict[str, None] = {}
     for run in run_list.page(conn, limit=_MOST_RUNS):
-        spec = runs.spec(conn, run.id) if run.workload in ("train", "pipeline") else None
+        spec = runs.spec(conn, run.id) if leaves(run.workload, "model") else None
         settings = (spec.job.get("train") or (spec.job.get("pipeline") or {}).get("train")) if spec else None
         if spec is None or not settings:
             continue
@@ -140,7 +142,7 @@ def recent_flights(conn: Connection) -> list[str]:
 def trained_runs(conn: Connection) -> list[str]:
     """Numbers of training runs that TracIn can use, newest first."""
     succeeded = run_list.page(conn, Filter(states=("succeeded",)), limit=_MOST_RUNS)
-    return [str(run.id) for run in succeeded if run.workload in ("train", "pipeline")]
+    return [str(run.id) for run in succeeded if leaves(run.workload, "model")]
 
 
 def completions(text: str, named: Sequence[str] = BUNDLED) -> list[str]:
@@ -251,7 +253,21 @@ def _exec(draft: Draft) -> dict[str, Any]:
     return {"command": words, "cwd": str(folder)}
 
 
-_SETTINGS = {"train": _train, "tracin": _tracin, "pipeline": _pipeline, "exec": _exec}
+Options = dict[str, Any]
+
+
+def _with(settings: Callable[[Draft], dict[str, Any]]) -> Callable[[Draft, Options], tuple[Options, Options]]:
+    """Settings of a form whose fields give no options but filtering."""
+    return lambda draft, options: (settings(draft), options | ({"filtering": True} if filters(draft) else {}))
+
+
+_SETTINGS = {
+    "train": _with(_train),
+    "tracin": _with(_tracin),
+    "pipeline": _with(_pipeline),
+    "exec": _with(_exec),
+    "regress": _regress,
+}
 
 
 def _field_error(error: BadJob, workload: str) -> BadField:

@@ -10,11 +10,11 @@ from kgops.present.overview import eta_s
 from kgops.settings import Home
 from kgops.supervisor.gpu_room import others_mib, read_gpus, shares_of, usable_mib
 from kgops.supervisor.plan_per_gpu import Placement
+from kgops.workloads.registry import workload_of
 from storage import runs
 from storage.database import Connection
 from storage.runs import Run
 
-_EPOCHS = {"train": "num_epochs", "regress": "epochs"}
 _OF_NOBODY_MIB = 64  # that a driver may hold without any process
 
 
@@ -46,7 +46,8 @@ def _duration(suggestion: Suggestion) -> tuple[float | None, bool]:
             return None, False
         return scored.s + expected.s, True
     job = suggestion.job_size.job
-    count = job.settings[_EPOCHS[job.workload]] if job.workload in _EPOCHS else 1
+    epochs = workload_of(job).epochs
+    count = 1 if epochs is None else job.settings[epochs]
     if (measured := suggestion.expected) is not None:
         return measured.s * count, True
     if suggestion.predicted_step is not None:

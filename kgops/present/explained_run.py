@@ -16,7 +16,6 @@ from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
 from storage.runs import Run
 
-EXPLAINS = "explain"  # the workload
 _MOST_PREDICTIONS = 200  # read of a run
 
 

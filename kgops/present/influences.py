@@ -18,13 +18,13 @@ from kgops.jobs.files import open_regular
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
+from kgops.workloads.registry import WORKLOADS, leaving
 from kgops.workloads.tracin.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from storage import influences, reports, run_list, runs
 from storage.database import Connection, open_reader
 from storage.influences import Influence, TestTriple
 from storage.runs import Run
 
-TRACES = ("tracin", "pipeline")
 _MOST_LOOKED_AT = 50  # of each, newest first
 _LONGEST = 4  # edges of a path
 _TABLE = re.compile(r"(tracin|triple_.*_tracin)\.(csv|json|parquet)")
@@ -63,7 +63,7 @@ def newest(home: Home) -> Run | None:
     try:
         found = [
             run
-            for name in TRACES
+            for name in leaving("influences")
             for run in run_list.page(conn, run_list.Filter(workload=name), limit=_MOST_LOOKED_AT)
         ]
         found.sort(key=lambda run: run.id, reverse=True)
@@ -223,8 +223,8 @@ def _training_file(home: Home, run: Run) -> Path:
     finally:
         conn.close()
     settings: dict[str, Any] = job.get(run.workload) or {}
-    if run.workload == "pipeline":
-        settings = settings.get("train") or {}
+    stages = WORKLOADS[run.workload].stage_settings(settings) if run.workload in WORKLOADS else {}
+    settings = dict(stages.get("train", settings))
     if settings.get("train"):
         return Path(read_plan(RunFolder(home.runs / run.folder)).cwd, str(settings["train"]))
     name = str(settings.get("dataset") or "")

@@ -11,22 +11,27 @@ from kgops.jobs import toml
 from kgops.jobs.text import one_line
 from kgops.present.curve_chart import Clock, draw, short
 from kgops.present.differing_options import differing_options
-from kgops.present.explained_run import EXPLAINS, ExplainedRun
+from kgops.present.explained_run import ExplainedRun
 from kgops.present.formats import value_text
 from kgops.present.html_page import Number, document, fold, grid, mib, moment, numbers, section, table, text
-from kgops.present.influences import TRACES, RunInfluences
+from kgops.present.influences import RunInfluences
 from kgops.present.metric_order import MOST_SHOWN, curve_rank, headlines, title_of
 from kgops.present.quality import FILTERS, HEADS, NUMBERS, quality_rows
 from kgops.present.report_sections import answers, explanations, memory, traces
 from kgops.present.run_detail import Curve, RunDetail
+from kgops.workloads.registry import leaves
+from kgops.workloads.workload import Result
 from storage.reports import Event
 from storage.runs import Run
 
 _LOG_LINES = 200
 _FIRST_CURVES, _FIRST_TESTS = 6, 3
 _RELATIONS = 200
-_TRAINS = ("train", "pipeline")
-_LEFT_THERE = {**dict.fromkeys(TRACES, "Influences"), "predict": "Predictions", EXPLAINS: "Explanations"}
+_LEFT_THERE: dict[Result, str] = {
+    "influences": "Influences",
+    "answers": "Predictions",
+    "explanations": "Explanations",
+}
 _BEST = "best_valid_mrr"
 _HUE_OF_STATE = {"succeeded": "good", "failed": "bad", "out_of_memory": "bad"}
 
@@ -103,7 +108,7 @@ def _reached(detail: RunDetail) -> list[Number]:
     run, metrics = detail.run, dict(detail.metrics)
     names = headlines(metrics)
     shown = [Number(title_of(name), short(metrics[name])) for name in names]
-    if run.workload in _TRAINS and not any(name.startswith("test_") for name in names):
+    if leaves(run.workload, "model") and not any(name.startswith("test_") for name in names):
         shown.insert(0, Number("test MRR", None))
     if _BEST in metrics and _BEST not in names:
         epoch = metrics.get("best_epoch")
@@ -128,9 +133,9 @@ def _when(detail: RunDetail) -> str:
 
 def _left_there(run: Run, name: str | None) -> str:
     """Influences, predictions and explanations are files, which a report does not fetch."""
-    if name is None or run.workload not in _LEFT_THERE:
+    what = next((said for result, said in _LEFT_THERE.items() if leaves(run.workload, result)), None)
+    if name is None or what is None:
         return ""
-    what = _LEFT_THERE[run.workload]
     said = f"{what} are not in this page: they lie on the host. kgops pull {name} imports the run with them."
     return f'<p class="dim">{text(said)}</p>'
 

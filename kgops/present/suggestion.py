@@ -8,6 +8,7 @@ from kgops.planning.resolve import Choice, requires_gpu
 from kgops.present.formats import duration
 from kgops.supervisor.filtering_preview import FilterCount, FilteringPreview
 from kgops.supervisor.plan_job import Planned
+from kgops.workloads.registry import workload_of
 
 _BY_PERSON = "person"
 
@@ -23,7 +24,7 @@ def suggested(planned: Planned, filtering: FilteringPreview | None = None) -> st
         *(_filtering(chosen[name], filtering) for name in ("filtering",) if name in chosen),
     ]
     is_nowhere = requires_gpu(planned.job) and not planned.target.on_gpu
-    if not parts or is_nowhere or planned.job.workload == "exec":
+    if not parts or is_nowhere or workload_of(planned.job).is_command:
         return None
     where = one_line(planned.target.title) if planned.target.on_gpu else "this CPU"
     return f"Suggested for {where}: {' · '.join(parts)}"
@@ -57,7 +58,7 @@ def _cleanup(planned: Planned, choice: Choice) -> str:
 
 def _checkpointing(planned: Planned, choice: Choice) -> str:
     suggestion, why = planned.suggestion, _asked(choice)
-    if why is None and planned.job.workload == "tracin":
+    if why is None and not workload_of(planned.job).trains:
         why = "TracIn keeps no activations"
     elif why is None and choice.chosen_by == "planner":
         why = "does not fit without"

@@ -16,6 +16,7 @@ from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
 from kgops.workloads.predict.job import NEW_TRIPLES, TRIPLES
+from kgops.workloads.registry import leaves, workload_of
 from kgops.workloads.tracin.options import DATA
 from kgops.workloads.train.job import MODELS
 from storage import runs
@@ -23,8 +24,6 @@ from storage.database import Connection
 from storage.runs import Run
 
 _FROM_PREDICTIONS = ("run", "model_path", "checkpoint_dir", "dataset", *DATA, "edge_map", "node_name_dict")
-
-_TRIPLES_OF = {"tracin": "test_triples", "explain": "triples"}  # the setting that takes a file of them
 
 
 def names_a_run(job: Job) -> bool:
@@ -41,20 +40,12 @@ def with_run(home: Home, conn: Connection, job: Job) -> Job:
 
 def _needs_checkpoints(job: Job) -> bool:
     settings = job.settings
-    return (
-        job.workload in ("tracin", "predict", "explain")
-        and settings["run"] is not None
-        and not settings["checkpoint_dir"]
-    )
+    return workload_of(job).reads_model and settings["run"] is not None and not settings["checkpoint_dir"]
 
 
 def _needs_predictions(job: Job) -> bool:
-    settings = job.settings
-    return (
-        job.workload in _TRIPLES_OF
-        and settings["from_predictions"] is not None
-        and not settings[_TRIPLES_OF[job.workload]]
-    )
+    settings, triples = job.settings, workload_of(job).triples
+    return triples is not None and settings["from_predictions"] is not None and not settings[triples]
 
 
 def _with_predictions(home: Home, conn: Connection, job: Job) -> Job:
@@ -75,10 +66,10 @@ def _with_predictions(home: Home, conn: Connection, job: Job) -> Job:
     if not triples.stat().st_size:
         what = "new answers" if job.settings["new"] else "answers"
         raise Usage(f"run {number} has no {what}", "ask for more with --top-k, or leave out --new")
-    filled: dict[str, Any] = {_TRIPLES_OF[job.workload]: str(triples)}
+    filled: dict[str, Any] = {str(workload_of(job).triples): str(triples)}
     # The model of a pipeline is its own.
     filled |= {name: predicted.get(name) for name in _FROM_PREDICTIONS} if predicted else {"run": number}
-    if job.workload == "tracin":
+    if "filtering" in workload_of(job).optimizations:
         job = replace(job, options={"filtering": False, **job.options})
     return _filled(job, filled)
 
@@ -87,7 +78,7 @@ def _with_training(home: Home, conn: Connection, job: Job) -> Job:
     number = job.settings["run"]
     run, spec = _found(conn, number)
     trained = spec.get("train") or (spec.get("pipeline") or {}).get("train")
-    if run.workload not in ("train", "pipeline") or not trained:
+    if not leaves(run.workload, "model") or not trained:
         raise Usage(
             f"run {number} is {with_article(run.workload)} run, not a training run", "name a training run"
         )
@@ -104,7 +95,7 @@ def _with_training(home: Home, conn: Connection, job: Job) -> Job:
         is_absolute = all(path.is_absolute() for path in paths.values())
         cwd = Path("/") if is_absolute else Path(read_plan(folder).cwd)
         filled |= {name: str(cwd / path) for name, path in paths.items()}
-    if job.workload == "tracin" and job.settings["score"] != "fisher" and not _records_loss(trained):
+    if "loss" in job.settings and job.settings.get("score") != "fisher" and not _records_loss(trained):
         filled["loss"] = "target"
     return _filled(job, filled)
 

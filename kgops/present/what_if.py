@@ -33,12 +33,12 @@ from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_can
 from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.workloads import configurations
 from kgops.workloads.graphs.counts import counts_of
+from kgops.workloads.registry import WORKLOADS, workload_of
 from kgops.workloads.tracin.options import DATA
 from storage.database import Connection, open_reader
 from storage.errors import DatabaseMissing, StorageError
 
 BY_HOST = "that host"  # chooses an option
-_WITHOUT_TRIPLES = ("exec", "regress")  # workloads without triples
 
 
 _COUNTED_HERE = 1 << 20  # bytes of triples: below a fifth of a second
@@ -158,7 +158,7 @@ class WhatIf:
         except BadField as error:
             return Answer(draft, trouble=Trouble(error.field, error.message, error.hint))
         except (KgopsError, StorageError) as error:
-            field = "run" if draft.workload == "tracin" else None
+            field = "run" if WORKLOADS[draft.workload].reads_model else None
             return Answer(draft, trouble=Trouble(field, error.message, error.hint))
         finally:
             if conn is not None:
@@ -209,10 +209,10 @@ class WhatIf:
     def _count_in_background(self, job: Job) -> None:
         """Counts large files once, in a subprocess: a counting thread would block key presses (GIL)."""
         remembered = self._home.path / "counts.json"
-        settings = job.settings["train"] if job.workload == "pipeline" else job.settings
+        settings = workload_of(job).stage_settings(job.settings).get("train", job.settings)
         data = {name: settings.get(name) for name in ("dataset", *DATA)}
         key = json.dumps(data)
-        if job.workload in _WITHOUT_TRIPLES or key in self._counted:
+        if not workload_of(job).has_graph or key in self._counted:
             return
         if counts_of(data, remembered if remembered.exists() else None, most_bytes=_COUNTED_HERE) is None:
             make_home(self._home)  # else they would be counted at every key press
@@ -298,7 +298,7 @@ def absent_gpu(draft: Draft) -> str | None:
 
 
 def _check_flights(draft: Draft) -> None:
-    if draft.workload == "regress" and not draft.text("data_directory").strip():
+    if "data_directory" in WORKLOADS[draft.workload].folders and not draft.text("data_directory").strip():
         raise BadField("data_directory", "the folder of flights is missing", _MAKES_FLIGHTS)
 
 

@@ -31,7 +31,7 @@ from kgops.supervisor.disk_space import MARGIN as DISK_MARGIN
 from kgops.supervisor.disk_space import DiskPlan, disk_plan
 from kgops.supervisor.worker_start import start_mib
 from kgops.workloads.graphs.counts import Counts, counts_of
-from kgops.workloads.registry import WORKLOADS
+from kgops.workloads.registry import WORKLOADS, devices_of
 from storage import predictions
 from storage.database import Connection
 
@@ -67,7 +67,7 @@ class Planned:
     @property
     def predicted_for(self) -> str | None:
         """What the prediction covers, if not the whole run."""
-        if self.job.devices == 1:
+        if devices_of(self.job) == 1:
             return None
         return "of one process; each process holds all weights and does its share of the work"
 
@@ -80,7 +80,7 @@ class Planned:
         """GPUs to request from the queue; None if the run uses none."""
         asked = named_gpus(self.job)
         if self._uses_gpu:
-            return gpus_for_devices(asked, self.job.devices)
+            return gpus_for_devices(asked, devices_of(self.job))
         return asked or ("auto" if self.job.gpu.memory_mib else None)
 
     @property
@@ -125,7 +125,7 @@ def plan(
 ) -> Planned:
     """Plans for `target`, by default this machine's device. `thorough`: see `planner.suggest`."""
     planned = _plan(resolved, home, conn, target, thorough=thorough)
-    gpus = len(gpus_here()) if planned.job.devices == "all" else None
+    gpus = len(gpus_here()) if devices_of(planned.job) == "all" else None
     applied = as_applied(planned.job, planned.choices, planned.target.facts, gpus=gpus)
     most = None if thorough else MAX_TRIPLE_BYTES
     disk = disk_plan(
@@ -241,7 +241,7 @@ def _learned_process(job: Job, home: Home, forecasts: list[predictions.Forecast]
     asks_to_compile = job.options.get("compile", "off") != "off" and not skips_compile(job, WorkerDevice())
     kind = kind_of(
         *(job.workload, job.settings.get("engine"), job.settings.get("model")),
-        shared_out=job.devices != 1,
+        shared_out=devices_of(job) != 1,
         trains_again=trains_again(job),
         compiled=asks_to_compile,
         parquet=job.workload == "tracin" and bool(job.settings["parquet"]),

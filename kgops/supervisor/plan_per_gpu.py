@@ -24,6 +24,7 @@ from kgops.supervisor import queue
 from kgops.supervisor.gpu_room import GpuNow, read_gpus, room_on
 from kgops.supervisor.launch_checks import must_be_possible
 from kgops.supervisor.plan_job import Planned, plan
+from kgops.workloads.registry import devices_of, workload_of
 from storage import runs
 from storage.database import Connection
 from storage.runs import Run
@@ -122,7 +123,7 @@ def _unused_gpus(job: Job) -> UnusableGpus | None:
 
 
 def _uses_torch_here(job: Job) -> bool:
-    return job.workload != "exec" and job.on.where is None
+    return not workload_of(job).is_command and job.on.where is None
 
 
 def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
@@ -135,7 +136,7 @@ def _kinds(gpus: Sequence[Target]) -> list[list[Target]]:
 
 def _wants_several(job: Job) -> bool:
     """Whether the job wants several GPUs, which then share one plan."""
-    text = gpus_for_devices(named_gpus(job), job.devices)
+    text = gpus_for_devices(named_gpus(job), devices_of(job))
     request = WantedGpus.read(text)
     return request.count != 1 and (request.named is None or len(request.named) > 1)
 
@@ -154,7 +155,11 @@ def _planned(
     conn: Connection | None,
     thorough: bool,
 ) -> Planned:
-    if job.workload == "exec" or job.on.where is not None or (not gpus and device_of(job).startswith("cuda")):
+    if (
+        workload_of(job).is_command
+        or job.on.where is not None
+        or (not gpus and device_of(job).startswith("cuda"))
+    ):
         return plan(resolve(job), home, conn, thorough=thorough)
     target = gpus[0] if gpus else cpu_target()
     resolved = resolve(job, lambda _: target.facts)

@@ -61,7 +61,7 @@ def read_job(table: object, source: str) -> Job:
     gpu = read_table("gpu", top["gpu"] or {}, GPU_OPTIONS, problems)
     limits = read_table("limits", top["limits"] or {}, LIMITS, problems)
     on = read_table("on", top["on"] or {}, CLUSTER_OPTIONS, problems)
-    problems += cluster.problems_of(on, str(name))
+    problems += cluster.problems_of(on, str(name), is_split=workload is not None and workload.on_clusters)
     options = dict(top["options"] or {})
     problems += option_problems(options)
     problems += unwritable(table)

@@ -117,11 +117,7 @@ def files_of(workload: str, settings: Mapping[str, Any]) -> list[Path]:
 
 def stages_of(workload: str, settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The settings of the job, or of all stages of a pipeline."""
-    if workload == "exec":
-        return []
-    if workload != "pipeline":
-        return [settings]
-    return [settings.get(name) or {} for name in ("train", "predict", "tracin")]
+    return list(WORKLOADS[workload].stage_settings(settings).values())
 
 
 def places_of(workload: str, settings: Mapping[str, Any], cwd: Path) -> list[Path]:

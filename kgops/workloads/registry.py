@@ -17,11 +17,35 @@ from kgops.workloads.predict.job import PREDICT
 from kgops.workloads.regress.job import REGRESS
 from kgops.workloads.tracin.job import TRACIN
 from kgops.workloads.train.job import TRAIN
-from kgops.workloads.workload import Workload
+from kgops.workloads.workload import Result, Workload
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for workload in (TRAIN, PREDICT, TRACIN, EXPLAIN, PIPELINE, REGRESS, EXEC)
 }
+
+
+def workload_of(job: Job) -> Workload:
+    return WORKLOADS[job.workload]
+
+
+def devices_of(job: Job) -> int | str:
+    """How many devices share the run, or which."""
+    return job.options.get("devices", 1) if workload_of(job).shares_devices else 1
+
+
+def is_command(workload: str) -> bool:
+    """Whether a run of it is a person's own command."""
+    return workload in WORKLOADS and WORKLOADS[workload].is_command
+
+
+def leaves(workload: str, result: Result) -> bool:
+    """Whether runs of the workload leave this; not where a newer kgops has recorded an unknown one."""
+    return workload in WORKLOADS and result in WORKLOADS[workload].leaves
+
+
+def leaving(result: Result) -> tuple[str, ...]:
+    """Names of the workloads whose runs leave this."""
+    return tuple(name for name in WORKLOADS if leaves(name, result))
 
 
 def values_of(job: Job) -> dict[str, Any]:

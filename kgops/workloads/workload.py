@@ -1,12 +1,14 @@
-"""Workload: its options, its worker module, and its default number of attempts."""
+"""Workload: what it asks for, what its runs leave, and its worker. Nothing outside asks which workload a job has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kgops.jobs.option import Option
+
+Result = Literal["model", "influences", "answers", "explanations"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,36 @@ class Workload:
     module: str | None  # the worker's entry point; None: the job itself is a command
     inputs: tuple[str, ...] = ()  # keys that name files which must be there; `table.key` inside a table
     folders: tuple[str, ...] = ()  # and folders
+    leaves: frozenset[Result] = frozenset()  # what a run leaves for others to read
+    stages: tuple[str, ...] | None = (
+        None  # workloads that it runs, each with a table of its own; None: itself alone
+    )
+    optional: tuple[str, ...] = ()  # stages that run only where the job has their table
+    trains: bool = False  # has optimizer steps; its curves count epochs
+    epochs: str | None = None  # the setting with their number; the time of such a run is known by the epoch
+    reads_model: bool = False  # of a run that trained one
+    triples: str | None = None  # the setting that takes a file of triples, such as the answers of another run
+    has_graph: bool = True  # works on triples
+    has_flags: bool = True  # flags express it; otherwise a job file does
+    shares_devices: bool = False  # `devices` may be more than one
+    on_clusters: bool = False  # Ray runs it, and Slurm in more than one task
+    has_configuration: bool = False  # a configuration file gives what the person does not
+    with_profile: bool = True  # takes options of other workloads from a profile, to report them
+    smaller: tuple[str, ...] = ()  # how the work itself can be made smaller
+
+    @property
+    def is_command(self) -> bool:
+        """The job is a person's own command: kgops neither plans it nor knows its options."""
+        return self.module is None
+
+    def stage_settings(self, settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """Settings by stage, as the job has them; none of a command."""
+        if self.is_command:
+            return {}
+        if self.stages is None:
+            return {self.name: settings}
+        asked = (name for name in self.stages if settings.get(name) is not None or name not in self.optional)
+        return {name: settings.get(name) or {} for name in asked}
 
     @property
     def settings(self) -> tuple[Option, ...]:

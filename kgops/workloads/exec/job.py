@@ -54,4 +54,6 @@ EXEC = Workload(
     check=_check_exec,
     attempts=1,  # an unknown command is not repeated unless requested
     module=None,
+    has_graph=False,
+    has_flags=False,
 )

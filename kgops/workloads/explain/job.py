@@ -90,4 +90,8 @@ EXPLAIN = Workload(
     module="kgops.maths.explain.worker",
     inputs=FILES,
     folders=FOLDERS,
+    leaves=frozenset({"explanations"}),
+    reads_model=True,
+    triples="triples",
+    with_profile=False,
 )

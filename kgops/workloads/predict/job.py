@@ -85,4 +85,7 @@ PREDICT = Workload(
     module="kgops.maths.predict.worker",
     inputs=FILES,
     folders=FOLDERS,
+    leaves=frozenset({"answers"}),
+    reads_model=True,
+    with_profile=False,
 )

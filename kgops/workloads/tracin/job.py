@@ -162,4 +162,9 @@ TRACIN = Workload(
     module="kgops.maths.tracin.worker",
     inputs=FILES,
     folders=FOLDERS,
+    leaves=frozenset({"influences"}),
+    reads_model=True,
+    triples="test_triples",
+    shares_devices=True,
+    on_clusters=True,
 )
