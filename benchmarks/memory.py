@@ -27,6 +27,7 @@ from kgops.errors import KgopsError, Usage
 from kgops.planning.process_memory import Seen, learn_process
 from kgops.supervisor.plan_job import process_sample
 from kgops.workloads.job_files import read_job
+from kgops.workloads.registry import timed_by_epoch
 from storage import predictions
 from storage.database import open_reader
 
@@ -93,7 +94,9 @@ def _seen_in(home: Path) -> list[tuple[Seen, float]]:
     conn = open_reader(home / "kgops.db")
     try:
         newest = [
-            (process_sample(one), one.predicted_mib) for one in predictions.newest(conn) if not one.on_gpu
+            (process_sample(one), one.predicted_mib)
+            for one in predictions.newest(conn, by_epoch=timed_by_epoch())
+            if not one.on_gpu
         ]
     finally:
         conn.close()

@@ -31,6 +31,7 @@ from kgops.planning.suited_profile import suited_to_gpu
 from kgops.present.accuracy import accuracy_sentences
 from kgops.settings import Home
 from kgops.workloads.job_files import LARGEST_JOB_FILE
+from kgops.workloads.registry import timed_by_epoch
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
@@ -321,6 +322,6 @@ def _accuracy(home: Home) -> list[str]:
     except DatabaseMissing:
         return accuracy_sentences([])
     try:
-        return accuracy_sentences(predictions.newest(conn))
+        return accuracy_sentences(predictions.newest(conn, by_epoch=timed_by_epoch()))
     finally:
         conn.close()

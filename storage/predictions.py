@@ -7,6 +7,7 @@ still calibrate the process's memory, but are left out of the accuracy.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from storage.rows import json_value, made
@@ -93,8 +94,11 @@ def writing_rates(conn: sqlite3.Connection, host: str, *, least_mib: float) -> l
     return [mib / seconds for mib, seconds in rows]
 
 
-def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEWEST) -> list[Forecast]:
-    """Predictions of runs that succeeded at the first attempt, newest first; `on` restricts them to one device."""
+def newest(
+    conn: sqlite3.Connection, *, by_epoch: Collection[str], on: str | None = None, limit: int = _NEWEST
+) -> list[Forecast]:
+    """Predictions of runs that succeeded at the first attempt, newest first; `on` restricts them to one device.
+    `by_epoch`: the workloads whose time is that of an epoch."""
     rows = conn.execute(_QUERY, (limit,)).fetchall()
     predictions = []
     for row in made(_Row, rows):
@@ -104,7 +108,7 @@ def newest(conn: sqlite3.Connection, *, on: str | None = None, limit: int = _NEW
         table = forecast or _forecast_by_worker(process)
         if table is None or (on is not None and table["on"] != on):
             continue
-        seconds = row.epoch_s if row.workload in ("train", "regress") else row.whole_s
+        seconds = row.epoch_s if row.workload in by_epoch else row.whole_s
         predicted, counted = table["predicted_mib"], row.counted_mib
         if not table["on_gpu"]:
             counted = table["estimate"].get("live_mib", predicted) if forecast else counted

@@ -31,11 +31,11 @@ from kgops.maths.train.worker import train_conve
 from kgops.maths.trials.resident import peak_live_bytes
 from kgops.maths.worker.entry import StopRequest
 from kgops.maths.worker.report import Reporter
-from kgops.planning.job_size import Shape
 from kgops.planning.memory_estimate import predict
 from kgops.workloads.explain.memory import explain_shape, walk_explain
 from kgops.workloads.graphs.counts import Counts, count_triples
 from kgops.workloads.memory.ledger import Ledger
+from kgops.workloads.plan import Shape
 from kgops.workloads.predict.memory import walk_predict
 from kgops.workloads.regress.memory import walk_regression
 from kgops.workloads.tracin.memory import walk_tracin

@@ -10,8 +10,8 @@ from kgops.jobs.text import in_bytes, one_line
 from kgops.present.formats import amount, off_by
 
 if TYPE_CHECKING:
-    from kgops.planning.disk_use import DiskUse
     from kgops.supervisor.plan_job import Planned
+    from kgops.workloads.disk import DiskUse
 
 DISK = "disk_mib"  # name of the metric
 _LEAST_SHARE = 0.02  # smaller parts are not named

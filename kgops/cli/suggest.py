@@ -29,6 +29,7 @@ from kgops.supervisor.filtering_preview import preview_filtering
 from kgops.supervisor.launch_checks import must_have_gpus
 from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.workloads.job_files import read_job, read_job_table
+from kgops.workloads.registry import timed_by_epoch
 from storage import predictions
 from storage.errors import DatabaseMissing
 
@@ -200,7 +201,7 @@ def _plan_for(job: Job, target: Target | None) -> Plan:
 
 def _accuracy(as_json: bool) -> None:
     try:
-        forecasts = predictions.newest(for_reading().conn)
+        forecasts = predictions.newest(for_reading().conn, by_epoch=timed_by_epoch())
     except DatabaseMissing:
         forecasts = []
     if as_json:

@@ -15,18 +15,8 @@ from typing import Any, NamedTuple
 
 from kgops.gpus.facts import GpuFacts
 from kgops.planning.corrections import Correction
-from kgops.planning.job_size import Shape
 from kgops.planning.process_memory import Process, ProcessModel
-from kgops.workloads.explain import memory as explain
-from kgops.workloads.explain.memory import ExplainShape
-from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.predict import memory as predict_memory
-from kgops.workloads.predict.sizes import PredictShape
-from kgops.workloads.regress import memory as regress
-from kgops.workloads.regress.sizes import RegressShape
-from kgops.workloads.tracin import memory as tracin
-from kgops.workloads.train import memory as train
-from kgops.workloads.train.sizes import TrainShape
+from kgops.workloads.plan import Shape, plan_of
 
 MIB = 1 << 20
 
@@ -150,7 +140,7 @@ def predict(
     bytes where it was measured for this GPU and driver.
     """
     on_gpu = shape.on_gpu
-    peak = _peak_memory(shape, gpu, resumed=resumed, expandable=expandable)
+    peak = plan_of(shape.workload).peak_memory(shape, gpu, resumed=resumed, expandable=expandable)
     return MemoryEstimate(
         peak.parts,
         peak.phase,
@@ -163,15 +153,3 @@ def predict(
         process.beside(peak.reserved, data) if process is not None and not on_gpu else None,
         knows_context=context is not None,
     )
-
-
-def _peak_memory(shape: Shape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    if isinstance(shape, TrainShape):
-        return train.peak_memory(shape, gpu, resumed=resumed, expandable=expandable)
-    if isinstance(shape, RegressShape):
-        return regress.peak_memory(shape, gpu, resumed=resumed, expandable=expandable)
-    if isinstance(shape, PredictShape):
-        return predict_memory.peak_memory(shape, gpu, expandable=expandable)
-    if isinstance(shape, ExplainShape):
-        return explain.peak_memory(shape, gpu, expandable=expandable)
-    return tracin.peak_memory(shape, gpu, expandable=expandable)

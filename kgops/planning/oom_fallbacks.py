@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from kgops.jobs.job import Job
 from kgops.jobs.option import Effect, word_of
-from kgops.planning.fallback_options import Step, stages_of
 from kgops.workloads.catalog import effect_of
+from kgops.workloads.fallbacks import Step
+from kgops.workloads.plan import plan_of
 from kgops.workloads.registry import workload_of
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Fallback:
 
 def oom_fallbacks(job: Job, gpu: GpuFacts | None, entities: int | None = None) -> tuple[Fallback, ...]:
     """The fallbacks of a job with resolved options; `gpu` None: it runs on the CPU. `entities` limits chunks."""
-    stages = list(stages_of(job, gpu))
+    stages = [] if workload_of(job).is_command else plan_of(job.workload).fallbacks(job, gpu)
     if not stages:
         return ()
     now = _merged([stage.start(entities) for stage in stages])

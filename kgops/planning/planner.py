@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, product
 from typing import Any
@@ -11,20 +11,18 @@ from typing import Any
 from kgops.jobs.option import Effect
 from kgops.planning import rules
 from kgops.planning.corrections import Correction, ExpectedTime, TimeCorrection
-from kgops.planning.job_size import JobSize, Shape
+from kgops.planning.job_size import JobSize
 from kgops.planning.memory_estimate import MemoryEstimate, predict
 from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.planning.process_memory import ProcessModel, data_bytes
 from kgops.planning.resolve import expands_segments, work_of
 from kgops.planning.retrainings import Retrainings, retrainings_of
-from kgops.planning.speed import Rates, StepTime, rates_of, seconds, step_time
+from kgops.planning.speed import rates_of, seconds, step_time
 from kgops.planning.targets import Target
 from kgops.workloads.catalog import effect_of
-from kgops.workloads.explain.memory import ExplainShape
-from kgops.workloads.registry import devices_of
-from kgops.workloads.regress.sizes import RegressShape
-from kgops.workloads.tracin.sizes import TracinShape
-from kgops.workloads.train.sizes import TrainShape
+from kgops.workloads.plan import Filtering, Retraining, Shape, Training, plan_of
+from kgops.workloads.registry import devices_of, workload_of
+from kgops.workloads.times import Rates, StepTime
 
 # Share of memory kept free: a prediction that is too low ends a run. No GPU measurement allows less yet.
 MARGIN = 0.10
@@ -33,9 +31,6 @@ _ALIKE = 3  # further candidates looked at, since some are nearly equal
 _LARGEST_BATCH = 1 << 20
 _MIB = 1 << 20
 _ORDER: tuple[Effect, ...] = ("exact", "rounding", "changes results")
-_TRAIN_CHUNKS = (512, 2048, 8192, 32768)
-_TRACIN_CHUNKS = (512, 1024, 8192, 32768)
-_BLOCKS = (32, 64, 128, 512, 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +83,18 @@ class Suggestion:
     def retrainings(self) -> Retrainings | None:
         """Of `--validate` or `--verify`, after what they check; None where nothing is trained again."""
         size, on = self.job_size, self.target
-        job = size.tracin or size.explain
+        job = size.retrains
         if job is None:
             return None
         shapes = size.shapes(size.job.options, on.facts)
-        found = next((shape for shape in shapes if isinstance(shape, TracinShape | ExplainShape)), None)
-        again = None if found is None else found.retrained
-        return retrainings_of(job, size.counts, again, rates_of(on), self.corrections.training)
+        again = next((shape.retrained for shape in shapes if isinstance(shape, Retraining)), None)
+        return retrainings_of(job, again, rates_of(on), self.corrections.training)
 
     @property
     def is_filtered(self) -> bool:
         """Whether it scores what filtering leaves, so that only counting tells how long it takes."""
         shapes = self.job_size.shapes(self.job_size.job.options, self.target.facts)
-        return any(isinstance(shape, TracinShape) and shape.filtered for shape in shapes)
+        return any(isinstance(shape, Filtering) and shape.filtered for shape in shapes)
 
     @property
     def expected(self) -> ExpectedTime | None:
@@ -125,7 +119,7 @@ class Suggestion:
         if self.target.on_gpu:
             return self.target.known is not None
         job = self.job_size.job
-        return job.workload == "tracin" and devices_of(job) == 1
+        return workload_of(job).timed_on_cpu and devices_of(job) == 1
 
     @property
     def best(self) -> Candidate:
@@ -226,16 +220,15 @@ class _Search:
 
     def exact_changes(self) -> Iterator[dict[str, Any]]:
         """Exact changes of options that are not fixed."""
-        axes: list[list[tuple[str, Any] | None]] = []
-        if self._is_open("entity_chunk"):
-            chunks = _TRAIN_CHUNKS if self.job_size.train is not None else _TRACIN_CHUNKS
-            axes.append([None, *(("entity_chunk", chunk) for chunk in chunks if chunk < self.entities)])
-        if self.job_size.trains and self._is_open("gradient_checkpointing"):
-            axes.append([None, ("gradient_checkpointing", True)])
-        if self.job_size.tracin is not None and self._is_open("block"):
-            axes.append(
-                [None, *(("block", block) for block in _BLOCKS if block <= self.job_size.counts.train)]
-            )
+        values: dict[str, Sequence[Any]] = {}
+        for stage in self.job_size.stages:  # of an option of several stages, the values of the first
+            values = {**plan_of(stage.job.workload).EXACT, **values}
+        most = {"entity_chunk": self.entities - 1, "block": self.job_size.counts.train}
+        axes: list[list[tuple[str, Any] | None]] = [
+            [None, *((name, value) for value in tried if value <= most.get(name, value))]
+            for name, tried in values.items()
+            if self._is_open(name)
+        ]
         for combination in product(*axes):
             changes = dict(pair for pair in combination if pair is not None)
             if changes:
@@ -243,13 +236,10 @@ class _Search:
 
     def precision_changes(self) -> Iterator[dict[str, Any]]:
         """Other number formats: shown to a person, never chosen."""
-        if self.job_size.trains:
-            formats = ("fp32", "tf32", "fp16", "bf16") if self.target.on_gpu else ("fp32", "bf16")
-            for precision in formats:
-                if precision != self.options.get("precision", "fp32"):
-                    yield {"precision": precision}
-        elif self.job_size.tracin is not None and self.options.get("gram_precision", "fp32") == "fp32":
-            yield {"gram_precision": "bf16"}
+        stage = next(
+            (one for one in self.job_size.stages if workload_of(one.job).trains), self.job_size.stages[-1]
+        )
+        yield from plan_of(stage.job.workload).rounding_choices(self.options, on_gpu=self.target.on_gpu)
 
     def nearest(self) -> Candidate | None:
         """The first OOM fallback that fits, those that change results included."""
@@ -271,7 +261,7 @@ class _Search:
             shapes = self._shapes({**changes, "batch_size": batch})
             return room - max(need_mib(self._estimate(shape)) for shape in shapes)
 
-        shape = next(one for one in self._shapes(changes) if isinstance(one, TrainShape | RegressShape))
+        shape = next(one for one in self._shapes(changes) if isinstance(one, Training))
         most = max(1, min(_LARGEST_BATCH, shape.examples))
         largest = largest_where(spare, min(shape.batch_size, most), most)
         return largest, largest == shape.examples

@@ -8,10 +8,9 @@ from typing import Any
 
 from kgops.jobs.job import Job
 from kgops.planning.corrections import ExpectedTime, TimeCorrection
-from kgops.planning.speed import Rates, seconds
-from kgops.workloads.explain.job import most_retrainings
-from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.tracin.chunk_sizes import trainings_of_validation
+from kgops.planning.speed import seconds
+from kgops.workloads.registry import workload_of
+from kgops.workloads.times import Rates
 from kgops.workloads.train.sizes import TrainShape
 
 
@@ -61,14 +60,11 @@ class Retrainings:
 
 
 def trains_again(job: Job) -> bool:
-    if job.workload == "explain":
-        return most_retrainings(job.settings) > 0
-    return bool(job.settings.get("validate"))
+    return workload_of(job).retrainings(job.settings) > 0
 
 
 def retrainings_of(
     job: Job,
-    counts: Counts,
     shape: TrainShape | None,
     rates: Rates,
     time: TimeCorrection | None,
@@ -76,8 +72,8 @@ def retrainings_of(
     """Of a job `tracin` or `explain`, which trains `shape` again (None: not known); None where it does not."""
     if not trains_again(job):
         return None
-    explains = job.workload == "explain"
-    count = most_retrainings(job.settings) if explains else trainings_of_validation()
+    explains = "explanations" in workload_of(job).leaves
+    count = workload_of(job).retrainings(job.settings)
     epoch_s = None if shape is None else seconds(shape, rates)
     kept = _kept_epochs(job.settings["checkpoint_dir"])
     whole = None if shape is None else shape.epochs

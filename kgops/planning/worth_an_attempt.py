@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kgops.jobs.job import Job
-from kgops.planning.job_size import Shape
 from kgops.planning.memory_estimate import predict
 from kgops.planning.oom_fallbacks import Change, Fallback
 from kgops.planning.planner import Suggestion
 from kgops.workloads.catalog import effect_of
+from kgops.workloads.plan import Shape
 
 _MIB = 1 << 20
 _NOTICEABLY = 0.99  # share of the need; predictions cannot resolve a smaller difference

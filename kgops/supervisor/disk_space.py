@@ -5,36 +5,26 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from kgops.jobs.job import Job
-from kgops.planning.disk_use import (
-    DiskUse,
-    TracinDiskUse,
-    predict_disk_use,
-    regression_disk_use,
-    tracin_disk_use,
-    training_disk_use,
-)
 from kgops.planning.planner import Suggestion
 from kgops.planning.speed import rates_of, seconds
-from kgops.workloads.graphs.counts import counts_of, files_of
-from kgops.workloads.predict.sizes import PredictShape
-from kgops.workloads.regress.sizes import RegressShape
-from kgops.workloads.tracin.sizes import TracinShape
-from kgops.workloads.train.sizes import TrainShape
+from kgops.workloads.disk import DiskUse
+from kgops.workloads.graphs.counts import Counts, counts_of
+from kgops.workloads.plan import Shape, plan_of
+from kgops.workloads.registry import workload_of
 from storage import predictions
 from storage.database import Connection
 
 MARGIN = 0.10  # kept free beside a prediction
 _BLOCK = 4096  # of a disk: a file ends within one
 _MIN_MIB_FOR_SPEED = 16  # smaller writes do not show a disk's speed
-_TOP_K_OFFERED = (10_000, 1_000, 100, 10)  # values of --top-k to suggest
 _MIB = 1 << 20
 
 
@@ -110,91 +100,78 @@ def disk_plan(
     most_bytes: int | None = None,
 ) -> DiskPlan | None:
     """For a run whose folder is in `runs`; None if its disk use cannot be predicted."""
-    stages = _Stages.of(job, suggestion)
-    if suggestion is None and job.workload == "tracin":  # no memory model needed: the triples decide
-        counts, files = counts_of(job.settings, remembered, most_bytes=most_bytes), files_of(job.settings)
-        if counts is not None and files is not None:
-            stages = _Stages(tracin=tracin_disk_use(job, counts, files, None))
-    plan = stages.plan(runs)
+    stages = _stages_of(job, suggestion, remembered, most_bytes)
+    plan = _disk_plan(stages, runs)
     if plan is None:
         return None
     if conn is not None and plan.use.written:
         plan = replace(plan, write_speed=_write_speed(conn))
     if plan.fits:
         return plan
-    smaller = ((option, fewer.plan(runs)) for option, fewer in stages.smaller(job))
+    smaller = ((option, _disk_plan(fewer, runs)) for option, fewer in _smaller(job, stages))
     nearest = next(((option, one.use.total) for option, one in smaller if one is not None and one.fits), None)
     return replace(plan, nearest=nearest)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stages:
-    """A job's stages in order; training with its sizes and expected seconds."""
+class _Stage(NamedTuple):
+    """A stage of the job, with its sizes (None: unknown) and expected seconds."""
 
-    training: tuple[Job, TrainShape, float] | None = None
-    tracin: TracinDiskUse | None = None
-    regression: DiskUse | None = None
-    predicting: DiskUse | None = None
+    job: Job
+    counts: Counts
+    shape: Shape | None = None
+    seconds: float = 0.0
 
-    @classmethod
-    def of(cls, job: Job, suggestion: Suggestion | None) -> _Stages:
-        if suggestion is None:
-            return cls()
-        subject, target = suggestion.job_size, suggestion.target
-        training = tracin = regression = predicting = None
-        for shape in subject.shapes(job.options, target.facts):
-            if isinstance(shape, TrainShape) and subject.train is not None:
-                training = subject.train, shape, _seconds(subject.train, shape, suggestion)
-            elif isinstance(shape, TracinShape) and subject.tracin is not None:
-                files = files_of(subject.tracin.settings)
-                stage = replace(subject.tracin, options=job.options)
-                tracin = None if files is None else tracin_disk_use(stage, subject.counts, files, shape)
-            elif isinstance(shape, PredictShape) and subject.predict is not None:
-                files = files_of(subject.predict.settings)
-                predicting = None if files is None else predict_disk_use(subject.predict, shape, files)
-            elif isinstance(shape, RegressShape) and subject.flights is not None:
-                regression = regression_disk_use(job, shape, len(subject.flights.frames))
-        return cls(training, tracin, regression, predicting)
-
-    def plan(self, runs: Path) -> DiskPlan | None:
-        uses = [] if self.training is None else [training_disk_use(*self.training)]
-        uses += [] if self.tracin is None else [self.tracin.use()]
-        uses += [one for one in (self.regression, self.predicting) if one is not None]
-        if not uses:
-            return None
-        use = reduce(DiskUse.and_then, uses)
-        certain = [one for one in uses if not one.at_most]
-        needed = _target_disks(reduce(DiskUse.and_then, certain), runs) if certain else ()
-        return DiskPlan(use, _target_disks(use, runs), needed)
-
-    def smaller(self, job: Job) -> Iterator[tuple[str, _Stages]]:
-        """Smaller variants: the option to change and the stages; the smallest change first."""
-        is_cli_flag = job.workload != "pipeline"
-        if self.tracin is not None:
-            for k in _TOP_K_OFFERED:
-                if k < (self.tracin.top_k or self.tracin.trains):
-                    fewer = replace(self, tracin=replace(self.tracin, top_k=k))
-                    yield (f"--top-k {k}" if is_cli_flag else f"tracin.top_k = {k}"), fewer
-        if self.training is not None:
-            stage, shape, seconds = self.training
-            every = stage.settings["checkpoint_frequency"]
-            for rarer in [every * times for times in (2, 5, 10, 20, 50)] if every else []:
-                settings = {**stage.settings, "checkpoint_frequency": rarer}
-                fewer = replace(self, training=(replace(stage, settings=settings), shape, seconds))
-                option = (
-                    f"--checkpoint-frequency {rarer}"
-                    if is_cli_flag
-                    else f"train.checkpoint_frequency = {rarer}"
-                )
-                yield option, fewer
+    @property
+    def use(self) -> DiskUse | None:
+        return plan_of(self.job.workload).disk_use(self.job, self.counts, self.shape, self.seconds)
 
 
-def _seconds(stage: Job, shape: TrainShape, suggestion: Suggestion) -> float:
+def _stages_of(
+    job: Job, suggestion: Suggestion | None, remembered: Path | None, most_bytes: int | None
+) -> list[_Stage]:
+    if suggestion is None:  # the triples may decide, whatever the model
+        workload = workload_of(job)
+        is_whole = workload.has_graph and not workload.is_command and workload.stages is None
+        counts = counts_of(job.settings, remembered, most_bytes=most_bytes) if is_whole else None
+        return [] if counts is None else [_Stage(job, counts)]
+    facts = suggestion.target.facts
+    found = []
+    for stage in suggestion.job_size.stages:
+        shape = stage.shape(job.options, facts, stage.counts)
+        seconds_ = 0.0 if shape is None else _seconds(stage.job, shape, suggestion)
+        found.append(_Stage(replace(stage.job, options=job.options), stage.counts, shape, seconds_))
+    return found
+
+
+def _disk_plan(stages: Sequence[_Stage], runs: Path) -> DiskPlan | None:
+    uses = [use for use in (stage.use for stage in stages) if use is not None]
+    if not uses:
+        return None
+    use = reduce(DiskUse.and_then, uses)
+    certain = [one for one in uses if not one.at_most]
+    needed = _target_disks(reduce(DiskUse.and_then, certain), runs) if certain else ()
+    return DiskPlan(use, _target_disks(use, runs), needed)
+
+
+def _smaller(job: Job, stages: Sequence[_Stage]) -> Iterator[tuple[str, list[_Stage]]]:
+    """Smaller variants: the setting to change and the stages; of the last stage first, the smallest change first."""
+    for at, stage in reversed(list(enumerate(stages))):
+        for name, value in plan_of(stage.job.workload).smaller_results(stage.job, stage.counts):
+            settings = {**stage.job.settings, name: value}
+            changed = stage._replace(job=replace(stage.job, settings=settings))
+            is_stage = workload_of(job).stages is not None
+            flag = f"--{name.replace('_', '-')} {value}"
+            option = f"{stage.job.workload}.{name} = {value}" if is_stage else flag
+            yield option, [*stages[:at], changed, *stages[at + 1 :]]
+
+
+def _seconds(stage: Job, shape: Shape, suggestion: Suggestion) -> float:
     """Expected seconds by this machine's past runs, else by a roofline."""
-    epochs: int = stage.settings["num_epochs"]
-    epoch_s = seconds(shape, rates_of(suggestion.target))
+    epochs = workload_of(stage).epochs
+    each_s = seconds(shape, rates_of(suggestion.target))
     correction = suggestion.corrections.time
-    return epochs * (epoch_s if correction is None else correction.expected(epoch_s).s)
+    expected_s = each_s if correction is None else correction.expected(each_s).s
+    return expected_s if epochs is None else stage.settings[epochs] * expected_s
 
 
 def _target_disks(use: DiskUse, runs: Path) -> tuple[TargetDisk, ...]:

@@ -133,7 +133,7 @@ def preview_filtering(
     the plan has nothing to filter, or the person turned filtering off. Takes some seconds; `children` has the process
     that counts, for who may kill it."""
     job, suggestion = planned.job, planned.suggestion
-    if job.workload != "tracin" or suggestion is None or suggestion.job_size.counts.published:
+    if "n_hops" not in job.settings or suggestion is None or suggestion.job_size.counts.published:
         return None
     if job.settings["self_influence"] or job.settings["skip_tracin"] or job.options.get("filtering") is False:
         return None

@@ -31,7 +31,7 @@ from kgops.supervisor.disk_space import MARGIN as DISK_MARGIN
 from kgops.supervisor.disk_space import DiskPlan, disk_plan
 from kgops.supervisor.worker_start import start_mib
 from kgops.workloads.graphs.counts import Counts, counts_of
-from kgops.workloads.registry import WORKLOADS, devices_of
+from kgops.workloads.registry import WORKLOADS, devices_of, timed_by_epoch, workload_of
 from storage import predictions
 from storage.database import Connection
 
@@ -184,11 +184,12 @@ def _process_of_worker(
     job: Job, on: Target, known: MachineCorrections, remembered: Path | None
 ) -> dict[str, Any] | None:
     """Process memory beside the tensors, for a job whose tensors only the worker can count."""
-    if job.workload != "train":
+    workload = workload_of(job)
+    if workload.epochs is None or not workload.has_graph:
         return None
     counts = counts_of(job.settings, remembered, most_bytes=MAX_TRIPLE_BYTES) or Counts(0, 0, 0)
     triples = counts.train + counts.valid + counts.test
-    return _process_table(known, on, data_bytes("train", counts.entities, triples))
+    return _process_table(known, on, data_bytes(job.workload, counts.entities, triples))
 
 
 def _process_table(known: MachineCorrections, on: Target, data: int) -> dict[str, Any] | None:
@@ -210,7 +211,9 @@ def remembered_in(home: Home, name: str) -> Path | None:
 
 def known_of(home: Home, conn: Connection | None, target: Target, job: Job) -> MachineCorrections:
     """Corrections learned from past runs on this GPU, or on this machine's CPU."""
-    forecasts = predictions.newest(conn, on=_name(target)) if conn is not None else []
+    forecasts = (
+        predictions.newest(conn, by_epoch=timed_by_epoch(), on=_name(target)) if conn is not None else []
+    )
     known = MachineCorrections(
         time=_learned_time(job.workload, time_kind(job), forecasts),
         training=_learned_time("train", kind_of("train", None), forecasts),
@@ -244,7 +247,7 @@ def _learned_process(job: Job, home: Home, forecasts: list[predictions.Forecast]
         shared_out=devices_of(job) != 1,
         trains_again=trains_again(job),
         compiled=asks_to_compile,
-        parquet=job.workload == "tracin" and bool(job.settings["parquet"]),
+        parquet=bool(job.settings.get("parquet")),
     )
     start = start_mib(job, remembered_in(home, worker_start.FILE))
     return learn_process(kind, filter(None, map(process_sample, forecasts)), start)

@@ -48,6 +48,11 @@ def leaving(result: Result) -> tuple[str, ...]:
     return tuple(name for name in WORKLOADS if leaves(name, result))
 
 
+def timed_by_epoch() -> tuple[str, ...]:
+    """Names of the workloads whose time is known by the epoch."""
+    return tuple(name for name, one in WORKLOADS.items() if one.epochs is not None)
+
+
 def values_of(job: Job) -> dict[str, Any]:
     """Every option of the job's workload, with defaults."""
     return {**defaults_of(WORKLOADS[job.workload].options), **job.settings, **job.options}

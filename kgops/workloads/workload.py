@@ -31,6 +31,12 @@ class Workload:
     epochs: str | None = None  # the setting with their number; the time of such a run is known by the epoch
     reads_model: bool = False  # of a run that trained one
     triples: str | None = None  # the setting that takes a file of triples, such as the answers of another run
+    retrainings: Callable[[Mapping[str, Any]], int] = lambda settings: 0  # at most, to check what it found
+    time_kind: Callable[[Mapping[str, Any]], str] = lambda settings: ""  # runs of one kind take times alike
+    timed_on_cpu: bool = False  # the model of time holds on a CPU before any run
+    outputs: Callable[[Mapping[str, Any]], dict[str, str]] = (
+        lambda settings: {}
+    )  # result files and their copies
     has_graph: bool = True  # works on triples
     has_flags: bool = True  # flags express it; otherwise a job file does
     shares_devices: bool = False  # `devices` may be more than one

@@ -29,6 +29,8 @@ from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a program, for `benchmarks`
 
+from functools import partial
+
 from estimate_settings import TrainSetting
 from estimating import SilentReporter, drawn_data
 
@@ -39,6 +41,8 @@ from kgops.maths.worker.entry import StopRequest
 from kgops.planning.job_size import JobSize
 from kgops.planning.planner import MARGIN, MachineCorrections, suggest
 from kgops.planning.targets import Target, find_targets
+from kgops.workloads.graphs.counts import Counts
+from kgops.workloads.plan import plan_of
 
 MIB = 1 << 20
 _MORE = 1.1
@@ -108,7 +112,9 @@ def judge(seed: int) -> Judged:
     for number in range(1000):
         setting = _draw(random.Random(f"batch {seed} {number}"))
         graph, counts = drawn_data(setting, seed)
-        job_size = JobSize(setting.job(), counts, setting.job(), None, None)
+        stages = plan_of("train").stages(setting.job(), partial(_known, counts))
+        assert not isinstance(stages, str)
+        job_size = JobSize(setting.job(), counts, tuple(stages))
         batch, bare, examples = (*[_largest(job_size, one, context) for one in (target, bare_target)], counts)
         if batch and bare and _STEPS * _MORE * bare < _queries(setting, examples):
             break
@@ -121,6 +127,10 @@ def judge(seed: int) -> Judged:
     bare_more_fits, _ = _run(setting.job(), graph, int(_MORE * bare) + 1)
     share = (held + context) / usable if more_fits else float("inf")
     return Judged(str(setting), batch, fits, share, bare, bare_fits, bare_more_fits)
+
+
+def _known(counts: Counts, settings: object) -> Counts:
+    return counts
 
 
 def _draw(rng: random.Random) -> TrainSetting:

@@ -13,9 +13,9 @@ from kgops.maths.tracin.blocks import Settings
 from kgops.maths.train.saved_models import MAY_DIFFER
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.out_of_memory import is_out_of_memory
-from kgops.planning.fallback_options import SMALLEST_CHUNK
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken, oom_fallbacks
 from kgops.workloads.catalog import OPTIONS, effect_of
+from kgops.workloads.fallbacks import SMALLEST_CHUNK
 from kgops.workloads.job_files import read_job
 from kgops.workloads.tracin.chunk_sizes import TRACIN_BLOCK, TRACIN_CHUNK
 

@@ -30,13 +30,14 @@ from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
 from kgops.planning.corrections import Measured, TimeCorrection
-from kgops.planning.job_size import JobSize, Shape, job_size_of
+from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest
 from kgops.planning.speed import rates_of, seconds, step_time
 from kgops.planning.targets import cpu_target, find_targets
 from kgops.present.what_if import predicted_time
 from kgops.workloads.graphs.counts import counts_of
 from kgops.workloads.job_files import read_job
+from kgops.workloads.plan import Shape
 from kgops.workloads.predict.sizes import PredictShape
 from kgops.workloads.tracin.sizes import tracin_shape
 from kgops.workloads.train.sizes import TrainShape

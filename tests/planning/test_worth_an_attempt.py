@@ -19,6 +19,7 @@ from kgops.supervisor.launch import fallbacks_below
 from kgops.supervisor.plan_job import Planned
 from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.job_files import read_job
+from kgops.workloads.plan import plan_of
 
 
 def job(workload: str, settings: dict[str, Any], allow: bool = False, **options: Any) -> Job:
@@ -90,7 +91,9 @@ def test_every_fallback_either_needs_less_than_the_one_before_or_is_said_to_be_l
 def of_size(made: Job, entities: int, train: int) -> JobSize:
     tails, heads = Answers(train // 3, train, train * 20, 300), Answers(train // 4, train, train * 60, 900)
     counts = Counts(entities, 3, train, train // 20, train // 20, tails, heads)
-    return JobSize(made, counts, made, None, None)
+    stages = plan_of(made.workload).stages(made, lambda settings: counts)
+    assert not isinstance(stages, str)
+    return JobSize(made, counts, tuple(stages))
 
 
 def test_smaller_batches_end_where_weights_take_most() -> None:

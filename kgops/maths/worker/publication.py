@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from kgops.errors import Unavailable, Usage
 from kgops.jobs import manifest
@@ -16,9 +15,8 @@ from kgops.maths.worker.entry import is_forced
 from kgops.maths.worker.report import Reporter
 from kgops.maths.worker.reporter import Progress
 from kgops.workloads import outputs
-from kgops.workloads.explain.job import EXPLANATIONS
 from kgops.workloads.outputs import Inputs, Ledger, Owner
-from kgops.workloads.predict.job import ANSWERS
+from kgops.workloads.registry import WORKLOADS
 
 TO_RESUME = "resume_*"
 _COPIED_AT_ONCE = 16 << 20  # bytes
@@ -170,23 +168,10 @@ def _seen(status: os.stat_result | None) -> tuple[int, ...] | None:
 
 
 def _requested_files(job: Job, results: Path) -> list[tuple[Path, Path]]:
-    """`--output` of a predict or explain run; `--output` and `--csv-output` of a TracIn run, or of a pipeline's."""
-    *before, settings = outputs.stages_of(job.workload, job.settings)
-    if job.workload == "predict":
-        return _requested_answers(settings, results)
-    if job.workload == "explain":
-        return _requested_answers(settings, results, EXPLANATIONS)
-    answers = [pair for stage in before for pair in _requested_answers(stage, results)]
-    wanted = [(settings.get("output"), ".json"), (settings.get("csv_output"), ".csv")]
-    stem = "self_influence" if settings.get("self_influence") else "tracin"
-    return answers + [(results / f"{stem}{ending}", Path(named)) for named, ending in wanted if named]
-
-
-def _requested_answers(
-    settings: Mapping[str, Any], results: Path, stem: str = ANSWERS
-) -> list[tuple[Path, Path]]:
-    named = settings.get("output")
-    return [(results / f"{stem}{Path(named).suffix.lower()}", Path(named))] if named else []
+    """Result files and the copies of them that the job names."""
+    stages = WORKLOADS[job.workload].stage_settings(job.settings)
+    copies = (WORKLOADS[name].outputs(settings) for name, settings in stages.items())
+    return [(results / name, Path(named)) for stage in copies for name, named in stage.items()]
 
 
 def _below(results: Path) -> Iterator[tuple[Path, Path]]:

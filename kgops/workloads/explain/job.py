@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
 from kgops.workloads.explain.options import EXPLAIN_OPTIONS, FILES, FOLDERS
+from kgops.workloads.predict.job import answer_copies
 from kgops.workloads.tracin.job import predictions_and_more
 from kgops.workloads.workload import Workload
 
@@ -92,6 +94,8 @@ EXPLAIN = Workload(
     folders=FOLDERS,
     leaves=frozenset({"explanations"}),
     reads_model=True,
+    retrainings=most_retrainings,
+    outputs=partial(answer_copies, EXPLANATIONS),
     triples="triples",
     with_profile=False,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
@@ -30,6 +30,8 @@ _ROW = 3 * _ID
 class ExplainShape:
     """`traced`: candidates past a prediction and its rivals, for each of `predictions`; then `retrained`, where the
     sets are verified by training again."""
+
+    workload: ClassVar[str] = "explain"
 
     traced: TracinShape
     predictions: int

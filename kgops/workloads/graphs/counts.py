@@ -309,3 +309,14 @@ def counted_table(name: str) -> dict[str, Any] | None:
 def _plain_name(name: str) -> str:
     """As PyKEEN compares names: FB15k-237 is fb15k237."""
     return "".join(char for char in name.lower() if char.isalnum())
+
+
+def lines_of(path: str | None) -> int:
+    """Of a file of questions or triples; 1 without one."""
+    if not path:
+        return 1
+    try:
+        with os.fdopen(open_regular(Path(path), follow=True), "rb") as file:
+            return max(1, sum(1 for line in file if line.strip()))
+    except OSError:
+        return 1  # the worker says what is wrong with the file

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -75,6 +77,12 @@ def _label(settings: dict[str, Any]) -> str:
     return " ".join(asked)
 
 
+def answer_copies(stem: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """The copy that a person named, by the result file that it is of."""
+    named = settings.get("output")
+    return {f"{stem}{PurePath(named).suffix.lower()}": named} if named else {}
+
+
 PREDICT = Workload(
     name="predict",
     summary="ranked answers to questions, by a trained model",
@@ -87,5 +95,6 @@ PREDICT = Workload(
     folders=FOLDERS,
     leaves=frozenset({"answers"}),
     reads_model=True,
+    outputs=partial(answer_copies, ANSWERS),
     with_profile=False,
 )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
-from kgops.jobs.files import open_regular
 from kgops.jobs.job import Job
-from kgops.workloads.graphs.counts import Counts
+from kgops.workloads.graphs.counts import Counts, lines_of
 from kgops.workloads.predict.chunk_sizes import PREDICT_CHUNK, PREDICT_ENCODED, PREDICT_SCORES, PREDICT_SPARE
 from kgops.workloads.predict.job import formats_of
 from kgops.workloads.train.job import ConvEConfig
@@ -18,6 +16,8 @@ from kgops.workloads.train.job import ConvEConfig
 class PredictShape:
     """Questions to one ConvE, or with `pairs` all pairs of a relation. `kept` answers of each question are scored
     again, at most; `listed` are written."""
+
+    workload: ClassVar[str] = "predict"
 
     model: ConvEConfig
     on_gpu: bool
@@ -54,14 +54,3 @@ def predict_shape(job: Job, counts: Counts, model: ConvEConfig, *, on_gpu: bool)
         min(PREDICT_CHUNK if chunk == "auto" else chunk, entities),
         ".parquet" in formats_of(settings),
     )
-
-
-def lines_of(path: str | None) -> int:
-    """Of a file of questions or triples; 1 without one."""
-    if not path:
-        return 1
-    try:
-        with os.fdopen(open_regular(Path(path), follow=True), "rb") as file:
-            return max(1, sum(1 for line in file if line.strip()))
-    except OSError:
-        return 1  # the worker says what is wrong with the file

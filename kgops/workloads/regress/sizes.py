@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.files import open_regular
@@ -143,6 +143,8 @@ class RegressShape:
     """`train` windows of an epoch, `valid` ones that are asked after it and `held_out` ones at the end. `at_once`
     windows are computed at a time; `low` is the bytes of a number in convolutions and products, `pixel` of one in a
     batch as it is read."""
+
+    workload: ClassVar[str] = "regress"
 
     model: RegressionConfig
     on_gpu: bool

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 from kgops.jobs.option import defaults_of
 from kgops.jobs.option_checks import not_a_triple
-from kgops.workloads.tracin.chunk_sizes import TRACIN_TOP_K_DEFAULT
+from kgops.workloads.tracin.chunk_sizes import TRACIN_TOP_K_DEFAULT, trainings_of_validation
 from kgops.workloads.tracin.options import FILES, FILTERS, FOLDERS, TRACIN_OPTIONS
 from kgops.workloads.workload import Workload
 
@@ -152,6 +153,30 @@ def _label(settings: dict[str, Any]) -> str:
     return str(settings["dataset"] or path.parent.name or path.stem or "tracin")
 
 
+Does = Literal["trace", "self", "filter"]
+
+
+def does_of(settings: Mapping[str, Any]) -> Does:
+    """As the worker decides."""
+    if settings["skip_tracin"]:
+        return "filter"
+    return "self" if settings["self_influence"] else "trace"
+
+
+def _retrainings(settings: Mapping[str, Any]) -> int:
+    return trainings_of_validation() if settings["validate"] else 0
+
+
+def _time_kind(settings: Mapping[str, Any]) -> str:
+    return f"{does_of(settings)} {settings['loss'] or ('target' if settings['run'] is None else 'train')}"
+
+
+def _outputs(settings: Mapping[str, Any]) -> dict[str, str]:
+    stem = "self_influence" if settings.get("self_influence") else "tracin"
+    named = {f"{stem}.json": settings.get("output"), f"{stem}.csv": settings.get("csv_output")}
+    return {name: path for name, path in named.items() if path}
+
+
 TRACIN = Workload(
     name="tracin",
     summary="influence of training triples on predictions of test triples",
@@ -164,6 +189,10 @@ TRACIN = Workload(
     folders=FOLDERS,
     leaves=frozenset({"influences"}),
     reads_model=True,
+    retrainings=_retrainings,
+    time_kind=_time_kind,
+    timed_on_cpu=True,
+    outputs=_outputs,
     triples="test_triples",
     shares_devices=True,
     on_clusters=True,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.workloads.graphs.block_counts import Groups
-from kgops.workloads.graphs.counts import Counts
+from kgops.workloads.graphs.counts import Counts, lines_of
 from kgops.workloads.memory.products import EXACT, Format
 from kgops.workloads.number_formats import product_precision
 from kgops.workloads.tracin.chunk_sizes import (
@@ -23,7 +23,7 @@ from kgops.workloads.tracin.chunk_sizes import (
     TRACIN_FISHER_QUERIES,
     TRACIN_TESTS,
 )
-from kgops.workloads.tracin.job import top_k_of
+from kgops.workloads.tracin.job import Does, does_of, top_k_of
 from kgops.workloads.train.chunk_sizes import TRAIN_LOSS
 from kgops.workloads.train.job import ConvEConfig
 from kgops.workloads.train.sizes import TrainShape, shape_of_training
@@ -51,14 +51,13 @@ def _names(layer: str) -> tuple[str, ...]:
     return (layer,) if layer in _VECTORS else (f"{layer}.weight", f"{layer}.bias")
 
 
-Does = Literal["trace", "self", "filter"]
-
-
 @dataclass(frozen=True, slots=True)
 class TracinShape:
     """TracIn over `checkpoints` of one ConvE. `groups` are the distinct queries of a training block at most;
     `gram` is the format of the two large products, `low` that of all others. `names` are the parameters that
     take part. With `top_k` None all scores are kept."""
+
+    workload: ClassVar[str] = "tracin"
 
     model: ConvEConfig
     on_gpu: bool
@@ -240,13 +239,6 @@ def fisher_shape(model: ConvEConfig, counts: Counts, gpu: GpuFacts | None, *, te
     )
 
 
-def does_of(settings: Mapping[str, Any]) -> Does:
-    """As the worker decides."""
-    if settings["skip_tracin"]:
-        return "filter"
-    return "self" if settings["self_influence"] else "trace"
-
-
 def retrained_shape(
     counts: Counts, gpu: GpuFacts | None, model: ConvEConfig, trained: Mapping[str, Any]
 ) -> TrainShape | None:
@@ -262,3 +254,14 @@ def retrained_shape(
     epochs = trained.get("num_epochs") or 1
     settings = {**own, "num_epochs": epochs, "validate_every": 0, "engine": "kgops"}
     return shape_of_training(model, settings, options, counts, gpu)
+
+
+def tests_of(settings: Mapping[str, Any], counts: Counts) -> int:
+    """Number of test triples to attribute; for a file its number of lines."""
+    if settings["test_triple"]:
+        return 1
+    limit: int | None = settings["max_triples"]
+    count = lines_of(settings["test_triples"]) if settings["test_triples"] else counts.test
+    start: int = settings["start_index"]
+    count = max(count - start, 0)
+    return max(1, count if limit is None else min(count, limit))

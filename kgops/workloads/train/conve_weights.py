@@ -70,3 +70,7 @@ def buffer_bytes(c: ConvEConfig) -> int:
 
 def _widths(c: ConvEConfig) -> tuple[int, int, int]:
     return c.channels, c.output_channels, c.embedding_dim
+
+
+def kernel(model: ConvEConfig) -> int:
+    return model.channels * model.kernel_height * model.kernel_width

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
@@ -27,6 +27,8 @@ from kgops.workloads.train.options import one_positive
 class TrainShape:
     """A training of kgops' own ConvE. `queries` are those of an epoch, inverses included where the model has
     them; `chunk` is the entities scored at once; `low` the bytes of a number in the large products."""
+
+    workload: ClassVar[str] = "train"
 
     model: ConvEConfig
     on_gpu: bool
