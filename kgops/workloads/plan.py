@@ -58,7 +58,7 @@ class Retraining(Shape, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a job, as a job of its own workload. `shape`, with these counts or others; None: without a formula."""
+    """One stage of a job, as a job of its own workload. `shape`: with these counts or others; None: no formula."""
 
     job: Job
     counts: Counts
