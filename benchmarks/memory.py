@@ -24,8 +24,8 @@ from benchmarks.entry import run
 from benchmarks.measure import Line, finish, quietness
 from benchmarks.memory_jobs import JOBS, table_of, write_data
 from kgops.errors import KgopsError, Usage
+from kgops.planning.plan_job import process_sample
 from kgops.planning.process_memory import Seen, learn_process
-from kgops.supervisor.plan_job import process_sample
 from kgops.workloads.job_files import read_job
 from kgops.workloads.registry import timed_by_epoch
 from storage import predictions

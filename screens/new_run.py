@@ -34,7 +34,7 @@ from screens.wording import error_text
 if TYPE_CHECKING:
     from kgops.hosts.registry import Host
     from kgops.jobs.job import Job
-    from kgops.supervisor.filtering_preview import FilteringPreview
+    from kgops.planning.filtering_preview import FilteringPreview
     from screens.feed_state import FeedState, Wanted
     from storage.runs import Run
 

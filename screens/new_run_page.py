@@ -7,13 +7,13 @@ from typing import Any
 
 from kgops.jobs.profile_names import AUTO
 from kgops.jobs.text import one_line
+from kgops.planning.filtering_preview import FilteringPreview
 from kgops.present.draft_fields import DRAFT_OPTIONS, FIELDS, Field, number_in, shown
 from kgops.present.drafts import Draft, is_what_if
 from kgops.present.formats import width_of
 from kgops.present.plan_words import shown_value
 from kgops.present.suggestion import about
 from kgops.present.what_if import BY_HOST, Answer, Offers
-from kgops.supervisor.filtering_preview import FilteringPreview
 from kgops.workloads.registry import WORKLOADS
 from screens.rows import BLANK, Column, Columns, Piece, Row
 

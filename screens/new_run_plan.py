@@ -8,9 +8,12 @@ from itertools import groupby
 
 from kgops.gpus.facts import UnusableGpus
 from kgops.jobs.text import one_line
+from kgops.planning.filtering_preview import FilteringPreview
 from kgops.planning.fit import Fit, State
 from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
+from kgops.planning.plan_job import describe_changes
+from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.targets import Target
 from kgops.present.draft_fields import DRAFT_OPTIONS
@@ -18,9 +21,6 @@ from kgops.present.formats import amount, duration, fitted, width_of
 from kgops.present.plan_words import shown_value, verdict
 from kgops.present.suggestion import about, suggested
 from kgops.present.what_if import Answer, Need, predicted_time
-from kgops.supervisor.filtering_preview import FilteringPreview
-from kgops.supervisor.plan_job import describe_changes
-from kgops.supervisor.plan_per_gpu import Placement
 from kgops.workloads.registry import workload_of
 from screens.new_run_command import Command
 from screens.new_run_page import label_of

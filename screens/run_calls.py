@@ -52,7 +52,7 @@ def stop(session: Session, run: Run) -> str:
 
 
 def resume(session: Session, run: Run) -> str:
-    from kgops.supervisor import launch  # imports the planner: memory that watching does not need
+    from kgops.supervisor import launch  # memory that watching does not need
 
     _check_exists(session, run)
     launch.resume(session.home, session.conn, run.id)
@@ -101,9 +101,9 @@ def find(session: Session, job: Job) -> Run | None:
 
 def _launched(session: Session, job: Job, *, force: bool, repeats: int | None = None) -> int:
     """Number of the new run. Raises WontFit unless `force`."""
-    from kgops.supervisor.launch import launch
-    from kgops.supervisor.plan_job import refuse_what_cannot_fit
-    from kgops.supervisor.plan_per_gpu import plan_here
+    from kgops.planning.plan_job import refuse_what_cannot_fit
+    from kgops.planning.plan_per_gpu import plan_here
+    from kgops.planning.start import launch
 
     placed = plan_here(job, session.home, session.conn)
     if not force:

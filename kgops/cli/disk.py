@@ -10,7 +10,7 @@ from kgops.jobs.text import in_bytes, one_line
 from kgops.present.formats import amount, off_by
 
 if TYPE_CHECKING:
-    from kgops.supervisor.plan_job import Planned
+    from kgops.planning.plan_job import Planned
     from kgops.workloads.disk import DiskUse
 
 DISK = "disk_mib"  # name of the metric

@@ -22,19 +22,19 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import Option
 from kgops.jobs.run_options import CLUSTER_OPTIONS, GPU_OPTIONS, LIMITS, NAMES
 from kgops.jobs.text import lines, one_line
+from kgops.planning.filtering_preview import FilteringPreview, preview_filtering
+from kgops.planning.launch_checks import must_have_gpus
 from kgops.planning.oom_fallbacks import skipped_lines
+from kgops.planning.plan_job import Planned, describe_changes, refuse_what_cannot_fit
+from kgops.planning.plan_per_gpu import Placement, as_refused, cannot_start, plan_here
 from kgops.planning.resolve import Choice
+from kgops.planning.start import as_recorded, child_command, fallbacks_below, launch
 from kgops.present.plan_words import verdict
 from kgops.present.suggestion import suggested
 from kgops.present.training_run import names_a_run, with_run
 from kgops.settings import find_home
 from kgops.streams import tolerate_output_errors
-from kgops.supervisor.filtering_preview import FilteringPreview, preview_filtering
-from kgops.supervisor.launch import as_recorded, child_command, fallbacks_below, launch
-from kgops.supervisor.launch_checks import must_have_gpus
 from kgops.supervisor.pending import folders_past_the_record
-from kgops.supervisor.plan_job import Planned, describe_changes, refuse_what_cannot_fit
-from kgops.supervisor.plan_per_gpu import Placement, as_refused, cannot_start, plan_here
 from kgops.workloads.job_files import read_job
 from kgops.workloads.outputs import must_be_free
 from kgops.workloads.registry import workload_of

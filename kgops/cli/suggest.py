@@ -20,14 +20,14 @@ from kgops.cli.suggest_page import as_table, page
 from kgops.errors import KgopsError, Usage
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job
+from kgops.planning.filtering_preview import preview_filtering
+from kgops.planning.launch_checks import must_have_gpus
+from kgops.planning.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.planning.resolve import on_the_cpu
 from kgops.planning.targets import Target, find_targets, selected_gpus
 from kgops.present.accuracy import accuracy_page, accuracy_table
 from kgops.present.end_time import end_time
 from kgops.settings import find_home
-from kgops.supervisor.filtering_preview import preview_filtering
-from kgops.supervisor.launch_checks import must_have_gpus
-from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.workloads.job_files import read_job, read_job_table
 from kgops.workloads.registry import timed_by_epoch
 from storage import predictions

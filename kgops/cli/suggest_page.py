@@ -11,17 +11,17 @@ from kgops.cli.disk import disk_line
 from kgops.errors import KgopsError
 from kgops.jobs.job import Job
 from kgops.jobs.text import in_bytes, one_line
+from kgops.planning.filtering_preview import FilterCount, FilteringPreview
+from kgops.planning.plan_job import Planned, describe_changes
+from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import MARGIN, Candidate, Suggestion
 from kgops.planning.resolve import requires_gpu
+from kgops.planning.start import as_recorded
 from kgops.present.end_time import EndTime
 from kgops.present.formats import UNKNOWN, table
 from kgops.present.plan_words import only_when_empty, planned_options, shown_value, verdict
 from kgops.present.suggestion import about, suggested
 from kgops.present.what_if import predicted_time
-from kgops.supervisor.filtering_preview import FilterCount, FilteringPreview
-from kgops.supervisor.launch import as_recorded
-from kgops.supervisor.plan_job import Planned, describe_changes
-from kgops.supervisor.plan_per_gpu import Placement
 from kgops.workloads.registry import workload_of
 
 _MIB = 1 << 20

@@ -25,13 +25,13 @@ from kgops.jobs.data_digests import changes
 from kgops.jobs.job import Job
 from kgops.jobs.run_options import LONGEST_LABEL
 from kgops.jobs.text import fill_in, one_line
+from kgops.planning.plan_job import plan, refuse_what_cannot_fit
 from kgops.planning.resolve import for_worker, resolve
+from kgops.planning.start import launch
 from kgops.settings import Home
 from kgops.supervisor import locks, machine_load
 from kgops.supervisor.control import stop_run, wait_for_end
 from kgops.supervisor.environment import temporary_variables
-from kgops.supervisor.launch import launch
-from kgops.supervisor.plan_job import plan, refuse_what_cannot_fit
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.worker_reports import data_digests
 from kgops.workloads.registry import read_trials, trial_of

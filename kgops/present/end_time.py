@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import Suggestion
 from kgops.present.overview import eta_s
 from kgops.settings import Home
 from kgops.supervisor.gpu_room import others_mib, read_gpus, shares_of, usable_mib
-from kgops.supervisor.plan_per_gpu import Placement
 from kgops.workloads.registry import workload_of
 from storage import runs
 from storage.database import Connection

@@ -8,11 +8,11 @@ from typing import Any
 from kgops.jobs.on_device import on_or_off
 from kgops.jobs.text import in_bytes, one_line
 from kgops.planning.applied_options import BY_DEFAULT
+from kgops.planning.plan_job import Planned
+from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import Suggestion
 from kgops.planning.resolve import Choice
 from kgops.present.formats import UNKNOWN
-from kgops.supervisor.plan_job import Planned
-from kgops.supervisor.plan_per_gpu import Placement
 from kgops.workloads.catalog import OPTIONS
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kgops.jobs.on_device import on_or_off
 from kgops.jobs.text import one_line
+from kgops.planning.filtering_preview import FilterCount, FilteringPreview
+from kgops.planning.plan_job import Planned
 from kgops.planning.resolve import Choice, requires_gpu
 from kgops.present.formats import duration
-from kgops.supervisor.filtering_preview import FilterCount, FilteringPreview
-from kgops.supervisor.plan_job import Planned
 from kgops.workloads.registry import workload_of
 
 _BY_PERSON = "person"

@@ -19,6 +19,9 @@ from kgops.jobs.option import Option
 from kgops.jobs.text import one_line
 from kgops.planning import profiles
 from kgops.planning.applied_options import BY_DEFAULT
+from kgops.planning.filtering_preview import FilteringPreview, preview_filtering
+from kgops.planning.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
+from kgops.planning.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.planning.planner import Suggestion, suggest
 from kgops.planning.resolve import Choice, resolve
 from kgops.planning.targets import Target, cpu_target, find_targets, gpus_here
@@ -28,9 +31,6 @@ from kgops.present.formats import amount, small_duration
 from kgops.present.plan_words import planned_options
 from kgops.present.training_run import names_a_run, with_run
 from kgops.settings import Home, make_home
-from kgops.supervisor.filtering_preview import FilteringPreview, preview_filtering
-from kgops.supervisor.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
-from kgops.supervisor.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.workloads import configurations
 from kgops.workloads.graphs.counts import counts_of
 from kgops.workloads.registry import WORKLOADS, workload_of

@@ -16,13 +16,13 @@ from typing import Any
 from kgops.experiments.summary import as_measurements
 from kgops.interchange.importing import TOUR
 from kgops.jobs.files import write_json
+from kgops.planning.plan_job import plan
 from kgops.planning.resolve import resolve
+from kgops.planning.start import launch
 from kgops.settings import Home, make_home
 from kgops.supervisor.control import wait_for_end
 from kgops.supervisor.environment import temporary_variables
 from kgops.supervisor.import_record import origin, put_record
-from kgops.supervisor.launch import launch
-from kgops.supervisor.plan_job import plan
 from kgops.supervisor.run_folder import RunFolder
 from kgops.supervisor.run_json import IMPORTED, read_runs
 from kgops.tour import MARK, SAMPLE, SAMPLE_TAG

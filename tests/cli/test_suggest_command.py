@@ -21,11 +21,11 @@ from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job
 from kgops.planning import profiles
+from kgops.planning.plan_job import Planned, plan
 from kgops.planning.resolve import resolve
+from kgops.planning.start import launch
 from kgops.planning.targets import Target
 from kgops.settings import Home
-from kgops.supervisor.launch import launch
-from kgops.supervisor.plan_job import Planned, plan
 from kgops.workloads.job_files import read_job
 from storage import series
 from storage.database import open_reader, open_writer

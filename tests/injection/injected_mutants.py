@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,30 +16,22 @@ from kgops.errors import Unavailable
 from kgops.jobs import files
 from kgops.settings import Home
 from kgops.supervisor import attempt_end, launch, locks, queue, run_folder, settle, spawn, supervise
-from kgops.supervisor.plan_job import Planned
 from kgops.supervisor.run_folder import RunFolder
 from storage.database import Connection, open_writer
 
 
 def refused_launch_clears_the_newest_folder() -> None:
     """A launch that fails removes what it finds, not what it made."""
-    real = launch._accept
+    real = launch._record
 
-    def accept(
-        home: Home,
-        conn: Connection,
-        planned: Planned,
-        each: Sequence[Planned],
-        token: str | None,
-        kept: Mapping[str, Any],
-    ) -> int:
+    def record(home: Home, conn: Connection, accepted: launch.Accepted, token: str | None) -> int:
         try:
-            return real(home, conn, planned, each, token, kept)
+            return real(home, conn, accepted, token)
         except Exception:
             shutil.rmtree(max(home.runs.glob("[0-9]*")))
             raise
 
-    launch._accept = accept
+    launch._record = record
 
 
 def full_disk_is_taken_as_written() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from driving import Console
 
+from kgops.planning import worker_start
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
-from kgops.supervisor import worker_start
 from storage.database import open_reader
 from storage.reports import options
 

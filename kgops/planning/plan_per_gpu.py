@@ -11,6 +11,8 @@ from kgops.gpus.facts import UnusableGpus
 from kgops.jobs.cluster import WantedGpus, gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.planning.fit import Fit, fit_of
+from kgops.planning.launch_checks import must_be_possible
+from kgops.planning.plan_job import Planned, plan
 from kgops.planning.planner import Candidate, need_mib, suggest
 from kgops.planning.resolve import device_of, named_gpus, requested_gpu, requires_gpu, resolve
 from kgops.planning.targets import (
@@ -22,8 +24,6 @@ from kgops.planning.targets import (
 from kgops.settings import Home
 from kgops.supervisor import queue
 from kgops.supervisor.gpu_room import GpuNow, read_gpus, room_on
-from kgops.supervisor.launch_checks import must_be_possible
-from kgops.supervisor.plan_job import Planned, plan
 from kgops.workloads.registry import devices_of, workload_of
 from storage import runs
 from storage.database import Connection

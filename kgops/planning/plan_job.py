@@ -15,8 +15,10 @@ from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
 from kgops.jobs.text import in_bytes
-from kgops.planning import corrections
+from kgops.planning import corrections, worker_start
 from kgops.planning.applied_options import as_applied
+from kgops.planning.disk_space import MARGIN as DISK_MARGIN
+from kgops.planning.disk_space import DiskPlan, disk_plan
 from kgops.planning.job_size import job_size_of
 from kgops.planning.oom_fallbacks import smaller_work
 from kgops.planning.planner import Candidate, MachineCorrections, Suggestion, need_mib, suggest
@@ -25,11 +27,8 @@ from kgops.planning.resolve import Choice, Resolved, device_of, named_gpus, requ
 from kgops.planning.retrainings import trains_again
 from kgops.planning.speed import time_kind
 from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
+from kgops.planning.worker_start import start_mib
 from kgops.settings import Home, make_home
-from kgops.supervisor import worker_start
-from kgops.supervisor.disk_space import MARGIN as DISK_MARGIN
-from kgops.supervisor.disk_space import DiskPlan, disk_plan
-from kgops.supervisor.worker_start import start_mib
 from kgops.workloads.graphs.counts import Counts, counts_of
 from kgops.workloads.registry import WORKLOADS, devices_of, timed_by_epoch, workload_of
 from storage import predictions

@@ -13,10 +13,10 @@ from typing import Any
 
 from kgops.jobs.files import read_json, write_json
 from kgops.jobs.job import Job
+from kgops.planning.plan_job import Planned, remembered_in
 from kgops.planning.planner import Suggestion
 from kgops.planning.speed import rates_of, seconds
 from kgops.settings import Home
-from kgops.supervisor.plan_job import Planned, remembered_in
 from kgops.workloads.tracin.options import FILES, FILTERS, TRACIN_OPTIONS
 from kgops.workloads.tracin.sizes import TracinShape
 
