@@ -13,6 +13,7 @@ from textual.filter import Monochrome
 from textual.message import Message
 
 from kgops.errors import KgopsError
+from kgops.present.wording import error_text, notification
 from kgops.settings import Home, find_home
 from screens.actions import ACTIONS, bindings, holding
 from screens.console import Console
@@ -21,7 +22,6 @@ from screens.feed_state import FeedState
 from screens.painting import Painted, Terminal
 from screens.run_screen import RunScreenBase
 from screens.symbols import THEMES, Tones, filters_of_terminal, tones_of
-from screens.wording import error_text, notification
 from storage.errors import StorageError
 
 if TYPE_CHECKING:

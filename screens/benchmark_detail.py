@@ -12,9 +12,9 @@ from kgops.experiments.trial_result import Spread
 from kgops.experiments.verdicts import RULE, Verdict
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, amount, fitted, padded, width_of
+from kgops.present.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
 from screens.benchmark_over_time import answer_rows, over_time_rows
 from screens.benchmarks_page import by_size
-from screens.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
 from screens.widgets.bar import axis, ratio_bar, scale_of
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from kgops.experiments.benchmark_results import (
 from kgops.experiments.trial_result import Spread
 from kgops.jobs.text import clock
 from kgops.present.formats import seconds_text, width_of, wrapped
+from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row
 from screens.benchmarks_page import CHANGE_TONES
-from screens.rows import Column, Columns, Piece, Row, stacked, text_row
 
 _LONGEST_NAME = 44
 

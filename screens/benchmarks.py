@@ -13,11 +13,11 @@ from textual.containers import Container
 from kgops.errors import KgopsError
 from kgops.experiments.benchmark_list import MEASURE_OPTIONS, OPTIONS, Entry
 from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery, BenchmarkReader
+from kgops.present.rows import Row, text_row
 from screens import benchmarks_page, copying
 from screens.actions import ScreenName
 from screens.driver import begin, in_own_thread
 from screens.filtered_list import FilteredList
-from screens.rows import Row, text_row
 from screens.widgets.confirm import Confirmation
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines

@@ -12,13 +12,13 @@ from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery
 from kgops.experiments.benchmark_results import seconds_of
 from kgops.jobs.text import one_line
 from kgops.present.formats import amount, padded, seconds_text
+from kgops.present.rows import Column, Columns, Piece, Row, text_row, title
+from kgops.present.wording import short_time, tick_label
 from screens import sorting
-from screens.rows import Column, Columns, Piece, Row, text_row, title
 from screens.sorting import Sortable
 from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import braille
 from screens.widgets.overlay import overlay
-from screens.wording import short_time, tick_label
 
 if TYPE_CHECKING:
     from kgops.experiments.charts import Curve

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kgops.present.rows import text_row
 from screens.feed_state import BesideList, FeedState
-from screens.rows import text_row
 from screens.run_actions import ChangesRuns
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
-    from screens.rows import Row
+    from kgops.present.rows import Row
 
 _FROM = 160  # columns of the screen
 _LEAST_LIST, _LIST_SHARE = 112, 0.66

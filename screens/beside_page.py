@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from kgops.jobs.text import one_line
 from kgops.planning.fit import fit_of_run
 from kgops.present.formats import amount, fitted
-from screens.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
+from kgops.present.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
+from kgops.present.wording import metric_of, progress_of, sign_of, since, speed_of, state_of, took
 from screens.widgets.curve_panels import main_panel
-from screens.wording import metric_of, progress_of, sign_of, since, speed_of, state_of, took
 
 if TYPE_CHECKING:
     from kgops.present.glance import Glance

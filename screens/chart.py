@@ -10,11 +10,11 @@ from textual.binding import Binding
 
 from kgops.jobs.text import one_line
 from kgops.present.chart import MOST_RUNS
+from kgops.present.rows import Piece, Row, text_row, title
 from screens import chart_page
 from screens.actions import ScreenName
 from screens.chart_page import SMOOTHINGS, Plot, View
 from screens.feed_state import FeedState, OneCurve
-from screens.rows import Piece, Row, text_row, title
 from screens.run_screen import RunScreenBase
 from screens.widgets.curve_panels import display_name
 from screens.widgets.keys import Keys

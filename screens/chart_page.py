@@ -12,11 +12,11 @@ from kgops.jobs.text import one_line
 from kgops.present.axes import Axis
 from kgops.present.chart import ChartPoint, ChartRun, axes, smoothed
 from kgops.present.formats import UNKNOWN, duration, fitted, width_of
-from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
+from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
+from kgops.present.wording import short_amount, short_reported, tick_label
 from screens.widgets.chart_axis import on_axis
 from screens.widgets.curve_panels import Level, level_of, memory_levels
 from screens.widgets.overlay import Cell, Layer, cells, pieces
-from screens.wording import short_amount, short_reported, tick_label
 
 LETTERS = "ABCDEFGH"
 _TONES = ("accent", "other", "good", "warn", "text", "bad", "strong", "dim")

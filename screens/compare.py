@@ -15,6 +15,7 @@ from kgops.jobs.numbers import middle
 from kgops.present.comparison import Comparison, compare
 from kgops.present.metric_order import curve_rank
 from kgops.present.quality import compared_quality, read_quality
+from kgops.present.rows import Piece, Row, text_row
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
 from screens import compare_page
@@ -23,7 +24,6 @@ from screens.compare_page import Curves
 from screens.driver import begin
 from screens.feed_state import HISTORY, FeedState
 from screens.marked_chart import MarksCharts
-from screens.rows import Piece, Row, text_row
 from screens.widgets.chart_axis import Point
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines

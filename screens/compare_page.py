@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, amount, fitted, padded, value_text, width_of
-from screens.rows import BLANK, Piece, Row, stacked, text_row
+from kgops.present.rows import BLANK, Piece, Row, stacked, text_row
+from kgops.present.wording import short_amount, sign_of, state_of, took
 from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import chart_heading
 from screens.widgets.overlay import overlay
-from screens.wording import short_amount, sign_of, state_of, took
 
 if TYPE_CHECKING:
     from kgops.present.comparison import Comparison, Difference, Metric

@@ -10,9 +10,9 @@ from textual.app import ComposeResult
 from textual.screen import ModalScreen
 
 from kgops.jobs.text import one_line
-from screens.rows import text_row
+from kgops.present.rows import text_row
+from kgops.present.wording import through_tmux
 from screens.widgets.lines import Lines
-from screens.wording import through_tmux
 
 if TYPE_CHECKING:
     from textual import events

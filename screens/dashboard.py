@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 
 from kgops.jobs.text import one_line
+from kgops.present.rows import Piece, Row, text_row, title
 from screens.actions import ScreenName
 from screens.beside import HasPane
 from screens.feed_state import DASHBOARD, FeedState
-from screens.rows import Piece, Row, text_row, title
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 

@@ -18,7 +18,7 @@ from kgops.present.gpu_lines import (
     whole,
 )
 from kgops.present.gpus import expected_start
-from screens.rows import Column, Columns, Piece, Row, text_row
+from kgops.present.rows import Column, Columns, Piece, Row, text_row
 
 if TYPE_CHECKING:
     from kgops.present.gpus import ExpectedStart, GpuUsage

@@ -8,10 +8,8 @@ from kgops.jobs.profile_names import CPU
 from kgops.jobs.text import clock, one_line
 from kgops.present.formats import duration, fitted, width_of
 from kgops.present.gpu_lines import host_line
-from screens.dashboard_gpus import expected_start_of, gpu_rows, process_rows
-from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
-from screens.widgets.curve_panels import sparkline
-from screens.wording import (
+from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
+from kgops.present.wording import (
     attempt_of,
     metric_of,
     outcome_of,
@@ -22,6 +20,8 @@ from screens.wording import (
     state_of,
     took,
 )
+from screens.dashboard_gpus import expected_start_of, gpu_rows, process_rows
+from screens.widgets.curve_panels import sparkline
 
 if TYPE_CHECKING:
     from kgops.present.gpus import ExpectedStart

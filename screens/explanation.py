@@ -15,15 +15,15 @@ from kgops.present.explanation_pictures import text_lines
 from kgops.present.explanations import ExplainedPrediction
 from kgops.present.formats import amount
 from kgops.present.influences import Step
+from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
+from kgops.present.wording import going, state_of
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.feed_state import OneRun
 from screens.influences_page import path_lines
-from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.wording import going, state_of
 from storage.errors import StorageError
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from kgops.errors import KgopsError
+from kgops.present.rows import text_row
+from kgops.present.wording import error_text
 from screens.driver import begin
 from screens.feed_state import HISTORY, FeedState
-from screens.rows import text_row
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.row_window import RowWindow
-from screens.wording import error_text
 from storage.errors import StorageError
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from kgops.jobs.text import one_line
 from kgops.present.formats import age
 from kgops.present.gpu_lines import free_of
 from kgops.present.gpus import signal_process
+from kgops.present.rows import Piece, Row, text_row, title
 from screens import gpu_page
 from screens.actions import ScreenName
 from screens.copying import Copyable, of_gpu
 from screens.dashboard_gpus import requestable
 from screens.driver import begin
 from screens.feed_state import DASHBOARD, FeedState
-from screens.rows import Piece, Row, text_row, title
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines

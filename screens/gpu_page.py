@@ -9,9 +9,9 @@ from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, age, amount, percent
 from kgops.present.gpu_lines import load_of, memory_bar, whole
+from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from kgops.supervisor.machine_load import HOT_C
 from screens.dashboard_gpus import expected_start_of, waiting_mib_of
-from screens.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from screens.widgets.curve_panels import Values, braille
 
 if TYPE_CHECKING:

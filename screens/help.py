@@ -9,8 +9,8 @@ from textual.binding import Binding
 from textual.screen import ModalScreen
 
 from kgops.present.formats import wrapped
+from kgops.present.rows import BLANK, Piece, Row, text_row
 from screens.actions import ACTIONS, Action, ScreenName, holding
-from screens.rows import BLANK, Piece, Row, text_row
 from screens.widgets.lines import Lines
 from storage.runs import Run
 

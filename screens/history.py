@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.app import ComposeResult
 
 from kgops.errors import KgopsError
+from kgops.present.rows import Piece, Row, title
+from kgops.present.wording import error_text
 from screens import history_page
 from screens.actions import ScreenName
 from screens.beside import HasPane
@@ -17,11 +19,9 @@ from screens.driver import begin
 from screens.filtered_list import FilteredList
 from screens.history_marks import Marks
 from screens.history_query import HistoryReader, Page, Query
-from screens.rows import Piece, Row, title
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 from screens.widgets.row_window import RowWindow
-from screens.wording import error_text
 from storage.errors import StorageError
 from storage.run_list import SORTABLE
 

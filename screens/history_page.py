@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, overload
 
 from kgops.jobs.text import one_line
 from kgops.present.formats import duration, width_of
+from kgops.present.rows import Column, Columns, Piece, Row, text_row
+from kgops.present.wording import metric_of, short_amount, short_time, sign_of
 from screens import sorting
-from screens.rows import Column, Columns, Piece, Row, text_row
 from screens.sorting import Sortable
-from screens.wording import metric_of, short_amount, short_time, sign_of
 from storage.filters import FIELDS, GROUPS
 from storage.runs import STATES
 

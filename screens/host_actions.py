@@ -11,9 +11,9 @@ from kgops.errors import KgopsError
 from kgops.hosts.registry import Host
 from kgops.hosts.rows import text
 from kgops.jobs.text import one_line
+from kgops.present.wording import error_text
 from screens.driver import begin
 from screens.run_screen import RunScreenBase
-from screens.wording import error_text
 
 if TYPE_CHECKING:
     from kgops.hosts.protocol import Row as Fields

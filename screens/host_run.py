@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, ClassVar
 from kgops.errors import KgopsError
 from kgops.hosts.mirror import HostState
 from kgops.present.formats import age
+from kgops.present.rows import Piece, Row, text_row
+from kgops.present.wording import error_text
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.host_actions import ChangesHostRuns, HostedRun
-from screens.rows import Piece, Row, text_row
 from screens.run import RunView
 from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines
-from screens.wording import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,12 +13,12 @@ from textual.message import Message
 from kgops.hosts.mirror import HostState
 from kgops.hosts.registry import Host
 from kgops.hosts.rows import is_outdated
+from kgops.present.rows import Piece, Row, title
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.feed_state import FeedState
 from screens.host_actions import ChangesHostRuns, HostedRun
 from screens.hosts_page import HostsPage, is_late
-from screens.rows import Piece, Row, title
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 

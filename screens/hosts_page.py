@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from kgops.hosts.rows import OUTDATED, is_outdated, number, sorted_gpus, text, took_until, users_of
 from kgops.present.formats import UNKNOWN, age, amount, duration, fitted, width_of
-from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
-from screens.wording import sign_of_state
+from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
+from kgops.present.wording import sign_of_state
 
 if TYPE_CHECKING:
     from kgops.hosts.mirror import HostState, Reach

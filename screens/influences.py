@@ -14,6 +14,8 @@ from kgops.errors import KgopsError
 from kgops.jobs.text import one_line
 from kgops.present import influences as influence_views
 from kgops.present.influences import Neighbours, RunInfluences, Step
+from kgops.present.rows import Piece, Row, text_row
+from kgops.present.wording import going
 from screens import influences_page
 from screens.actions import ScreenName
 from screens.copying import Copyable
@@ -21,11 +23,9 @@ from screens.driver import begin
 from screens.feed_state import HISTORY
 from screens.influences_page import InfluenceFilter
 from screens.question import Prompt
-from screens.rows import Piece, Row, text_row
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.wording import going
 from storage.errors import DatabaseMissing, StorageError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
 from kgops.present.formats import fitted
 from kgops.present.influences import RunInfluences, Step
-from screens.rows import Column, Columns, Piece, Row, text_row
+from kgops.present.rows import Column, Columns, Piece, Row, text_row
 from storage.influences import Influence, TestTriple
 
 _SIDES = ("both", "proponents", "opponents")

@@ -13,7 +13,9 @@ from kgops.hosts import registry
 from kgops.jobs.option import Option, word_of
 from kgops.present.draft_fields import DRAFT_OPTIONS
 from kgops.present.drafts import Draft, can_filter, completions, is_what_if
+from kgops.present.rows import Piece, Row, title
 from kgops.present.what_if import Answer, Need, Offers, WhatIf, absent_gpu, step
+from kgops.present.wording import error_text
 from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.registry import WORKLOADS
 from screens import copying, new_run_page, new_run_plan, run_calls
@@ -22,14 +24,12 @@ from screens.driver import begin, in_own_thread
 from screens.feed_state import QUEUE
 from screens.host_actions import HostedRun
 from screens.new_run_command import Command, command_of
-from screens.rows import Piece, Row, title
 from screens.run import RunScreen
 from screens.run_screen import RunScreenBase
 from screens.widgets.choices import Choices, CompletingPrompt
 from screens.widgets.confirm import Confirmation
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.wording import error_text
 
 if TYPE_CHECKING:
     from kgops.hosts.registry import Host

@@ -19,12 +19,12 @@ from kgops.planning.targets import Target
 from kgops.present.draft_fields import DRAFT_OPTIONS
 from kgops.present.formats import amount, duration, fitted, width_of
 from kgops.present.plan_words import shown_value, verdict
+from kgops.present.rows import BLANK, Piece, Row, row, text_row, text_rows
 from kgops.present.suggestion import about, suggested
 from kgops.present.what_if import Answer, Need, predicted_time
 from kgops.workloads.registry import workload_of
 from screens.new_run_command import Command
 from screens.new_run_page import label_of
-from screens.rows import BLANK, Piece, Row, row, text_row, text_rows
 
 _MIB = 1 << 20
 _ALTERNATING = ("accent", "dim")  # to separate adjacent parts

@@ -14,8 +14,8 @@ from kgops.errors import KgopsError
 from kgops.gpus.known import short_names
 from kgops.jobs.text import one_line
 from kgops.present import saved_filters
+from kgops.present.wording import sign_of, state_of
 from screens.history_query import HistoryReader, Query
-from screens.wording import sign_of, state_of
 from storage.errors import StorageError
 
 if TYPE_CHECKING:

@@ -16,18 +16,18 @@ from kgops.present.asking import Asking, Question
 from kgops.present.formats import amount
 from kgops.present.graph_names import GraphNames, as_written, completions, read_graph_names
 from kgops.present.predictions import AnsweredQuestion, PredictedTriple, read_answers
+from kgops.present.rows import Column, Columns, Piece, Row, row, text_row, text_rows
+from kgops.present.wording import going, state_of
 from kgops.supervisor.run_folder import RunFolder
 from screens import run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
 from screens.explanation import Explanation
 from screens.feed_state import OneRun
-from screens.rows import Column, Columns, Piece, Row, row, text_row, text_rows
 from screens.run_screen import RunScreenBase
 from screens.widgets.choices import Choices, CompletingPrompt
 from screens.widgets.keys import Keys
 from screens.widgets.lines import MORE_BELOW, Lines
-from screens.wording import going, state_of
 from storage.errors import StorageError
 
 if TYPE_CHECKING:

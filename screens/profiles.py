@@ -29,12 +29,12 @@ from kgops.planning.profiles import Profile
 from kgops.planning.resolve import conflicts
 from kgops.planning.suited_profile import suited_to_gpu
 from kgops.present.accuracy import accuracy_sentences
+from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
 from kgops.settings import Home
 from kgops.workloads.job_files import LARGEST_JOB_FILE
 from kgops.workloads.registry import timed_by_epoch
 from screens.actions import ScreenName
 from screens.driver import begin
-from screens.rows import BLANK, Column, Columns, Piece, Row, text_row
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines

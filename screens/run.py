@@ -9,20 +9,20 @@ from textual.binding import Binding
 
 from kgops.jobs.text import one_line
 from kgops.present.formats import value_text
+from kgops.present.rows import Piece, Row
+from kgops.present.wording import attempt_of, sign_of, since, state_of, took
 from kgops.supervisor.run_folder import RunFolder
 from screens import run_page
 from screens.actions import ScreenName
 from screens.copying import Copyable
 from screens.feed_state import FeedState, OneRun
 from screens.marked_chart import MarksCharts
-from screens.rows import Piece, Row
 from screens.run_actions import ChangesRuns
 from screens.run_log import RunLog
 from screens.run_screen import RunScreenBase
 from screens.widgets.curve_panels import chart_names
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
-from screens.wording import attempt_of, sign_of, since, state_of, took
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ from textual.containers import Vertical
 from kgops.jobs.text import one_line
 from kgops.present.log_lines import Level, LineFilter
 from kgops.present.log_reader import ALL, LogReader, Page, PageRequest, Seek, SeekResult
+from kgops.present.rows import Piece, Row
 from screens.driver import begin
 from screens.question import Prompt
-from screens.rows import Piece, Row
 from screens.widgets.lines import Lines
 from screens.widgets.log_lines import LogLines
 

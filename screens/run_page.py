@@ -22,10 +22,10 @@ from kgops.present.formats import (
 from kgops.present.memory_parts import memory_parts
 from kgops.present.overview import eta_s
 from kgops.present.quality import HEADS, NUMBERS
-from screens.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
+from kgops.present.rows import BLANK, Column, Columns, Piece, Row, stacked, text_row
+from kgops.present.wording import metric_of, progress_of, speed_of
 from screens.widgets.bar import share_bar
 from screens.widgets.curve_panels import panels
-from screens.wording import metric_of, progress_of, speed_of
 
 if TYPE_CHECKING:
     from kgops.present.run_detail import OptionRow, RunDetail

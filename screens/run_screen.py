@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.screen import Screen
 
+from kgops.present.rows import Row
 from screens.actions import ACTIONS, Action, Needs, ScreenName, holding
 from screens.painting import drop_style_caches
-from screens.rows import Row
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 

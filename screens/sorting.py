@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kgops.present.formats import padded
-from screens.rows import Column, Columns, Piece, Row
+from kgops.present.rows import Column, Columns, Piece, Row
 
 
 class Sortable(NamedTuple):

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.jobs.numbers import share_between
-from screens.rows import Piece
+from kgops.present.rows import Piece
 
 if TYPE_CHECKING:
     from kgops.experiments.trial_result import Spread

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kgops.jobs.numbers import line_between, mean, middle, share_between
 from kgops.present.axes import counts_epochs, is_by_clock
 from kgops.present.formats import duration
-from screens.rows import Piece
+from kgops.present.rows import Piece
 
 if TYPE_CHECKING:
     from kgops.present.run_detail import Curve

@@ -11,7 +11,7 @@ from textual.binding import Binding
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from screens.rows import Row, text_row
+from kgops.present.rows import Row, text_row
 from screens.widgets.lines import Lines
 from screens.widgets.text_line import LineInput
 

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
-from screens.rows import text_rows
+from kgops.present.rows import text_rows
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kgops.jobs.numbers import line_between, mean, share_between
 from kgops.jobs.text import one_line
 from kgops.present.formats import fitted, padded, width_of
-from screens.rows import BLANK, Piece, Row, text_row
+from kgops.present.rows import BLANK, Piece, Row, text_row
+from kgops.present.wording import short_amount, short_reported, tick_label
 from screens.widgets.chart_axis import XAxis
-from screens.wording import short_amount, short_reported, tick_label
 
 _LEFT = (0x40, 0x04, 0x02, 0x01)  # dots of the left column, from the bottom
 _RIGHT = (0x80, 0x20, 0x10, 0x08)

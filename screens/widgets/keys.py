@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kgops.present.rows import Piece, Row, text_row
 from screens.actions import Action
-from screens.rows import Piece, Row, text_row
 from screens.widgets.lines import Lines
 
 _SHOWN_S = 4.0

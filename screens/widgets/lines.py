@@ -15,7 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from kgops.present.formats import drawn, width_of
-from screens.rows import BLANK, Piece, Row
+from kgops.present.rows import BLANK, Piece, Row
 
 if TYPE_CHECKING:
     from textual import events

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from textual.binding import Binding
 from textual.message import Message
 
-from screens.rows import BLANK, Piece, Row, text_row
+from kgops.present.rows import BLANK, Piece, Row, text_row
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:

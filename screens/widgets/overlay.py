@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import or_
 from typing import NamedTuple
 
-from screens.rows import Piece
+from kgops.present.rows import Piece
 from screens.widgets.curve_panels import Values, braille
 
 _BLANK = 0x2800

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from textual.geometry import Region, Size
 from textual.message import Message
 
-from screens.rows import Row
+from kgops.present.rows import Row
 from screens.widgets.lines import Lines
 
 

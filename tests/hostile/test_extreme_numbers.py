@@ -25,11 +25,11 @@ from kgops.present.curve_chart import Clock, draw, short
 from kgops.present.formats import amount, duration, local_time, off_by
 from kgops.present.overview import eta_s
 from kgops.present.run_detail import Curve
+from kgops.present.wording import metric_of, progress_of, short_amount, speed_of
 from screens.compare_page import _ratio
 from screens.widgets.bar import ratio_bar, scale_of, share_bar
 from screens.widgets.chart_axis import on_axis
 from screens.widgets.curve_panels import braille, sparkline
-from screens.wording import metric_of, progress_of, short_amount, speed_of
 from storage import series
 from storage.database import Connection, transaction
 from storage.runs import Run

@@ -15,6 +15,7 @@ from textual.events import Key, Paste
 from textual.geometry import Region
 from textual.widgets import Input
 
+from kgops.present.rows import Piece, text_row
 from screens.actions import ACTIONS, EVERYWHERE, ScreenName, holding
 from screens.app import FeedChanged, KgopsApp
 from screens.benchmarks import Benchmarks
@@ -32,7 +33,6 @@ from screens.influences import Influences
 from screens.new_run import NewRun
 from screens.predictions import Predictions
 from screens.profiles import Profiles
-from screens.rows import Piece, text_row
 from screens.run import RunScreen
 from screens.symbols import THEMES
 from screens.widgets.choices import Choices

@@ -14,9 +14,9 @@ from records import add
 from screen_driving import Seen, look, shown_at
 
 from kgops.present.alerts import ended_while_away, live_alerts, recorded_alerts
+from kgops.present.wording import notification
 from kgops.supervisor.alerts import Alert
 from screens.widgets.lines import Lines
-from screens.wording import notification
 from storage import alerts, runs
 from storage.database import Connection
 

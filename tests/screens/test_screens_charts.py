@@ -8,10 +8,10 @@ from pathlib import Path
 
 from records import add
 
+from kgops.present.rows import Row
 from kgops.present.run_detail import RunDetail, read_run_detail
 from kgops.settings import Home
 from kgops.tour.filling import put_sample
-from screens.rows import Row
 from screens.widgets.curve_panels import panels
 from storage import series
 from storage.database import Connection, transaction

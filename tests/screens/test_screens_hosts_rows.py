@@ -10,8 +10,8 @@ import pytest
 
 from kgops.hosts.mirror import HostState, Mirror, Reach
 from kgops.hosts.protocol import PROTOCOL
+from kgops.present.rows import Row
 from screens.hosts_page import HostsPage
-from screens.rows import Row
 
 
 def test_rows_kept_from_the_last_draw_are_those_that_a_first_draw_gives() -> None:

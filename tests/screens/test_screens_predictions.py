@@ -17,7 +17,7 @@ from small_graph import put_graph
 from textual.app import App, ComposeResult
 
 from kgops.present.graph_names import as_written, completions
-from screens.rows import Piece, Row
+from kgops.present.rows import Piece, Row
 from screens.symbols import tones_of
 from screens.widgets.lines import Lines
 from storage import runs

@@ -1,4 +1,4 @@
-"""Rows of cells."""
+"""Rows of pieces with tones: commands print them, screens draw them, pages fold them."""
 
 from __future__ import annotations
 

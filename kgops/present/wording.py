@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kgops.errors import KgopsError
 from kgops.jobs.text import OUT_OF_RANGE, clock, is_timestamp, one_line
 from kgops.present.formats import NOT_FINITE, UNKNOWN, amount, duration, fitted, width_of
-from screens.rows import Piece
+from kgops.present.rows import Piece
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
