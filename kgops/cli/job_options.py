@@ -76,37 +76,10 @@ class GroupOption(click.Option):
         self.group = group
 
 
-# Command → flags of its `--help`; `--help-all` shows all. A command that is not here shows all.
+# Of `--help`; `--help-all` shows all.
 _OF_A_RUN = ("profile", "label", "gpu", "tags", "detach", "dry_run", "as_json")
 _OF_A_MODEL = ("run", "model_path", "output", "output_dir", *_OF_A_RUN)
 _MOST_NEEDED: dict[str, tuple[str, ...]] = {
-    "train": (
-        *("recipe", "dataset", "train", "valid", "test", "output_dir", "engine", "model", "embedding_dim"),
-        *("num_epochs", "batch_size", "learning_rate", "loss", "seed", "precision"),
-        *_OF_A_RUN,
-    ),
-    "tracin": (
-        *(
-            "test_triple",
-            "test_triples",
-            "max_triples",
-            "from_predictions",
-            "top_k",
-            "score",
-            "loss",
-            "n_hops",
-        ),
-        *("path_filtering", "max_total_path_length", "precision", "skip_tracin", "validate"),
-        *_OF_A_MODEL,
-    ),
-    "predict": (
-        *("head", "relation", "tail", "queries", "top_k", "best", "new", "candidate_type"),
-        *_OF_A_MODEL,
-    ),
-    "explain": (
-        *("triple", "triples", "from_predictions", "new", "max_triples", "max_facts", "verify", "smallest"),
-        *("sufficient", "asked", *_OF_A_MODEL),
-    ),
     "regress": (
         *("config", "data_directory", "output_directory", "architecture", "temporal_frames", "epochs"),
         *("batch_size", "learning_rate", "seed", "precision", "gradient_checkpointing"),
@@ -115,6 +88,14 @@ _MOST_NEEDED: dict[str, tuple[str, ...]] = {
     "exec": ("progress_regex", "metric_regex", "on_oom", "cwd", "grace", "memory_limit", *_OF_A_RUN),
 }
 _SHOWS_ALL = "kgops.help_all"
+
+
+def _most_needed(name: str | None) -> tuple[str, ...] | None:
+    """Flags on the help page of this command; None: all."""
+    workload = WORKLOADS.get(name or "")
+    if workload is None or workload.words is None:
+        return _MOST_NEEDED.get(name or "")
+    return (*workload.words.shown, *(_OF_A_MODEL if workload.reads_model else _OF_A_RUN))
 
 
 def _print_all(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
@@ -129,7 +110,7 @@ class GroupedHelp(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
-        if self.name not in _MOST_NEEDED:
+        if _most_needed(self.name) is None:
             return params
         help_all = GroupOption(
             ["--help-all"],
@@ -157,7 +138,7 @@ class GroupedHelp(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}
-        shown = None if ctx.meta.get(_SHOWS_ALL) else _MOST_NEEDED.get(self.name or "")
+        shown = None if ctx.meta.get(_SHOWS_ALL) else _most_needed(self.name)
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and (shown is None or param.name in (*shown, "help", "help_all")):

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kgops.cli import WORKLOADS
+from kgops.cli import WORKLOADS, run_workload
 from kgops.cli.groups import ByWorkload
 from kgops.cli.job_options import GroupedHelp, add_options, click_options, job_table
 from kgops.cli.launching import common_options, merged, start
@@ -35,6 +35,9 @@ class Kinds(ByWorkload):
     summaries = WORKLOADS
 
     def find(self, name: str) -> click.Command:
+        workload = WORKLOAD_OF.get(name)
+        if workload is not None and workload.words is not None:
+            return run_workload.command_of(name)
         command: click.Command = importlib.import_module(f"kgops.cli.run_{name}").command
         return command
 

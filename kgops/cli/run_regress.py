@@ -25,6 +25,8 @@ from kgops.workloads.regress.chunk_sizes import REGRESS_IMAGES
 from kgops.workloads.regress.job import REGRESS
 from kgops.workloads.regress.options import FOLDERS
 
+PLAN_EXAMPLE = "--config colab_optimized_full --gpu t4"
+
 
 class EitherSpelling(GroupedHelp):
     """Accepts `--batch-size` for `--batch_size`: the original main.py has underscores, other kgops commands dashes."""

@@ -6,11 +6,13 @@ import importlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from kgops.cli import run_workload
 from kgops.cli.groups import ByWorkload
 from kgops.cli.job_options import add_options
 from kgops.cli.launching import job_flags, record, refusal, with_flags, with_the_run
@@ -29,23 +31,15 @@ from kgops.present.accuracy import accuracy_page, accuracy_table
 from kgops.present.end_time import end_time
 from kgops.settings import find_home
 from kgops.workloads.job_files import read_job, read_job_table
+from kgops.workloads.registry import WORKLOADS as WORKLOAD_OF
 from kgops.workloads.registry import timed_by_epoch
 from storage import predictions
 from storage.errors import DatabaseMissing
 
-WORKLOADS: dict[str, str] = {
-    "train": "Plan a training run; takes the flags of `kgops run train`.",
-    "predict": "Plan a predict run; takes the flags of `kgops run predict`.",
-    "tracin": "Plan a TracIn run; takes the flags of `kgops run tracin`.",
-    "explain": "Plan an explain run; takes the flags of `kgops run explain`.",
-    "regress": "Plan a regression run; takes the flags of `kgops run regress`.",
-}
-_EXAMPLES = {
-    "train": "--dataset umls --gpu t4",
-    "predict": "--run 1 --head usa --relation embassy --gpu t4",
-    "tracin": "--run 1 --gpu t4",
-    "explain": "--run 1 --triple usa embassy china --gpu t4",
-    "regress": "--config colab_optimized_full --gpu t4",
+WORKLOADS = {
+    name: f"Plan a job of `kgops run {name}`; takes its flags."
+    for name, one in WORKLOAD_OF.items()
+    if one.has_flags
 }
 
 Plan = tuple[Job, Placement, KgopsError | None]  # as requested, the plan, and why it would not start
@@ -116,23 +110,25 @@ def _file(ctx: click.Context, /, path: Path, **given: Any) -> None:
     ctx.exit(_suggest(read_job(table, source), given))
 
 
-def _command_for(workload: str) -> click.Command:
-    module = importlib.import_module(f"kgops.cli.run_{workload}")
+def _command_for(name: str) -> click.Command:
+    if WORKLOAD_OF[name].words is None:
+        own = importlib.import_module(f"kgops.cli.run_{name}")
+        parser, job_of, flags, example = own.EitherSpelling, own.job_of, own.FLAGS, own.PLAN_EXAMPLE
+    else:
+        parser, flags = run_workload.parser_of(name), run_workload.flags_of(name)
+        job_of, example = partial(run_workload.job_of, name), run_workload.words_of(name).plan_example
 
-    @click.command(workload, cls=type(module.command), epilog=_example(workload), help=WORKLOADS[workload])
+    @click.command(
+        name, cls=parser, epilog=f"\b\nExample:  kgops suggest {name} {example}", help=WORKLOADS[name]
+    )
     @_options
     @click.pass_context
     def planned(ctx: click.Context, /, **given: Any) -> None:
-        ctx.exit(_suggest(module.job_of(given), given))
+        ctx.exit(_suggest(job_of(given), given))
 
     command: click.Command = planned
-    add_options(command, module.FLAGS)
+    add_options(command, flags)
     return command
-
-
-def _example(workload: str) -> str:
-    flags = _EXAMPLES[workload]
-    return f"\b\nExample:  kgops suggest {workload} {flags}"
 
 
 def _suggest(job: Job, given: dict[str, Any]) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kgops.jobs.option import Option
+from kgops.workloads.words import Words
 
 Result = Literal["model", "influences", "answers", "explanations"]
 
@@ -22,6 +23,7 @@ class Workload:
     module: str | None  # the worker's entry point; None: the job itself is a command
     inputs: tuple[str, ...] = ()  # keys that name files which must be there; `table.key` inside a table
     folders: tuple[str, ...] = ()  # and folders
+    words: Words | None = None  # of its command; None: a job file, or a command of its own
     leaves: frozenset[Result] = frozenset()  # what a run leaves for others to read
     stages: tuple[str, ...] | None = (
         None  # workloads that it runs, each with a table of its own; None: itself alone

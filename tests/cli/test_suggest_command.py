@@ -15,7 +15,7 @@ from driving import Console, wait_for
 from nvml_standin import Machine, StandIn, compiler, t4
 from tracing import files
 
-from kgops.cli import run_tracin, run_train
+from kgops.cli import run_workload
 from kgops.cli.command_line import as_command
 from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
@@ -277,11 +277,9 @@ def _on_gpu(home: Home, mib: int) -> Planned:
 
 def _job_of(words: list[str]) -> Job:
     """What the command makes of its flags, the common ones included."""
-    command = {"train": run_train.command, "tracin": run_tracin.command}[words[2]]
-    room = {"train": run_train, "tracin": run_tracin}[words[2]]
-    with command.make_context(words[2], words[3:], resilient_parsing=False) as ctx:
+    with run_workload.command_of(words[2]).make_context(words[2], words[3:]) as ctx:
         given = dict(ctx.params)
-        job = room.job_of(given)
+        job = run_workload.job_of(words[2], given)
     from kgops.cli.launching import with_flags
 
     return with_flags(job, {name: given.get(name) for name in _COMMON})

@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from kgops.workloads.explain.options import EXPLAIN_OPTIONS, FILES, FOLDERS
+from kgops.workloads.explain.options import EXPLAIN_OPTIONS, FILES, FOLDERS, WRITTEN
 from kgops.workloads.predict.job import answer_copies
 from kgops.workloads.tracin.job import predictions_and_more
+from kgops.workloads.words import Words
 from kgops.workloads.workload import Workload
 
 EXPLANATIONS = "explanations"  # result files: .json and .csv
@@ -82,6 +83,24 @@ def _label(settings: dict[str, Any]) -> str:
     return PurePath(settings["triples"] or "").stem or "explain"
 
 
+WORDS = Words(
+    help="""Find the training triples of head and tail that carry a prediction.
+
+    They are those whose influence on the tail, beyond its rivals, is strongest. Whether the prediction is lost
+    without them, --verify says: it trains again from the start. --smallest finds the shortest set that way;
+    --sufficient finds triples of the head that carry the prediction over to other heads.
+    """,
+    example="--run 1 --triple usa embassy china",
+    plan_example="--run 1 --triple usa embassy china --gpu t4",
+    shown=(
+        *("triple", "triples", "from_predictions", "new", "max_triples", "max_facts", "verify", "smallest"),
+        *("sufficient", "asked"),
+    ),
+    paths=(*FILES, *FOLDERS, *WRITTEN),
+    triple=("triple", "triples"),
+)
+
+
 EXPLAIN = Workload(
     name="explain",
     summary="training triples that a prediction rests on",
@@ -98,4 +117,5 @@ EXPLAIN = Workload(
     outputs=partial(answer_copies, EXPLANATIONS),
     triples="triples",
     with_profile=False,
+    words=WORDS,
 )

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from kgops.workloads.predict.options import FILES, FOLDERS, PREDICT_OPTIONS
+from kgops.workloads.predict.options import FILES, FOLDERS, PREDICT_OPTIONS, WRITTEN
+from kgops.workloads.words import Words
 from kgops.workloads.workload import Workload
 
 # Result files. The triples are for a TracIn run: best ranks first, over all questions.
@@ -83,6 +84,19 @@ def answer_copies(stem: str, settings: Mapping[str, Any]) -> dict[str, str]:
     return {f"{stem}{PurePath(named).suffix.lower()}": named} if named else {}
 
 
+WORDS = Words(
+    help="""Rank the answers to questions: leave out --head or --tail, or both with --best.
+
+    Each answer has its rank among all candidates, its score, its probability as the model's training loss defines it,
+    and whether the triple is known (train, valid, test) or new.
+    """,
+    example="--run 1 --head usa --relation embassy --top-k 5",
+    plan_example="--run 1 --head usa --relation embassy --gpu t4",
+    shown=(*("head", "relation", "tail", "queries", "top_k", "best", "new", "candidate_type"),),
+    paths=(*FILES, *FOLDERS, *WRITTEN),
+)
+
+
 PREDICT = Workload(
     name="predict",
     summary="ranked answers to questions, by a trained model",
@@ -97,4 +111,5 @@ PREDICT = Workload(
     reads_model=True,
     outputs=partial(answer_copies, ANSWERS),
     with_profile=False,
+    words=WORDS,
 )

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from kgops.jobs.option import defaults_of
 from kgops.jobs.option_checks import not_a_triple
 from kgops.workloads.tracin.chunk_sizes import TRACIN_TOP_K_DEFAULT, trainings_of_validation
-from kgops.workloads.tracin.options import FILES, FILTERS, FOLDERS, TRACIN_OPTIONS
+from kgops.workloads.tracin.options import FILES, FILTERS, FOLDERS, TRACIN_OPTIONS, WRITTEN
+from kgops.workloads.words import Words
 from kgops.workloads.workload import Workload
 
 _DEFAULTS = defaults_of(TRACIN_OPTIONS)
@@ -177,6 +178,37 @@ def _outputs(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: path for name, path in named.items() if path}
 
 
+def _implied(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"filtering": True} if any(name in settings for name in (*FILTERS, "test_triples")) else {}
+
+
+WORDS = Words(
+    help="""Compute the influence of training triples on test triples with exact TracIn over all checkpoints kept.
+
+    Every flag of run_tracin.py and batch_tracin_with_filtering.py works as it did there, or the run reports what
+    happens instead.
+    """,
+    example="--run 1 --test-triple 'usa,embassy,china' --score fisher --top-k 10",
+    plan_example="--run 1 --gpu t4",
+    shown=(
+        *(
+            "test_triple",
+            "test_triples",
+            "max_triples",
+            "from_predictions",
+            "top_k",
+            "score",
+            "loss",
+            "n_hops",
+        ),
+        *("path_filtering", "max_total_path_length", "precision", "skip_tracin", "validate"),
+    ),
+    paths=(*FILES, *FOLDERS, *WRITTEN),
+    triple=("test_triple", "test_triples"),
+    implied=_implied,
+)
+
+
 TRACIN = Workload(
     name="tracin",
     summary="influence of training triples on predictions of test triples",
@@ -196,4 +228,5 @@ TRACIN = Workload(
     triples="test_triples",
     shares_devices=True,
     on_clusters=True,
+    words=WORDS,
 )

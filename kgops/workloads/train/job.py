@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
@@ -11,6 +12,7 @@ from kgops.errors import Usage
 from kgops.jobs.option import Option, defaults_of, problems_of
 from kgops.jobs.option_checks import at_least
 from kgops.workloads.train.options import FILES, GROUPED_LOSS, TRAIN_OPTIONS
+from kgops.workloads.words import Words
 from kgops.workloads.workload import Workload
 
 # A run's model is the first that is there: only validation leaves the best one.
@@ -167,6 +169,33 @@ def _label(settings: dict[str, Any]) -> str:
     return data if settings["engine"] == "kgops" else f"{data} {settings['model']}"
 
 
+def _notes(settings: Mapping[str, Any]) -> list[str]:
+    if not settings["train"] or settings["test"]:
+        return []
+    return [
+        "without --test there is no test MRR"
+        + ("." if settings["valid"] else ", and without --valid no best model.")
+    ]
+
+
+WORDS = Words(
+    help="""Train and evaluate ConvE, or any PyKEEN model, on a PyKEEN dataset or on files of triples.
+
+    Every flag of train_pytorch.py is accepted. The default trains another objective: a sample is a (head, relation)
+    with all its tails, and inverse relations are added. --recipe script trains the script's own.
+    """,
+    example="--dataset nations --num-epochs 20",
+    plan_example="--dataset umls --gpu t4",
+    shown=(
+        *("recipe", "dataset", "train", "valid", "test", "output_dir", "engine", "model", "embedding_dim"),
+        *("num_epochs", "batch_size", "learning_rate", "loss", "seed", "precision"),
+    ),
+    paths=(*FILES, "output_dir"),
+    starts_from="kgops.workloads.train.recipes",
+    notes=_notes,
+)
+
+
 TRAIN = Workload(
     name="train",
     summary="ConvE, or any model of PyKEEN's, on a knowledge graph",
@@ -180,4 +209,5 @@ TRAIN = Workload(
     trains=True,
     epochs="num_epochs",
     smaller=("a smaller model (--embedding-dim, --output-channels)",),
+    words=WORDS,
 )

@@ -16,6 +16,8 @@ from kgops.errors import Usage
 from kgops.jobs.option_reading import nearest
 from kgops.workloads.train.options import FILES
 
+FLAG, METAVAR = "recipe", "NAME"  # of `kgops run train`
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
@@ -89,3 +91,7 @@ def with_changes(name: str, changes: dict[str, Any]) -> dict[str, Any]:
 
 def _shipped() -> Iterator[Path]:
     yield from sorted((Path(str(files("kgops"))) / "recipes").glob("*.toml"), key=lambda path: path.stem)
+
+
+def help_text() -> str:
+    return f"Start from a job that ships with kgops: {', '.join(names())}. `script` takes your own graph."
