@@ -78,7 +78,7 @@ def train(
     checkpointing = KeepForTracin(checkpoints, settings, recipe, graph)
     with memory_cleanup(job, device, report) as cleanup:
         progress = _ReportEpochs(settings["num_epochs"], checkpoints / _CHECKPOINT, report, stop, cleanup)
-        evaluator = _KeepRanks()
+        evaluator = KeepRanks()
         pipeline_kwargs = {
             **triples,
             "evaluator": evaluator,
@@ -312,7 +312,7 @@ class _ReportEpochs(TrainingCallback):  # type: ignore[misc]
             self._checkpoint.rename(self._checkpoint.with_name(f"{_CHECKPOINT}.before"))
 
 
-class _KeepRanks(RankBasedEvaluator):  # type: ignore[misc]
+class KeepRanks(RankBasedEvaluator):  # type: ignore[misc]
     """Keeps the ranks of the newest evaluation, in the order of its triples."""
 
     def finalize(self) -> Any:

@@ -116,12 +116,12 @@ def test_ranks_that_pykeen_keeps_are_in_the_order_of_the_test_triples() -> None:
     from pykeen.models import DistMult
     from pykeen.triples import TriplesFactory
 
-    from kgops.maths.train.pykeen_engine import _KeepRanks
+    from kgops.maths.train.pykeen_engine import KeepRanks
 
     graph = read_pykeen_dataset("nations")
     ids: dict[str, Any] = {"entity_to_id": graph.entities.ids, "relation_to_id": graph.relations.ids}
     model = DistMult(triples_factory=TriplesFactory(graph.train, **ids), embedding_dim=8, random_seed=1)
-    evaluator = _KeepRanks()
+    evaluator = KeepRanks()
     evaluator.evaluate(model, graph.test, additional_filter_triples=graph.train, batch_size=7, use_tqdm=False)
     known = set(map(tuple, torch.cat([graph.train, graph.test]).tolist()))
     with torch.no_grad():
