@@ -53,6 +53,7 @@ COMMANDS: dict[str, str] = {
 WORKLOADS: dict[str, str] = {
     "train": "Train ConvE, or any PyKEEN model.",
     "predict": "Answer questions with a trained model: which tails, which heads, which pairs?",
+    "evaluate": "Rank triples by a trained model: MRR and Hits@k, by relation, direction and degree.",
     "tracin": "Find the training triples behind predictions (TracIn).",
     "explain": "Find the training triples that a prediction rests on.",
     "regress": "Train a network that predicts cloud heights from image sequences.",

@@ -10,6 +10,7 @@ from typing import Any
 from kgops.jobs.files import read_json
 from kgops.jobs.job import Job
 from kgops.jobs.option import defaults_of
+from kgops.workloads.evaluate.job import EVALUATE
 from kgops.workloads.exec.job import EXEC
 from kgops.workloads.explain.job import EXPLAIN
 from kgops.workloads.pipeline.job import PIPELINE
@@ -20,7 +21,8 @@ from kgops.workloads.train.job import TRAIN
 from kgops.workloads.workload import Result, Workload
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (TRAIN, PREDICT, TRACIN, EXPLAIN, PIPELINE, REGRESS, EXEC)
+    workload.name: workload
+    for workload in (TRAIN, PREDICT, EVALUATE, TRACIN, EXPLAIN, PIPELINE, REGRESS, EXEC)
 }
 
 

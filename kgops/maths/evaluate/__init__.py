@@ -1,0 +1,1 @@
+"""Evaluation: ranks of triples by a trained model."""

@@ -1,0 +1,115 @@
+"""`python -m kgops.maths.evaluate.worker job.toml`: ranks triples by a trained model."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgops.errors import BadInput, Usage
+from kgops.jobs.files import write_json
+from kgops.jobs.job import Job
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.predict.worker import load_model
+from kgops.maths.tracin.test_triples import from_file
+from kgops.maths.train.evaluate import Evaluation, Evaluator
+from kgops.maths.train.quality import quality_table
+from kgops.maths.train.settings import place_of
+from kgops.maths.train.worker import find_device, load_graph
+from kgops.maths.worker.devices import choose_threads, memory_cleanup
+from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
+from kgops.maths.worker.outputs import make_output_folder, publish_results
+from kgops.maths.worker.report import Reporter, report_applied
+from kgops.maths.worker.reporter import Progress
+from kgops.workloads.evaluate.job import evaluate_options
+from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
+from kgops.workloads.train.threads import step_gflop
+
+_MOST_NOTED = 20  # triples that cannot be ranked
+
+
+def evaluate(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:
+    device = find_device(job.settings["device"])
+    report.started(device=str(device), torch=torch.__version__)
+    make_output_folder(job, folder)
+    results = folder / "results"
+    results.mkdir(exist_ok=True)
+    graph = load_graph(job.settings)
+    report.graph(graph.notes, graph.digests)
+    report_applied(job, evaluate_options(job, place_of(device)), report, {"memory_cleanup"})
+    triples = _triples(job, graph, report)
+    with memory_cleanup(job, device, report) as cleanup:
+        model = load_model(job, graph, device, report).checkpoint.model
+        cleanup.between_phases()
+        begin = time.monotonic()
+        ranked = _ranked(model, graph, triples, device, report, stop)
+        seconds = time.monotonic() - begin
+    quality = quality_table(ranked, replace(graph, test=triples))
+    write_json(results / "test_results.json", {**ranked.to_dict(), **quality})
+    report.artifact(results / "test_results.json", "metrics")
+    found = ranked.both.to_dict()
+    named = {
+        f"test_{name}": float(value) for name, value in found.items() if name != "count" and value is not None
+    }
+    report.metric("test_mrr", named["test_mrr"], 1)
+    metrics = {**named, "triples": float(len(triples)), "evaluate_s": seconds}
+    publish_results(job, folder, results, metrics, report)
+
+
+def _triples(job: Job, graph: Graph, report: Reporter) -> torch.Tensor:
+    """Ids of the triples to rank; those whose names the model lacks are left out, and noted."""
+    path = job.settings["triples"]
+    if path is None:
+        if not len(graph.test):
+            raise Usage("the training has no test triples.", hint="name the triples to rank: --test FILE")
+        return graph.test
+    found = from_file(Path(path), graph)
+    troubled = [one for one in found if one.ids is None]
+    if len(troubled) == len(found):
+        raise BadInput(
+            f"no triple of {path} can be ranked: {troubled[0].trouble}.",
+            hint="names are the labels of the training's triples.",
+        )
+    for one in troubled[:_MOST_NOTED]:
+        report.note(f"triple {one.number} ({' · '.join(one.labels)}) is left out: {one.trouble}.")
+    if len(troubled) > _MOST_NOTED:
+        report.note(f"{len(troubled) - _MOST_NOTED:,} more triples are left out.")
+    return torch.tensor([one.ids for one in found if one.ids is not None], dtype=graph.train.dtype)
+
+
+def _ranked(
+    model: Any,
+    graph: Graph,
+    triples: torch.Tensor,
+    device: torch.device,
+    report: Reporter,
+    stop: StopRequest,
+) -> Evaluation:
+    known = torch.cat([graph.train, graph.valid, graph.test, triples])
+    if isinstance(model, ConvE):
+        choose_threads(step_gflop(model.config, EVALUATION_QUERIES) / 3, "a block", device, report)
+        progress = Progress(report, "evaluate", "query")
+        ranked = Evaluator(known, graph.num_entities, device=device)(
+            model, triples, stop_requested=stop, progress=progress
+        )
+        if ranked is None:
+            raise Stopped
+        return ranked
+    from kgops.maths.train.pykeen_engine import KeepRanks  # its libraries are slow to import
+
+    evaluator = KeepRanks()
+    evaluator.evaluate(
+        model,
+        triples.to(torch.int64).to(device),
+        additional_filter_triples=[known.to(torch.int64).to(device)],
+        use_tqdm=False,
+    )
+    return evaluator.newest()
+
+
+if __name__ == "__main__":
+    run_worker(evaluate)

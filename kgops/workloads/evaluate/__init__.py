@@ -1,0 +1,1 @@
+"""The workload `evaluate`, as a console knows it."""
