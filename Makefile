@@ -11,7 +11,7 @@ CUDA_VENV := .venv-cuda
 # Tests start thousands of processes: without .pyc files each compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-cuda check check-tests lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
+.PHONY: demo test test-long test-cuda check check-tests lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -20,8 +20,12 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready-dev lint
 	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
+# What takes minutes: whole trainings of the documents, and faults planted into what the tests of killed runs look for.
+test-long: $(VENV)/.ready-dev
+	$(BIN)/pytest -q -n 2 -m long --ignore tests/cuda
+
 test-cuda: $(CUDA_VENV)/.ready-dev
-	KGOPS_GPU_MACHINES="t4 a100 h200 two-t4 mig" KGOPS_OOM_JOBS=40 $(CUDA_VENV)/bin/pytest -q -n 2 tests/cuda
+	KGOPS_GPU_MACHINES="t4 a100 h200 two-t4 mig" KGOPS_OOM_JOBS=40 $(CUDA_VENV)/bin/pytest -q -n 2 -m "" tests/cuda
 
 # What takes a minute: no server, no training of a whole run. The rest is `make test`'s. mypy, on one core, beside the tests.
 check: $(VENV)/.ready-dev

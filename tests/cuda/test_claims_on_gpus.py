@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cuda_machine import consoles
 
-# Table → its results without rounding, and its place among the documents. `make test-cuda` runs both.
+# Table → its results without rounding, and its place among the documents.
 TABLES = {"a": ("same loss", [0]), "b": ("same scores", [1, 2])}
-CHOSEN = TABLES if "KGOPS_GPU_MACHINES" in os.environ else ["a"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("letter", CHOSEN)
+@pytest.mark.long
+@pytest.mark.parametrize("letter", TABLES)
 def test_every_row_that_needs_a_gpu_is_measured_on_it(tmp_path: Path, kgops_home: Path, letter: str) -> None:
     with consoles(tmp_path, kgops_home) as open_on:
         done = open_on("t4")("bench", "claims", "--quick", "--only", letter, "--json")

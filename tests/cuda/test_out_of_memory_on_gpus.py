@@ -1,6 +1,6 @@
 """Jobs that do not fit as asked end well on an emulated GPU, or are refused with numbers: drawn at random.
 
-KGOPS_OOM_JOBS is how many are drawn: 40 for a release, a few else, since each really runs. Most are for a GPU of
+KGOPS_OOM_JOBS is how many are drawn: 40 for a release, one otherwise, since each really runs. Most are for a GPU of
 1.4 GB; every tenth is for a T4, in whose memory the scores of one batch do not fit.
 """
 
@@ -17,7 +17,7 @@ from cuda_machine import GpuConsole, consoles
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.workloads.catalog import effect_of
 
-JOBS = int(os.environ.get("KGOPS_OOM_JOBS", "3"))
+JOBS = int(os.environ.get("KGOPS_OOM_JOBS", "1"))
 MODEL = ("--embedding-dim", "32", "--output-channels", "4", "--num-epochs", "1", "--compile", "off")
 Job = list[str | Path]
 

@@ -19,7 +19,7 @@ PRECISIONS = {"t4": "fp16", "a100": "fp32", "h200": "bf16"}
 NAMED = os.environ.get("KGOPS_GPU_MACHINES", "t4").split()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in NAMED if name in PRECISIONS])
 @pytest.mark.parametrize("workload", ["train", "regress"])
 def test_a_step_is_compiled_for_this_gpu_and_no_part_runs_eagerly(

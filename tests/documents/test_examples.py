@@ -235,7 +235,14 @@ BEFORE: dict[str, Callable[[Desk], None]] = {
 }
 
 
-@pytest.mark.parametrize("line", AT_ONCE)
+# `bench claims` trains for a minute; test_bench_claims.py runs what it does, smaller.
+LONG = ("kgops bench claims",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(line, marks=pytest.mark.long) if line.startswith(LONG) else line for line in AT_ONCE],
+)
 def test_example_does_what_it_says(desk: Desk, line: str) -> None:
     for begins, prepare in BEFORE.items():
         if line.startswith(begins):

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from driving import patience
 
-from kgops.cli.bench_compare import agree
 from kgops.errors import KgopsError
 from kgops.experiments.comparison import Context, PairedComparison, run_comparison
 from kgops.experiments.summary import rows
@@ -129,40 +128,6 @@ def test_ways_run_trials_in_one_run_each_with_a_time_and_a_peak_of_its_own(
     assert len({p.measured["seconds"] for p in by["slow"]}) == 4  # every turn is timed by itself
     baseline = rows(conn, bench)[0]
     assert baseline.seconds is not None and baseline.seconds.n == 4
-
-
-def test_the_same_contest_twice_says_the_same_and_another_does_not(
-    home: Path, conn: sqlite3.Connection
-) -> None:
-    """Of steady work: each way works until it has used so much of a CPU, however busy that is."""
-    context = Context(Home(home), conn, lambda _: None)
-    first, second = (
-        {row.variant: row for row in rows(conn, run_comparison(context, _comparison(trials=4), "test"))}
-        for _ in "12"
-    )
-    for name in ("same", "slow"):
-        for one, other in (
-            (getattr(by[name], what) for by in (first, second)) for what in ("speed", "memory")
-        ):
-            assert one.n == other.n == 4
-            assert agree(one, other), (name, one, other)
-    assert agree(first["same"].speed, second["slow"].speed) is False
-    assert agree(first["same"].memory, second["slow"].memory) is False
-    assert agree(first["cannot"].speed, second["cannot"].speed) is None
-
-
-def test_of_ways_that_took_turns_only_missing_pairs_are_added(home: Path, conn: sqlite3.Connection) -> None:
-    context = Context(Home(home), conn, lambda _: None)
-    bench = run_comparison(context, _comparison(2), "test")
-    before = benches.pairs(conn, bench.id)
-    with conn:
-        conn.execute("UPDATE bench SET ended_at = NULL")
-        conn.execute("DELETE FROM pair WHERE variant = 'same' AND round = 2")
-    assert run_comparison(context, _comparison(2), "test").id == bench.id
-    after = benches.pairs(conn, bench.id)
-    gone = [p for p in before if (p.variant, p.round) == ("same", 2)]
-    assert sorted(p.variant for p in after) == sorted(p.variant for p in before)
-    assert [p for p in after if p in before] == [p for p in before if p not in gone] and len(gone) == 1
 
 
 def test_a_command_that_says_nothing_ends_the_benchmark_with_its_run_named(

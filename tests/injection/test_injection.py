@@ -25,12 +25,13 @@ def inject(*flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_after_any_failed_call_no_run_is_lost_and_no_state_is_a_lie() -> None:
-    done = inject("--sample", "60")
+    done = inject("--sample", "30")
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " injections; " in done.stdout
 
 
+@pytest.mark.long
 def test_the_injections_notice_a_planted_fault_of_each_kind() -> None:
     done = inject("--mutants")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -29,9 +29,17 @@ _WHOLE = {
     "nothing": "rm -rf * .[a-z]*",
     "closed folder": "chmod 000 .",
 }
-_HARMS = {
-    f"{name} is {kind}": how.format(name) for name in (*_OURS, *_OF_ATTEMPT) for kind, how in _KINDS.items()
-} | _WHOLE
+_FILES = (*_OURS, *_OF_ATTEMPT)
+
+
+def _harms(half: int) -> dict[str, str]:
+    """Of each file two of the four kinds: the other half has the others."""
+    return _WHOLE | {
+        f"{name} is {kind}": how.format(name)
+        for number, name in enumerate(_FILES)
+        for which, (kind, how) in enumerate(_KINDS.items())
+        if (number + which) % 2 == half
+    }
 
 
 def _in_folder(harm: str, then: str) -> list[str]:
@@ -42,11 +50,11 @@ def _in_folder(harm: str, then: str) -> list[str]:
     ]
 
 
-def _harmed(console: Console, then: str) -> dict[int, str]:
+def _harmed(console: Console, harms: dict[str, str], then: str) -> dict[int, str]:
     """A run for each harm, which it has done to its own folder; by number."""
     runs = {
         console.detach(*_in_folder(harm, then), flags=("--attempts", "1", "--label", name)): name
-        for name, harm in _HARMS.items()
+        for name, harm in harms.items()
     }
     for number, name in runs.items():
         wait_for((console.cwd / f"harmed-{number}").exists, f"the harm of run {number}: {name}")
@@ -76,7 +84,7 @@ def _must_hinder_nobody(console: Console, harmed: dict[int, str]) -> None:
 
 
 def test_runs_that_replaced_their_own_files_end_and_hinder_nobody(run_cli: Console) -> None:
-    harmed = _harmed(run_cli, "exit 3")
+    harmed = _harmed(run_cli, _harms(0), "exit 3")
     wait_for(lambda: not all_of(run_cli.home), "everybody to leave")
     states = {run["label"]: run["state"] for run in run_cli("runs", "--json").json()}
     # Where the supervisor could still write it, the end is the true one.
@@ -86,7 +94,7 @@ def test_runs_that_replaced_their_own_files_end_and_hinder_nobody(run_cli: Conso
 
 
 def test_replaced_files_of_killed_runs_are_settled_by_the_next_command(run_cli: Console) -> None:
-    harmed = _harmed(run_cli, "sleep 300")
+    harmed = _harmed(run_cli, _harms(1), "sleep 300")
     end_all_of(run_cli.home)
     _must_hinder_nobody(run_cli, harmed)
     assert _tracebacks(run_cli.home) == []

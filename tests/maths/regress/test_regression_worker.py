@@ -96,25 +96,6 @@ def test_the_worker_leaves_its_files_and_says_what_became_of_every_option(tmp_pa
     assert len(rows) == 1 + judged["model"]["count"] and rows[1].startswith("final\tflight_03\t")
 
 
-def test_verdicts_on_one_flight_say_which_is_of_leave_one_out(tmp_path: Path) -> None:
-    code, events = by_hand(tmp_path / "run", epochs="1\nloo = true\nloo_epochs = 1")
-    assert code == 0
-    verdicts = [event["text"] for event in told(events, "note") if "which was held out" in event["text"]]
-    assert [verdict.partition(", which")[0] for verdict in verdicts] == [
-        "On flight_03",
-        *(f"Leave-one-out: on flight_0{n}" for n in (1, 2, 3)),
-    ]
-
-
-def test_a_person_reads_at_the_end_what_the_model_is_worth(tmp_path: Path) -> None:
-    argv, environment = worker(tmp_path / "run", epochs=1)
-    environment["KGOPS_EVENTS"] = str(tmp_path / "events.jsonl")
-    done = subprocess.run(argv, cwd=tmp_path / "run", env=environment, capture_output=True, text=True)
-    verdict, metrics = done.stdout.splitlines()[-2:]
-    assert verdict.startswith("On flight_03, which was held out, ") and "the mean of the training" in verdict
-    assert "test_r2" in metrics and "mean_predictor" not in metrics
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
@@ -122,29 +103,18 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_worker_ended_in_the_middle_goes_on_to_the_same_weights(
-    undisturbed: Path, tmp_path: Path, how: signal.Signals
-) -> None:
+def test_a_worker_ended_in_the_middle_goes_on_to_the_same_weights(undisturbed: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     argv, environment = worker(cut, epochs=6, data=undisturbed.parent / "data")
     with subprocess.Popen(argv, cwd=cut, env=environment, stdout=subprocess.PIPE) as process:
         wait_for(lambda: list(cut.glob("results/checkpoints/resume_000000[2-5]_*.pt")), "a second checkpoint")
-        process.send_signal(how)
-        assert process.wait() == -how
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
     assert not (cut / "results" / "manifest.json").exists()
     code, events = by_hand(cut, epochs=6, data=undisturbed.parent / "data")
     assert code == 0 and any("resumed in stage" in event["text"] for event in told(events, "note"))
     for name in ("pretrained_model.pt", "best_model.pt"):
         assert_identical(weights(cut / "results" / name), weights(undisturbed / "results" / name))
-
-
-def test_a_worker_without_enough_memory_says_so(tmp_path: Path) -> None:
-    make_flights(tmp_path / "data", 2, Sky(frames=20, size=160))
-    limits = "memory_mib = 500"
-    code, events = by_hand(tmp_path / "run", options="", limits=limits, data=tmp_path / "data", epochs=1)
-    assert code == 1
-    assert "host memory ran out" in told(events, "out_of_memory")[0]["detail"]
 
 
 @pytest.mark.parametrize(

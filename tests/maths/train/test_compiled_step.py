@@ -18,14 +18,8 @@ from recording import Recorder
 from kgops.jobs.on_device import WorkerDevice, compile_mode
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
-from kgops.maths.train.acceleration import resolve_acceleration
-from kgops.maths.train.batches import Batches
-from kgops.maths.train.compiling import Compiler
 from kgops.maths.train.loop import FitResult, fit
-from kgops.maths.train.losses import EntityLoss
-from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings
-from kgops.maths.train.step import TrainStep
 from kgops.workloads.train.job import ConvEConfig
 
 # torch's compiler warns of torch's own deprecations while it is imported.
@@ -94,6 +88,7 @@ print(compiler(lambda x: torch.sigmoid(x / 100) * 2)(x).sum().item(), torch.sigm
 
 @pytest.mark.slow
 @needs_compiler
+@pytest.mark.long
 def test_kernels_cached_by_a_machine_with_longer_vectors_are_not_used(tmp_path: Path) -> None:
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     shorter = "avx2" if torch.backends.cpu.get_cpu_capability() == "AVX512" else "default"
@@ -108,25 +103,6 @@ def test_kernels_cached_by_a_machine_with_longer_vectors_are_not_used(tmp_path: 
         assert done.returncode == 0, done.stderr
         compiled, plain = map(float, done.stdout.split())
         assert compiled == pytest.approx(plain, rel=1e-6), capability
-
-
-@pytest.mark.slow
-@needs_compiler
-def test_rehearsal_changes_neither_weights_nor_norms_nor_random_numbers(nations: Graph) -> None:
-    model = small(nations)
-    compiler = Compiler()
-    batch = next(Batches(nations.train, inverse=True, one_positive=False, batch_size=48, seed=1).epoch(1))
-    loss = EntityLoss("bce", 0.1, 7)  # as above, so that its kernel is there already
-    step = TrainStep(model, loss, build_optimizer("adam", model, 0.1), compiler=compiler, compiled_size=48)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    torch.manual_seed(1)
-    step.rehearse(batch)
-    assert compiler.failure is None and compiler.on
-    drawn = torch.rand(3)
-    torch.manual_seed(1)
-    assert torch.equal(drawn, torch.rand(3))
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, before[name]), name
 
 
 def test_training_goes_on_where_compiling_fails_and_says_why(
@@ -147,22 +123,6 @@ def test_training_goes_on_where_compiling_fails_and_says_why(
     assert reason is not None and reason.startswith("torch.compile failed: ")
     for name, tensor in tried[0].state_dict().items():
         assert torch.equal(tensor, plain[0].state_dict()[name]), name
-
-
-def test_what_a_device_cannot_do_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    without = resolve_acceleration("default", True, CPU, checkpointing=False)
-    assert without.compile == "off" and "no C++ compiler (no-such-compiler)" in (without.compile_reason or "")
-    assert (without.cuda_graphs, without.graphs_reason) == (False, "no CUDA device")
-    assert not without.replayed
-    assert resolve_acceleration("off", False, CPU, checkpointing=False).compile_reason is None
-
-
-@needs_compiler
-@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
-def test_a_cpu_compiles_in_default_mode_and_says_so(mode: str) -> None:
-    plan = resolve_acceleration(mode, False, CPU, checkpointing=False)
-    assert (plan.compile, plan.compile_reason) == ("default", "CUDA graphs need a CUDA device")
 
 
 @pytest.mark.parametrize(
