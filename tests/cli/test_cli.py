@@ -44,15 +44,6 @@ def test_every_command_has_help_that_ends_with_a_runnable_example(
     parse(command, words[0], example[2 : min(ends, default=None)])
 
 
-def test_help_names_every_command_and_says_what_it_does(run_cli: Console) -> None:
-    shown = run_cli("--help")
-    assert shown.code == 0
-    for name, summary in COMMANDS.items():
-        assert f"\n  {name} " in shown.out
-        assert summary in shown.out
-    assert run_cli().out == shown.out
-
-
 def loaded_after(console: Console, commands: tuple[tuple[str, ...], ...], of: tuple[str, ...]) -> str:
     """Which modules `of` these a console has loaded once it has done all commands, as a list is written."""
     code = (
@@ -221,13 +212,6 @@ def test_values_no_record_could_hold_are_mistakes_too(run_cli: Console, args: li
 # --- starting -------------------------------------------------------------------------------------
 
 
-def test_detached_run_prints_its_number_and_ends_by_itself(run_cli: Console) -> None:
-    done = run_cli("run", "exec", "--detach", "--", "sh", "-c", "echo out; echo err >&2")
-    assert (done.code, done.out) == (0, "1\n")
-    assert run_cli.ended(1).state == "succeeded"
-    assert run_cli("logs", "1").raw == b"out\nerr\n"
-
-
 def test_followed_run_shows_its_log_on_stderr_and_its_end_on_stdout(run_cli: Console) -> None:
     done = run_cli("run", "exec", "--", "sh", "-c", "echo first; sleep 0.3; echo last")
     assert done.err == "first\nlast\n"
@@ -262,13 +246,6 @@ def test_dry_run_prints_a_job_that_can_be_run_and_records_nothing(run_cli: Conso
     done = run_cli("run", "job.toml")
     assert (done.code, done.err) == (0, "4 a b\n")
     assert run_cli.show(1)["job"] == table
-
-
-def test_flags_before_and_after_the_workload_mean_the_same(run_cli: Console) -> None:
-    before = run_cli("run", "--label", "x", "--attempts", "3", "exec", "--dry-run", "--", "true")
-    after = run_cli("run", "exec", "--dry-run", "--attempts", "3", "--label", "x", "--", "true")
-    assert before.out == after.out
-    assert 'label = "x"' in before.out
 
 
 def test_job_file_of_this_folder_is_the_default_and_any_other_can_be_named(run_cli: Console) -> None:
@@ -352,10 +329,3 @@ def test_unstartable_program_fails_with_what_the_system_said(run_cli: Console) -
     done = run_cli("run", "exec", "--", "./broken")
     assert done.code == 1
     assert "cannot start './broken'" in done.err
-
-
-def test_a_misspelt_file_of_triples_is_told_at_once_and_nothing_is_started(run_cli: Console) -> None:
-    done = run_cli("run", "train", "--train", "no-such-file.tsv")
-    assert done.code == 2
-    assert f"train.train: there is no file {run_cli.cwd / 'no-such-file.tsv'}" in done.err
-    assert run_cli.run(1) is None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
-from driving import QUICK, Console, all_of, end_all_of, identity_in, wait_for
+from driving import QUICK, Console, all_of, identity_in, wait_for
 
 from kgops.supervisor import processes
 
@@ -88,24 +87,6 @@ def test_stop_ends_the_whole_tree_after_the_grace(
     wait_for(lambda: not all_of(run_cli.home), "the supervisor to leave")
 
 
-def test_whoever_survives_supervisor_gate_and_worker_is_ended(run_cli: Console) -> None:
-    """All of these die at once, and nobody knows any more whose child the others were."""
-    number = run_cli.detach(*QUICK, FAMILY, flags=("--grace", "0.3", "--attempts", "1"))
-    family = {name: identity_in(run_cli.cwd / name) for name in MEMBERS}
-    run_cli.running(number)
-    try:
-        kept = {family["ghost"], family["forgetful"]}
-        end_all_of(run_cli.home, but=kept)
-        assert all(who.is_alive() for who in kept)
-        assert run_cli("runs").code == 0
-        assert run_cli.ended(number).state == "interrupted"
-        left = [name for name, who in family.items() if who.is_alive()]
-    finally:
-        for who in family.values():
-            processes.send(who, signal.SIGKILL)
-    assert left == []
-
-
 def test_what_a_worker_leaves_running_ends_with_it(run_cli: Console) -> None:
     script = "setsid sleep 300 & echo $! > child; exit 0"
     number = run_cli.detach("sh", "-c", script)
@@ -175,24 +156,3 @@ def test_exclusive_run_waits_for_others_and_starts_by_itself(run_cli: Console) -
     begun, before = ends[alone].started_at, [ends[first].ended_at, ends[second].ended_at]
     assert begun is not None
     assert all(end is not None and end <= begun for end in before)
-
-
-def test_waiting_run_can_be_stopped(run_cli: Console) -> None:
-    first = run_cli.detach("sleep", "60", flags=("--exclusive",))
-    second = run_cli.detach("true")
-    assert run_cli("stop", str(second)).out == f"run {second}: cancelled\n"
-    assert run_cli("stop", str(first), "--grace", "5").out == f"run {first}: cancelled\n"
-    assert run_cli.show(second)["attempts"] == 0
-
-
-def test_waiting_run_whose_folder_is_gone_does_not_stop_the_others(run_cli: Console) -> None:
-    first = run_cli.detach("sleep", "60", flags=("--exclusive",))
-    lost = run_cli.detach("true")
-    folder = run_cli.folder(lost)
-    subprocess.run(["rm", "-r", str(folder)], check=True)
-    listed = run_cli("runs", "--json")
-    assert listed.code == 0, listed.err
-    states = {run["id"]: run["state"] for run in listed.json()}
-    assert states[lost] == "queued"  # until its folder is back, or it is stopped
-    assert run_cli("stop", str(first), "--grace", "5").code == 0
-    assert run_cli("run", "exec", "--", "true").code == 0

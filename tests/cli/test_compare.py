@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import records
 from driving import Console
 
 from kgops.present.comparison import Comparison, Difference, Metric, compare
-from storage import run_list, runs
-from storage.database import Connection, open_reader
+from storage import runs
+from storage.database import open_reader
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 SMALL = (
@@ -68,26 +67,6 @@ def test_an_epoch_that_warms_up_is_compared_with_its_like_alone(run_cli: Console
     assert seconds("1", "3") == [9.0, 8.0]
 
 
-def test_a_run_beside_itself_or_nothing_is_no_comparison(run_cli: Console) -> None:
-    assert run_cli("run", "exec", "--", "true").code == 0
-    assert run_cli("run", "exec", "--", "true").code == 0
-    assert run_cli("compare", "1").code == 2
-    assert run_cli("compare", "1", "1").code == 2
-    assert run_cli("compare", "1", "9").code == 2
-    both = run_cli("compare", "1", "2")
-    assert both.code == 0
-    assert "setting: no differences" in both.out
-
-
-def test_commands_are_compared_by_what_their_logs_reported(run_cli: Console) -> None:
-    for line in ("loss=0.5, mrr=0.2;", "\\033[32mloss=0.25\\033[0m"):
-        words = ("--metric-regex", r"loss=(?P<loss>\S+)", "--", "printf", line)
-        assert run_cli("run", "exec", *words).code == 0
-    metrics = run_cli("compare", "1", "2", "--json").json()["metrics"]
-    assert metrics["loss"]["values"] == [0.5, 0.25] and metrics["loss"]["ratios"] == [1.0, 0.5]
-    assert "host_memory_mib" not in metrics  # sampled, not reported
-
-
 def test_ratios_of_time_on_different_machines_are_marked(run_cli: Console) -> None:
     for _ in range(2):
         assert run_cli("run", "exec", "--", "true").code == 0
@@ -102,27 +81,3 @@ def test_ratios_of_time_on_different_machines_are_marked(run_cli: Console) -> No
     peak = Metric("peak_host_mib", "MiB", (2.0, 3.0), (None, None))
     assert found.ratio(took, 1) is not None
     assert (elsewhere.ratio(took, 1), elsewhere.ratio(peak, 1)) == (None, 1.5)
-
-
-def test_a_ratio_needs_both_values_and_a_first_that_is_not_zero() -> None:
-    metric = Metric("x", "", (2.0, None, 5.0), (None, None, None))
-    assert [metric.ratio(i) for i in range(3)] == [1.0, None, 2.5]
-    assert Metric("x", "", (0.0, 1.0), (None, None)).ratio(1) is None
-    assert Metric("x", "", (None, 1.0), (None, None)).ratio(1) is None
-
-
-def test_a_pipeline_has_its_settings_in_the_rows_of_those_who_train_or_trace_alone(conn: Connection) -> None:
-    train = {"dataset": "nations", "num_epochs": 12}
-    records.add(conn, 1, workload="train", job={"workload": "train", "train": train})
-    both = {"train": train | {"num_epochs": 60}, "tracin": {"max_triples": 3}}
-    records.add(conn, 2, workload="pipeline", job={"workload": "pipeline", "pipeline": both})
-    records.add(conn, 3, workload="exec", job={"workload": "exec", "exec": {"command": ["true"]}})
-    found = compare(conn, run_list.of_numbers(conn, [1, 2, 3]))
-    values = {row.name: row.values for row in found.settings}
-    assert values["train.num_epochs"] == (12, 60, None)
-    assert values["train.seed"] == (None, 0, None)  # where nothing is said, what it takes then
-    assert values["tracin.max_triples"] == (None, 3, None)
-    assert not [name for name in values if name.startswith("pipeline")]
-    of_one = {row.name for row in found.settings if found.is_of_one_workload(row)}
-    assert {"train.dataset", "tracin.max_triples", "exec.command"} <= of_one
-    assert "train.num_epochs" not in of_one

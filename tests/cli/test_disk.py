@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console
-from tracing import batch_file, files, first_test_triples, nations
+from tracing import files, first_test_triples, nations
 
 CPU = ("--device", "cpu")
 
@@ -72,15 +72,6 @@ def test_json_of_a_test_triple_has_all_influences_unless_top_k(
     assert expected < 1000 < len(train)
 
 
-def test_a_file_that_is_named_is_whole_for_a_run_by_its_number_too(run_cli: Console) -> None:
-    small = ("--dataset", "nations", "--embedding-dim", "32", "--output-channels", "4", "--num-epochs", "2")
-    assert run_cli("run", "train", *small, *CPU).code == 0
-    done = run_cli("run", "tracin", "--run", "1", "--self-influence", "--csv-output", "self.csv", *CPU)
-    assert done.code == 0, done.err
-    train = (nations() / "train.txt").read_text().splitlines()
-    assert len(rows(run_cli.cwd / "self.csv")) == len(train)
-
-
 @pytest.mark.parametrize(
     ("asked", "left", "kept"),
     [
@@ -110,38 +101,6 @@ def test_a_run_writes_the_files_that_were_named_and_no_other(
         assert names(run_cli.cwd / "all") == left | {"kgops-files.json"}
     shown = run_cli("influences", "1", "--test", "2", "--json", "--top", "3")
     assert len(shown.json()[0]["influences"]) >= 3
-
-
-def test_named_files_of_a_batch_are_written_beside_its_own(
-    run_cli: Console, tracin: tuple[str | Path, ...], tmp_path: Path
-) -> None:
-    batch = batch_file(tmp_path, first_test_triples(2))
-    done = run_cli(*tracin, "--test-triples", batch, "--n-hops", "1", "--output", tmp_path / "x.json")
-    assert done.code == 0, done.err
-    body = json.loads((tmp_path / "x.json").read_text())
-    own = sorted((run_cli.folder(1) / "results").glob("triple_*_tracin.json"))
-    assert len(body["results"]) == len(own) == 2
-    assert body["results"][0]["influences"] == json.loads(own[0].read_text())["influences"]
-
-
-def test_named_files_of_a_pipeline_are_written(run_cli: Console, tmp_path: Path) -> None:
-    (run_cli.cwd / "p.toml").write_text(
-        'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\noutput_channels = 2\n'
-        'num_epochs = 2\nvalidate_every = 0\ndevice = "cpu"\n[pipeline.tracin]\nmax_triples = 2\ntop_k = 4\n'
-        'output = "found/x.json"\n'
-    )
-    done = run_cli("run", "p.toml")
-    assert done.code == 0, done.err
-    body = json.loads((run_cli.cwd / "found" / "x.json").read_text())
-    assert [len(one["influences"]) for one in body["results"]] == [4, 4]
-
-
-def test_a_file_that_would_not_be_written_is_refused(
-    run_cli: Console, tracin: tuple[str | Path, ...]
-) -> None:
-    done = run_cli(*tracin, "--self-influence", "--parquet")
-    assert done.code == 2, done.err
-    assert "parquet" in done.err
 
 
 def test_the_record_says_where_the_rest_of_what_was_found_is(
@@ -204,34 +163,6 @@ def test_a_pipeline_that_traces_its_answers_writes_no_more_than_predicted(run_cl
     assert 0.7 * predicted < wrote <= predicted
 
 
-@pytest.mark.parametrize("traced", ["", "max_triples = 3", "max_triples = 14"])
-def test_a_small_run_writes_no_more_than_predicted_at_most(run_cli: Console, traced: str) -> None:
-    """Its record and the quality of its model are a part of what it writes."""
-    words = (
-        'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\nnum_epochs = 2\n'
-        'device = "cpu"\n[pipeline.predict]\nhead = "usa"\nrelation = "embassy"\nnew = true\n'
-        f"[pipeline.tracin]\ntop_k = 4\n{traced}\n"
-    )
-    train = 'workload = "train"\n[train]\ndataset = "nations"\nembedding_dim = 16\nnum_epochs = 1\ndevice = "cpu"\n'
-    (run_cli.cwd / "small.toml").write_text(words if traced else train)
-    done = run_cli("run", "small.toml")
-    assert done.code == 0, done.err
-    shown = run_cli.show(1)
-    predicted, wrote = shown["plan"]["disk"]["total_mib"], shown["metric"]["disk_mib"]
-    assert 0.9 * predicted < wrote <= predicted
-
-
-def test_writing_has_progress_of_its_own(run_cli: Console, tracin: tuple[str | Path, ...]) -> None:
-    what = ("--test", files()["test"], "--max-triples", "3", "--top-k", "9", "--output", "x.json")
-    assert run_cli(*tracin, *what).code == 0
-    lines = (run_cli.folder(1) / "events.jsonl").read_text().splitlines()
-    told = [one for one in map(json.loads, lines) if one["event"] == "progress"]
-    last = {one["phase"]: (one["done"], one["total"], one["unit"]) for one in told}
-    assert last["writing"] == (27, 27, "rows")
-    done, total, unit = last["copying"]
-    assert done == total > 0 and unit == "MiB"
-
-
 # --- room -----------------------------------------------------------------------------------------
 
 
@@ -267,19 +198,3 @@ def test_a_run_that_will_not_fit_on_a_disk_exits_3_with_what_would(
     assert table["fits"] is False and len(table["places"]) == 2
     assert run_cli(*tracin, *whole, "--top-k", "1000").code == 0
     assert [path.name for path in small_disk.iterdir()] == ["x.csv"]
-
-
-def test_a_bounded_stage_of_a_pipeline_leaves_the_others_to_fit(run_cli: Console, small_disk: Path) -> None:
-    """How many answers it writes is not known; what its training writes is."""
-    (run_cli.cwd / "p.toml").write_text(
-        'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\noutput_channels = 2\n'
-        'num_epochs = 2000\ncheckpoint_frequency = 1\ndevice = "cpu"\nvalidate_every = 0\n'
-        f'output_dir = "{small_disk}"\n[pipeline.predict]\nhead = "usa"\nrelation = "embassy"\n'
-        "[pipeline.tracin]\ntop_k = 4\nlast_checkpoints = 1\n"
-    )
-    refused = run_cli("run", "p.toml")
-    assert refused.code == 3
-    assert "would write at most" in refused.err and str(small_disk) in refused.err
-    assert "train.checkpoint_frequency = " in refused.err
-    assert run_cli("runs", "--json").json() == []
-    assert run_cli("suggest", "p.toml").code == 3

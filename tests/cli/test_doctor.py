@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from driving import Console
-
-from kgops.present.doctor import _file_system_of
 
 
 def test_a_sound_machine_gets_exit_code_0_and_every_subject_is_named(run_cli: Console) -> None:
@@ -44,15 +41,6 @@ def test_every_trouble_comes_with_what_to_do(run_cli: Console) -> None:
     assert "--rebuild" in troubles["database"]["advice"]
 
 
-def test_a_hook_whose_program_is_missing_is_a_trouble(run_cli: Console) -> None:
-    run_cli("runs")
-    run_cli.home.mkdir(mode=0o700, exist_ok=True)
-    (run_cli.home / "hooks.toml").write_text('on_end = ["no-such-program", "kgops"]\n')
-    found = {one["subject"]: one for one in run_cli("doctor", "--json").json()}
-    assert found["hooks"]["level"] == "trouble"
-    assert found["hooks"]["found"] == "on_end cannot start: there is no program 'no-such-program'"
-
-
 def test_a_foreign_distribution_that_owns_one_of_our_packages_is_named(
     run_cli: Console, tmp_path: Path
 ) -> None:
@@ -79,21 +67,3 @@ def test_the_database_is_made_again_from_the_run_folders(run_cli: Console) -> No
     for old, new in zip(before, [run_cli.show(number) for number in (1, 2)], strict=True):
         for column in ("label", "state", "reason", "exit_code", "submitted_at", "ended_at", "folder", "job"):
             assert new[column] == old[column], column
-
-
-def test_a_run_whose_folder_is_gone_is_named_and_has_no_log(run_cli: Console) -> None:
-    for _ in range(2):
-        assert run_cli("run", "exec", "--", "true").code == 0
-    shutil.rmtree(run_cli.folder(2))
-    done = run_cli("doctor")
-    assert done.code == 0
-    assert "the folder of run 2 is gone" in done.out and "kgops delete 2" in done.out
-    assert "The folder of run 2 is gone." in run_cli("logs", "2").err
-
-
-def test_the_file_system_is_that_of_the_nearest_mount() -> None:
-    assert _file_system_of(Path("/proc/self")) == "proc"
-    assert _file_system_of(Path("/proc/self/no/such/file")) == "proc"
-    here = _file_system_of(Path.cwd() / "not" / "there")
-    assert here is not None
-    assert here != "proc"

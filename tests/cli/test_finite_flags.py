@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 from driving import Console
 
-from kgops.jobs.option import Option
-from kgops.jobs.option_reading import read_table
-
 WORDS = ("nan", "inf", "-inf")
 FLAGS = (
     "run exec --grace {} -- true",
@@ -42,22 +39,3 @@ def test_job_files_take_no_number_that_is_not_finite(run_cli: Console, tmp_path:
         assert done.err.count("Error: ") == 1
         assert "Traceback" not in done.err
     assert list((run_cli.home / "runs").iterdir()) == []
-
-
-@pytest.mark.parametrize("word", [".nan", ".inf", "1e999"])
-def test_configurations_take_no_number_that_is_not_finite(
-    run_cli: Console, tmp_path: Path, word: str
-) -> None:
-    (tmp_path / "config.yaml").write_text(f"learning_rate: {word}\n")
-    done = run_cli("run", "regress", "--data_directory", "x", "--config", "config.yaml")
-    assert done.code == 2
-    assert "finite" in done.err
-    assert "Traceback" not in done.err
-
-
-def test_a_key_without_bounds_takes_no_infinity() -> None:
-    for value in (float("nan"), float("inf"), 10**400):
-        problems: list[str] = []
-        read_table("x", {"y": value}, (Option("y", "float"),), problems)
-        assert len(problems) == 1
-        assert problems[0].startswith("x.y: must be a finite number, found ")

@@ -8,7 +8,6 @@ import pwd
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import Console, Done, end_all_of, identity_in, patience, wait_for
+from driving import Console, Done, end_all_of, identity_in, wait_for
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, h200, t4
 
 from kgops.present.formats import width_of
@@ -47,19 +46,6 @@ def test_a_gpu_is_shown_with_memory_load_and_processes(
     assert processes.split() == ["GPU", "PID", "USER", "MIB", "SM", "CPU", "AGE", "RUN", "COMMAND"]
     assert ours.split()[:5] == ["0", str(os.getpid()), pwd.getpwuid(os.getuid()).pw_name, "1,900", "n/a"]
     assert hidden.split() == ["0", "999999999", *["n/a"] * 5, "-", "n/a"]
-
-
-def test_processes_that_share_a_gpu_through_an_mps_server_are_named(
-    show_gpus: Callable[..., Done], standin: StandIn
-) -> None:
-    shared = replace(t4(used_mib=400, processes=((999_999_998, 30),)), clients=((os.getpid(), 250),))
-    standin.show(Machine((shared,)))
-    told = show_gpus()
-    rows = [line.split()[:4] for line in told.out.splitlines()]
-    assert ["0", str(os.getpid()), pwd.getpwuid(os.getuid()).pw_name, "250"] in rows
-    assert f"GPU 0 is shared through an MPS server; its clients (M+C) are {os.getpid()}." in told.out
-    (gpu,) = show_gpus("--json").json()["gpu"]
-    assert [process["is_mps_client"] for process in gpu["process"]] == [False, True]
 
 
 def test_json_has_every_metric_under_its_units_name(show_gpus: Callable[..., Done], standin: StandIn) -> None:
@@ -144,23 +130,6 @@ def test_a_lost_gpu_is_told_beside_the_others(show_gpus: Callable[..., Done], st
     assert "does not answer" in rows[1]
 
 
-def test_a_machine_without_a_driver_has_no_gpus_and_that_is_no_trouble(run_cli: Console) -> None:
-    told = run_cli("gpus")
-    assert (told.code, told.err) == (0, "")
-    assert "runs use the CPU" in told.out
-    assert run_cli("gpus", "--json").json()["problem"]["kind"] == "no-library"
-
-
-def test_gpus_can_be_looked_at_before_the_first_run(
-    run_cli: Console, standin: StandIn, tmp_path: Path
-) -> None:
-    standin.show(Machine((t4(processes=((os.getpid(), 5),)),)))
-    fresh = {**standin.environment(), "KGOPS_HOME": str(tmp_path / "fresh")}
-    told = run_cli("gpus", env=fresh)
-    assert (told.code, told.err) == (0, "")
-    assert not (tmp_path / "fresh").exists()
-
-
 # ---- whose processes ----
 
 
@@ -201,35 +170,6 @@ def test_what_a_worker_started_belongs_to_its_run_however_far_it_has_gone(
     standin.show(Machine((t4(processes=((pid, 100),)),)))
     (gpu,) = show_gpus("--json").json()["gpu"]
     assert [process["run"] for process in gpu["process"]] == [number]
-
-
-def test_the_pid_of_an_ended_run_given_to_somebody_else_is_not_its(
-    show_gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
-) -> None:
-    number = run_cli.detach(*_writes_its_pid(tmp_path / "pid", "exit 0"))
-    run_cli.ended(number)
-    standin.show(Machine((t4(processes=((os.getpid(), 100),)),)))
-    (gpu,) = show_gpus("--json").json()["gpu"]
-    assert gpu["process"][0]["run"] is None
-
-
-def test_a_run_of_another_home_is_not_ours(
-    show_gpus: Callable[..., Done], run_cli: Console, standin: StandIn, tmp_path: Path
-) -> None:
-    run_cli.detach(*_writes_its_pid(tmp_path / "ours"))
-    ours = identity_in(tmp_path / "ours").pid
-    # Its tag names a folder of the very same name, elsewhere.
-    (folder,) = (run_cli.home / "runs").iterdir()
-    foreign = tmp_path / "other-home" / "runs" / folder.name
-    foreign.mkdir(parents=True)
-    stranger = subprocess.Popen(["sleep", "60"], env={**os.environ, "KGOPS_TAG": f"{foreign}#1"})
-    try:
-        standin.show(Machine((t4(processes=((ours, 1), (stranger.pid, 2))),)))
-        (gpu,) = show_gpus("--json").json()["gpu"]
-        assert [process["run"] for process in gpu["process"]] == [1, None]
-    finally:
-        stranger.kill()
-        stranger.wait()
 
 
 def test_a_run_that_a_run_starts_in_another_home_is_neither_ones(
@@ -306,13 +246,3 @@ def test_where_no_process_can_be_named_a_run_is_told_by_the_change_of_its_gpus_m
     (event,) = [event for event in shown["event"] if event["kind"] == "gpu_memory_by"]
     assert event["body"] == {"way": "memory change"}
     assert "by the change of GPU memory" in " ".join(inside("gpus").split())
-
-
-def test_ctrl_c_is_heard_while_the_driver_hangs(run_cli: Console, standin: StandIn) -> None:
-    standin.show(Machine((t4(),), delay_ms=600_000))  # longer than this test may take
-    child = run_cli.start("gpus", env=standin.environment())
-    assert child.stderr is not None
-    assert b"Waiting for the GPU driver" in child.stderr.readline()
-    child.send_signal(signal.SIGINT)
-    child.communicate(timeout=patience())
-    assert child.returncode == 130

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pwd
 import re
 import signal
 import termios
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from driving import Console, Terminal, patience, wait_for
+from driving import Console, Terminal, wait_for
 from nvml_standin import Machine, StandIn, t4
-from records import add
 
 from kgops.present.formats import width_of
-from kgops.supervisor import locks
-from kgops.supervisor.run_folder import RunFolder
-from storage.database import Connection
 
 
 @pytest.fixture
@@ -60,19 +53,6 @@ def test_watching_draws_again_what_changed_and_nothing_else_until_ctrl_c(
     assert terminal.seen.rstrip().endswith(b"\x1b[?25h")  # the cursor is back
 
 
-def test_watching_shows_who_holds_each_gpu_and_the_host(
-    watching: Callable[..., Terminal], standin: StandIn
-) -> None:
-    standin.show(Machine((t4("GPU-a", used_mib=9000, processes=((os.getpid(), 9000),)),)))
-    terminal = watching()
-    me = pwd.getpwuid(os.getuid()).pw_name.encode()
-    terminal.wait_for_text(b"\x1b[35m" + me)  # beside the bar, in the colour of others
-    terminal.wait_for_text(str(os.getpid()).encode())
-    seen = terminal.seen.decode()
-    assert seen.index("\x1b[?1049h") < seen.index("HOST") < seen.index("0 Tesla T4") < seen.index("COMMAND")
-    assert "\x1b[35m▓▓▓▓" in seen and "9,000/14,909" in seen and "GiB left" in seen
-
-
 def test_a_watch_follows_the_size_and_gives_the_terminal_back_at_sigterm(
     watching: Callable[..., Terminal], standin: StandIn
 ) -> None:
@@ -89,23 +69,6 @@ def test_a_watch_follows_the_size_and_gives_the_terminal_back_at_sigterm(
     assert terminal.wait() == 128 + signal.SIGTERM
     assert terminal.seen.rstrip().endswith(b"\x1b[?1049l\x1b[?25h")
     assert b"Traceback" not in terminal.seen
-
-
-def test_a_watch_draws_two_minutes_and_what_the_next_run_needs(
-    watching: Callable[..., Terminal], standin: StandIn, conn: Connection, home: Path
-) -> None:
-    add(conn, 1, gpu_request="0", reserved_mib=6000)
-    folder = RunFolder(home / "runs" / "0001-exec")
-    folder.path.mkdir()
-    held = locks.take(folder.supervisor_lock)  # as its supervisor would, that waits
-    assert held is not None
-    standin.show(Machine((t4("GPU-a", used_mib=9000, processes=((os.getpid(), 9000),)),)))
-    terminal = watching()
-    terminal.wait_for_text("┄┄".encode())
-    terminal.wait_for_text(b"MiB, 2 min")
-    terminal.wait_for_text("⢰".encode())  # a mean of four seconds
-    assert b"util, 2 min" in terminal.seen
-    os.close(held)
 
 
 @pytest.mark.parametrize(
@@ -130,21 +93,3 @@ def _read_until(terminal: Terminal, standin: StandIn, readings: int) -> None:
 
 def _readings(standin: StandIn) -> list[str]:
     return [call for call in standin.calls() if call.startswith("nvmlDeviceGetMemoryInfo_v2 0")]
-
-
-@pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_watching_into_a_pipe_gives_plain_lines_at_once(
-    run_cli: Console, standin: StandIn, flags: tuple[str, ...]
-) -> None:
-    standin.show(Machine((t4(used_mib=111),)))
-    child = run_cli.start("gpus", "--watch", *flags, env=standin.environment())
-    assert child.stdout is not None
-    first, second = child.stdout.readline(), child.stdout.readline()
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=patience())
-    assert child.returncode == 0, err
-    assert b"\x1b" not in first + second + out
-    if flags:
-        assert json.loads(second)["gpu"][0]["memory_used_mib"] == 111
-    else:
-        assert re.fullmatch(rb"[\d-]+ [\d:]+  0  Tesla T4  111/15,360 MiB  0%  40\S+C  30/70 W\n", second)

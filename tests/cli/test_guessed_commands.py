@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from driving import Console, end_all_of
 
-from kgops.cli import ELSEWHERE, WORKLOADS, group
+from kgops.cli import ELSEWHERE, group
 from kgops.cli import main as kgops
 
 SMALL = "--num-epochs 1 --embedding-dim 16 --embedding-height 4 --embedding-width 4 --output-channels 4"
@@ -25,14 +25,6 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     yield made
     end_all_of(made.home)
     made.close()
-
-
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_workload_needs_no_run_before_it(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert kgops([workload, "--help"]) == 0
-    short = capsys.readouterr().out
-    assert kgops(["run", workload, "--help"]) == 0
-    assert capsys.readouterr().out == short
 
 
 @pytest.mark.parametrize("word", ELSEWHERE)
@@ -65,15 +57,6 @@ def test_a_run_is_named_by_its_label_and_the_newest_training_by_last(console: Co
     assert far.code == 2 and "give its number on lab1" in far.err
 
 
-def test_a_run_is_repeated_with_other_flags(console: Console) -> None:
-    changed = console("run", "--again", "small", "--seed", "5", "--dry-run", "--json").json()["job"]
-    repeated = console("run", "--again", "1", "--dry-run", "--json").json()["job"]
-    assert changed == {**repeated, "train": {**repeated["train"], "seed": 5}}
-    wrong = console("run", "--again", "2", "--seed", "5")
-    assert wrong.code == 2 and "run 2 (exec)" in wrong.err
-    assert "No such option '--seed'" in console("run", "--seed", "5").err
-
-
 def test_commands_take_filters(console: Console) -> None:
     assert [run["id"] for run in console("runs", "failed", "--json").json()] == [3, 2]
     compared = console("compare", "tag:old").out.splitlines()[0].split()
@@ -87,19 +70,3 @@ def test_commands_take_filters(console: Console) -> None:
     assert stopped.code == 2 and "no run matches 'tag:old'" in stopped.err
     assert console("stop", "tag:night").out == f"run {asleep}: cancelled\n"
     assert console("delete", "state:failed", "--yes").out == "run 2 deleted\nrun 3 deleted\n"
-
-
-def test_a_failed_run_is_shown_with_the_end_of_its_log(console: Console) -> None:
-    number = console("exec", "--", "sh", "-c", "echo begun; echo boom >&2; exit 7").code
-    assert number == 1
-    lines = console("show", "last").out.splitlines()
-    assert lines[-2:] == ["  begun", "  boom"]
-    assert "kgops logs" in lines[-3]
-
-
-def test_help_shows_what_most_need_and_help_all_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
-    counts = {}
-    for flag in ("--help", "--help-all"):
-        assert kgops(["train", flag]) == 0
-        counts[flag] = capsys.readouterr().out.count("\n  --")
-    assert counts["--help"] <= 25 < 60 < counts["--help-all"]

@@ -66,6 +66,28 @@ def test_output_folder_of_a_deleted_run_keeps_the_only_models(run_cli: Console) 
     assert written["run"].startswith(run_cli.folder(3).name) and "notes.txt" not in written["files"]
 
 
+def test_outputs_in_homes_and_in_the_way_of_others_are_refused(run_cli: Console) -> None:
+    assert run_cli(*TRAIN, "--output-dir", "mine").code == 0
+    results = run_cli.folder(1) / "results"
+    (run_cli.cwd / "to-run").symlink_to(results)
+    (run_cli.cwd / "own.csv").write_text("mine")
+    (run_cli.cwd / "link.csv").symlink_to(run_cli.cwd / "own.csv")
+    before = files(run_cli.folder(1)) | files(run_cli.cwd)
+    for where in (results, run_cli.home / "pending", run_cli.home / "runs" / "new", "to-run", "to-run/new"):
+        assert "is in the kgops home" in refused(run_cli, *TRAIN, "--output-dir", where, "--force")
+    predict = ("run", "predict", *ASKED["predict"], "--run", "1", "--output")
+    assert "already exists" in refused(run_cli, *predict, "own.csv")
+    assert "is a symbolic link" in refused(run_cli, *predict, "link.csv", "--force")
+    assert files(run_cli.folder(1)) | files(run_cli.cwd) == before
+    assert run_cli(*predict, "own.csv", "--force").code == 0
+    assert (run_cli.cwd / "own.csv").read_text() != "mine"
+    (run_cli.cwd / "job.toml").write_text(
+        'workload = "train"\n[train]\ndataset = "nations"\noutput_dir = "o"'
+    )
+    sweep = ("run", "sweep", "job.toml", "--vary", "seed=1,2")
+    assert "several runs of this sweep would write to" in refused(run_cli, *sweep)
+
+
 def test_file_that_appears_during_a_run_is_kept_and_a_resume_only_copies(run_cli: Console) -> None:
     """A worker is refused what a console would be, when its turn comes; so is a second run for one folder."""
     hold = run_cli.detach("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done", flags=("--exclusive",))

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from driving import Console, wait_for
 from recording import events
 from tracing import FILES, nations
@@ -69,30 +68,6 @@ def test_a_model_is_asked_about_the_triples_it_was_trained_on(
     (graph / "train.txt.gz").write_bytes(gzip.compress("".join(reversed(TRAIN)).encode()))
     same = run_cli(*model, *named(graph, "train.txt.gz"), *QUESTIONS[workload])
     assert (same.code, "has other" in same.err) == (0, False), same.err
-
-
-def test_other_test_triples_are_a_persons_choice_and_predict_notes_them(
-    run_cli: Console, trained: Path, graph: Path
-) -> None:
-    (graph / "test.txt").write_text("".join(with_names_kept(TRAIN)[:50]))
-    model = ("--checkpoint-dir", trained / "checkpoints", "--device", "cpu")
-    traced = run_cli("run", "tracin", *model, *named(graph), *QUESTIONS["tracin"])
-    assert (traced.code, "has other" in traced.err) == (0, False)
-    asked = run_cli("run", "predict", *model, *named(graph), *QUESTIONS["predict"])
-    assert asked.code == 0
-    assert "has other test triples than in the training: 201 then, 50 now; they count as known." in asked.err
-
-
-def test_a_checkpoint_of_an_older_kgops_has_no_digests_and_nothing_is_said(
-    run_cli: Console, trained: Path, graph: Path, tmp_path: Path
-) -> None:
-    old = torch.load(trained / "final_model.pt", weights_only=True)
-    del old["data"]
-    torch.save(old, tmp_path / "old.pt")
-    (graph / "train.txt").write_text("".join(FEWER))
-    model = ("--model-path", tmp_path / "old.pt", "--device", "cpu")
-    done = run_cli("run", "predict", *model, *named(graph), *QUESTIONS["predict"])
-    assert (done.code, "has other" in done.err) == (0, False), done.err
 
 
 SMALL = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--validate-every", "0")

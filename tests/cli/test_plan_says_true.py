@@ -10,10 +10,6 @@ from driving import Console, Done
 from gpu_machine import GpuMachine
 from nvml_standin import compiler, t4
 
-from kgops.present.drafts import Draft
-from kgops.present.what_if import WhatIf
-from kgops.settings import Home
-
 needs_standin = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
 
 LARGE = ("train", "--dataset", "umls", "--embedding-dim", "800")  # 1,424 MiB on a T4
@@ -58,15 +54,6 @@ def test_a_run_that_waits_for_either_of_two_gpus_is_planned_for_neither(
     assert "on GPU 1 Tesla T4 (14,909 MiB, 909 free now)" in kgops("suggest", *LARGE, "--gpu", "1").out
 
 
-@needs_standin
-def test_a_run_on_several_gpus_is_planned_for_all_of_them(
-    kgops: Callable[..., Done], machine: GpuMachine
-) -> None:
-    machine.show(t4("GPU-a"), t4("GPU-b", 5_000), t4("GPU-c"))
-    head = kgops("suggest", *LARGE, "--gpu", "0,2").out.splitlines()[1]
-    assert "on GPU 0,2 Tesla T4 (14,909 MiB, 14,909 free now): fits now" in head
-
-
 # --- whether it would start ---
 
 
@@ -86,20 +73,6 @@ def test_what_torch_cannot_use_does_not_fit_now(
     for plan_of in (told, kgops("run", *SMALL, *asked, "--dry-run")):
         assert "fits now" not in plan_of.out
         assert plan_of.out.count("would not start here") == 1
-
-
-@needs_standin
-def test_new_run_says_too_that_torch_cannot_use_the_gpu(machine: GpuMachine, tmp_path: Path) -> None:
-    machine.use_torch(cuda=None)
-    told = machine.ask(verdict_of_new_run, str(tmp_path / "home"), "1")
-    assert told.startswith("would not start here: a GPU was requested")
-    assert "fits now" in machine.ask(verdict_of_new_run, str(tmp_path / "home"), None)
-
-
-def verdict_of_new_run(home: str, gpu: str | None) -> str:
-    answer = WhatIf(Home(Path(home))).answer(Draft("train", {"data": "nations"}, gpu=gpu))
-    assert answer.placed is not None, answer.trouble
-    return answer.placed.fit.words
 
 
 @needs_standin
@@ -134,40 +107,6 @@ def test_a_limit_of_memory_is_in_the_plan_and_what_exceeds_it_is_refused(run_cli
     assert run_cli("runs", "--json").json() == []
     forced = run_cli("run", *limited, "--force")
     assert forced.code == 4, forced.err
-
-
-def test_the_limit_that_a_refusal_names_is_one_that_the_run_ends_well_with(run_cli: Console) -> None:
-    refused = run_cli("run", *SMALL, "--memory-limit", "100")
-    enough = refused.err.partition("a --memory-limit of ")[2].partition(".")[0].replace(",", "")
-    within = (*SMALL, "--memory-limit", enough)
-    assert "fits now" in run_cli("suggest", *within).out.splitlines()[1]
-    done = run_cli("run", *within)
-    assert done.code == 0, done.err
-
-
-def test_options_that_fit_the_limit_are_chosen_or_named_as_on_a_gpu(run_cli: Console) -> None:
-    large = (*LARGE[:-1], "400", "--output-channels", "64", "--batch-size", "4096", "--num-epochs", "1")
-    (free,) = run_cli("suggest", *large, "--json").json()
-    need = free["need_mib"]
-    (exact,) = run_cli("suggest", *large, "--memory-limit", str(int(need) - 1), "--json").json()
-    assert exact["now"] == "now" and exact["need_mib"] < need - 1
-    assert "--use-gradient-checkpointing" in exact["command"]
-    (named,) = run_cli("suggest", *large, "--memory-limit", str(int(need * 0.75)), "--json").json()
-    assert named["now"] == "never"
-    assert named["nearest"]["changes"]["batch_size"] < 4096
-    assert named["nearest"]["need_mib"] <= need * 0.75
-    refused = run_cli("run", *large, "--memory-limit", str(int(need * 0.75)))
-    assert refused.code == 3
-    assert f"batch_size {named['nearest']['changes']['batch_size']} would need" in refused.err
-
-
-def test_a_traced_run_is_held_against_its_limit(run_cli: Console) -> None:
-    assert run_cli("run", *SMALL).code == 0
-    traced = ("tracin", "--run", "1", "--test-triple", "usa", "embassy", "china", "--memory-limit", "150")
-    assert run_cli("suggest", *traced).code == 3
-    refused = run_cli("run", *traced)
-    assert refused.code == 3
-    assert "of which --memory-limit allows 150 MiB" in refused.err
 
 
 @needs_standin

@@ -13,8 +13,7 @@ import pytest
 from driving import Console, patience
 
 from kgops.interchange.import_scores import HEADER
-from kgops.present.comparison import Comparison, Difference, Metric, compare
-from kgops.present.comparison_page import best_of
+from kgops.present.comparison import Comparison, Difference, compare
 from kgops.present.comparison_page import page as comparison_page
 from kgops.present.curve_chart import Clock, draw
 from kgops.present.run_detail import Curve
@@ -122,43 +121,6 @@ def test_what_was_reached_leads_and_the_record_is_folded(run_cli: Console, tmp_p
     assert "learning_rate" not in between and "precision" not in between  # these are as declared
 
 
-def test_what_was_not_measured_says_so(run_cli: Console, tmp_path: Path) -> None:
-    assert run_cli("run", "exec", "--", "false").code != 0
-    page = report_of(run_cli, tmp_path, "1")
-    assert page.large[-2] == "peak host memory"
-    failed = Page(raw := (tmp_path / "page.html").read_text())
-    assert "failed" in failed.text and 'class="state bad"' in raw
-    flags = ("--dataset", "nations", "--num-epochs", "100000", "--embedding-dim", "16")
-    assert run_cli("run", "train", *flags, "--detach", env={"OMP_NUM_THREADS": "1"}).code == 0
-    run_cli.running(2)
-    assert run_cli("stop", "2").code == 0
-    run_cli.ended(2)
-    page = report_of(run_cli, tmp_path, "2")
-    assert page.large[:2] == ["test MRR", "not measured"]
-
-
-def test_libraries_before_the_data_are_measured_as_the_start(run_cli: Console, tmp_path: Path) -> None:
-    flags = ("--dataset", "nations", "--num-epochs", "1", "--embedding-dim", "16")
-    assert run_cli("run", "train", *flags, env={"OMP_NUM_THREADS": "1"}).code == 0
-    page = report_of(run_cli, tmp_path, "1")
-    rows = re.findall(r"<tr>(.*?)</tr>", page.raw.partition(">Memory<")[2])
-    cells = [re.sub(r"<[^>]*>", " ", row).split() for row in rows]
-    values = {row[0]: row[1:] for row in cells if len(row) > 2}
-    (measured,) = (one["last_value"] for one in run_cli.show(1)["series"] if one["name"] == "libraries_mib")
-    assert values["start"][1] == f"{measured:,.1f}"
-    assert values["libraries"][1:] == ["not", "measured"]
-
-
-def test_a_page_has_light_dark_and_paper(run_cli: Console, tmp_path: Path) -> None:
-    assert run_cli("run", "exec", "--", "true").code == 0
-    style = report_of(run_cli, tmp_path, "1").raw.partition("<style>")[2].partition("</style>")[0]
-    dark = style.partition("prefers-color-scheme: dark")[2].partition("@page")[0]
-    assert set(re.findall(r"var\((--\w+)\)", style)) <= set(re.findall(r"(--\w+):", dark))
-    assert (
-        style.count("{") == style.count("}") and "details:not([open])" in style.partition("@media print")[2]
-    )
-
-
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
 def test_a_training_is_printed_on_two_pages(run_cli: Console, tmp_path: Path) -> None:
     flags = ("--dataset", "nations", "--num-epochs", "3", "--embedding-dim", "16", "--validate-every", "1")
@@ -215,27 +177,6 @@ def comparison_of(run_cli: Console) -> Comparison:
         conn.close()
 
 
-def test_a_run_that_failed_is_never_the_best(run_cli: Console) -> None:
-    assert run_cli("run", "exec", "--", "false").code != 0
-    assert run_cli("run", "exec", "--", "true").code == 0
-    comparison = comparison_of(run_cli)
-    assert best_of(comparison, Metric("test_mrr", "", (0.9, 0.1), (None, None))) == []
-    both = replace(comparison, runs=(comparison.runs[1], comparison.runs[1]))
-    assert best_of(both, Metric("test_mrr", "", (0.9, 0.1), (None, None))) == [0]
-    assert best_of(both, Metric("test_mae", "", (0.9, 0.1), (None, None))) == [1]
-    assert best_of(both, Metric("their_number", "", (0.9, 0.1), (None, None))) == []
-
-
-def test_flags_of_the_page_are_refused_without_html(run_cli: Console) -> None:
-    for _ in range(2):
-        assert run_cli("run", "exec", "--", "true").code == 0
-    assert run_cli("compare", "1", "2", "--html", "--json").code == 2
-    assert run_cli("compare", "1", "2", "--output", "x.html").code == 2
-    assert run_cli("compare", "1", "2", "--html").code == 0
-    again = run_cli("compare", "1", "2", "--html")
-    assert again.code == 2 and (run_cli.cwd / "compare-1-2.html").exists()
-
-
 def test_labels_tags_and_log_lines_are_text_whatever_they_hold(run_cli: Console, tmp_path: Path) -> None:
     label = EVIL.replace("\x1b", "")
     done = run_cli("run", "exec", "--label", label, "--", "printf", "%s\\n", EVIL)
@@ -264,14 +205,6 @@ def test_nothing_that_is_there_is_written_over_unasked(run_cli: Console, tmp_pat
     assert run_cli("report", "7").code == 2
 
 
-@pytest.mark.parametrize("where", ["/proc/none/page.html"])
-def test_a_place_that_cannot_be_written_is_named(run_cli: Console, where: str) -> None:
-    assert run_cli("run", "exec", "--", "true").code == 0
-    done = run_cli("report", "1", "--output", where)
-    assert done.code == 1
-    assert where in done.err
-
-
 # --- curves ---------------------------------------------------------------------------------------
 
 
@@ -281,25 +214,6 @@ LATER = Clock(2e9, None, 2e9)  # than any step: no curve is one over time
 def drawn(*values: float | None, first: float = 1.0, clock: Clock = LATER) -> Page:
     buckets = [Bucket(int(v is not None), v, v, v, first + i, first + i) for i, v in enumerate(values)]
     return Page(draw(Curve("loss", len(values), values[-1], tuple(buckets)), clock))
-
-
-def test_axes_have_round_numbers_around_every_value() -> None:
-    page = drawn(0.71, 0.62, 0.545)
-    assert page.numbers == ["0.5", "0.55", "0.6", "0.65", "0.7", "0.75", "1", "2", "3"]
-
-
-def test_steps_of_a_short_run_are_whole() -> None:
-    assert drawn(3.0, 2.0).numbers[-2:] == ["1", "2"]
-
-
-def test_a_curve_over_time_begins_with_its_run() -> None:
-    clock = Clock(1e9, 1e9 + 10, 1e9 + 40)
-    assert drawn(*map(float, range(20)), first=1e9 + 11, clock=clock).numbers[-1] == "20 s"
-
-
-def test_where_there_was_no_number_there_is_a_gap() -> None:
-    page = drawn(1.0, 2.0, None, 3.0, None, 2.0, 1.0)
-    assert sorted(line.count("L") for line in page.lines) == [1, 1, 3]  # two lines, and a mark of one point
 
 
 @pytest.mark.parametrize(

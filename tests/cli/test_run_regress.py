@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shlex
 import tomllib
 from collections.abc import Callable
@@ -17,9 +16,7 @@ from driving import Console
 from kgops.cli import main
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.workloads import configurations
-from kgops.workloads.regress.job import REGRESS
 
-ROOT = Path(__file__).parents[2]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 SMALL = ("--size", "16", "--frames", "40", "--flights", "3")
 
@@ -116,32 +113,6 @@ def test_their_flags_are_accepted_unchanged(kgops: Command, flights: Path) -> No
     assert job["label"] == "mine"
 
 
-def test_dashes_and_underscores_spell_the_same_job(kgops: Command, flights: Path) -> None:
-    given = {
-        "data_directory": str(flights),
-        "batch_size": "3",
-        "loss_type": "mae",
-        "torch_compile_mode": "default",
-    }
-    one, other = (
-        [word for name, value in given.items() for word in (f"--{name.replace('_', by)}", value)]
-        for by in "_-"
-    )
-    assert planned(kgops, *one, "--no-use_spatial_attention") == planned(
-        kgops, *other, "--no-use-spatial-attention"
-    )
-
-
-def test_help_spells_choices_as_jobs_and_profiles_do(kgops: Command, flights: Path) -> None:
-    page = "".join(kgops("run", "regress", "--help-all").out.split())
-    for option in (*REGRESS.settings, *REGRESS.optimizations.values()):
-        words = [one for one in option.choices if isinstance(one, str)]
-        if words and not any(flag.hidden or flag.sets for flag in option.flags):
-            assert "|".join(words) in page, option.name
-    job = planned(kgops, "--data-directory", flights, "--compile", "reduce-overhead")
-    assert job["options"]["compile"] == "reduce-overhead"
-
-
 def test_a_file_of_theirs_is_read_from_where_the_person_stands(
     kgops: Command, flights: Path, tmp_path: Path
 ) -> None:
@@ -208,25 +179,6 @@ def test_a_plan_without_data_shows_memory_by_part_and_the_largest_batch(kgops: C
     )
 
 
-def test_a_configuration_names_the_memory_that_a_plan_predicts(kgops: Command) -> None:
-    text = " ".join((ROOT / "kgops/recipes/colab_optimized.yaml").read_text().replace("\n#", " ").split())
-    told = re.search(
-        r"On a T4 in fp16 `kgops suggest` predicts ([\d,]+) MiB here, ([\d,]+) for (\w+) and ([\d,]+) for (\w+)",
-        text,
-    )
-    assert told
-    for name, mib in (("colab_optimized", told[1]), (told[3], told[2]), (told[5], told[4])):
-        (plan,) = kgops("suggest", "regress", "--config", name, "--gpu", "t4", "--json").json()
-        assert f"{plan['estimate']['total_mib']:,.0f}" == mib, name
-
-
-def test_flights_that_are_there_have_the_size(kgops: Command, flights: Path) -> None:
-    (small,) = kgops("suggest", "regress", "--gpu", "t4", "--data_directory", flights, "--json").json()
-    (assumed,) = kgops("suggest", "regress", "--gpu", "t4", "--json").json()
-    assert small["label"] == "flights transformer"
-    assert small["estimate"]["live_mib"] < assumed["estimate"]["live_mib"] / 50
-
-
 def test_the_command_of_a_plan_starts_the_job_that_was_planned(kgops: Command, flights: Path) -> None:
     asked = (
         "--config",
@@ -242,14 +194,6 @@ def test_the_command_of_a_plan_starts_the_job_that_was_planned(kgops: Command, f
     assert again[-2:] == ["--gpu", "t4"]
     own = planned(kgops, *asked, "--profile", "t4")
     assert planned(kgops, *again[:-2]) == own, shlex.join(again)
-
-
-def test_too_large_frames_get_activations_of_one_frame_at_a_time(kgops: Command) -> None:
-    (found,) = kgops("suggest", "regress", "--image_size", "440x440", "--gpu", "t4", "--json").json()
-    options = {option["option"]: option for option in found["options"]}
-    assert found["fits"]
-    assert options["gradient_checkpointing"]["applied"] is True
-    assert options["gradient_checkpointing"]["chosen_by"] == "planner"
 
 
 def test_what_does_not_fit_in_any_exact_way_names_the_nearest_that_does(kgops: Command) -> None:
@@ -275,18 +219,6 @@ def test_made_flights_are_the_same_for_the_same_seed_and_never_mixed_with_others
     again = run_cli("data", "flights", "--make", "a")
     assert again.code == 2
     assert "not empty" in again.err
-
-
-def test_flights_that_cannot_be_made_are_told_with_the_reason(run_cli: Console) -> None:
-    (run_cli.cwd / "file").write_text("")
-    for args, says in (
-        (("--make", "file/inside"), "cannot be made"),
-        ((), "--make DIR is missing"),
-        (("--make", "x", "--size", "4"), "8<=x"),
-    ):
-        done = run_cli("data", "flights", *args)
-        assert done.code == 2, args
-        assert says in done.err
 
 
 # ---- a run ----

@@ -150,15 +150,6 @@ def test_an_address_works_once_and_another_is_printed(served: Served) -> None:
     browse(story)
 
 
-def test_looking_whether_it_is_there_uses_nothing_up(served: Served) -> None:
-    async def story(session: aiohttp.ClientSession) -> None:
-        async with session.head(served.address) as answer:
-            assert answer.status >= 400
-        await enter(session, served.address)
-
-    browse(story)
-
-
 def test_without_the_token_page_files_and_websocket_are_refused(served: Served) -> None:
     async def story(session: aiohttp.ClientSession) -> None:
         paths = (
@@ -308,16 +299,3 @@ def test_a_taken_port_is_an_error_with_a_way_out(run_cli: Console) -> None:
     assert done.code == 1
     assert "address already in use" in done.err
     assert "without --port" in done.err
-
-
-def test_without_textual_serve_the_error_names_the_extra(run_cli: Console, tmp_path: Path) -> None:
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    (hidden / "sitecustomize.py").write_text(
-        "import importlib.util as u\nfind = u.find_spec\n"
-        "u.find_spec = lambda name, package=None: None if name == 'textual_serve' else find(name, package)\n"
-    )
-    done = run_cli("serve", env={"PYTHONPATH": str(hidden)})
-    assert done.code == 1
-    assert "textual-serve" in done.err
-    assert "kgops[serve]" in done.err

@@ -20,7 +20,6 @@ from kgops.cli.command_line import as_command
 from kgops.gpus.facts import facts_of_known
 from kgops.gpus.known import known_by_short_name
 from kgops.jobs.job import Job
-from kgops.planning import profiles
 from kgops.planning.plan_job import Planned, plan
 from kgops.planning.resolve import resolve
 from kgops.planning.start import launch
@@ -44,13 +43,6 @@ def test_a_plan_names_each_option_with_who_chose_it_and_ends_with_the_command(ru
     assert "profile t4" in rows["precision"]
     assert "not yet" in rows["weights"]  # no metric of a GPU is claimed before it was measured
     assert done.out.rstrip().endswith("--dataset umls --batch-size 512 --profile t4 --gpu t4")
-
-
-def test_a_job_for_the_cpu_is_planned_for_it_whatever_gpu_is_named(run_cli: Console) -> None:
-    asked = ("train", "--dataset", "umls", "--device", "cpu")
-    plan = run_cli("suggest", *asked, "--gpu", "t4")
-    assert "\ntrain umls on the CPU " in plan.out
-    assert plan.out.splitlines()[-1] == run_cli("suggest", *asked).out.splitlines()[-1]
 
 
 def test_json_has_the_same_and_the_parts_sum_to_the_total(run_cli: Console) -> None:
@@ -100,21 +92,6 @@ def test_a_job_that_cannot_fit_is_refused_with_the_numbers_and_force_starts_it(r
     assert "does not fit: needs" in told.out
 
 
-def test_a_gpu_nobody_knows_and_a_machine_without_gpus_are_told(run_cli: Console) -> None:
-    unknown = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "a100-81")
-    assert unknown.code == 2
-    assert "did you mean 'a100-80'" in unknown.err
-    none = run_cli("suggest", "train", "--dataset", "nations", "--gpu", "all")
-    assert none.code == 2
-    assert "this machine has no GPU" in none.err
-
-
-def test_what_cannot_be_predicted_says_why(run_cli: Console) -> None:
-    done = run_cli("suggest", "train", "--dataset", "nations", "--engine", "pykeen", "--model", "RotatE")
-    assert done.code == 0, done.err
-    assert "memory: not predicted: there is no formula for PyKEEN's models" in done.out
-
-
 def test_each_run_is_scored_against_its_prediction(run_cli: Console) -> None:
     assert "No run has a predicted" in run_cli("suggest", "--accuracy").out
     done = run_cli("run", "train", "--dataset", "nations", "--num-epochs", "2", env=ONE_THREAD)
@@ -156,59 +133,6 @@ def test_the_command_of_a_job_makes_that_job(words: str) -> None:
     again = as_command(job)
     assert again is not None
     assert _job_of(again) == job
-
-
-def test_a_job_that_flags_cannot_say_wants_a_file() -> None:
-    job = read_job(
-        {"workload": "train", "train": {"dataset": "umls"}, "options": {"scale_gradients": True}}, "x"
-    )
-    assert as_command(job) is None
-    # The profile turns it on, the person off, and there is no flag for that.
-    table = {"workload": "train", "profile": "safe", "train": {"dataset": "umls"}}
-    assert profiles.find("safe").options["gradient_checkpointing"] is True
-    assert as_command(read_job({**table, "options": {"gradient_checkpointing": False}}, "x")) is None
-    assert as_command(read_job({**table, "options": {"gradient_checkpointing": True}}, "x")) is not None
-
-
-def test_a_tracin_run_that_validates_has_a_plan(run_cli: Console) -> None:
-    run_cli("run", "train", "--dataset", "nations", "--num-epochs", "1", "--embedding-dim", "16")
-    validating = ("tracin", "--run", "1", "--validate", "5", "--device", "cpu")
-    planned = run_cli("suggest", *validating, "--json")
-    assert planned.code == 0, planned.err
-    (plan,) = planned.json()
-    assert plan["estimate"]
-    # Nations is small: 12 trainings with and without triples, and 20 on subsets.
-    assert (plan["retrainings"]["count"], plan["retrainings"]["epochs"]) == (12, 1)
-    assert plan["retrainings"]["expected_s"]["runs"] == 1 and plan["takes_s"] is None  # no TracIn run yet
-    assert "plus 12 trainings of 1 epoch: " in run_cli("suggest", *validating).out
-    assert "# plus 12 trainings of 1 epoch: " in run_cli("run", *validating, "--dry-run").out
-    (other,) = run_cli("suggest", *validating[:3], "--device", "cpu", "--json").json()
-    assert other["retrainings"] is None
-    assert other["estimate"]["total_mib"] < plan["estimate"]["total_mib"]
-
-
-def test_trainings_of_a_plan_have_the_epochs_of_the_model_explained(run_cli: Console) -> None:
-    """Which may be past the newest checkpoint, what TracIn trains again up to."""
-    small = ("--embedding-dim", "16", "--num-epochs", "3", "--checkpoint-frequency", "2", "--device", "cpu")
-    assert run_cli("run", "train", "--dataset", "nations", *small).code == 0
-    asked = ("--run", "1", "--triple", "usa,embassy,china", "--verify", "--device", "cpu")
-    assert "trainings of at most 3 epochs" in run_cli("suggest", "explain", *asked).out
-    assert "trainings of 2 epochs" in run_cli("suggest", "tracin", "--run", "1", "--validate", "5").out
-
-
-def test_trainings_whose_time_is_not_known_are_counted_all_the_same(run_cli: Console, trained: Path) -> None:
-    data = [word for name, path in files().items() for word in (f"--{name}", path)]
-    tracin = ("tracin", "--checkpoint-dir", str(trained / "checkpoints"), *data, "--device", "cpu")
-    planned = run_cli("suggest", *tracin, "--validate", "5")
-    assert planned.code == 0, planned.err
-    assert "plus 12 trainings, whose time is not known yet" in planned.out
-    explain = ("explain", *tracin[1:], "--triple", "usa,embassy,china")
-    for words, said in (
-        (("--verify", "--verify-seeds", "2"), "plus 6 trainings, whose time is not known yet"),
-        (("--smallest",), "plus at most 9 trainings, whose time is not known yet"),
-    ):
-        assert said in run_cli("suggest", *explain, *words).out
-        assert said in run_cli("run", *explain, *words, "--dry-run").out
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")

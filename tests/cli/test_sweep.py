@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 
 import pytest
 from driving import Console, Done
-
-REFERENCE = Path(__file__).parents[2] / "docs" / "COMMANDS.md"
 
 
 @pytest.fixture
@@ -34,15 +31,6 @@ def test_every_combination_is_a_run_with_its_settings_in_its_name(run_cli: Conso
         assert (run_cli.folder(one["run"]) / "worker.log").read_text().split() == [a, b]
         assert run_cli.show(one["run"])["tag"] == ["mine"]
     assert f"kgops compare {' '.join(str(one['run']) for one in started)}" in done.err
-
-
-def test_words_of_a_command_are_swept_as_typed(run_cli: Console, job: Path) -> None:
-    words = ["3.10", "3.1", "1_0", "10", "0x1F", "1e-3", "true"]
-    swept = run_cli("run", "sweep", job, "--vary", f"a={','.join(words)}", "--dry-run", "--json")
-    assert swept.code == 0, swept.err
-    commands = [one["job"]["exec"]["command"][-1] for one in swept.json()]
-    assert commands == [f"print('{word}', '{{b}}')" for word in words]
-    assert [one["settings"] for one in swept.json()] == [f"a={word}" for word in words]
 
 
 @pytest.mark.parametrize(
@@ -95,26 +83,6 @@ def test_a_key_is_swept_by_its_name_or_its_path(
 
 
 @pytest.mark.parametrize(
-    ("workload", "name", "says"),
-    [
-        ("train", "dataset.x", "cannot be varied"),
-        ("train", "num_epochs.x", "cannot be varied"),
-        ("pipeline", "train.num_epochs.x", "no such key"),
-        ("train", "nope", "cannot be varied"),
-        ("pipeline", "train", "cannot be varied"),
-        ("pipeline", "num_epochs", "cannot be varied; write train.num_epochs"),
-        ("pipeline", "top_k", "cannot be varied; write predict.top_k or tracin.top_k"),
-    ],
-)
-def test_what_has_no_such_key_is_refused_with_its_name(
-    run_cli: Console, workload: str, name: str, says: str
-) -> None:
-    done = swept(run_cli, workload, f"{name}=1,2")
-    assert done.code == 2
-    assert says in " ".join(done.err.split())
-
-
-@pytest.mark.parametrize(
     ("varied", "says"),
     [
         ("batch_size=0", "options.batch_size"),
@@ -143,25 +111,3 @@ def test_a_dry_run_shows_each_run_and_starts_none(run_cli: Console, job: Path) -
         ("a=2 b=x", "mine a=2 b=x"),
     ]
     assert run_cli("runs", "--json").json() == []
-
-
-def test_a_label_of_the_sweep_begins_those_of_its_runs(run_cli: Console, job: Path) -> None:
-    done = run_cli("run", "sweep", job, "--vary", "a=1,2", "--vary", "b=x", "--label", "mine", "--json")
-    assert done.code == 0, done.err
-    assert [run_cli.ended(one["run"]).label for one in done.json()] == ["mine a=1 b=x", "mine a=2 b=x"]
-
-
-def test_a_sweep_takes_what_all_run_commands_take(run_cli: Console, job: Path) -> None:
-    sentence = next(line for line in REFERENCE.read_text().splitlines() if "All take " in line)
-    flags = re.findall(r"`(?:kgops run )?(--[a-z-]+)", sentence.partition("All take ")[2])
-    assert {"--profile", "--label", "--tag", "--detach", "--dry-run", "--json"} <= set(flags)
-    page = run_cli("run", "sweep", "--help").out
-    assert all(f" {flag} " in page or f" {flag},\n" in page for flag in flags), page
-
-
-def test_a_sweep_offers_no_host_and_refuses_one_by_name(run_cli: Console, job: Path) -> None:
-    assert "--host" not in run_cli("run", "sweep", "--help").out
-    for words in (("run", "sweep", job, "--host", "lab1"), ("run", "--host", "lab1", "sweep", job)):
-        refused = run_cli(*words, "--vary", "a=1,2")
-        assert refused.code == 2
-        assert "--host starts one run, not a series" in refused.err
