@@ -185,23 +185,7 @@ def test_a_tracing_as_an_array_finds_byte_for_byte_what_one_process_finds_here(
     assert "shards are ready to merge." in site.notes(array)
 
 
-@needs_slurm
-def test_what_slurm_does_not_take_is_told_in_its_words(site: Site) -> None:
-    number = site.begin(*site.train, "--num-epochs", "1", "--on", "slurm", "--partition", "nosuch")
-    run = site.console.ended(number)
-    assert run.state == "failed"
-    assert "nvalid partition" in (run.reason or "")
-
-
 # --- without Slurm --------------------------------------------------------------------------------
-
-
-def test_without_sbatch_nothing_is_started_and_the_person_is_told_where_to_start_it(
-    run_cli: Console, tmp_path: Path
-) -> None:
-    done = run_cli("run", "train", "--dataset", "nations", "--on", "slurm", env={"PATH": str(tmp_path)})
-    assert done.code == 2
-    assert "login node" in done.err
 
 
 @pytest.mark.parametrize(

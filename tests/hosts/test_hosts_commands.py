@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 
@@ -109,31 +108,6 @@ def test_a_command_of_this_machine_says_how_to_have_a_run(run_cli: Console, word
         "Hint: `kgops pull lab1:1` brings it here, or type the command there\n",
     )
     assert "a run of another host" not in run_cli(*words, "lab1:x").err
-
-
-def test_a_host_that_refuses_a_question_has_answered(lab: Lab) -> None:
-    lab.add("lab1")
-    assert lab.there("lab1")("run", "exec", "--", "true").code == 0
-    asked = ("runs", "--hosts", "lab1", "--sort", "nonsense")
-    done = lab.kgops(*asked)
-    assert done.code == 1
-    assert done.out.startswith("lab1: cannot sort by"), done
-    assert "No run matches" not in done.err
-    (told,) = lab.kgops(*asked, "--json").json()
-    assert told["answers"] is True
-    assert told["problem"].startswith("cannot sort by")
-
-
-def test_a_feed_ends_with_its_input_after_a_whole_picture(lab: Lab) -> None:
-    lab.add("lab1", TWO)
-    there = lab.there("lab1")
-    there("run", "exec", "--label", "done", "--", "true")
-    done = there("feed", "--json", env={name: os.environ[name] for name in ("PATH",)})
-    assert done.code == 0, done.err
-    hello, picture = map(json.loads, done.out.splitlines())
-    assert (hello["type"], hello["protocol"]) == ("hello", 1)
-    assert picture["run"]["1"]["label"] == "done"
-    assert not (lab.homes["lab1"] / "hosts.toml").exists()
 
 
 def test_hosts_are_added_changed_listed_and_removed(lab: Lab) -> None:

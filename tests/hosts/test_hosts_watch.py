@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,18 +113,6 @@ def test_a_stopped_feed_turns_silent_and_is_replaced(lab: Lab, watch: Callable[.
     assert set(lab.feeds("lab1")) - set(stopped), "a new one"
 
 
-def test_a_feed_ends_when_its_console_is_gone(lab: Lab, watch: Callable[..., Watched]) -> None:
-    lab.add("lab1", ONE)
-    home = Home(lab.console.home)
-    heard: list[States] = []
-    one = Watch(home, list(registry.read(home).values()), heard.append, heard.append)  # type: ignore[arg-type]
-    one.start()
-    wait_for(lambda: heard and heard[-1][0].reach == "live", "the feed")
-    assert lab.feeds("lab1")
-    one.stop(timeout_s=30.0)
-    wait_for(lambda: not lab.feeds("lab1"), "the feed to end with its connection")
-
-
 def test_another_protocol_is_told_and_others_are_shown(lab: Lab, watch: Callable[..., Watched]) -> None:
     lab.add("future", program=says('{"type": "hello", "protocol": 7, "kgops": "9.0"}'))
     lab.add("lab1", ONE)
@@ -179,14 +166,6 @@ def test_a_host_that_lies_changes_no_row_of_another(lab: Lab, watch: Callable[..
         *(v for rows in liar.tables.values() for row in rows.values() for v in row.values()),
     ]
     assert all(str(text).isprintable() for text in shown)
-
-
-def test_a_shared_connection_is_one_login(lab: Lab, watch: Callable[..., Watched]) -> None:
-    lab.add("lab1", ONE)
-    watch().live("lab1")
-    assert lab.kgops("gpus", "--hosts", "lab1").code == 0
-    log = Path(lab.server.folder / "sshd.log").read_text()
-    assert log.count("Accepted publickey") == 1, log
 
 
 class Posted:

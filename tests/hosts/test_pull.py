@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
-from disks import small_disk
-from driving import Console, wait_for
+from driving import wait_for
 from ssh_server import Lab, needs_ssh
 
 pytestmark = needs_ssh
@@ -65,24 +62,6 @@ def test_a_run_comes_with_what_its_record_has_beside_its_files(lab: Lab) -> None
     assert [one["peak_host_mib"] for one in copy["attempt"]] == [original["peak_host_mib"]]
 
 
-def test_a_log_that_was_kept_short_stays_short(lab: Lab) -> None:
-    lab.add("lab1")
-    there, here = lab.there("lab1"), lab.console
-    worker = "for i in range(300_000): print(f'line {i:09d}')"
-    assert there("run", "exec", "--log-limit", "1", "--", sys.executable, "-c", worker).code == 0
-    log, exported = there.folder(1) / "worker.log", lab.folder / "exported"
-    if log.stat().st_blocks * 512 >= log.stat().st_size:
-        pytest.skip("this file system cannot give back a part of a file")
-    assert lab.kgops("pull", "lab1:1").code == 0
-    pulled = here.folder(1) / "worker.log"
-    shutil.copytree(there.folder(1), exported)
-    assert here("import", exported, "--again").code == 0
-    for copy in (pulled, here.folder(2) / "worker.log"):
-        assert copy.read_bytes() == log.read_bytes()
-        assert copy.stat().st_blocks * 512 < 3 << 19
-    assert here("logs", "1").raw == there("logs", "1").raw
-
-
 def test_a_run_that_is_not_there_or_has_not_ended_is_refused(lab: Lab) -> None:
     lab.add("lab1")
     there = lab.there("lab1")
@@ -95,24 +74,6 @@ def test_a_run_that_is_not_there_or_has_not_ended_is_refused(lab: Lab) -> None:
     assert lab.kgops("pull", "lab2:1").code == 2
     assert lab.kgops("pull", "lab1:../1").code == 2
     assert lab.kgops("runs", "--json").json() == []
-
-
-def test_a_small_run_comes_to_a_disk_with_little_space(lab: Lab, tmp_path: Path) -> None:
-    lab.add("lab1")
-    fill = 'head -c "$0" /dev/zero | tr "\\0" x > "$KGOPS_RUN_FOLDER/results/large"'
-    for size in ("1000", "60000000"):
-        assert lab.there("lab1")("run", "exec", "--", "sh", "-c", fill, size).code == 0
-    with small_disk(tmp_path / "little", "size=48m") as disk:
-        little = Console(disk.path / "home", tmp_path)
-        little.home.mkdir(mode=0o700)
-        shutil.copy(lab.console.home / "hosts.toml", little.home)
-        small = little("pull", "lab1:1", env={"PATH": lab.path})
-        assert (small.code, small.out.split(":")[0]) == (0, "run 1"), small.err
-        large = little("pull", "lab1:2", env={"PATH": lab.path})
-        assert large.code == 1
-        said = r"Error: the archive takes 57\.\d MiB or more; 4\d\.\d MiB are free in \S+/home, and [56]\.\d MiB of"
-        assert re.match(said, large.err), large.err
-        assert not list(little.home.glob(".pull-*"))
 
 
 def link(name: str, to: str) -> tarfile.TarInfo:
@@ -149,10 +110,3 @@ def test_an_archive_that_leaves_its_folder_is_refused(lab: Lab, entries: list[ta
     assert set(Path(lab.console.home.parent).rglob("*escaped*")) == before
     assert not list(lab.console.home.glob(".pull-*"))
     assert lab.kgops("runs", "--json").json() == []
-
-
-def test_what_is_no_archive_is_said_with_the_name_of_its_host(lab: Lab) -> None:
-    lab.add("odd", program="#!/bin/sh\necho Welcome\n")
-    done = lab.kgops("pull", "odd:1")
-    assert done.code == 1
-    assert "odd: what came is no archive of files" in done.err

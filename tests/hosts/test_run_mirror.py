@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,19 +162,3 @@ def test_a_copied_log_grows_at_both_ends_and_starts_afresh_at_a_gap(tmp_path: Pa
     assert (log.begins, log.path.read_bytes()) == (500, b"later\n")
     log.add(500, b"other\n")
     assert log.path.read_bytes() == b"other\n"
-
-
-def test_a_log_that_grows_fast_goes_on_at_its_newest_lines(run_cli: Console, tmp_path: Path) -> None:
-    home = a_run(run_cli)
-    reader, log = RunPictureReader(home, open_reader(home.database), 1), LogCopy(tmp_path / "log")
-    mirror = RunMirror(log)
-    mirror.read(HELLO)
-    tell(mirror, reader.read())
-    with (run_cli.folder(1) / "worker.log").open("ab") as file:
-        file.writelines(b"line %d\n" % i for i in range(100_000))
-    messages = reader.read()
-    assert sum(len(one.get("base64", "")) for one in messages) < len(b64encode(bytes(1 << 17)))
-    tell(mirror, messages)
-    assert log.path.read_bytes().startswith(b"line ")
-    assert log.path.read_bytes().endswith(b"line 99999\n")
-    assert log.begins > log.there[0] == 0

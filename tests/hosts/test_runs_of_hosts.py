@@ -50,21 +50,6 @@ def test_show_prints_the_page_there_cleaned_and_json_names_the_host(lab: Lab) ->
     assert lab.kgops("show", "lab7:1").code == 2
 
 
-def test_logs_prints_the_last_lines_there_or_its_bytes(lab: Lab) -> None:
-    lab.add("lab1")
-    done = lab.there("lab1")("run", "exec", "--", "printf", "one\\ntwo\\nthr\\033ee\\n")
-    assert done.code == 0
-    assert lab.kgops("logs", "lab1:1").out == "one\ntwo\nthr�ee\n"
-    assert lab.kgops("logs", "lab1:1", "-n", "1").out == "thr�ee\n"
-    assert lab.kgops("logs", "lab1:1", "--grep", "^t", "--raw").out == "two\nthr\x1bee\n"
-    none = lab.kgops("logs", "lab1:1", "--grep", "four")
-    assert (none.code, none.out, none.err) == (1, "", "")
-    assert lab.kgops("logs", "lab1:1", "--raw", "--bytes", "4:8").out == "two\n"
-    wrong = lab.kgops("logs", "lab1:1", "--bytes", "4:8")
-    assert wrong.code == 2
-    assert "lab1: --bytes goes with --raw alone" in wrong.err
-
-
 def test_logs_of_a_host_are_followed_to_the_runs_end_and_end_with_their_reader(lab: Lab) -> None:
     lab.add("lab1")
     there, flag = lab.there("lab1"), lab.folder / "flag"
@@ -150,11 +135,3 @@ def test_a_page_compares_runs_of_two_hosts_by_name_and_fingerprint_without_time_
         assert f"machine {print_of_it}" in page
     assert "times have no ratios and no best" in page
     assert "<svg" in page
-
-
-def test_runs_of_hosts_are_listed_by_either_spelling_of_the_flag(lab: Lab) -> None:
-    lab.add("lab1")
-    a_run(lab, "lab1")
-    for flag in ("--hosts", "--host"):
-        (listed,) = lab.kgops("runs", flag, "all", "--json").json()
-        assert [(listed["host"], run["id"]) for run in listed["run"]] == [("lab1", 1)]

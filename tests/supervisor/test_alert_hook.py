@@ -14,7 +14,7 @@ from records import add
 
 from kgops.settings import Home
 from kgops.supervisor.alert_hook import AlertHook
-from storage import alerts, runs, series
+from storage import series
 from storage.database import Connection
 
 PRINTER = (
@@ -50,20 +50,6 @@ def test_a_hot_gpu_starts_the_hook_of_the_run_that_has_it(run_cli: Console, tmp_
     assert "KGOPS_TAG" not in facts
     run_cli("stop", "1", "2", env=gpus)
     assert [run.state for run in (run_cli.run(1), run_cli.run(2)) if run] == ["cancelled", "cancelled"]
-
-
-def test_a_hook_that_goes_on_is_no_process_of_the_run(run_cli: Console, tmp_path: Path) -> None:
-    started, standin = tmp_path / "started", StandIn(tmp_path)
-    shell = f"echo $$ > {started}.new; mv {started}.new {started}; exec sleep 600"
-    (run_cli.home / "hooks.toml").write_text(f"on_alert = {json.dumps(['sh', '-c', shell])}\n")
-    standin.show(Machine((replace(t4("GPU-a"), temperature=90),)))
-    gpus = gpus_of(standin)
-    until_started = ["sh", "-c", f"while ! [ -e {started} ]; do sleep .1; done"]
-    run_cli("run", "exec", "--gpu", "0", "--detach", "--", *until_started, env=gpus)
-    wait_for(lambda: (run := run_cli.run(1)) is not None and run.ended, "the run's end")
-    run = run_cli.run(1)
-    assert run is not None and (run.state, run.reason) == ("succeeded", None)
-    os.kill(int(started.read_text()), 9)  # alive until now
 
 
 def gpus_of(standin: StandIn) -> dict[str, str]:
@@ -107,15 +93,3 @@ def test_a_run_that_diverges_starts_the_hook(conn: Connection, home: Path, tmp_p
     assert [(facts["KGOPS_ALERT"], facts["KGOPS_ALERT_TEXT"]) for facts in heard(told)] == [
         ("diverged", "diverged: loss became NaN or infinite")
     ]
-
-
-def test_an_acknowledged_alert_starts_no_hook(conn: Connection, home: Path, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    hook(home, told)
-    stalled(conn)
-    run = runs.get(conn, 1)
-    assert run is not None and run.reported_at is not None
-    alerts.acknowledge(conn, [f"no progress:run 1:{run.reported_at:.0f}"])
-    one = AlertHook(Home(home), 1)
-    one.check(conn, ())
-    assert not one.pids() and heard(told) == []

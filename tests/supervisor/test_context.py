@@ -57,15 +57,6 @@ def test_a_context_is_what_the_driver_counts_beyond_what_torch_has_reserved_for_
     assert wait_for(contexts, "the context") == [150.0]
 
 
-def test_a_run_that_passed_between_two_samples_has_at_least_what_its_torch_reserved(
-    run_cli: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, environment = machine_with_a_t4(tmp_path, monkeypatch)
-    brief = RESERVES.partition(";")[0]
-    run = run_cli("run", "exec", "--gpu", "0", "--json", "--", "sh", "-c", brief, env=environment).json()
-    assert (run["state"], run["peak_gpu_mib"]) == ("succeeded", 1000.0)
-
-
 @pytest.mark.parametrize(("driver", "planned_mib"), [(Machine(()).driver, 150.0), ("1.2.3", 400.0)])
 def test_a_plan_takes_the_context_that_was_measured_on_this_gpu_with_this_driver(
     driver: str,

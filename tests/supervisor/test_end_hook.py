@@ -55,18 +55,6 @@ def test_a_hook_is_started_by_the_process_that_records_the_end(run_cli: Console,
     assert "heard" in (run_cli.folder(killed) / "supervisor.log").read_text()
 
 
-def test_a_hook_ends_at_the_first_signal(run_cli: Console, tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    words = ["sh", "-c", f"echo $$ > {pid}; exec sleep 300"]
-    (run_cli.home / "hooks.toml").write_text(f"on_end = {json.dumps(words)}\n")
-    run_cli("run", "exec", "--", "true")
-    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"), "the hook")
-    hook = processes.identify(int(pid.read_text()))
-    assert hook is not None
-    processes.send(hook, signal.SIGTERM)
-    wait_for(lambda: not hook.is_alive(), "the hook to end")
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -85,16 +73,6 @@ def test_a_broken_hook_is_logged_and_changes_nothing_of_the_run(
     wait_for(lambda: log.exists() and said in log.read_text(), "the supervisor's message")
     run = run_cli.run(1)
     assert run is not None and run.state == "succeeded"
-
-
-def test_what_is_wrong_with_a_hook_stays_off_the_terminal(run_cli: Console) -> None:
-    """A command or the screens may record the end of a run."""
-    (run_cli.home / "hooks.toml").write_text('on_end = ["/no/such/program"]\non_ende = ["true"]\n')
-    run_cli.running(run_cli.detach("sleep", "300", flags=("--exclusive",)))
-    waiting = run_cli.detach("true")
-    assert run_cli("stop", str(waiting)).err == ""
-    log = (run_cli.folder(waiting) / "supervisor.log").read_text()
-    assert "cannot be started" in log and "nothing starts 'on_ende'" in log
 
 
 def test_doctor_says_what_is_wrong_with_hooks(run_cli: Console) -> None:

@@ -15,8 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kgops.jobs import events
-from kgops.jobs.text import LAST
-from kgops.supervisor.intake import MOST_NAMES, Intake
+from kgops.supervisor.intake import Intake
 from kgops.supervisor.log_patterns import LogPatterns
 from kgops.supervisor.run_folder import RunFolder
 from storage import attempts as store
@@ -180,18 +179,6 @@ def test_line_that_is_no_event_becomes_a_log_line() -> None:
         assert events.read(line + b"\r\n", NOW) == events.Event(events.LOG, NOW, {"text": line.decode()})
 
 
-def test_log_line_of_any_length_is_cut() -> None:
-    event = events.read(b"x" * 10_000_000, NOW)
-    assert event.fields == {"text": "x" * events.LONGEST_LOG_LINE}
-
-
-def test_unknown_fields_are_kept_and_change_nothing() -> None:
-    line = b'{"event": "metric", "name": "loss", "value": 0.5, "step": 3, "at": 5, "shard": {"of": [1, 2]}}'
-    assert events.read(line, NOW) == events.Event(
-        "metric", 5.0, {"name": "loss", "value": 0.5, "step": 3, "shard": {"of": [1, 2]}}
-    )
-
-
 @pytest.mark.parametrize("word", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"null"])
 def test_value_that_is_no_number_is_a_gap_in_its_curve(empty_database: Path, word: bytes) -> None:
     with a_run(empty_database) as (conn, folder):
@@ -200,34 +187,6 @@ def test_value_that_is_no_number_is_a_gap_in_its_curve(empty_database: Path, wor
         )
         intake_of(conn, folder).take_all(1, final=True)
         assert series.points(conn, 1, "loss") == [series.Point("loss", 3.0, None, 5.0)]
-
-
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(codec="utf-8")),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=4), inner, max_size=3)
-    ),
-)
-
-
-@settings(deadline=None)
-@given(at=st.floats(0, LAST), text=st.text(st.characters(codec="utf-8")), extra=JSON)
-def test_what_is_written_is_read_as_it_was(at: float, text: str, extra: object) -> None:
-    line = events.write(events.NOTE, at, text=text, extra=extra)
-    assert line.endswith(b"\n")
-    assert line.count(b"\n") == 1
-    assert events.read(line, NOW) == events.Event(events.NOTE, at, {"text": text, "extra": extra})
-
-
-@given(value=SCALARS)
-def test_worker_can_write_anything_it_measured(value: Any) -> None:
-    event = events.read(events.write(events.NOTE, 1.0, text="x", measured=[value, {"a": value}]), NOW)
-    assert event.kind == events.NOTE
 
 
 # --- taking in ------------------------------------------------------------------------------------
@@ -297,43 +256,6 @@ def test_metrics_without_a_step_go_on_counting_whoever_dies_between(
         assert found == [(1, 0.0), (2, 0.1), (3, 0.2), (4, 0.3), (5, 0.4), (6, 0.5)]
 
 
-def test_metric_names_above_the_limit_are_left_out_and_noted_once_whoever_dies_between(
-    empty_database: Path,
-) -> None:
-    with a_run(empty_database) as (conn, folder):
-        for start in range(0, MOST_NAMES + 90, 30):
-            lines = [
-                json.dumps({"event": "metric", "name": f"m{i:04}", "value": i})
-                for i in range(start, start + 30)
-            ]
-            with folder.events.open("a") as file:
-                file.write("\n".join([*lines, '{"event": "metric", "name": "m0000", "value": 1}', ""]))
-            intake_of(conn, folder).take_all(1, final=False)
-        intake_of(conn, folder).take(1, [series.Point("host_memory_mib", 1.0, 5.0, 1.0)])
-        curves = {one.name: one.n for one in series.of_run(conn, 1)}
-        assert len(curves) == MOST_NAMES + 1 and "host_memory_mib" in curves  # what kgops measures is kept
-        assert curves["m0000"] == 2 + (MOST_NAMES + 89) // 30  # of a curve that is there, every point
-        (note,) = reports.events(conn, 1, kinds=(events.NOTE,))
-        assert f"first 1,000 metric names: 'm{MOST_NAMES}' and later ones" in note.body["text"]
-
-
-def test_progress_that_no_work_has_is_unknown(empty_database: Path) -> None:
-    with a_run(empty_database) as (conn, folder):
-        folder.events.write_bytes(b'{"event": "progress", "done": -1, "total": 0, "phase": "warm up"}\n')
-        intake_of(conn, folder).take_all(1, final=True)
-        run = runs.get(conn, 1)
-        assert run is not None and (run.done, run.total, run.phase) == (None, None, "warm up")
-
-
-def test_a_pattern_that_found_nothing_is_noted_once(empty_database: Path) -> None:
-    with a_run(empty_database) as (conn, folder):
-        folder.log.write_bytes(b"epoch 3, loss is 0.25\n")
-        for _ in range(2):
-            intake_of(conn, folder, r"loss=(?P<loss>\S+)").take_all(1, final=True)
-        notes = [event.body["text"] for event in reports.events(conn, 1, kinds=("note",))]
-        assert notes == ["nothing in the log is what --metric-regex asks for"]
-
-
 def test_test_triples_and_measurements_become_rows_once_and_wrong_ones_stay_events(
     empty_database: Path,
 ) -> None:
@@ -378,27 +300,7 @@ def test_artifact_outside_the_run_is_an_event_but_no_artifact(empty_database: Pa
         assert len(reports.events(conn, 1)) == 4
 
 
-def test_line_longer_than_a_chunk_is_left_out_and_said_to_be(empty_database: Path) -> None:
-    good = events.write(events.METRIC, 1.0, name="loss", value=1, step=1)
-    with a_run(empty_database) as (conn, folder):
-        folder.events.write_bytes(good + b"y" * 3_000_000 + b"\n" + good)
-        intake_of(conn, folder).take_all(1, final=True)
-        assert len(series.points(conn, 1, "loss")) == 2
-        assert {e.body["text"] for e in reports.events(conn, 1)} == {
-            "(part of a line longer than 1 MiB left out)"
-        }
-
-
 # --- patterns -------------------------------------------------------------------------------------
-
-
-@given(line=st.text())
-def test_patterns_never_trip_over_a_line(line: str) -> None:
-    patterns = LogPatterns(r"(\S+) of (\S+)", r"(?P<name>\S+)=(?P<value>\S+)(?: at (?P<step>\S+))?")
-    patterns.progress(line)
-    for _, value, step in patterns.metrics(line):
-        assert value is None or value - value == 0
-        assert step is None or step - step == 0
 
 
 def test_patterns_take_names_positions_or_the_whole_match() -> None:

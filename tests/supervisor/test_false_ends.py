@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import shlex
-import shutil
 import signal
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from driving import Console, all_of, is_clear
+from driving import Console
 
 from kgops.jobs import manifest
-from kgops.supervisor import outcome
 from kgops.supervisor.attempt_end import Observations, _was_killed
 from kgops.supervisor.gate import Exit
 from kgops.supervisor.run_folder import RunFolder
@@ -33,16 +29,6 @@ def test_manifest_that_was_copied_in_makes_no_success(
     assert run_cli("run", "exec", "--", "true").code == 0
     ended = run_cli("run", "exec", "--json", "--", "sh", "-c", _COPY + then).json()
     assert (ended["state"], ended["reason"]) == (state, reason)
-
-
-def test_stopped_command_with_a_copied_manifest_is_cancelled(run_cli: Console) -> None:
-    assert run_cli("run", "exec", "--", "true").code == 0
-    number = run_cli.detach(
-        "sh", "-c", _COPY + "trap 'exit 0' TERM; touch ready; while :; do sleep 0.05; done"
-    )
-    run_cli.running(number)
-    assert run_cli("stop", str(number)).code == 0
-    assert run_cli.show(number)["state"] == "cancelled"
 
 
 def test_training_without_its_own_result_failed_whatever_lies_there(run_cli: Console, tmp_path: Path) -> None:
@@ -111,10 +97,6 @@ def test_only_a_sigkill_within_the_tree_can_be_the_kernels(
     assert _was_killed(left, seen, log) is killed
 
 
-def test_words_about_killing_are_no_sign_of_memory() -> None:
-    assert outcome.sign_of_out_of_memory(b"Killed") is None
-
-
 def test_failing_command_is_no_out_of_memory_beside_a_kill_of_another(
     run_cli: Console, tmp_path: Path
 ) -> None:
@@ -156,20 +138,6 @@ def test_a_run_whose_folder_is_away_for_a_moment_goes_on(run_cli: Console, tmp_p
     assert run_cli.ended(number).state == "succeeded"
 
 
-def test_a_run_whose_folder_was_removed_can_be_stopped(run_cli: Console) -> None:
-    number = run_cli.detach("sleep", "300")
-    run_cli.running(number)
-    waiting = run_cli.detach("true", flags=("--exclusive",))
-    for one in (number, waiting):
-        shutil.rmtree(run_cli.folder(one))
-    assert "stop it first" in run_cli("delete", str(number), "--yes").err
-    stopped = run_cli("stop", str(number), str(waiting))
-    assert stopped.out.splitlines() == [f"run {number}: cancelled", f"run {waiting}: cancelled"]
-    assert not all_of(run_cli.home)
-    assert run_cli("delete", str(number), str(waiting), "--yes").code == 0
-    assert run_cli("runs", "--json").json() == []
-
-
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -187,13 +155,3 @@ def test_a_run_whose_folder_was_removed_can_be_stopped(run_cli: Console) -> None
 def test_limit_of_a_shell_that_ended_a_worker_is_named(run_cli: Console, script: str, reason: str) -> None:
     done = run_cli("run", "exec", "--attempts", "1", "--json", "--", "sh", "-c", script)
     assert done.json()["reason"] == reason, done.err
-
-
-def test_file_size_limit_too_small_for_the_database_is_named(run_cli: Console) -> None:
-    argv = shlex.join(run_cli.argv("run", "exec", "--", "true"))
-    done = subprocess.run(
-        ["sh", "-c", f"ulimit -f 100; exec {argv}"], env=run_cli.environment(), capture_output=True, text=True
-    )
-    assert done.returncode == 1
-    assert is_clear(done.stderr), done.stderr
-    assert "(ulimit -f)" in done.stderr

@@ -4,9 +4,7 @@ a clear message, the right exit code, and nothing lost."""
 from __future__ import annotations
 
 import os
-import shlex
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,9 +15,8 @@ from disks import Disk, small_disk
 from driving import QUICK, Console, all_of, end_all_of, files_of_runs, is_clear, patience, wait_for
 
 from kgops.supervisor import processes
-from storage import attempts, reports, runs, series
+from storage import reports, series
 from storage.database import open_reader, open_writer
-from storage.errors import DatabaseFull
 
 
 @pytest.fixture
@@ -56,16 +53,6 @@ def test_full_disk_refuses_a_launch_and_leaves_nothing_half_made(disk: Disk, on_
     assert list((on_disk.home / "pending").iterdir()) == []
 
 
-def test_first_command_on_a_full_disk_says_so(disk: Disk, tmp_path: Path) -> None:
-    disk.fill()
-    console = Console(disk.path / "kgops", tmp_path)
-    refused = console("run", "exec", "--", "true")
-    assert refused.code == 1
-    assert is_clear(refused.err), refused.err
-    disk.free()
-    assert console("run", "exec", "--", "true").code == 0
-
-
 @pytest.mark.parametrize("supervisor_dies", [False, True], ids=["", "and its supervisor dies"])
 def test_end_on_a_full_disk_is_not_lost(disk: Disk, on_disk: Console, supervisor_dies: bool) -> None:
     point = """echo '{"event": "metric", "name": "loss", "value": 0.5, "step": 1}' >> $KGOPS_EVENTS"""
@@ -99,36 +86,6 @@ def test_end_on_a_full_disk_is_not_lost(disk: Disk, on_disk: Console, supervisor
     ]
 
 
-def test_full_disk_in_the_middle_of_a_large_batch_is_told_as_such(disk: Disk) -> None:
-    conn = open_writer(disk.path / "kgops.db")
-    add_run(conn)
-    points = [series.Point("loss", float(i), 0.5, 0.0) for i in range(400_000)]
-    with pytest.raises(DatabaseFull):
-        attempts.write_batch(conn, 1, 1, attempts.Batch(points=points), attempts.Offsets(9, 9))
-    assert not conn.in_transaction
-    assert attempts.offsets(conn, 1) == attempts.Offsets(0, 0)
-    assert series.of_run(conn, 1) == []
-    conn.close()
-
-
-def add_run(conn: sqlite3.Connection) -> None:
-    runs.add(
-        conn,
-        number=1,
-        workload="exec",
-        label="x",
-        profile=None,
-        state="queued",
-        folder="0001-exec",
-        submitted_at=0.0,
-        gpu_request=None,
-        reserved_mib=None,
-        exclusive=False,
-        predicted_mib=None,
-        spec=runs.RunSpec({}, {}, {}),
-    )
-
-
 def test_read_only_home_can_still_be_read(disk: Disk, on_disk: Console) -> None:
     number = on_disk.detach("sleep", "300")
     on_disk.running(number)
@@ -155,14 +112,6 @@ def test_read_only_home_can_still_be_read(disk: Disk, on_disk: Console) -> None:
         assert "Read-only file system" in refused.err
     disk.remount("rw")
     assert {run["state"] for run in on_disk("runs", "--json").json()} == {"succeeded", "interrupted"}
-
-
-def test_home_that_is_a_file_says_so(tmp_path: Path, run_cli: Console) -> None:
-    (tmp_path / "file").touch()
-    for args in (["run", "exec", "--", "true"], ["runs"]):
-        done = run_cli(*args, env={"KGOPS_HOME": str(tmp_path / "file")})
-        assert "Traceback" not in done.err
-        assert done.code == (1 if args[0] == "run" else 0)
 
 
 # --- the database ---------------------------------------------------------------------------------
@@ -221,21 +170,6 @@ def test_database_that_is_not_ours_to_use_is_refused(run_cli: Console, harm: str
         assert is_clear(done.err), done.err
         assert said in done.err
     assert database.read_bytes() == before
-
-
-def test_working_folder_that_was_removed_is_named(run_cli: Console, tmp_path: Path) -> None:
-    lost = tmp_path / "lost"
-    lost.mkdir()
-    argv = shlex.join(run_cli.argv("run", "exec", "--", "true"))
-    done = subprocess.run(
-        ["sh", "-c", f"rmdir {shlex.quote(str(lost))}; exec {argv}"],
-        env=run_cli.environment(),
-        capture_output=True,
-        text=True,
-        cwd=lost,
-    )
-    assert done.returncode == 2, done.stderr
-    assert is_clear(done.stderr), done.stderr
 
 
 def test_events_that_cannot_be_stored_end_nothing(run_cli: Console, conn: sqlite3.Connection) -> None:

@@ -9,8 +9,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.gpus.readings import NvmlProblem, ProcessReading, SliceReading, silent_gpu, usable
-from kgops.supervisor.gpu_room import GpuNow, holders
+from kgops.gpus.readings import NvmlProblem, SliceReading, silent_gpu, usable
+from kgops.supervisor.gpu_room import GpuNow
 from kgops.supervisor.queue import find_allocation
 from storage.runs import Run
 
@@ -148,24 +148,3 @@ def test_a_run_starts_exactly_where_its_memory_is_left(
     allocation = find_allocation(run_of(9, "0", need), machine.active, machine.read(set()), {})
     assert (allocation.gpu == "GPU-0") == (need <= left)
     assert allocation.left_mib == (left - need if need <= left else None)
-
-
-def test_a_reason_to_wait_names_each_holder_once() -> None:
-    machine = Machine([14_909], None)
-    machine.active = [
-        run_of(1, "0", 6_000)._replace(gpu="GPU-0"),
-        run_of(2, "0", 3_000)._replace(gpu="GPU-0"),
-    ]
-    machine.used = {("GPU-0", 1): 5_000, ("GPU-0", 2): 3_500}
-    machine.strangers["GPU-0"] = 2_000
-    (gpu,) = machine.read(set())
-    assert holders(gpu, machine.active) == (
-        "runs 1 and 2, which reserve 9,000 MiB and use 500 MiB more, and 2,000 MiB that another user holds"
-    )
-    (gpu,) = machine.read({1})
-    assert holders(gpu, machine.active[:1]).endswith(
-        "and 10,500 MiB in use, of which the driver does not say whose it is"
-    )
-    listed = replace(gpu.reading, processes=(ProcessReading(1, 5_000),))
-    alone = GpuNow(listed, {1: 5_000})
-    assert holders(alone, machine.active[:1]).endswith("and 5,500 MiB that no listed process holds")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import Console, wait_for
-
-from kgops.supervisor.processes import host_memory_mib
+from driving import Console
 
 GROUPS = Path("/sys/fs/cgroup")
 
@@ -43,12 +40,3 @@ def test_a_kernel_oom_kill_is_told_from_other_kills_and_the_fallbacks_steps_down
     assert run["state"] == "succeeded"
     assert [attempt["outcome"] for attempt in run["attempt"]] == ["out_of_memory", "succeeded"]
     assert "the kernel killed the worker" in run["attempt"][0]["reason"]
-
-
-def test_an_ended_process_that_nobody_waited_for_has_no_memory_curve() -> None:
-    with subprocess.Popen(["true"]) as ended:
-        wait_for(lambda: Path(f"/proc/{ended.pid}/stat").read_text().split()[2] == "Z", "its end")
-        assert host_memory_mib([ended.pid]) is None
-        assert host_memory_mib([ended.pid, os.getpid()]) == pytest.approx(
-            host_memory_mib([os.getpid()]), rel=0.2
-        )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 from collections import Counter
-from pathlib import Path
 
 from driving import Console, all_of, files_of_runs, patience, wait_for
 
@@ -51,17 +49,3 @@ def test_twenty_consoles_at_once_lose_no_run(run_cli: Console) -> None:
     assert len({run["id"] for run in listed}) >= 10  # of twelve at most two were deleted
     assert files_of_runs(run_cli) == {run["folder"] for run in listed}
     assert list((run_cli.home / "pending").iterdir()) == []
-
-
-def test_first_commands_of_all_may_come_together(kgops_home: Path, tmp_path: Path) -> None:
-    console = Console(kgops_home, tmp_path)
-    shutil.rmtree(kgops_home, ignore_errors=True)
-    children = [console.start(*BEGIN) for _ in range(6)]
-    given = []
-    for child in children:
-        out, err = child.communicate(timeout=patience())
-        assert child.returncode == 0, err.decode()
-        given.append(int(out))
-    assert sorted(given) == [1, 2, 3, 4, 5, 6]
-    assert {console.ended(number).state for number in given} == {"succeeded"}
-    console.close()

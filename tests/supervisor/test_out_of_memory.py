@@ -10,18 +10,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from driving import Console, Done, Terminal, wait_for
+from driving import Console, Done, wait_for
 from test_host_memory import small_group as small_group
 
-from kgops.jobs.text import out_of_memory_reason
 from kgops.maths.tracin.finished_tests import FinishedTest, open_finished_tests
-from kgops.maths.worker.out_of_memory import describe
 
 ENTITIES = 60_000  # times a batch of 1024, the scores of all at once take 234 MiB
 ALL_AT_ONCE = ("--entity-chunk", str(ENTITIES))
@@ -205,23 +202,6 @@ def test_a_worker_without_memory_for_its_libraries_ends_at_once_in_one_sentence(
         assert run["reason"].startswith("too little memory to load the worker's libraries")
 
 
-def test_a_killed_allocation_of_a_command_is_an_out_of_memory_too(run_cli: Console) -> None:
-    script = "echo \"terminate called after throwing an instance of 'std::bad_alloc'\" >&2; kill -ABRT $$"
-    done = run_cli("run", "exec", "--", "sh", "-c", script)
-    assert done.code == 4
-    assert "std::bad_alloc" in run_cli.show(1)["reason"]
-
-
-def test_a_limit_of_memory_holds_for_commands_and_is_not_for_runs_on_a_gpu(run_cli: Console) -> None:
-    script = "import sys; x = bytearray(int(sys.argv[1]) << 20); print(len(x))"
-    args = ("--memory-limit", "100", "--on-oom", "mib=300,10", "--", "python3", "-c", script, "{mib}")
-    done = run_cli("run", "exec", *args)
-    assert done.code == 0, done.out + done.err
-    assert [a["outcome"] for a in run_cli.show(1)["attempt"]] == ["out_of_memory", "succeeded"]
-    refused = run_cli("run", "exec", "--memory-limit", "100", "--gpu-memory", "10", "--", "true")
-    assert refused.code == 2
-
-
 def test_a_dry_run_shows_the_fallbacks_and_only_with_leave_what_changes_results(run_cli: Console) -> None:
     asked = ("run", "train", "--dataset", "nations", "--device", "cpu", "--dry-run")
     plain, allowed = run_cli(*asked).out, run_cli(*asked, "--allow-approximate").out
@@ -295,41 +275,3 @@ def _numbers(value: Any) -> list[float]:
         own = [float(v) for k, v in value.items() if "score" in k and isinstance(v, (int, float))]
         return own + [n for v in value.values() for n in _numbers(v)]
     return [n for v in value for n in _numbers(v)] if isinstance(value, list) else []
-
-
-FACTS = (
-    "CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total capacity of 1.27 GiB of which 68.00 MiB is "
-    "free. Including non-PyTorch memory, this process has 1.20 GiB memory in use. Of the allocated memory 1.06 GiB is "
-    "allocated by PyTorch, and 23.02 MiB is reserved by PyTorch but unallocated."
-)
-MESSAGE = f"{FACTS} If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=…"
-
-
-def test_the_reason_of_a_gpu_without_memory_is_whole_in_show_and_ends_at_a_word_elsewhere(
-    run_cli: Console, open_terminal: Callable[..., Terminal]
-) -> None:
-    assert describe(torch.OutOfMemoryError(MESSAGE)) == FACTS
-    script = f"import sys; sys.exit('torch.OutOfMemoryError: {MESSAGE}' if int(sys.argv[1]) > 1 else 0)"
-    done = run_cli("run", "exec", "--on-oom", "batch=2,1", "--", sys.executable, "-c", script, "{batch}")
-    assert done.code == 0, done.err
-    assert f"attempt 1: torch.OutOfMemoryError: {FACTS}" in _on_a_terminal(open_terminal("show", "1"))
-    done = run_cli("run", "exec", "--on-oom", "batch=3,2", "--", sys.executable, "-c", script, "{batch}")
-    assert f"· torch.OutOfMemoryError: {FACTS} ·" in done.out
-    assert f"state      out_of_memory: torch.OutOfMemoryError: {FACTS}\n" in run_cli("show", "2").out
-    shown = _on_a_terminal(open_terminal("show", "2"))
-    (cut,) = re.findall(r"batch=3 +torch.OutOfMemoryError: (.*)…", shown)
-    assert FACTS.startswith((f"{cut} ", f"{cut}. "))
-
-
-def _on_a_terminal(terminal: Terminal) -> str:
-    assert terminal.wait() == 0
-    return terminal.seen.decode().replace("\r\n", "\n")
-
-
-def test_a_very_long_reason_ends_at_a_word_and_without_advice_of_torchs() -> None:
-    says = "tried to allocate " + " ".join(f"{n}-MiB" for n in range(300))
-    told = out_of_memory_reason(
-        says + ". If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF"
-    )
-    assert len(told) <= 1001 and says.startswith(told[:-1] + " ") and told.endswith("…")
-    assert out_of_memory_reason(says[:59] + " If reserved but unallocated memory") == says[:59]

@@ -139,22 +139,3 @@ def test_without_a_gpu_memory_above_libraries_stands_beside_what_was_predicted_o
         assert "550 MiB host" in seen.row_of("1 train")
 
     look(home, narrow, (80, 24))
-
-
-def test_screens_show_the_prediction_of_the_process_beside_its_own_peak(home: Path, conn: Connection) -> None:
-    on_a_processor(conn)
-    process = {"on": "x", "kind": "train", "start_mib": 310.0, "constant_mib": 100.0, "factor": 1.0}
-    process |= {"data_mib": 0.0, "samples": 3}
-    conn.execute("UPDATE run_spec SET plan = json_set(plan, '$.process', json(?))", (json.dumps(process),))
-    conn.execute("UPDATE run SET predicted_mib = 510 WHERE id = 1")
-    with transaction(conn):
-        series.append(conn, 1, [series.Point("process_peak_mib", 6, 540.0, 6.0)])
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("540 MiB process (predicted 510)")
-        await seen.press("enter")
-        await seen.until_shows("240 MiB above its start")
-        assert "predicted 510 MiB of the process (+20.0% measured above its start)" in seen.text
-        assert "host memory MiB ─ predicted 510" in seen.text
-
-    look(home, story)

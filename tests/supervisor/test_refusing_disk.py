@@ -103,15 +103,6 @@ def test_stop_on_a_refusing_disk_is_refused_or_kept(disk: tuple[PreloadedConsole
     assert ended.state in (("cancelled", "failed") if stopped.code == 0 else ("failed",))
 
 
-def test_doctor_names_a_home_that_cannot_be_written(disk: tuple[PreloadedConsole, Refuse]) -> None:
-    console, refuse = disk
-    refuse(errno.EROFS)
-    told = console("doctor")
-    assert told.code == 1, told.out
-    assert "Read-only file system" in told.out
-    refuse(0)
-
-
 def _command(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import threading
 
 import pytest
 from driving import Console, end_all_of, wait_for
 
 from kgops.supervisor import processes
-from kgops.supervisor.log_patterns import LogPatterns, TooSlow, can_be_bounded, cpu_limit
+from kgops.supervisor.log_patterns import LogPatterns, TooSlow, cpu_limit
 
 _LINE = "1" * 60  # ([0-9]+)+\. tries 2**60 ways to cut it
 _SLOW = r"([0-9]+)+\.$"
@@ -24,28 +23,6 @@ def test_cpu_limit_ends_a_match_that_would_take_for_ever(pattern: str, line: str
     with pytest.raises(TooSlow), cpu_limit(0.05):
         LogPatterns(None, pattern).metrics(line)
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
-
-
-def test_cpu_limit_leaves_ordinary_patterns_alone() -> None:
-    with cpu_limit():
-        assert LogPatterns(None, r"loss=(?P<loss>[0-9.]+)").metrics("loss=0.5") == [("loss", 0.5, None)]
-
-
-def test_punctuation_behind_a_number_is_no_part_of_it() -> None:
-    found = LogPatterns(None, r"loss=(?P<loss>\S+)")
-    assert found.metrics("(loss=0.5), acc=1") == [("loss", 0.5, None)]
-    assert found.metrics("loss=0.25, acc=1") == [("loss", 0.25, None)]
-    assert found.no_number is None
-    assert found.metrics("loss=12ms") == []
-    assert found.no_number == "12ms"
-
-
-def test_patterns_are_for_the_main_thread_alone() -> None:
-    answers: list[bool] = []
-    other = threading.Thread(target=lambda: answers.append(can_be_bounded()))
-    other.start()
-    other.join()
-    assert (answers, can_be_bounded()) == ([False], True)
 
 
 @pytest.mark.parametrize("flag", ["--metric-regex", "--progress-regex"])

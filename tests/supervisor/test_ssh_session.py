@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import re
 import signal
-import struct
-import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +16,7 @@ import aiohttp
 import pytest
 from driving import Console, Terminal, all_of, wait_for
 from ssh_server import Server, needs_ssh
-from terminal_cells import shown, shows
+from terminal_cells import shows
 
 pytestmark = needs_ssh
 WAITS = (
@@ -94,30 +91,6 @@ def test_a_run_started_over_ssh_goes_on_when_the_connection_breaks_and_is_there_
     assert second.wait() == 0
     assert b"\x1b[?1049l" in second.seen
     assert b"Traceback" not in first.seen + second.seen
-
-
-def test_a_detached_command_over_ssh_leaves_its_run_behind(run_cli: Console, server: Server) -> None:
-    done = server.session(run_cli, "run", "exec", "--detach", "--", "sh", "-c", "sleep 1; echo over")
-    assert done.wait() == 0, done.seen
-    assert run_cli.ended(1).state == "succeeded"
-    assert (run_cli.folder(1) / "worker.log").read_text() == "over\n"
-
-
-def test_the_screens_take_the_size_of_the_terminal_at_the_other_end(run_cli: Console, server: Server) -> None:
-    run_cli("run", "exec", "--label", "seen from afar", "--", "true")
-    terminal = server.session(run_cli, "tui")
-    terminal.wait_for_text(b"seen from afar")
-    fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    os.kill(terminal.child.pid, signal.SIGWINCH)
-    wait_for(
-        lambda: terminal.read() and _last_line(terminal.seen) == 24, "the footer in the last of fewer lines"
-    )
-    terminal.type(b"q")
-    assert terminal.wait() == 0
-
-
-def _last_line(sent: bytes) -> int:
-    return max((i for i, line in enumerate(shown(sent), 1) if line), default=0)
 
 
 def test_served_screens_are_reached_through_a_tunnel_under_the_port_of_this_side(
