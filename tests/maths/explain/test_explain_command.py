@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from driving import Console
-from tracing import FILES, files, first_test_triples, nations
+from tracing import files, first_test_triples, nations
 
 
 def ask(run_cli: Console, trained: Path, *words: str | Path) -> Any:
@@ -125,51 +125,6 @@ def test_predicted_heads_are_explained_as_heads(run_cli: Console, trained: Path)
         assert (said in run_cli("show", "last").out) == is_said
 
 
-def test_sufficient_sets_of_a_predicted_head_go_to_other_tails(run_cli: Console, trained: Path) -> None:
-    triple = next(one for one in first_test_triples(20) if one[0] != "usa")
-    done = ask(run_cli, trained, "--triple", *triple, "--asked", "head", "--sufficient", "--verify")
-    assert done.code == 0, done.err
-    (one,) = found_in(run_cli, 1)
-    assert one["facts"] and all(triple[2] in (fact["head"], fact["tail"]) for fact in one["facts"])
-    many = len(one["others"])
-    assert triple[2] not in one["others"] and f"{many} other tail" in done.out
-    assert "the head ranks first for" in done.out
-
-
-def test_unknown_names_of_a_file_are_told_and_the_others_explained(
-    run_cli: Console, trained: Path, tmp_path: Path
-) -> None:
-    triples = tmp_path / "triples.tsv"
-    triples.write_text("usa\tembassy\tchina\nAtlantis\tembassy\tchina\n")
-    done = ask(run_cli, trained, "--triple", triples)
-    assert done.code == 0, done.err
-    assert "no entity is named 'Atlantis'" in run_cli("show", "1").out
-    assert run_cli.show(1)["metric"]["failed_predictions"] == 1
-
-
-def test_the_fourth_column_of_a_file_is_head_or_tail_in_any_case(
-    run_cli: Console, trained: Path, tmp_path: Path
-) -> None:
-    triples = tmp_path / "triples.tsv"
-    triples.write_text("usa\tembassy\tchina\tHead\n")
-    assert ask(run_cli, trained, "--triple", triples).code == 0
-    assert [one["asked"] for one in found_in(run_cli, 1)] == ["head"]
-    triples.write_text("usa\tembassy\tchina\tboth\n")
-    assert "line 1: the fourth column is 'both'" in ask(run_cli, trained, "--triple", triples).err
-
-
-def test_a_prediction_that_is_trained_on_is_said_to_be(run_cli: Console, trained: Path) -> None:
-    head, relation, tail = (triple := split_of("train")[0])
-    said = f"{head} · {relation} · {tail} is a training triple itself."
-    assert ask(run_cli, trained, "--triple", *triple).code == 0
-    assert said in run_cli("show", "1").out
-    (one,) = found_in(run_cli, 1)
-    about = sum(not {head, tail}.isdisjoint((one[0], one[2])) for one in split_of("train"))
-    assert one["candidate_facts"] == about - 1
-    assert ask(run_cli, trained, "--triple", *triple, "--sufficient").code == 0
-    assert said not in run_cli("show", "2").out
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -189,21 +144,6 @@ def test_what_cannot_be_explained_says_so_in_a_line_with_what_to_do(
     done = ask(run_cli, trained, *words)
     assert done.code in (1, 2) and said in done.err, done.err
     assert "Traceback" not in done.err + done.out
-
-
-def test_a_prediction_without_rivals_says_so_and_the_others_are_explained(
-    run_cli: Console, trained: Path, tmp_path: Path
-) -> None:
-    everything = tmp_path / "valid.txt"
-    everyone = sorted({one[at] for one in trained_on() for at in (0, 2)})
-    everything.write_text("".join(f"usa\tembassy\t{one}\n" for one in everyone))
-    wanted = tmp_path / "wanted.tsv"
-    wanted.write_text("usa\tembassy\tchina\nchina\tembassy\tusa\n")
-    done = ask(run_cli, trained, "--triple", wanted, "--valid", everything)
-    assert done.code == 0, done.err
-    first, second = found_in(run_cli, 1)
-    assert "every entity is a known tail of (usa, embassy, ?)" in first["trouble"] and first["facts"] == []
-    assert second["trouble"] is None and second["facts"]
 
 
 def test_what_the_model_does_not_predict_says_so_and_where_to_see_what_it_does(
@@ -236,37 +176,6 @@ def predicted_first(run_cli: Console, trained: Path) -> set[str]:
     assert run_cli("run", "predict", *model, *named, "--head", "usa", "--relation", "embassy").code == 0
     listed = Path(run_cli.show(1)["path"]) / "results" / "predicted_triples.tsv"
     return set(listed.read_text().splitlines()) | {"\t".join(one) for one in trained_on()}
-
-
-def test_a_relation_that_nobody_of_such_a_type_has_is_said_with_who_has_it(
-    run_cli: Console, trained: Path, tmp_path: Path
-) -> None:
-    every = [one for name in FILES for one in split_of(name)]
-    heads = {one[0] for one in every if one[1] == "lostterritory"}
-    other = min({one[0] for one in every} - heads)
-    types = tmp_path / "nodes.tsv"
-    ends = sorted({end for one in every for end in (one[0], one[2])})
-    types.write_text("".join(f"{one}\t{'Loser' if one in heads else 'Winner'}\n" for one in ends))
-    done = ask(run_cli, trained, "--triple", other, "lostterritory", "usa", "--node-types", types)
-    assert done.code == 0, done.err
-    shown = " ".join(run_cli("show", "1").out.split())
-    assert f"no head of 'lostterritory' has a type of '{other}' (Winner)" in shown
-    assert f"its heads have: Loser ({len(heads)})" in shown and "kgops run predict --best 20" in shown
-    assert (
-        ask(run_cli, trained, "--triple", min(heads), "lostterritory", "usa", "--node-types", types).code == 0
-    )
-    assert "no head of" not in run_cli("show", "2").out
-
-
-def split_of(name: str) -> list[list[str]]:
-    return [line.split("\t") for line in (nations() / f"{name}.txt").read_text().splitlines()]
-
-
-def test_a_model_of_another_graph_is_not_explained(run_cli: Console, trained: Path) -> None:
-    model = ("--checkpoint-dir", trained / "checkpoints", "--dataset", "umls", "--device", "cpu")
-    done = run_cli("run", "explain", *model, "--triple", "virus", "causes", "disease_or_syndrome")
-    assert done.code == 1 and "Traceback" not in done.err
-    assert "is a model of 14 entities; the graph has 135" in done.err
 
 
 def test_verify_trains_again_without_the_sets_and_says_so_in_a_sentence(
@@ -307,58 +216,6 @@ def test_explanations_are_pictures_in_a_folder_and_beside_their_list_in_the_repo
     page = (tmp_path / "page.html").read_text()
     assert "<h2>Explanations</h2>" in page and "without these 2: " in page and "stroke-dasharray" in page
     assert "trained again from the start (1 seed)" in page and "<b>United" not in page
-
-
-def test_a_run_without_explanations_has_no_pictures_and_says_so(run_cli: Console) -> None:
-    assert run_cli("run", "exec", "--", "true").code == 0
-    done = run_cli("export", "1", "--to", "svg")
-    assert done.code == 2 and "run 1 (exec, succeeded) has no explanations to draw" in done.err
-
-
-def test_every_explanation_gets_its_picture_and_the_report_counts_all(
-    run_cli: Console, trained: Path, tmp_path: Path
-) -> None:
-    assert ask(run_cli, trained, "--triple", "usa", "embassy", "china", "--max-facts", "1").code == 0
-    table = run_cli.folder(1) / "results" / "explanations.csv"
-    columns, row = table.read_text().splitlines()
-    assert row.startswith("1,")
-    table.write_text("\n".join([columns, *(f"{n}{row[1:]}" for n in range(1, 251)), ""]))
-    assert run_cli("export", "1", "--to", "svg", "--output", tmp_path / "pictures").code == 0
-    assert len(list((tmp_path / "pictures").iterdir())) == 250
-    assert run_cli("report", "1", "--output", tmp_path / "page.html").code == 0
-    assert "and 230 more: kgops export 1 --to svg" in (tmp_path / "page.html").read_text()
-
-
-def test_smallest_sets_are_told_with_how_they_were_chosen(run_cli: Console, trained: Path) -> None:
-    plan = ask(run_cli, trained, *_USA_CHINA, "--smallest", "--max-facts", "2", "--dry-run")
-    assert "plus at most 7 trainings" in plan.out
-    done = ask(run_cli, trained, *_USA_CHINA, "--smallest", "--max-facts", "2")
-    assert done.code == 0, done.err
-    (one,), metric = found_in(run_cli, 1), run_cli.show(1)["metric"]
-    rounds = metric["retrainings"] - 5
-    assert rounds in (1, 2) and metric["smallest_sets"] == one["smallest"]
-    assert len(one["facts"]) == (rounds if one["smallest"] else 2) == metric["removed_facts"]
-    assert set(one["retrained"]) == {"retrained", "retrained_random", "retrained_put_back", "retrained_all"}
-    shown = " ".join(run_cli("show", "1").out.split())
-    assert "it trains again at most 7 times" in shown and "with one triple of each set put back" in shown
-    assert one["smallest"] or one["lost"] or "no beginning of the list was enough" in shown
-
-
-def test_sufficient_sets_are_carried_over_to_other_heads(
-    run_cli: Console, trained: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "why.csv"
-    done = ask(run_cli, trained, *_USA_CHINA, "--sufficient", "--max-facts", "2", "--output", output)
-    assert done.code == 0, done.err
-    (one,) = found_in(run_cli, 1)
-    assert 1 <= len(one["others"]) <= 10 and not {"usa", "china"} & set(one["others"])
-    assert one["carried"] is None and one["lost"] is None and len(one["facts"]) <= 2
-    for fact in one["facts"]:
-        assert (fact["head"], fact["relation"], fact["tail"]) in trained_on()
-        assert "usa" in (fact["head"], fact["tail"]) and fact["effect"] > 0
-    with output.open(encoding="utf-8", newline="") as file:
-        assert next(csv.DictReader(file))["others"] == str(len(one["others"]))
-    assert f"what lifts the tail most for {len(one['others'])} other heads" in run_cli("show", "1").out
 
 
 def test_sufficient_sets_are_verified_by_training_with_them_added(run_cli: Console, trained: Path) -> None:

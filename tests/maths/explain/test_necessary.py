@@ -6,7 +6,6 @@ import copy
 from typing import Literal
 
 import pytest
-import sequential_tracin
 import torch
 from explaining import HEAD, prediction_of, some_model, some_train
 
@@ -14,9 +13,8 @@ from kgops.maths.explain.necessary import Influences, explain, facts_of
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import Curvature, Training
-from kgops.maths.tracin.loss import LOGIT, TARGET
+from kgops.maths.tracin.loss import TARGET
 from kgops.maths.tracin.scan import AllScores, scan
-from kgops.maths.train.batches import inverse_triples, query_rows
 
 torch.set_num_threads(1)
 
@@ -30,22 +28,6 @@ def test_falls_are_the_fisher_scores_of_the_tail_and_its_rivals() -> None:
     assert torch.allclose(
         falls, scanned(model, training, prediction.rows, train[facts]), rtol=1e-9, atol=1e-12
     )
-
-
-@pytest.mark.parametrize("one_positive", [False, True])
-def test_falls_compare_logits_however_well_a_fact_is_learnt(
-    one_positive: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Curvature, "applied", lambda self, factors: factors)
-    train, model = some_train(3), some_model(3)
-    prediction = prediction_of(model, train, (HEAD, 1, 4))
-    facts = train[facts_of(train, HEAD)]
-    falls = Influences(model, Training(train, "softmax", one_positive)).falls(prediction, facts)
-    by_direction = [
-        sequential_tracin.influence([(model, 1.0)], LOGIT, rows, prediction.rows)
-        for rows in (query_rows(facts, True), inverse_triples(facts))
-    ]
-    assert torch.allclose(falls, torch.stack(by_direction).sum(0), rtol=1e-9, atol=1e-12)
 
 
 def scanned(model: ConvE, training: Training, rows: torch.Tensor, facts: torch.Tensor) -> torch.Tensor:
@@ -97,27 +79,6 @@ def test_rivals_are_the_highest_entities_that_are_no_known_answers(asks_head: bo
     assert now.rank == 1 + int((scores > own).sum())
     assert now.score == pytest.approx(own)
     assert now.margin == pytest.approx(own - float(scores.logsumexp(0)))
-
-
-def test_a_fact_that_lifts_the_tail_and_its_rivals_alike_explains_nothing() -> None:
-    train, model = some_train(5), some_model(5)
-    prediction = prediction_of(model, train, (HEAD, 0, 4))
-    triples = torch.tensor([[HEAD, 1, 0], [HEAD, 1, 1], [HEAD, 1, 2]])
-    falls = torch.tensor([[5.0, 1.0, 0.5], *[[9.0, 0.0, 0.0]] * 4]).double()
-    found = explain(prediction, triples, falls, most=3)
-    assert [row for row, _ in found] == [1, 2]
-    assert [effect for _, effect in found] == pytest.approx([-1.0, -0.5])
-
-
-def test_rivals_count_by_the_share_of_facts_that_an_end_keeps() -> None:
-    train, model = some_train(5), some_model(5)
-    prediction = prediction_of(model, train, (HEAD, 0, 4))
-    # One fact of the head, and four of the tail, which keeps three of them.
-    triples = torch.tensor([[HEAD, 1, 0], *([n, 1, 4] for n in range(6) if n not in (HEAD, 4))])
-    falls = torch.tensor([[5.0, 5.0, 0.0, 0.0, 0.0], *[[6.0, 8.0, 0.0, -4.0, 0.0]] * 4]).double()
-    found = explain(prediction, triples, falls, most=5)
-    assert [row for row, _ in found] == [0, 3]
-    assert [effect for _, effect in found] == pytest.approx([-5.0, -3.0])
 
 
 def test_a_prediction_that_was_trained_on_is_not_its_own_evidence() -> None:

@@ -51,24 +51,6 @@ def test_other_heads_are_those_for_which_the_tail_is_neither_known_nor_first() -
     assert heads == [one.query.given for one in others(1, graph)]
 
 
-def test_other_tails_are_those_for_which_the_head_is_neither_known_nor_first() -> None:
-    graph, query = some_graph(1), Query((6, 1, HEAD), asks_head=True)
-    found = others(1, graph, query)
-    tails = [one.query.given for one in found]
-    assert 0 < len(found) <= OTHERS and len(set(tails)) == len(tails) and not {HEAD, 6} & set(tails)
-    assert all(one.query.triple[:2] == (6, 1) and one.standing().rank > 1 for one in found)
-    known = torch.cat([graph.train, graph.test]).tolist()
-    assert not any([6, 1, tail] in known for tail in tails)
-    having = set(graph.train[graph.train[:, 1] == 1][:, 2].tolist())
-    assert [tail in having for tail in tails] == sorted((tail in having for tail in tails), reverse=True)
-
-
-def test_a_fact_is_carried_over_by_another_head_in_its_place() -> None:
-    facts = torch.tensor([[HEAD, 0, 5], [7, 2, HEAD], [HEAD, 2, HEAD]])
-    assert carried(facts, HEAD, 9).tolist() == [[9, 0, 5], [7, 2, 9], [9, 2, 9]]
-    assert facts[0, 0] == HEAD
-
-
 @pytest.mark.parametrize("one_positive", [False, True])
 def test_facts_are_ranked_by_what_they_do_to_the_leads_of_the_others(one_positive: bool) -> None:
     graph = some_graph(2)
@@ -88,18 +70,6 @@ def test_facts_are_ranked_by_what_they_do_to_the_leads_of_the_others(one_positiv
     best = [row for row in expected.argsort(descending=True).tolist() if expected[row] > 0][:3]
     assert [row for row, _ in found] == best
     assert [effect for _, effect in found] == pytest.approx(expected[best].tolist(), rel=1e-4)
-
-
-def test_what_every_other_head_has_already_lifts_nothing() -> None:
-    graph = some_graph(3)
-    heads = others(3, graph)
-    facts = torch.tensor([[HEAD, 0, 13]])
-    having = torch.tensor([[one.query.given, 0, 13] for one in heads])
-    known = KnownTriples(
-        Graph(torch.cat([graph.train, having]), graph.valid, graph.test, graph.entities, graph.relations)
-    )
-    influences = Influences(some_model(3), Training(graph.train, "bce", False))
-    assert sufficient(influences, QUERY, heads, facts, known, most=1) == []
 
 
 class Trainings:

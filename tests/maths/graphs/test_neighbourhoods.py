@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.errors import BadInput, Usage
 from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter
 
 
@@ -88,10 +87,3 @@ def test_paths_are_exact_where_two_of_them_must_share_a_bottleneck(seed: int) ->
         )
         for head, tail in ((0, 14), (1, 7), (6, 7)):
             assert graph.select(head, tail, how).tolist() == reference(triples, 15, head, tail, how)
-
-
-def test_what_cannot_be_asked_is_refused() -> None:
-    with pytest.raises(Usage, match="without path_filtering"):
-        NeighbourhoodFilter(strict_path_filtering=True)
-    with pytest.raises(BadInput, match="test entity 9"):
-        Neighbourhood(torch.tensor([[0, 0, 1]]), 2).select(0, 9, NeighbourhoodFilter())

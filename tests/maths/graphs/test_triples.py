@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from kgops.errors import BadInput
 from kgops.jobs.bundled import BUNDLED
 from kgops.maths.graphs.triples import read_graph, read_pykeen_dataset
-from kgops.maths.graphs.vocabulary import Vocabulary, read_vocabulary
+from kgops.maths.graphs.vocabulary import read_vocabulary
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -46,11 +44,6 @@ def test_gzip_is_recognised_by_content_and_line_ends_of_windows_are_taken(tmp_pa
     assert packed.entities.labels == ("x", "y", "z")
 
 
-def test_labels_made_of_digits_keep_their_order_as_numbers(tmp_path: Path) -> None:
-    graph = read_graph(write(tmp_path / "t", "10\t0\t2\n2\t1\t0\n"))
-    assert graph.entities.labels == ("0", "2", "10")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -76,45 +69,11 @@ def test_files_of_ids_and_files_of_labels_give_the_same_graph_under_one_vocabula
     assert ids.num_entities == 3
 
 
-def test_a_ragged_line_is_named(tmp_path: Path) -> None:
-    message = refused(write(tmp_path / "t.tsv", "a\tr\tb\n\na\tr\n"))
-    assert "t.tsv, line 3: expected 3 columns, found 2: 'a\\tr'" in message
-
-
-def test_an_empty_column_is_named(tmp_path: Path) -> None:
-    assert "line 1: an empty column" in refused(write(tmp_path / "t.tsv", "a\t\tb\n"))
-
-
-@pytest.mark.parametrize("content", [b"", b"\n\n", gzip.compress(b"", mtime=0)])
-def test_an_empty_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    assert "has no triples" in refused(write(tmp_path / "t.tsv", content))
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    assert "nowhere.tsv cannot be read: No such file" in refused(tmp_path / "nowhere.tsv")
-
-
-def test_a_cut_gzip_is_refused(tmp_path: Path) -> None:
-    packed = gzip.compress(b"a\tr\tb\n" * 100)
-    assert "damaged gzip" in refused(write(tmp_path / "t.gz", packed[:-9]))
-
-
-def test_a_wrong_encoding_is_named_with_its_line(tmp_path: Path) -> None:
-    assert "line 2: byte 0xe9 is not UTF-8" in refused(write(tmp_path / "t", b"a\tr\tb\ncaf\xe9\tr\tb\n"))
-
-
 def test_an_entity_of_the_test_file_that_the_vocabulary_lacks_is_named(tmp_path: Path) -> None:
     entities = write(tmp_path / "e", "a\t0\nb\t1\n")
     train, test = write(tmp_path / "train", "a\tr\tb\n"), write(tmp_path / "test", "a\tr\tb\na\tr\tnew\n")
     message = refused(train, None, test, entity_to_id=entities)
     assert f"{test}, line 2: entity 'new' is not in {entities}" in message
-
-
-def test_an_id_out_of_range_is_named(tmp_path: Path) -> None:
-    entities = write(tmp_path / "e", "a\t0\nb\t1\n")
-    message = refused(write(tmp_path / "t", "0\tr\t1\n1\tr\t2\n"), entity_to_id=entities)
-    assert "line 2: entity id 2 is out of range" in message
-    assert "ids 0 to 1" in message
 
 
 def test_duplicates_are_left_out_and_noted_with_both_lines(tmp_path: Path) -> None:
@@ -132,12 +91,6 @@ def test_triples_that_are_tested_and_trained_on_are_kept_and_noted(tmp_path: Pat
     assert note.startswith(f"{valid}: 1 of 2 triples is in training too, such as 'c q d'")
     again = read_graph(train, None, train)
     assert "3 of 3 triples are in training too, such as 'a r b'" in again.notes[0]
-
-
-def test_entities_that_training_never_sees_are_kept_and_noted(tmp_path: Path) -> None:
-    graph = read_graph(write(tmp_path / "t", "a\tr\tb\n"), None, write(tmp_path / "s", "a\tr\tz\n"))
-    assert graph.num_entities == 3
-    assert "1 entity never occurs in training, such as 'z'" in graph.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -173,24 +126,6 @@ def test_pykeen_datasets_come_with_pykeens_numbering(name: str) -> None:
         assert torch.equal(own, other.mapped_triples)
 
 
-def test_datasets_that_ship_with_pykeen_are_read_without_running_it() -> None:
-    code = (
-        "import sys\nfrom kgops.maths.graphs.triples import read_pykeen_dataset\n"
-        "from kgops.jobs.bundled import BUNDLED\n"
-        "for name in BUNDLED: assert len(read_pykeen_dataset(name.title()).test)\n"
-        "sys.exit('pykeen' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-@pytest.mark.parametrize("name", ["natoins", "", "/etc/passwd", "x\x1b[31m"])
-def test_an_unknown_dataset_is_refused_with_the_ones_that_need_no_network(name: str) -> None:
-    with pytest.raises(BadInput) as caught:
-        read_pykeen_dataset(name)
-    assert "\x1b" not in caught.value.message
-    assert "kinships" in (caught.value.hint or "")
-
-
 @given(
     st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\t\n\r\ufeff"), min_size=1), min_size=1)
 )
@@ -199,9 +134,3 @@ def test_any_label_survives_reading(tmp_path_factory: pytest.TempPathFactory, la
     path = tmp_path_factory.mktemp("any") / "t"
     path.write_text("".join(f"{label}\tr\t{label}\n" for label in labels), encoding="utf-8", newline="")
     assert set(read_graph(path).entities.labels) == set(labels)
-
-
-def test_vocabularies_with_other_labels_or_another_order_have_other_digests() -> None:
-    assert Vocabulary.of(["a", "b"]).digest == Vocabulary.of(["a", "b"]).digest
-    assert Vocabulary.of(["a", "b"]).digest != Vocabulary.of(["b", "a"]).digest
-    assert Vocabulary.of(["ab"]).digest != Vocabulary.of(["a", "b"]).digest

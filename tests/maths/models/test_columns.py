@@ -29,14 +29,6 @@ def test_folded_columns_have_the_sums_and_the_maxima_of_the_plane(rows: int) -> 
     assert torch.equal(counted.long(), (plane > 0).sum(0))
 
 
-def test_folding_hides_no_nan_and_takes_any_layout() -> None:
-    plane = torch.randn(3, 1000).t()
-    assert torch.equal(fold_columns(plane, torch.amax, torch.maximum), plane.amax(0))
-    plane[200, 1] = torch.nan
-    for reduce, combine in ((torch.sum, torch.add), (torch.amax, torch.maximum)):
-        assert fold_columns(plane, reduce, combine).isnan().tolist() == [False, True, False]
-
-
 @pytest.mark.slow
 def test_more_candidates_than_float32_can_count_are_counted() -> None:
     entities = (1 << 24) + 3

@@ -63,17 +63,6 @@ def test_products_and_sums_are_those_of_float64(library: str) -> None:
                 close(out, c.double() + exact)
 
 
-def test_other_formats_and_devices_stay_with_torch(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> torch.Tensor:
-        raise AssertionError("oneDNN was asked")
-
-    monkeypatch.setattr(products, "_product", refuse)
-    for kind, device in ((torch.float64, "cpu"), (torch.bfloat16, "cpu"), (torch.float32, "meta")):
-        a = torch.zeros(40, 40, dtype=kind, device=device)
-        assert products.mm(a, a).dtype == kind
-        products.add_product(a.clone(), a, a)
-
-
 _512 = "fma avx avx2 avx512f avx512dq avx512bw avx512vl"
 
 
@@ -93,10 +82,6 @@ def test_onednn_is_wider_where_mkl_keeps_to_avx2(
 ) -> None:
     text = f"processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: one\nflags\t\t: fpu {flags}\n\n"
     assert is_wider_on(text, environment) is wider
-
-
-def test_a_cpu_that_linux_describes_otherwise_keeps_torchs_products() -> None:
-    assert not is_wider_on("processor : 0\nFeatures : fp asimd\nCPU implementer : 0x41\n", {})
 
 
 def test_a_product_takes_what_was_counted() -> None:

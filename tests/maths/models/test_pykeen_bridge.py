@@ -95,13 +95,6 @@ def test_our_weights_load_into_pykeen_and_score_alike_there(shape: dict[str, Any
     assert_same_scores(ours, reference)
 
 
-def test_a_state_dict_alone_tells_the_image_that_pykeen_chooses_by_default() -> None:
-    reference = theirs(embedding_dim=200)
-    ours = from_pykeen_state(reference.state_dict(), inverse=True)
-    assert (ours.config.embedding_height, ours.config.embedding_width) == (10, 20)
-    assert_same_scores(ours, reference)
-
-
 def test_a_trained_model_is_loaded_only_when_its_pickle_is_trusted(tmp_path: Path) -> None:
     reference = theirs(**SHAPES[4])
     path = tmp_path / "trained_model.pkl"
@@ -115,15 +108,6 @@ def test_a_trained_model_is_loaded_only_when_its_pickle_is_trusted(tmp_path: Pat
     assert ours.config.input_dropout == 0.1
     assert ours.config.feature_map_dropout == 0.3
     assert ours.config.output_dropout == 0.5
-
-
-def test_a_saved_state_dict_needs_no_trust_but_the_word_on_inverses(tmp_path: Path) -> None:
-    reference = theirs(embedding_dim=12)
-    path = tmp_path / "state.pt"
-    torch.save(reference.state_dict(), path)
-    with pytest.raises(BadInput, match="whether it has inverse relations"):
-        load_pykeen(path)
-    assert_same_scores(load_pykeen(path, inverse=True), reference)
 
 
 def test_the_file_of_save_state_needs_trust_since_its_pickle_protocol_does(tmp_path: Path) -> None:
@@ -143,17 +127,3 @@ def test_what_is_no_conve_is_refused_by_name(tmp_path: Path) -> None:
     torch.save(other, path)
     with pytest.raises(BadInput, match="holds a TransE, not a ConvE"):
         load_pykeen(path, trust_pickle=True)
-
-
-@pytest.mark.parametrize("content", [b"", b"not torch", b"PK\x03\x04 cut"])
-def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "model.pkl"
-    path.write_bytes(content)
-    with pytest.raises(BadInput, match=r"model\.pkl"):
-        load_pykeen(path)
-
-
-def test_an_odd_number_of_relation_vectors_cannot_hold_inverses() -> None:
-    state = dict(theirs(inverse=False, embedding_dim=12).state_dict())
-    with pytest.raises(BadInput, match="55 relation vectors"):
-        from_pykeen_state(state, inverse=True)

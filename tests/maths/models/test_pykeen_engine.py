@@ -14,7 +14,7 @@ import torch
 from driving import Console, wait_for
 from recording import events
 
-from kgops.errors import BadInput, BadJob, Usage
+from kgops.errors import BadInput, BadJob
 from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.pykeen_bridge import load_pykeen
@@ -183,21 +183,6 @@ def test_a_training_of_pykeen_goes_on_with_its_own_triples_alone(
     assert [note["text"] for note in events(tmp_path, "note")] == ["resumed after epoch 7."]
 
 
-def test_models_that_cannot_be_trained_here_are_refused_with_the_reason() -> None:
-    from kgops.maths.train.pykeen_engine import find_model
-
-    assert find_model("transe").__name__ == "TransE"
-    for name, said in (
-        ("RotateE", "did you mean 'RotatE'?"),
-        ("DistMultLiteral", "literals"),
-        ("InductiveNodePiece", "second graph"),
-        ("FixedModel", "cannot be trained"),
-    ):
-        with pytest.raises(Usage) as caught:
-            find_model(name)
-        assert said in caught.value.message
-
-
 class Reads(dict[str, Any]):
     """Settings that note which of them were read."""
 
@@ -239,10 +224,3 @@ def test_what_does_not_go_together_is_told_before_anything_starts() -> None:
         with pytest.raises(BadJob) as caught:
             job("RotatE", **settings)
         assert said in caught.value.message
-
-
-def test_a_class_of_pykeen_that_is_no_model_fails_the_run(run_cli: Console) -> None:
-    done = run_cli(*PYKEEN, "--model", "ERModel")
-    assert done.code == 1
-    assert "PyKEEN has no model 'ERModel'" in done.out.splitlines()[-1]
-    assert "Traceback" not in done.err

@@ -160,13 +160,6 @@ def test_what_cannot_be_answered_says_so_in_a_line_with_what_to_do(
     assert "Traceback" not in done.err + done.out
 
 
-def test_a_model_of_another_graph_is_refused(run_cli: Console, trained: Path) -> None:
-    model = ("--checkpoint-dir", trained / "checkpoints", "--dataset", "umls", "--device", "cpu")
-    done = run_cli("run", "predict", *model, "--head", "virus", "--relation", "causes")
-    assert done.code == 1 and "Traceback" not in done.err
-    assert "is a model of 14 entities; the graph has 135" in done.err
-
-
 def test_tracin_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained: Path) -> None:
     assert ask(run_cli, trained, "--head", "usa", "--relation", "embassy", "--top-k", "14").code == 0
     new = [triple(row) for row in rows_of(run_cli, 1) if row["known"] == "new"]
@@ -183,50 +176,6 @@ def test_tracin_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained:
     assert wrong.code == 2 and "is a tracin run, not a predict run" in wrong.err
     alone = run_cli("run", "tracin", "--run", "1", "--new")
     assert alone.code == 2 and "only predictions can be new" in alone.err
-
-
-def test_without_validation_the_final_model_answers(run_cli: Console) -> None:
-    """A newest checkpoint may lie epochs before it, and there may be none."""
-    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--validate-every", "0")
-    for number, frequency in ((1, "2"), (3, "0")):
-        flags = ("--num-epochs", "3", "--checkpoint-frequency", frequency, *small)
-        assert run_cli("run", "train", "--dataset", "nations", *flags).code == 0
-        output = run_cli.cwd / f"{number}.json"
-        question = ("--head", "usa", "--relation", "embassy", "--output", output)
-        done = run_cli("run", "predict", "--run", str(number), *question)
-        assert done.code == 0, done.err
-        model = Path(json.loads(output.read_text())["model"])
-        assert model == run_cli.folder(number) / "results" / "final_model.pt"
-
-
-def test_names_that_begin_with_a_hash_are_names(run_cli: Console) -> None:
-    """A graph's file has no comments; those that people write have lines without a tab."""
-    graph, lines = run_cli.cwd / "graph.txt", run_cli.cwd / "lines.txt"
-    graph.write_text("a\tr\t#1\na\tr\tb\nb\tr\t#1\n#1\tr\ta\n#2\tr\ta\nb\tr\t#2\n")
-    train_on(run_cli, graph)
-    lines.write_text("# two questions\n#1\tr\t?\n#2\tr\t?\n")
-    assert run_cli("run", "predict", "--run", "1", "--queries", lines, "--top-k", "3").code == 0
-    assert {row["head"] for row in rows_of(run_cli, 2)} == {"#1", "#2"}
-    (run_cli.cwd / "candidates.txt").write_text("# of these two\n#1\nb\n")
-    limited = ("--head", "a", "--relation", "r", "--candidates", "candidates.txt")
-    assert run_cli("run", "predict", "--run", "1", *limited).code == 0
-    assert {row["tail"] for row in rows_of(run_cli, 3)} == {"#1", "b"}
-    for workload in ("tracin", "explain"):
-        assert run_cli("run", workload, "--from-predictions", "2").code == 0
-    assert run_cli.show(4)["metric"]["tests"] == 6
-    assert run_cli.show(5)["metric"]["predictions"] == 6
-
-
-def test_a_question_mark_is_an_entity_where_the_graph_has_one(run_cli: Console) -> None:
-    graph = run_cli.cwd / "graph.txt"
-    graph.write_text("?\tr\ta\n?\tr\tb\na\tr\t?\nb\tr\ta\n")
-    train_on(run_cli, graph)
-    for number, words in ((2, ("--head", "?")), (3, ("--tail", "?"))):
-        assert run_cli("run", "predict", "--run", "1", *words, "--relation", "r").code == 0
-        rows, given = rows_of(run_cli, number), words[0].removeprefix("--")
-        assert {row[given] for row in rows} == {"?"} and {row["asked"] for row in rows} == {
-            "tail" if number == 2 else "head"
-        }
 
 
 def test_blanks_around_a_name_belong_to_it(run_cli: Console) -> None:

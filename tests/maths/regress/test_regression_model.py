@@ -12,8 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kgops.errors import BadInput
-from kgops.maths.regress.network import Attention, Messages, RegressionModel, Scan, load_weights, plain_names
+from kgops.maths.regress.network import Attention, Messages, RegressionModel, Scan, load_weights
 from kgops.workloads.regress.job import RegressionConfig
 from kgops.workloads.regress.options import ANGLES_MODES, ARCHITECTURES
 
@@ -79,26 +78,6 @@ def test_every_parameter_is_as_the_torch_free_shape_says(config: RegressionConfi
     assert {name: tuple(p.shape) for name, p in model.named_parameters()} == config.shapes
     assert not list(model.buffers())
     assert sum(p.numel() for p in model.parameters()) == config.parameters
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("channels", [(64, 128, 256), (32, 64, 128)])
-def test_the_real_sizes_have_the_parameters_that_were_predicted(
-    architecture: str, channels: tuple[int, int, int]
-) -> None:
-    config = RegressionConfig(64, 48, architecture=architecture, channels=channels)
-    with torch.device("meta"):
-        model = RegressionModel(config)
-    assert sum(p.numel() for p in model.parameters()) == config.parameters
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_parameter_has_a_say_in_the_height(architecture: str) -> None:
-    config = replace(SMALL, architecture=architecture, film_width=16, channels=(8, 8, 16))
-    model = model_of(config)
-    _, grads = gradients(model, *window_of(config, batch=8))
-    idle = [name for name, grad in zip(config.shapes, grads, strict=True) if not grad.abs().max() > 1e-9]
-    assert idle == ["encoder.attention.bias"]  # a softmax does not see what is added to all it compares
 
 
 # --- parts beside plain loops ---------------------------------------------------------------------
@@ -231,17 +210,6 @@ def test_checkpointing_frame_by_frame_changes_neither_heights_nor_gradients(
         torch.testing.assert_close(other, grad, rtol=tolerance, atol=tolerance * scale, msg=name)
 
 
-def test_with_dropout_checkpointing_draws_the_same_masks() -> None:
-    config = replace(SMALL, dropout=0.5)
-    plain, saving = model_of(config), model_of(config, checkpointing=True)
-    torch.manual_seed(5)
-    heights, grads = gradients(plain, *window_of(config))
-    torch.manual_seed(5)
-    again, others = gradients(saving, *window_of(config))
-    torch.testing.assert_close(again, heights, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(others, grads, rtol=1e-9, atol=1e-12)
-
-
 def test_checkpointing_keeps_the_activations_of_one_frame_instead_of_all() -> None:
     config = RegressionConfig(32, 32, temporal_frames=6, channels=(8, 8, 8), architecture="cnn")
     images, angles = torch.randn(2, 6, 32, 32), torch.rand(2, 6, 2)
@@ -287,45 +255,4 @@ def test_weights_load_whether_the_model_was_compiled_or_not(
     assert torch.equal(target(*window), source(*window))
 
 
-def test_weights_whose_parts_were_compiled_or_run_in_parallel_load_too() -> None:
-    source, target = model_of(SMALL, seed=1), model_of(SMALL, seed=2)
-    odd = {
-        name.replace("encoder.", "encoder._orig_mod."): value for name, value in source.state_dict().items()
-    }
-    load_weights(target, {f"module._orig_mod.{name}": value for name, value in odd.items()})
-    assert plain_names(odd).keys() == source.state_dict().keys()
-    assert torch.equal(target.head.height.weight, source.head.height.weight)
-
-
-def test_weights_of_another_network_are_refused_with_what_differs() -> None:
-    with pytest.raises(BadInput, match=r"another network: 0 missing, 13 unknown \(such as mixer"):
-        load_weights(model_of(replace(SMALL, architecture="cnn")), model_of(SMALL).state_dict())
-
-
 # --- the sun --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("mode", "matters"), [("both", (1, 1)), ("sza_only", (1, 0)), ("saa_only", (0, 1))])
-def test_only_the_angles_of_the_mode_are_seen(mode: str, matters: tuple[int, int]) -> None:
-    config = replace(SMALL, angles_mode=mode)
-    model = model_of(config)
-    images, angles = window_of(config)
-    before = model(images, angles)
-    for angle in (0, 1):
-        turned = angles.clone()
-        turned[..., angle] += 20
-        assert (not torch.allclose(model(images, turned), before)) == bool(matters[angle])
-
-
-def test_an_azimuth_turned_once_around_is_the_same_azimuth() -> None:
-    model = model_of(SMALL)
-    images, angles = window_of(SMALL)
-    torch.testing.assert_close(model(images, angles + torch.tensor([0.0, 360.0])), model(images, angles))
-
-
-def test_heights_of_one_window_do_not_depend_on_the_others_in_the_batch() -> None:
-    model = model_of(SMALL)
-    images, angles = window_of(SMALL)
-    together = model(images, angles)
-    alone = torch.cat([model(images[i : i + 1], angles[i : i + 1]) for i in range(len(images))])
-    torch.testing.assert_close(alone, together, rtol=1e-12, atol=1e-12)

@@ -16,10 +16,10 @@ from tiny_regression import QUICK, TINY, made_flights, train, weights
 
 from kgops.maths.regress.batches import Prepared, Scaling, Stream, Training, augmented, generator_for
 from kgops.maths.regress.flights import Flight
-from kgops.maths.regress.metrics import HeightLoss, Heights, judge
+from kgops.maths.regress.metrics import HeightLoss, Heights
 from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.stages import plan_stages
-from kgops.maths.regress.step import RegressionStep, resolve_compile
+from kgops.maths.regress.step import RegressionStep
 from kgops.maths.regress.windows import Windows
 from kgops.maths.train.optimizers import OPTIMIZERS, GpuAdagrad, build_optimizer
 from kgops.maths.train.settings import resolve_precision
@@ -143,48 +143,7 @@ def test_metrics_are_what_plain_loops_give() -> None:
     assert found.to_dict()["error_p90"] == ranked[90]
 
 
-def test_the_mean_predictor_stands_beside_the_model_and_a_negative_r2_is_called_what_it_is() -> None:
-    true = torch.tensor([1.0, 2.0, 3.0, 2.0])
-    good = judge("a", true + 0.1, true, 2.5)
-    assert good.mean_predictor.rmse == pytest.approx(math.sqrt((2.25 + 0.25 + 0.25 + 0.25) / 4))
-    assert good.verdict == (
-        "on a, which was held out, R² is 0.980: RMSE 0.1 km against 0.866 km for always predicting 2.5 km, the mean of "
-        "the training flights."
-    )
-    assert "worse than always predicting 2.5 km" in judge("a", true + 1.5, true, 2.5).verdict
-    between = judge("a", torch.full((4,), 1.2), true, 4.0).verdict
-    assert "worse than predicting that flight's mean (R² -1.280 is below 0), though better than" in between
-    flat = judge("a", true, torch.ones(4), 1.0)
-    assert flat.model.r2 is None and "R² is undefined" in flat.verdict
-    assert judge("a", true, torch.tensor([0.0, 1, 2, 3]), 1.0).model.mape is None
-
-
 # --- data -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("flat_field", [False, True])
-def test_normalised_images_of_the_training_flights_have_mean_0_and_deviation_1(
-    flights: list[Flight], flat_field: bool
-) -> None:
-    windows = Windows(flights, 1)
-    scaling = Scaling.of(windows, flat_field=flat_field, zscore=True)
-    every = windows.batch(range(len(windows)))
-    images = scaling.images(every.images).double()
-    assert abs(float(images.mean())) < 1e-5
-    assert float(images.std(correction=0)) == pytest.approx(1, rel=1e-5)
-    if flat_field:
-        assert float(images.mean((0, 1)).abs().max()) < 1e-4
-    heights = scaling.standardised(every.heights)
-    torch.testing.assert_close(scaling.in_km(heights).float(), every.heights)
-    assert abs(float(heights.mean())) < 1e-5
-
-
-def test_without_normalising_images_stay_as_they_are(flights: list[Flight]) -> None:
-    windows = Windows(flights, 2)
-    batch = windows.batch([0, 1])
-    assert torch.equal(
-        Scaling.of(windows, flat_field=False, zscore=False).images(batch.images), batch.images.float()
-    )
 
 
 def test_validated_windows_share_no_frame_with_those_trained_on(flights: list[Flight]) -> None:
@@ -239,12 +198,6 @@ def test_augmentation_mirrors_images_and_the_azimuth_with_them() -> None:
 
 
 # --- compile --------------------------------------------------------------------------------------
-
-
-def test_graphs_beside_checkpointing_and_compiling_without_a_gpu_are_corrected_with_the_reason() -> None:
-    assert resolve_compile("off", torch.device("cpu"), True) == ("off", None)
-    mode, why = resolve_compile("reduce-overhead", torch.device("cpu"), True)
-    assert mode in ("default", "off") and why is not None
 
 
 @pytest.mark.slow

@@ -10,18 +10,15 @@ import torch
 from recording import Killed, Recorder, Stop, assert_identical
 from tiny_regression import QUICK, TINY, made_flights, read_trained, train, weights
 
-from kgops.errors import BadInput, BadJob
-from kgops.maths.regress.batches import Stream, Training
+from kgops.errors import BadInput
 from kgops.maths.regress.flights import Flight, read_flights
 from kgops.maths.regress.loop import Regression
 from kgops.maths.regress.made_flights import Sky, make_flights
-from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.settings import RegressionSettings
 from kgops.maths.regress.stages import plan_stages
 from kgops.maths.regress.windows import Windows
 from kgops.maths.train.loop import Diverged
 from kgops.workloads.regress.job import RegressionConfig
-from kgops.workloads.regress.options import REGRESS_OPTIONS
 
 
 @pytest.fixture(scope="module")
@@ -67,34 +64,6 @@ def test_what_is_held_out_is_in_no_stage_trained_on(flights: list[Flight]) -> No
     assert final.heavier == {"flight_01": 3.5} and not final.fresh
     assert {fold.held_out.name for fold in folds} == {flight.name for flight in flights}
     assert all(fold.fresh and fold.epochs == QUICK.loo_epochs for fold in folds)
-
-
-def test_naming_a_flight_to_train_on_that_is_held_out_is_refused(flights: list[Flight]) -> None:
-    for key in ("pretrain_flight", "overweight_flight"):
-        with pytest.raises(BadInput, match=f"{key} and the held-out flight are both 'flight_03'"):
-            plan_stages(flights, replace(QUICK, **{key: "flight_03"}))  # type: ignore[arg-type]
-    named = plan_stages(flights, replace(QUICK, pretrain_flight="flight_03", validation_flight="flight_01"))
-    assert named[0].flights[0].name == "flight_03"
-
-
-def test_without_final_training_the_pretrained_network_is_judged(
-    flights: list[Flight], tmp_path: Path
-) -> None:
-    found = train(flights, tmp_path, replace(QUICK, final=False))
-    assert list(found.reports) == ["pretrain"] and found.reports["pretrain"].flight == "flight_03"
-    only = train(flights, tmp_path / "loo", replace(QUICK, final=False, pretrain=False, loo=True))
-    assert [found.flight for found in only.reports.values()] == ["flight_01", "flight_02", "flight_03"]
-
-
-def test_final_training_starts_from_the_pretrained_weights(flights: list[Flight], tmp_path: Path) -> None:
-    still = replace(QUICK, learning_rate=1e-12, weight_decay=0.0)
-    train(flights, tmp_path, still)
-    first, last = weights(tmp_path / "pretrained_model.pt"), weights(tmp_path / "best_model.pt")
-    torch.manual_seed(still.seed)
-    fresh = RegressionModel(TINY).state_dict()
-    for name in first:
-        torch.testing.assert_close(first[name], last[name], rtol=1e-6, atol=1e-8)
-        torch.testing.assert_close(first[name], fresh[name], rtol=1e-6, atol=1e-8)
 
 
 def test_a_heavier_flight_pulls_the_heights_towards_its_own(flights: list[Flight], tmp_path: Path) -> None:
@@ -161,41 +130,6 @@ def test_a_run_cut_short_anywhere_and_resumed_has_the_weights_of_one_never_cut(
     assert [e["loss"] for e in again.history] == [e["loss"] for e in whole.history]
 
 
-def test_a_learning_rate_that_fell_stays_down_after_a_resume(flights: list[Flight], tmp_path: Path) -> None:
-    settings = replace(
-        QUICK, epochs=13, pretrain=False, learning_rate=0.3, early_stopping_patience=0, resume_every=0.0
-    )
-    whole = train(flights, tmp_path / "whole", settings)
-    rates = [entry["learning_rate"] for entry in whole.history]
-    assert rates[-1] < rates[1], "this test needs a plateau"
-    with pytest.raises(Killed):
-        train(flights, tmp_path / "cut", settings, stop=Stop(55, die=True))
-    again = train(flights, tmp_path / "cut", settings, resume=True)
-    assert [entry["learning_rate"] for entry in again.history] == rates
-    assert again.predictions == whole.predictions
-
-
-def test_a_finished_run_is_not_trained_again(
-    flights: list[Flight], never_stopped: tuple[Path, Regression]
-) -> None:
-    folder, whole = never_stopped
-    report = Recorder()
-    again = train(flights, folder, replace(QUICK, loo=True), resume=True, report=report)
-    assert again.predictions == whole.predictions and not report.metrics
-    assert again.reports["final"] == whole.reports["final"]
-
-
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
-    flights: list[Flight], tmp_path: Path
-) -> None:
-    brief = replace(QUICK, epochs=1, pretrain=False)
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        train(flights, tmp_path / name, replace(brief, seed=seed))
-    a, b, c = (weights(tmp_path / name / "best_model.pt") for name in "abc")
-    assert_identical(a, b)
-    assert not torch.equal(a["head.hidden.weight"], c["head.hidden.weight"])
-
-
 def test_a_checkpoint_of_another_training_or_other_flights_is_refused(
     flights: list[Flight], tmp_path: Path
 ) -> None:
@@ -243,44 +177,8 @@ def test_the_best_epochs_weights_are_kept_and_training_stops_without_a_gain(
     )
 
 
-def test_a_gain_below_the_least_counts_as_none(flights: list[Flight], tmp_path: Path) -> None:
-    settings = replace(
-        QUICK, epochs=10, pretrain=False, early_stopping_patience=1, early_stopping_min_delta=1e6
-    )
-    found = train(flights, tmp_path, settings)
-    assert len(found.history) == 2 and read_trained(tmp_path / "best_model.pt").epoch == 1
-
-
-def test_the_learning_rate_rises_over_the_warmup_steps(flights: list[Flight], tmp_path: Path) -> None:
-    settings = replace(QUICK, epochs=3, pretrain=False, warmup_steps=12, scheduler="constant")
-    report = Recorder()
-    train(flights, tmp_path, settings, report=report)
-    rates = [value for name, value, _ in report.metrics if name == "learning_rate"]
-    batches = len(Stream(Training.of(flights[:2], 3), 8, torch.device("cpu")))
-    assert rates == pytest.approx([0.01 * min(1, n * batches / 12) for n in (1, 2, 3)])
-
-
-def test_a_warmup_longer_than_the_training_is_told(flights: list[Flight], tmp_path: Path) -> None:
-    report = Recorder()
-    train(flights, tmp_path, replace(QUICK, epochs=1, pretrain=False, warmup_steps=2000), report=report)
-    assert report.notes[0] == (
-        "stage final has 5 steps and warmup_steps is 2,000: the learning rate never reaches 0.01."
-    )
-
-
 def test_divergence_stops_the_run_and_says_what_to_try(flights: list[Flight], tmp_path: Path) -> None:
     settings = replace(QUICK, epochs=20, optimizer="sgd", learning_rate=1e20, warmup_steps=0, loss_type="mse")
     with pytest.raises(Diverged, match="the loss of epoch") as caught:
         train(flights, tmp_path, settings)
     assert "a learning rate below 3.3e+19 or more warmup_steps" in (caught.value.hint or "")
-
-
-def test_all_faulty_settings_are_reported_at_once_and_names_are_those_of_the_job() -> None:
-    with pytest.raises(BadJob) as caught:
-        RegressionSettings(
-            loss_type="hinge", epochs=0, learning_rate=float("nan"), loss_alpha=2, early_stopping_patience=-1
-        )
-    wrong = {problem.partition(":")[0] for problem in caught.value.problems}
-    assert wrong == {"loss_type", "epochs", "learning_rate", "loss_alpha", "early_stopping_patience"}
-    names = {option.name for option in REGRESS_OPTIONS}
-    assert RegressionSettings().to_dict().keys() <= names

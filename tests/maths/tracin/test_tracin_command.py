@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import pytest
-import torch
 from driving import Console
-from recording import events
 from tracing import batch_file, files, first_test_triples
 from tracing import nations as nations_files
 
-from kgops.errors import KgopsError
-from kgops.maths.graphs.triples import Graph, read_graph
-from kgops.maths.models.conve import ConvE
-from kgops.maths.tracin.attribution import Scoring
-from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
-from kgops.maths.tracin.loss import TARGET
-from kgops.maths.tracin.sampled_agreement import report_agreement
-from kgops.maths.worker.report import Reporter
-from kgops.workloads.job_files import read_job
-from kgops.workloads.train.job import ConvEConfig
+from kgops.maths.graphs.triples import read_graph
 
 
 def test_every_flag_of_the_groups_scripts_is_accepted_and_what_buys_nothing_is_said(
@@ -65,19 +52,6 @@ def test_every_flag_of_the_groups_scripts_is_accepted_and_what_buys_nothing_is_s
     assert options["filtering"]["applied"] == "on"
 
 
-def test_a_test_triple_that_filtering_leaves_nothing_is_said_to_have_none(run_cli: Console) -> None:
-    graph, batch = run_cli.cwd / "graph.txt", run_cli.cwd / "batch.txt"
-    graph.write_text("a\tr\tb\nb\tr\ta\nc\tr\td\nd\tr\tc\n")
-    batch.write_text("a\tr\td\na\tr\tb\n")  # no path leads from the first one's head to its tail
-    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--num-epochs", "1")
-    assert run_cli("run", "train", "--train", graph, *small).code == 0
-    done = run_cli("run", "tracin", "--run", "1", "--test-triples", batch, "--min-degree", "0")
-    assert done.code == 0, done.err
-    assert "filtering leaves 1 of 2 test triples no training triple" in run_cli("show", "2").out
-    assert run_cli("run", "tracin", "--run", "1", "--test-triples", batch, "--skip-filtering").code == 0
-    assert "filtering leaves" not in run_cli("show", "3").out
-
-
 def test_tracin_on_a_run_of_ours_needs_its_number_alone_and_the_pipeline_not_even_that(
     run_cli: Console,
 ) -> None:
@@ -104,22 +78,6 @@ def test_tracin_on_a_run_of_ours_needs_its_number_alone_and_the_pipeline_not_eve
     assert run_cli("run", "tracin", "--run", "3", "--max-triples", "1", "--device", "cpu").code == 0
 
 
-@pytest.mark.parametrize(("scale", "noted"), [(1e3, False), (1e5, True)])  # fp16 ends at 65,504
-def test_an_error_of_more_than_one_percent_of_the_largest_score_is_noted(
-    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: float, noted: bool
-) -> None:
-    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
-    torch.manual_seed(0)
-    small = ConvEConfig(nations.num_entities, nations.num_relations, embedding_dim=16, output_channels=2)
-    model = ConvE(small).eval()
-    with torch.no_grad():
-        model.entities.mul_(scale)
-    scoring = Scoring([TracinCheckpoint(model, 0.1)], TARGET, Settings(precision=torch.float16))
-    report_agreement(scoring, nations.train[:300], nations.test[:3], 0, Reporter(tmp_path), lambda: False)
-    notes = [note["text"] for note in events(tmp_path, "note")]
-    assert any("`--precision fp32` computes exact scores" in note for note in notes) is noted
-
-
 def test_pykeens_model_of_an_unrecorded_loss_is_traced_by_the_target_loss(run_cli: Console) -> None:
     small = ("--embedding-dim", "16", "--num-epochs", "1", "--device", "cpu", "--engine", "pykeen")
     assert run_cli("run", "train", "--dataset", "nations", "--model", "DistMult", *small).code == 0
@@ -132,16 +90,3 @@ def test_pykeens_model_of_an_unrecorded_loss_is_traced_by_the_target_loss(run_cl
     run_cli("run", "tracin", *words[:2], "--test-triple", "usa", "embassy", "nowhere", "--device", "cpu")
     failed = run_cli("influences", "3").err
     assert "run 3 (tracin) has no test triple: it is failed" in failed and "`kgops resume 3`" in failed
-
-
-def test_pipeline_refuses_what_would_trace_another_model() -> None:
-    def problems(train: dict[str, Any], tracin: dict[str, Any]) -> str:
-        with pytest.raises(KgopsError) as caught:
-            read_job({"workload": "pipeline", "pipeline": {"train": train, "tracin": tracin}}, "x")
-        return str(caught.value)
-
-    nation = {"dataset": "nations"}
-    assert "pipeline.tracin.model_path" in problems(nation, {"model_path": "x.pt"})
-    assert "pipeline.train.engine" in problems({**nation, "engine": "pykeen", "model": "TransE"}, {})
-    assert "pipeline.train.num_epochs" in problems({**nation, "num_epochs": 0}, {})
-    assert "pipeline.tracin.topk" in problems(nation, {"topk": 3})

@@ -14,7 +14,6 @@ from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors, factors_of
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss
 from kgops.maths.tracin.products import pair_scores, self_scores
-from kgops.maths.trials.resident import peak_live_bytes
 from kgops.workloads.train.job import ConvEConfig
 
 torch.set_num_threads(1)
@@ -100,17 +99,6 @@ def test_factored_scores_are_the_sequential_ones_in_float64_and_nearer_than_they
     one = factored(model, loss, SHARED, TEST[:1])  # few enough for tangents
     assert off(one, sequential_tracin.influence([(model, 1.0)], loss, SHARED, TEST[:1])) < 1e-10
     assert off(factored(model.float(), loss, TRAIN, TEST), truth) < 5e-6
-
-
-def test_maps_move_for_some_training_queries_at_a_time() -> None:
-    config = ConvEConfig(300, 2, embedding_dim=200)
-    model = warm(config)
-    heads, tails = torch.arange(256).repeat(2), torch.arange(512) % 299
-    train = torch.stack([heads, torch.zeros(512, dtype=torch.long), tails], dim=1)
-    maps = 8 * 256 * config.features
-    assert peak_live_bytes(lambda: factored(model, TARGET, train, TRAIN[:1])) < 2.5 * maps
-    truth = sequential_tracin.influence([(model, 1.0)], TARGET, train[::8], TRAIN[:1])
-    assert off(factored(model, TARGET, train, TRAIN[:1])[:, ::8], truth) < 1e-10
 
 
 def test_self_influence_is_the_squared_gradient() -> None:

@@ -11,14 +11,10 @@ import torch
 from pykeen import models
 from pykeen.triples import TriplesFactory
 
-from kgops.errors import BadInput
-from kgops.maths.tracin.blocks import Engine, Settings, TracinCheckpoint
-from kgops.maths.tracin.distances import DistanceEngine
-from kgops.maths.tracin.engines import engine_for
-from kgops.maths.tracin.generic import GenericEngine
+from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss, row_loss
 from kgops.maths.tracin.models import chosen_parameters, last_layers
-from kgops.maths.tracin.scan import AllScores, TopTriples, scan, self_influence
+from kgops.maths.tracin.scan import AllScores, scan, self_influence
 from kgops.maths.train.batches import inverse_triples
 
 torch.set_num_threads(1)
@@ -176,77 +172,3 @@ def test_layers_are_chosen_by_the_models_own_names(name: str, loss: str) -> None
         assert names <= {parameter for parameter, _ in model.named_parameters()}
         found = scanned(model, LOSSES[loss], names=names)
         assert_close(found, plain(model, LOSSES[loss], TRAIN, TESTS, names))
-
-
-def test_what_a_model_factors_into_decides_the_way() -> None:
-    ways = {
-        ("DistMult", "one-to-n"): Engine,
-        ("ComplEx", "softmax"): Engine,
-        ("RotatE", "one-to-n"): DistanceEngine,
-        ("DistMult", "target"): GenericEngine,
-        ("TuckER", "one-to-n"): GenericEngine,
-    }
-    for (name, loss), way in ways.items():
-        assert type(engine_for(TracinCheckpoint(made(name), 0.1), LOSSES[loss], SMALL)) is way
-    # A normaliser is part of the gradient, so the vectors are not read as they are.
-    assert type(engine_for(TracinCheckpoint(made("normalised"), 0.1), ONE_TO_N, SMALL)) is GenericEngine
-
-
-def test_what_vmap_has_no_rule_for_is_done_one_by_one() -> None:
-    model = made("ConvKB")
-    quick = GenericEngine(TracinCheckpoint(model, 0.1), ONE_TO_N, SMALL)
-    slow = GenericEngine(TracinCheckpoint(model, 0.1), ONE_TO_N, SMALL)
-    slow._vectorised = False
-    first, second = (engine.scores(engine.keep(TESTS), TRAIN) for engine in (quick, slow))
-    assert quick._vectorised
-    assert_close(second, first, 1e-13)
-
-
-def test_under_target_no_gradient_is_as_large_as_the_entity_matrix() -> None:
-    for name in ("TuckER", "DistMult", "PairRE"):
-        model = made(name)
-        block = GenericEngine(TracinCheckpoint(model, 0.1), TARGET, SMALL).gradients(TRAIN)
-        tables = [rows for name, (_, rows) in block.rows.items() if name.startswith("entity_rep")]
-        assert tables and all(rows.shape[:2] == (2, len(TRAIN)) for rows in tables)
-
-
-@pytest.mark.parametrize("name", ["DistMult", "ComplEx", "TransE, absolute", "TransE, Euclidean", "RotatE"])
-@pytest.mark.parametrize("loss", ["target", "one-to-n", "softmax"])
-def test_float32_stays_close_to_the_truth(name: str, loss: str) -> None:
-    model = made(name)
-    truth = plain(model, LOSSES[loss], TRAIN, TESTS)
-    found = scanned(model.float(), LOSSES[loss], Settings())
-    assert found.dtype == torch.float32
-    assert_close(found.double(), truth, 5e-6)
-
-
-def test_the_top_triples_of_a_model_of_pykeens_are_those_of_all_scores() -> None:
-    model, top = made("TransE, Euclidean"), TopTriples(3)
-    scan(
-        [TracinCheckpoint(model, 0.1), TracinCheckpoint(model, 0.2)],
-        TARGET,
-        TRAIN,
-        TESTS,
-        top,
-        settings=SMALL,
-    )
-    order = scanned(model, TARGET).argsort(dim=1, descending=True, stable=True)
-    assert torch.equal(top.proponents[0].argsort(dim=1, descending=True, stable=True)[0], torch.arange(3))
-    assert sorted(top.proponents[1][1].tolist()) == sorted(order[1, :3].tolist())
-
-
-def test_weights_that_are_no_numbers_and_ids_outside_the_model_are_refused() -> None:
-    model = made("RotatE")
-    for triples, said in (([[0, 0, ENTITIES]], "entity 11"), ([[0, RELATIONS, 1]], "relation 3")):
-        with pytest.raises(BadInput, match=said):
-            self_influence([TracinCheckpoint(model, 0.1)], TARGET, torch.tensor(triples))
-    with pytest.raises(BadInput, match="no parameter 'conv'"):
-        engine_for(TracinCheckpoint(model, 0.1), TARGET, SMALL, {"conv"})
-    with pytest.raises(BadInput, match="different sizes"):
-        self_influence([TracinCheckpoint(model, 0.1), TracinCheckpoint(made("DistMult"), 0.1)], TARGET, TRAIN)
-    with torch.no_grad():
-        model.entity_representations[0]._embeddings.weight[3, 1] = torch.nan
-    with pytest.raises(BadInput, match="not finite"):
-        self_influence([TracinCheckpoint(model, 0.1)], TARGET, TRAIN)
-    with pytest.raises(BadInput, match="cannot score with a Linear"):
-        engine_for(TracinCheckpoint(torch.nn.Linear(2, 2).eval(), 0.1), TARGET, SMALL)

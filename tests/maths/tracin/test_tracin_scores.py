@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import sequential_tracin
 import torch
 from hypothesis import given, settings
@@ -10,13 +9,11 @@ from hypothesis import strategies as st
 from test_tracin_factors import configs, losses, off, warm
 from torch import nn
 
-from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import DAMPING, Damped, Queries, Training, drawn_labels
 from kgops.maths.tracin.engines import engine_for
 from kgops.maths.tracin.loss import LOGIT, TARGET, TracinLoss
-from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.workloads.train.job import ConvEConfig
 
@@ -175,18 +172,6 @@ def test_cosine_scores_are_those_of_autograd(config: ConvEConfig, name: str) -> 
     assert float(found.abs().max()) <= 1 + 1e-9
 
 
-def test_cosine_of_several_checkpoints_is_their_mean() -> None:
-    config = ConvEConfig(8, 2, inverse=True, embedding_dim=8, output_channels=2)
-    points = [TracinCheckpoint(warm(config, seed), rate) for seed, rate in ((1, 0.25), (2, 0.5))]
-
-    def scores(of: list[TracinCheckpoint]) -> torch.Tensor:
-        sink = AllScores(len(TESTS), len(TRAIN), like=points[0].model.entities)
-        scan(of, TARGET, TRAIN, TESTS, sink, settings=Settings(chunk=5, score="cosine"))
-        return sink.scores
-
-    assert off(scores(points), (scores(points[:1]) + scores(points[1:])) / 2) < 1e-9
-
-
 def test_the_inverse_is_the_same_by_samples_and_by_width() -> None:
     torch.manual_seed(0)
     vectors = torch.randn(3, 7).double()
@@ -195,15 +180,3 @@ def test_the_inverse_is_the_same_by_samples_and_by_width() -> None:
         block = samples.t() @ samples
         truth = damped(block, vectors.t(), 0.2).t()
         assert off(Damped(samples, 0.2).times(vectors), truth) < 1e-12
-
-
-def test_a_score_does_not_depend_on_the_tests_beside_it() -> None:
-    model, training = warm(ConvEConfig(8, 2, embedding_dim=24)), Training(TRAIN, "bce", False)
-    alone = fisher(model, training, TRAIN, TESTS[3:4])
-    assert off(alone[0], fisher(model, training, TRAIN, TESTS)[3]) < 1e-12
-
-
-def test_fisher_is_refused_for_other_models_than_conve() -> None:
-    how = Settings(score="fisher", training=Training(TRAIN, "bce", False))
-    with pytest.raises(BadInput, match="not for Linear"):
-        engine_for(TracinCheckpoint(nn.Linear(2, 2).eval(), 0.1), TARGET, how)

@@ -10,8 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,10 @@ import pytest
 import torch
 from driving import wait_for
 
-from kgops.errors import BadInput, Interrupted
 from kgops.maths.tracin.scan import Share, TopTriples
 from kgops.maths.tracin.shard_start import plan_shards
 from kgops.maths.tracin.shard_worker import ShardWorker
-from kgops.maths.tracin.shards import Shards, ShardScores, StrongestSoFar, Tile, merge_into, shards_per_tile
+from kgops.maths.tracin.shards import Shards, ShardScores, StrongestSoFar, Tile, merge_into
 from kgops.maths.tracin.test_triples import TestTriple as Asked
 from kgops.maths.tracin.work import Work, load_graph
 from kgops.maths.worker.entry import StopRequest
@@ -64,7 +61,6 @@ def worker(name: str, *given: str) -> list[str]:
     return [sys.executable, "-P", "-m", f"kgops.maths.{name}", *given]
 
 
-SHARED = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nobody shares one core")
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # each, so that one process rounds as two do
 
 
@@ -104,10 +100,6 @@ def option(folder: Path, name: str) -> dict[str, Any]:
 
 def hands_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def command_of(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -154,39 +146,6 @@ def test_two_processes_find_byte_for_byte_what_one_finds(
     assert not (tmp_path / "shards").exists()
 
 
-@SHARED
-def test_in_an_environment_that_says_nothing_of_threads_the_processes_are_copies(
-    trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.delenv(name, raising=False)
-    way = "the strongest of every test"
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        run = begin(tmp_path, trained, 2, threads={}, **with_paths(WAYS[way], trained))
-    finally:
-        os.sched_setaffinity(0, before)
-    with a_piece_nobody_can_have(tmp_path):
-        wait_for(lambda: len(hands_of(run.pid)) == 2, "two hands")
-        assert {command_of(pid) for pid in hands_of(run.pid)} == {command_of(run.pid)}
-    assert run.wait(120) == 0
-    assert found_in(tmp_path) == alone[way]
-    assert "shards for 2 processes, forks of this one." in (tmp_path / "events.jsonl").read_text()
-
-
-@SHARED
-def test_a_process_that_has_threads_says_that_the_others_begin_anew(
-    trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path
-) -> None:
-    way, threads = "every score of one test", ONE_THREAD | {"OPENBLAS_NUM_THREADS": "2"}
-    assert begin(tmp_path, trained, 2, threads=threads, **with_paths(WAYS[way], trained)).wait(120) == 0
-    assert found_in(tmp_path) == alone[way]
-    told = "shards for 2 processes, started anew because this one has threads."
-    assert told in (tmp_path / "events.jsonl").read_text()
-
-
 def test_a_process_that_is_killed_is_replaced_and_the_result_is_the_same(
     trained: Path, alone: dict[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
@@ -215,12 +174,6 @@ def test_a_stopped_run_goes_on_with_the_pieces_that_were_published(
     assert found_in(tmp_path) == alone[way]
 
 
-def test_what_one_process_cannot_do_fails_the_run_with_its_words(trained: Path, tmp_path: Path) -> None:
-    run = begin(tmp_path / "run", trained, 2, test=str(trained / "test.txt"), top_k=5, layers=["no.such"])
-    assert run.wait(60) == 2
-    assert "no.such" in (tmp_path / "run" / "events.jsonl").read_text()
-
-
 # --- pieces ---------------------------------------------------------------------------------------
 
 
@@ -228,24 +181,6 @@ def test_what_one_process_cannot_do_fails_the_run_with_its_words(trained: Path, 
 def pieces(tmp_path: Path) -> Shards:
     asked = [Asked(1, ("a", "b", "c"), (0, 0, 1)), Asked(2, ("a", "b", "d"), (0, 0, 2))]
     return Shards.plan(tmp_path / "pieces", [Tile.of(0, asked)], 3, 2)
-
-
-def ranked(seed: int) -> list[ShardScores]:
-    sink = StrongestSoFar(2)
-    torch.manual_seed(seed)
-    sink.add(0, torch.arange(10), torch.randn(2, 10))
-    sink.finish()
-    return sink.scores_of(torch.arange(10))
-
-
-def test_a_piece_is_published_once_and_the_first_stays(pieces: Shards) -> None:
-    piece = next(iter(pieces))
-    assert pieces.publish(piece, ranked(1))
-    before = pieces.read(piece)
-    assert not pieces.publish(piece, ranked(2))
-    after = pieces.read(piece)
-    torch.testing.assert_close(after, before, rtol=0, atol=0)
-    assert not list(pieces.folder.glob(".*"))  # no draft is left behind
 
 
 def test_a_claimed_piece_is_not_claimed_again_until_its_holder_is_gone(pieces: Shards) -> None:
@@ -264,15 +199,6 @@ def test_a_claimed_piece_is_not_claimed_again_until_its_holder_is_gone(pieces: S
         holder.kill()
     with pieces.claimed(piece) as ours:
         assert ours
-
-
-def test_a_piece_that_was_cut_short_is_named(pieces: Shards) -> None:
-    piece = next(iter(pieces))
-    pieces.publish(piece, ranked(1))
-    path = next(pieces.folder.glob("*.pt"))
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(BadInput, match=path.name):
-        pieces.read(piece)
 
 
 @pytest.mark.parametrize("k", [1, 5, 40, 1000])
@@ -319,25 +245,6 @@ def shard_worker(trained: Path, folder: Path) -> ShardWorker:
     return ShardWorker(work, work.scoring(work.load(cpu), cpu), shards)
 
 
-def test_a_shard_scored_again_after_a_failure_counts_once(trained: Path, tmp_path: Path) -> None:
-    """A Ray worker lives on after a shard failed half-way, and may be given it again."""
-    worker = shard_worker(trained, tmp_path)
-    first, second, *_ = worker.shards
-    stops: Any = partial(next, iter([False, True]))
-    working = worker.work
-    worker.work = replace(working, stop=stops)
-    with pytest.raises(Interrupted):
-        worker.do(first)
-    worker.work = working
-    worker.do(first)
-    worker.do(second)
-    fresh = shard_worker(trained, tmp_path / "fresh")
-    fresh.do(first)
-    torch.testing.assert_close(worker.shards.read(first), fresh.shards.read(first), rtol=0, atol=0)
-    for _, (_, ids, _, _) in worker.shards.read(second):
-        assert all(len(set(row)) == len(row) for row in ids.tolist() if max(row) < 2**62)
-
-
 @pytest.mark.parametrize("triples", [1, 255, 256, 257, 10_000])
 @pytest.mark.parametrize("of", [1, 2, 7, 64])
 def test_shares_hold_every_block_once_and_in_order(triples: int, of: int) -> None:
@@ -345,10 +252,3 @@ def test_shares_hold_every_block_once_and_in_order(triples: int, of: int) -> Non
     blocks = [block for share in shares for block in range(*share.of_blocks(triples, 256))]
     assert blocks == list(range(-(-triples // 256)))
     assert sum(share.triples(triples, 256) for share in shares) == triples
-
-
-def test_a_small_graph_is_not_cut_and_a_large_one_is_cut_in_the_same_way_for_any_number_of_processes() -> (
-    None
-):
-    assert shards_per_tile(1_500, 1) == 1
-    assert 1 < shards_per_tile(272_115, 4096) <= shards_per_tile(272_115, 1) <= 64

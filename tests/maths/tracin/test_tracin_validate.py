@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from validating import Listener, named, some_graph
+from validating import some_graph
 
-from kgops.errors import BadInput, Interrupted
-from kgops.maths.graphs.triples import Graph
+from kgops.errors import BadInput
 from kgops.maths.tracin.retraining import Outcome
-from kgops.maths.tracin.scan import TopTriples
-from kgops.maths.tracin.validate import NOISE, Validation, validate
+from kgops.maths.tracin.validate import Validation, validate
 
 torch.set_num_threads(1)
 
@@ -81,76 +79,6 @@ def test_the_strongest_are_deleted_and_every_change_is_that_of_one_deletion(tmp_
     assert {seed for deleted, seed in retrain.calls if deleted} == {SEED}
 
 
-def test_together_deletes_the_union_and_controls_delete_as_many(tmp_path: Path) -> None:
-    retrain = additive()
-    found = run(retrain, tmp_path / "journal", draws=2)
-    top = frozenset(SCORES.topk(5, dim=1).indices.flatten().tolist())
-    sizes = {(c.deletion, c.draw): c.deleted for c in found.changes if c.deletion != NOISE}
-    assert (top, SEED) in retrain.calls
-    for deletion in (("proponents", 0), ("random", 0), ("random", 1), ("neighbours", 0), ("neighbours", 1)):
-        assert sizes.pop(deletion) == len(top)
-    assert set(sizes) == {("opponents", 0)}
-    assert len({deleted for deleted, _ in retrain.calls}) == 1 + 2 + 2 * 2, "every draw is another"
-    assert {change.test for change in found.changes} == {0, 1, 2, 3}
-
-
-def test_neighbours_are_drawn_evenly_from_the_triples_that_touch_each_test(tmp_path: Path) -> None:
-    # Test 0 touches 20 training triples, test 1 the other 3: each must give, not the larger alone.
-    few = [[0, 0, i] for i in (2, 3, 4)]
-    many = [[1, 0, i] for i in range(5, 25)]
-    train = torch.tensor(few + many)
-    tests = torch.tensor([[1, 1, 31], [0, 1, 30]])
-    graph = Graph(train, train[:0], tests, named("e", 32), named("r", 2))
-    scores = torch.randn(2, 23, generator=torch.Generator().manual_seed(0))
-    retrain = Additive(train, scores)
-    found = validate(graph, tests, scores, 3, retrain, tmp_path / "j", seed=SEED, draws=3)
-    deleted = next(c.deleted for c in found.changes if c.deletion == "neighbours")
-    drawn = [rows for rows, _ in retrain.calls[-6:]]  # random and neighbours in turn
-    assert 4 <= deleted == len(drawn[0])
-    for rows in drawn[1::2]:
-        assert len(rows) == deleted
-        assert len(rows & {0, 1, 2}) == min(3, deleted // 2)
-    alone = Additive(train, scores[1:])
-    validate(graph, tests[1:], scores[1:], 3, alone, tmp_path / "k", seed=SEED, draws=1)
-    assert (frozenset({0, 1, 2}), SEED) in alone.calls
-
-
-def test_the_noise_floor_is_what_another_seed_alone_changes(tmp_path: Path) -> None:
-    found = run(additive(), tmp_path / "journal", noise=2)
-    # Seeds 7, 8, 9 add 0, 1, 4: pairs lie 1, 4 and 3 apart.
-    assert found.noise("logit").n == 3 * 4
-    assert found.noise("logit").mean == pytest.approx((1 + 4 + 3) / 3)
-    assert found.metrics()["logit_noise"] == pytest.approx(8 / 3)
-
-
-def test_several_seeds_compare_like_with_like(tmp_path: Path) -> None:
-    retrain = additive()
-    found = run(retrain, tmp_path / "journal", seeds=3, noise=0, draws=1)
-    # What a seed adds cancels, as both sides have it: the change is the same for all seeds.
-    for test in range(4):
-        change = found.of_test(test, "proponents", "logit")
-        assert change.n == 3 and change.low is not None and change.high is not None
-        assert change.high - change.low < 1e-9
-    assert found.retrainings == len(retrain.calls) == 3 + 4 * 3
-
-
-def test_proponents_stand_out_from_random_and_opponents_the_other_way(tmp_path: Path) -> None:
-    found = run(additive(), tmp_path / "journal", together=False)
-    metrics = found.metrics()
-    assert (
-        metrics["logit_change_proponents"]
-        < metrics["logit_change_random"]
-        < metrics["logit_change_opponents"]
-    )
-    assert metrics["share_hurt_more_than_random"] == metrics["share_hurt_more_than_neighbours"] == 1.0
-    beside = found.beside("proponents", "random", "logit")
-    by_hand = [found.of_test(t, "proponents", "logit").mean for t in range(4)]
-    chance = [found.of_test(t, "random", "logit").mean for t in range(4)]
-    assert beside.mean == pytest.approx(
-        sum(a - b for a, b in zip(by_hand, chance, strict=True) if a is not None and b is not None) / 4
-    )
-
-
 def test_one_sentence_says_what_was_found_beside_controls_and_noise(tmp_path: Path) -> None:
     clear = run(additive(), tmp_path / "a", together=False, noise=1).sentence("logit")
     assert clear.startswith(
@@ -162,19 +90,6 @@ def test_one_sentence_says_what_was_found_beside_controls_and_noise(tmp_path: Pa
     assert hidden.endswith("no fall beyond noise.")
     alone = run(additive(), tmp_path / "c", together=False, noise=0).sentence("logit")
     assert "another seed alone n/a" in alone and "nobody can say" in alone
-
-
-def test_a_run_shows_few_metrics_of_a_validation(tmp_path: Path) -> None:
-    assert len(run(additive(), tmp_path / "a").main_metrics()) <= 9
-
-
-def test_a_ranking_does_as_well_as_all_scores(tmp_path: Path) -> None:
-    ranking = TopTriples(8)
-    ranking.add(0, torch.arange(60), SCORES)
-    ranking.finish()
-    a = run(additive(), tmp_path / "a")
-    b = validate(GRAPH, GRAPH.test, ranking, 5, additive(), tmp_path / "b", seed=SEED)
-    assert a == b
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"key": "12', b"\n\n"])
@@ -197,16 +112,6 @@ def test_a_killed_validation_does_only_what_is_missing_and_reports_the_same(
     assert len({json.loads(line)["key"] for line in lines}) == len(lines) == whole.retrainings
 
 
-def test_a_stop_is_honoured_between_retrainings_and_keeps_what_is_done(tmp_path: Path) -> None:
-    retrain, report = additive(), Listener()
-    with pytest.raises(Interrupted, match="after 3 of 12"):
-        run(retrain, tmp_path / "j", stop_requested=lambda: len(retrain.calls) == 3)
-    resumed = additive()
-    run(resumed, tmp_path / "j", report=report)
-    assert len(resumed.calls) == 12 - 3
-    assert report.done[-1] == 1.0
-
-
 def test_retrainings_of_other_data_tests_or_settings_are_not_taken_for_ours(tmp_path: Path) -> None:
     run(additive(), tmp_path / "j")
     other = Additive(GRAPH.train, SCORES[:3])
@@ -221,18 +126,6 @@ def test_retrainings_of_other_data_tests_or_settings_are_not_taken_for_ours(tmp_
     different = Different(GRAPH.train, SCORES)
     run(different, tmp_path / "j")
     assert with_other_tests == len(different.calls) == 12
-
-
-def test_measurements_and_the_report_can_be_stored(tmp_path: Path) -> None:
-    found = run(additive(), tmp_path / "j")
-    measured = found.measurements()
-    assert len({(m["name"], m["subject"], m["against"]) for m in measured}) == len(measured)
-    for m in measured:
-        assert m.keys() == {"name", "subject", "against", "value", "low", "high", "n", "unit"}
-        assert isinstance(m["value"], float) and m["n"] > 0 and m["name"] and m["unit"]
-        assert m["low"] is None or m["low"] <= m["high"]
-    report = found.to_dict()
-    assert json.loads(json.dumps(report, allow_nan=False)) == report
 
 
 @pytest.mark.parametrize("k", [0, 61, 12])

@@ -15,7 +15,7 @@ import torch
 from recording import events
 from tracing import batch_file, files, first_test_triples, nations
 
-from kgops.errors import BadInput, KgopsError
+from kgops.errors import BadInput
 from kgops.maths.graphs.triples import read_graph
 from kgops.maths.models.pykeen_bridge import to_pykeen_state
 from kgops.maths.tracin.influence_files import CSV_HEADER
@@ -78,20 +78,6 @@ def test_csv_holds_the_scores_that_plain_autograd_gives(
     expected = sequential_tracin.influence(points, plain, at[1:], at[:1])[0]
     scores = torch.tensor([float(one["TracInScore"]) for one in some], dtype=torch.float64)
     torch.testing.assert_close(scores, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
-
-
-@pytest.mark.parametrize("score", ["cosine", "fisher"])
-def test_files_and_messages_say_which_score_it_is(trace: Trace, tmp_path: Path, score: str) -> None:
-    triple = "\t".join(first_test_triples(1)[0])
-    results = trace(score=score, test_triple=triple, top_k=5, output=str(tmp_path / "out.json"))
-    assert json.loads((tmp_path / "out.json").read_text())["score"] == score
-    assert any(f"score {score}" in note["text"] for note in events(results.parent, "note"))
-
-
-def test_options_without_meaning_for_a_score_are_refused(trace: Trace) -> None:
-    triple = "\t".join(first_test_triples(1)[0])
-    with pytest.raises(KgopsError, match=r"loss: has no meaning with the score fisher"):
-        trace(score="fisher", loss="target", test_triple=triple)
 
 
 def test_rows_are_sorted_by_absolute_score_and_top_k_are_the_first_of_them(
@@ -178,21 +164,6 @@ def test_filtered_triple_is_scored_on_its_neighbourhood_with_the_scores_it_has_a
         assert float(row["TracInScore"]) == pytest.approx(score, abs=1e-5 * most)
 
 
-def test_only_filtering_writes_what_is_left_and_needs_no_model(trace: Trace, tmp_path: Path) -> None:
-    batch = batch_file(tmp_path, first_test_triples(1))
-    results = trace(test_triples=batch, skip_tracin=True, n_hops=1, strict_hop_constraint=True)
-    left = next(results.glob("triple_001_*_filtered.tsv")).read_text().splitlines()
-    everything = (nations() / "train.txt").read_text().splitlines()
-    assert 0 < len(left) <= len(everything)
-    assert set(left) <= set(everything)
-
-
-def test_start_and_number_of_triples_keep_the_numbers_of_the_file(trace: Trace, tmp_path: Path) -> None:
-    batch = batch_file(tmp_path, first_test_triples(5))
-    results = trace(test_triples=batch, start_index=2, max_triples=2, top_k=3)
-    assert sorted(path.name[:10] for path in results.glob("*.csv")) == ["triple_003", "triple_004"]
-
-
 def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_files(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,13 +213,6 @@ def test_run_that_goes_on_with_lines_in_another_order_names_the_right_triples(
     assert {path.name: path.read_bytes() for path in trace(**paths, top_k=3).glob("triple_*")} == resumed
 
 
-def test_projection_says_how_far_it_agrees(trace: Trace) -> None:
-    results = trace(max_triples=3, top_k=3, projection_dim=64, loss="one-to-n")
-    metrics = events(results.parent, "result")[-1]["metrics"]
-    assert 0 < metrics["projection_top50"] <= 1
-    assert any(note["text"].startswith("projected to 64") for note in events(results.parent, "note"))
-
-
 def test_validation_trains_again_without_what_was_found_and_reports_it_as_measurements(trace: Trace) -> None:
     from kgops.maths.tracin import validation as tracin_validate
 
@@ -287,29 +251,7 @@ def test_readable_names_stand_beside_labels_in_csv_json_and_record(trace: Trace,
     assert body["results"][0]["test_triple"]["tail_label"] == "Tail"
 
 
-def test_parquet_holds_what_the_csv_holds(trace: Trace, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    triple = ",".join(first_test_triples(1)[0])
-    plain = rows(trace(test_triple=triple, top_k=20) / "tracin.csv")
-    shutil.rmtree(tmp_path / "run")
-    table = parquet.read_table(
-        trace(test_triple=triple, top_k=20, parquet=True) / "tracin.parquet"
-    ).to_pylist()
-    for column in CSV_HEADER[:-1]:
-        assert [str(row[column]) for row in table] == [row[column] for row in plain]
-    scores = [float(row["TracInScore"]) for row in plain]
-    assert [row["TracInScore"] for row in table] == pytest.approx(scores, rel=1e-6)
-
-
 # --- refusals -------------------------------------------------------------------------------------
-
-
-def test_model_of_another_graph_is_refused_with_both_numbers(trace: Trace, tmp_path: Path) -> None:
-    small = tmp_path / "small.txt"
-    small.write_text("a\tr\tb\nb\tr\ta\n")
-    data = {"train": str(small), "valid": "", "test": str(small)}
-    with pytest.raises(BadInput, match=r"model of 14 entities; the graph has 2"):
-        trace(**data)
 
 
 def test_entities_in_another_order_are_refused_since_ids_would_mean_others(
@@ -329,22 +271,3 @@ def test_weights_that_are_no_numbers_are_refused(trace: Trace, trained: Path, tm
     torch.save(state, tmp_path / "bad.pt")
     with pytest.raises(BadInput, match="not finite"):
         trace_model(trace, {"model_path": str(tmp_path / "bad.pt")}, "usa,embassy,china", learning_rate=0.1)
-
-
-def test_single_test_triple_the_model_never_saw_is_refused_by_name(trace: Trace) -> None:
-    with pytest.raises(KgopsError, match="'narnia' is not among the 14"):
-        trace(test_triple="narnia,embassy,usa")
-
-
-def test_nothing_to_trace_and_contradictions_are_told_before_anything_runs() -> None:
-    def problems(**settings: Any) -> str:
-        with pytest.raises(KgopsError) as caught:
-            read_job({"workload": "tracin", "tracin": settings}, "x")
-        return str(caught.value)
-
-    assert "no model is named" in problems(train="a.txt", test="b.txt")
-    assert "missing, and so is" in problems(model_path="a.pt", test="b.txt")
-    assert "no test triples" in problems(model_path="a.pt", train="a.txt")
-    both = {"model_path": "a.pt", "train": "a.txt", "test_triple": "a,b,c", "test_triples": "b.txt"}
-    assert "choose one" in problems(**both)
-    assert "path_filtering" in problems(model_path="a.pt", train="a", test="b", strict_path_filtering=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.errors import Usage
 from kgops.maths.train.batches import Batch, Batches, inverse_triples, query_rows
 
 # Matrices this small only wait for each other on a second thread.
@@ -101,25 +99,3 @@ def test_an_epochs_order_depends_on_seed_and_epoch_alone() -> None:
     assert order(1, 2) == order(1, 2)
     assert order(1, 2) != order(1, 3)
     assert order(1, 2) != order(2, 2)
-
-
-def test_skipping_gives_the_rest_of_the_same_epoch() -> None:
-    batches = Batches(TRIPLES, inverse=True, one_positive=False, batch_size=2, seed=3)
-    whole, rest = list(batches.epoch(4)), list(batches.epoch(4, skip=2))
-    assert [b.heads.tolist() for b in rest] == [b.heads.tolist() for b in whole[2:]]
-    assert [b.positives.entities.tolist() for b in rest] == [b.positives.entities.tolist() for b in whole[2:]]
-
-
-def test_no_batch_of_one_is_left_over_for_batch_norm() -> None:
-    batches = Batches(TRIPLES, inverse=False, one_positive=True, batch_size=3, seed=0)
-    assert [len(b) for b in batches.epoch(1)] == [3, 4]
-
-
-def test_inverse_relations_get_the_odd_rows() -> None:
-    batches = Batches(TRIPLES[:1], inverse=True, one_positive=False, batch_size=4, seed=0)
-    assert answers(list(batches.epoch(1))) == {(0, 0): [1], (1, 1): [0]}
-
-
-def test_a_batch_size_below_one_is_refused() -> None:
-    with pytest.raises(Usage, match="batch_size is 0"):
-        Batches(TRIPLES, inverse=True, one_positive=False, batch_size=0, seed=0)

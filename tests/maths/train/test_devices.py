@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
 from chunked_loss import chunked_loss
-from driving import patience
 
 from kgops.maths.graphs.triples import read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
@@ -19,7 +15,6 @@ from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.losses import EntityLoss, Positives
 from kgops.maths.train.settings import TrainSettings, resolve_precision
-from kgops.workloads.job_files import read_job
 from kgops.workloads.train.job import ConvEConfig
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -64,26 +59,6 @@ def test_training_learns_and_says_which_precision_took_effect(
     losses = [entry["loss"] for entry in done.history]
     assert losses[-1] < losses[0]
     assert listener.options["precision"] in ("fp32", "tf32", "bf16", "fp16")
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_on_a_gpu_a_training_compiles_no_kernel(tmp_path: Path, precision: str) -> None:
-    """Some of torch's operators are compiled at their first call, for seconds. It keeps their kernels in a folder."""
-    kernels = tmp_path / "kernels"
-    kernels.mkdir()
-    table = {"dataset": "nations", "embedding_dim": 32, "num_epochs": 1, "device": "cuda"}
-    options = {"precision": precision, "compile": "off"}
-    job = read_job({"workload": "train", "train": table, "options": options}, "the test")
-    (tmp_path / "job.toml").write_text(job.as_toml())
-    subprocess.run(
-        [sys.executable, "-P", "-m", "kgops.maths.train.worker", "job.toml"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTORCH_KERNEL_CACHE_PATH": str(kernels)},
-        check=True,
-        timeout=patience(),
-    )
-    assert not list(kernels.iterdir())
 
 
 @pytest.mark.parametrize("device", DEVICES)

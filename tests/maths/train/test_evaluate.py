@@ -12,12 +12,8 @@ from pykeen.models import ConvE as PykeenConvE
 
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
-from kgops.maths.models.pykeen_bridge import from_pykeen_state, to_pykeen_state
-from kgops.maths.train.batches import Batches
+from kgops.maths.models.pykeen_bridge import from_pykeen_state
 from kgops.maths.train.evaluate import Evaluation, Evaluator
-from kgops.maths.train.losses import EntityLoss
-from kgops.maths.train.optimizers import build_optimizer
-from kgops.maths.train.step import TrainStep
 from kgops.workloads.train.job import ConvEConfig
 
 # Matrices this small only wait for each other on a second thread.
@@ -100,46 +96,9 @@ def test_a_model_that_scores_everything_alike_ranks_in_the_middle() -> None:
     assert evaluation.both.hits[10] == 0
 
 
-def test_what_was_trained_here_ranks_alike_there(nations: Graph) -> None:
-    torch.manual_seed(2)
-    model = ConvE(ConvEConfig(14, 55, embedding_dim=12, output_channels=4)).train()
-    step = TrainStep(model, EntityLoss(), build_optimizer("adam", model, 0.01))
-    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=0)
-    for epoch in range(5):
-        for batch in batches.epoch(epoch):
-            step(batch)
-    reference = theirs(True, torch.float32)
-    reference.load_state_dict(to_pykeen_state(model))
-    evaluation = ours(model, nations)
-    ranks, _ = pykeen_ranks(reference, nations)
-    assert torch.equal(evaluation.head_ranks, ranks["head"].double())
-    assert torch.equal(evaluation.tail_ranks, ranks["tail"].double())
-
-
-def test_the_chunk_changes_no_rank(nations: Graph) -> None:
-    model = from_pykeen_state(theirs(True, torch.float32).state_dict(), inverse=True)
-    all_at_once = ours(model, nations, chunk=1000)
-    for chunk in (1, 7):
-        assert torch.equal(ours(model, nations, chunk).tail_ranks, all_at_once.tail_ranks)
-
-
 def test_a_model_of_nans_has_no_mrr_instead_of_the_best_one(nations: Graph) -> None:
     model = from_pykeen_state(theirs(True, torch.float32).state_dict(), inverse=True)
     with torch.no_grad():
         model.entities.fill_(torch.nan)
     mrr = ours(model, nations).both.mrr
     assert mrr is not None and mrr != mrr
-
-
-def test_evaluation_stops_when_asked_and_leaves_the_model_in_its_mode(nations: Graph) -> None:
-    model = from_pykeen_state(theirs(True, torch.float32).state_dict(), inverse=True).train()
-    evaluator = Evaluator(nations.train, nations.num_entities)
-    assert evaluator(model, nations.test, stop_requested=lambda: True) is None
-    assert model.training
-
-
-def test_nothing_to_rank_gives_no_metrics_instead_of_zeros(nations: Graph) -> None:
-    model = from_pykeen_state(theirs(True, torch.float32).state_dict(), inverse=True)
-    evaluation = Evaluator(nations.train, nations.num_entities)(model, nations.test[:0])
-    assert evaluation is not None
-    assert evaluation.both.to_dict()["mrr"] is None

@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from kgops.errors import Usage
-from kgops.maths.models.encoder import Buffers
 from kgops.maths.train.losses import EntityLoss, Positives
 
 # Matrices this small only wait for each other on a second thread.
@@ -128,20 +126,6 @@ def test_weighted_by_its_positives_a_query_has_the_loss_of_its_triples(
         assert (a - b).abs().max() <= 1e-12 * max(1, b.abs().max().item())
 
 
-def test_a_used_buffer_changes_nothing() -> None:
-    queries, entities, biases, positives = case(5, 33, 4, 1, torch.float64, False)
-    for kind in KINDS:
-        loss = EntityLoss(kind, 0.1, 8, torch.float64)
-        buffers = Buffers(queries.device)
-        plain = [torch.empty_like(entities), torch.empty_like(biases)]
-        used = [torch.full_like(entities, 7), torch.full_like(biases, 7)]
-        first = loss(queries, entities, biases, positives, *plain, buffers=buffers)
-        again = loss(queries, entities, biases, positives, *used, want_value=False, buffers=buffers)
-        assert again.value is None
-        torch.testing.assert_close(again.d_queries, first.d_queries)
-        torch.testing.assert_close(used, plain)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_low_precision_stays_near_and_keeps_small_gradients(
@@ -189,9 +173,3 @@ def test_no_tensor_of_batch_times_entities_is_ever_made() -> None:
         with Sizes():  # type: ignore[no-untyped-call]
             EntityLoss(kind, 0.1, 256)(queries, entities, biases, positives, d_entities, d_biases)
     assert largest == 64 * 256
-
-
-@pytest.mark.parametrize("fault", [{"smoothing": 1.0}, {"smoothing": -0.1}, {"chunk": 0}])
-def test_a_setting_out_of_range_is_refused(fault: dict[str, float]) -> None:
-    with pytest.raises(Usage, match="must be at least"):
-        EntityLoss(**fault)  # type: ignore[arg-type]

@@ -76,14 +76,6 @@ def test_nothing_is_given_back_while_more_is_free_than_that_would_free() -> None
     assert cleanup.summary == "never needed"
 
 
-def test_what_an_earlier_phase_left_goes_back_before_the_first_step() -> None:
-    gpu = Gpu(free=100, reserved=1000, unused=400)
-    first: list[str] = []
-    cleanup = gpu.cleanup(on_first=first.append)
-    assert (gpu.free, gpu.reserved) == (500, 600)
-    assert first == [cleanup.summary] == ["gave back 400 MiB, 1 time"]
-
-
 def test_memory_that_runs_short_within_a_phase_is_given_back_and_counted() -> None:
     gpu = Gpu(free=5000, reserved=1000, unused=400)
     cleanup = gpu.cleanup()
@@ -108,38 +100,6 @@ def test_what_steps_take_again_stays_theirs_until_the_next_phase() -> None:
     assert "the next steps allocated it again 1 time" in cleanup.summary
     cleanup.between_phases()
     assert cleanup.times == 2 and gpu.reserved == 1000
-
-
-def test_what_is_too_dear_is_put_off_and_that_is_said() -> None:
-    gpu = Gpu(free=300, reserved=1000, unused=0)
-    cleanup = gpu.cleanup()
-    gpu.give_s = 1.0
-    gpu.take(200)
-    gpu.steps(cleanup, 1000)  # 10 s: nobody knows yet what it costs
-    assert cleanup.times == 1
-    gpu.take(200)
-    gpu.steps(cleanup, 22_000)  # 220 s: what it cost is made up for, what it would cost again is not
-    cleanup.between_phases()
-    assert cleanup.times == 1 and gpu.reserved == 1200
-    assert "postponed 1 time, as it would have cost more than 1%" in cleanup.summary
-    gpu.steps(cleanup, 30_000)
-    assert cleanup.times == 2
-
-
-def test_a_cache_without_a_whole_free_piece_counts_as_not_given_back() -> None:
-    gpu = Gpu(free=10, reserved=1000, unused=400, fixed=True)
-    cleanup = gpu.cleanup()
-    gpu.steps(cleanup, 2000)
-    assert cleanup.times == 0 and "gave back" not in cleanup.summary
-
-
-def test_asking_comes_less_often_the_dearer_it_is() -> None:
-    counted = []
-    for ask_s in (10e-6, 100e-6, 1e-3):
-        gpu = Gpu(free=5000, reserved=1000, unused=400, ask_s=ask_s)
-        gpu.steps(gpu.cleanup(), 10_000)
-        counted.append(gpu.asked)
-    assert counted[0] > 8 * counted[1] > 64 * counted[2] > 0
 
 
 @given(

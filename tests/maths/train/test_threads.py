@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from driving import Console
 from recording import events
 
-from kgops.jobs.cpu_products import is_wider_on
 from kgops.workloads.train.job import ConvEConfig
 from kgops.workloads.train.threads import step_gflop, threads_for
 
@@ -23,17 +18,6 @@ def test_the_number_of_threads_depends_on_step_size_and_cores_alone() -> None:
     assert nations_small < 0.01 and 5 < fb15k237 < 10
     assert [threads_for(nations_small, cores) for cores in (1, 2, 64)] == [1, 1, 1]
     assert [threads_for(fb15k237, cores) for cores in (1, 2, 8)] == [1, 2, 8]
-
-
-@pytest.mark.parametrize(("theirs", "said"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_wait_without_spinning_unless_somebody_says_otherwise(theirs: str | None, said: str) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    if theirs is not None:
-        environment["OMP_WAIT_POLICY"] = theirs
-    # Asked of the module that would have loaded torch by now, were it not for the order of imports.
-    ask = "import sys, os, kgops.maths; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True)
-    assert done.stdout.split() == [said, "False"], done.stderr
 
 
 @pytest.mark.parametrize(
@@ -61,13 +45,3 @@ def test_threads_of_a_run_that_has_the_cpus_to_itself_spin(
     said = [event["text"] for event in events(run_cli.folder(run["id"]), "note")]
     (note,) = [text for text in said if re.match(r"\d+ threads? of", text)]
     assert ("which spin while they wait" in note) == (spins not in (None, "0") and not note.startswith("1 "))
-
-
-@pytest.mark.parametrize("limit", [{}, {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}])
-def test_a_run_notes_the_library_of_its_products_where_it_is_not_torchs_own(
-    run_cli: Console, limit: dict[str, str]
-) -> None:
-    run = run_cli("run", "train", "--dataset", "nations", "--num-epochs", "1", "--json", env=limit).json()
-    said = [event["text"] for event in events(run_cli.folder(run["id"]), "note")]
-    is_wider = is_wider_on(Path("/proc/cpuinfo").read_text(), {**os.environ, **limit})
-    assert any("by oneDNN with AVX-512" in text for text in said) == is_wider

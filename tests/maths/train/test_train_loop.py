@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from recording import Killed, Recorder, Stop, assert_identical
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kgops.errors import BadInput, BadJob, Usage
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train import checkpoints
@@ -22,9 +20,8 @@ from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import Diverged, FitResult, fit
 from kgops.maths.train.losses import EntityLoss
 from kgops.maths.train.optimizers import build_optimizer
-from kgops.maths.train.settings import TrainSettings, resolve_precision
+from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
-from kgops.maths.trials import train_step
 from kgops.workloads.train.job import ConvEConfig
 
 # Matrices this small only wait for each other on a second thread.
@@ -59,23 +56,6 @@ def test_training_learns_nations(nations: Graph, tmp_path: Path, loss: str) -> N
     assert (result.stopped, result.epochs) == ("finished", 12)
     assert [entry["epoch"] for entry in result.history] == list(range(1, 13))
     assert report.done[-1] == 1
-
-
-def test_a_grouped_training_takes_the_steps_of_divided_groups(
-    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kgops.maths.train.settings.LARGEST_GROUP", 3)
-    settings = replace(QUICK, num_epochs=2, validate_every=0, loss="1vsall-ce", group_queries=True)
-    report = Recorder()
-    fit(small(nations), nations, settings, tmp_path, report)
-    how: dict[str, Any] = {
-        "inverse": True,
-        "one_positive": False,
-        "batch_size": settings.batch_size,
-        "seed": 0,
-    }
-    divided, whole = (len(Batches(nations.train, largest_group=most, **how)) for most in (3, None))
-    assert report.total == 2 * divided > 2 * whole
 
 
 def test_a_step_is_the_step_of_autograd_and_adam(nations: Graph) -> None:
@@ -153,36 +133,6 @@ def test_a_run_asked_to_stop_saves_and_resumes_bit_identically(
     assert [e["loss"] for e in result.history] == [e["loss"] for e in expected.history]
 
 
-def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
-    nations: Graph, tmp_path: Path
-) -> None:
-    settings = replace(QUICK, resume_every=0.0)
-    whole = small(nations)
-    fit(whole, nations, settings, tmp_path, Recorder())
-    newest = sorted((tmp_path / "checkpoints").glob("resume_*.pt"))[-1]
-    newest.write_bytes(newest.read_bytes()[:-100])
-    again, report = small(nations), Recorder()
-    fit(again, nations, settings, tmp_path, report, resume=True)
-    assert newest.name in report.notes[0]
-    assert_identical(weights(again), weights(whole))
-
-
-def test_a_checkpoint_of_another_training_is_refused(nations: Graph, tmp_path: Path) -> None:
-    fit(small(nations), nations, replace(QUICK, num_epochs=1), tmp_path, Recorder())
-    with pytest.raises(BadInput, match="its seed differs"):
-        fit(small(nations), nations, replace(QUICK, seed=6), tmp_path, Recorder(), resume=True)
-    with pytest.raises(BadInput, match="its model, loss differ"):
-        other = small(nations, output_channels=4)
-        fit(other, nations, replace(QUICK, loss="1vsall-ce"), tmp_path, Recorder(), resume=True)
-
-
-def test_a_resumed_run_may_have_smaller_batches_and_more_epochs(nations: Graph, tmp_path: Path) -> None:
-    fit(small(nations), nations, QUICK, tmp_path, Recorder(), Stop(10))
-    settings = replace(QUICK, batch_size=16, num_epochs=4)
-    result = fit(small(nations), nations, settings, tmp_path, Recorder(), resume=True)
-    assert (result.stopped, result.epochs) == ("finished", 4)
-
-
 def test_a_training_begun_anew_is_never_resumed_from_the_one_before_it(
     nations: Graph, tmp_path: Path
 ) -> None:
@@ -194,22 +144,6 @@ def test_a_training_begun_anew_is_never_resumed_from_the_one_before_it(
     found, _ = checkpoints.newest_resumable(tmp_path / "checkpoints")
     assert found is not None
     assert found.epoch == 0
-
-
-def test_resuming_where_nothing_is_starts_anew_and_says_so(nations: Graph, tmp_path: Path) -> None:
-    report = Recorder()
-    fit(small(nations), nations, replace(QUICK, num_epochs=1), tmp_path, report, resume=True)
-    assert "no checkpoint to resume from" in report.notes[0]
-
-
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(nations: Graph, tmp_path: Path) -> None:
-    runs = []
-    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
-        model = small(nations)
-        fit(model, nations, replace(QUICK, num_epochs=1, seed=seed), tmp_path / name, Recorder())
-        runs.append(weights(model))
-    assert_identical(runs[0], runs[1])
-    assert not torch.equal(runs[0]["entities"], runs[2]["entities"])
 
 
 @pytest.mark.parametrize("change", [{"entity_chunk": 3}, {"gradient_checkpointing": True}])
@@ -248,22 +182,6 @@ def test_early_stopping_keeps_the_best_model(nations: Graph, tmp_path: Path) -> 
     assert checkpoints.read_checkpoint(tmp_path / "final_model.pt").epoch == result.epochs
 
 
-def test_checkpoints_for_tracin_are_kept_every_k_epochs_with_their_learning_rate(
-    nations: Graph, tmp_path: Path
-) -> None:
-    settings = replace(QUICK, num_epochs=5, checkpoint_frequency=2, schedule="cosine", validate_every=0)
-    report = Recorder()
-    fit(small(nations), nations, settings, tmp_path, report)
-    kept = [checkpoints.read_checkpoint(p) for p in checkpoints.kept_checkpoints(tmp_path / "checkpoints")]
-    assert [c.epoch for c in kept] == [2, 4]
-    assert kept[0].learning_rate > kept[1].learning_rate > 0
-    recorded = {"name": "kvsall-bce", "label_smoothing": 0.1, "smoothed_over": "all entities"}
-    assert kept[0].loss == recorded
-    assert kept[0].entities_digest == nations.entities.digest
-    assert [kind for _, kind in report.artifacts] == ["checkpoint", "checkpoint", "model"]
-    assert not (tmp_path / "best_model.pt").exists()
-
-
 def test_every_option_is_reported_with_what_came_of_it(nations: Graph, tmp_path: Path) -> None:
     report = Recorder()
     fit(small(nations), nations, replace(QUICK, num_epochs=1, precision="tf32"), tmp_path, report)
@@ -276,16 +194,6 @@ def test_every_option_is_reported_with_what_came_of_it(nations: Graph, tmp_path:
     assert report.options["entity_chunk"][0] == "auto"
     assert report.options["gradient_checkpointing"] == ("off", "off", None)
     assert report.mib["weights"] == report.mib["gradients"] > 0
-
-
-def test_lower_precision_is_honoured_where_the_device_has_it_and_explained_where_not() -> None:
-    assert resolve_precision("fp32", "cpu").reason is None
-    assert resolve_precision("fp16", "cpu").applied == "fp32"
-    assert "fp16" in (resolve_precision("fp16", "cpu").reason or "")
-    low = resolve_precision("bf16", "cpu")
-    assert (low.applied == "bf16") == (low.reason is None)
-    with pytest.raises(Usage, match="precision 'int4' is unknown"):
-        resolve_precision("int4", "cpu")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -337,36 +245,6 @@ def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_is_counted(n
     step(batch)
     assert step.overflows == 1
     assert_identical(dict(model.named_parameters()), before)
-
-
-def test_all_faulty_settings_are_reported_at_once() -> None:
-    with pytest.raises(BadJob) as caught:
-        TrainSettings(loss="hinge", num_epochs=0, learning_rate=float("nan"), label_smoothing=1, patience=-1)
-    wrong = {problem.partition(":")[0] for problem in caught.value.problems}
-    assert wrong == {"loss", "num_epochs", "learning_rate", "label_smoothing", "patience"}
-
-
-def test_a_batch_of_one_is_refused_under_batch_norm_and_allowed_without(
-    nations: Graph, tmp_path: Path
-) -> None:
-    settings = replace(QUICK, batch_size=1, num_epochs=1, validate_every=0)
-    with pytest.raises(BadJob, match="batch of one"):
-        fit(small(nations), nations, settings, tmp_path, Recorder())
-    few = replace(nations, train=nations.train[:5])
-    model = small(nations, batch_norm=False)
-    assert fit(model, few, settings, tmp_path, Recorder()).stopped == "finished"
-
-
-def test_the_benchmark_of_a_step_names_every_contender(capsys: pytest.CaptureFixture[str]) -> None:
-    assert train_step.main(["--entities", "60", "--quick", "--batch-size", "8"]) == 0
-    shown = capsys.readouterr().out
-    assert train_step.main(["--entities", "60", "--quick", "--batch-size", "8", "--ours-only", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert rows[0]["name"] == "kgops, float32"
-    assert rows[0]["times_ours"] == 1
-    assert rows[0]["peak_mib"] > 0
-    for name in ("kgops, float32", "kgops, bfloat16", "floor:", "matrix product patched in", "as shipped"):
-        assert name in shown
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])

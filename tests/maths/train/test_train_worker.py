@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import signal
@@ -17,11 +16,7 @@ from driving import Console, wait_for
 from recording import events
 from tracing import nations
 
-from kgops.maths.train import optimizers
 from kgops.maths.train.checkpoints import read_checkpoint
-from kgops.maths.worker.entry import run_reporting_errors
-from kgops.maths.worker.report import Reporter
-from kgops.workloads.train import options as job_names
 
 SMALL = ("--embedding-dim", "32", "--output-channels", "4", "--batch-size", "128", "--device", "cpu")
 EPOCHS = 100  # long enough that a stop, seen within half a second, finds it in the middle
@@ -66,16 +61,6 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
 
 
 # --- what it leaves behind ------------------------------------------------------------------------
-
-
-def test_a_training_loads_no_compiler_that_it_does_not_use(run_cli: Console) -> None:
-    """torch's own optimizers and backward pass load it: more than a second, and 72 MiB."""
-    run_cli("run", "train", *files(), *SMALL, "--num-epochs", "1", env={"PYTHONPROFILEIMPORTTIME": "1"})
-    assert run_cli.ended(1).state == "succeeded"
-    lines = (run_cli.folder(1) / "worker.log").read_text().splitlines()
-    loaded = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
-    assert "torch.optim" in loaded
-    assert not loaded & {"torch._dynamo", "torch.fx.experimental.symbolic_shapes", "sympy"}
 
 
 def test_training_on_nations_succeeds_with_the_files_the_group_knows(
@@ -203,21 +188,6 @@ def test_a_gpu_is_refused_before_the_start_where_torch_is_a_cpu_build(run_cli: C
     assert run_cli("runs", "--json").json() == []
 
 
-def test_show_names_the_device_that_the_worker_used(run_cli: Console) -> None:
-    done = run_cli("run", "train", *files(), *SMALL, "--num-epochs", "1")
-    assert done.code == 0, done.err
-    assert "GPU        none · the worker used cpu\n" in run_cli("show", "1").out
-
-
-def test_gzipped_triples_train_too(run_cli: Console, tmp_path: Path) -> None:
-    packed = tmp_path / "train.txt.gz"
-    packed.write_bytes(gzip.compress((nations() / "train.txt").read_bytes()))
-    done = run_cli("run", "train", "--train", packed, *SMALL, "--num-epochs", "1")
-    assert done.code == 0, done.err
-    config = json.loads((run_cli.folder(1) / "results" / "config.json").read_text())
-    assert (config["model"]["num_entities"], config["model"]["num_relations"]) == (14, 55)
-
-
 # --- stopped, killed, by hand ---------------------------------------------------------------------
 
 
@@ -314,41 +284,7 @@ def test_bad_triples_are_told_with_file_line_and_what_to_do(
     assert "Traceback" not in done.err + (run_cli.folder(1) / "worker.log").read_text()
 
 
-def test_divergence_fails_and_says_what_to_try(run_cli: Console) -> None:
-    done = run_cli("run", "train", *files(), *SMALL, "--num-epochs", "5", "--learning-rate", "1e6")
-    assert done.code == 1
-    last = done.out.splitlines()[-1]
-    assert "the loss of epoch" in last and "try a learning rate below" in last and "default 0.001" in last
-    assert "Traceback" not in done.err
-
-
-def test_an_output_folder_that_cannot_be_written_is_told_before_training(
-    run_cli: Console, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    done = run_cli("run", "train", *files(), *SMALL, "--output-dir", tmp_path / "file" / "out")
-    assert done.code == 1
-    assert "output folder" in done.out.splitlines()[-1]
-    assert not events(run_cli.folder(1), "metric")
-
-
 # --- names ----------------------------------------------------------------------------------------
-
-
-def test_jobs_and_training_know_the_same_names() -> None:
-    assert sorted(job_names.OPTIMIZERS) == sorted(optimizers.OPTIMIZERS)
-    assert sorted(job_names.SCHEDULES) == sorted(optimizers.SCHEDULES)
-
-
-def test_what_only_a_gpu_can_do_is_reported_off_with_the_reason(run_cli: Console) -> None:
-    done = run_cli(
-        *("run", "train", *files(), *SMALL, "--num-epochs", "1", "--cuda-graphs"),
-        env={"CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.code == 0, done.err
-    options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
-    assert options["cuda_graphs"]["applied"] == "off"
-    assert options["cuda_graphs"]["reason"] == "no CUDA device"
 
 
 @pytest.mark.slow
@@ -363,17 +299,3 @@ def test_a_person_who_asks_for_compiling_without_a_compiler_is_told_and_the_run_
     options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
     assert options["compile"]["applied"] == "off"
     assert "no C++ compiler (no-such-compiler)" in options["compile"]["reason"]
-
-
-def test_an_end_that_nobody_foresaw_is_reported_in_its_first_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
-
-    def lose_the_gpu() -> None:
-        raise RuntimeError("CUDA error: unknown error\nSearch for `cudaErrorUnknown' in …")
-
-    with pytest.raises(RuntimeError, match="CUDA error"):
-        run_reporting_errors(Reporter(tmp_path), lose_the_gpu)
-    (failed,) = events(tmp_path, "failed")
-    assert failed["reason"] == "RuntimeError: CUDA error: unknown error"

@@ -27,17 +27,15 @@ from kgops.maths.predict.probabilities import probability_of
 from kgops.maths.predict.ranking import answers
 from kgops.maths.predict.scores import scorer_of
 from kgops.maths.regress.made_flights import Sky, make_flights
-from kgops.maths.regress.step import RegressionStep
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import TARGET, trained_loss
 from kgops.maths.tracin.retraining import FitAgain
 from kgops.maths.tracin.scan import AllScores, scan
-from kgops.maths.train.batches import Batch, query_rows
+from kgops.maths.train.batches import query_rows
 from kgops.maths.train.checkpoints import read_checkpoint
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
-from kgops.maths.train.step import TrainStep
 from kgops.workloads.job_files import read_job
 from kgops.workloads.train.job import ConvEConfig
 
@@ -197,24 +195,6 @@ def test_more_steps_of_a_regression_cross_no_more_often_than_is_listed(
     assert crossed_by_steps_of_regression(tmp_path, precision) == OF_A_REGRESSION
 
 
-@pytest.mark.parametrize("fault", ["item", "copy"])
-def test_a_planted_wait_or_copy_in_a_step_of_regression_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    true = RegressionStep.__call__
-
-    def step(own: RegressionStep, images: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
-        value = true(own, images, *more)
-        if fault == "item":
-            value.item()
-        else:
-            images.cpu()
-        return value
-
-    monkeypatch.setattr(RegressionStep, "__call__", step)
-    assert crossed_by_steps_of_regression(tmp_path, "fp32") > OF_A_REGRESSION
-
-
 # What a block of TracIn reads back, a few numbers each, and why.
 OF_A_BLOCK = {
     "factors._grouped",  # how many distinct (head, relation) pairs it has: planes are made of that size
@@ -252,44 +232,3 @@ def test_a_checkpoints_model_is_where_its_weights_are(nations: Graph, tmp_path: 
 
 
 # --- faults planted in a training's step, which the tests above would notice --------------------------
-
-
-def fit_with(
-    step: Callable[..., Any], graph: Graph, folder: Path, monkeypatch: pytest.MonkeyPatch, batch_size: int
-) -> Watch:
-    """A training whose step is this one; it gets the true step and the batch."""
-    true = TrainStep.__call__
-    settings = TrainSettings(num_epochs=1, batch_size=batch_size, validate_every=0)
-    with monkeypatch.context() as planted:
-        planted.setattr(
-            TrainStep, "__call__", lambda self, *given, **named: step(true, self, *given, **named)
-        )
-        return watched(lambda: fit(model(graph, "cuda"), graph, settings, folder / str(batch_size), Nobody()))
-
-
-def test_a_planted_table_on_the_cpu_is_noticed(
-    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights = torch.rand(2 * LARGE)  # as a mask of answers that was never sent
-
-    def step(true: Callable[..., Any], own: TrainStep, batch: Batch, want: bool = True) -> Any:
-        weights.mul_(0.5)
-        return true(own, batch, want)
-
-    assert fit_with(step, nations, tmp_path, monkeypatch, 128).computed
-
-
-@pytest.mark.parametrize("fault", ["item", "copy"])
-def test_a_planted_wait_or_copy_in_a_step_is_noticed(
-    nations: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    def step(true: Callable[..., Any], own: TrainStep, batch: Batch, want: bool = True) -> Any:
-        value = true(own, batch, True)
-        if fault == "item":
-            value.item()
-        else:
-            batch.heads.cpu()
-        return value
-
-    few, many = (len(fit_with(step, nations, tmp_path, monkeypatch, size).crossed) for size in (128, 32))
-    assert many > few
