@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shlex
 import tomllib
 from collections.abc import Callable
@@ -16,8 +14,6 @@ from gpu_machine import GpuMachine
 from nvml_standin import Slice, a100, compiler, t4
 from screen_driving import Seen, look
 
-from kgops.settings import Home
-from screens.profiles import read_profiles
 from storage import runs
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
@@ -60,19 +56,6 @@ def test_a_t4_picks_its_profile_for_plan_and_run_alike(kgops: Callable[..., Done
     job = tomllib.loads(kgops("run", "train", "--dataset", "nations", "--dry-run").out)
     assert job["profile"] == "t4"
     assert job["options"]["precision"] == "fp16"
-
-
-def test_a_profile_that_is_named_stands(kgops: Callable[..., Done]) -> None:
-    asked = ("train", "--dataset", "nations", "--profile", "safe")
-    assert kgops("suggest", *asked).out.rstrip().endswith("--profile safe")
-    assert tomllib.loads(kgops("run", *asked, "--dry-run").out)["profile"] == "safe"
-
-
-def test_a_command_and_a_job_for_the_cpu_get_no_profile_of_a_gpu(kgops: Callable[..., Done]) -> None:
-    told = kgops("run", "exec", "--dry-run", "--", "true")
-    assert "profile" not in tomllib.loads(told.out), told.err
-    told = kgops("run", "train", "--dataset", "nations", "--device", "cpu", "--dry-run")
-    assert tomllib.loads(told.out).get("profile") != "t4"
 
 
 def test_on_a_mixed_machine_the_gpu_that_is_free_decides(
@@ -131,17 +114,6 @@ def test_a_gpu_can_be_asked_for_by_its_model(
     assert "no GPU h100" in told.err
 
 
-def test_a_profile_is_judged_on_the_gpus_it_was_made_for(tmp_path: Path) -> None:
-    machine = GpuMachine(tmp_path, t4())
-    mixed(machine)
-    assert machine.ask(conflicts_told, str(tmp_path)) == {}
-
-
-def conflicts_told(home: str) -> dict[str, tuple[str, ...]]:
-    known = read_profiles(Home(Path(home)))
-    return {one.name: one.conflicts for one in known.profiles if one.conflicts}
-
-
 # --- as the GPU is now ---
 
 
@@ -164,19 +136,6 @@ def test_a_taken_gpu_is_told_in_the_same_words_on_every_page(
         "later",
         f"fits an empty Tesla T4; would wait now for run {number}, which is earlier in the queue",
     )
-
-
-def test_nothing_fits_a_taken_gpu_but_what_fits_it_now(
-    kgops: Callable[..., Done], machine: GpuMachine
-) -> None:
-    """Also the batch sizes and options that a plan lists beside the job."""
-    empty = kgops("suggest", *LARGE).out
-    assert re.search(r"would fit$", empty, re.M) and re.search(r"^ALSO FITS  ", empty, re.M)
-    busy(machine)
-    taken = kgops("suggest", *LARGE).out
-    fits = re.findall(r"(?i)(?:would|also|activations) fits?\b.{,13}", taken)
-    assert len(fits) == 3
-    assert all("an empty gpu" in one.lower() for one in fits), fits
 
 
 def test_new_run_says_it_too_and_names_the_profile(machine: GpuMachine, home: Path, tmp_path: Path) -> None:
@@ -256,43 +215,6 @@ def _flag(name: str, value: object) -> list[str]:
     return [flag] if value is True else [flag, str(value)]
 
 
-def test_a_run_of_ours_that_holds_the_gpu_is_named(
-    kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
-) -> None:
-    number = int(kgops("run", "--detach", *SLEEP).out)
-    run_cli.running(number)
-    told = kgops("suggest", *LARGE).out.splitlines()[1]
-    waits = f"fits an empty Tesla T4; would wait now for run {number}, which reserves 14,000 MiB"
-    assert told.endswith(waits)
-
-
-def test_a_plan_counts_others_memory_beside_what_runs_reserve(
-    kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
-) -> None:
-    machine.show(t4(used_mib=6_675, processes=((999_999_999, 6_675),)))
-    number = int(kgops("run", "--detach", *SLEEP[:4], "6000", *SLEEP[5:]).out)
-    run_cli.running(number)
-    told = kgops("suggest", *LARGE, "--gpu-memory", "8000").out.splitlines()[1]
-    assert told.endswith(f"run {number}, which reserves 6,000 MiB, and 6,675 MiB that another user holds")
-    told = kgops("suggest", *LARGE, "--gpu-memory", "2000").out.splitlines()[1]
-    assert "fits now, 234 MiB to spare" in told
-
-
-def test_your_own_process_on_the_gpu_is_not_called_another_users(
-    kgops: Callable[..., Done], machine: GpuMachine
-) -> None:
-    machine.show(t4(used_mib=14_100, processes=((os.getpid(), 14_100),)))
-    assert f"14,100 MiB that your process {os.getpid()} holds" in kgops("suggest", *LARGE).out
-
-
-def test_what_fits_no_gpu_does_not_fit(kgops: Callable[..., Done], machine: GpuMachine) -> None:
-    busy(machine)
-    told = kgops("suggest", *TOO_LARGE)
-    assert told.code == 3
-    assert "does not fit: needs" in told.out.splitlines()[1]
-    assert "of 14,909 MiB" in told.out.splitlines()[1]
-
-
 def test_a_forced_run_that_exceeds_the_gpu_starts_once_no_other_run_holds_it(
     kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
 ) -> None:
@@ -304,12 +226,6 @@ def test_a_forced_run_that_exceeds_the_gpu_starts_once_no_other_run_holds_it(
     assert kgops("stop", str(small)).code == 0
     ended = run_cli.ended(forced)  # its worker's torch is only to look at
     assert (ended.gpu, ended.state) == ("GPU-t4", "failed")
-
-
-def test_a_reservation_that_no_gpu_has_is_refused_with_the_numbers(kgops: Callable[..., Done]) -> None:
-    told = kgops("run", "exec", "--gpu-memory", "20000", "--force", "--", "true")
-    assert told.code == 3
-    assert "reserves 20,000 MiB of a GPU; the largest here has 14,909 MiB" in told.err
 
 
 def test_a_gpu_that_mig_divides_gives_its_slices_to_runs_and_never_itself(
@@ -340,16 +256,3 @@ def test_the_printed_command_repeats_the_gpu_that_was_asked_for(kgops: Callable[
     assert words[-2:] == ["--gpu", gpu]
     job = tomllib.loads(kgops(*words[1:], "--dry-run").out)
     assert (job["gpu"]["wanted"], job["profile"]) == (gpu, "t4")
-
-
-def test_a_torch_for_cpus_beside_a_gpu_is_told(run_cli: Console, tmp_path: Path) -> None:
-    machine = GpuMachine(tmp_path, t4())
-    machine.use_torch(cuda=None)
-    told = run_cli("suggest", "train", "--dataset", "nations", env=machine.environment)
-    assert told.out.rstrip().endswith("--profile cpu")
-    assert told.out.startswith(
-        "CPU only: 1 GPU unusable: the installed torch is a CPU build; install a CUDA build"
-    )
-    job = run_cli("run", "train", "--dataset", "nations", "--dry-run", env=machine.environment)
-    assert tomllib.loads(job.out)["profile"] == "cpu"
-    assert "on the CPU" in job.out

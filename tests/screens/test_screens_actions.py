@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import gc
-from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
-
 import pytest
 from driving import Console
 from screen_driving import Seen, look
-from textual.binding import Binding
 from textual.events import Key, Paste
-from textual.geometry import Region
 from textual.widgets import Input
 
-from kgops.present.rows import Piece, text_row
+from kgops.present.rows import Piece
 from screens.actions import ACTIONS, EVERYWHERE, ScreenName, holding
-from screens.app import FeedChanged, KgopsApp
+from screens.app import KgopsApp
 from screens.benchmarks import Benchmarks
 from screens.chart import ChartScreen
 from screens.compare import Compare
 from screens.dashboard import Dashboard
-from screens.driver import begin
 from screens.explanation import Explanation
-from screens.feed_state import FeedState
 from screens.gpu import GpuScreen
 from screens.history import History
 from screens.host_run import HostRun
@@ -35,7 +26,6 @@ from screens.predictions import Predictions
 from screens.profiles import Profiles
 from screens.run import RunScreen
 from screens.symbols import THEMES
-from screens.widgets.choices import Choices
 from screens.widgets.lines import Lines
 
 SCREENS = (
@@ -71,14 +61,6 @@ def test_every_action_can_be_carried_out(action: object) -> None:
     for place in one.where if who == "screen" else [None]:
         kind = kinds[place] if place is not None else KgopsApp
         assert callable(getattr(kind, f"action_{does}", None)), place
-
-
-def test_keys_that_a_widget_hands_on_are_in_the_table() -> None:
-    handed_on = {
-        binding.action.partition("(")[0] for binding in Choices.BINDINGS if isinstance(binding, Binding)
-    }
-    assert handed_on
-    assert handed_on <= {action.does for action in ACTIONS}
 
 
 def test_footer_help_and_palette_offer_what_holds_here(run_cli: Console) -> None:
@@ -133,22 +115,6 @@ def test_a_click_on_the_footer_is_the_key(run_cli: Console) -> None:
         await seen.until_shows("KEYS HERE")
 
     look(run_cli.home, story, (80, 24))
-
-
-def test_the_help_of_a_run_names_the_keys_of_its_log(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        await seen.press("question_mark")
-        await seen.until_shows("KEYS HERE")
-        assert "IN THE LOG" not in seen.text
-        await seen.press("escape", "enter")
-        await seen.until_shows("JOB")
-        await seen.press("question_mark")
-        await seen.until_shows("IN THE LOG", "n N", "← →")
-
-    look(run_cli.home, story, (100, 50))
 
 
 def test_a_second_click_on_a_run_opens_it(run_cli: Console) -> None:
@@ -217,117 +183,6 @@ def test_keys_that_come_in_one_piece_are_read_in_their_order(run_cli: Console) -
     look(run_cli.home, story)
 
 
-def test_a_run_has_one_sign_on_all_pages(run_cli: Console) -> None:
-    oom = "echo 'torch.OutOfMemoryError: CUDA out of memory.'; exit 1"
-    run_cli(
-        "run", "exec", "--on-oom", "batch=64,32", "--", "sh", "-c", f"if [ {{batch}} = 64 ]; then {oom}; fi"
-    )
-    assert run_cli.show(1)["state"] == "succeeded", run_cli.show(1)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        assert "▼" in seen.row_of("1 exec")
-        await seen.press("h")
-        await seen.until(
-            lambda: any(line.lstrip().startswith("1 ▼") or "  1  ▼" in line for line in seen.lines()), "▼"
-        )
-        await seen.press("enter")
-        await seen.until_shows("JOB")
-        assert "▼ succeeded" in seen.lines()[0]
-        await seen.press("colon")
-        await seen.type("1")
-        await seen.until_shows("exec, ▼ succeeded")
-
-    look(run_cli.home, story)
-
-
-def test_why_a_run_failed_takes_one_key_and_comparing_two_takes_five(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-    run_cli("run", "exec", "--", "sh", "-c", "echo no such file; exit 3")
-
-    async def why(seen: Seen) -> None:
-        await seen.until_shows("RECENT", "ALERTS")
-        await seen.press("enter")
-        await seen.until_shows("2 exec", "exit code 3", "no such file")
-
-    async def compared(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        await seen.press("h")
-        await seen.until_shows("2 runs")
-        await seen.press("space", "down", "space", "equals_sign")
-        await seen.until(lambda: isinstance(seen.app.screen, Compare), "the comparison")
-        await seen.until_shows("A  2 exec", "B  1 exec")
-
-    look(run_cli.home, why, (80, 24))
-    look(run_cli.home, compared, (80, 24))
-
-
-class Counted(Lines):
-    repainted: ClassVar[list[Region]] = []
-
-    def refresh(self, *regions: Region, **given: Any) -> Counted:
-        self.repainted.extend(regions)
-        return super().refresh(*regions, **given)
-
-
-def test_a_list_says_how_much_is_below_and_repaints_no_more_than_that(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        await seen.press("enter")
-        await seen.until_shows("JOB")
-        body = seen.app.screen.query_one("#body", Lines)
-        below = len(body.rows) - body.size.height
-        assert below > 1
-        last = seen.lines()[body.region.bottom - 1]
-        assert last.endswith(("more", "↓"))
-        await seen.press("G")
-        await seen.until(lambda: "↓" not in seen.text, "the end")
-        await seen.press("g")
-        await seen.until(lambda: "↓" in seen.text, "the arrow")
-        counted = Counted(id="counted", scrolls=True)
-        await seen.app.screen.mount(counted)
-        counted.show([text_row(str(number), 80) for number in range(50)])
-        await seen.until(lambda: counted.size.height > 2 and counted.max_scroll_y > 0, "its lines")
-        counted.repainted.clear()
-        counted.show([*counted.rows, text_row("50", 80)])
-        assert [(region.y, region.height) for region in counted.repainted] == [(counted.size.height - 1, 1)]
-
-    look(run_cli.home, story, (80, 16))
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_help_tells_of_signs_first_and_wraps_what_is_long(run_cli: Console, width: int) -> None:
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("HOST")
-        await seen.press("question_mark")
-        await seen.until_shows("SIGNS", "KEYS HERE")
-        assert seen.lines()[0] == "SIGNS"
-        body = seen.app.screen.query_one("#body", Lines)
-        texts = ["".join(piece.text for piece in row.pieces) for row in body.rows]
-        assert max(map(len, texts)) <= width
-        words = " ".join(" ".join(texts).split())
-        for text in ("is predicted to need", "Go to a run, GPU, tag or saved filter, or act, by name."):
-            assert text in words
-
-    look(run_cli.home, story, (width, 24))
-
-
-def test_jumping_is_named_in_every_footer(run_cli: Console) -> None:
-    for width in (80, 120):
-
-        async def story(seen: Seen) -> None:
-            await seen.until_shows("HOST")
-            for key in ("h", "b"):
-                assert ": jump" in seen.lines()[-1]
-                await seen.press(key)
-            await seen.until_shows("benchmarks")
-            await seen.until(lambda: ": jump" in seen.lines()[-1], "the footer")
-
-        look(run_cli.home, story, (width, 24))
-
-
 def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
     run = run_cli.run(1)
@@ -342,55 +197,3 @@ def test_leaving_a_screen_at_once_breaks_nothing(run_cli: Console) -> None:
         await seen.until_shows("RECENT")
 
     look(run_cli.home, story, (100, 40))
-
-
-def test_a_look_that_comes_while_the_screens_are_taken_down_draws_nothing(home: Path) -> None:
-    """Textual takes a screen's parts, then the screen; a look of another thread may come between."""
-    came = []
-
-    async def story(seen: Seen) -> None:
-        app, prune = seen.app, seen.app._prune
-
-        async def then_a_look(*nodes: Any, **how: Any) -> None:
-            await prune(*nodes, **how)
-            came.append([*app.screen_stack])
-            app.on_feed_changed(FeedChanged(FeedState("dashboard")))
-
-        app._prune = then_a_look  # type: ignore[assignment]
-
-    look(home, story, (80, 24))
-    assert [type(screen).__name__ for screen in came[0]] == ["Dashboard"]
-
-
-def test_what_is_begun_instead_of_what_has_not_begun_yet_leaves_nothing_behind(home: Path) -> None:
-    """A coroutine that nobody awaits is a warning, and warnings are errors."""
-    done = []
-
-    async def story(seen: Seen) -> None:
-        async def work(number: int) -> None:
-            done.append(number)
-
-        for number in (1, 2):
-            begin(seen.app.screen, partial(work, number), instead="the same")
-        await seen.until(lambda: 2 in done, "the second")
-        gc.collect()
-        assert done == [2]
-
-    look(home, story, (80, 24))
-
-
-def test_the_way_back_of_a_key_is_no_entry_of_its_own(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        await seen.press("enter")
-        await seen.until_shows("JOB")
-        for keys in (["question_mark"], ["colon", *"chart"]):
-            await seen.press(*keys)
-            await seen.until_shows("Mark the next chart; the left arrow goes back.")
-            assert "Mark the chart before" not in seen.text
-            await seen.press("escape")
-            await seen.until_gone("Mark the next chart")
-
-    look(run_cli.home, story, (120, 90))

@@ -114,42 +114,6 @@ def test_three_keys_say_whether_it_became_slower(home: Path, conn: Connection, s
     look(home, story, size)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-def test_three_keys_put_two_machines_next_to_each_other(
-    home: Path, conn: Connection, size: tuple[int, int]
-) -> None:
-    dated_benchmarks.add_all(conn)
-
-    async def story(seen: Seen) -> None:
-        await seen.press("b")
-        await seen.until_shows("2 benchmarks", "Tesla T4")
-        await seen.press("down", "equals_sign")
-        await seen.until_shows("Tesla T4 against NVIDIA A100-SXM4-40GB: 4.1× slower.", "2 against 1")
-        line = next(line for line in seen.lines() if f"{SLOW} " in line and "3.2×" in line)
-        assert "0.25 s 0.8 s 3.2× slower" in " ".join(line.split())
-        await seen.press("equals_sign")
-        await seen.until_shows("Fastest on NVIDIA A100-SXM4-40GB")
-
-    look(home, story, size)
-
-
-def test_the_list_is_sorted_by_any_column(home: Path, conn: Connection) -> None:
-    dated_benchmarks.add_all(conn)
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await seen.until_shows("measured▼")
-        assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
-        await seen.press("u")
-        await seen.until_shows("measured▲")
-        assert _others(seen) == ["Tesla T4", "NVIDIA A100-SXM4-40GB"]
-        await seen.press("greater_than_sign", "greater_than_sign", "greater_than_sign")
-        await seen.until_shows("time▲")
-        assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
-
-    look(home, story)
-
-
 def test_a_benchmark_is_started_and_stopped(home: Path, conn: Connection, tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text('workload = "exec"\n[exec]\ncommand = ["sleep", "{seconds}"]\n')
@@ -174,19 +138,6 @@ def test_a_benchmark_is_started_and_stopped(home: Path, conn: Connection, tmp_pa
         await seen.until_shows("no benchmark is running in this home")
 
     look(home, story, (120, 40))
-
-
-def test_the_first_row_says_which_options_pay(home: Path, conn: Connection) -> None:
-    add_claims(conn)
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await seen.until_shows("Which options pay here", "WHICH OPTIONS PAY on AMD EPYC, 2 cores (CPU)")
-        told = detail_text(seen)
-        assert "→ changes results" in told and "→ not measured: GPU" in told and "TRACIN GUIDE" in told
-        assert all(len(line) <= 120 for line in seen.lines())
-
-    look(home, story)
 
 
 def test_a_matrix_shows_its_curves_over_what_was_varied_by_number(home: Path, conn: Connection) -> None:
@@ -238,14 +189,6 @@ def test_before_anything_was_measured_it_says_what_to_run_first(home: Path) -> N
     look(home, story, (80, 24))
 
 
-def test_in_a_home_without_a_database_too(kgops_home: Path) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await seen.until_shows("No benchmarks yet")
-
-    look(kgops_home, story, (80, 24))
-
-
 def test_b_opens_it_from_other_screens_and_comes_back_to_the_one_below(home: Path, conn: Connection) -> None:
     add_claims(conn)
 
@@ -265,18 +208,6 @@ def test_b_opens_it_from_other_screens_and_comes_back_to_the_one_below(home: Pat
         await seen.until_shows("profiles  your own options override")
 
     look(home, story)
-
-
-def test_a_terminal_without_unicode_gets_bars_all_the_same(home: Path, conn: Connection) -> None:
-    add_claims(conn)
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await go_to(seen, "claims b")
-        await seen.until_shows("##|", "1x")
-        assert seen.text.isascii() and "??" not in seen.text
-
-    look(home, story, (120, 40), unicode=False)
 
 
 def test_a_damaged_database_is_named_with_what_to_do(home: Path) -> None:

@@ -98,25 +98,6 @@ def test_enter_zooms_the_marked_chart_to_the_whole_screen(
     look(home, story, size)
 
 
-def test_arrows_mark_another_chart_and_a_number_zooms_one(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        add(conn, 1)
-
-    async def story(seen: Seen) -> None:
-        await zoomed(seen, "2")
-        assert seen.lines()[0].startswith("GPU memory MiB of run 1")
-        await seen.press("escape")
-        await seen.until_shows("›2 GPU memory MiB")
-        await seen.press("left")
-        await seen.until_shows("›1 loss")
-        await seen.press("right", "enter")
-        await seen.until_shows("GPU memory MiB of run 1")
-        await seen.press("escape", "9", "8")
-        await seen.until_shows("there is no chart 8")
-
-    look(home, story)
-
-
 def test_the_cursor_shows_the_value_and_its_epoch(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1)
@@ -153,28 +134,6 @@ def test_l_makes_the_y_axis_logarithmic_and_again_linear(home: Path, conn: Conne
         await seen.press("l")
         await seen.until_gone("log y ·")
         assert braille(seen) == linear
-
-    look(home, story)
-
-
-def test_a_logarithmic_axis_says_what_it_cannot_draw(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        add(conn, 1, last=0.0)
-        add(conn, 2)
-        series.append(conn, 2, [series.Point("gap", n, -float(n), 5.0) for n in range(9)])
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        seen.app.push_screen(ChartScreen("loss", (1,)))
-        await seen.until_shows("  last")
-        await seen.press("l")
-        await seen.until_shows("values at or below zero are not drawn")
-        seen.app.push_screen(ChartScreen("gap", (2,)))
-        await seen.until_shows("gap of run 2", "  last")
-        await seen.press("l")
-        await seen.until_shows("no value is above zero")
-        await seen.press("x")
-        await seen.until_shows("known over epoch alone")  # all came in at the same moment
 
     look(home, story)
 
@@ -319,17 +278,6 @@ def test_memory_has_its_estimate_and_above_it_the_limit(home: Path, conn: Connec
         assert at["limit"] < at["predicted"]
         top = min(y for _, y in braille(seen))
         assert at["predicted"] <= top
-
-    look(home, story)
-
-
-def test_a_limit_far_above_is_named_and_leaves_the_curve_its_height(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        add(conn, 1, gpu_mib=81_559)
-
-    async def story(seen: Seen) -> None:
-        await zoomed(seen, "2")
-        await seen.until_shows("limit 81,559 MiB is far above this chart")
 
     look(home, story)
 

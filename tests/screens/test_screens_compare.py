@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import re
 import time
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from test_screens_curve import dots
 
 from kgops.present.formats import width_of
 from screens.compare import Compare
-from screens.widgets.chart_axis import on_axis
 from screens.widgets.overlay import overlay
 from storage import reports, runs, series
 from storage.database import Connection, transaction
@@ -146,43 +144,6 @@ def test_quality_by_relation_is_beside_each_other_and_on_the_runs_screen(
     look(home, story, (width, 90))
 
 
-def test_seconds_come_with_their_spread(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        add(conn, 1)
-        add(conn, 2)
-
-    async def story(seen: Seen) -> None:
-        await compared(seen, 2)
-        lines = seen.lines()
-        below = lines[lines.index(seen.row_of("epoch_seconds")) + 1]
-        assert below.split()[-2:] == ["2.2–2.7", "1.2–1.7"]
-
-    look(home, story, (120, 60))
-
-
-def test_what_is_sampled_by_the_clock_begins_with_its_run(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        add(conn, 1)
-        add(conn, 2)
-    for number in (1, 2):
-        run = runs.get(conn, number)
-        assert run is not None
-        assert run.started_at is not None
-        moments = [run.started_at + second for second in range(40)]
-        told = [series.Point("host_memory_mib", at, 300.0 + i, at) for i, at in enumerate(moments)]
-        series.append(conn, number, told)
-
-    async def story(seen: Seen) -> None:
-        await compared(seen, 2)
-        await seen.until_shows("CURVES", "host_memory_mib")
-        lines = seen.lines()
-        memory = next(i for i, line in enumerate(lines) if "host_memory_mib" in line)
-        assert re.search(r"\b39 s\b", lines[memory + 8])
-        assert not any("e+09" in line for line in lines)
-
-    look(home, story, (120, 90))
-
-
 def test_what_the_metrics_do_not_say_is_said(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1, host="here")
@@ -194,32 +155,6 @@ def test_what_the_metrics_do_not_say_is_said(home: Path, conn: Connection) -> No
         assert seen.row_of("host").split() == ["host", "there", "here"]
 
     look(home, story, (120, 70))
-
-
-def test_settings_that_only_one_workload_can_have_come_behind_what_tells_more(
-    home: Path, conn: Connection
-) -> None:
-    with transaction(conn):
-        add(conn, 1)
-        records.add(conn, 2, job={"exec": {"command": ["true"]}, "workload": "exec"})
-    runs.end(conn, 2, state="succeeded", reason=None, exit_code=0, ended_at=2000.0)
-
-    async def story(seen: Seen) -> None:
-        await compared(seen, 2)
-        starts = (
-            "SETTINGS",
-            "workload",
-            "METRICS",
-            "SETTINGS OF ONE WORKLOAD",
-            "train.batch_size",
-            "exec.command",
-        )
-        lines = [line.split("  ")[0] for line in seen.lines()]
-        places = [lines.index(start) for start in starts]
-        assert places[:4] == sorted(places[:4])
-        assert min(places[4:]) > places[3]
-
-    look(home, story, (120, 90))
 
 
 def test_the_cursor_chooses_a_run_and_then_scrolls_what_is_below(home: Path, conn: Connection) -> None:
@@ -291,31 +226,7 @@ def test_one_run_or_nine_are_no_comparison(home: Path, conn: Connection) -> None
     look(home, story, (80, 40))
 
 
-def test_runs_that_are_gone_meanwhile_are_said_to_be(home: Path, conn: Connection) -> None:
-    with transaction(conn):
-        add(conn, 1)
-        add(conn, 2)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        await seen.press("h")
-        await seen.until_shows("2 runs")
-        await seen.press("p", "space", "space")
-        runs.delete(conn, 1)
-        await seen.press("equals_sign")
-        await seen.until_shows("still in the record")
-
-    look(home, story, (80, 24))
-
-
 # --- curves over each other ---
-
-
-def test_values_stand_at_their_steps_and_a_gap_stays_one() -> None:
-    assert on_axis([(0, 1.0), (4, 5.0)], 0, 8, 9) == [1, 2, 3, 4, 5, None, None, None, None]
-    assert on_axis([(2, 1.0), (3, None), (6, 3.0)], 0, 6, 7) == [None, None, 1, None, None, None, 3]
-    assert on_axis([(5, 2.0)], 5, 5, 3) == [2, None, None]
-    assert on_axis([], 0, 1, 3) == [None] * 3
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
@@ -342,10 +253,3 @@ def test_each_curve_carries_its_letter_and_no_point_is_lost_but_under_a_letter(
             assert (x, level) in drawn or (x // 2, level // 4) in covered
     accents = "".join(piece.text for line in lines for piece in line if piece.tone == "accent")
     assert {char for char in accents if char.isalpha()} == {"ABCDEFGH"[chosen]}
-
-
-def test_a_curve_that_is_missing_is_no_trouble() -> None:
-    lines = overlay([[None] * 20, [1.0] * 20], "AB", 10, 3, 0.0, 2.0, chosen=0)
-    text = "".join(piece.text for line in lines for piece in line)
-    assert "A" not in text
-    assert "B" in text

@@ -10,14 +10,10 @@ from pathlib import Path
 import pytest
 from driving import Console
 from nvml_standin import Machine, StandIn, cuda_build, t4
-from records import add
-from rich.cells import cell_len
 from screen_driving import Seen, look, shown_at
 
 from kgops.present.formats import width_of
 from screens.widgets.lines import Lines
-from storage import runs
-from storage.database import Connection
 
 WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
 REPORTS = (
@@ -80,46 +76,7 @@ def test_a_run_that_ends_moves_while_one_looks_and_the_next_takes_its_turn(run_c
     look(run_cli.home, story, (80, 24))
 
 
-RESUMED = (
-    'if [ $KGOPS_ATTEMPT = 1 ]; then echo \'{"event":"progress","done":3,"total":9,"rate":2.5,"unit":"epochs"}\' '
-    f">> $KGOPS_EVENTS; exit 1; fi; {WAITS}"
-)
-
-
-def test_a_resumed_run_shows_its_attempt_and_no_rate_of_the_one_before(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "sh", "-c", RESUMED)
-    run_cli("resume", "1", "--detach")
-    run_cli.running(1)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RUNNING", "attempt 2")
-        row = seen.row_of("1 exec")
-        assert "3/9" not in row
-        assert "epochs/s" not in row
-        await seen.press("down", "enter")
-        await seen.until_shows("JOB")
-        assert "attempt 2" in seen.lines()[0]
-        assert "epochs/s" not in seen.text
-
-    look(run_cli.home, story)
-
-
 HOSTILE = "[bold red]x[/] \x1b[31m \u202eevil 日本 @click=app.quit"
-
-
-def test_joined_emoji_shift_no_columns(run_cli: Console) -> None:
-    """Terminals disagree on the width of a family or a flag of a heart: its parts are drawn apart."""
-    run_cli("run", "exec", "--label", "👩\u200d👧\u200d👦 ❤\ufe0f 👍🏽 e\u0301", "--", "true")
-    run_cli("run", "exec", "--label", "plain", "--", "true")
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("2 runs in all")
-        joined, plain = seen.row_of("1 exec"), seen.row_of("2 exec")
-        assert "👩👧👦 ❤ 👍" in joined
-        assert width_of(joined.partition("✓")[0]) == width_of(plain.partition("✓")[0])
-        assert cell_len(joined.partition("✓")[0]) == cell_len(plain.partition("✓")[0])
-
-    look(run_cli.home, story)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -209,26 +166,6 @@ def test_the_cursor_opens_off_what_runs_and_one_key_stops_or_starts_nothing(run_
     assert [run["state"] for run in run_cli("runs", "--json").json()] == ["running", "succeeded"]
 
 
-def test_columns_fall_away_from_the_right(run_cli: Console) -> None:
-    going = run_cli.detach("sh", "-c", REPORTS + WAITS)
-    run_cli.running(going)
-
-    async def wide(seen: Seen) -> None:
-        await seen.until_shows("RUNNING", "curve", "rate")
-
-    async def narrow(seen: Seen) -> None:
-        await seen.until_shows("RUNNING", "curve")
-        assert "rate" not in seen.row_of("RUNNING")
-
-    async def tiny(seen: Seen) -> None:
-        await seen.until_shows("RUNNING", "progress")
-        assert "curve" not in seen.row_of("RUNNING")
-
-    look(run_cli.home, wide, (120, 40))
-    look(run_cli.home, narrow, (80, 24))
-    look(run_cli.home, tiny, (50, 24))
-
-
 def test_a_paused_screen_looks_no_more(run_cli: Console) -> None:
     run_cli("run", "exec", "--", "true")
 
@@ -283,14 +220,6 @@ def test_gpus_show_what_is_used_and_whose_they_are(
     assert not {"▇", "▓", "▒", "░"} & set(unreserved)
 
 
-def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_path: Path) -> None:
-    run_cli("run", "exec", "--label", "there", "--", "true")
-    standin = StandIn(tmp_path)
-    standin.show(Machine((t4(), t4("GPU-b")), delay_ms=200))
-    lines = standin.ask(shown_at, str(run_cli.home), (80, 24), "there", "reading GPUs")
-    assert any("RECENT" in line for line in lines)
-
-
 def test_screens_load_nothing_heavy(run_cli: Console) -> None:
     """Nor what a dashboard and a run's page have no use for: it is read by those who wait for them."""
     planning = ("kgops.gpus.facts", "kgops.gpus.known", "kgops.planning.targets", "kgops.workloads.registry")
@@ -343,29 +272,3 @@ def test_a_database_that_cannot_be_read_is_named_with_what_to_do(home: Path) -> 
         await seen.until_shows("KEYS HERE")
 
     look(home, story, (300, 30))
-
-
-def test_a_run_opened_while_paused_is_shown_all_the_same(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        await seen.press("p", "enter")
-        await seen.until_shows("paused", "JOB")
-
-    look(run_cli.home, story)
-
-
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_the_number_and_the_workload_of_a_run_are_whole_among_many(
-    home: Path, conn: Connection, width: int
-) -> None:
-    for number in (7, 123_456):
-        add(conn, number, workload="pipeline", label="nations " * 9, folder=f"{number}", submitted_at=1.0)
-        runs.end(conn, number, state="succeeded", reason=None, exit_code=0, ended_at=2.0)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT", "123456 pipeline  nations")
-        assert seen.row_of("7 pipeline").index("nations") == seen.row_of("123456").index("nations")
-
-    look(home, story, (width, 24))

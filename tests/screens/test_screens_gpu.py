@@ -16,7 +16,7 @@ from screen_driving import Seen, look
 
 from kgops.gpus.history import BUCKET_S, KEPT, GpuHistory
 from kgops.gpus.readings import GpuReading, NvmlProblem, silent_gpu
-from kgops.present.gpu_lines import memory_bar, small_curve
+from kgops.present.gpu_lines import memory_bar
 from kgops.present.gpus import GpuUsage
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -73,17 +73,6 @@ def test_the_run_of_a_process_opens_from_there(run_cli: Console, standin: StandI
     assert lines
 
 
-@pytest.mark.parametrize(("size", "curve"), [((80, 24), 6), ((120, 40), 24), ((200, 60), 24)])
-def test_curves_of_a_gpu_are_as_tall_as_the_screen_has_room(
-    run_cli: Console, standin: StandIn, size: tuple[int, int], curve: int
-) -> None:
-    standin.show(Machine((t4("GPU-a", used_mib=900),)))
-    lines = standin.ask(after, str(run_cli.home), ("0",), "MEMORY, MiB", "-10 min", size=size)
-    title = next(i for i, line in enumerate(lines) if line.startswith("MEMORY, MiB"))
-    axis = next(i for i, line in enumerate(lines) if "-10 min" in line)
-    assert axis - title - 1 == curve
-
-
 def test_slices_have_lines_of_their_own_under_their_gpu_on_both_screens(
     run_cli: Console, standin: StandIn, child: subprocess.Popen[bytes]
 ) -> None:
@@ -136,30 +125,12 @@ def test_a_process_that_is_not_mine_cannot_be_ended(run_cli: Console, standin: S
     assert not any("y yes" in line for line in lines)
 
 
-def test_hidden_processes_are_unknown_and_not_absent(run_cli: Console, standin: StandIn) -> None:
-    unlisted = replace(t4("GPU-a", used_mib=900), fails={"nvmlDeviceGetComputeRunningProcesses_v3": 3})
-    standin.show(Machine((unlisted, t4("GPU-b", used_mib=900))))
-    lines = standin.ask(after, str(run_cli.home), (), "HOST")
-    assert all("n/a" in line for line in lines if line.startswith(("0 Tesla", "1 Tesla")))
-    assert standin.ask(after, str(run_cli.home), ("0",), "n/a: the driver does not list its processes")
-    assert standin.ask(after, str(run_cli.home), ("1",), "no process is visible from here")
-
-
 # ---- bar and curves ----
 
 
 def reading(used_mib: int | None, total_mib: int | None = 1000) -> GpuReading:
     gpu = silent_gpu(0, "GPU-a", NvmlProblem("other", "", ""))
     return replace(gpu, memory_used_mib=used_mib, memory_total_mib=total_mib, problem=None)
-
-
-@pytest.mark.parametrize("width", [4, 9, 41])
-def test_a_bar_is_as_wide_as_it_should_be_whatever_it_shows(width: int) -> None:
-    for used in (None, 0, 1, 500, 1000, 1200):
-        for reserved in (0, 1, 700, 3000):
-            for waiting in (0, 1, 5000):
-                usage = GpuUsage(reading(used), "0", reserved_by=((7, reserved),))
-                assert sum(len(text) for text, _ in memory_bar(usage, waiting, width)) == width
 
 
 def test_a_bar_parts_runs_others_reserved_and_predicted() -> None:
@@ -180,11 +151,3 @@ def test_history_is_bounded_and_has_gaps_where_nobody_looked() -> None:
     history.add(1e6, [reading(1)])
     history.add(2e6, [reading(1)])
     assert len(history.curves[0].memory_mib) == KEPT
-
-
-def test_a_small_curve_goes_from_zero_to_the_most() -> None:
-    assert small_curve((None, 0.0, 100.0), 2, 100.0) == " ⡀"[:0] + small_curve(
-        (None, None, 0.0, 100.0)[-3:], 2, 100.0
-    )
-    assert small_curve((), 3, 100.0) == "   "
-    assert small_curve((100.0, 100.0), 1, 100.0) == "⣿"

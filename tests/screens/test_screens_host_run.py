@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -67,25 +66,6 @@ def test_enter_opens_a_run_where_it_is_with_curves_and_a_log_that_is_followed(la
     look(lab.console.home, story)
 
 
-def test_what_comes_after_the_page_was_left_is_dropped(lab: Lab) -> None:
-    lab.add("lab1")
-    number = lab.there("lab1").detach("true", flags=("--label", "far"))
-
-    async def story(seen: Seen) -> None:
-        await open_run(seen, number, "far")
-        await seen.until_shows(f"lab1:{number} exec far", "succeeded")
-        page = seen.app.screen
-        assert isinstance(page, HostRun) and page._watch is not None
-        watch = page._watch
-        await seen.press("escape")
-        await seen.until(lambda: not page.is_attached, "another page")
-        # As from the thread of the watch: without the context of this one.
-        await asyncio.get_running_loop().run_in_executor(None, watch._post, watch.states)
-        await seen.until_shows("1 of 1 answer")
-
-    look(lab.console.home, story)
-
-
 def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,30 +99,6 @@ def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
         )
         flag.with_name("on2").touch()
         await seen.until_shows("1 of 1 answer")
-
-    look(lab.console.home, story)
-
-
-def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: Lab) -> None:
-    lab.add("lab1")
-    done = lab.there("lab1")("run", "exec", "--label", "long", "--", "seq", "-f", "line %.0f", "200000")
-    assert done.code == 0, done.err
-
-    async def story(seen: Seen) -> None:
-        await open_run(seen, 1, "long")
-        await seen.until_shows("line 200000", "MiB of earlier lines")
-        await seen.press("l", "slash", *"20000", "enter")
-        await seen.until_shows("MiB of earlier lines: scroll to the top for them, not searched")
-        await seen.press("slash", *["backspace"] * 5, "enter")
-        await seen.until_gone(", not searched")
-        for count in ("110,065 lines", "200,000 lines"):
-            await seen.press("home")
-            await seen.until_shows(count)
-        await seen.press("home")
-        await seen.until(lambda: "line 1" in [line.strip() for line in seen.lines()], "the first line")
-        assert "earlier lines" not in seen.text
-        await seen.press("end")
-        await seen.until_shows("line 200000", "of 200,000 lines")
 
     look(lab.console.home, story)
 

@@ -12,11 +12,10 @@ from driving import Console
 from records import add
 from screen_driving import Seen, look
 
-from kgops.errors import Unavailable, Usage
+from kgops.errors import Usage
 from kgops.present import influences as finding
-from kgops.present.influences import Neighbours, RunInfluences, Step, path_through, training_neighbours
+from kgops.present.influences import RunInfluences
 from kgops.settings import Home
-from kgops.workloads.tracin.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD
 from screens.influences_page import InfluenceFilter, as_records, write
 from storage import influences, runs
 from storage.database import Connection
@@ -99,74 +98,6 @@ def test_a_test_triple_that_failed_says_why(home: Path, conn: Connection) -> Non
         await seen.until_shows("NO INFLUENCES", "atlantis is not in the training triples")
 
     look(home, story)
-
-
-def test_a_newer_run_that_traced_nothing_hides_no_influences(home: Path, conn: Connection) -> None:
-    traced(conn)
-    add(conn, 2, workload="tracin", label="stopped", folder="0002-tracin", submitted_at=time.time())
-    run = finding.newest(Home(home))
-    assert run is not None and run.id == 1
-
-
-def test_influences_that_the_record_leaves_out_are_said_to_be(home: Path, conn: Connection) -> None:
-    traced(conn)
-    assert finding.of_run(Home(home), 1).rest is None
-    most = TRACIN_INFLUENCES_IN_RECORD
-    found = tuple(Influence(3, rank, "uk", "ngo", f"t{rank}", 1 / rank) for rank in range(1, most + 1))
-    influences.add(conn, 1, [TestTriple(3, "uk", "ngo", "usa", 1592, None, found)])
-    rest = finding.of_run(Home(home), 1).rest
-    assert rest is not None and rest.startswith(f"the database keeps the {most} strongest of each side")
-
-
-def test_before_anything_was_traced_it_says_what_to_do_first(home: Path) -> None:
-    async def story(seen: Seen) -> None:
-        await seen.press("i")
-        await seen.until_shows("no TracIn run yet", "kgops run")
-
-    look(home, story, (80, 24))
-
-
-def test_training_triples_that_are_gone_are_said_to_be(home: Path, conn: Connection) -> None:
-    traced(conn, dataset="nosuchgraph")
-    run = finding.newest(Home(home))
-    assert run is not None
-    with pytest.raises(Unavailable, match="nosuchgraph"):
-        training_neighbours(Home(home), run)
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await seen.until_shows("PyKEEN does not bundle the triples of nosuchgraph")
-
-    look(home, story)
-
-
-def edges_of(*triples: str) -> Neighbours:
-    found: Neighbours = {}
-    for head, relation, tail in (triple.split() for triple in triples):
-        found.setdefault(head, []).append(Step(head, relation, tail, True))
-        found.setdefault(tail, []).append(Step(tail, relation, head, False))
-    return found
-
-
-def test_a_path_goes_over_the_triple_in_either_direction_and_meets_nothing_twice() -> None:
-    edges = edges_of("a r b", "c s b", "c t d", "d u e", "e v f", "b w x")
-    path = path_through(edges, "a", "e", ("c", "s", "b"))
-    assert [(step.start, step.end, step.forward) for step in path] == [
-        ("a", "b", True),
-        ("b", "c", False),
-        ("c", "d", True),
-        ("d", "e", True),
-    ]
-    assert path_through(edges, "a", "f", ("c", "s", "b")) == ()  # five edges
-    assert path_through(edges, "a", "e", ("b", "w", "x")) == ()  # a dead end
-
-
-def test_the_halves_of_a_path_are_chosen_so_that_they_do_not_meet() -> None:
-    edges = edges_of("a r m", "m r p", "q r m", "p s q", "q r n", "n r z", "m r z")
-    path = path_through(edges, "a", "z", ("p", "s", "q"))
-    assert path == ()  # a-m-p-q-n-z has five edges, and the shorter ones meet m twice
-    longer = path_through({**edges, **edges_of("a r p")}, "a", "z", ("p", "s", "q"))
-    assert [step.end for step in longer][:2] == ["p", "q"]
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "json"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from driving import Console
 from screen_driving import Seen, look
@@ -71,19 +70,6 @@ def test_it_shows_the_end_and_grows_with_the_run_until_somebody_goes_up(run_cli:
     look(run_cli.home, story, (80, 24))
 
 
-def test_a_log_is_followed_no_longer_than_its_run_goes_on(run_cli: Console, tmp_path: Path) -> None:
-    run_cli.running(run_cli.detach("sh", "-c", "seq -f 'line %.0f' 1000; " + GATE))
-
-    async def story(seen: Seen) -> None:
-        await open_log(seen)
-        await seen.until_shows("line 1000", "following, 1,000 lines")
-        (tmp_path / "gate").touch()
-        await seen.until_shows("succeeded", "of 1,000 lines")
-        await seen.until_gone("following")
-
-    look(run_cli.home, story)
-
-
 def test_a_search_goes_to_the_nearest_hit_and_n_to_the_next_round_the_end(run_cli: Console) -> None:
     with_log(run_cli, "".join("The Needle\n" if i in (50, 70) else f"hay {i}\n" for i in range(200)))
 
@@ -144,23 +130,6 @@ def test_from_the_errors_alone_back_to_all_lines_one_stands_where_the_error_is(r
     look(run_cli.home, story, (80, 24))
 
 
-def test_narrowed_lines_grow_with_the_run_too(run_cli: Console) -> None:
-    run_cli.running(
-        run_cli.detach("sh", "-c", "echo fine; " + GATE + "echo fine; echo an error; " + "sleep 60")
-    )
-
-    async def story(seen: Seen) -> None:
-        await open_log(seen)
-        await seen.until_shows("fine")
-        await seen.press("L", "L")
-        await seen.until_shows("no errors")
-        (run_cli.cwd / "gate").touch()
-        await seen.until(lambda: "an error" in seen.lines(), "the error")
-        assert "fine" not in seen.lines()
-
-    look(run_cli.home, story, (80, 24))
-
-
 def test_nothing_in_a_log_is_markup_or_an_escape_and_wide_signs_keep_their_columns(run_cli: Console) -> None:
     odd: list[str | bytes] = [
         b"\x1b[31mred\x1b[0m \x1b]0;title\x07 [bold]b[/bold] [@click=app.quit]x[/]",
@@ -210,55 +179,3 @@ def test_a_log_that_cannot_be_read_is_no_crash(run_cli: Console) -> None:
     log.unlink()
     os.mkfifo(log)  # whoever opens one waits for a writer
     look(run_cli.home, another, (80, 24))
-
-
-def test_escape_leaves_a_search_as_it_is_and_nothing_ends_it(run_cli: Console) -> None:
-    with_log(run_cli, "hay\nneedle\nhay\n")
-
-    async def story(seen: Seen) -> None:
-        await open_log(seen)
-        await search(seen, "needle")
-        await seen.until_shows("n next  N previous")
-        await seen.press("slash")
-        await seen.until_shows("empty ends the search")
-        await seen.press("escape")
-        await seen.until_gone("empty ends the search")
-        assert "n next  N previous" in seen.text
-        await search(seen, "")
-        await seen.until_gone("n next  N previous")
-
-    look(run_cli.home, story, (80, 24))
-
-
-def test_of_a_million_lines_the_first_is_found_and_the_last_shown(run_cli: Console) -> None:
-    text = "".join(f"epoch {i // 500} batch {i % 500}: loss 0.{i % 9973:04d}\n" for i in range(1_000_000))
-    with_log(run_cli, f"the very first\n{text}")
-
-    async def story(seen: Seen) -> None:
-        await open_log(seen)
-        await seen.until_shows("batch 499: loss 0.2", "1,000,001 lines")
-        await search(seen, "very first")
-        await seen.until(lambda: marked(seen) == 0, "the first line")
-        await seen.press("end")
-        await seen.until_shows("1,000,001 of 1,000,001")
-        for _ in range(10):
-            await seen.press("pageup")
-
-    look(run_cli.home, story, (120, 40))
-
-
-def test_the_log_stays_silent_while_paused_and_speaks_again_after(run_cli: Console, tmp_path: Path) -> None:
-    run_cli.running(run_cli.detach("sh", "-c", "echo one; " + GATE + "echo two; sleep 60"))
-
-    async def story(seen: Seen) -> None:
-        await open_log(seen)
-        await seen.until_shows("one")
-        await seen.press("p")
-        await seen.until_shows("paused")
-        (run_cli.cwd / "gate").touch()
-        await seen.wait(2.0)
-        assert "two" not in seen.text
-        await seen.press("p")
-        await seen.until_shows("two")
-
-    look(run_cli.home, story, (80, 24))

@@ -14,11 +14,8 @@ from kgops.cli import run_regress
 from kgops.errors import Usage
 from kgops.present.draft_fields import BadField
 from kgops.present.drafts import Draft, job_of
-from kgops.present.what_if import WhatIf, startable, step
-from kgops.settings import Home
 from kgops.workloads import configurations
 from screens.new_run import NewRun
-from storage.database import Connection
 
 
 @pytest.fixture
@@ -45,15 +42,6 @@ def test_a_draft_is_the_job_that_the_command_makes(config: str, flights: Path) -
     assert job_of(draft) == run_regress.job_of(given)
 
 
-def test_without_flights_there_is_a_plan_and_no_start(home: Path, conn: Connection) -> None:
-    draft = Draft("regress", {"config": "colab_optimized"}, gpu="t4")
-    answer = WhatIf(Home(home)).answer(draft)
-    assert answer.planned is not None and answer.planned.predicted_mib
-    with pytest.raises(BadField, match="the folder of flights is missing") as refused:
-        startable(Home(home), conn, Draft("regress", {"config": "colab_optimized"}))
-    assert refused.value.field == "data_directory"
-
-
 @pytest.mark.parametrize(
     ("fields", "at"),
     [
@@ -70,16 +58,6 @@ def test_a_mistake_is_of_the_field_it_stands_in(fields: dict[str, str], at: str)
         job_of(Draft("regress", fields))
     assert isinstance(refused.value, BadField)
     assert refused.value.field == at
-
-
-def test_every_value_that_arrows_reach_is_one_of_the_option(home: Path, flights: Path) -> None:
-    draft = Draft("regress", {"config": "colab_optimized", "data_directory": str(flights)}, gpu="t4")
-    answer = WhatIf(Home(home)).answer(draft)
-    assert answer.options is not None
-    assert (answer.options["batch_size"].applied, answer.options["memory_optimized"].applied) == (16, True)
-    for option in answer.options.values():
-        for by in (-1, 1):
-            job_of(draft.with_option(option.name, step(option, by)))
 
 
 def test_a_regression_is_chosen_planned_and_started(run_cli: Console, flights: Path) -> None:

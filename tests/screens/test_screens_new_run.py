@@ -6,13 +6,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-from counting import calls_of
 from driving import Console
 from screen_driving import Seen, look
 
-from kgops.present.draft_fields import BadField
-from kgops.present.drafts import Draft, completions, files_of, job_of
-from kgops.present.what_if import Answer, WhatIf, step
+from kgops.present.drafts import Draft, job_of
+from kgops.present.what_if import WhatIf, step
 from kgops.settings import Home
 from screens.new_run import NewRun
 from screens.widgets.lines import Lines
@@ -165,26 +163,6 @@ def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
     assert run_cli.run(1) is None
 
 
-def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tmp_path: Path) -> None:
-    folder = a_graph(tmp_path / "graphs" / "robokop")
-    a_graph(tmp_path / "graphs" / "robots")
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await go_to(seen, "data")
-        await seen.press("enter")
-        await seen.until_shows("tab complete")
-        await seen.press("ctrl+u")
-        for char in f"{tmp_path}/graphs/r":
-            await seen.press({"/": "slash", "-": "minus", "_": "underscore"}.get(char, char))
-        await seen.press("tab")
-        await seen.until_shows("graphs/robokop/", "graphs/robots/")
-        await seen.press("k", "tab", "enter")
-        await seen.until_shows(f"--train {folder}/train.txt", "to spare")
-
-    look(run_cli.home, story, (200, 40))
-
-
 def test_the_command_to_copy_starts_the_same(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await opened(seen)
@@ -215,15 +193,6 @@ def test_data_of_earlier_runs_come_first_and_runs_can_be_traced(run_cli: Console
     look(run_cli.home, story, (200, 40))
 
 
-def test_without_a_trained_model_tracing_says_what_is_missing(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await turn(seen, "workload", "tracin")
-        await seen.until_shows("PLAN  run: the training run is missing", "train a model first")
-
-    look(run_cli.home, story, (80, 24))
-
-
 def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: Path) -> None:
     folder = a_graph(tmp_path / "large", 150_000)
 
@@ -249,55 +218,6 @@ def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: 
 
 def _counted(home: Path) -> str:
     return (home / "counts.json").read_text()
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
-def test_nothing_wraps_and_the_plan_is_in_sight(run_cli: Console, size: tuple[int, int]) -> None:
-    async def story(seen: Seen) -> None:
-        await seen.press("n")
-        await seen.until_shows("PLAN", "to spare")
-        lines = seen.lines()
-        assert len(lines) == size[1]
-        assert all(len(line) <= size[0] for line in lines)
-        assert "q quit" in lines[-1]
-        await seen.press("end")
-        await seen.until_shows("memory_cleanup")
-
-    look(run_cli.home, story, size)
-
-
-def test_names_of_folders_are_text_and_nothing_else(run_cli: Console, tmp_path: Path) -> None:
-    folder = a_graph(tmp_path / "a\x1b[31mred [bold]b\u202e")
-
-    async def story(seen: Seen) -> None:
-        screen = await opened(seen)
-        screen._change(screen._draft.with_field("data", str(folder)))
-        await seen.until_shows("a�[31mred [bold]b�", "to spare")
-        assert "\x1b" not in seen.text and "\u202e" not in seen.text
-
-    look(run_cli.home, story, (200, 40))
-
-
-def test_a_folder_is_its_splits_and_a_file_is_what_is_trained_on(tmp_path: Path) -> None:
-    folder = a_graph(tmp_path / "graph")
-    assert set(files_of(str(folder))) == {"train", "valid", "test"}
-    assert files_of(str(folder / "train.txt")) == {"train": str(folder / "train.txt")}
-    assert files_of("umls") == {"dataset": "umls"}
-    assert completions(f"{folder}/te") == [f"{folder}/test.txt"]
-    with pytest.raises(BadField) as wrong:
-        files_of(str(tmp_path))
-    assert wrong.value.field == "data"
-    assert job_of(Draft(fields={"data": "umls"}, gpu="cpu")).settings["device"] == "cpu"
-
-
-def test_large_files_are_counted_once_also_before_the_first_run(kgops_home: Path, tmp_path: Path) -> None:
-    folder = a_graph(tmp_path / "large", 150_000)
-    draft = Draft(fields={"data": str(folder)})
-    assert WhatIf(Home(kgops_home)).answer(draft).planned is not None
-    answers: list[Answer] = []
-    made = calls_of(lambda: answers.append(WhatIf(Home(kgops_home)).answer(draft)))  # opened later
-    assert answers[0].planned is not None and answers[0].planned.suggestion is not None
-    assert made < 60_000  # one for each triple would be more
 
 
 def test_values_stay_within_what_a_option_can_be_and_neighbours_are_predicted(home: Path) -> None:

@@ -12,8 +12,6 @@ from test_screens_new_run import go_to, opened, turn, write
 
 from kgops.present.draft_fields import BadField
 from kgops.present.drafts import Draft, job_of
-from kgops.present.what_if import WhatIf, step
-from kgops.settings import Home
 from screens.new_run import NewRun
 
 
@@ -65,32 +63,6 @@ def test_a_wrong_value_says_why_at_its_field(workload: str, field: str, text: st
     assert why in wrong.value.message
 
 
-def test_a_wrong_learning_rate_is_shown_at_its_row(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await write(seen, "learning_rate", "-1")
-        await seen.until_shows("PLAN  learning rate: must be above 0, found -1")
-        assert "must be above 0" in seen.row_of("learning rate")
-        await seen.press("right")
-        await seen.until_shows("--learning-rate 1e-05")
-
-    look(run_cli.home, story)
-
-
-def test_a_label_names_the_command_of_any_workload(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await turn(seen, "workload", "exec")
-        await write(seen, "command", "true")
-        await write(seen, "label", "mine; id")
-        await seen.until_shows("--label 'mine; id' -- true")
-        await seen.press("x", "y")
-        await seen.until_shows("1 exec mine; id")
-
-    look(run_cli.home, story)
-    assert run_cli.ended(1).label == "mine; id"
-
-
 def test_a_pipeline_is_planned_and_its_command_is_a_file_that_works(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await opened(seen)
@@ -120,42 +92,3 @@ def test_a_pipeline_is_planned_and_its_command_is_a_file_that_works(run_cli: Con
     look(run_cli.home, story, (160, 50))
     assert run_cli.ended(1).state == "succeeded"
     assert run_cli("influences", "1").code == 0
-
-
-def test_every_value_that_arrows_reach_in_a_pipeline_is_one(home: Path) -> None:
-    draft = Draft("pipeline", {"data": "nations"}, gpu="t4")
-    asks = WhatIf(Home(home))
-    answer = asks.answer(draft)
-    assert answer.options is not None and answer.trouble is None
-    assert {"batch_size", "block", "tests_at_once"} <= set(answer.options)
-    for option in answer.options.values():
-        for by in (-1, 1):
-            changed = draft.with_option(option.name, step(option, by))
-            assert asks.answer(changed).trouble is None, option
-
-
-def test_a_pipeline_on_the_cpu_says_so_to_both_stages() -> None:
-    job = job_of(Draft("pipeline", {"data": "nations"}, gpu="cpu"))
-    assert job.settings["train"]["device"] == job.settings["tracin"]["device"] == "cpu"
-
-
-def test_data_without_test_triples_are_said_before_a_pipeline_starts(tmp_path: Path) -> None:
-    (tmp_path / "train.txt").write_text("a\tr\tb\n")
-    with pytest.raises(BadField) as wrong:
-        job_of(Draft("pipeline", {"data": str(tmp_path)}))
-    assert wrong.value.field in ("data", "test_triple")
-    assert "test" in wrong.value.message
-
-
-def test_a_job_file_that_cannot_be_written_says_so(run_cli: Console) -> None:
-    run_cli.home.mkdir(parents=True, exist_ok=True)
-    (run_cli.home / "jobs").write_text("in the way")
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await turn(seen, "workload", "pipeline")
-        await seen.until_shows("y writes this job file")
-        await seen.press("y")
-        await seen.until_shows("the job file cannot be written")
-
-    look(run_cli.home, story, (160, 40))

@@ -7,7 +7,6 @@ from driving import Console
 from screen_driving import Seen, look
 from test_screens_new_run import go_to, opened, turn, write
 
-from kgops.present.draft_fields import BadField
 from kgops.present.drafts import Draft, job_of
 
 RUN = {"run": "1"}
@@ -34,12 +33,6 @@ def test_a_field_of_filtering_turns_it_on(fields: dict[str, str], settings: dict
     assert {**settings, **pipeline.settings["tracin"]} == pipeline.settings["tracin"] | settings
 
 
-def test_without_them_nothing_is_filtered_and_strict_paths_need_a_length() -> None:
-    assert "filtering" not in job_of(Draft("tracin", RUN)).options
-    with pytest.raises(BadField, match="need a path length"):
-        job_of(Draft("tracin", {**RUN, "strict": "paths"}))
-
-
 def test_counts_stand_beside_the_fields_and_the_command_has_their_flags(run_cli: Console) -> None:
     train = ("run", "train", "--dataset", "nations", "--num-epochs", "1", "--embedding-dim", "16")
     assert run_cli(*train, "--embedding-height", "4", "--embedding-width", "4").code == 0
@@ -59,17 +52,3 @@ def test_counts_stand_beside_the_fields_and_the_command_has_their_flags(run_cli:
         await seen.until_shows("--strict-path-filtering")
 
     look(run_cli.home, story, (250, 40))  # wide, so that no sentence is wrapped
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_the_sentence_leads_the_plan_and_the_command_ends_it(run_cli: Console, size: tuple[int, int]) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await seen.until_shows("PLAN  fits now", "y kgops run train")
-        lines = seen.lines()
-        sentence = next(
-            at for at, line in enumerate(lines) if line.startswith("Suggested for this CPU: fp16 off")
-        )
-        assert sentence < next(at for at, line in enumerate(lines) if line.startswith("PLAN  "))
-
-    look(run_cli.home, story, size)

@@ -6,10 +6,9 @@ import shlex
 
 from screen_driving import Seen, look
 from ssh_server import Lab, needs_ssh
-from test_screens_new_run import go_to, opened, turn, write
+from test_screens_new_run import go_to, turn, write
 
 from screens.host_run import HostRun
-from screens.new_run import NewRun
 from screens.widgets.lines import Lines
 
 pytestmark = needs_ssh
@@ -47,21 +46,3 @@ def test_n_on_the_hosts_screen_starts_a_job_on_the_host_under_the_cursor(lab: La
     look(lab.console.home, story, (160, 50))
     assert lab.there("lab2").ended(1).state == "succeeded"
     assert lab.there("lab1")("runs", "--json").json() == []
-
-
-def test_what_the_host_refuses_is_said_and_the_form_stays(lab: Lab) -> None:
-    lab.add("lab1")
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await turn(seen, "workload", "exec")
-        await write(seen, "command", "true")
-        await write(seen, "cwd", "/not/there")
-        await seen.until_shows("there is no folder /not/there")
-        await turn(seen, "where", "lab1")
-        await seen.until_shows("--cwd /not/there --host lab1 -- true")
-        await seen.press("x", "y")
-        await seen.until_shows("\nlab1: the working folder /not/there does not exist")
-        assert isinstance(seen.app.screen, NewRun)
-
-    look(lab.console.home, story, (160, 40))

@@ -86,17 +86,6 @@ def cells(lines: list[str], columns: tuple[str, str, str]) -> dict[str, tuple[st
     return found
 
 
-def test_a_step_goes_from_what_is_applied(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await seen.until_shows("2,048")
-        assert seen.row_of("entity_chunk").split()[1] == "2,048"
-        assert seen.row_of("precision").split()[1] == "fp32"
-        assert seen.row_of("memory_cleanup").split()[1] == "off"
-
-    look(run_cli.home, story, (160, 40))
-
-
 def test_the_headline_says_that_a_disk_is_too_small(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "size=60m"):
         console = Console(tmp_path / "small" / "kgops", tmp_path)
@@ -112,18 +101,6 @@ def test_the_headline_says_that_a_disk_is_too_small(tmp_path: Path) -> None:
         assert ": does not fit on the disk, writes " in planned.out.splitlines()[1]
         tried = console("run", "train", "--dataset", "nations", "--num-epochs", "100", "--dry-run")
         assert "# does not fit on the disk, writes " in tried.out and "fits now" not in tried.out
-
-
-def test_the_plan_follows_runs_that_others_start_and_stop(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await seen.until_shows("PLAN  fits now")
-        alone = run_cli.detach("sleep", "600", flags=("--exclusive",))
-        await seen.until_shows(f"would wait now for run {alone}")
-        assert run_cli("stop", str(alone)).code == 0
-        await seen.until_shows("PLAN  fits now")
-
-    look(run_cli.home, story, (160, 40))
 
 
 @pytest.mark.parametrize("gpu", ["any", "CPU"])
@@ -144,17 +121,5 @@ def test_names_that_pykeen_lacks_are_refused_before_the_start(run_cli: Console, 
                 assert "start this run" not in seen.text
             await write(seen, field, "nations" if field == "data" else "ConvE")
             await seen.until_shows("PLAN  fits now")
-
-    look(run_cli.home, story, (160, 40))
-
-
-def test_a_program_that_is_not_there_is_refused_before_the_start(run_cli: Console) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await turn(seen, "workload", "exec")
-        await write(seen, "command", "nosuchprogram")
-        await seen.until_shows("PLAN  would not start here: program 'nosuchprogram' not found")
-        await seen.press("x")
-        await seen.until(lambda: "not found" in seen.lines()[-1], "why it cannot start")
 
     look(run_cli.home, story, (160, 40))

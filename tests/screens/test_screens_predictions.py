@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import json
 import shutil
@@ -14,11 +13,8 @@ from driving import Console
 from records import add
 from screen_driving import Seen, look
 from small_graph import put_graph
-from textual.app import App, ComposeResult
 
 from kgops.present.graph_names import as_written, completions
-from kgops.present.rows import Piece, Row
-from screens.symbols import tones_of
 from screens.widgets.lines import Lines
 from storage import runs
 from storage.database import Connection
@@ -84,21 +80,6 @@ def test_a_question_by_name_is_answered_and_its_first_answer_explained(
     assert sorted(runs_of(run_cli)) == ["explain", "predict", "train"]
 
 
-def test_a_question_that_waits_says_for_what(trained_home: Path, run_cli: Console) -> None:
-    alone = run_cli.detach("sleep", "600", flags=("--exclusive",))
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT", "train")
-        await seen.press("down")
-        await asks(seen, "mondo:2", "tre")
-        await seen.press("x")
-        await seen.until_shows(f"waiting: waits for run {alone}")
-        assert (await asyncio.to_thread(run_cli, "stop", str(alone))).code == 0
-        await seen.until_shows("RANK", "probability")
-
-    look(trained_home, story)
-
-
 def test_a_question_that_was_answered_before_shows_at_once(trained_home: Path, run_cli: Console) -> None:
     question = ("--tail", "MONDO:2", "--relation", "treats")
     assert run_cli("run", "predict", "--run", "1", *question, "--device", "cpu").code == 0
@@ -150,47 +131,6 @@ def test_an_answer_of_a_head_question_is_explained_as_a_head(trained_home: Path,
     look(trained_home, story)
 
 
-def test_what_a_run_notes_of_its_question_stands_beside_the_answers(
-    trained_home: Path, run_cli: Console
-) -> None:
-    put_graph(run_cli.cwd)  # as the model's is
-    triples = [
-        line.split("\t")
-        for name in ("train", "valid", "test")
-        for line in (run_cli.cwd / f"{name}.txt").read_text().splitlines()
-    ]
-    heads = {head for head, relation, _ in triples if relation == "treats"}
-    strange = min({one[0] for one in triples} - heads)
-    types = run_cli.cwd / "types.tsv"
-    types.write_text(f"{strange}\tstrange\n" + "".join(f"{head}\tusual\n" for head in sorted(heads)))
-    question = ("--head", strange, "--relation", "treats", "--node-types", types)
-    done = run_cli("run", "predict", "--run", "1", *question, "--device", "cpu")
-    said = f"no head of 'treats' has a type of '{strange}' (strange)"
-    assert done.code == 0 and f"note: question 1: {said}" in done.err, done.err
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        await seen.press("P")
-        await seen.until_shows(f"{strange} · treats · ?", "RANK", said)
-
-    look(trained_home, story)
-
-
-def test_a_run_of_a_question_file_opens_with_its_first_question(trained_home: Path, run_cli: Console) -> None:
-    asked = run_cli.cwd / "asked.tsv"
-    asked.write_text("?\ttreats\tMONDO:2\nCHEBI:1\ttreats\t?\n")
-    assert run_cli("run", "predict", "--run", "1", "--queries", asked, "--device", "cpu").code == 0
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        await seen.press("P")
-        await seen.until_shows(
-            "predictions of 2", "? · treats · MONDO:2", "RANK", "the first question of run 2"
-        )
-
-    look(trained_home, story)
-
-
 def test_an_unknown_name_says_what_is_near(trained_home: Path) -> None:
     async def story(seen: Seen) -> None:
         await asks(seen, "MONDO:22", "treats")
@@ -231,131 +171,12 @@ def test_an_explain_run_opens_its_explanation_with_picture_and_paths(
     look(trained_home, on_a_small_terminal_in_ascii, (80, 24), unicode=False)
 
 
-def test_a_list_of_predictions_that_was_cut_says_so(
-    trained_home: Path, run_cli: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = run_cli.cwd / "asked.tsv"
-    asked.write_text("CHEBI:1\ttreats\tMONDO:2\nCHEBI:2\ttreats\tMONDO:2\n")
-    assert run_cli("run", "explain", "--run", "1", "--triple", asked, "--device", "cpu").code == 0
-    monkeypatch.setattr("kgops.present.explained_run._MOST_PREDICTIONS", 1)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT", "explain")
-        await seen.press("i")
-        await seen.until_shows("PREDICTIONS  the first 1; kgops report has them all")
-
-    look(trained_home, story)
-
-
-def test_a_failed_explanation_says_why(trained_home: Path, run_cli: Console) -> None:
-    assert (
-        run_cli("run", "explain", "--run", "1", "--triple", "x", "treats", "y", "--device", "cpu").code == 1
-    )
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT", "explain")
-        await seen.press("i")
-        await seen.until_shows("no entity is named 'x'", "opens the run")
-
-    look(trained_home, story)
-
-
 def test_names_are_completed_in_any_case_from_their_beginning_or_within() -> None:
     names = ("Disease_or_Syndrome", "disaster", "Mental disease", "virus")
     assert completions("DIS", names) == ["Disease_or_Syndrome", "disaster"]
     assert completions("disease or", names) == ["Disease_or_Syndrome"]
     assert completions("sease", names) == ["Disease_or_Syndrome", "Mental disease"]
     assert as_written("mental_DISEASE", names) == "Mental disease" and as_written("x", names) == "x"
-
-
-def test_help_says_what_x_does_and_names_the_key_between_the_lists(trained_home: Path) -> None:
-    async def story(seen: Seen) -> None:
-        await asks(seen, "mondo:2", "tre")
-        await seen.until_shows("tab other list")
-        await seen.press("x")  # asks nothing before it starts
-        await seen.until_shows("RANK", "probability")
-        assert "asking first" not in seen.text
-        question, answers = (seen.app.screen.query_one(id, Lines) for id in ("#body", "#answers"))
-        await seen.until(lambda: seen.app.screen.focused is answers, "the answers to have the cursor")
-        await seen.press("tab")
-        await seen.until(lambda: seen.app.screen.focused is question, "the question to have it again")
-        await seen.press("question_mark")
-        await seen.until_shows("KEYS HERE")
-        assert "asking first" not in seen.text and "a run that starts at once" in seen.text
-        await seen.until_shows("between the two lists")
-
-    look(trained_home, story, (120, 60))
-
-
-def test_pages_of_the_details_are_turned_from_the_list(trained_home: Path, run_cli: Console) -> None:
-    asked = ("--run", "1", "--triple", "MONDO:2", "treats", "MONDO:3", "--device", "cpu")
-    run_cli("run", "explain", *asked)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("RECENT", "explain")
-        await seen.press("i")
-        await seen.until_shows("explanation 2", "PREDICTIONS", "tab other list")
-        details = seen.app.screen.query_one("#detail", Lines)
-        await seen.until(lambda: details.max_scroll_y > 0, "details that do not fit")
-        for key, there in (("pagedown", None), ("G", details.max_scroll_y), ("g", 0), ("pagedown", None)):
-            await seen.press(key)
-            now = round(details.scroll_y)
-            assert now > 0 if there is None else now == there, key
-        await seen.press("pageup")
-        assert details.scroll_y == 0
-
-    look(trained_home, story, (80, 14))
-
-
-class _Table(App[None]):
-    """One list that is too high, and too wide for a sign beside its text."""
-
-    tones = tones_of("kgops-dark")
-
-    def __init__(self, rows: list[str]) -> None:
-        super().__init__()
-        self._rows = rows
-
-    def compose(self) -> ComposeResult:
-        yield Lines(id="body", cursor=True)
-        yield Lines(id="other", cursor=True)
-
-    def on_mount(self) -> None:
-        rows = [Row((Piece(text),), key=text) for text in self._rows]
-        for lines in self.query(Lines):
-            lines.styles.height = 4
-            lines.show(rows)
-
-
-@pytest.mark.parametrize(
-    ("text", "ends"), [("0.4567", " ↓ 6 more"), ("a" * 32 + "0.4567", " ↓"), ("a" * 34 + "0.4567", "… ↓")]
-)
-def test_no_arrow_makes_a_number_look_like_another(text: str, ends: str) -> None:
-    async def story() -> None:
-        app = _Table([f"{i}{text[1:]}" for i in range(10)])
-        async with app.run_test(size=(40, 10)):
-            last = app.query_one("#body", Lines).render_line(3).text
-            assert last.endswith(ends)
-            assert last.removesuffix(ends).rstrip() == f"3{text[1:]}"[: 40 - len(ends)].rstrip()
-
-    asyncio.run(story())
-
-
-def test_the_cursor_of_the_list_without_focus_is_dim() -> None:
-    async def story() -> None:
-        app = _Table(["one", "two", "three"])
-        async with app.run_test(size=(40, 10)) as pilot:
-            lists = [app.query_one(id, Lines) for id in ("#body", "#other")]
-            styles = []
-            for focused, other in (lists, lists[::-1]):
-                focused.focus()
-                await pilot.pause()
-                styles.append([one.render_line(0)._segments[0].style for one in (focused, other)])
-            bright, dim = styles[0]
-            assert styles == [[bright, dim], [bright, dim]] and bright != dim
-            assert bright is not None and dim is not None and bright.bgcolor == dim.bgcolor
-
-    asyncio.run(story())
 
 
 def test_only_a_run_that_has_a_model_can_be_asked(home: Path, conn: Connection) -> None:

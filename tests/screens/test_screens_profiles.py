@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from records import FORECAST, add
 from screen_driving import Seen, look
 
-from kgops.present.formats import width_of
 from screens.widgets.lines import Lines
-from storage.database import Connection
 
 
 async def opened(seen: Seen) -> None:
@@ -40,36 +37,6 @@ def test_the_selected_profile_is_shown_with_its_reasons(
         await seen.until_shows("# A10, and A10G as Amazon's g5 has it", 'precision = "bf16"')
         await seen.press("tab", "end")
         await seen.until_shows("MEMORY ESTIMATES SO FAR", "No run has a predicted and a measured peak yet")
-
-    look(home, story, size)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_estimates_so_far_are_shown_whole(home: Path, conn: Connection, size: tuple[int, int]) -> None:
-    forecast = {**FORECAST, "on": "NVIDIA A100-SXM4-80GB", "predicted_mib": 950.0}
-    for number in (1, 2):
-        add(
-            conn,
-            number,
-            workload="train",
-            state="succeeded",
-            predicted_mib=950.0,
-            plan={"forecast": forecast},
-        )
-        conn.execute("UPDATE run SET peak_gpu_mib = 1000, attempts = 1 WHERE id = ?", (number,))
-
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        await seen.press("tab", "end")
-        await seen.until_shows("MEMORY ESTIMATES SO FAR")
-        detail = seen.app.screen.query_one("#detail", Lines)
-        said = " ".join(" ".join(piece.text for piece in row.pieces) for row in detail.rows)
-        words = " ".join(said.split())
-        assert "NVIDIA A100-SXM4-80GB, 2 runs: median error 5.0%, worst under -5.0%, worst over" in words
-        assert words.endswith("(GPU memory: all that the run held)")
-        assert all(
-            width_of("".join(piece.text for piece in row.pieces)) <= detail.size.width for row in detail.rows
-        )
 
     look(home, story, size)
 

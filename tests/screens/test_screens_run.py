@@ -6,10 +6,9 @@ import json
 import time
 from pathlib import Path
 
-from driving import Console, wait_for
+from driving import Console
 from records import FORECAST, PROCESS, add
 from screen_driving import Seen, look
-from textual.widgets import Input
 
 from storage import reports, runs, series
 from storage.database import Connection, open_reader, transaction
@@ -39,19 +38,6 @@ def test_options_are_shown_as_asked_and_as_applied_with_the_reason(run_cli: Cons
         assert seen.row_of("precision").split(maxsplit=3)[:3] == ["precision", "bf16", "fp32"]
         assert "no CUDA device" in seen.row_of("precision")
         assert seen.row_of("batch_size").split()[1:3] == ["64", "64"]
-
-    look(run_cli.home, story)
-
-
-def test_what_the_worker_said_is_shown_to_its_end(run_cli: Console) -> None:
-    words = " ".join(f"word{n}" for n in range(40))
-    run_cli("run", "exec", "--", "sh", "-c", emit(f'{{"event":"note","text":"{words}"}}'))
-
-    async def story(seen: Seen) -> None:
-        await open_newest(seen)
-        assert "WORKER MESSAGES" in seen.text
-        assert "word0 " in seen.text
-        assert "word39" in seen.text
 
     look(run_cli.home, story)
 
@@ -117,17 +103,6 @@ def test_curves_are_drawn_and_the_predicted_memory_is_a_line_among_them(home: Pa
     look(home, story)
 
 
-def test_without_a_prediction_there_is_no_line(home: Path, conn: Connection) -> None:
-    curves_of(conn, None)
-
-    async def story(seen: Seen) -> None:
-        await open_newest(seen)
-        assert "GPU memory MiB" in seen.text
-        assert "─" not in seen.text
-
-    look(home, story)
-
-
 def test_the_log_follows_its_end_until_somebody_scrolls_up(run_cli: Console) -> None:
     script = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; done; "
     script += "while [ ! -e gate ]; do sleep 0.05; done; echo after the gate"
@@ -146,20 +121,6 @@ def test_the_log_follows_its_end_until_somebody_scrolls_up(run_cli: Console) -> 
         assert "after the gate" not in seen.text
         await seen.press("end")
         await seen.until_shows("after the gate")
-
-    look(run_cli.home, story)
-
-
-def test_a_log_with_escapes_and_markup_is_drawn_as_text(run_cli: Console) -> None:
-    script = (
-        r"printf '\033[31mred\033[0m [b]bold[/b]\n\377 bytes \xe6\x97\xa5\n'; printf 'bar 10%%\rbar 99%%\n'"
-    )
-    run_cli("run", "exec", "--", "sh", "-c", script)
-
-    async def story(seen: Seen) -> None:
-        await open_newest(seen)
-        await seen.until_shows("[b]bold[/b]", "bytes", "bar 99%")
-        assert "\x1b" not in seen.text
 
     look(run_cli.home, story)
 
@@ -184,22 +145,6 @@ def test_stop_and_resume_are_one_key_each(run_cli: Console) -> None:
 
     look(run_cli.home, story, (80, 24))
     assert run_cli.ended(1).attempts == 2
-
-
-def test_again_starts_the_same_job_as_a_new_run(run_cli: Console) -> None:
-    run_cli("run", "exec", "--label", "once more", "--", "sh", "-c", "echo hello")
-
-    async def story(seen: Seen) -> None:
-        await open_newest(seen)
-        await seen.press("a")
-        await seen.until_shows("y yes")
-        await seen.press("y")
-        await seen.until_shows("started run 2 with the job of run 1")
-        await seen.press("escape")
-        await seen.until_shows("2 exec", "2 runs in all")
-
-    look(run_cli.home, story, (80, 24))
-    assert run_cli.ended(2).label == "once more"
 
 
 def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Console) -> None:
@@ -227,35 +172,6 @@ def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Conso
     assert reports.tags(conn, 1) == ["paper"]
     assert [note.text for note in reports.notes(conn, 1)] == ["best so far"]
     conn.close()
-
-
-def test_a_refusal_says_why_in_the_words_of_the_command(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "true")
-
-    async def story(seen: Seen) -> None:
-        await open_newest(seen)
-        await seen.press("t")
-        await seen.until_shows("tags of run 1: word")
-        seen.app.screen.query_one(Input).value = "x" * 101
-        await seen.press("enter")
-        await seen.until_shows("is not a valid tag")
-
-    look(run_cli.home, story)
-
-
-def test_what_a_worker_reports_shows_without_a_key(run_cli: Console) -> None:
-    script = "while [ ! -e gate ]; do sleep 0.05; done;" + emit(
-        '{"event":"progress","phase":"epoch","done":7,"total":9}'
-    )
-    run_cli.running(run_cli.detach("sh", "-c", script + "sleep 30"))
-
-    async def story(seen: Seen) -> None:
-        await open_newest(seen)
-        (run_cli.cwd / "gate").touch()
-        wait_for(lambda: (now := run_cli.run(1)) and now.done == 7, "the record")
-        await seen.until_shows("epoch 7/9")
-
-    look(run_cli.home, story)
 
 
 def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -> None:
@@ -289,22 +205,6 @@ def test_a_run_that_was_imported_says_from_where(run_cli: Console) -> None:
         assert told.endswith(f", from {run_cli.cwd / 'taken.json'}")
 
     look(run_cli.home, story, (400, 40))
-
-
-def test_an_ended_run_opened_from_its_own_page_shows_its_page(run_cli: Console) -> None:
-    run_cli("run", "exec", "--label", "twice", "--", "true")
-
-    async def story(seen: Seen) -> None:
-        await open_newest(seen)
-        first = seen.app.screen
-        await seen.press("colon")
-        await seen.type("1")
-        await seen.until_shows("run 1 twice")
-        await seen.press("enter")
-        await seen.until(lambda: seen.app.here not in (None, first), "another page")
-        await seen.until_shows("1 exec twice", "JOB")
-
-    look(run_cli.home, story)
 
 
 def test_a_prediction_is_judged_once_the_run_has_succeeded(run_cli: Console, conn: Connection) -> None:

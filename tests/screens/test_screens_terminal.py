@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from driving import Console, Terminal, patience, wait_for
-from terminal_cells import shows
 
 Open = Callable[..., Terminal]
 WAITS = "echo ready; while [ ! -e gate ]; do sleep 0.05; done"
@@ -85,50 +84,6 @@ def test_a_run_outlives_the_screens_and_is_there_when_they_open_again(
     third.wait_for_text("✓".encode())
     third.type(b"q")
     assert third.wait() == 0
-
-
-def test_keys_behind_the_one_that_quits_are_ignored(run_cli: Console, open_terminal: Open) -> None:
-    assert run_cli("run", "exec", "--", "true").code == 0
-    terminal = open_terminal("tui")
-    terminal.wait_for_text(b"RECENT")
-    terminal.type(b"qbhw")
-    assert terminal.wait() == 0
-    assert b"Traceback" not in terminal.seen
-
-
-def test_a_run_started_from_the_screens_outlives_them(run_cli: Console, open_terminal: Open) -> None:
-    script = "env; [ $KGOPS_ATTEMPT = 1 ] && [ -e twice ] || exit 0; " + WAITS
-    run_cli("run", "exec", "--", "sh", "-c", script)
-    (run_cli.cwd / "twice").touch()
-    terminal = open_terminal("tui")
-    terminal.wait_for_text(b"RECENT")
-    terminal.type(b"a")
-    terminal.wait_for_text(b"again?")
-    terminal.type(b"y")
-    wait_for(lambda: (run := run_cli.run(2)) and run.state == "running", "the second run")
-    terminal.hang_up()
-    terminal.wait()
-    assert run_cli.running(2).state == "running"
-    (run_cli.cwd / "gate").touch()
-    assert run_cli.ended(2).state == "succeeded"
-    assert not any(
-        line.startswith("TEXTUAL") for line in (run_cli.folder(2) / "worker.log").read_text().splitlines()
-    )
-
-
-def test_a_wider_terminal_shows_more_columns(run_cli: Console) -> None:
-    run_cli.running(run_cli.detach("sh", "-c", WAITS))
-    sizeless = ["env", "-u", "COLUMNS", "-u", "LINES", *run_cli.argv("tui")]
-    terminal = Terminal(sizeless, run_cli.environment(), run_cli.cwd)
-    try:
-        resize(terminal, 80, 24)
-        terminal.wait_for_text(b"RUNNING")
-        settled(terminal, 0.5)
-        terminal.seen = b""
-        resize(terminal, 140, 40)
-        terminal.wait_for_text(b"rate")
-    finally:
-        terminal.close()
 
 
 def test_nothing_is_sent_while_nothing_changes(run_cli: Console, open_terminal: Open) -> None:
@@ -213,22 +168,6 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_a_report_sends_its_columns_and_not_its_line(run_cli: Console, open_terminal: Open) -> None:
-    far = '{"event":"progress","done":%d,"total":9}'
-    script = f"echo '{far % 3}' >> $KGOPS_EVENTS; {WAITS}; echo '{far % 4}' >> $KGOPS_EVENTS; sleep 30"
-    run_cli.running(run_cli.detach("sh", "-c", script, flags=("--label", "a label of some length")))
-    terminal = open_terminal("tui")
-    terminal.wait_for_text(b"3/9")
-    settled(terminal)
-    before = len(terminal.seen)
-    (run_cli.cwd / "gate").touch()
-    wait_for(lambda: terminal.read() and shows(terminal.seen, "4/9"), "the report")
-    terminal.read(0.3)
-    sent = terminal.seen[before:]
-    assert b"label" not in sent
-    assert len(sent) < 150, sent
-
-
 MANY_COLOURS = re.compile(rb"\x1b\[[0-9;]*(?:38|48);[25];")
 ANY_COLOUR = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
 CURVE = (
@@ -279,19 +218,6 @@ def test_each_terminal_gets_only_what_it_shows(
         assert seen.isascii()
     failed = seen[: seen.index(b"exit code 3")].rpartition(b"\x1b[")[2]
     assert not re.match(rb"2m|[0-9;]*;2m", failed), "an error is dimmed"
-
-
-def test_a_terminal_of_many_colours_gets_them_and_braille(run_cli: Console) -> None:
-    run_cli("run", "exec", "--", "sh", "-c", "exit 3")
-    number = run_cli.detach("sh", "-c", CURVE)
-    run_cli.running(number)
-    wait_for(
-        lambda: [one["n"] for one in run_cli.show(number)["series"] if one["name"] == "loss"] == [5],
-        "its curve",
-    )
-    seen = screens_on(run_cli, "TERM=xterm-256color")
-    assert MANY_COLOURS.search(seen)
-    assert re.search("[\u2801-\u28ff]", seen.decode())
 
 
 def test_a_terminal_whose_encoding_is_not_utf_8_gets_ascii(run_cli: Console) -> None:

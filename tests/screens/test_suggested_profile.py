@@ -75,13 +75,6 @@ def test_each_gpu_says_what_is_free_and_which_profile_suits_it(home: Path, tmp_p
         assert "profile cpu" not in shown
 
 
-def test_free_is_what_one_more_run_can_be_given(home: Path, tmp_path: Path, run_cli: Console) -> None:
-    machine = GpuMachine(tmp_path, t4())
-    command = ("run", "--detach", "exec", "--gpu", "0", "--gpu-memory", "8000", "--", "sleep", "60")
-    run_cli.running(int(run_cli(*command, env=machine.environment).out))
-    assert machine.ask(pictures, home, SIZES[1:2], ((), ("6.7 GiB free",)))
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_without_a_gpu_the_host_says_profile_cpu_as_plans_do(home: Path, size: tuple[int, int]) -> None:
     async def story(seen: Seen) -> None:
@@ -129,57 +122,7 @@ def test_four_keys_start_tracin_with_the_suggested_profile(run_cli: Console, tmp
     assert (run.workload, run.profile, run.gpu) == ("tracin", "t4", "GPU-t4")
 
 
-def test_the_second_gpu_is_filled_in_from_its_row_and_its_page(home: Path, tmp_path: Path) -> None:
-    machine = GpuMachine(tmp_path, t4(), a100("GPU-a"))
-    opened: Step = (("n",), ("GPU 1 NVIDIA A100", "--profile a100-40 --gpu 1"))
-    page: Step = (("escape", "1"), ("39.4 GiB free · profile a100-40",))
-    assert machine.ask(pictures, home, SIZES[2:3], (("down",), ()), opened, page, opened)
-
-
 # --- profiles ---
-
-
-def profiles_here(home: Path) -> tuple[object, dict[str, str]]:
-    """Where the cursor starts, and the tone of each mark."""
-    found: list[object] = []
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("GiB free")
-        await seen.press("f")
-        await seen.until_shows("PROFILE", "GPU 0, 2")
-        body = seen.app.screen.query_one("#body", Lines)
-        await seen.until(lambda: body.key == "t4", "the first GPU's profile")
-        found.append({str(row.key): row.pieces[2].tone for row in body.rows if row.key})
-        await seen.press("n")
-        await seen.until_shows(
-            "t4", "GPU 0 Tesla T4", "kgops run train --dataset nations --profile t4 --gpu 0"
-        )
-        await seen.press("escape")
-        body.point_at("l4")
-        await seen.press("n")
-        await seen.until_shows("no L4 is here; plan for one: kgops suggest train --gpu l4")
-
-    look(home, story, (120, 40))
-    return "t4", found[0]  # type: ignore[return-value]
-
-
-def test_profiles_of_gpus_that_are_here_are_marked_and_start_a_run(home: Path, tmp_path: Path) -> None:
-    machine = GpuMachine(tmp_path, t4(), a100("GPU-a"), t4("GPU-c"))
-    _, tones = machine.ask(profiles_here, home)
-    assert {name for name, tone in tones.items() if tone == "good"} == {"t4", "a100-40"}
-
-
-def test_without_a_gpu_profiles_start_on_that_of_the_cpu(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    async def story(seen: Seen) -> None:
-        await seen.press("f")
-        await seen.until_shows("PROFILE", "the CPU")
-        await seen.until(lambda: seen.app.screen.query_one("#body", Lines).key == "cpu", "the CPU's profile")
-
-    look(home, story)
 
 
 # --- GPUs that torch cannot use ---
@@ -207,15 +150,6 @@ def test_gpus_that_torch_cannot_use_are_loud_on_every_screen(home: Path, too_old
         assert line_with(form, "8 GPUs unusable")[1].split()[1:] == ["www", "wwwww", "w", "wwww", "wwwwwwww"]
         assert "g" not in line_with(form, "fits now")[1]
         assert f"CPU only: 8 GPUs unusable: {told}. Start this run?" in words_of(question)
-
-
-def test_a_plan_for_the_cpu_beside_unusable_gpus_begins_with_that(
-    run_cli: Console, too_old: GpuMachine
-) -> None:
-    first = f"CPU only: 8 GPUs unusable: {TOO_OLD}; {UPDATE}"
-    job = ("train", "--dataset", "nations")
-    assert run_cli("suggest", *job, env=too_old.environment).out.splitlines()[0] == first
-    assert run_cli("run", *job, "--dry-run", env=too_old.environment).out.splitlines()[0] == f"# {first}"
 
 
 # --- the memory bar ---
