@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import subprocess
 import sys
@@ -12,32 +11,7 @@ import pytest
 import torch
 from driving import Console
 
-import benchmarks
-from benchmarks.__main__ import BENCHMARKS
-from benchmarks.measure import Line, store
 from storage import measurements
-
-
-def test_every_benchmark_is_listed_with_what_it_measures_and_is_a_program() -> None:
-    shown = subprocess.run([sys.executable, "-m", "benchmarks"], capture_output=True, text=True).stdout
-    for name, what in BENCHMARKS.items():
-        assert re.search(rf"python -m benchmarks\.{name} +{re.escape(what)}", shown)
-        program = (Path(benchmarks.__file__).parent / f"{name}.py").read_text()
-        assert 'if __name__ == "__main__":' in program
-
-
-def test_a_benchmark_gets_its_arguments_as_they_are(run_cli: Console) -> None:
-    done = run_cli.benchmark("train", "--help")
-    assert done.code == 0
-    assert "--only" in done.out and "--store" in done.out
-    wrong = run_cli.benchmark("train", "--data", "x", "--no-such-flag")
-    assert wrong.code == 2 and "--no-such-flag" in wrong.err
-
-
-def test_a_misspelt_command_is_named_with_the_nearest(run_cli: Console) -> None:
-    done = run_cli("bench", "clams")
-    assert done.code == 2
-    assert "did you mean 'claims'?" in done.err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -47,14 +21,6 @@ def test_without_a_gpu_its_benchmark_says_so_in_one_line_and_fails(run_cli: Cons
     assert "no GPU to measure" in done.out
     if torch.version.cuda is None:
         assert "the installed torch is a CPU build: install a CUDA build" in done.out
-
-
-def test_stored_metrics_carry_command_versions_and_machine(conn: sqlite3.Connection) -> None:
-    store([Line("step", "a step", "ms", (3.0, 1.0, 2.0), 60)], "python -m benchmarks.train --data DIR")
-    (kept,) = measurements.named(conn, "step")
-    assert (kept.value, kept.low, kept.high, kept.n, kept.unit) == (2.0, 1.5, 2.5, 3, "ms")
-    assert kept.command == "python -m benchmarks.train --data DIR"
-    assert kept.fingerprint["packages"]["torch"] and kept.fingerprint["machine"]["processor"]
 
 
 def test_benchmarks_import_where_pykeen_is_missing() -> None:

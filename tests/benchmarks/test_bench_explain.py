@@ -6,16 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from tracing import nations, train_on_files
 
 from benchmarks import explain as bench
-from benchmarks.explain_methods import Explained, methods
-from kgops.errors import BadInput
-from kgops.maths.graphs.triples import read_pykeen_dataset
-from kgops.maths.models.conve import ConvE
-from kgops.maths.train.settings import TrainSettings
-from kgops.workloads.train.job import ConvEConfig
 
 
 def test_each_method_is_measured_by_training_again(
@@ -43,53 +35,6 @@ def test_each_method_is_measured_by_training_again(
     assert rows["random of the graph, 2"]["removed"] > 0
     said = capsys.readouterr().out
     assert "explain, 2" in said and "with one fact of each set put back" in said
-
-
-def test_chosen_methods_of_a_trained_model_are_measured_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = train_on_files(tmp_path)
-    base, out, kept = folder / "final_model.pt", tmp_path / "out.json", tmp_path / "kept"
-    words = [
-        "--data",
-        str(nations()),
-        "--base",
-        str(base),
-        "--tests",
-        "5",
-        "--max-facts",
-        "2",
-        "--json",
-        str(out),
-    ]
-    chosen = ["--methods", "random of the head, 2", "none, another seed", "--folder", str(kept)]
-    for _ in range(2):
-        assert bench.main([*words, *chosen]) == 0
-        # The head's random facts, the same with one of each put back, and nothing.
-        assert len((kept / "removals.jsonl").read_text().splitlines()) == 3, "trained once"
-    names = [row["method"] for row in json.loads(out.read_text())]
-    assert names == ["none, another seed", "random of the head, 2", "random of the head, 2, less one fact"]
-    with pytest.raises(BadInput, match="no method is named 'magic'"):
-        bench.main([*words, "--methods", "magic"])
-    assert not (kept / "base").exists(), "no model was trained to be explained"
-
-
-def test_what_a_method_draws_does_not_depend_on_the_others() -> None:
-    graph = read_pykeen_dataset("nations")
-    torch.manual_seed(0)
-    model = ConvE(ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16)).eval()
-    explained = Explained(graph, model, TrainSettings(), graph.test[:4])
-    name = "random of the head, 2"
-    alone = methods(0, 2)[name](explained)
-    everything = {other: method(explained) for other, method in methods(0, 2).items()}
-    assert everything[name] == alone
-    assert methods(1, 2)[name](explained) != alone
-    for sets in everything.values():
-        assert all(len(set(rows)) == len(rows) for rows in sets)
-    heads = graph.test[:4, 0]
-    for name in ("tracin of the head, 2", "fisher of the head, 2"):
-        for head, rows in zip(heads, everything[name], strict=True):
-            assert bool((graph.train[rows][:, [0, 2]] == head).any(1).all()), name
 
 
 def test_scores_are_compared_on_trainings_that_are_kept(

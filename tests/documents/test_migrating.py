@@ -216,14 +216,6 @@ def test_a_regression_evaluates_and_writes_nothing_unasked(reader: Reader, line:
     assert (results / "pretrained_model.pt").is_file() == ("--no_pretrain" not in flags)
 
 
-def test_a_run_that_cannot_compile_says_so_and_goes_on(reader: Reader) -> None:
-    line = next(line for line in REGRESSIONS if "colab_optimized_full" in line)
-    reader.typed(line)
-    (compiled,) = (one for one in reader.show(line)["option"] if one["name"] == "compile")
-    assert (compiled["requested"], compiled["applied"]) == ("default", "off")
-    assert compiled["reason"]
-
-
 def options(reader: Reader, line: str) -> dict[str, tuple[str | None, str | None]]:
     """What took effect, and why nothing else did."""
     reader.typed(line)
@@ -296,20 +288,6 @@ def planned(
         return tomllib.loads(said.out)
 
     return plan
-
-
-def test_every_script_has_its_commands_on_the_page() -> None:
-    assert {shlex.split(old)[1] for old, _ in pairs()} == set(WORKLOADS)
-    assert sorted(LINES) == sorted([*TRAININGS, *TRACINGS, *BATCHES, *REGRESSIONS])
-    assert len(rows()) >= 15
-
-
-@pytest.mark.parametrize(("old", "new"), pairs(), ids=[named(new) for new in LINES])
-def test_the_name_of_the_script_is_all_that_changes(old: str, new: str) -> None:
-    python, script, *flags = shlex.split(old)
-    assert python == "python"
-    same_objective = ["--recipe", "script"] if script == "train_pytorch.py" else []
-    assert shlex.split(new) == ["kgops", "run", WORKLOADS[script], *same_objective, *flags]
 
 
 @pytest.mark.parametrize(("script", "flag", "line"), rows(), ids=[f"{s} {f}" for s, f, _ in rows()])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import math
 import sqlite3
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -12,10 +10,9 @@ from typing import Any
 import pytest
 from driving import Console
 
-from kgops.experiments.charts import DASHES, Curve, Dot, cost_against_size, front
+from kgops.experiments.charts import Dot, front
 from kgops.experiments.trial_result import Spread
-from kgops.present.axes import Axis
-from kgops.present.pictures import ZOOM, Line, Picture, Shape, Text, as_png, as_svg, mark
+from kgops.present.pictures import ZOOM
 from storage import benches
 from storage.benches import Pair
 
@@ -78,31 +75,6 @@ def test_charts_are_png_of_the_same_size_and_without_pillow_it_is_said_what_to_i
     assert missing.code == 1 and "PNG needs Pillow" in missing.err and "kgops[png]" in missing.err
 
 
-def test_pixels_are_where_the_picture_has_its_parts() -> None:
-    image = pytest.importorskip("PIL.Image")
-    picture = Picture(200, 100, "a title")
-    picture.parts += [
-        Line([(20, 50), (180, 50)], dash=(10, 10)),
-        Line([(20, 80), (180, 80)], "#ddd"),
-        *mark(1, (100, 20), filled=True),
-        *mark(0, (150, 20), filled=False),
-        Text((10, 60), "upwards", "middle", upwards=True),
-    ]
-    found = image.open(io.BytesIO(as_png(picture)))
-
-    def at(x: float, y: float) -> int:
-        grey: int = found.getpixel((round(ZOOM * x), round(ZOOM * y)))
-        return grey
-
-    assert at(25, 50) < 128 < at(35, 50) and at(45, 50) < 128 < at(55, 50)  # drawn and left out in turn
-    assert 200 < at(90, 80) < 240
-    assert at(100, 20) == 0 and at(150, 20) == 255 and at(155, 20) < 128
-    box = found.crop((0, 0, 15 * ZOOM, 100 * ZOOM)).point(lambda grey: 255 - grey).getbbox()
-    assert box is not None and box[3] - box[1] > 2 * (box[2] - box[0])  # higher than wide: it is turned
-    assert {type(part) for part in picture.parts} == {Line, Shape, Text}
-    assert len(list(ET.fromstring(as_svg(picture)).iter(f"{SVG}text"))) == 1
-
-
 def test_the_front_has_what_nothing_beats_in_both() -> None:
     def dot(x: float, y: float) -> Dot:
         return Dot("", Spread(x, x, x, 1), Spread(y, y, y, 1))
@@ -110,27 +82,3 @@ def test_the_front_has_what_nothing_beats_in_both() -> None:
     best = [dot(1, 9), dot(2, 5), dot(7, 1)]
     beaten = [dot(1, 10), dot(3, 5), dot(8, 2), dot(2, 6)]
     assert front([*beaten, *best]) == best
-
-
-def test_curves_differ_in_dashes_and_do_not_lie_upon_each_other() -> None:
-    curve = tuple((size, Spread(size, size, size, 3)) for size in (64.0, 128.0, 256.0))
-    picture = cost_against_size("t", "batch", "s", [Curve("one", curve), Curve("two", curve)])
-    assert picture is not None
-    one, two = (part for part in picture.parts if isinstance(part, Line) and len(part.points) == 3)
-    assert (one.dash, two.dash) == DASHES[:2]
-    assert all(b[0] - a[0] > 5 and a[1] == b[1] for a, b in zip(one.points, two.points, strict=True))
-
-
-@pytest.mark.parametrize("values", [(102.8, 111.4), (0.03, 0.16), (1e-6, 0.02), (5.0, 5.0), (-3.0, 9.0)])
-def test_a_tick_says_the_value_it_stands_at(values: tuple[float, float]) -> None:
-    axis = Axis.over(values, 0, 100, "x")
-    ticks = axis.ticks()
-    assert len(ticks) >= 2
-    for value, name in ticks:
-        assert math.isclose(float(name.replace(",", "")), value, rel_tol=1e-9, abs_tol=1e-12)
-        assert -1e-9 <= axis(value) <= 100 + 1e-9
-
-
-def test_a_logarithmic_axis_within_one_decade_has_round_ticks() -> None:
-    ticks = Axis(0.2115, 0.3004, 0.0, 1.0, "", True).ticks()
-    assert [label for _, label in ticks] == ["0.22", "0.24", "0.26", "0.28", "0.3"]

@@ -3,16 +3,14 @@ machines stand side by side."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 
 import dated_benchmarks as dated
 from dated_benchmarks import FAST, NAMES, SLOW
 from driving import Console
 
-from kgops.experiments.benchmark_results import Change, ResultReader, compared
+from kgops.experiments.benchmark_results import Change, compared
 from kgops.experiments.trial_result import Spread
-from storage import benches
 
 
 def test_what_is_fastest_on_my_t4(run_cli: Console, conn: sqlite3.Connection) -> None:
@@ -62,32 +60,6 @@ def test_this_machine_or_that(run_cli: Console, conn: sqlite3.Connection) -> Non
     assert nothing.code == 2 and "no benchmark was measured on two machines" in nothing.err
 
 
-def test_words_that_match_nothing_are_refused(run_cli: Console, conn: sqlite3.Connection) -> None:
-    dated.add_all(conn)
-    told = run_cli("bench", "show", "h200")
-    assert told.code == 2 and "h200" in told.err and told.out == ""
-
-
-def test_of_configurations_within_noise_the_first_is_the_fastest(conn: sqlite3.Connection) -> None:
-    """An option that has no effect is not recommended."""
-    dated.add(conn, dated.noon(10, 3), dated.T4, dict(zip(NAMES, (0.400, 0.60, 0.398, 0.399), strict=True)))
-    (series,) = ResultReader().read(conn)
-    fastest = series.fastest
-    assert fastest is not None and fastest.row.variant == SLOW
-    assert fastest.alike == (NAMES[2], FAST) and fastest.baseline is None
-
-
-def test_times_of_another_job_or_of_too_few_rounds_are_not_judged(conn: sqlite3.Connection) -> None:
-    times = dict(zip(NAMES, (0.80, 0.60, 0.50, 0.36), strict=True))
-    dated.add(conn, dated.noon(10, 3), dated.T4, times)
-    dated.add(conn, dated.noon(10, 4), dated.T4, {name: 2 * one for name, one in times.items()}, epochs=10)
-    dated.add(conn, dated.noon(10, 5), dated.T4, times, epochs=10, rounds=2, ended=False)
-    (series,) = ResultReader().read(conn)
-    steps = series.over_time(FAST)
-    assert [str(one.than_before) for one in steps[1:]] == ["another job", "too few rounds"]
-    assert series.results[-1].state == "unfinished: 6 of 15 pairs"
-
-
 def test_a_difference_within_the_measured_spread_is_noise() -> None:
     wide, shifted = Spread(1.0, 0.8, 1.2, 5), Spread(1.15, 0.95, 1.4, 5)
     assert compared(wide, shifted) == Change("within noise", 1.15)
@@ -96,8 +68,3 @@ def test_a_difference_within_the_measured_spread_is_noise() -> None:
     assert str(slower) == "15% slower"
     # A control that differed by a fifth shows more noise than this.
     assert compared(Spread(1.0, 0.99, 1.01, 5), Spread(1.15, 1.14, 1.16, 5), 0.2).verdict == "within noise"
-
-
-def test_json_before_the_first_benchmark_is_a_list(run_cli: Console, conn: sqlite3.Connection) -> None:
-    assert json.loads(run_cli("bench", "show", "--json").out) == []
-    assert benches.headings(conn) == []

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
-from typing import Any, get_args
 
 import pytest
-from driving import Console
 
-from kgops.cli import bench_page
 from kgops.experiments.summary import rows
 from kgops.experiments.trial_result import Spread, spread_of
 from kgops.experiments.verdicts import (
-    RULE,
-    Noise,
-    Verdict,
     effect_of,
     noise_of,
-    of_both,
     steadiness,
 )
-from screens.benchmark_detail import SIGNS
 from storage import benches
 from storage.benches import Bench, Pair
 
-QUIET: Noise = {"speed": 0.05, "memory": 0.05}
 TOLD = {"seconds_of": "an epoch", "memory_of": "resident set", "trouble": None, "memory_mib": 100.0}
 NOISY = (
     1 / 1.08,
@@ -79,41 +69,6 @@ def test_steady_is_within_a_twentieth_and_else_it_is_told_how_far_off(
     assert steadiness(spread_of(ratios), spread_of(memory or [])) == said
 
 
-def test_a_variant_whose_name_ends_like_a_control_is_judged_like_any_other(conn: sqlite3.Connection) -> None:
-    bench = held(conn, {"once again": (0.5,) * 5})
-    assert rows(conn, bench)[1].verdict == "effective"
-
-
-def test_tables_documents_and_screens_say_it_in_the_same_words(
-    run_cli: Console, conn: sqlite3.Connection
-) -> None:
-    said = "unsteady (differs by up to 27%)"
-    held(conn, {"fp32 again": NOISY, "+ cleanup": (1.0,) * 5})
-    assert said in run_cli("bench", "show", "1").out
-    assert said in run_cli("bench", "export", "1", "--to", "md").out
-    told: dict[str, Any] = {
-        row["variant"]: row for row in run_cli("bench", "export", "1", "--to", "json").json()["row"]
-    }
-    assert [told[name]["verdict"] for name in ("fp32", "fp32 again", "+ cleanup")] == [
-        *("baseline", "unsteady", "no effect")
-    ]
-    assert set(SIGNS) == set(get_args(Verdict))
-    assert all(word in RULE for word in get_args(Verdict))
-
-
-def test_on_a_narrow_terminal_each_verdict_stands_whole_below_its_row(
-    conn: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = held(conn, {"fp32 again": NOISY, "+ cleanup": (1.0,) * 5})
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    for width, below in ((80, True), (200, False)):
-        monkeypatch.setenv("COLUMNS", str(width))
-        lines = bench_page.page(conn, bench)
-        assert max(map(len, lines)) <= width
-        assert ("    unsteady (differs by up to 27%)" in lines) is below
-        assert "unsteady (differs by up to 27%)" in "\n".join(lines)
-
-
 @pytest.mark.parametrize(
     ("values", "verdict"),
     [
@@ -138,10 +93,3 @@ def test_an_effect_must_lie_beyond_what_the_baseline_beside_itself_has_shown() -
     assert effect_of(spread_of([1.1, 1.1, 1.1]))[0] == "effective"
     assert effect_of(spread_of([0.87, 0.88, 0.9]), noise)[0] == "no effect"
     assert effect_of(spread_of([0.5, 0.5, 0.6]), noise)[0] == "harmful"
-
-
-def test_a_option_that_buys_memory_with_time_says_both() -> None:
-    slower, smaller = spread_of([0.6, 0.6, 0.6]), spread_of([2.0, 2.0, 2.0])
-    assert of_both(slower, smaller, QUIET) == ("harmful", "memory: effective")
-    assert of_both(smaller, smaller, QUIET) == ("effective", "")
-    assert of_both(slower, None, QUIET) == ("harmful", "")

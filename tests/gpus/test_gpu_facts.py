@@ -47,21 +47,6 @@ def test_a_sliced_gpu_is_told_from_a_whole_one(standin: StandIn, gpu: Gpu, is_sl
     assert found.is_slice is is_slice
 
 
-def test_a_lost_gpu_is_none_to_choose_and_one_that_does_not_tell_its_capability_is_unknown(
-    standin: StandIn,
-) -> None:
-    standin.show(Machine((replace(t4(), lost=15), a100())))
-    found, _ = standin.ask(see, None)
-    assert found is not None
-    assert found.compute_capability == (8, 0)
-    standin.show(Machine((replace(t4(), fails={"nvmlDeviceGetCudaComputeCapability": 3}),)))
-    found, _ = standin.ask(see, None)
-    assert found is not None
-    assert found.compute_capability is None
-    standin.show(Machine())
-    assert standin.ask(see, None)[0] is None
-
-
 @pytest.mark.parametrize(
     ("version", "line", "build"),
     [
@@ -91,17 +76,6 @@ def test_a_driver_runs_every_minor_version_of_its_major_one_and_all_older_ones(
     tmp_path: Path, driver_cuda: int, torch_cuda: str
 ) -> None:
     assert problem_of(tmp_path, driver_cuda, torch_cuda) is None
-
-
-def test_an_older_driver_and_a_build_for_the_cpu_are_told_from_what_works(tmp_path: Path) -> None:
-    old = problem_of(tmp_path, 12040, "13.0")
-    assert old is not None
-    assert old.reason == "driver 550.54.15 runs CUDA up to 12.4, and torch 2.12 is built for CUDA 13.0"
-    assert old.hint == "update the driver to 580 or newer, or install a build of torch for CUDA 12"
-    (tmp_path / "second").mkdir()
-    cpu = problem_of(tmp_path / "second", 13000, None)
-    assert cpu is not None
-    assert cpu.reason == "the installed torch is a CPU build"
 
 
 def problem_of(folder: Path, driver_cuda: int, torch_cuda: str | None) -> CudaProblem | None:

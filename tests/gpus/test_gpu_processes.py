@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from driving import Console, wait_for
-from nvml_standin import Machine, Slice, StandIn, a100, h200, t4
+from nvml_standin import Machine, Slice, StandIn, a100, h200
 
 from kgops.gpus.process_details import ProcessReader
 
@@ -69,19 +69,6 @@ def test_sixty_processes_of_eight_gpus_are_as_nvitop_reads_them(
     assert ours == theirs
 
 
-def test_what_the_driver_does_not_count_is_unknown_and_what_it_counts_as_idle_is_zero(
-    run_cli: Console, tmp_path: Path
-) -> None:
-    standin = StandIn(tmp_path)
-    pid = os.getpid()
-    uncounted = t4("GPU-a", processes=((pid, None),))
-    idle = replace(t4("GPU-b", processes=((pid, 5),)), busy=((0, 0),))
-    standin.show(Machine((uncounted, idle)))
-    first, second = run_cli("gpus", "--json", env=standin.environment()).json()["gpu"]
-    assert (first["process"][0]["used_mib"], first["process"][0]["sm_percent"]) == (None, None)
-    assert (second["process"][0]["used_mib"], second["process"][0]["sm_percent"]) == (5, 0)
-
-
 def test_a_process_is_named_by_user_command_age_and_use_of_a_cpu() -> None:
     spinning = subprocess.Popen([sys.executable, "-c", "while True: pass", "--token=hush"])
     try:
@@ -103,24 +90,6 @@ def test_a_process_is_named_by_user_command_age_and_use_of_a_cpu() -> None:
         spinning.kill()
         spinning.wait()
     assert reader.read([spinning.pid]) == {}
-
-
-def test_files_of_processes_are_closed_when_they_end_and_with_the_reader(
-    sixty: list[subprocess.Popen[bytes]],
-) -> None:
-    before, reader = _open_files(), ProcessReader()
-    assert len(reader.read([child.pid for child in sixty])) == 60
-    sixty[0].kill()
-    sixty[0].wait()
-    assert len(reader.read([child.pid for child in sixty])) == 59
-    assert len(reader.read([sixty[1].pid])) == 1
-    assert _open_files() <= before + 1
-    del reader
-    assert _open_files() == before
-
-
-def _open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _ticks(pid: int) -> int:

@@ -103,15 +103,6 @@ def test_a_gpu_of_other_metrics_is_not_taken_for_a_known_one(name: str) -> None:
     assert known.known_by_name(name) is None
 
 
-@pytest.mark.parametrize("typed", ["T4", " t4 ", "Rtx_3090", "RTX 3090", "a100-80"])
-def test_short_names_are_read_as_people_type_them(typed: str) -> None:
-    assert known.known_by_short_name(typed) is not None
-
-
-def test_an_unknown_short_name_is_no_gpu() -> None:
-    assert known.known_by_short_name("t400") is None
-
-
 def test_bf16_is_offered_only_where_tensor_cores_have_it() -> None:
     for short in known.short_names():
         gpu = known.known_by_short_name(short)
@@ -138,7 +129,3 @@ def test_a_slice_has_its_share_of_its_gpu(name: str, real_mib: int) -> None:
     assert part.half_tflops < whole.half_tflops
     assert part.bandwidth_gb_s < whole.bandwidth_gb_s
     assert (part.compute_capability, part.short_name) == (whole.compute_capability, whole.short_name)
-
-
-def test_a_slice_of_an_unknown_gpu_is_unknown() -> None:
-    assert known.known_by_name("NVIDIA Z999 MIG 1g.10gb") is None

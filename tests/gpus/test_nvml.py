@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
-from nvml_standin import STATE, Gpu, Machine, Slice, StandIn, a100, broken_driver, h200, t4
+from nvml_standin import Machine, Slice, StandIn, a100, broken_driver, h200, t4
 
 from kgops.gpus.devices import is_wsl2
 from kgops.gpus.nvml import Nvml, open_nvml
@@ -84,11 +83,6 @@ def test_two_gpus_keep_their_order_and_their_own_values(standin: StandIn) -> Non
     assert first.processes == second.processes == ()
 
 
-def test_a_machine_without_gpus_has_none_and_no_problem(standin: StandIn) -> None:
-    standin.show(Machine())
-    assert standin.ask(see).gpus == ()
-
-
 ANSWERS = {
     "nvmlDeviceGetName": "name",
     "nvmlDeviceGetUUID": "uuid",
@@ -110,46 +104,6 @@ def test_whatever_the_driver_does_not_answer_is_none_and_the_rest_stands(standin
         assert gpu == {**whole, "index": index, missing: None}
 
 
-def see_one(standin: StandIn, gpu: Gpu) -> GpuReading:
-    standin.show(Machine((gpu,)))
-    return standin.ask(see).gpus[0]
-
-
-def test_a_gpu_that_supports_nothing_reads_none_never_zero(standin: StandIn) -> None:
-    calls = [*ANSWERS, "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"]
-    bare = replace(t4(), temperature=None, fails=dict.fromkeys(calls, 3))
-    standin.show(Machine((bare,), driver=None, cuda=None))
-    seen = standin.ask(see)
-    (gpu,) = seen.gpus
-    assert seen.driver is None
-    assert seen.cuda is None
-    values = {name: getattr(gpu, name) for name in GpuReading.__dataclass_fields__}
-    assert {name for name, value in values.items() if value is not None} == {"index", "slices"}
-
-
-def test_without_v2_accounting_v1_is_used_and_said(standin: StandIn) -> None:
-    gpu = replace(t4(used_mib=1000), fails={"nvmlDeviceGetMemoryInfo_v2": 3})
-    read = see_one(standin, gpu)
-    assert read.memory_accounting == "v1"
-    assert read.memory_reserved_mib is None
-    # v1 counts the driver's own 451 MiB as used.
-    assert (read.memory_used_mib, read.memory_free_mib) == (1451, 15360 - 1451)
-
-
-def test_an_old_driver_that_lacks_calls_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    standin = StandIn(tmp_path, old_driver=True)
-    read = see_one(standin, replace(t4(used_mib=1000, processes=((1, 2),)), temperature=55))
-    assert read.memory_accounting == "v1"
-    assert read.temperature_c == 55
-    assert read.processes is None
-    assert read.problem is None
-
-
-def test_names_and_uuids_of_any_content_arrive_as_they_are(standin: StandIn) -> None:
-    name = "[red]Karte № 1[/] \x1b[31m; rm -rf"
-    assert see_one(standin, replace(t4(), name=name)).name == name
-
-
 # ---- processes ----
 
 
@@ -160,23 +114,12 @@ def test_memory_of_a_tree_is_summed_per_gpu(standin: StandIn) -> None:
     assert standin.ask(see, 10, 11, 12).tree == {"GPU-a": 150, "GPU-b": 0}
 
 
-def test_more_processes_than_usual_are_all_listed(standin: StandIn) -> None:
-    processes = tuple((pid, pid * 2) for pid in range(1, 65))
-    read = see_one(standin, t4(processes=processes))
-    assert read.processes == tuple(ProcessReading(pid, mib) for pid, mib in processes)
-
-
 def test_hidden_process_memory_is_none_and_so_is_its_tree(standin: StandIn) -> None:
     standin.show(Machine((t4("GPU-a", processes=((10, 100), (11, None))), t4("GPU-b", processes=((10, 5),)))))
     seen = standin.ask(see, 10, 11)
     assert seen.gpus[0].processes == (ProcessReading(10, 100), ProcessReading(11, None))
     assert seen.tree == {"GPU-a": None, "GPU-b": 5}
     assert standin.ask(see, 10).tree == {"GPU-a": 100, "GPU-b": 5}
-
-
-def test_a_tree_is_unknown_where_processes_are_not_listed(standin: StandIn) -> None:
-    standin.show(Machine((replace(t4("GPU-a"), fails={"nvmlDeviceGetComputeRunningProcesses_v3": 3}),)))
-    assert standin.ask(see, 10).tree == {"GPU-a": None}
 
 
 def test_in_a_container_an_unlisted_tree_is_unknown_not_zero(standin: StandIn) -> None:
@@ -249,46 +192,7 @@ def test_mig_slices_are_read_with_their_own_memory_and_processes(standin: StandI
     assert other.slices == ()
 
 
-def test_slices_made_while_watching_appear(standin: StandIn) -> None:
-    standin.show(Machine((h200(),)))
-    sliced = replace(h200(), mig=True, slices=(Slice(0, "NVIDIA H200 MIG 7g.141gb", "MIG-a", 143000),))
-    before, after = standin.ask(before_and_after, standin, Machine((sliced,)))
-    assert before[0].slices == ()
-    assert [part.uuid for part in after[0].slices] == ["MIG-a"]
-
-
-def before_and_after(
-    standin: StandIn, later: Machine
-) -> tuple[tuple[GpuReading, ...], tuple[GpuReading, ...]]:
-    with opened() as nvml:
-        before = nvml.gpus()
-        standin.show(later)
-        return before, nvml.gpus()
-
-
 # ---- opening and closing ----
-
-
-def test_closing_twice_shuts_down_once_and_two_owners_do_not_disturb_each_other(standin: StandIn) -> None:
-    standin.show(Machine((t4(),)))
-    names, refusal = standin.ask(two_owners)
-    assert names == ["Tesla T4"]
-    assert "closed" in refusal
-    calls = [call.split()[0] for call in standin.calls()]
-    assert calls.count("nvmlInitWithFlags") == calls.count("nvmlShutdown") == 2
-
-
-def two_owners() -> tuple[list[str | None], str]:
-    first, second = open_nvml(), open_nvml()
-    assert isinstance(first, Nvml)
-    assert isinstance(second, Nvml)
-    first.close()
-    first.close()
-    names = [gpu.name for gpu in second.gpus()]
-    second.close()
-    with pytest.raises(RuntimeError) as refusal:
-        first.gpus()
-    return names, str(refusal.value)
 
 
 # ---- weight ----
@@ -312,19 +216,3 @@ def test_nvml_loads_without_site_packages_and_pulls_in_nothing_heavy(tmp_path: P
         "sys.exit(f'loaded: {found}' if found else 0)\n",
     )
     assert child.returncode == 0, child.stderr
-
-
-def test_a_driver_without_its_python_binding_says_what_to_install(standin: StandIn) -> None:
-    standin.show(Machine((t4(),)))
-    child = bare(
-        standin.environment(),
-        "from kgops.gpus.nvml import open_nvml\nfound = open_nvml()\nprint(found.kind, found.hint)\n",
-    )
-    assert child.stdout.startswith("no-pynvml "), child.stderr
-    assert "pip install nvidia-ml-py" in child.stdout
-
-
-def test_pytest_itself_never_loads_the_stand_in() -> None:
-    assert STATE not in os.environ
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
-    assert "kgops-nvml-" not in maps

@@ -21,12 +21,10 @@ from fuzzing import damaged, examples, read_and_told, refused_or
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kgops.errors import BadInput
 from kgops.jobs import manifest
 from kgops.maths.graphs.triples import Graph, read_graph
-from kgops.maths.graphs.vocabulary import Vocabulary, read_edge_map, read_node_names, read_vocabulary
+from kgops.maths.graphs.vocabulary import Vocabulary, read_edge_map, read_vocabulary
 from kgops.maths.regress.flights import DATASETS, read_flights
-from kgops.maths.regress.made_flights import make_flights
 from kgops.maths.tracin.test_triples import from_file, from_text
 from kgops.workloads.graphs.counts import counts_of
 from kgops.workloads.regress.sizes import Flights, flights_in
@@ -97,14 +95,6 @@ def test_a_damaged_vocabulary_numbers_its_labels_without_gaps_or_is_refused(
         assert refused_or(lambda: read_vocabulary(again)) in (None, found)
 
 
-@examples(60)
-@given(
-    labels=st.sets(st.text("0123456789", min_size=1, max_size=5) | st.text("09", min_size=20, max_size=25))
-)
-def test_labels_that_are_numbers_stand_in_the_order_of_their_numbers(labels: set[str]) -> None:
-    assert list(Vocabulary.sorted(labels).labels) == sorted(labels, key=lambda label: (int(label), label))
-
-
 EDGES = json.dumps(
     {
         "p": "treats",
@@ -141,13 +131,6 @@ def test_a_damaged_edge_map_names_relations_or_is_refused(fuzz_folder: Path, con
     found = read_and_told(fuzz_folder / "edge_map.json", content, read_edge_map)
     for name in (found or {}).values():
         name.encode()  # or it could not be written to any result
-
-
-@examples(60)
-@given(content=damaged(b"a\tAspirin\nb\tBrain fog\textra\n\nc\t\n", TOKENS))
-def test_damaged_names_of_nodes_are_read_or_refused(fuzz_folder: Path, content: bytes) -> None:
-    found = read_and_told(fuzz_folder / "names.tsv", content, read_node_names)
-    assert found is None or all(isinstance(name, str) for name in found.values())
 
 
 ONE = torch.tensor([[0, 0, 1]])
@@ -240,27 +223,6 @@ def test_a_damaged_flight_is_read_or_refused_by_its_name(fuzz_folder: Path, cont
         assert not isinstance(told, Flights) or (told.height, told.width) == flight.image_size
         assert np.isfinite([flight.survey.mean, flight.survey.std]).all()
         assert np.isfinite(flight.zenith).all() and len(flight) == len(flight.frames)
-
-
-@pytest.mark.parametrize("name", DATASETS)
-@pytest.mark.parametrize("value", [1e300, -1e39, float("nan"), float("inf")])
-def test_what_a_float32_cannot_hold_is_refused_with_its_frame(
-    tmp_path: Path, name: str, value: float
-) -> None:
-    columns: dict[str, Any] = {each: np.arange(6, dtype=np.float64) for each in DATASETS[1:]}
-    columns["frames"] = np.ones((6, 8, 8))
-    columns[name][3] = value
-    np.savez(tmp_path / "one.npz", **columns)
-    with pytest.raises(BadInput, match=r"one\.npz.*frame 3"):
-        read_flights(tmp_path, 2)
-
-
-def test_a_file_that_is_an_archive_is_no_array_of_a_folder(tmp_path: Path) -> None:
-    make_flights(tmp_path, 1)
-    (tmp_path / "more").mkdir()
-    (tmp_path / "more" / "frames.npy").write_bytes(NPZ[False])
-    with pytest.raises(BadInput, match="more"):
-        read_flights(tmp_path, 2)
 
 
 def manifest_of(path: object = "results/a", metric: object = 0.5) -> bytes:

@@ -14,7 +14,6 @@ from fuzzing import ODD, PLAIN, damaged, examples, refused_or
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kgops.errors import BadJob
 from kgops.experiments.variants import read_axis, variants
 from kgops.jobs import toml
 from kgops.jobs.job import Job
@@ -36,13 +35,6 @@ BASES: dict[str, dict[str, Any]] = {
     "pipeline": {"train": {"dataset": "umls"}, "tracin": {"top_k": 5}},
 }
 VALUES = ODD | PLAIN | st.integers(1, 300) | st.floats(0, 1)
-
-
-def nested(depth: int) -> Any:
-    found: Any = 1
-    for _ in range(depth):
-        found = {"a": found} if depth % 2 else [found]
-    return found
 
 
 def read_and_told(path: Path, content: bytes, read: Any) -> Any:
@@ -89,12 +81,6 @@ def test_a_changed_job_is_refused_with_its_problems_or_written_and_read_again_as
     if job is not None:
         assert read_job(toml.loads(job.as_toml()), "again") == job
         assert read_job(json.loads(json.dumps(job.as_table(), allow_nan=False)), "again") == job
-
-
-@pytest.mark.parametrize("levels", [31, 33, 5000, 5001])
-def test_nesting_without_end_is_refused(levels: int) -> None:
-    with pytest.raises(BadJob):
-        read_job({"workload": "exec", "exec": nested(levels)}, "the job")
 
 
 JOB_TEXTS = [

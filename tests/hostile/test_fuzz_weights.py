@@ -21,11 +21,9 @@ from hypothesis import strategies as st
 
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
-from kgops.maths.models.pykeen_bridge import load_pykeen, to_pykeen_state
 from kgops.maths.tracin.finished_tests import FinishedTests
 from kgops.maths.tracin.shards import Shards, Tile
 from kgops.maths.train.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
-from kgops.workloads.train.conve_weights import model_of_config
 from kgops.workloads.train.job import ConvEConfig
 
 pytestmark = pytest.mark.usefixtures("bounded")
@@ -75,7 +73,6 @@ def damaged_inside(draw: st.DrawFn, whole: bytes) -> bytes:
 
 
 WHOLE = saved(body_of(CHECKPOINT))
-TOLD: Any = st.sampled_from([None, True, -1, 0, 3, 1 << 70, 0.5, float("nan"), "", "5", [], {}])
 ODD: Any = st.sampled_from(
     [
         *(None, True, -1, 0, 1 << 70, 0.5, float("nan"), "", "x", [], {}, {1: 2}, {"x": "y"}, torch.ones(2)),
@@ -153,49 +150,6 @@ def test_nothing_in_a_checkpoint_or_a_part_or_a_piece_is_executed(tmp_path: Path
     assert not mark.exists()
 
 
-@examples(60)
-@given(config=st.dictionaries(st.sampled_from(sorted(CHECKPOINT.config)), TOLD, max_size=3))
-@example(config={"embedding_dim": (1 << 52) - 1})
-def test_a_plan_takes_a_changed_configuration_for_a_model_or_for_none(config: dict[str, Any]) -> None:
-    found = model_of_config({"model": {**CHECKPOINT.config, **config}})
-    assert found is None or found.features > 0
-
-
-PYKEEN = to_pykeen_state(ConvE(CONFIG))
-STATE = saved(PYKEEN)
-CHANGED_STATES = st.builds(
-    lambda name, value: saved({**PYKEEN, name: value}),
-    st.sampled_from(sorted(PYKEEN)),
-    st.sampled_from(
-        [
-            *(
-                torch.ones(2),
-                torch.ones(()),
-                torch.ones(0, 0),
-                torch.ones(5, 0),
-                torch.ones(0, 6),
-                torch.ones(5, 6, 1),
-            ),
-            *(
-                torch.ones(1).expand(5, 1 << 50),
-                torch.ones(1).expand(1 << 33, 6),
-                torch.eye(6).to_sparse(),
-                "x",
-            ),
-            *(torch.ones(5, 6, dtype=torch.int64), torch.ones(0, 0, 0, 0), torch.ones(2, 1, 0, 3)),
-        ]
-    ),
-)
-
-
-@examples(150)
-@given(content=damaged(STATE, PT_TOKENS) | damaged_inside(STATE) | damaged_inside(STATE) | CHANGED_STATES)
-def test_damaged_weights_of_pykeen_are_a_model_or_refused(fuzz_folder: Path, content: bytes) -> None:
-    path = fuzz_folder / "weights.pt"
-    path.write_bytes(content)
-    refused_or(lambda: load_pykeen(path, inverse=True))
-
-
 def test_a_file_of_torch_that_is_compressed_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     path, small = tmp_path / "bomb.pt", tmp_path / "checkpoint.pt"
     write_checkpoint(small, CHECKPOINT)
@@ -233,13 +187,6 @@ def test_damaged_parts_of_a_tracing_are_kept_or_scored_again(fuzz_folder: Path, 
     parts = FinishedTests(home)
     assert all(len(part.rows) == len(part.scores) for part in parts)
     assert (home / "00000001.pt").exists() or not len(parts)
-
-
-def test_a_part_that_is_whole_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "00000001.pt").write_bytes(PART)
-    assert [(part.number, len(part.rows), part.trouble) for part in FinishedTests(tmp_path)] == [
-        *((1, 3, None), (2, 0, "x"), (3, 1, None))
-    ]
 
 
 PIECE = saved([(0, [torch.arange(4), torch.ones(2, 4)]), (2, [torch.arange(4), torch.ones(1, 4)])])

@@ -82,20 +82,6 @@ def test_twice_imported_says_so_and_again_makes_one_more(run_cli: Console, tmp_p
     assert told_again[0]["number"] is None and told_again[0]["known"] == [1, 2]
 
 
-def test_an_imported_run_can_lose_its_row_and_be_found_again(run_cli: Console, elsewhere: Console) -> None:
-    run_something(run_cli)
-    assert run_cli("export", "1", "--to", "json").code == 0
-    assert elsewhere("import", "run-1.json").code == 0
-    assert elsewhere("logs", "1").err == "Run 1 has no log.\n"
-    before = elsewhere.show(1)
-    for path in elsewhere.home.glob("kgops.db*"):
-        path.unlink()
-    assert "1 runs restored: 1" in elsewhere("doctor", "--rebuild").out
-    after = elsewhere.show(1)
-    del before["note"], after["note"]  # a note's id is the record's
-    assert after == before
-
-
 def test_a_run_that_goes_on_is_exported_as_it_is_and_imported_as_ended(
     run_cli: Console, elsewhere: Console
 ) -> None:
@@ -111,42 +97,6 @@ def test_a_run_that_goes_on_is_exported_as_it_is_and_imported_as_ended(
     assert found["ended_at"] < next(event["at"] for event in found["event"] if event["kind"] == "imported")
 
 
-def test_a_folder_from_another_home_is_copied_and_its_run_is_the_same(
-    run_cli: Console, elsewhere: Console
-) -> None:
-    run_something(run_cli)
-    folder = run_cli.folder(1)
-    done = elsewhere("import", folder)
-    assert done.code == 0, done.err
-    found, wanted = shown(elsewhere, 1), shown(run_cli, 1)
-    assert (elsewhere.folder(1) / "worker.log").read_bytes() == (folder / "worker.log").read_bytes()
-    for name in ("state", "label", "workload", "job", "environment", "option", "exit_code", "submitted_at"):
-        assert found[name] == wanted[name], name
-    curves = {one["name"]: one for one in wanted["series"]}
-    assert [one == curves[one["name"]] for one in found["series"]] == [True]
-    assert "already imported as run 1" in elsewhere("import", folder).err
-    assert "already imported as run 1" in run_cli("import", folder).err
-
-
-def test_a_run_whose_folder_is_gone_has_no_archive(run_cli: Console) -> None:
-    run_something(run_cli)
-    shutil.rmtree(run_cli.folder(1))
-    refused = run_cli("export", "1", "--to", "tar", "--output", "run.tar")
-    assert refused.code == 1 and "the folder of run 1 is gone" in refused.err
-    assert not (run_cli.cwd / "run.tar").exists()
-
-
-def test_an_archive_says_how_it_is_imported(run_cli: Console, elsewhere: Console) -> None:
-    run_something(run_cli)
-    assert run_cli("export", "1", "--to", "tar", "--output", "run.tar").code == 0
-    refused = elsewhere("import", run_cli.cwd / "run.tar")
-    assert refused.code == 2 and "unpack it in a new folder" in refused.err
-    folder = run_cli.cwd / "unpacked"
-    folder.mkdir()
-    subprocess.run(["tar", "-xf", run_cli.cwd / "run.tar", "-C", folder], check=True)
-    assert elsewhere("import", folder).out.startswith("run 1: imported")
-
-
 def test_a_folder_that_lost_its_row_gets_it_back_where_it_is(run_cli: Console) -> None:
     run_something(run_cli)
     folder = run_cli.folder(1)
@@ -154,14 +104,6 @@ def test_a_folder_that_lost_its_row_gets_it_back_where_it_is(run_cli: Console) -
         path.unlink()
     assert run_cli("import", folder).out.startswith("run 1: imported")
     assert run_cli.folder(1) == folder
-
-
-def test_a_folder_whose_run_goes_on_is_left_alone(run_cli: Console, elsewhere: Console) -> None:
-    run_cli.detach("sleep", "60")
-    run_cli.running(1)
-    done = elsewhere("import", run_cli.folder(1))
-    assert done.code == 2 and "still running" in done.err
-    assert elsewhere("runs").out == ""
 
 
 def test_files_that_are_not_what_the_manifest_says_are_named(
@@ -284,17 +226,6 @@ def test_an_import_killed_before_its_rows_are_written_is_finished_by_the_next_co
     assert "already imported as run 1" in elsewhere("import", tmp_path / "run-1.json").err
 
 
-def test_an_import_killed_while_it_copies_leaves_nothing_once_there_is_another(
-    run_cli: Console, elsewhere: Console
-) -> None:
-    run_something(run_cli)
-    dies_in(elsewhere, "kgops.interchange.import_folder", "enter", run_cli.folder(1))
-    assert len(list((elsewhere.home / "runs").iterdir())) == 1
-    assert elsewhere("runs").out == ""
-    assert elsewhere("import", run_cli.folder(1)).out.startswith("run 1: imported")
-    assert [path.name for path in (elsewhere.home / "runs").iterdir()] == [elsewhere.folder(1).name]
-
-
 @pytest.mark.parametrize("kind", ["export", "folder"])
 def test_a_run_that_many_import_at_once_is_imported_once(
     run_cli: Console, elsewhere: Console, tmp_path: Path, kind: str
@@ -330,10 +261,3 @@ def test_an_export_of_the_end_follows_one_of_before(
     assert at_its_end.err == "Note: run 1 is a copy of the same run, imported earlier\n"
     assert import_it().err.startswith("already imported as run 1, 2")
     assert elsewhere.show(2)["state"] == "succeeded"
-
-
-def test_what_was_imported_before_a_failure_is_said_with_json(run_cli: Console, elsewhere: Console) -> None:
-    run_cli("run", "exec", "--label", "first", "--", "true")
-    done = elsewhere("import", run_cli.folder(1), "absent.json", "--json")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("run 1: imported exec run 1, succeeded: first\nError: "), done.err

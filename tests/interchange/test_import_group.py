@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from driving import Console
-from screen_driving import Seen, look
 
 from kgops.errors import KgopsError
 from kgops.interchange import importing
@@ -93,23 +92,6 @@ def test_documented_booleans_are_read_wherever_a_config_has_them(
     assert runs.spec(conn, one.number).job["train"] == {"batch_size": 512}
 
 
-def test_booleans_that_kgops_wrote_add_nothing_to_its_own_options(
-    conn: sqlite3.Connection, home: Path, tmp_path: Path
-) -> None:
-    config = {
-        "optimizations": {
-            "use_mixed_precision": False,
-            "use_mixed_precision_requested": True,
-            "precision": {"asked": "auto", "applied": "fp32", "reason": "no CUDA device"},
-        }
-    }
-    ours = write(tmp_path / "ours", config=config, training_history={"train_loss": [0.5, 0.25]})
-    one = import_from(conn, home, ours)
-    assert one.number is not None
-    found = [(option.name, option.requested, option.applied) for option in reports.options(conn, one.number)]
-    assert found == [("precision", "auto", "fp32")]
-
-
 def test_a_training_folder_becomes_a_run_with_its_curves_metrics_options_and_files(
     conn: sqlite3.Connection, home: Path, trained: Path
 ) -> None:
@@ -151,22 +133,6 @@ def test_a_training_folder_becomes_a_run_with_its_curves_metrics_options_and_fil
     assert {one.path for one in reports.artifacts(conn, run.id)} == {f"results/{name}" for name in kept}
 
 
-def test_what_nobody_wrote_down_is_unknown_and_the_run_says_where_it_came_from(
-    conn: sqlite3.Connection, home: Path, trained: Path
-) -> None:
-    number = import_from(conn, home, trained).number
-    assert number is not None
-    run = runs.get(conn, number)
-    assert run is not None
-    nobody_knows = (run.started_at, run.exit_code, run.peak_host_mib, run.gpu, run.predicted_mib, run.profile)
-    assert set(nobody_knows) == {None} and run.attempts == 0
-    assert runs.spec(conn, number).environment == {} and runs.spec(conn, number).plan == {}
-    newest = max(path.stat().st_mtime for path in trained.rglob("*") if path.suffix in (".json", ".pt"))
-    assert run.ended_at == newest
-    (mark,) = reports.events(conn, number, kinds=("imported",))
-    assert mark.body["source"] == str(trained) and mark.body["kind"] == "output"
-
-
 def test_the_same_folder_twice_says_so_even_when_it_was_moved(
     conn: sqlite3.Connection, home: Path, trained: Path
 ) -> None:
@@ -199,16 +165,6 @@ def test_a_history_is_read_however_it_is_written(
     assert number is not None and curves(conn, number) == expected
 
 
-def test_epochs_that_a_shorter_list_does_not_name_are_not_made_up(
-    conn: sqlite3.Connection, home: Path, tmp_path: Path
-) -> None:
-    folder = write(tmp_path / "out", training_history={"loss": [3, 2, 1, 0], "val_mrr": [0.1, 0.2]})
-    one = import_from(conn, home, folder)
-    assert one.troubles == (
-        "training_history.json: val_mrr has 2 values for 4 epochs and names no epochs: numbered from 1",
-    )
-
-
 def test_a_training_whose_end_nobody_wrote_is_no_success(
     conn: sqlite3.Connection, home: Path, tmp_path: Path
 ) -> None:
@@ -216,13 +172,6 @@ def test_a_training_whose_end_nobody_wrote_is_no_success(
     run = runs.get(conn, number or 0)
     assert run is not None and run.state == "interrupted"
     assert "do not show that it finished" in (run.reason or "")
-
-
-def test_two_runs_of_unknown_machines_are_not_said_to_be_of_one(run_cli: Console, trained: Path) -> None:
-    assert run_cli("import", trained).code == 0
-    assert run_cli("import", trained, "--again").code == 0
-    assert "differ or are unknown" in run_cli("compare", "1", "2").out
-    assert run_cli("compare", "1", "2", "--json").json()["same_machine"] is False
 
 
 # --- what cannot be read --------------------------------------------------------------------------
@@ -260,14 +209,6 @@ def test_a_damaged_file_is_named_with_its_reason_and_nothing_is_kept(
     assert runs.count(conn) == 0 and list((home / "runs").iterdir()) == []
 
 
-def test_a_folder_that_is_none_of_these_is_refused(
-    conn: sqlite3.Connection, home: Path, tmp_path: Path
-) -> None:
-    for path in (write(tmp_path / "only-config", config={"a": 1}), tmp_path / "nothing"):
-        with pytest.raises(KgopsError):
-            import_from(conn, home, path)
-
-
 def test_commands_show_an_imported_run_as_any_other(run_cli: Console, trained: Path, tmp_path: Path) -> None:
     done = run_cli("import", trained)
     assert done.code == 0, done.err
@@ -279,18 +220,6 @@ def test_commands_show_an_imported_run_as_any_other(run_cli: Console, trained: P
     assert run_cli("runs", "mrr>0.3", "--json").json()[0]["id"] == 1
     assert run_cli("delete", "1", "--yes").code == 0
     assert list((run_cli.home / "runs").iterdir()) == []
-
-
-def test_the_page_of_an_imported_run_is_a_page_like_any(run_cli: Console, trained: Path) -> None:
-    assert run_cli("import", trained).code == 0
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("robokop")
-        await seen.press("enter")
-        await seen.until_shows("JOB", "train loss")
-        assert seen.row_of("use_mixed_precision").split()[1] == "on"
-
-    look(run_cli.home, story)
 
 
 @pytest.mark.slow

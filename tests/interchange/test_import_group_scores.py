@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import random
 import sqlite3
 from pathlib import Path
@@ -85,19 +84,6 @@ def test_a_batch_of_the_groups_script_becomes_a_run_with_influences(
     }
 
 
-def test_scores_alone_are_imported_without_a_claim_that_they_are_all(
-    conn: sqlite3.Connection, home: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "out").mkdir()
-    write_scores(tmp_path / "out" / "tracin.csv", TREATS, [1.0, math.nan, 0.0, -2.0])
-    one = import_from(conn, home, tmp_path / "out")
-    run = runs.get(conn, one.number or 0)
-    assert run is not None and run.state == "succeeded"
-    assert run.reason is not None and "no summary says whether more were asked for" in run.reason
-    assert "1 scores are NaN or infinite" in one.troubles[0]
-    assert [(i.rank, i.score) for i in influences.of_test(conn, run.id, 1)] == [(1, 1.0), (-1, -2.0)]
-
-
 @pytest.mark.parametrize("what", ["cut", "two"])
 def test_scores_that_may_not_be_all_do_not_show_that_it_finished(
     conn: sqlite3.Connection, home: Path, tmp_path: Path, what: str
@@ -114,11 +100,3 @@ def test_scores_that_may_not_be_all_do_not_show_that_it_finished(
         "interrupted",
         "its files do not show that it finished",
     )
-
-
-def test_a_batch_in_which_all_failed_has_failed(conn: sqlite3.Connection, home: Path, tmp_path: Path) -> None:
-    lines = [group_line(i, triple, filtering_success=False) for i, triple in enumerate((TREATS, OTHER))]
-    one = import_from(conn, home, write(tmp_path / "out", batch_tracin_summary={"results": lines}))
-    run = runs.get(conn, one.number or 0)
-    assert run is not None and run.state == "failed"
-    assert run.reason == "its summary says that all 2 test triples failed"

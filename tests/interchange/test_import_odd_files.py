@@ -162,17 +162,6 @@ def test_import_ends_with_a_sentence_wherever_a_pipe_stands(
     assert is_empty(run_cli.home)
 
 
-@pytest.mark.parametrize("by", [kind for kind in KINDS if kind is not directory])
-def test_a_path_that_is_no_file_is_refused(
-    run_cli: Console, tmp_path: Path, by: Callable[[Path], None]
-) -> None:
-    by(tmp_path / "odd")
-    for command in (("import",), ("bench", "import")):
-        done = run_cli(*command, tmp_path / "odd")
-        assert done.code != 0 and done.err.count("Error: ") == 1, done.err
-        assert "Traceback" not in done.err and "odd" in done.err
-
-
 def test_a_link_that_a_person_names_is_followed(run_cli: Console, tmp_path: Path, good: Path) -> None:
     (tmp_path / "run").symlink_to(good / "run")
     assert run_cli("import", tmp_path / "run").code == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.errors import BadJob, Usage
-from kgops.jobs import toml
+from kgops.errors import BadJob
 from kgops.jobs.job import GpuRequest, Job, Limits
-from kgops.jobs.text import attempt_settings, fill_in, lines, one_line
+from kgops.jobs.text import attempt_settings, lines, one_line
 from kgops.workloads.catalog import OPTIONS, effect_of
 from kgops.workloads.job_files import LARGEST_JOB_FILE, read_job, read_job_file
 
@@ -40,27 +38,6 @@ def of_command(**settings_: Any) -> dict[str, Any]:
 # --- TOML -----------------------------------------------------------------------------------------
 
 PLAIN = st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
-TABLES = st.recursive(
-    st.dictionaries(
-        TEXT,
-        PLAIN | st.lists(PLAIN, max_size=3) | st.lists(st.lists(PLAIN, max_size=2), max_size=2),
-        max_size=4,
-    ),
-    lambda inner: st.dictionaries(TEXT, inner | PLAIN | st.lists(inner, max_size=2), max_size=4),
-    max_leaves=8,
-)
-
-
-@settings(deadline=None)
-@given(table=TABLES)
-def test_every_table_is_read_as_it_was_written(table: dict[str, Any]) -> None:
-    assert tomllib.loads(toml.dumps(table)) == table
-
-
-def test_toml_keeps_nan_and_leaves_none_out() -> None:
-    table = tomllib.loads(toml.dumps({"a": math.nan, "b": None, "c": {"d": None, "e": 1}}))
-    assert math.isnan(table.pop("a"))
-    assert table == {"c": {"e": 1}}
 
 
 JOBS = st.builds(
@@ -177,18 +154,6 @@ def test_all_problems_are_told_at_once_with_path_and_nearest_key() -> None:
     assert len(found) == 12
 
 
-def test_problem_elsewhere_does_not_hide_a_problem_of_the_command() -> None:
-    found = problems_of(
-        {"workload": "exec", "label": 3, "exec": {"command": ["a\x00b"], "on_oom": {"n": [1], "m": 2}}}
-    )
-    assert found[0] == "label: expected text, found the number 3"
-    assert found[1:] == [
-        "exec.on_oom.n: the command has no {n} to replace",
-        "exec.on_oom.m: expected a list of values, the first to try first",
-        "exec.command[0]: has a NUL byte",
-    ]
-
-
 @pytest.mark.parametrize(
     ("table", "said"),
     [
@@ -220,14 +185,6 @@ def test_problem_names_its_key_and_what_was_found(table: object, said: str) -> N
     assert any(line.startswith(said) for line in problems_of(table)), problems_of(table)
 
 
-def test_whole_number_does_for_a_number_and_defaults_fill_the_rest() -> None:
-    job = read_job({**of_command(), "limits": {"grace_s": 5}}, "x")
-    assert job.limits == Limits(1, 5.0, 256.0)
-    assert job.gpu == GpuRequest()
-    assert job.label == "echo"
-    assert (job.profile, job.options, job.settings["on_oom"]) == (None, {}, {})
-
-
 # --- files ----------------------------------------------------------------------------------------
 
 
@@ -257,13 +214,6 @@ def test_file_that_holds_no_job_is_named_with_the_reason(tmp_path: Path, content
         read_job_file(path)
     assert caught.value.message.startswith(f"{path} has a problem:\n  {said}")
     assert caught.value.exit_code == 2
-
-
-def test_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.toml")
-    for path in (tmp_path / "missing.toml", tmp_path, tmp_path / "pipe.toml"):
-        with pytest.raises(Usage, match="cannot read the job file"):
-            read_job_file(path)
 
 
 def test_of_thousands_of_unknown_names_the_first_are_told_and_counted() -> None:
@@ -302,13 +252,6 @@ def test_every_option_says_what_it_does_to_the_numbers() -> None:
 # --- commands -------------------------------------------------------------------------------------
 
 
-def test_only_known_names_in_braces_are_replaced() -> None:
-    command = ["--n={n}", "{n}{m}", "{other} {", "{print $1}", "{0}", "{{n}}", "{n.x}", "{n!r}"]
-    assert fill_in(command, {"n": 64, "m": "{n}"}) == [
-        *("--n=64", "64{n}", "{other} {", "{print $1}", "{0}", "{64}", "{n.x}", "{n!r}")
-    ]
-
-
 def test_fallbacks_go_down_together_and_the_shorter_list_stays_at_its_last() -> None:
     assert attempt_settings({"n": [4, 2, 1], "m": ["a", "b"]}) == [
         {"n": 4, "m": "a"},
@@ -331,8 +274,3 @@ def test_shown_text_has_no_control_and_no_direction_trick(text: str) -> None:
     assert "\n" not in shown
     assert len(one_line(text, 5)) <= 5
     assert lines(text).count("\n") <= text.count("\n")
-
-
-def test_harmless_text_is_shown_as_it_is() -> None:
-    text = "naïve 測試 🧪 [bold] {x} \\ – ok"
-    assert one_line(text) == lines(text) == text

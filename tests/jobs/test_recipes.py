@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
-import re
 import tomllib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,7 @@ from driving import Console
 from torch.nn import functional as F
 
 from benchmarks.measure import Silent
-from benchmarks.recipes import pykeen_metrics, write_measured
-from kgops.cli import main
+from benchmarks.recipes import pykeen_metrics
 from kgops.maths.graphs.triples import Graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train.batches import Batches
@@ -29,18 +26,12 @@ from kgops.maths.train.optimizers import build_optimizer
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.step import TrainStep
 from kgops.maths.train.worker import model_config, train_settings
-from kgops.present.quality import FILTERS
 from kgops.workloads.job_files import read_job, read_job_file
 from kgops.workloads.train import recipes
 from kgops.workloads.train.job import ConvEConfig
-from kgops.workloads.train.recipes import Measured, MeasuredRun
 
 QUICK = ["codex-s", "fb15k-237", "kinships", "umls", "wn18rr"]
 NAMES = sorted([*QUICK, "fb15k-237-best"])
-
-
-def test_every_recipe_that_is_promised_ships() -> None:
-    assert recipes.names() == sorted([*NAMES, "script"])
 
 
 def test_the_script_recipe_trains_the_objective_of_train_pytorch(nations: Graph) -> None:
@@ -110,60 +101,6 @@ def test_a_recipe_was_measured_as_it_is_now_or_says_that_it_was_not(name: str) -
         assert list(seconds) == sorted(seconds) and seconds[-1] <= run.seconds
 
 
-RUNS = [
-    MeasuredRun(
-        seed,
-        seconds=61.0,
-        epochs=30,
-        test={"mrr": mrr, "hits_at_1": 0.4, "hits_at_10": 0.8},
-        pykeen={"mrr": mrr, "hits_at_1": 0.4, "hits_at_10": 0.8},
-        curve=[(epoch, 2.0 * epoch, mrr * epoch / 40) for epoch in range(1, 31)],
-    )
-    for seed, mrr in enumerate((0.5, 0.53, 0.56))
-]
-
-
-@pytest.fixture
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one recipe that was measured, in place of those that ship."""
-    recipe = tmp_path / "umls.toml"
-    recipe.write_text(recipes.find("umls").read_text())
-    monkeypatch.setattr(recipes, "_shipped", lambda: iter([recipe]))
-    write_measured(Measured("2026-11-23", "EPYC, 2 cores", recipes.fingerprint_of("umls"), RUNS), "umls")
-    return recipe
-
-
-def page_of(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    assert main(["recipes", *args]) == 0
-    return capsys.readouterr().out
-
-
-def test_the_list_and_the_page_show_what_was_measured(
-    shipped: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert re.search(r"umls +umls +0.5300 ± 0.0300 +3 +1:01 +EPYC, 2 cores", page_of(capsys))
-    page = page_of(capsys, "show", "umls")
-    assert page.startswith(shipped.read_text())
-    assert re.search(r"1 +0.5300 +0.4000 +0.8000 +0.5300 +30 +1:01", page)
-    assert re.search(r"seed 1:\n.*\n +2 +0:04 +0.0265\n", page)  # the middle one, every second epoch
-    assert page.rstrip().splitlines()[-4].split() == ["30", "1:00", "0.3975"]
-    assert " ".join(page.split()).endswith(FILTERS)
-    listed = json.loads(page_of(capsys, "--json"))
-    assert recipes.measured("umls") is not None
-    assert listed[0]["measured"]["runs"][1] == json.loads(json.dumps(asdict(RUNS[1])))
-
-
-def test_what_was_measured_ends_with_a_change_of_the_recipe(
-    shipped: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shipped.write_text("# another remark\n" + shipped.read_text())
-    assert recipes.measured("umls") is not None
-    shipped.write_text(shipped.read_text().replace("batch_size = 128", "batch_size = 64"))
-    assert recipes.measured("umls") is None
-    assert "not measured" in page_of(capsys)
-    assert "Not measured: nobody has run this recipe as it is now" in page_of(capsys, "show", "umls")
-
-
 def test_a_model_is_evaluated_by_pykeen_as_by_kgops(tmp_path: Path) -> None:
     graph = read_pykeen_dataset("nations")
     torch.manual_seed(1)
@@ -196,9 +133,3 @@ def test_flags_stand_over_the_recipe_and_named_files_replace_its_data(
     assert changed["train"]["train"] == str(tmp_path / "mine.tsv")
     assert (changed["train"]["num_epochs"], changed["options"]["batch_size"]) == (3, 64)
     assert changed["train"]["learning_rate"] == plain["train"]["learning_rate"]
-
-
-def test_an_unknown_recipe_is_a_mistake_that_names_the_nearest(run_cli: Console) -> None:
-    done = run_cli("run", "train", "--recipe", "kinship")
-    assert done.code == 2
-    assert "did you mean 'kinships'?" in done.err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,13 @@ import pytest
 from kgops.errors import BadJob, Usage
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
-from kgops.planning.oom_fallbacks import oom_advice, oom_fallbacks
-from kgops.planning.resolve import resolve
+from kgops.planning.oom_fallbacks import oom_fallbacks
 from kgops.workloads import configurations
-from kgops.workloads.configurations import LEFT_OUT, job_table, read
+from kgops.workloads.configurations import job_table, read
 from kgops.workloads.job_files import read_job
-from kgops.workloads.regress.job import RegressionConfig
 from kgops.workloads.regress.sizes import flights_in
 
 T4 = GpuFacts("Tesla T4", (7, 5))
-A100 = GpuFacts("A100", (8, 0))
 # Every key that a configuration of the project's has, with values of its own.
 THEIRS = """
 data_directory: "/content/drive/data/"
@@ -131,15 +127,6 @@ def test_every_key_of_their_configurations_means_what_it_meant(tmp_path: Path) -
     assert {name: found.settings[name] for name in expected} == expected
 
 
-def test_what_kgops_does_otherwise_is_told_with_the_reason_and_the_rest_is_not(tmp_path: Path) -> None:
-    told = of_text(tmp_path, THEIRS).settings["left_out"]
-    assert sorted(line.partition(":")[0] for line in told) == [
-        *("clahe_clip_limit", "filter_type", "flights", "hard_mining_factor", "hard_mining_k", "hpc_mode"),
-        *("log_dir", "models_directory", "pin_memory", "prefetch_factor", "swath_slice"),
-    ]
-    assert all(line == f"{name}: {LEFT_OUT[name]}" for line in told for name in [line.partition(":")[0]])
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -157,16 +144,6 @@ def test_the_three_configurations_ship_and_leave_nothing_out(name: str, options:
     assert table["options"].get("gradient_checkpointing", False) is (name != "colab_optimized")
     found = read_job({**table, "regress": {**table["regress"], "data_directory": "flights"}}, name)
     assert found.settings["warmup_steps"] == 2000
-
-
-def test_a_configuration_is_found_by_its_files_name_too_and_a_file_of_that_name_goes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert read("colab_optimized.yaml") == read("colab_optimized")
-    (tmp_path / "colab_optimized.yaml").write_text("epochs: 3")
-    assert read("colab_optimized.yaml") == {"epochs": 3}
-    assert read("colab_optimized") != {"epochs": 3}
 
 
 def test_unknown_keys_are_named_with_the_nearest_known_one_and_all_at_once(tmp_path: Path) -> None:
@@ -225,56 +202,7 @@ def test_a_file_that_is_no_configuration_is_refused_with_its_name(tmp_path: Path
         read(str(large))
 
 
-def test_pretraining_and_final_training_are_turned_off_by_their_flags(tmp_path: Path) -> None:
-    found = of_text(tmp_path, "data_directory: x\nno_pretrain: true\nno_final: false")
-    assert (found.settings["pretrain"], found.settings["final"]) == (False, True)
-
-
-def test_compilation_is_off_unless_it_is_asked_for_and_a_mode_alone_asks_for_nothing(tmp_path: Path) -> None:
-    asked = {
-        "torch_compile: true": "default",
-        "torch_compile: true\ntorch_compile_mode: reduce-overhead": "reduce-overhead",
-        "torch_compile: false\ntorch_compile_mode: default": "off",
-        "torch_compile_mode: default": None,
-    }
-    for text, mode in asked.items():
-        assert of_text(tmp_path, f"{text}\ndata_directory: x").options.get("compile") == mode
-
-
-def test_the_network_has_a_shape_only_where_there_can_be_one() -> None:
-    for wrong in (
-        {"height": 7},
-        {"architecture": "rnn"},
-        {"angles_mode": "x"},
-        {"channels": (1, 2)},
-        {"dropout": 1.0},
-    ):
-        with pytest.raises(Usage):
-            RegressionConfig(**{"height": 32, "width": 32, **wrong})  # type: ignore[arg-type]
-    with pytest.raises(Usage, match="30 features do not divide into 4 heads"):
-        RegressionConfig(32, 32, channels=(10, 20, 30))
-    assert RegressionConfig(32, 32, channels=(10, 20, 30), use_temporal_attention=False).mixer == "mean"
-    full = RegressionConfig(224, 224)
-    assert RegressionConfig(**full.to_dict()) == full
-
-
 # ---- options ----
-
-
-def test_graphs_give_way_to_checkpointing_and_compilation_does_not() -> None:
-    found = resolve(job(compile="reduce-overhead", gradient_checkpointing=True), lambda _: A100)
-    assert found.job.options["compile"] == "default"
-    assert "static input data pointer changed" in str(found.corrected)
-    assert not resolve(job(compile="reduce-overhead"), lambda _: A100).corrected
-    assert not resolve(job(compile="default", gradient_checkpointing=True), lambda _: A100).corrected
-
-
-def test_a_profile_brings_what_means_something_here() -> None:
-    options = resolve(job(profile="t4"), lambda _: T4).job.options
-    assert options["precision"] == "fp16"
-    assert options["compile"] == "default"
-    assert "entity_chunk" not in options
-    assert resolve(job(profile="t4", precision="fp32"), lambda _: T4).job.options["precision"] == "fp32"
 
 
 def test_the_fallbacks_goes_in_the_order_of_the_project_and_asks_before_it_changes_results() -> None:
@@ -297,16 +225,6 @@ def test_the_fallbacks_goes_in_the_order_of_the_project_and_asks_before_it_chang
     assert "memory_optimized off → on" not in changed(job(allow=True, memory_optimized=True))
 
 
-def test_graphs_are_given_up_before_activations_are() -> None:
-    lines = changed(job(compile="reduce-overhead", precision="fp16"), T4)
-    assert lines[:2] == ["compile reduce-overhead → default", "gradient_checkpointing off → on"]
-
-
-def test_after_the_last_fallback_only_what_is_left_is_advised() -> None:
-    assert "smaller frames" in oom_advice(job())
-    assert "embedding" not in oom_advice(job())
-
-
 # ---- flights, seen from outside ----
 
 
@@ -327,31 +245,6 @@ def test_flights_are_known_by_their_headers(tmp_path: Path) -> None:
     assert found.windows(6) == {"a": 2, "b": 25, "c": 0}
 
 
-def test_pixels_that_are_not_bytes_take_four(tmp_path: Path) -> None:
-    for dtype in (np.float32, np.float64, np.uint16):
-        write_flight(tmp_path / "a.npz", 3, dtype=dtype)
-        found = flights_in(tmp_path)
-        assert not isinstance(found, str) and found.pixel == 4
-
-
-def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
-    assert "no flights" in str(flights_in(tmp_path))
-    assert "No such file" in str(flights_in(tmp_path / "missing"))
-    write_flight(tmp_path / "a.npz", 3)
-    write_flight(tmp_path / "b.npz", 3, (16, 16))
-    assert "several sizes" in str(flights_in(tmp_path))
-    (tmp_path / "b.npz").write_bytes(b"no zip")
-    assert "cannot be read" in str(flights_in(tmp_path))
-    for array in (np.zeros((3, 4)), np.zeros((0, 4, 4))):
-        np.savez(tmp_path / "b.npz", frames=array)
-        assert "frames have the shape" in str(flights_in(tmp_path))
-    np.savez(tmp_path / "b.npz", images=np.zeros((3, 4, 4)))
-    assert "frames.npy" in str(flights_in(tmp_path))
-    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
-        archive.writestr("frames.npy", b"\x93NUMPY\x01\x00\xff\xff{'shape':")
-    assert "cannot be read" in str(flights_in(tmp_path))
-
-
 def test_hdf5_files_are_asked_in_a_process_that_has_h5py(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -359,11 +252,6 @@ def test_hdf5_files_are_asked_in_a_process_that_has_h5py(tmp_path: Path) -> None
     found = flights_in(tmp_path)
     assert not isinstance(found, str)
     assert (found.height, found.width, dict(found.frames)) == (16, 24, {"a": 9})
-
-
-def test_an_hdf5_file_that_nobody_can_read_is_told_so(tmp_path: Path) -> None:
-    (tmp_path / "a.h5").write_bytes(b"no HDF5")
-    assert "cannot be read" in str(flights_in(tmp_path))
 
 
 def test_looking_at_flights_loads_no_numpy(tmp_path: Path) -> None:

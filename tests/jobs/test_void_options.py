@@ -90,8 +90,3 @@ def test_what_has_an_effect_together_is_accepted() -> None:
     assert problems_of("predict", **ASKED, best=5) == []
     assert problems_of("train", **TRAINED, schedule="plateau", schedule_factor=0.5, patience=3) == []
     assert problems_of("tracin", **TRACED, test_triples="t.tsv", start_index=5, skip_tracin=True) == []
-
-
-def test_a_pipeline_may_ask_for_any_score() -> None:
-    pipeline = {"train": TRAINED, "predict": {"relation": "r", "best": 5}}
-    assert problems_of("pipeline", **pipeline, tracin={"score": "fisher"}) == []

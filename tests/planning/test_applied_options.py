@@ -107,21 +107,6 @@ def test_a_regression_logs_and_writes_the_same(run_cli: Console, tmp_path: Path)
     assert [found[name] for name in DOCUMENTED] == [applied == "bf16", True, False]
 
 
-def test_a_pipelines_second_stage_says_which_stage_it_speaks_of(run_cli: Console, tmp_path: Path) -> None:
-    (tmp_path / "both.toml").write_text(
-        'workload = "pipeline"\n[pipeline.train]\ndataset = "nations"\nembedding_dim = 16\noutput_channels = 2\n'
-        'num_epochs = 1\ndevice = "cpu"\n[pipeline.tracin]\nmax_triples = 1\ntop_k = 2\n'
-        "[options]\ngradient_checkpointing = true\n"
-    )
-    done = run_cli("run", tmp_path / "both.toml")
-    assert done.code == 0, done.err
-    assert logged(run_cli, "1", CHECKPOINTING) == [CHECKPOINTING + "on"]
-    assert logged(run_cli, "1", "TracIn: " + MIXED) == ["TracIn: " + MIXED + "off (fp32)"]
-    (option,) = [one for one in run_cli.show(1)["option"] if one["name"] == "gradient_checkpointing"]
-    assert option["applied"] == "on", "it is the training's alone"
-    assert documented(run_cli.folder(1))["use_gradient_checkpointing"], "its config.json is the training's"
-
-
 def test_after_a_fallback_config_keeps_apart_what_was_asked_and_what_ran(
     run_cli: Console, tmp_path: Path
 ) -> None:

@@ -19,7 +19,6 @@ from kgops.maths.graphs.triples import Graph, read_graph, read_pykeen_dataset
 from kgops.maths.tracin.blocks import rows_of
 from kgops.maths.tracin.scan import ordered_blocks
 from kgops.maths.train.batches import Batches
-from kgops.workloads.graphs.block_counts import Groups
 from kgops.workloads.graphs.counts import Counts, counts_of
 from kgops.workloads.job_files import read_job
 from kgops.workloads.shared_options import LARGEST_GROUP
@@ -48,21 +47,6 @@ def written(folder: Path, lines: int, seed: int = 0) -> dict[str, str]:
         path.write_bytes(gzip.compress(text.encode()) if split == "test" else text.encode())
         found[split] = str(path)
     return found
-
-
-def test_files_are_counted_as_training_reads_them(tmp_path: Path) -> None:
-    files = written(tmp_path, 500)
-    agree(counts_of(files), read_graph(*(Path(files[split]) for split in ("train", "valid", "test"))))
-
-
-@pytest.mark.parametrize("start", ["", "3\n", "label\tid\n"])
-def test_a_vocabulary_says_how_many_there_are(tmp_path: Path, start: str) -> None:
-    triples, entities = tmp_path / "train.tsv", tmp_path / "entities.tsv"
-    triples.write_text("a\tr\tb\n")
-    entities.write_text(f"{start}a\t0\nb\t1\nunused\t2\n")
-    counts = counts_of({"train": str(triples), "entity_to_id": str(entities)})
-    agree(counts, read_graph(triples, entity_to_id=entities))
-    assert counts is not None and counts.entities == 3
 
 
 def test_queries_and_their_answers_are_those_of_the_batches(tmp_path: Path) -> None:
@@ -139,30 +123,3 @@ def test_counting_loads_no_torch() -> None:
         "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'pykeen')))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=patience(), check=False).returncode == 0
-
-
-def test_a_block_of_everything_is_the_whole_graph() -> None:
-    triples = [(h, r, h + 1) for h in range(40) for r in range(2)]
-    groups = Groups.of(sorted(triples))
-    assert groups.in_block(4096, both_directions=False) == len({t[:2] for t in triples})
-
-
-def test_a_file_too_large_to_count_at_a_start_is_remembered_once_it_was_counted(tmp_path: Path) -> None:
-    triples, remembered = tmp_path / "train.txt", tmp_path / "counts.json"
-    triples.write_text("a\tr\tb\nb\tr\tc\n")
-    settings = {"train": str(triples)}
-    assert counts_of(settings, remembered, most_bytes=3) is None
-    counted = counts_of(settings, remembered)
-    assert counted is not None
-    assert counts_of(settings, remembered, most_bytes=3) == counted
-
-
-def test_what_another_kgops_remembered_is_counted_anew(tmp_path: Path) -> None:
-    triples, remembered = tmp_path / "train.txt", tmp_path / "counts.json"
-    triples.write_text("a\tr\tb\nb\tr\tc\n")
-    counted = counts_of({"train": str(triples)}, remembered)
-    broken: object
-    for broken in ({}, {"entities": 3}, [], "text", {"tails": 1}):
-        told = json.loads(remembered.read_text())
-        remembered.write_text(json.dumps(dict.fromkeys(told, broken)))
-        assert counts_of({"train": str(triples)}, remembered) == counted

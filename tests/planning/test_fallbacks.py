@@ -68,30 +68,6 @@ def test_every_fallback_changes_something_keeps_what_came_before_and_comes_in_it
     assert any(fallback.effect == "changes results" for fallback in fallbacks) == allow
 
 
-def test_training_on_a_cpu_scores_fewer_entities_and_then_keeps_no_activations() -> None:
-    assert changed(job(entity_chunk=60_000)) == [
-        *("entity_chunk 60000 → 8192", "entity_chunk 8192 → 2048", "entity_chunk 2048 → 512"),
-        "gradient_checkpointing off → on",
-    ]
-
-
-def test_a_option_that_is_there_already_is_no_fallback() -> None:
-    assert changed(job(entity_chunk=256, gradient_checkpointing=True)) == []
-    assert changed(job("tracin", block=16, entity_chunk=100, tests_at_once=1)) == []
-
-
-def test_precision_is_a_fallback_only_on_a_gpu_that_has_the_format() -> None:
-    def formats(gpu: GpuFacts | None) -> list[Any]:
-        found = [
-            c for fallback in oom_fallbacks(job(), gpu) for c in fallback.changes if c.option == "precision"
-        ]
-        return [change.after for change in found]
-
-    assert [formats(gpu) for gpu in (None, P100, T4, A100)] == [[], [], ["fp16"], ["bf16"]]
-    assert "precision fp32 → bf16" not in changed(job(settings={"device": "cpu"}), A100)
-    assert "precision" not in "".join(changed(job(precision="auto"), A100))
-
-
 def test_a_training_under_cuda_graphs_keeps_activations_until_the_graphs_are_gone() -> None:
     """Checkpointing does not go with a mode that replays graphs: the rule of plans/rules.py."""
     lines = changed(job(compile="reduce-overhead"), A100)
@@ -109,35 +85,6 @@ def test_what_changes_results_gives_way_in_small_steps_and_with_leave_alone() ->
     lines = changed(job("tracin", allow=True))
     assert lines[-2:] == ["last_layers off → 1", "filtering off → on"]
     assert "filtering off → on" not in changed(job("tracin", {"self_influence": True}, allow=True))
-
-
-def test_a_pipeline_lowers_both_its_stages_at_once() -> None:
-    fallbacks = oom_fallbacks(job("pipeline"), None)
-    assert {change.option for change in fallbacks[0].changes} == {"entity_chunk", "tests_at_once"}
-    chunks = [c.after for fallback in fallbacks for c in fallback.changes if c.option == "entity_chunk"]
-    assert chunks == sorted(chunks, reverse=True)
-
-
-def test_one_test_triple_is_not_traced_in_fewer_at_a_time() -> None:
-    assert "tests_at_once" not in "".join(changed(job("tracin", {"test_triple": "a,b,c"})))
-    assert changed(job("tracin"))[:3] == [
-        *("tests_at_once auto → 64", "tests_at_once 64 → 8", "tests_at_once 8 → 1"),
-    ]
-
-
-def test_pykeens_engine_has_no_fallback_but_a_smaller_batch() -> None:
-    settings = {"engine": "pykeen", "model": "TransE"}
-    assert changed(job(settings=settings)) == []
-    assert changed(job(settings=settings, allow=True))[0] == "batch_size 256 → 128"
-
-
-def test_a_command_of_ones_own_has_no_fallbacks_here() -> None:
-    assert oom_fallbacks(read_job({"workload": "exec", "exec": {"command": ["true"]}}, "a test"), A100) == ()
-
-
-def test_a_chunk_of_more_entities_than_there_are_counts_as_all_of_them() -> None:
-    fallbacks = oom_fallbacks(job(entity_chunk=1_000_000), None, entities=3000)
-    assert str(fallbacks[0].changes[0]) == "entity_chunk 3000 → 512"
 
 
 @pytest.mark.parametrize("batch", [1, 100, 256, 1000, 4096])

@@ -88,17 +88,6 @@ def test_the_sentence_names_the_filter_to_add_and_the_page_has_all(run_cli: Cons
     assert all(any(line.startswith(flags) for line in page) for flags in FILTERS)
 
 
-def test_a_short_run_is_not_counted(run_cli: Console, tmp_path: Path) -> None:
-    Graph(tmp_path, 5, checkpoints=1)
-    preview = plan_of(run_cli, "--test", "test.txt")["filtering"]
-    assert preview["filters"] == [] and preview["suggested"] is None
-    first = run_cli(
-        "run", "tracin", *MODEL, "--test", "test.txt", "--device", "cpu", "--dry-run"
-    ).out.splitlines()[0]
-    assert first.startswith("# Suggested for this CPU: fp16 off (needs a GPU) · cleanup off (needs a GPU) · ")
-    assert first.endswith(" without)")
-
-
 def test_a_filter_that_was_asked_for_is_counted_alone(run_cli: Console, tmp_path: Path) -> None:
     graph = Graph(tmp_path, 6, checkpoints=1000)
     test = graph.tests[0]
@@ -107,10 +96,3 @@ def test_a_filter_that_was_asked_for_is_counted_alone(run_cli: Console, tmp_path
     assert plan["filtering"]["filters"] == [] and plan["filtering"]["suggested"] is None
     assert f"filtering 1 hop (asked): {len(graph.kept(*test, 1))} of {len(graph.edges)} " in plan["suggested"]
     assert plan["expected_s"] is None and plan["predicted_step"] is None  # those would be of all triples
-
-
-def test_what_cannot_be_counted_says_why(run_cli: Console, tmp_path: Path) -> None:
-    Graph(tmp_path, 7, checkpoints=1000)
-    page = run_cli("suggest", "tracin", *MODEL, "--test-triple", "nobody,r,e5", "--gpu", "cpu")
-    assert "filtering off (not counted)" in page.out.splitlines()[0]
-    assert "filtering was not counted: " in page.out and "nobody" in page.out

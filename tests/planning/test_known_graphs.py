@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from driving import Console
 
-from kgops import planning
 from kgops.jobs.bundled import BUNDLED
 from kgops.workloads.graphs.counts import PUBLISHED, Counts, counts_of, sizes_of
-from kgops.workloads.train import recipes
 
 RECIPES = ("codex-s", "fb15k-237", "fb15k-237-best", "wn18rr", "kinships", "umls")
 
@@ -54,12 +51,6 @@ def test_what_was_counted_of_a_recipes_graph_has_its_published_size(name: str) -
     assert Counts.from_table(json.loads(json.dumps(found.as_table()))) == found
 
 
-def test_a_graph_is_known_however_its_name_is_written() -> None:
-    assert sizes_of("FB15k-237") == sizes_of("fb15k237")
-    assert sizes_of("WN18RR") is not None
-    assert sizes_of("no such graph") is None
-
-
 def test_a_plan_says_that_a_graph_is_not_here_and_what_is_assumed_of_it(run_cli: Console) -> None:
     counted = run_cli("suggest", "train", "--dataset", "codexsmall", "--gpu", "t4").out
     assert (
@@ -69,14 +60,3 @@ def test_a_plan_says_that_a_graph_is_not_here_and_what_is_assumed_of_it(run_cli:
     assert "123,143 entities" in assumed
     assert "planned as one query per training triple" in assumed
     assert "as published" not in run_cli("suggest", "train", "--dataset", "nations", "--gpu", "t4").out
-
-
-def test_each_recipe_that_names_a_graph_names_one_that_is_known() -> None:
-    for name in recipes.names():
-        job = recipes.with_changes(name, {"train": {}, "options": {}})
-        assert recipes.graph_of(name) is None or counts_of(job["train"]) is not None, name
-
-
-def test_the_counted_graphs_ship_with_the_package() -> None:
-    folder = Path(str(planning.__file__)).parent / "counted"
-    assert {path.stem for path in folder.glob("*.json")} == {"codexsmall", "fb15k237", "wn18rr"}

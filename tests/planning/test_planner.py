@@ -17,7 +17,7 @@ from counting import calls_of
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job
 from kgops.planning import profiles
-from kgops.planning.corrections import Correction, Measured, learn_time
+from kgops.planning.corrections import Correction
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict
 from kgops.planning.planner import MARGIN, MachineCorrections, Suggestion, largest_where, need_mib, suggest
@@ -128,11 +128,6 @@ def test_the_largest_batch_fits_and_one_a_twentieth_larger_does_not(seed: int) -
     assert is_whole_epoch or need(most + max(2, most // 20)) > 900
 
 
-def test_the_same_job_on_the_same_gpu_gets_the_same_plan() -> None:
-    first, second = (planned(training(3), of_room(800)) for _ in range(2))
-    assert (first.chosen, first.nearest, first.others) == (second.chosen, second.nearest, second.others)
-
-
 def test_the_nearest_change_is_the_first_fallback_that_fits_even_if_it_changes_results() -> None:
     options = {"batch_size": 65536, "entity_chunk": 64, "precision": "fp16", "gradient_checkpointing": True}
 
@@ -168,22 +163,6 @@ def test_what_runs_have_taught_moves_the_prediction_and_the_choice() -> None:
     )
 
 
-def test_expected_time_is_the_median_of_past_runs_with_their_range() -> None:
-    assert learn_time([]) is None
-    assert learn_time([Measured(0.0, 1.0)]) is None
-    learned = learn_time([Measured(1, 2), Measured(1, 3), Measured(2, 20)])
-    assert learned is not None and learned.expected(2.0) == (6, 4, 20, 3)
-
-
-def test_a_long_run_is_expected_by_long_runs_alone() -> None:
-    """A small one takes 5 s before it begins, whatever it computes."""
-    small, large = [Measured(0.1, 5.1)] * 20, [Measured(90.0, 95.0)]
-    learned = learn_time([*small, *large])
-    assert learned is not None
-    assert learned.expected(100.0).s == pytest.approx(105.6, abs=0.1)
-    assert learned.expected(0.1) == (5.1, 5.1, 5.1, 9)
-
-
 @pytest.mark.parametrize("gpu", short_names())
 def test_every_known_gpu_gets_a_plan_in_a_format_its_tensor_cores_have(gpu: str) -> None:
     job = profiles.apply(
@@ -196,15 +175,6 @@ def test_every_known_gpu_gets_a_plan_in_a_format_its_tensor_cores_have(gpu: str)
     assert known is not None
     assert isinstance(shape, TrainShape)
     assert shape.precision in (*known.tensor_core_dtypes, "fp32")
-
-
-def test_a_profile_chooses_the_precision_of_tracin_too_and_a_person_chooses_another() -> None:
-    table = {"workload": "tracin", "profile": "t4", "tracin": {"run": 1}}
-    assert profiles.apply(read_job(table, "x")).options["precision"] == "fp16"
-    asked = read_job(
-        {"workload": "tracin", "profile": "t4", "tracin": {"run": 1}, "options": {"precision": "bf16"}}, "x"
-    )
-    assert profiles.apply(asked).options["precision"] == "bf16"
 
 
 def test_the_processor_has_the_memory_that_is_free_not_what_others_hold() -> None:
@@ -278,7 +248,3 @@ def test_the_largest_number_that_fits_is_found_to_2_percent(kind: str, seed: int
     assert found == max((number for number in looked_at if spare(number) >= 0), default=None)
     assert spare((found or 0) + max(1, (found or 0) // 50)) < 0
     assert len(looked_at) == len(set(looked_at)) < 45
-
-
-def test_the_largest_number_is_the_most_there_is_if_all_fit() -> None:
-    assert largest_where(lambda number: 1.0, 256, 1000) == 1000

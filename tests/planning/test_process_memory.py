@@ -82,19 +82,6 @@ def test_workers_of_another_kind_teach_nothing() -> None:
     assert predicted_above(again, 40.0) > predicted_above(learn_process("tracin", []), 40.0)
 
 
-def test_a_worker_starts_as_its_own_kind_does_and_before_one_ran_as_those_that_import_the_same() -> None:
-    alone = [one._replace(kind="tracin") for one in planted(50.0, 1.1)]
-    shared = [one._replace(kind="tracin shared out", start=one.start + 40) for one in planted(50.0, 1.1, 30)]
-    assert learn_process("tracin", [*shared, *alone]).start_mib == 230.0
-    assert learn_process("tracin shared out", [*alone, *shared]).start_mib == 270.0
-    assert learn_process("tracin shared out", alone).start_mib == 230.0
-
-
-def test_a_start_that_takes_too_long_is_unknown_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_start, "_LONGEST_S", 0.01)
-    assert worker_start._measure.__wrapped__("kgops.maths.train.worker", "kgops") is None
-
-
 def test_bench_memory_judges_the_runs_that_it_starts(run_cli: Console) -> None:
     kept = run_cli.cwd / "kept"
     done = run_cli.benchmark("memory", "--jobs", "1,4", "--keep", kept)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
 import tomllib
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,10 +43,6 @@ def test_what_a_profile_says_of_its_gpus_is_what_plans_know_of_them(name: str) -
         assert set(re.findall(pattern, head)) <= values
 
 
-def test_every_promised_profile_ships() -> None:
-    assert profiles.names() == sorted(PROMISED)
-
-
 @pytest.mark.parametrize("name", PROMISED)
 def test_every_value_of_a_shipped_profile_has_its_reason_above_it(name: str) -> None:
     lines = profiles.find(name).path.read_text().splitlines()
@@ -70,16 +63,6 @@ def test_a_shipped_profile_breaks_no_rule_on_its_own_gpus_nor_where_no_gpu_is_kn
         assert conflicts(profile, facts_of_known(gpu)) == []
 
 
-def test_profiles_train_in_what_the_gpus_tensor_cores_know() -> None:
-    for name in PROMISED:
-        profile = profiles.find(name)
-        for short in profile.gpus:
-            gpu = known_by_short_name(short)
-            assert gpu is not None
-            assert profile.options["precision"] in gpu.tensor_core_dtypes
-            assert profile.options["compile"] == "default"
-
-
 def test_a_option_a_person_gave_stands_and_the_profile_fills_in_the_rest() -> None:
     table = {
         "workload": "train",
@@ -90,12 +73,6 @@ def test_a_option_a_person_gave_stands_and_the_profile_fills_in_the_rest() -> No
     job = profiles.apply(read_job(table, "a test"))
     assert job.options["precision"] == "fp32"
     assert job.options["compile"] == "default"
-
-
-def test_a_profile_that_does_not_exist_names_those_that_do(run_cli: Console) -> None:
-    done = run_cli("run", "--profile", "t5", "exec", "--", "true")
-    assert done.code == 2
-    assert "t4" in done.err
 
 
 def test_all_problems_of_a_profile_file_are_told_at_once(run_cli: Console, tmp_path: Path) -> None:
@@ -132,19 +109,6 @@ def test_profiles_are_listed_with_what_they_set_and_the_gpu_they_suit(
     assert table["t4"]["options"]["compile"] == "default"
 
 
-def test_without_a_driver_profiles_are_listed_all_the_same(run_cli: Console) -> None:
-    told = run_cli("profiles")
-    assert told.code == 0, told.err
-    assert told.err == ""
-    assert len(told.out.splitlines()) == len(PROMISED) + 1
-
-
-def test_a_profile_is_shown_as_it_is_written(run_cli: Console) -> None:
-    told = run_cli("profiles", "show", "t4")
-    assert told.out == (ROOT / "profiles" / "t4.toml").read_text()
-    assert run_cli("profiles", "show", "t44").code == 2
-
-
 def test_a_check_tells_all_that_rules_would_change_on_each_gpu_of_the_profile(
     run_cli: Console, tmp_path: Path
 ) -> None:
@@ -160,15 +124,6 @@ def test_a_check_tells_all_that_rules_would_change_on_each_gpu_of_the_profile(
     assert "options.compile: reduce-overhead → default" in told.err
     assert "options.compile: reduce-overhead → off" in told.err
     assert "pytorch #154306" in told.err
-
-
-def test_a_check_tells_every_mistake_of_the_file_at_once(run_cli: Console, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.toml"
-    mine.write_text('summary = "x"\ngpus = ["t44"]\n[options]\nprecison = "bf16"\nblock = 0\n')
-    told = run_cli("profiles", "check", str(mine))
-    assert told.code == 2
-    for problem in ("t44'; did you mean 't4'?", "precison: no such option", "options.block"):
-        assert problem in told.err
 
 
 def test_a_new_profile_is_a_sound_copy_with_its_own_launch_command_and_overwrites_nothing(
@@ -232,22 +187,6 @@ def test_the_record_keeps_who_chose_a_option_what_a_rule_made_of_it_and_why(
     assert "off" in row  # and that the worker could not even compile stands beside it
     assert "checkpointing" in row
     assert "no CUDA device" in row
-
-
-def test_a_option_that_a_worker_is_silent_about_is_shown_as_such(run_cli: Console) -> None:
-    assert run_cli("run", "exec", "--", "true").code == 0
-    silent = {"option": "precision", "requested": "fp16", "applied": "fp16", "chosen_by": "profile t4"}
-    off = {"option": "compile", "requested": "off", "applied": "off", "chosen_by": "person"}
-    choices = json.dumps([{**one, "reason": None, "source": None} for one in (silent, off)])
-    with closing(sqlite3.connect(run_cli.home / "kgops.db")) as conn, conn:
-        conn.execute("UPDATE run SET workload = 'train'")
-        conn.execute("UPDATE run_spec SET plan = json_set(plan, '$.choices', json(?))", (choices,))
-    (row,) = [line for line in run_cli("show", "1").out.splitlines() if line.startswith("precision")]
-    asked, applied, kind, by, why = re.split(r"\s{2,}", row)[1:]
-    assert (asked, applied, kind, by) == ("fp16", "n/a", "rounding", "profile t4")
-    assert why == "the worker did not report it"
-    (row,) = [line for line in run_cli("show", "1").out.splitlines() if line.startswith("compile")]
-    assert re.split(r"\s{2,}", row)[1:] == ["off", "off", "rounding", "person"]  # nothing turned it on
 
 
 def test_the_rules_look_at_the_gpu_that_the_run_will_get(run_cli: Console, tmp_path: Path) -> None:

@@ -77,23 +77,6 @@ def test_training_in_fp16_scales_its_gradients_whatever_was_asked(
     assert (made.option, made.applied) == ("scale_gradients", True)
 
 
-def test_a_format_that_a_rule_chose_is_scaled_like_one_that_was_asked_for() -> None:
-    found = settled({"precision": "bf16", "scale_gradients": False}, gpu("t4"))
-    assert found == {"precision": "fp16", "scale_gradients": True}
-
-
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_other_formats_need_no_scaling(precision: str) -> None:
-    options = {"precision": precision, "scale_gradients": False}
-    assert settled(options, gpu("a100-80")) == options
-    assert settled({"precision": "auto", "scale_gradients": False}, gpu("h100"))["scale_gradients"] is False
-
-
-def test_what_does_not_train_needs_no_scaling() -> None:
-    options = {"precision": "fp16", "scale_gradients": False}
-    assert settled(options, gpu("t4"), Work("tracin")) == options
-
-
 def test_a_sum_over_entities_is_refused_in_fp16() -> None:
     made = only({"sum_precision": "fp16"})
     assert made.applied == "fp32"
@@ -129,11 +112,6 @@ def test_cuda_graphs_are_kept_from_what_changes_addresses_or_shapes(
         assert only({**options, "cuda_graphs": True}, on, work).applied is False
 
 
-def test_cuda_graphs_stand_where_nothing_moves() -> None:
-    options = {"compile": "reduce-overhead", "gradient_checkpointing": False, "cuda_graphs": True}
-    assert settled(options, gpu("a100-40")) == options
-
-
 # ---- the GPU and its driver ----
 
 
@@ -157,20 +135,6 @@ def test_a_gpu_that_the_wheel_has_no_kernels_for_is_left_alone(
     assert found == {"device": "auto" if runs else "cpu"}
     assert [correction.option for correction in made] == ([] if runs else ["device"])
     assert settled({"device": "cpu"}, here) == {"device": "cpu"}
-
-
-def test_nothing_is_said_of_kernels_where_torch_or_gpu_is_unknown() -> None:
-    assert settled({"device": "auto"}, gpu("v100")) == {"device": "auto"}
-    unknown = GpuFacts("GPU 0", None, torch=TorchBuild((2, 11), (13, 0)))
-    assert settled({"device": "auto", "precision": "bf16"}, unknown) == {
-        "device": "auto",
-        "precision": "bf16",
-    }
-
-
-def test_a_torch_of_somebodys_own_build_is_not_taken_for_the_published_one() -> None:
-    own = TorchBuild((2, 11), (13, 0), is_wheel=False)
-    assert settled({"device": "auto"}, GpuFacts("V100", (7, 0), torch=own)) == {"device": "auto"}
 
 
 @pytest.mark.parametrize(
@@ -303,14 +267,6 @@ def test_a_job_keeps_who_chose_what_and_what_became_of_it() -> None:
     assert [choice.option for choice in found.corrected] == ["precision"]
 
 
-def test_a_job_on_the_cpu_is_measured_by_no_gpu() -> None:
-    def no_gpu(gpu: str | None) -> GpuFacts | None:
-        raise AssertionError("nobody asked for a GPU")
-
-    found = resolve.resolve(job({"precision": "bf16"}, train={"device": "cpu"}), no_gpu)
-    assert found.job.options["precision"] == "bf16"
-
-
 def test_what_traces_keeps_few_kernels_and_a_training_those_it_has() -> None:
     tracin = read_job({"workload": "tracin", "tracin": {"run": 1, "test_triples": "test.txt"}}, "a test")
     assert resolve.resolve(tracin, lambda _: None).environment == resolve.TRACIN_KERNELS
@@ -346,18 +302,3 @@ def test_a_gpu_without_kernels_is_an_error_for_who_insists_and_the_cpu_for_who_d
     for insisting in (job({}, train={"device": "cuda"}), job({}, gpu={"wanted": "0"})):
         with pytest.raises(Usage, match=r"no kernels below compute capability 7\.5"):
             resolve.resolve(insisting, lambda gpu: OLD)
-
-
-def test_both_stages_of_a_pipeline_go_where_the_gpu_lets_them() -> None:
-    table = {"workload": "pipeline", "pipeline": {"train": {"dataset": "nations"}}}
-    found = resolve.resolve(read_job(table, "a test"), lambda gpu: OLD)
-    assert found.job.settings["train"]["device"] == found.job.settings["tracin"]["device"] == "cpu"
-    read_job(found.job.as_table(), "the same job")
-
-
-def test_a_commands_options_are_recorded_as_off() -> None:
-    table = {"workload": "exec", "profile": "t4", "exec": {"command": ["true"]}}
-    found = resolve.resolve(read_job(table, "a test"))
-    assert {choice.applied for choice in found.choices} == {"off"}
-    assert all(choice.reason for choice in found.choices)
-    assert found.corrected == []

@@ -117,17 +117,3 @@ def test_what_saves_nothing_alone_goes_along_where_that_saves() -> None:
     assert skipped[0].why.endswith("without; tried with the next one")
     alone = predicted(made, suggestion, {"entity_chunk": 1024, "gradient_checkpointing": True})
     assert predicted(made, suggestion, tried[-1].settings) < 0.99 * alone
-
-
-def test_filtering_is_tried_though_it_is_predicted_as_if_it_left_everything() -> None:
-    both = {"train": {"dataset": "nations", "embedding_dim": 32}, "tracin": {"top_k": 5}}
-    _, tried, _, _ = trimmed(job("pipeline", both, allow=True), cpu_target())
-    assert "filtering" in tried[-1].options
-
-
-def test_without_a_prediction_every_fallback_is_tried() -> None:
-    made = job("train", {"train": "/nowhere/train.txt"}, allow=True, batch_size=64)
-    planned = Planned(made, (), cpu_target(), unknown="nobody counted its triples")
-    tried, skipped = fallbacks_below(planned)
-    assert tried == [*oom_fallbacks(made, None)] and len(tried) > 2
-    assert skipped == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kgops.maths.explain.explanation_files import Explained, Fact, Named, write_csv
-from kgops.present.explained_run import title_of, verdict_of
+from kgops.present.explained_run import verdict_of
 from kgops.present.explanations import read_explanations
 
 TRIPLE = Named("a", "A", "r", "R", "b", "B")
@@ -60,38 +60,3 @@ def test_a_sufficient_set_says_for_how_many_heads_the_tail_ranks_first(tmp_path:
     )
     assert "triples of the head for 0" in text
     assert said(tmp_path, 0, **TEN) == "no triple of the head lifts the tail for 10 other heads"
-
-
-def test_a_rank_after_training_again_stands_beside_that_with_all_triples(tmp_path: Path) -> None:
-    ranks = {"rank_before": 1.0, "rank_after": 108.0, "retrained": {"retrained_all": 122.0}}
-    text = said(tmp_path, 4, lost=False, **ranks)
-    assert text.startswith("without these 4: not lost; rank 1 → 108, with all triples 122, of 50")
-
-
-def test_a_predicted_head_is_named_as_one(tmp_path: Path) -> None:
-    write_csv(tmp_path / "explanations.csv", [Explained(1, TRIPLE, "head", "new")])
-    ((one,), _) = read_explanations(tmp_path, predictions=1)
-    assert title_of(one) == "prediction 1 · A · R · B (its head)"
-    carried = {"retrained": 6.5, "retrained_random": 0.0}
-    text = said(tmp_path, 2, asked="head", carried=carried, **TEN)
-    assert text.startswith("with these 2 added to 10 other tails: the head ranks first for 6.5 of them")
-
-
-def test_a_prediction_that_the_model_does_not_make_is_ranked_lower_not_lost(tmp_path: Path) -> None:
-    ranks = {"rank_before": 5.0, "rank_after": 8.0}
-    assert said(tmp_path, 1, lost=True, **ranks).startswith("without it: ranked lower; rank 5 → 8, ")
-    assert said(tmp_path, 1, lost=False, **ranks).startswith("without it: not ranked lower; rank 5 → 8, ")
-
-
-def test_who_reads_a_part_of_the_predictions_learns_that_there_are_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = [Fact(TRIPLE, 1.0, "")] * 3
-    file = tmp_path / "explanations.csv"
-    write_csv(file, [Explained(n, TRIPLE, known="new", candidate_facts=50, facts=own) for n in (1, 2, 3)])
-    for at_most, more in ((2, True), (3, False), (None, False)):
-        found, has_more = read_explanations(tmp_path, predictions=at_most)
-        assert (len(found), has_more) == (at_most or 3, more)
-    monkeypatch.setattr("kgops.present.explanations._MOST_BYTES", file.stat().st_size - 10)
-    found, has_more = read_explanations(tmp_path, predictions=200)
-    assert [len(one.facts) for one in found] == [3, 3] and has_more

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 
 from kgops.present.explanation_graph import MOST_FACTS, ExplanationGraph, Place, graph_of, route
-from kgops.present.explanation_pictures import picture_of, text_lines, wrapped_name
+from kgops.present.explanation_pictures import picture_of, text_lines
 from kgops.present.explanations import ExplainedPrediction, ExplainingFact
 from kgops.present.formats import width_of
 from kgops.present.influences import Neighbours, Step, path_through
@@ -72,36 +71,6 @@ def test_edges_are_the_prediction_its_triples_and_paths_through_them() -> None:
     assert [edge.strength for edge in graph.edges] == [0.0, 1.0, 0.0, 0.5]
 
 
-def test_a_triple_of_the_tail_ends_its_path_or_stands_alone_before_the_tail() -> None:
-    triples = [
-        ("drug", "binds", "gene"),
-        ("disease", "involves", "gene"),
-        ("disease", "isa", "disease class"),
-    ]
-    one = explained(triples[1], triples[2])
-    graph = graph_of(one, paths_of(one, triples))
-    assert sorted(named_edges(graph)) == [
-        ("disease class", "isa", "disease", False, "triple"),
-        ("drug", "binds", "gene", True, "path"),
-        ("drug", "treats", "disease", True, "prediction"),
-        ("gene", "involves", "disease", False, "triple"),
-    ]
-
-
-def test_a_prediction_from_an_entity_to_itself_has_two_ends() -> None:
-    triples = [("drug", "binds", "gene"), ("gene", "binds", "drug"), ("drug", "like", "drug")]
-    one = explained(*triples, of=("drug", "treats", "drug"))
-    graph = graph_of(one, paths_of(one, triples))
-    named = named_edges(graph)
-    assert named[0] == ("drug", "treats", "drug", True, "prediction")
-    assert {(relation, kind) for _, relation, _, _, kind in named} >= {
-        ("binds", "triple"),
-        ("like", "triple"),
-    }
-    assert sum(edge.kind == "triple" for edge in graph.edges) == 3
-    assert ("drug", "like", "drug", True, "triple") in named
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_boxes_lie_apart_and_no_edge_runs_through_another_node(seed: int) -> None:
     graph = some_graph(seed)
@@ -131,14 +100,6 @@ def test_as_text_it_fits_a_small_terminal_and_has_twins_in_ascii(seed: int) -> N
     assert plain("".join(lines)).isascii() and "?" not in plain("".join(lines))
 
 
-def test_as_text_a_path_is_read_from_left_to_right() -> None:
-    triples = [("drug", "binds", "gene"), ("disease", "involves", "gene")]
-    one = explained(triples[0])
-    lines = text_lines(graph_of(one, paths_of(one, triples)), 60)
-    short = [re.sub(r"([╌━─])+", r"\1", line.strip(" │")) for line in lines]
-    assert short == ["drug ╌ treats ╌▶ disease", "", "└━ binds ━▶ gene ◀─ involves ─┘"]
-
-
 def test_text_from_outside_is_escaped_in_pictures_and_cleaned_in_lines() -> None:
     one = explained((ODD, ODD, "drug"), of=("drug", "treats", ODD))
     graph = graph_of(one)
@@ -150,23 +111,3 @@ def test_text_from_outside_is_escaped_in_pictures_and_cleaned_in_lines() -> None
     lines = text_lines(graph, 78)
     assert "\x1b" not in "".join(lines) and "\u202e" not in "".join(lines)
     assert max(map(width_of, lines)) <= 78
-
-
-def test_more_triples_than_can_be_drawn_are_counted() -> None:
-    one = explained(*(("drug", "binds", f"gene {n}") for n in range(MOST_FACTS + 3)))
-    graph = graph_of(one)
-    assert graph.left_out == 3 and graph.lanes == MOST_FACTS + 1
-    assert "and 3 more triples" in as_svg(picture_of(graph, "x"))
-
-
-def test_long_names_are_broken_at_words_before_they_are_cut() -> None:
-    assert wrapped_name("organ_or_tissue_function", 16) == ["organ_or_tissue_", "function"]
-    assert wrapped_name("a b c d e f", 3) == ["a b", "c d", "e f"]
-    assert all(width_of(line) <= 10 for line in wrapped_name("x" * 50 + " " + "蛋白质" * 9 + " y z", 10))
-
-
-def test_colours_are_those_of_relations_and_a_prediction_is_dashed() -> None:
-    graph = graph_of(explained(("drug", "binds", "gene")))
-    svg = as_svg(picture_of(graph, "x"))
-    assert "stroke-dasharray" in svg and "stroke='#0b63b0'" in svg and "stroke='#c25700'" in svg
-    assert ">treats</text>" in svg and ">binds</text>" in svg

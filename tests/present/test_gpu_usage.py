@@ -77,10 +77,3 @@ def test_the_host_line_changes_only_where_that_can_be_seen(
     third = reader.read()
     assert third.cpu_percent == 100.0
     assert third.memory_used_mib is not None and third.memory_used_mib > 800
-
-
-def test_what_the_host_does_not_say_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_PROC", tmp_path / "nothing")
-    shown = HostReader(Home(tmp_path)).read()
-    assert (shown.cpu_percent, shown.memory_used_mib, shown.memory_total_mib) == (None, None, None)
-    assert shown.disk_free_mib is not None

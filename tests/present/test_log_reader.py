@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kgops.present.log_index import LogIndex
 from kgops.present.log_lines import Level, LineFilter, level_of
-from kgops.present.log_reader import ALL, LogReader, Page, PageRequest, Seek
+from kgops.present.log_reader import LogReader, Page, PageRequest, Seek
 from kgops.present.log_search import LogHits
 
 BAD: frozenset[Level] = frozenset({"error", "warning"})
@@ -110,37 +110,6 @@ def test_a_search_goes_to_the_nearest_the_next_or_the_last_and_round_the_ends(
     sought = all_read(LogReader(path), PageRequest(seek=Seek(line, LineFilter("needle"), step))).sought
     assert sought is not None
     assert (sought.row, sought.line, sought.around) == (found, found, around)
-
-
-def test_a_search_among_narrowed_lines_finds_their_rows_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "worker.log"
-    path.write_text("disk\nerror one\ndisk\nerror of the disk\n")
-    reader = LogReader(path)
-    errors: frozenset[Level] = frozenset({"error"})
-    sought = all_read(reader, PageRequest(levels=errors, seek=Seek(0, LineFilter("disk")))).sought
-    assert sought is not None
-    assert (sought.row, sought.line) == (1, 3)
-    sought = all_read(reader, PageRequest(levels=errors, seek=Seek(0, LineFilter("nowhere")))).sought
-    assert sought is not None
-    assert sought.row is None
-    back = all_read(reader, PageRequest(levels=ALL, seek=Seek(3))).sought  # that line among all
-    assert back is not None
-    assert back.row == 3
-
-
-def test_a_file_begun_anew_is_read_anew_and_nobody_is_moved_by_an_old_search(tmp_path: Path) -> None:
-    path = tmp_path / "worker.log"
-    path.write_text("old error\n" * 50)
-    reader = LogReader(path)
-    asked = PageRequest(levels=BAD, seek=Seek(0, LineFilter("error")))
-    before = all_read(reader, asked)
-    path.write_text("new error\n")
-    page = all_read(reader, asked)
-    assert page.file != before.file
-    assert [line.text for line in page.lines] == ["new error"]
-    assert page.sought is None
-    path.unlink()
-    assert all_read(reader, asked).rows == 0
 
 
 def test_a_million_lines_take_no_more_memory_than_a_thousand(tmp_path: Path) -> None:

@@ -39,15 +39,6 @@ def test_what_a_person_asked_for_is_said(run_cli: Console) -> None:
     assert on_cpu.startswith("Suggested for this CPU: fp16 off (needs a GPU) · cleanup off (needs a GPU) · ")
 
 
-def test_what_the_planner_turned_on_says_why(run_cli: Console) -> None:
-    large = (*NATIONS, "--embedding-dim", "400", "--output-channels", "64", "--batch-size", "4096")
-    (free,) = run_cli("suggest", *large, "--gpu", "cpu", "--json").json()
-    limit = str(int(free["need_mib"]) - 1)
-    sentence, options = suggested(run_cli, *large, "--device", "cpu", "--memory-limit", limit)
-    assert options["gradient_checkpointing"] is True
-    assert sentence.endswith("checkpointing on (does not fit without)")
-
-
 def test_a_dry_run_begins_with_it_and_remains_a_job_file(run_cli: Console) -> None:
     page = run_cli("suggest", *NATIONS, "--gpu", "cpu").out.splitlines()[0]
     dry = run_cli("run", *NATIONS, "--device", "cpu", "--dry-run")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -16,15 +15,13 @@ from kgops.cli import WORKLOADS as KINDS
 from kgops.errors import KgopsError
 from kgops.experiments.claim_tables import comparisons
 from kgops.experiments.claims import page
-from kgops.experiments.summary import rows
 from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
 from kgops.tour import MARK, SAMPLE
 from kgops.tour import home as homes
-from kgops.tour.filling import REAL, fill
-from kgops.workloads.job_files import read_job
+from kgops.tour.filling import fill
 from kgops.workloads.registry import WORKLOADS
-from storage import benches, measurements, reports, run_list, runs, transfer
+from storage import benches, reports, run_list, runs
 from storage.database import open_reader
 from storage.runs import ACTIVE, STATES
 
@@ -86,20 +83,6 @@ def test_every_screen_has_something_to_show(tour: Home) -> None:
     look(tour.path, story, (150, 45))
 
 
-def test_fallbacks_options_notes_traces_and_benchmarks_are_there(record: sqlite3.Connection) -> None:
-    for table in transfer.TABLES:
-        many = record.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-        assert many > 0 or table == "measurement", table
-    stepped = [
-        run.id
-        for run in run_list.page(record, limit=1000)
-        if reports.events(record, run.id, kinds=("step_down",)) and run.state == "succeeded"
-    ]
-    assert len(stepped) >= 4
-    judged = [row for bench in benches.newest(record) for row in rows(record, bench)]
-    assert {row.verdict for row in judged} >= {"effective", "no effect", "harmful"}
-
-
 @pytest.mark.parametrize(
     "command", [("compare", "1", "2", "3"), ("show", "3"), ("bench", "show", "2"), ("logs", "3")]
 )
@@ -144,22 +127,6 @@ def test_every_sample_run_says_so_wherever_one_may_look(tour: Home, record: sqli
         assert SAMPLE in RunFolder(tour.runs / run.folder).log.read_text()
 
 
-def test_every_metric_hangs_on_a_machine_of_the_sample(record: sqlite3.Connection) -> None:
-    kept = measurements.all_of(record)
-    assert kept
-    for one in kept:
-        assert MARK in one.name
-        assert SAMPLE in one.command
-        assert one.fingerprint["machine"]["processor"] == SAMPLE
-
-
-def test_what_is_said_of_files_holds(tour: Home, record: sqlite3.Connection) -> None:
-    for run in run_list.page(record, limit=1000):
-        for file in reports.artifacts(record, run.id):
-            raw = (tour.runs / run.folder / file.path).read_bytes()
-            assert (len(raw), hashlib.sha256(raw).hexdigest()) == (file.bytes, file.sha256)
-
-
 def test_no_sample_data_gets_into_another_record(run_cli: Console, tour: Home, tmp_path: Path) -> None:
     there = {"KGOPS_HOME": str(tour.path)}
     out, live = tmp_path / "some.json", tmp_path / "live.json"
@@ -171,21 +138,6 @@ def test_no_sample_data_gets_into_another_record(run_cli: Console, tour: Home, t
         assert done.code == 2
         assert "sample data of a tour" in done.err
     assert run_cli("runs", "--json").json() == []
-
-
-def test_no_prediction_is_corrected_by_sample_data(run_cli: Console, tour: Home) -> None:
-    words = ("suggest", "train", "--dataset", "umls", "--gpu", "t4", "--json")
-    fresh, there = (run_cli(*words, env=env) for env in ({}, {"KGOPS_HOME": str(tour.path)}))
-    assert fresh.code == there.code == 0, there.err
-    plans = [
-        {**plan, "disk": None} for (plan,) in (fresh.json(), there.json())
-    ]  # its room differs by the moment
-    assert plans[0] == plans[1]
-
-
-def test_the_jobs_that_really_run_are_jobs() -> None:
-    for job in REAL:
-        assert MARK not in read_job(job, "a job of the tour").label
 
 
 # --- where it is ----------------------------------------------------------------------------------
@@ -240,10 +192,3 @@ def test_no_folder_of_anybody_else_is_filled_or_removed(home: Path, tmp_path: Pa
             homes.remove(Home(place), own_too=True)
     assert (theirs / "kgops.db").read_text() == "mine"
     assert sorted(home.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    "args", [("--tour", "--remove-tour"), ("--quick",), ("--home", "x"), ("--yes",)], ids=" ".join
-)
-def test_flags_that_do_not_go_together_are_mistakes(run_cli: Console, args: tuple[str, ...]) -> None:
-    assert run_cli("demo", *args).code == 2

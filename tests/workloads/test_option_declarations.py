@@ -13,7 +13,6 @@ from kgops.cli.command_line import as_command
 from kgops.cli.launching import with_flags
 from kgops.jobs.job import Job
 from kgops.jobs.option import Option
-from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job
 from kgops.workloads.registry import WORKLOADS, values_of
 from kgops.workloads.train.options import FILES
@@ -140,13 +139,6 @@ def test_a_printed_command_sets_every_option(workload: str, option: Option) -> N
     assert (again.settings, again.gpu, again.limits) == (job.settings, job.gpu, job.limits)
 
 
-def test_a_name_has_one_set_of_values_and_one_effect() -> None:
-    for workload in WORKLOADS.values():
-        for option in workload.optimizations.values():
-            known = OPTIONS[option.name]
-            assert (option.choices, option.effect, option.type) == (known.choices, known.effect, known.type)
-
-
 def test_new_run_offers_only_options_that_a_command_can_set() -> None:
     for workload in WORKLOADS.values():
         for option in workload.optimizations.values():
@@ -177,13 +169,3 @@ def test_help_shows_each_flag_once_and_the_migration_page_the_hidden_ones(
             assert len(lines) == (0 if flag.hidden else 1), name
             if flag.hidden:
                 assert name in page, f"{name} is accepted, and docs/MIGRATING.md does not list it"
-
-
-def test_the_flag_of_a_test_triple_takes_a_file_of_them_too(tmp_path: Path) -> None:
-    file = tmp_path / "asked.tsv"
-    file.write_text("a\tr\tb\n")
-    one = parsed(["kgops", "run", "tracin", "--run", "1", "--test-triple", "a,r,b"])
-    many = parsed(["kgops", "run", "tracin", "--run", "1", "--test-triple", str(file)])
-    assert (one.settings["test_triple"], one.settings["test_triples"]) == ("a,r,b", None)
-    assert (many.settings["test_triple"], many.settings["test_triples"]) == (None, str(file))
-    assert "filtering" not in one.options and many.options["filtering"] is True
