@@ -1,11 +1,14 @@
 """Whole runs on GPUs that nobody owns: every workload in every precision ends well there, and says what the CPU says.
 
+KGOPS_GPU_MACHINES names the kinds of GPUs, by default one; `make test-cuda` names all.
+
 The device of a run is what its worker used: where the stand-in's GPU computed nothing, a test here fails. What is
 emulated and what is not: standin.h.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,6 +25,7 @@ from storage import influences, series
 from storage.database import open_reader
 
 On = Callable[[str], GpuConsole]
+KINDS = os.environ.get("KGOPS_GPU_MACHINES", "t4").split()
 STILL = ("--input-dropout", "0", "--feature-map-dropout", "0", "--output-dropout", "0")
 SMALL = ("--embedding-dim", "32", "--output-channels", "8", "--batch-size", "256", "--entity-chunk", "2048")
 TRAIN = ("run", "train", "--dataset", "nations", "--num-epochs", "2", "--validate-every", "1", *SMALL)
@@ -66,13 +70,17 @@ def apart(here: list[float], there: list[float]) -> float:
 @pytest.mark.parametrize(
     ("machine", "precision", "flags"),
     [
-        ("t4", "fp32", ()),
-        ("t4", "fp16", ("--use-gradient-checkpointing",)),
-        ("a100", "tf32", ("--cuda-graphs",)),
-        ("a100", "bf16", ()),
-        ("h200", "bf16", ("--cuda-graphs",)),
-        ("h200", "fp16", ("--grad-clip", "1")),
-        ("mig", "fp16", ()),
+        row
+        for row in (
+            ("t4", "fp16", ("--use-gradient-checkpointing",)),
+            ("t4", "fp32", ("--cuda-graphs",)),
+            ("a100", "tf32", ("--cuda-graphs",)),
+            ("a100", "bf16", ()),
+            ("h200", "bf16", ("--cuda-graphs",)),
+            ("h200", "fp16", ("--grad-clip", "1")),
+            ("mig", "fp16", ()),
+        )
+        if row[0] in KINDS
     ],
 )
 def test_training_learns_in_each_precision_on_the_gpu(
@@ -113,19 +121,16 @@ def test_curves_scores_and_the_strongest_influences_are_those_of_the_cpu(on: On)
             print(f"scores of {len(mine)} triples differ by {apart(*scores):.1e} at most")
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
+def test_every_way_of_tracin_runs_on_the_gpu(on: On) -> None:
+    console = on("t4")
+    trained = ended(console, *TRAIN, "--compile", "off")
+    for flags in (
         ("--max-triples", "3", "--gram-precision", "fp16", "--use-last-layers-only"),
         ("--max-triples", "3", "--loss", "one-to-n", "--both-directions", "--projection-dim", "16"),
         ("--self-influence",),
-    ],
-)
-def test_every_way_of_tracin_runs_on_the_gpu(on: On, flags: tuple[str, ...]) -> None:
-    console = on("h200")
-    trained = ended(console, *TRAIN, "--compile", "off")
-    run = ended(console, "run", "tracin", "--run", str(trained["id"]), *flags)
-    assert on_gpu(run)
+    ):
+        run = ended(console, "run", "tracin", "--run", str(trained["id"]), *flags)
+        assert on_gpu(run)
 
 
 def test_two_gpus_score_together(on: On) -> None:
@@ -137,7 +142,10 @@ def test_two_gpus_score_together(on: On) -> None:
     assert on_gpu(traced)
 
 
-@pytest.mark.parametrize(("machine", "precision"), [("t4", "fp16"), ("a100", "bf16"), ("h200", "fp32")])
+@pytest.mark.parametrize(
+    ("machine", "precision"),
+    [row for row in (("t4", "fp16"), ("a100", "bf16"), ("h200", "fp32")) if row[0] in KINDS],
+)
 def test_regression_runs_on_the_gpu(on: On, tmp_path: Path, machine: str, precision: str) -> None:
     make_flights(tmp_path / "flights", 3, Sky(frames=24, size=16), seed=4)
     flags = (
@@ -172,9 +180,8 @@ def test_regression_pretrains_and_leaves_flights_out_on_the_gpu(on: On, tmp_path
     assert on_gpu(ended(on("t4"), "run", "regress", "--data-directory", tmp_path / "flights", *flags))
 
 
-@pytest.mark.parametrize("model", ["TransE", "ConvE"])
-def test_pykeens_engine_runs_on_the_gpu(on: On, model: str) -> None:
-    flags = ("--engine", "pykeen", "--model", model, "--embedding-dim", "16", "--num-epochs", "2")
+def test_pykeens_engine_runs_on_the_gpu(on: On) -> None:
+    flags = ("--engine", "pykeen", "--model", "ConvE", "--embedding-dim", "16", "--num-epochs", "2")
     assert on_gpu(ended(on("t4"), "run", "train", "--dataset", "nations", *flags))
 
 

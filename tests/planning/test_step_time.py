@@ -115,6 +115,7 @@ class Nobody:
 
 
 @pytest.mark.gpu
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [
@@ -148,6 +149,7 @@ def test_a_training_step_launches_what_was_planned(
 
 
 @pytest.mark.gpu
+@pytest.mark.long
 @pytest.mark.parametrize("loss", [TARGET, ONE_TO_N], ids=["target", "one-to-n"])
 def test_a_block_of_tracin_launches_what_was_planned(loss: TracinLoss, nations: Graph) -> None:
     shape = shape_of(training())
@@ -183,6 +185,7 @@ def test_a_block_of_tracin_launches_what_was_planned(loss: TracinLoss, nations: 
 
 
 @pytest.mark.gpu
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [
@@ -216,6 +219,7 @@ def test_a_regression_step_launches_what_was_planned(options: dict[str, Any], tm
 
 
 @pytest.mark.gpu
+@pytest.mark.long
 @pytest.mark.parametrize(("pairs", "asked", "chunk"), [(False, 1, 14), (False, 64, 14), (True, 1, 4)])
 def test_a_block_of_answers_launches_what_was_planned(
     nations: Graph, pairs: bool, asked: int, chunk: int

@@ -233,6 +233,7 @@ def test_on_a_gpu_that_another_process_fills_the_cache_goes_back_to_the_driver()
 
 
 @pytest.mark.gpu
+@pytest.mark.long
 @pytest.mark.parametrize("work", [trained_on_gpu, regressed_on_gpu, scored_on_gpu])
 def test_on_a_gpu_giving_back_leaves_every_number_as_it_is(
     tmp_path: Path, work: Callable[[Path, MemoryCleanup], dict[str, torch.Tensor]]
