@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sqlite3
 import subprocess
@@ -11,8 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-from driving import QUICK, Console, all_of, patience, wait_for
+from driving import QUICK, Console, patience
 from records import add
 
 from kgops.settings import Home
@@ -67,27 +65,6 @@ def test_json_keys_are_the_columns_of_the_database(run_cli: Console, conn: sqlit
     )
     for word in words:
         assert word in page
-
-
-def test_of_what_a_worker_says_the_newest_is_shown_and_how_much_there_was_before(run_cli: Console) -> None:
-    notes = "".join(
-        f"echo {shlex.quote(json.dumps({'event': 'note', 'text': f'word {n}'}))}\n" for n in range(40)
-    )
-    assert run_cli("run", "exec", "--", "sh", "-c", f"({notes}) >> $KGOPS_EVENTS").code == 0
-    page = run_cli("show", "1").out
-    assert "(10 earlier messages)" in page
-    assert [f"word {n}\n" in page for n in (9, 10, 39)] == [False, True, True]
-
-
-def test_an_option_turned_off_is_off_whatever_the_worker_reported(run_cli: Console, tmp_path: Path) -> None:
-    files = {"train": "a\tr\tb\n", "valid": "a\tr\tunknown\n", "entity-to-id": "a\t0\nb\t1\n"}
-    named: list[str | Path] = []
-    for flag, text in files.items():
-        (tmp_path / flag).write_text(text)
-        named += [f"--{flag}", tmp_path / flag]
-    assert run_cli("run", "train", *named, "--device", "cpu", "--compile", "off").code != 0
-    (shown,) = [line.split() for line in run_cli("show", "1").out.splitlines() if line.startswith("compile")]
-    assert shown[:3] == ["compile", "off", "off"]
 
 
 def put_ended(conn: sqlite3.Connection, number: int, state: str) -> None:
@@ -198,17 +175,6 @@ def test_terminal_that_knows_only_ascii_still_gets_an_answer(run_cli: Console) -
     assert run_cli.show(1)["label"] == "naïve – 測試"
 
 
-def test_summary_view_and_listing_agree(run_cli: Console, conn: sqlite3.Connection) -> None:
-    run_cli("run", "exec", "--tag", "a", "--tag", "b", "--", "sh", "-c", "exit 2")
-    row = conn.execute("SELECT id, state, reason, tags, exit_code FROM run_summary").fetchone()
-    run = runs.get(conn, 1)
-    assert run is not None
-    shown = runs.as_table(run)
-    assert row == (1, shown["state"], shown["reason"], "a b", shown["exit_code"])
-    assert os.path.commonpath([run_cli.folder(1), run_cli.home]) == str(run_cli.home)
-    assert all_of(run_cli.home) == set() or wait_for(lambda: not all_of(run_cli.home), "everybody to leave")
-
-
 def test_pauses_between_attempts_are_no_time_of_a_run(run_cli: Console, conn: sqlite3.Connection) -> None:
     """One stopped and resumed a day later: both attempts together took fifty seconds."""
     nobody: dict[str, Any] = {
@@ -242,57 +208,6 @@ def test_pauses_between_attempts_are_no_time_of_a_run(run_cli: Console, conn: sq
     assert "0:30" not in run_cli("runs").out and "0:50" in run_cli("runs").out
 
 
-BAD_INPUT = (
-    "runs --sort peak",
-    "runs --since soon",
-    "runs mrr>",
-    "runs --csv --json",
-    "runs --all --after 3",
-    "runs --remote --sort mrr",
-    "runs --remote state:failed",
-    "runs --hosts lab1 --sort peak",
-    "logs 1 --grep [",
-    "logs 1 --bytes 0:9",
-    "logs 1 --raw --bytes x",
-    "compare 1",
-    "compare 1 2 --output x.html",
-    "export 1 2 --to tar",
-    "export 1 2 --to svg",
-    "export 1 --to csv --output -",
-    "suggest --accuracy train --dataset nations",
-    "suggest --json train --dataset nations",
-    "bench show 9",
-    "bench show claims loss",
-    "bench export --to md",
-    "bench export --to parquet",
-)
-
-
-@pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Console, Console]:
-    """Before the first run, and after one."""
-    place = tmp_path_factory.mktemp("homes")
-    none, one = Console(place / "none", place), Console(place / "one", place)
-    assert one("run", "exec", "--", *QUICK, "").code == 0
-    return none, one
-
-
-@pytest.mark.parametrize("line", BAD_INPUT)
-def test_bad_input_is_refused_the_same_before_the_first_run(
-    homes: tuple[Console, Console], line: str
-) -> None:
-    before, after = (console(*line.split()) for console in homes)
-    assert (before.code, before.err) == (after.code, after.err)
-    assert before.code == 2 and before.out == ""
-
-
-def test_json_before_the_first_run_is_json(run_cli: Console, tmp_path: Path) -> None:
-    fresh = {"KGOPS_HOME": str(tmp_path / "fresh")}
-    for line in ("runs", "runs --remote", "bench show", "bench show claims"):
-        told = run_cli(*line.split(), "--json", env=fresh)
-        assert told.code == 0 and told.json() == [], line
-
-
 def test_a_list_that_is_cut_says_so_in_every_format(run_cli: Console, conn: sqlite3.Connection) -> None:
     for number in (1, 2, 3):
         put_ended(conn, number, "succeeded")
@@ -322,11 +237,3 @@ def test_a_page_past_the_last_and_an_order_by_metric_say_what_they_are(run_cli: 
     lines = run_cli("runs", "--sort", "metric").out.splitlines()[1:]
     assert [line.split()[0] for line in lines] == ["3", "1", "2"]
     assert "loss nan/inf" in lines[2]
-
-
-def test_a_detached_run_is_json_when_json_is_asked_for(run_cli: Console) -> None:
-    started = run_cli("run", "--json", "--detach", "exec", "--", "true").json()
-    assert started["id"] == 1 and started["workload"] == "exec"
-    assert run_cli.ended(1).state == "succeeded"
-    comma = run_cli("tag", "1", "a,b")
-    assert comma.code == 2 and "without commas" in comma.err

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import re
 import shlex
-import shutil
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from driving import Console, Done, end_all_of, identity_in, wait_for
+from driving import Console, Done, end_all_of, identity_in
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, h200, t4
 
 from kgops.present.formats import width_of
@@ -185,64 +180,3 @@ def test_a_run_that_a_run_starts_in_another_home_is_neither_ones(
         assert [process["run"] for process in gpu["process"]] == [number, None]
     finally:
         end_all_of(tmp_path / "other")
-
-
-class Container:
-    """A shell in a PID namespace of its own, where the driver's PIDs mean nothing: as in a container."""
-
-    ENTER = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
-
-    def __init__(self, console: Console, standin: StandIn) -> None:
-        if shutil.which("unshare") is None or subprocess.run([*self.ENTER, "true"]).returncode != 0:
-            pytest.skip("this machine lets nobody make a PID namespace")
-        self._console = console
-        environment = {n: v for n, v in standin.environment().items() if not n.startswith("KGOPS_HOME")}
-        self._shell = subprocess.Popen(
-            [*self.ENTER, "sh"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=console.environment(environment),
-            cwd=console.cwd,
-            text=True,
-        )
-
-    def __call__(self, *args: str) -> str:
-        """What `kgops ARGS` prints in there."""
-        assert self._shell.stdin is not None
-        assert self._shell.stdout is not None
-        self._shell.stdin.write(f"{shlex.join(self._console.argv(*args))}; echo END\n")
-        self._shell.stdin.flush()
-        return "".join(iter(self._shell.stdout.readline, "END\n"))
-
-    def close(self) -> None:
-        self._shell.kill()
-        self._shell.communicate()
-
-
-@pytest.fixture
-def inside(run_cli: Console, standin: StandIn) -> Iterator[Container]:
-    container = Container(run_cli, standin)
-    yield container
-    container.close()
-
-
-@pytest.mark.slow
-def test_where_no_process_can_be_named_a_run_is_told_by_the_change_of_its_gpus_memory(
-    inside: Container, standin: StandIn
-) -> None:
-    standin.show(Machine((t4("GPU-a", used_mib=300, processes=((31337, 200),)),)))
-    assert inside("run", "exec", "--gpu", "0", "--detach", "--", "sleep", "60") == "1\n"
-    time.sleep(1.0)  # until its supervisor has seen the GPU as it was before
-    standin.show(Machine((t4("GPU-a", used_mib=5300, processes=((31337, 200), (31400, 5000))),)))
-
-    def found() -> dict[str, Any] | None:
-        (gpu,) = json.loads(inside("gpus", "--json"))["gpu"]
-        (held,) = gpu["run"]
-        return held if held["used_mib"] == 5000 else None
-
-    held = wait_for(found, "the GPU's memory in the record")
-    assert (held["run"], held["used_mib"], held["by"]) == (1, 5000.0, "memory change")
-    shown = json.loads(inside("show", "1", "--json"))
-    (event,) = [event for event in shown["event"] if event["kind"] == "gpu_memory_by"]
-    assert event["body"] == {"way": "memory change"}
-    assert "by the change of GPU memory" in " ".join(inside("gpus").split())

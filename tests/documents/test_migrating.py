@@ -222,29 +222,6 @@ def options(reader: Reader, line: str) -> dict[str, tuple[str | None, str | None
     return {one["name"]: (one["applied"], one["reason"]) for one in reader.show(line)["option"]}
 
 
-def test_the_run_says_what_became_of_each_flag_of_training(reader: Reader) -> None:
-    (line,) = (line for line in TRAININGS if "--use-mixed-precision" in line)
-    told = options(reader, line)
-    format_, why = told["precision"]
-    assert format_ in ("fp16", "bf16") or (format_ == "fp32" and why)
-    assert told["gradient_checkpointing"][0] == "on"
-    assert told["memory_cleanup"][0] == "off"
-    assert told["num_workers"] == ("0", "the triples live on the device: there is nothing to load")
-
-
-def test_the_run_says_what_became_of_each_flag_of_tracin(reader: Reader) -> None:
-    (line,) = (line for line in TRACINGS if "--use-torch-compile" in line)
-    told = options(reader, line)
-    assert told["vectorized_gradients"][0] == "on"
-    for name, why in (("compile", "matrix products"), ("gradient_checkpointing", "no backward pass")):
-        applied, reason = told[name]
-        assert applied == "off" and reason and why in reason
-        (row,) = (row for row in rows() if row[0] == "run_tracin.py" and row[2].startswith(name))
-        assert (
-            why in PAGE[PAGE.index("## `run_tracin.py`") :].partition(f"| `{row[1]}` |")[2].partition("\n")[0]
-        )
-
-
 def test_a_second_training_into_a_folder_leaves_no_checkpoint_of_the_first(reader: Reader) -> None:
     """Nor its best model; what did not come from a run stays. Only with --force."""
     line = next(line for line in TRAININGS if "models/conve" in line)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import Console, Done
+from driving import Console
 
 from kgops.errors import KgopsError
 from kgops.interchange.importing import import_from
@@ -95,15 +95,6 @@ def test_a_run_that_goes_on_is_exported_as_it_is_and_imported_as_ended(
     # When it ended is not known; time that nobody saw it run is not counted.
     assert found["ended_at"] == found["attempt"][0]["ended_at"] >= found["started_at"]
     assert found["ended_at"] < next(event["at"] for event in found["event"] if event["kind"] == "imported")
-
-
-def test_a_folder_that_lost_its_row_gets_it_back_where_it_is(run_cli: Console) -> None:
-    run_something(run_cli)
-    folder = run_cli.folder(1)
-    for path in run_cli.home.glob("kgops.db*"):
-        path.unlink()
-    assert run_cli("import", folder).out.startswith("run 1: imported")
-    assert run_cli.folder(1) == folder
 
 
 def test_files_that_are_not_what_the_manifest_says_are_named(
@@ -236,28 +227,3 @@ def test_a_run_that_many_import_at_once_is_imported_once(
     said = [child.communicate(timeout=300) for child in [elsewhere.start("import", source) for _ in range(4)]]
     assert sum(out.startswith(b"run 1: imported") for out, _ in said) == 1, said
     assert sum(err.startswith(b"already imported as run 1") for _, err in said) == 3, said
-
-
-def test_an_export_of_the_end_follows_one_of_before(
-    run_cli: Console, elsewhere: Console, tmp_path: Path
-) -> None:
-    number = run_cli.detach("sh", "-c", "while [ ! -e gate ]; do sleep 0.02; done")
-    run_cli.running(number)
-
-    def import_it() -> Done:
-        exported = tmp_path / "run.json"
-        assert run_cli("export", str(number), "--to", "json", "--output", exported, "--force").code == 0
-        return elsewhere("import", exported)
-
-    assert import_it().out.startswith("run 1: imported")
-    assert import_it().err.startswith("already imported as run 1")
-    copy = tmp_path / "copy.json"
-    assert elsewhere("export", "1", "--to", "json", "--output", copy).code == 0
-    assert elsewhere("import", copy, elsewhere.folder(1)).out == ""
-    (run_cli.cwd / "gate").touch()
-    run_cli.ended(number)
-    at_its_end = import_it()
-    assert at_its_end.out.startswith(f"run 2: imported exec run {number}, succeeded"), at_its_end
-    assert at_its_end.err == "Note: run 1 is a copy of the same run, imported earlier\n"
-    assert import_it().err.startswith("already imported as run 1, 2")
-    assert elsewhere.show(2)["state"] == "succeeded"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from driving import Console
 
-from kgops.planning import worker_start
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
 from storage.database import open_reader
 from storage.reports import options

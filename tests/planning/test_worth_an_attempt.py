@@ -12,9 +12,7 @@ from kgops.jobs.job import Job
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict
 from kgops.planning.oom_fallbacks import Fallback, oom_fallbacks, skipped_lines
-from kgops.planning.plan_job import Planned
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest
-from kgops.planning.start import fallbacks_below
 from kgops.planning.targets import Target, cpu_target, find_targets
 from kgops.planning.worth_an_attempt import Skipped, worth_an_attempt
 from kgops.workloads.graphs.counts import Answers, Counts

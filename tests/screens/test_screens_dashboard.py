@@ -182,20 +182,6 @@ def test_a_paused_screen_looks_no_more(run_cli: Console) -> None:
     look(run_cli.home, story, (80, 24))
 
 
-def test_a_terminal_without_unicode_gets_ascii_alone(run_cli: Console) -> None:
-    run_cli("run", "exec", "--label", "日本 · …", "--", "sh", "-c", REPORTS)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("1 run in all")
-        assert seen.text.isascii()
-        assert "???? -" in seen.row_of("1 exec")  # as wide as it was
-        await seen.press("enter")
-        await seen.until_shows("CURVES")
-        assert seen.text.isascii()
-
-    look(run_cli.home, story, (80, 24), unicode=False)
-
-
 def test_gpus_show_what_is_used_and_whose_they_are(
     run_cli: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,46 @@ def test_labels_are_drawn_as_text_and_columns_fall_away_from_the_right(
     look(home, story, (width, 24))
 
 
+def test_memory_of_gpus_and_of_the_host_have_their_own_columns(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        for number, gpu, host in ((1, 2_000.0, 9_000.0), (2, None, 5_000.0), (3, 3_000.0, 1_000.0)):
+            add(conn, number, label="plain")
+            conn.execute(
+                "UPDATE run SET peak_gpu_mib = ?, peak_host_mib = ? WHERE id = ?", (gpu, host, number)
+            )
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.until_shows("GPU MiB", "host MiB")
+        row = next(line for line in seen.lines() if "9,000" in line)
+        assert row.split()[-2:] == ["2,000", "9,000"]
+        head = next(line for line in seen.lines() if "GPU MiB" in line)
+        for name, expected in (("GPU MiB", [3, 1, 2]), ("host MiB", [1, 2, 3])):
+            await seen.pilot.click("#columns", offset=(head.index(name), 0))
+            await until_settled(seen)
+            assert shown(seen) == expected
+
+    look(home, story)
+
+
+def test_a_terminal_that_grows_or_shrinks_shows_as_many_rows_as_fit(home: Path, conn: Connection) -> None:
+    fill(conn, 900)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("G")
+        await until_settled(seen)
+        for size in ((120, 60), (200, 120), (60, 12), (80, 24)):
+            await seen.pilot.resize_terminal(*size)
+            await until_settled(seen)
+            assert len(seen.lines()) == size[1]
+            assert shown(seen) == list(range(shown(seen)[0], 0, -1)) or window(seen).key in shown(seen)
+            assert window(seen).key == 1
+            assert all("go" in line for line in seen.lines()[5:-1])
+
+    look(home, story, (80, 24))
+
+
 def test_a_terminal_without_unicode_gets_ascii_alone(home: Path, conn: Connection) -> None:
     fill(conn, 3)
 

@@ -8,6 +8,7 @@ from driving import Console
 from screen_driving import Seen, look
 from screen_history import (
     WAITS,
+    add,
     fill,
     keys,
     opened,
@@ -17,7 +18,7 @@ from screen_history import (
 )
 
 from kgops.present.listing import Listing, strictly
-from storage.database import Connection
+from storage.database import Connection, transaction
 
 
 def test_runs_that_come_and_end_show_while_one_looks_and_the_cursor_stays(run_cli: Console) -> None:
@@ -41,6 +42,29 @@ def test_runs_that_come_and_end_show_while_one_looks_and_the_cursor_stays(run_cl
         assert window(seen).key == 2
 
     look(run_cli.home, story, (80, 24))
+
+
+def test_rows_that_were_scrolled_to_stay_in_sight_when_runs_come(home: Path, conn: Connection) -> None:
+    fill(conn, 900)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.until_shows("900 runs")
+        window(seen).scroll_to(y=600, animate=False)  # as a wheel does: the cursor stays where it was
+        await seen.until_shows("go 295")
+        before = shown(seen)
+        with transaction(conn):
+            for number in range(901, 911):
+                add(conn, number)
+        await seen.until_shows("910 runs")
+        await until_settled(seen)
+        assert shown(seen) == before
+        assert all(f"go {number}" in seen.text for number in before)
+        await seen.press("g")
+        await until_settled(seen)
+        assert shown(seen)[0] == 910
+
+    look(home, story, (80, 24))
 
 
 def test_however_many_a_filter_shows_the_last_of_them_is_reached_by_key_and_wheel(
@@ -98,3 +122,16 @@ def test_keys_that_change_runs_mean_here_what_they_mean_elsewhere(run_cli: Conso
         await seen.until_shows("RECENT")
 
     look(run_cli.home, story, (140, 30))
+
+
+def test_leaving_while_something_is_looked_up_leaves_nothing_open(home: Path, conn: Connection) -> None:
+    fill(conn, 300)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        for _ in range(5):
+            await seen.press("h", "greater_than_sign", "escape")
+        await seen.press("h", "slash", "a", "b", "q", "escape", "escape")
+        await seen.until_shows("RECENT")
+
+    look(home, story, (80, 24))

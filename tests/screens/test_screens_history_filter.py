@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from driving import Console
 from screen_driving import Seen, look
-from screen_history import fill, keys, opened, shown, until_settled, window
+from screen_history import add, busy, fill, keys, opened, shown, until_settled, window
 
-from kgops.present.listing import Listing
+from kgops.present.listing import Listing, strictly
 from screens.history import History
 from screens.history_page import FIRST, completions, sorts
 from storage import filters, reports, run_list
@@ -39,6 +39,23 @@ def test_a_filter_narrows_while_it_is_typed_and_half_of_one_is_no_mistake(
         await seen.until_shows(f"/ {typed}", "⏎ open")
         assert by_hand.count
         assert shown(seen)[0] == by_hand.numbers[0]
+
+    look(home, story)
+
+
+def test_of_keys_that_come_faster_than_answers_the_last_one_counts(home: Path, conn: Connection) -> None:
+    fill(conn, 300)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        with busy(seen):
+            await keys(seen, "state:failed mrr>0.5")  # nobody waits for what it finds
+        by_hand = Listing(conn)
+        by_hand.show(strictly("state:failed mrr>0.5"))
+        await seen.until_shows(f"{by_hand.count} of 300 runs")
+        await until_settled(seen)
+        assert f"{by_hand.count} of 300 runs" in seen.lines()[0]
 
     look(home, story)
 
@@ -89,6 +106,22 @@ def test_where_nothing_is_like_the_filter_it_says_how_to_go_on(home: Path, conn:
         await seen.until_shows("0 of 5 runs", "No run matches the filter.", "edit the filter")
         await seen.press("down", "G", "g", "space", "enter")  # there is nothing under the cursor
         assert "No run matches the filter." in seen.text
+
+    look(home, story, (80, 24))
+
+
+def test_runs_are_moved_through_while_the_filter_is_typed(home: Path, conn: Connection) -> None:
+    fill(conn, 100)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        await keys(seen, "go")
+        await until_settled(seen)
+        await seen.press("down", "down")
+        assert window(seen).key == 98
+        await seen.press("enter", "enter")
+        await seen.until_shows("98 tracin", "JOB")
 
     look(home, story, (80, 24))
 
@@ -165,6 +198,21 @@ def test_time_and_host_peak_are_sorted_by_what_the_rows_show_also_page_by_page(
         assert set(paged[len(having) :]) == set(took) - set(values)  # what has nothing there comes last
 
 
+def test_a_click_on_a_head_sorts_by_it(home: Path, conn: Connection) -> None:
+    fill(conn, 60)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        head = seen.lines()[2]
+        for descending in (True, False):
+            await seen.pilot.click("#columns", offset=(head.index("took"), 0))
+            await until_settled(seen)
+            expected = [run.id for run in run_list.page(conn, sort="time", descending=descending)]
+            assert shown(seen) == expected[: len(shown(seen))]
+
+    look(home, story, (80, 24))
+
+
 def test_a_metric_is_sorted_by_when_it_is_named_and_stands_in_the_row(home: Path, conn: Connection) -> None:
     fill(conn, 60)
 
@@ -195,6 +243,23 @@ def test_a_metric_is_sorted_by_when_it_is_named_and_stands_in_the_row(home: Path
         await seen.until_shows("took▼")
 
     look(home, story, (80, 24))
+
+
+def test_six_keys_show_the_best_metric_of_the_week(home: Path, conn: Connection) -> None:
+    for number, mrr in ((1, 0.1), (2, 0.5), (3, 0.9), (4, 0.3)):
+        add(conn, number, mrr=mrr)
+    conn.execute("UPDATE run SET submitted_at = submitted_at - 8 * 86400 WHERE id = 3")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("h", "W", "z")
+        await seen.until_shows("sort by which column or metric?", "3 of 4 runs")
+        await seen.press("m", "r", "enter")
+        await seen.until(lambda: shown(seen) == [2, 4, 1], "the week's runs, best first")
+        await seen.press("W")
+        await seen.until(lambda: shown(seen) == [3, 2, 4, 1], "all runs, best first")
+
+    look(home, story, (100, 40))
 
 
 def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_cli: Console) -> None:
@@ -228,3 +293,27 @@ def test_the_last_filter_is_repeated_and_an_empty_one_drops_its_name(run_cli: Co
 
     look(run_cli.home, story, (100, 40))
     assert run_cli("runs", "--saved", "far").code == 2
+
+
+def test_the_filter_knows_the_column_by_its_head(home: Path, conn: Connection) -> None:
+    fill(conn, 20)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.press("slash")
+        await keys(seen, "nosuch>5")
+        await seen.press("enter")
+        await seen.until(lambda: "no run has a metric 'nosuch'" in seen.lines()[-1], "what is wrong")
+        await seen.press("slash", "ctrl+u")
+        await keys(seen, "took>1m")
+        await seen.press("enter")
+        assert "no run has a metric" not in seen.lines()[-1]
+        await seen.until_shows(" of 20 runs")
+        await until_settled(seen)
+        by_time = Listing(conn)
+        by_time.show(strictly("time>60"))
+        assert 0 < by_time.count < 20
+        assert shown(seen) == list(by_time.numbers)
+        assert "no run has a metric" not in seen.text
+
+    look(home, story, (120, 40))

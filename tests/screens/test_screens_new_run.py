@@ -5,13 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-import pytest
 from driving import Console
 from screen_driving import Seen, look
 
-from kgops.present.drafts import Draft, job_of
-from kgops.present.what_if import WhatIf, step
-from kgops.settings import Home
 from screens.new_run import NewRun
 from screens.widgets.lines import Lines
 
@@ -218,19 +214,3 @@ def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: 
 
 def _counted(home: Path) -> str:
     return (home / "counts.json").read_text()
-
-
-def test_values_stay_within_what_a_option_can_be_and_neighbours_are_predicted(home: Path) -> None:
-    asks = WhatIf(Home(home))
-    draft = Draft(fields={"data": "nations"}, gpu="t4")
-    answer = asks.answer(draft)
-    assert answer.options is not None
-    for option in answer.options.values():
-        for by in (-1, 1):
-            job_of(
-                draft.with_option(option.name, step(option, by))
-            )  # raises where it is no value of the option
-    needs = {need.value: need for need in asks.needs(answer, "batch_size")}
-    wanted = asks.answer(draft.with_option("batch_size", 512)).planned
-    assert wanted is not None and wanted.best is not None
-    assert needs[512].need_mib == pytest.approx(wanted.best.need_mib)

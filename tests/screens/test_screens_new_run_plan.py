@@ -10,7 +10,7 @@ import pytest
 from disks import small_disk
 from driving import Console
 from screen_driving import Seen, look
-from test_screens_new_run import opened, turn, write
+from test_screens_new_run import opened
 
 from kgops.present.drafts import Draft
 from kgops.present.what_if import Offers, WhatIf
@@ -101,25 +101,3 @@ def test_the_headline_says_that_a_disk_is_too_small(tmp_path: Path) -> None:
         assert ": does not fit on the disk, writes " in planned.out.splitlines()[1]
         tried = console("run", "train", "--dataset", "nations", "--num-epochs", "100", "--dry-run")
         assert "# does not fit on the disk, writes " in tried.out and "fits now" not in tried.out
-
-
-@pytest.mark.parametrize("gpu", ["any", "CPU"])
-def test_names_that_pykeen_lacks_are_refused_before_the_start(run_cli: Console, gpu: str) -> None:
-    async def story(seen: Seen) -> None:
-        await opened(seen)
-        if gpu != "any":
-            await turn(seen, "gpu", gpu)
-        for field, text, refused in (
-            ("data", "bogusdata", "PyKEEN has no dataset 'bogusdata'"),
-            ("model", "Bogus", "PyKEEN has no model 'Bogus'"),
-        ):
-            await write(seen, field, text)
-            await seen.until_shows(f"PLAN  would not start here: {refused}")
-            for key in ("x", "X"):
-                await seen.press(key)
-                await seen.until(lambda: "would not start here" in seen.lines()[-1], "why it cannot start")
-                assert "start this run" not in seen.text
-            await write(seen, field, "nations" if field == "data" else "ConvE")
-            await seen.until_shows("PLAN  fits now")
-
-    look(run_cli.home, story, (160, 40))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from records import FIXTURES, ODD, add, everything
 
-from storage import attempts, influences, measurements, reports, runs, series
+from storage import attempts, influences, reports, runs, series
 from storage.database import (
     changed_since,
     integrity_problems,
@@ -22,29 +22,6 @@ from storage.database import (
 from storage.errors import DatabaseBusy, DatabaseReadOnly, RunGone
 
 # --- round trips ----------------------------------------------------------------------------------
-
-
-def test_run_comes_back_as_it_was_given(conn: sqlite3.Connection) -> None:
-    job = {"exec": {"command": ["echo", ODD]}, "n": 1.5, "none": None}
-    add(
-        conn,
-        1,
-        label=ODD,
-        profile=ODD,
-        gpu_request="0",
-        reserved_mib=7,
-        exclusive=True,
-        predicted_mib=2.5,
-        job=job,
-    )
-    run = runs.get(conn, 1)
-    assert run is not None
-    assert (run.label, run.profile, run.gpu_request, run.reserved_mib) == (ODD, ODD, "0", 7)
-    assert (run.exclusive, run.predicted_mib, run.state, run.attempts) == (1, 2.5, "queued", 0)
-    assert (run.started_at, run.ended_at, run.exit_code, run.metric) == (None,) * 4
-    assert runs.spec(conn, 1) == runs.RunSpec(job, {}, {})
-    assert runs.with_folder(conn, "0001-exec") == run == runs.latest(conn)
-    assert runs.get(conn, 2) is None
 
 
 def test_what_a_run_reports_comes_back_as_it_was_given(conn: sqlite3.Connection) -> None:
@@ -125,20 +102,6 @@ def test_attempts_name_the_worker_that_began_close_once_and_keep_the_larger_peak
         3.0,
         None,
     )
-
-
-def test_measurements_notes_and_tags_come_back_as_they_were_given(conn: sqlite3.Connection) -> None:
-    add(conn, 1)
-    measured = measurements.Measurement(
-        "step", ODD, None, 2.5, None, 3.0, 9, "ratio", "make bench", {"cpu": ODD}, 1.0, 1
-    )
-    measurements.add(conn, measured)
-    assert measurements.named(conn, "step") == [measured]
-    reports.change_tags(conn, 1, add=["b", "a", "a", ODD], remove=["none"])
-    reports.change_tags(conn, 1, add=[], remove=["b"])
-    assert reports.tags(conn, 1) == sorted(["a", ODD])
-    reports.add_note(conn, 1, 5.0, ODD)
-    assert [(note.at, note.text) for note in reports.notes(conn, 1)] == [(5.0, ODD)]
 
 
 # --- exactly once ---------------------------------------------------------------------------------

@@ -72,19 +72,6 @@ def test_curve_of_any_length_is_read_in_few_buckets_that_cover_it(empty_database
         assert series.curve(conn, 1, "none") == []
 
 
-def test_each_bucket_of_a_curve_has_the_time_of_its_first_point(empty_database: Path) -> None:
-    with in_memory(empty_database) as conn:
-        add(conn, 1)
-        points = [series.Point("loss", float(i), 1.0, 1000.0 + 2 * i) for i in range(5_000)]
-        with transaction(conn):
-            series.append(conn, 1, points)
-        for at_most in (5_000, 100, 1):
-            curve = series.curve(conn, 1, "loss", at_most=at_most)
-            times = series.times(conn, 1, "loss", at_most=at_most)
-            assert times == [1000.0 + 2 * bucket.first_step for bucket in curve]
-        assert series.times(conn, 1, "none") == []
-
-
 # --- pages ----------------------------------------------------------------------------------------
 
 COLUMN_VALUES: dict[str, list[Any]] = {
@@ -179,12 +166,6 @@ class SlowStatements:
     def execute(self, *statement: Any) -> sqlite3.Cursor:
         time.sleep(0.005)
         return self._conn.execute(*statement)
-
-
-def test_only_columns_can_be_sorted_by(crowded: sqlite3.Connection) -> None:
-    for sort in ("nothing", "id; DROP TABLE run", "(SELECT 1)", ""):
-        with pytest.raises(ValueError, match="cannot sort by"):
-            run_list.page(crowded, sort=sort)
 
 
 # --- search ---------------------------------------------------------------------------------------

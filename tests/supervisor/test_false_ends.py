@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 from driving import Console
 
-from kgops.jobs import manifest
 from kgops.supervisor.attempt_end import Observations, _was_killed
 from kgops.supervisor.gate import Exit
-from kgops.supervisor.run_folder import RunFolder
 
 _COPY = 'cp -r "$KGOPS_HOME"/runs/0001-*/results/. "$KGOPS_RUN_FOLDER/results/"; '
 
@@ -58,17 +56,6 @@ def test_training_without_its_own_result_failed_whatever_lies_there(run_cli: Con
         "failed",
         "the result manifest is of another run or attempt",
     )
-
-
-def test_manifest_names_its_run_and_attempt(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    manifest.write(folder.manifest, [], {"x": 1.0}, written_by=manifest.owner("abc", 2))
-    assert manifest.read(folder.manifest, owners=frozenset({"abc#2"}))[0] is not None
-    for other in ("abc#1", "abd#2"):
-        assert manifest.read(folder.manifest, owners=frozenset({other})) == (
-            None,
-            "the result manifest is of another run or attempt",
-        )
 
 
 _CODE_1 = Exit(code=1, signal=None, at=0.0, peak_mib=None, asked_to_stop=False)

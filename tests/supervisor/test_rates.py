@@ -16,7 +16,7 @@ from kgops.supervisor.intake import Intake
 from kgops.supervisor.log_patterns import LogPatterns
 from kgops.supervisor.run_folder import RunFolder
 from storage import runs, series
-from storage.database import Connection, transaction
+from storage.database import Connection
 
 NO_PATTERNS = LogPatterns(None, None)
 
@@ -107,35 +107,3 @@ def test_the_page_of_a_run_draws_its_rate_and_only_tells_what_never_changed(run_
         assert "learning rate 0.125" in unchanged
 
     look(run_cli.home, story)
-
-
-def on_a_processor(conn: Connection) -> None:
-    forecast: dict[str, Any] = {"on_gpu": False, "on": "x", "predicted_mib": 200.0, "modelled_s": None}
-    forecast["estimate"] = {"parts_mib": {}}
-    add_run(conn, forecast=forecast, predicted_mib=200.0)
-    conn.execute("UPDATE run SET peak_host_mib = 550 WHERE id = 1")
-    with transaction(conn):
-        host = [series.Point("host_memory_mib", i, 300.0 + 50 * i, float(i)) for i in range(6)]
-        series.append(conn, 1, [*host, series.Point("libraries_mib", 0, 300.0, 0.0)])
-    runs.end(conn, 1, state="succeeded", reason=None, exit_code=0, ended_at=time.time())
-
-
-def test_without_a_gpu_memory_above_libraries_stands_beside_what_was_predicted_of_it(
-    home: Path, conn: Connection
-) -> None:
-    on_a_processor(conn)
-
-    async def story(seen: Seen) -> None:
-        await seen.until_shows("250 MiB above libraries (predicted 200)")
-        await seen.press("enter")
-        await seen.until_shows("host peak 550 MiB, 250 MiB above libraries")
-        assert "predicted 200 MiB above libraries (+25.0% measured)" in seen.text
-        assert "host memory MiB ─ predicted 500" in seen.text  # as high as libraries and prediction together
-
-    look(home, story)
-
-    async def narrow(seen: Seen) -> None:
-        await seen.until_shows("RECENT")
-        assert "550 MiB host" in seen.row_of("1 train")
-
-    look(home, narrow, (80, 24))

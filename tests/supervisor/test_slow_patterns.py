@@ -5,9 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from driving import Console, end_all_of, wait_for
+from driving import Console, wait_for
 
-from kgops.supervisor import processes
 from kgops.supervisor.log_patterns import LogPatterns, TooSlow, cpu_limit
 
 _LINE = "1" * 60  # ([0-9]+)+\. tries 2**60 ways to cut it
@@ -37,23 +36,6 @@ def test_run_with_a_slow_pattern_can_be_looked_at_and_stopped(run_cli: Console, 
     assert (stopped.code, run_cli.show(number)["state"]) == (0, "cancelled")
 
 
-def test_slow_pattern_of_a_killed_run_hangs_no_command(run_cli: Console) -> None:
-    script = "touch begun; while [ ! -e say ]; do sleep 0.05; done; echo " + _LINE + "; touch said; sleep 300"
-    number = run_cli.detach("sh", "-c", script, flags=("--metric-regex", _SLOW, "--attempts", "1"))
-    wait_for((run_cli.cwd / "begun").exists, "the worker")
-    run_cli.running(number)
-    for who in processes.supervisors(run_cli.home, number):
-        if who.pid != run_cli_gate(run_cli, number):
-            processes.send(who, signal.SIGSTOP)  # it reads nothing more
-    (run_cli.cwd / "say").touch()
-    wait_for((run_cli.cwd / "said").exists, "the line")
-    end_all_of(run_cli.home)
-    assert run_cli("runs").code == 0  # settles, and gives the log to a supervisor
-    run = run_cli.ended(number)
-    assert run.state == "interrupted"
-    assert _GIVEN_UP in run_cli("show", str(number)).out
-
-
 def test_metrics_before_a_slow_line_stay_and_are_taken_once(run_cli: Console) -> None:
     script = f"echo 'loss=1 '; echo 'loss=2 '; while [ ! -e go ]; do sleep 0.05; done; echo {_LINE}"
     pattern = r"loss=(?P<loss>[0-9.]+) |([0-9]+)+\.$"
@@ -67,8 +49,3 @@ def test_metrics_before_a_slow_line_stay_and_are_taken_once(run_cli: Console) ->
     assert run_cli.ended(number).state == "succeeded"
     assert losses() == 2
     assert _GIVEN_UP in run_cli("show", str(number)).out
-
-
-def run_cli_gate(console: Console, number: int) -> int:
-    pid: int = console.show(number)["attempt"][-1]["worker_pid"]
-    return pid

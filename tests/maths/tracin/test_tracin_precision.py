@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from test_tracin_worker import Trace, rows, trace_model
 from test_tracin_worker import trace as trace
 from tracing import files, first_test_triples
 
-from kgops.jobs.on_device import WorkerDevice
 from kgops.maths.graphs.triples import read_graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.agreement import compare
@@ -29,8 +26,6 @@ from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.settings import Precision
 from kgops.maths.train.tf32 import allow_tf32
-from kgops.workloads.job_files import read_job
-from kgops.workloads.tracin.applied import tracin_options
 from kgops.workloads.train.job import ConvEConfig
 
 
@@ -67,20 +62,6 @@ def test_agreement_is_by_hand_what_it_says() -> None:
     assert found.spearman == pytest.approx(1 - 6 * 2 / (40 * (40**2 - 1)))
 
 
-def test_agreement_with_itself_is_whole_ties_or_not_and_the_sign_counts_for_nothing_but_order() -> None:
-    exact = torch.tensor([[1.0, -1.0, 1.0, 0.0] * 10, [0.0] * 40])
-    found = compare(exact, exact)
-    assert found.top == {10: 1.0} and found.largest_error == 0
-
-
-def test_worst_test_triple_is_told_beside_the_average() -> None:
-    exact = torch.arange(1.0, 41.0).repeat(2, 1)
-    other = exact.clone()
-    other[1] = other[1].flip(0)
-    found = compare(exact, other)
-    assert found.top == {10: 0.5} and found.worst == {10: 0.0}
-
-
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
 def test_product_rounds_its_factors_and_not_its_sums(low: torch.dtype) -> None:
     a, b = torch.randn(7, 2000), torch.randn(2000, 5)
@@ -102,13 +83,6 @@ def test_rounding_only_the_two_large_products_leaves_scores_within_a_percent(los
     # A rounded score may fall on the other side of a ReLU, so only the average is bounded.
     assert plain.mean_error < full.mean_error < 0.01
     assert low.spearman > 0.999
-
-
-def test_rounded_scores_do_not_depend_on_the_block() -> None:
-    settings = Settings(block=300, gram_dtype=torch.bfloat16, precision=torch.bfloat16)
-    whole = scores(a_model(), ONE_TO_N, settings)
-    cut = scores(a_model(), ONE_TO_N, replace(settings, block=37))
-    assert compare(whole, cut).largest_error < 0.01
 
 
 def test_many_entities_do_not_overflow_fp16() -> None:
@@ -140,29 +114,6 @@ def test_a_training_in_tf32_leaves_tracin_and_evaluations_of_its_process_as_they
     evaluator(saved.build_model(), graph.test)
     assert torch.get_float32_matmul_precision() == "high"
     allow_tf32(False)
-
-
-def test_only_one_file_changes_whether_tf32_is_allowed() -> None:
-    root = Path(__file__).parents[3]
-    setting = re.compile(r"allow_tf32 *=|fp32_precision *=|set_float32_matmul_precision")
-    files = [path for room in ("kgops", "benchmarks") for path in (root / room).rglob("*.py")]
-    found = [path.relative_to(root) for path in files if setting.search(path.read_text())]
-    assert found == [Path("kgops/maths/train/tf32.py")]
-
-
-def applied_on(capability: tuple[int, int], **options: str) -> dict[str, tuple[Any, str | None]]:
-    settings = {**files(), "model_path": "model.pt", "test_triple": "a,b,c"}
-    job = read_job({"workload": "tracin", "tracin": settings, "options": options}, "the test")
-    applied = tracin_options(job, WorkerDevice(capability), 1)
-    return {option.option: (option.value, option.reason) for option in applied}
-
-
-def test_bf16_is_not_tried_on_a_gpu_that_lacks_it() -> None:
-    lacks, has = (applied_on(c, precision="bf16", gram_precision="bf16") for c in ((7, 5), (8, 0)))
-    for name, instead in (("precision", "fp16"), ("gram_precision", "fp32")):
-        value, reason = lacks[name]
-        assert value == instead and "compute capability 8.0" in str(reason)
-        assert has[name] == ("bf16", None)
 
 
 @pytest.mark.gpu

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from validating import Listener, named, some_graph
+from validating import Listener, named
 
-from kgops.errors import Interrupted
 from kgops.maths.graphs.triples import Graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import TracinCheckpoint
@@ -62,21 +61,6 @@ def test_deleting_the_one_triple_that_makes_the_test_likely_drops_it_more_than_c
     assert metrics["share_hurt_more_than_random"] == 1.0
 
 
-def test_margin_of_a_triple_without_rivals_is_its_logit(tmp_path: Path) -> None:
-    graph = Graph(
-        torch.tensor([[0, 0, 0], [0, 0, 1], [1, 0, 0]]),
-        torch.empty(0, 3, dtype=torch.int64),
-        torch.tensor([[0, 0, 2]]),
-        named("e", 3),
-        named("r", 1),
-    )
-    settings = TrainSettings(num_epochs=1, batch_size=2, seed=1)
-    config = replace(TINY, num_entities=3, num_relations=1)
-    again = FitAgain(graph, graph.test, config, settings, tmp_path, Listener())
-    (outcome,) = again.outcomes(ConvE(config))
-    assert outcome.margin == outcome.logit
-
-
 def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> None:
     graph = read_pykeen_dataset("kinships")
     config = ConvEConfig(graph.num_entities, graph.num_relations, embedding_dim=16, output_channels=4)
@@ -109,39 +93,6 @@ def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> No
     assert ranks is not None
     assert [before[i].rank for i in range(3)] == ranks.tail_ranks.tolist()
     assert not (tmp_path / "retraining").exists(), "nothing is left of retrainings but their metrics"
-
-
-def test_a_stop_within_a_retraining_ends_it_and_writes_nothing_down(tmp_path: Path) -> None:
-    graph, _ = planted()
-    asked: list[None] = []
-
-    def stop() -> bool:
-        asked.append(None)
-        return len(asked) > 20
-
-    settings = TrainSettings(num_epochs=50, batch_size=8, seed=1)
-    again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener(), stop_requested=stop)
-    with pytest.raises(Interrupted):
-        validate(graph, graph.test, torch.ones(1, len(graph.train)), 1, again, tmp_path / "j", seed=1)
-    assert not (tmp_path / "j").exists()
-    assert not (tmp_path / "retraining").exists()
-
-
-def test_a_plateau_cannot_be_found_without_validation_and_that_is_said(tmp_path: Path) -> None:
-    told, graph = Listener(), some_graph()
-    FitAgain(graph, graph.test, TINY, TrainSettings(schedule="plateau"), tmp_path, told)
-    FitAgain(graph, graph.test, TINY, TrainSettings(schedule="cosine"), tmp_path, told)
-    assert len(told.notes) == 1 and "plateau" in told.notes[0]
-
-
-def test_what_disappears_from_training_keeps_its_id(tmp_path: Path) -> None:
-    graph, _ = planted()
-    head = int(graph.test[0, 0])
-    without = graph.train[(graph.train[:, [0, 2]] != head).all(1) & (graph.train[:, 1] != 0)]
-    settings = TrainSettings(num_epochs=1, batch_size=16)
-    again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener())
-    (outcome,) = again(without, 0, lambda share: None)
-    assert 1 <= outcome.rank <= 32 and 0 < outcome.probability < 1
 
 
 def test_the_outcome_is_the_models_logit_margin_and_loss(tmp_path: Path) -> None:

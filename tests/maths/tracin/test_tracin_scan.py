@@ -10,18 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.errors import BadInput, Interrupted
+from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.pykeen_bridge import from_pykeen_state
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
-from kgops.maths.tracin.engines import engines_for
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss, row_loss, trained_loss
-from kgops.maths.tracin.models import last_layers
 from kgops.maths.tracin.results import Ranking, TopK
 from kgops.maths.tracin.scan import AllScores, TopTriples, scan, self_influence
-from kgops.maths.tracin.scan import tests_that_fit as how_many_fit  # pytest would take it for a test
 from kgops.maths.train.batches import inverse_triples, query_rows
-from kgops.maths.trials.resident import peak_live_bytes
 from kgops.workloads.train.job import ConvEConfig
 
 torch.set_num_threads(1)
@@ -33,17 +29,6 @@ SMALL = Settings(block=7, chunk=5, tests_at_once=2)
 def some_points(count: int = 2) -> list[TracinCheckpoint]:
     torch.manual_seed(1)
     return [TracinCheckpoint(ConvE(CONFIG).double().eval(), 0.1 * (i + 1)) for i in range(count)]
-
-
-@pytest.mark.parametrize(("loss", "fewer"), [(TARGET, False), (ONE_TO_N, True)])
-def test_many_entities_leave_room_for_fewer_tests_only_where_something_is_kept_of_each_entity(
-    loss: TracinLoss, fewer: bool
-) -> None:
-    def at_once(entities: int) -> int:
-        point = TracinCheckpoint(ConvE(replace(CONFIG, num_entities=entities)).eval(), 0.1)
-        return how_many_fit(engines_for([point], loss, Settings()), Settings(test_mib=1), 4)
-
-    assert (at_once(20_000) < at_once(20)) is fewer
 
 
 def some_triples(count: int, seed: int) -> torch.Tensor:
@@ -139,27 +124,10 @@ def test_the_strongest_of_many_blocks_are_those_of_a_sort(k: int, levels: int) -
     torch.testing.assert_close(ours.opponents.scores, scores.gather(1, lowest), equal_nan=True)
 
 
-def test_ranking_takes_little_beside_the_scores() -> None:
-    scores, ids = torch.randn(300, 2048), torch.arange(2048)
-
-    def rank() -> None:
-        top = TopK(300, 50, like=scores)
-        for _ in range(3):
-            top.add(scores, ids)
-
-    assert peak_live_bytes(rank) < 2.5 * 4 * scores.numel()
-
-
 def test_self_influence_is_each_triple_with_itself_in_the_order_given() -> None:
     points = some_points()
     own = self_influence(points, ONE_TO_N, TRAIN, settings=SMALL)
     torch.testing.assert_close(own, plain(points, ONE_TO_N, TRAIN, TRAIN).diagonal(), rtol=0, atol=1e-12)
-
-
-def test_last_layers_are_counted_from_the_end_as_pykeen_lists_them() -> None:
-    model = some_points(1)[0].model
-    assert last_layers(model, 1) == {"output_norm.weight", "output_norm.bias"}
-    assert last_layers(model, 2) == last_layers(model, 1) | {"project.weight", "project.bias"}
 
 
 def test_trained_loss_is_the_one_the_checkpoint_records() -> None:
@@ -177,23 +145,6 @@ def test_trained_loss_is_the_one_the_checkpoint_records() -> None:
     assert as_pykeen.targets(11) == pytest.approx((0.01, 0.9))
     with pytest.raises(BadInput, match="margin"):
         trained_loss({"name": "margin"}, rows, CONFIG.relation_rows)
-
-
-def test_weights_that_are_not_finite_and_ids_out_of_range_are_refused() -> None:
-    points = some_points(1)
-    with pytest.raises(BadInput, match="the model has 12"):
-        all_scores(points, TARGET, TRAIN, torch.tensor([[0, 0, 12]]), SMALL)
-    with torch.no_grad():
-        points[0].model.biases[3] = torch.nan
-    with pytest.raises(BadInput, match="not finite"):
-        all_scores(points, TARGET, TRAIN, TESTS, SMALL)
-
-
-def test_a_stop_is_obeyed_between_blocks() -> None:
-    answers = iter([False, False, True])
-    sink = AllScores(len(TESTS), len(TRAIN), like=torch.zeros(1))
-    with pytest.raises(Interrupted, match="stopped after 28 of 150"):
-        scan(some_points(), TARGET, TRAIN, TESTS, sink, settings=SMALL, stop_requested=lambda: next(answers))
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument")

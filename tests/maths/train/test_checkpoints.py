@@ -53,18 +53,6 @@ def test_a_checkpoint_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert sorted(p.name for p in path.parent.iterdir()) == ["c.pt", "c.pt.sha256"]
 
 
-def test_a_model_is_built_without_the_second_that_loading_symbolic_mathematics_takes(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "c.pt", checkpoint())
-    build = (
-        "import sys; from pathlib import Path; from kgops.maths.train.checkpoints import read_checkpoint;"
-        "read_checkpoint(Path(sys.argv[1])).build_model(); print('sympy' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", build, tmp_path / "c.pt"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"
-
-
 @pytest.mark.parametrize("kept", [0, 10, 1000, -1])
 @pytest.mark.parametrize("with_digest", [True, False])
 def test_a_truncated_checkpoint_is_refused_by_name(tmp_path: Path, kept: int, with_digest: bool) -> None:
@@ -118,14 +106,6 @@ def test_the_newest_two_stay_and_the_older_is_used_when_the_newest_is_damaged(tm
     assert older is not None
     assert (older.epoch, older.batch) == (2, 7)
     assert "resume_0000010" in refused[0].message
-
-
-def test_kept_checkpoints_are_listed_by_epoch_and_leave_out_what_only_resuming_needs(tmp_path: Path) -> None:
-    for epoch in (10, 2):
-        checkpoints.write_kept(tmp_path, checkpoint(epoch))
-    paths = checkpoints.kept_checkpoints(tmp_path)
-    assert [p.name for p in paths] == ["checkpoint_epoch_0000002.pt", "checkpoint_epoch_0000010.pt"]
-    assert read_checkpoint(paths[0]).training == {}
 
 
 KILLS = """

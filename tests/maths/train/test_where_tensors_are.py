@@ -28,11 +28,8 @@ from kgops.maths.predict.ranking import answers
 from kgops.maths.predict.scores import scorer_of
 from kgops.maths.regress.made_flights import Sky, make_flights
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
-from kgops.maths.tracin.loss import TARGET, trained_loss
-from kgops.maths.tracin.retraining import FitAgain
+from kgops.maths.tracin.loss import TARGET
 from kgops.maths.tracin.scan import AllScores, scan
-from kgops.maths.train.batches import query_rows
-from kgops.maths.train.checkpoints import read_checkpoint
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.loop import fit
 from kgops.maths.train.settings import TrainSettings
@@ -209,26 +206,6 @@ def test_more_blocks_of_tracin_read_back_no_more_than_is_listed(nations: Graph) 
     few, many = (Counter(watched(lambda: score(on_gpu, nations, block)).crossed) for block in (256, 64))  # noqa: B023
     grown = {asked.partition(":")[0] for asked, times in many.items() if times > few[asked]}
     assert grown <= OF_A_BLOCK
-
-
-def test_a_retraining_on_the_gpu_measures_the_loss_that_tracin_compares(
-    nations: Graph, tmp_path: Path
-) -> None:
-    on_gpu = model(nations, "cuda")
-    rows = query_rows(nations.train, on_gpu.config.inverse).to("cuda")
-    loss = trained_loss({"name": "kvsall-bce"}, rows, on_gpu.config.relation_rows)
-    settings = TrainSettings(num_epochs=1)
-    again = FitAgain(
-        nations, nations.test[:3], on_gpu.config, settings, tmp_path, Nobody(), loss=loss, device="cuda"
-    )
-    assert [outcome.loss > 0 for outcome in again.outcomes(on_gpu)] == [True] * 3
-
-
-def test_a_checkpoints_model_is_where_its_weights_are(nations: Graph, tmp_path: Path) -> None:
-    settings = TrainSettings(num_epochs=1, checkpoint_frequency=1)
-    fit(model(nations, "cuda"), nations, settings, tmp_path, Nobody())
-    saved = read_checkpoint(tmp_path / "best_model.pt", device="cuda")
-    assert {tensor.device.type for tensor in saved.build_model().state_dict().values()} == {"cuda"}
 
 
 # --- faults planted in a training's step, which the tests above would notice --------------------------
