@@ -25,7 +25,7 @@ test-long: $(VENV)/.ready-dev
 	$(BIN)/pytest -q -n 2 -m long --ignore tests/cuda
 
 test-cuda: $(CUDA_VENV)/.ready-dev
-	KGOPS_GPU_MACHINES="t4 a100 h200 two-t4 mig" KGOPS_OOM_JOBS=40 $(CUDA_VENV)/bin/pytest -q -n 2 -m "" tests/cuda
+	KGOPS_GPU_MACHINES="t4 a100 h200 two-t4 mig" KGOPS_OOM_JOBS=40 $(CUDA_VENV)/bin/pytest -q -n 2 -m "long or not long" tests/cuda
 
 # What takes a minute: no server, no training of a whole run. The rest is `make test`'s. mypy, on one core, beside the tests.
 check: $(VENV)/.ready-dev

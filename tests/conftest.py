@@ -46,6 +46,14 @@ settings.load_profile("untimed")
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    told = (
+        "takes minutes: `make test-long`, and below tests/cuda `make test-cuda`; left out unless -m is given"
+    )
+    config.addinivalue_line("markers", f"long: {told}")
+    config.option.markexpr = config.option.markexpr or "not long"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what needs a GPU where torch, which knows, has none: `make gpu-check` then fails."""
     for_gpus = [item for item in items if item.get_closest_marker("gpu")]
