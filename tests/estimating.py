@@ -30,16 +30,21 @@ from kgops.maths.train.settings import TrainSettings
 from kgops.maths.train.worker import train_conve
 from kgops.maths.trials.resident import peak_live_bytes
 from kgops.maths.worker.entry import StopRequest
+from kgops.maths.worker.gpu_budget import limit_gpu
 from kgops.maths.worker.report import Reporter
 from kgops.planning.memory_estimate import predict
-from kgops.workloads.explain.memory import explain_shape, walk_explain
+from kgops.planning.planner import MARGIN
+from kgops.workloads.explain import memory as explain
+from kgops.workloads.explain.memory import ExplainShape, explain_shape
 from kgops.workloads.graphs.counts import Counts, count_triples
+from kgops.workloads.memory.budget import Moments, bounded
 from kgops.workloads.memory.ledger import Ledger
 from kgops.workloads.plan import Shape
-from kgops.workloads.predict.memory import walk_predict
+from kgops.workloads.predict import memory as predict_memory
+from kgops.workloads.predict.sizes import PredictShape
 from kgops.workloads.regress.memory import walk_regression
-from kgops.workloads.tracin.memory import walk_tracin
-from kgops.workloads.tracin.sizes import tracin_shape
+from kgops.workloads.tracin import memory as tracin
+from kgops.workloads.tracin.sizes import TracinShape, tracin_shape
 from kgops.workloads.train.memory import walk_training
 from kgops.workloads.train.sizes import train_shape
 
@@ -47,9 +52,6 @@ Work = Callable[[], None]
 
 _WALKS: dict[str, Callable[..., None]] = {
     "TrainShape": walk_training,
-    "TracinShape": walk_tracin,
-    "ExplainShape": walk_explain,
-    "PredictShape": walk_predict,
     "RegressShape": walk_regression,
 }
 
@@ -174,10 +176,20 @@ def compare_regress(
 
 def peak_live(shape: Shape, gpu: GpuFacts | None, without: Collection[str]) -> int:
     """`predict`'s `live` without these parts, and without a GPU's rounding."""
+    if isinstance(shape, TracinShape | ExplainShape | PredictShape):
+        return bounded(
+            moments_of(shape, gpu), gpu, on_gpu=shape.on_gpu, expandable=False, without=without
+        ).live
     capability = gpu.compute_capability if gpu else None
     ledger = Ledger(workspace=cublas_workspace(capability) if shape.on_gpu else 0, without=without)
     _WALKS[type(shape).__name__](ledger, shape)
     return ledger.peak.live
+
+
+def moments_of(shape: TracinShape | ExplainShape | PredictShape, gpu: GpuFacts | None) -> Moments:
+    if isinstance(shape, PredictShape):
+        return predict_memory.moments(shape)
+    return explain.moments(shape, gpu) if isinstance(shape, ExplainShape) else tracin.moments(shape, gpu)
 
 
 def _compared(
@@ -195,11 +207,26 @@ def _compared(
     took = 1e6 * (time.perf_counter() - started)
     least = peak_live(shape, target.gpu, without=("graph", "workspace"))
     gc.collect()  # leftovers of an earlier setting, freed during the measurement, would count as negative
+    if shape.on_gpu and isinstance(shape, TracinShape | ExplainShape | PredictShape):
+        work = _kept_to(round((1 + MARGIN) * estimate.reserved), target.device, work)
     live, reserved = target.measure(work)
     rest = estimate.phase, took, str(setting), least
     return Outcome(
         kind, seed, predicted, live, estimate.reserved if shape.on_gpu else predicted, reserved, *rest
     )
+
+
+def _kept_to(budget: int, device: torch.device, work: Work) -> Work:
+    """As a supervisor has its workers keep to their budget."""
+
+    def limited() -> None:
+        limit_gpu(device, budget)
+        try:
+            work()
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
+    return limited
 
 
 def drawn_data(setting: TrainSetting | TracinSetting, seed: int) -> tuple[Graph, Counts]:

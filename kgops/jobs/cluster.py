@@ -16,6 +16,7 @@ from kgops.jobs.option import defaults_of
 from kgops.jobs.run_options import CLUSTER_OPTIONS
 
 GPU = "KGOPS_GPU"  # in a worker's environment: the GPUs its run was given, by UUID
+GPU_BUDGET = "KGOPS_GPU_BUDGET_MIB"  # and what torch may hold there; empty: no limit
 
 
 @dataclass(frozen=True, slots=True)

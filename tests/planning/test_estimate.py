@@ -12,6 +12,7 @@ import pytest
 from counting import calls_of
 from estimate_settings import draw_other, draw_tracin, draw_train
 from estimating import Outcome, compare_tracin, compare_train
+from kgops.workloads.tracin.graph_memory import walk_graph
 
 from kgops.gpus.facts import GpuFacts
 from kgops.planning.corrections import Pair, accuracy, learn
@@ -32,7 +33,6 @@ from kgops.workloads.tracin.chunk_sizes import (
     TRACIN_TIES_AT_ONCE,
     TRACIN_VALIDATED_TESTS,
 )
-from kgops.workloads.tracin.graph_memory import walk_graph
 from kgops.workloads.train.chunk_sizes import EVALUATION_ENCODED, TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.conve_weights import buffer_bytes, model_of_config, weight_sizes
 from kgops.workloads.train.job import ConvEConfig

@@ -1,8 +1,9 @@
-"""An explain run on ConvE as the allocator sees it, after `kgops.maths.explain.worker`."""
+"""The most memory an explain run on ConvE may take."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,15 +12,21 @@ from kgops.jobs.job import Job
 from kgops.workloads.explain.chunk_sizes import EXPLAIN_RIVALS
 from kgops.workloads.graphs.block_counts import Block
 from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.memory.ledger import Ledger, Scratch
-from kgops.workloads.memory.peak import PeakMemory, replayed
-from kgops.workloads.tracin.factor_memory import Side
-from kgops.workloads.tracin.memory import walk_loaded_model
-from kgops.workloads.tracin.pair_memory import walk_pairs
-from kgops.workloads.tracin.scan_memory import walk_block, walk_engines, walk_kept
+from kgops.workloads.memory.budget import Moments, Parts, bounded, larger
+from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.tracin.factor_memory import Side, scratch_parts
+from kgops.workloads.tracin.memory import (
+    block_made,
+    engines,
+    keep,
+    kept_scratch,
+    loaded,
+    model_bytes,
+    pairs,
+    retraining,
+)
 from kgops.workloads.tracin.sizes import TracinShape, fisher_shape, retrained_shape
 from kgops.workloads.train.job import ConvEConfig
-from kgops.workloads.train.memory import walk_retraining
 from kgops.workloads.train.sizes import TrainShape
 
 _ID = 8
@@ -58,51 +65,41 @@ def explain_shape(
     )
 
 
-def walk_explain(ledger: Ledger, s: ExplainShape) -> None:
-    """From the model to the trainings that verify what was found."""
-    ledger.phase = "loading"
+def moments(s: ExplainShape, gpu: GpuFacts | None) -> Moments:
+    """Those of `kgops.maths.explain.worker`, from the model to the trainings that verify what was found."""
     counts = s.traced.counts
     n = counts.train + counts.valid + counts.test
-    held = [] if s.on_gpu else [ledger.take("data", _ROW * n)]
-    model = walk_loaded_model(ledger, s.traced.model)
-    ledger.phase = "explain"
+    run = Moments(Counter(data=0 if s.on_gpu else _ROW * n))
+    run.add("loading", loaded(s.traced.model), Counter(checkpoint=model_bytes(s.traced.model)))
+    run.held += loaded(s.traced.model)
     if not s.on_gpu:  # `KnownTriples` stays on the host
-        held += [ledger.take("data", _ROW * n), ledger.take("data", _ID * n)]
-        ledger.flash("data", *[_ID * n] * 3)
-    walk_influences(ledger, s.traced)
+        run.add("explain", Counter(data=(_ROW + 4 * _ID) * n))
+        run.held["data"] += (_ROW + _ID) * n
+    for parts in influences(s.traced):
+        run.add("explain", parts)
     if s.retrained is not None:
-        walk_retraining(ledger, s.retrained, s.predictions)
-    ledger.give(*held, *model)
+        retraining(s.retrained, s.predictions, run, gpu)
+    return run
 
 
-def walk_influences(ledger: Ledger, s: TracinShape) -> None:
+def influences(s: TracinShape) -> Iterator[Parts]:
     """`necessary.Influences`: the curvature once, then each prediction's candidates by blocks."""
-    if not s.on_gpu:
-        _walk_queries(ledger, s)
-    engines = walk_engines(ledger, s)
-    scores = 4 * s.model.num_entities  # of the question, twice: its own and those of what is not known
-    ledger.flash("scores", scores, scores)
+    rows = s.rows_each * s.counts.train
+    if not s.on_gpu:  # `Training.queries`
+        yield Counter(data=(_ROW + 7 * _ID) * rows)
+    made = engines(s)
+    yield made + Counter(
+        scores=8 * s.model.num_entities
+    )  # of the question: its own, and of what is not known
     asked = Side(s.tests, s.tests, 1, s.tests)
-    scratches = [Scratch(ledger)]
-    kept = walk_kept(ledger, s, scratches, asked)
+    kept, keeping = keep(s, asked)
+    yield made + keeping
     block = Block(0, s.block, s.block * s.rows_each, 0, 0)  # candidates of two entities seldom share a query
     side = Side.of_block(s, block, asked)
-    made = walk_block(ledger, s, scratches[0], side, asked)
-    ledger.give(walk_pairs(ledger, s, scratches[0], side, asked), *made, *kept)
-    scratches[0].close()
-    ledger.give(*engines)
-
-
-def _walk_queries(ledger: Ledger, s: TracinShape) -> None:
-    """`Training.queries`: all rows of the training, and the distinct ones in their order."""
-    rows = s.rows_each * s.counts.train
-    held = [ledger.take("data", _ROW * rows)]
-    ledger.flash("data", 2 * _ID * rows, *[_ID * rows] * 5)
-    ledger.give(*held)
+    of_block = block_made(s, side, asked)
+    scratch = scratch_parts(kept_scratch(s, asked), of_block.scratch)
+    yield made + kept + scratch + larger(of_block.peak, of_block.held + pairs(s, side, asked))
 
 
 def peak_memory(shape: ExplainShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
-    def walk(ledger: Ledger) -> None:
-        walk_explain(ledger, shape)
-
-    return replayed(walk, gpu, on_gpu=shape.on_gpu, expandable=expandable)
+    return bounded(moments(shape, gpu), gpu, on_gpu=shape.on_gpu, expandable=expandable)

@@ -1,19 +1,21 @@
-"""The factors of one block's gradients as the allocator sees them, after `kgops.maths.tracin.factors`,
-`kgops.maths.tracin.encoder` and `kgops.maths.tracin.entity_pass`."""
+"""The most memory the factors of one block's gradients may take, after `kgops.maths.tracin.factors`, `encoder` and
+`entity_pass`."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kgops.jobs.cpu_products import rounded_rows, uses_onednn
+from kgops.jobs.cpu_products import onednn_is_wider, rounded_rows
 from kgops.workloads.graphs.block_counts import Block
-from kgops.workloads.memory.ledger import Held, Ledger, Scratch
-from kgops.workloads.memory.products import flash_inside, walk_product
+from kgops.workloads.memory.budget import Parts
 from kgops.workloads.tracin.chunk_sizes import TRACIN_ROWS_AT_ONCE
-from kgops.workloads.tracin.sizes import CONVOLUTION, TracinShape
+from kgops.workloads.tracin.sizes import CONVOLUTION, Format, TracinShape
 
 _ID = 8
 _ROW = 3 * _ID
+_ONEDNN = 1 << 20  # `cpu_products.taken_bytes` of any product here
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,11 @@ class Side:
         return cls(tests, rows, _distinct(s, tests), rows)
 
     @classmethod
-    def of_block(cls, s: TracinShape, block: Block, tests: Side | None, *, rounded: bool = True) -> Side:
-        """`tests`: those it is multiplied with; few enough, and it moves forward. `rounded`: as `factors_of`."""
+    def of_block(cls, s: TracinShape, block: Block, tests: Side | None) -> Side:
+        """`tests`: those it is multiplied with; few enough, and it moves forward."""
         rows = block.triples * s.rows_each
         groups = min(block.groups, rows)
-        if rounded and not s.on_gpu and (s.knows_all or groups < rows):
+        if not s.on_gpu and (s.knows_all or groups < rows):
             groups = rounded_rows(groups)
         if s.knows_all:
             return cls(block.triples, rows, groups, groups, block.row_answers, block.group_answers)
@@ -57,256 +59,126 @@ def _distinct(s: TracinShape, tests: int) -> int:
     return sum(min(tests, side) if side and tests == s.counts.test else tests for side in sides)
 
 
-def walk_engine(ledger: Ledger, s: TracinShape) -> list[Held]:
-    """`Engine.__init__`: folded norms, rounded copies, and projections."""
-    c, part = s.model, "factors"
-    taps = c.channels * c.kernel_height * c.kernel_width
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Factors of a block: what is `held` of them, the `peak` while they are made, and buffers by name that stay for
+    the next block (`Buffers`)."""
+
+    held: Parts
+    peak: Parts
+    scratch: Mapping[str, int]
+
+
+def scratch_parts(*several: Mapping[str, int]) -> Parts:
+    """Buffers that were made for one block after another: each as large as any block needed it."""
+    names = {name for one in several for name in one}
+    sizes = {name: max(one.get(name, 0) for one in several) for name in names}
+    return Counter(loss=sizes.pop("plane", 0)) + Counter(activations=sum(sizes.values()))
+
+
+def rounding(f: Format, a: int, b: int, out: int, *, rounded: bool = False, batched: bool = False) -> int:
+    """`low_precision.product`: what factors of `a` and `b` numbers take beside the result, rounded to a low format;
+    the second may be `rounded` already."""
+    if not f.is_low:
+        return 0
+    own = 0 if rounded else f.size * b
+    if f.widened:
+        return max((f.size + 4) * a - 4 * out, 4 * (a + b) + own - 4 * out, 4 * (a + b))
+    factors = f.size * a + own
+    return factors if f.on_gpu and not batched else max(factors - f.size * out, f.size * out)
+
+
+def engine(s: TracinShape) -> Parts:
+    """`Encoder.__init__`: folded norms, rounded copies, and projections."""
+    c = s.model
     norms = (16 if c.batch_norm else 8) * (c.channels + c.output_channels + c.embedding_dim)
-    held = [ledger.take(part, norms + 4 * c.output_channels * (2 * taps + 1))]
+    own = norms + 4 * c.output_channels * (2 * s.taps + 1)
     if s.low.is_low:
-        held.append(ledger.take(part, s.low.size * c.embedding_dim * c.features))
-        held.append(ledger.take(part, s.low.size * c.embedding_dim * c.num_entities))
+        own += s.low.size * c.embedding_dim * (c.features + c.num_entities)
     if s.projection:
-        held += [ledger.take(part, 4 * s.projection * many) for many in (c.features, c.num_entities)]
-    return held
+        own += 4 * s.projection * (c.features + c.num_entities)
+    return Counter(factors=own)
 
 
-def walk_factors(
-    ledger: Ledger,
-    s: TracinShape,
-    scratch: Scratch,
-    side: Side,
-    *,
-    keep: bool,
-    against: int = 0,
-    places: int = 0,
-) -> list[Held]:
+def factors(s: TracinShape, side: Side, *, keep: bool, against: int = 0, places: int = 0) -> Made:
     """`factors_of`: to `keep`, or to multiply with what has `against` columns, read at so many `places`."""
-    vector = 4 * s.model.embedding_dim
-    held = _grouped(ledger, s, side)
-    held += _encode(ledger, s, scratch, side.groups, keep)
-    if s.loss == "target":
-        vectors = ledger.take("factors", vector * side.samples)
-        ledger.flash("factors", vector * side.samples, vector * side.samples)
-        d_x = ledger.take("factors", vector * side.samples)
-        still = [
-            vectors,
-            ledger.take("factors", 8 * side.samples),
-        ]  # and the scores with what becomes of them
-    else:
-        shared = _output_pass(ledger, s, scratch, side, keep, against, places)
-        held += shared
-        d_x = ledger.take("factors", vector * side.samples)
-        still = []
-        if not s.knows_all:
-            ledger.flash("factors", vector * side.samples, vector * side.samples)
-    held += _output_gradients(ledger, s, side)
-    if not side.moves_forward and (s.names & CONVOLUTION or s.names & {"entities", "relations"}):
-        held += _pull(ledger, s, scratch, side)
-    ledger.give(d_x, *still)
-    return held
-
-
-def _grouped(ledger: Ledger, s: TracinShape, side: Side) -> list[Held]:
-    part = "factors"
-    held = [ledger.take(part, _ROW * side.rows)]
-    if s.both_directions:
-        ledger.flash(part, _ROW * side.triples, _ROW * side.triples)
-    if s.knows_all:
-        ledger.flash(part, *[_ID * side.row_answers] * 5, *[_ID * side.rows] * 2)
-    ledger.flash(part, *[_ID * side.rows] * 6)
-    held += [ledger.take(part, size) for size in (_ROW * side.groups, _ID * side.rows, 4 * side.samples)]
-    if s.knows_all:
-        ledger.flash(part, *[_ID * side.group_answers] * 5)
-        pairs = [ledger.take(part, _ID * side.group_answers) for _ in (1, 2)]
-        ledger.flash(part, *[_ID * side.group_answers] * 4)
-        held += [ledger.take(part, size * side.group_answers) for size in (_ID, _ID, _ID, 4)]
-        ledger.give(*pairs)
-    elif s.loss != "target":
-        held.append(ledger.take(part, (3 * _ID + 4) * min(side.groups, side.rows)))
-    return held
-
-
-def _encode(ledger: Ledger, s: TracinShape, scratch: Scratch, groups: int, keep: bool) -> list[Held]:
-    """`Encoder.encode`."""
-    c, part = s.model, "factors"
-    vectors, places = 4 * groups * c.embedding_dim, c.map_height * c.map_width
-    taps = c.channels * c.kernel_height * c.kernel_width
-    numbers = groups * c.features
-    rows = [ledger.take(part, vectors), ledger.take(part, vectors)]
-    held = [ledger.take(part, 2 * vectors)]
-    ledger.give(*rows)
-    normed = ledger.take(part, 2 * vectors)
-    patches = groups * (taps + 1) * places
-    held.append(ledger.take(part, 4 * patches))
-    ledger.give(normed)
-    if keep:
-        held.append(ledger.take(part, 4 * numbers))
-    else:
-        scratch.take("activations", "maps", 4 * numbers)
-    if s.low.is_low:
-        kernel = c.output_channels * (taps + 1)
-        ledger.give(walk_product(ledger, part, s.low, kernel, patches, numbers, batched=True))
-        weight = c.embedding_dim * c.features
-        held.append(
-            walk_product(ledger, part, s.low, numbers, weight, groups * c.embedding_dim, rounded=True)
+    c, g, m = s.model, side.groups, side.samples
+    d, numbers, answers = 4 * c.embedding_dim, g * c.features, side.group_answers
+    has_shared, wide = s.loss != "target", min(s.chunk, c.num_entities)
+    ids = _ROW * (side.rows + g) + _ID * side.rows + 4 * m
+    grouping = ids + max(40 * side.row_answers + 16 * side.rows, 48 * side.rows, 48 * answers)
+    ids += 28 * (answers if s.knows_all else has_shared * min(g, side.rows))
+    encoded = ids + 4 * g * (s.taps + 1) * s.places + 4 * g * d + (4 * numbers if keep else 0)
+    kernel, weight, patches = (
+        c.output_channels * (s.taps + 1),
+        c.embedding_dim * c.features,
+        g * (s.taps + 1) * s.places,
+    )
+    encoding = encoded + max(
+        rounding(s.low, kernel, patches, numbers, batched=True) + (4 * numbers if s.low.is_low else 0),
+        rounding(s.low, numbers, weight, g * c.embedding_dim, rounded=True),
+        2 * g * d,
+    )
+    scratch = {} if keep else {"maps": 4 * numbers}
+    columns = passing = 0
+    before = encoded
+    if has_shared:  # `output_pass`
+        scratch["plane"] = 4 * g * wide
+        columns = 4 * g * (against + places)
+        before += g * d + 8 * g + (4 * g * c.num_entities if keep else 0)
+        product = rounding(s.low, g * wide, wide * c.embedding_dim, g * c.embedding_dim, rounded=True)
+        product = max(
+            product, rounding(s.low, g * c.embedding_dim, wide * c.embedding_dim, g * wide, rounded=True)
         )
-    else:
-        ledger.use_cublas()
-        held.append(ledger.take(part, vectors))
-        if not s.on_gpu:
-            flash_inside(ledger, groups, c.features, c.embedding_dim, "b")
-    return [*held, ledger.take(part, vectors)]
-
-
-def _output_pass(
-    ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, keep: bool, against: int, places: int
-) -> list[Held]:
-    part, groups, c = "factors", side.groups, s.model
-    total, dim = c.num_entities, c.embedding_dim
-    chunk = min(s.chunk, total)
-    held = [ledger.take(part, 4 * groups * dim)]
-    if keep:
-        held.append(ledger.take(part, 4 * groups * total))
-    if against:
-        held.append(ledger.take("scores", 4 * groups * against))
-    wanted = 4 * groups * places
-    at = ledger.take("scores", wanted)
-    if s.loss.endswith("-ce"):
-        held.append(ledger.take(part, 8 * groups))
-    scratch.take("loss", "plane", 4 * groups * chunk)
-    if s.low.is_low:
-        ledger.give(
-            walk_product(ledger, part, s.low, groups * dim, chunk * dim, groups * chunk, rounded=True)
-        )
-        ledger.give(
-            walk_product(ledger, part, s.low, groups * chunk, chunk * dim, groups * dim, rounded=True)
-        )
-    elif not s.on_gpu:
-        flash_inside(ledger, groups, dim, chunk, "b")
-        flash_inside(ledger, groups, chunk, dim)
-    if against and not (s.gram_format.is_low or s.on_gpu):
-        flash_inside(ledger, groups, chunk, against)
-    if against and s.gram_format.is_low:
-        rounded = not s.projection  # deltas were rounded when they were kept; a projection is rounded here
-        product = (groups * chunk, chunk * against, groups * against)
-        ledger.give(walk_product(ledger, "scores", s.gram_format, *product, rounded=rounded))
-    if side.group_answers:
-        share = min(1.0, 2 * chunk / total)
-        ledger.flash(part, *[round(4 * share * side.group_answers)] * 4)
-    if total <= chunk:
-        ledger.flash("scores", wanted)
-    # Columns come by entity and are put back into the order of the tests.
-    ordered = ledger.take("scores", wanted)
-    ledger.give(at)
-    return [*held, ordered]
-
-
-def _output_gradients(ledger: Ledger, s: TracinShape, side: Side) -> list[Held]:
-    """`Encoder.output_gradients`."""
-    part, vector = "factors", 4 * s.model.embedding_dim
-    own = vector * side.samples
-    ledger.flash(part, side.samples * s.model.embedding_dim, 0 if s.on_gpu else own)
-    by_weight, by_bias = "output_norm.weight" in s.names, "output_norm.bias" in s.names
-    passing: list[Held] = []
-    if by_weight:
-        hat = ledger.take(part, vector * side.groups)
-        ledger.flash(part, vector * side.groups)
-        by_hat = ledger.take(part, own)
-        ledger.flash(part, own)
-        passing = [hat, by_hat]
-    held = [ledger.take(part, own)]
-    if by_weight or by_bias:
-        held.append(ledger.take(part, (by_weight + by_bias) * own))
-    ledger.give(*passing)
-    return held
+        if s.low.is_low:
+            product += 4 * g * max(wide, c.embedding_dim)
+        if against and s.gram_format.is_low:
+            gram = rounding(s.gram_format, g * wide, wide * against, g * against, rounded=not s.projection)
+            product = max(product, gram + 4 * g * against)
+        share = min(1.0, 2 * wide / c.num_entities)
+        passing = before + max(4 * g * places, product, round(16 * share * answers))
+    by_norm = ("output_norm.weight" in s.names) + ("output_norm.bias" in s.names)
+    out = m * d * (1 + by_norm)
+    asked = (
+        m * d if has_shared else 2 * m * d + 8 * m
+    )  # the gradient at x; without a shared part, the tails too
+    own = before + out + asked
+    rising = own + max(2 * m * d, (2 * g + 2 * m) * d if by_norm else 0)
+    held = before + out
+    if s.goes_deep and not side.moves_forward:
+        pulled, pulling = _pull(s, m, g, scratch)
+        held, rising = held + pulled, max(rising, own + pulling)
+    library = 0 if s.on_gpu or not onednn_is_wider() else _ONEDNN
+    peak = max(grouping, encoding, passing, rising, held)
+    scores: Parts = Counter(scores=columns)
+    return Made(Counter(factors=held) + scores, Counter(factors=peak, workspace=library) + scores, scratch)
 
 
 def small_each(s: TracinShape) -> int:
     """Bytes a sample of the gradients of convolution and norms that take part."""
     c = s.model
-    widths = {"conv.weight": c.output_channels * c.channels * c.kernel_height * c.kernel_width}
+    widths = {"conv.weight": c.output_channels * s.taps}
     own = {name: c.channels if name.startswith("input") else c.output_channels for name in CONVOLUTION}
     return 4 * sum((own | widths)[name] for name in s.names & CONVOLUTION)
 
 
-def _pull(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> list[Held]:
-    """`Encoder.pull`: back through the convolution, some samples at a time, then side by side."""
-    part, small, vector = "factors", small_each(s), 4 * s.model.embedding_dim
-    at_once = min(TRACIN_ROWS_AT_ONCE, side.samples)
-    last = side.samples - (side.samples - 1) // at_once * at_once
-    before = side.samples - last
-    pieces: list[Held] = []
-    if before:
-        pieces += _pieces(ledger, s, at_once, before // at_once - 1)
-        _pull_some(ledger, s, scratch, side, at_once)
-        pieces += _pieces(ledger, s, at_once, 1)
-    _pull_some(ledger, s, scratch, side, last)
-    kept = [
-        size
-        for size, name in ((small, ""), (vector, "entities"), (vector, "relations"))
-        if not name or name in s.names
-    ]
-    if not before:
-        return [ledger.take(part, side.samples * size) for size in kept]
-    pieces += _pieces(ledger, s, last, 1)
-    joined = [ledger.take(part, side.samples * size) for size in (small, vector, vector)]
-    ledger.give(*pieces)
-    if len(kept) < len(joined):
-        ledger.give(*joined)
-        joined = [ledger.take(part, side.samples * size) for size in kept]
-    return joined
-
-
-def _pieces(ledger: Ledger, s: TracinShape, rows: int, times: int) -> list[Held]:
-    """Gradients of as many samples: those of small parameters, of heads and of relations."""
-    vector = 4 * rows * s.model.embedding_dim
-    sizes = (rows * small_each(s), vector, vector)
-    return [held for size in sizes for held in ledger.take_equal("factors", size, times)]
-
-
-def _pull_some(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side, rows: int) -> None:
-    """`Encoder._pull_some`; a GPU's fold keeps the storage of what it folded."""
-    c, part = s.model, "activations"
-    taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
-    maps, seen = rows * c.features, rows * (taps + 1) * places
-    d_maps = []
-    if not (s.on_gpu or s.low.is_low) and uses_onednn(rows, c.embedding_dim, c.features):
-        flash_inside(ledger, rows, c.embedding_dim, c.features, fresh=True)
-        d_maps = [ledger.take(part, 4 * maps)]
-    else:
-        scratch.take(part, "d_maps", 4 * maps)
-    if s.low.is_low:
-        weight = c.embedding_dim * c.features
-        ledger.give(walk_product(ledger, part, s.low, rows * c.embedding_dim, weight, maps, rounded=True))
-    sums, tapped = rows * c.output_channels * (taps + 1), 4 * rows * taps * places
-    vectors, small = 8 * rows * c.embedding_dim, rows * small_each(s)
-    if s.on_gpu or s.low.is_low:
-        scratch.take(part, "maps_again", 4 * maps)
-        patches = ledger.take(part, 4 * seen)
-        held = [walk_product(ledger, part, s.low, maps, seen, sums, batched=True)]
-        ledger.give(patches)
-    else:
-        held = [ledger.take(part, 4 * sums)]
-    kernel = c.output_channels * taps
-    held.append(walk_product(ledger, part, s.low, kernel, maps, tapped // 4, batched=True))
-    if s.on_gpu:
-        held.append(ledger.take(part, tapped))
-    else:
-        ledger.flash(part, tapped // c.kernel_width // c.map_width * c.width, vectors)
-        held.append(ledger.take(part, vectors))
-    by_tap = ledger.take(part, 4 * rows * c.output_channels * taps if s.names & CONVOLUTION else 0)
-    channels = 4 * rows * c.output_channels
-    hat = 0
-    if s.names & {"conv.bias", "feature_norm.weight"}:
-        ledger.flash(part, by_tap[1])
-    if "input_norm.weight" in s.names:
-        image = 8 * side.groups * c.embedding_dim
-        ledger.flash(part, image, image)
-        ledger.flash(part, image, vectors)
-        hat = vectors
-        ledger.flash(part, hat, vectors)
-    ledger.flash(part, small, hat, channels * (1 + c.batch_norm) if s.names & CONVOLUTION else 0)
-    ledger.give(by_tap)
-    ledger.flash(part, small, vectors, vectors)  # the image's gradient, and its two halves
-    ledger.give(*held, *d_maps)
+def _pull(s: TracinShape, samples: int, groups: int, scratch: dict[str, int]) -> tuple[int, int]:
+    """`Encoder.pull`: what is kept of all samples, and the peak while they go back through the convolution, some at
+    a time, before they are joined."""
+    c, small, d = s.model, small_each(s), 4 * s.model.embedding_dim
+    rows = min(TRACIN_ROWS_AT_ONCE, samples)
+    maps, taps, patches = rows * c.features, 4 * rows * s.taps * s.places, rows * (s.taps + 1) * s.places
+    sums, by_tap = rows * c.output_channels * (s.taps + 1), 4 * rows * c.output_channels * s.taps
+    scratch["d_maps"] = 4 * maps
+    again = s.on_gpu or s.low.is_low
+    if again:
+        scratch["maps_again"] = 4 * maps
+    first = 4 * patches * again + rounding(s.low, maps, patches, sums, batched=True)
+    second = taps + rounding(s.low, c.output_channels * s.taps, maps, taps // 4, batched=True)
+    folded = taps if s.on_gpu else taps // c.kernel_width // c.map_width * c.width
+    hats = 4 * groups * d if "input_norm.weight" in s.names else 0  # of all groups' images
+    ending = taps + folded + 2 * rows * d + max(hats + by_tap, 4 * rows * d + 2 * rows * small + 2 * by_tap)
+    at_once = 4 * sums + max(first, second, ending)
+    every = samples * (small + 2 * d)
+    kept = samples * (small + d * (("entities" in s.names) + ("relations" in s.names)))
+    return kept, (every if samples > rows else 0) + max(every, at_once)

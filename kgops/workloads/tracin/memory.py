@@ -1,163 +1,283 @@
-"""A TracIn run on ConvE as the allocator sees it, after `kgops.maths.tracin.worker`: checkpoints, and what follows.
+"""The most memory a TracIn run on ConvE may take, by the sizes of its blocks, chunks and tiles.
 
-`scan_memory`, `factor_memory`, `pair_memory` and `graph_memory` have the rest.
+Each function names the one in `kgops.maths.tracin` that allocates what it counts, and is an upper bound of that.
+Sizes are in bytes; ids and triples are int64. `factor_memory` has the factors of one block's gradients.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import replace
 
 from kgops.gpus.facts import GpuFacts
-from kgops.workloads.memory.ledger import Held, Ledger, Scratch, ends
-from kgops.workloads.memory.peak import PeakMemory, replayed
-from kgops.workloads.tracin.chunk_sizes import TRACIN_VALIDATED_TESTS
-from kgops.workloads.tracin.factor_memory import Side, walk_factors
-from kgops.workloads.tracin.graph_memory import walk_neighbourhood
-from kgops.workloads.tracin.pair_memory import walk_samples
-from kgops.workloads.tracin.scan_memory import walk_engines, walk_scan
-from kgops.workloads.tracin.sizes import TracinShape, compared_ways
-from kgops.workloads.train.conve_weights import buffer_bytes, moved_sizes, weight_sizes
+from kgops.workloads.graphs.block_counts import Block
+from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
+from kgops.workloads.memory.budget import Moments, Parts, bounded, larger, times
+from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.tracin.chunk_sizes import (
+    TRACIN_MERGED_COLUMNS,
+    TRACIN_RANKED_FIRST,
+    TRACIN_TEST_BYTES,
+    TRACIN_TESTS,
+    TRACIN_TIES_AT_ONCE,
+    TRACIN_VALIDATED_TESTS,
+)
+from kgops.workloads.tracin.factor_memory import Made, Side, engine, factors, rounding, scratch_parts
+from kgops.workloads.tracin.sizes import EXACT, TracinShape, compared_ways
+from kgops.workloads.train.chunk_sizes import EVALUATION_CHUNK
+from kgops.workloads.train.conve_weights import buffer_bytes, weight_bytes
 from kgops.workloads.train.job import ConvEConfig
-from kgops.workloads.train.memory import walk_retraining
-from kgops.workloads.train.step_memory import flash_folded_columns
+from kgops.workloads.train.memory import peak_memory as peak_of_training
+from kgops.workloads.train.sizes import TrainShape
 
 _ID = 8
 _ROW = 3 * _ID
 
 
-def walk_tracin(ledger: Ledger, s: TracinShape) -> None:
-    """From the checkpoints to what is written of the last test."""
-    ledger.phase = "loading"
-    splits = s.counts.train, s.counts.valid, s.counts.test
-    triples = [] if s.on_gpu else [ledger.take("data", _ROW * n) for n in splits]
-    if s.does == "filter":
-        walk_neighbourhood(ledger, s)
-        ledger.give(*triples)
-        return
-    models = [walk_loaded_model(ledger, s.model) for _ in range(s.checkpoints)]
-    known = _known_tails(ledger, s) if s.knows_all else []
-    if s.does == "self":
-        _walk_itself(ledger, s)
-    else:
-        _walk_tests(ledger, s)
-    ledger.give(*triples, *known, *[held for model in models for held in model])
-
-
-def _walk_tests(ledger: Ledger, s: TracinShape) -> None:
-    """Scoring; where options change scores, the exact ones of a sample; and trainings without what was found."""
-    graph = walk_neighbourhood(ledger, s) if s.filtered else []
-    walk_scan(ledger, s)
-    ledger.give(*graph)
-    if not s.on_gpu:
-        _walk_writing(ledger, s)
-    ours: list[Held] = []
-    for way in compared_ways(s):
-        ledger.phase = "agreement"
-        pairs = way.tests * way.counts.train
-        if s.on_gpu:  # the sample and its scores are on the host
-            walk_scan(ledger, way, is_traced=False)
-            continue
-        sample = ledger.take("data", _ROW * way.counts.train)
-        walk_scan(ledger, way, is_traced=False)
-        if ours:
-            ledger.flash("scores", *[8 * pairs] * 7)  # both in float64, how far apart, and their ranks
-        ours = ours or [ledger.take("scores", 4 * pairs)]
-        ledger.give(sample)
-    ledger.give(*ours)
-    if s.retrained is not None:
-        ledger.phase = "validation"
-        tests = min(s.tests, TRACIN_VALIDATED_TESTS)
-        found = ledger.take("scores", 4 * tests * s.counts.train)
-        walk_retraining(ledger, s.retrained, tests)
-        ledger.give(found)
-
-
-def _walk_writing(ledger: Ledger, s: TracinShape) -> None:
-    """`Outputs.finish`: the parts of all tests, read back, and the triples of one."""
-    ledger.phase = "writing"
-    best = min(s.top_k or s.counts.train, s.counts.train)
-    parts = ledger.take("scores", 12 * s.tests * best)
-    ledger.flash("scores", _ROW * best)
-    ledger.give(parts)
-
-
-def _walk_itself(ledger: Ledger, s: TracinShape) -> None:
-    """`self_influence`: each block with itself."""
-    engines = walk_engines(ledger, s)
-    ledger.phase = "blocks"
-    n = s.counts.train
-    rows = ledger.take("data", _ROW * n if s.on_gpu else 0)
-    out = ledger.take("scores", 4 * n)
-    order = ledger.take("data", _ID * n)
-    ledger.flash("data", *[_ID * n] * 4)
-    scratches = [Scratch(ledger) for _ in range(s.checkpoints)]
-    for block in s.counts.groups.blocks(s.block, n, both_directions=s.both_directions).found:
-        side = Side.of_block(s, block, None)
-        cut = ledger.take("data", _ROW * side.triples if s.model.inverse else 0)
-        for scratch in ends(scratches):
-            _walk_self_scores(ledger, s, scratch, side)
-        ledger.give(cut)
-    for scratch in scratches:
-        scratch.close()
-    ledger.give(order, rows, *engines)
-    ledger.phase = "results"
-    ledger.flash("scores", _ID * n, 4 * n, _ID * n)
-    ledger.give(out)
-
-
-def _walk_self_scores(ledger: Ledger, s: TracinShape, scratch: Scratch, side: Side) -> None:
-    """`Engine.self_scores`; of two directions their product with each other as well."""
-    c, part = s.model, "factors"
-    kept = walk_factors(ledger, s, scratch, side, keep=True)
-    if s.loss != "target":
-        squares = ledger.take(part, 4 * c.num_entities * side.groups)
-        if s.on_gpu:
-            flash_folded_columns(ledger, part, c.num_entities, side.groups)
-        ledger.give(squares)
-    small = 4 * side.samples * c.output_channels * (c.channels * c.kernel_height * c.kernel_width + 3)
-    ledger.flash(part, max(small, 8 * side.samples * c.embedding_dim, 4 * side.groups * c.features))
-    if s.both_directions:
-        places = 2 * _ID * (side.samples + side.groups)
-        ledger.flash(part, places, places)
-        asked = ledger.take(part, places)
-        places = side.samples + side.groups
-        other = walk_factors(ledger, s, scratch, side, keep=False, against=side.groups, places=places)
-        plain = replace(s, gram_format=s.gram_format._replace(size=4), projection=None)
-        ledger.give(walk_samples(ledger, plain, scratch, side, side))
-        ledger.give(asked, *other)
-    ledger.give(*kept)
-
-
-def walk_loaded_model(ledger: Ledger, c: ConvEConfig) -> list[Held]:
-    """`load_point`: what was read lives until it has been copied into the model."""
-    sizes = [*weight_sizes(c), buffer_bytes(c)]
-    saved = ledger.take_together("checkpoint", sizes)
-    model = ledger.take_together("weights", moved_sizes(c))
-    ledger.give(*saved)
-    return model
-
-
-def _known_tails(ledger: Ledger, s: TracinShape) -> list[Held]:
-    """`trained_loss`: all training rows, sorted, with their answers; storages keep the size of the rows."""
-    n = s.counts.train
-    rows = n * (2 if s.model.inverse else 1)
-    queries = s.counts.tails.queries + (s.counts.heads.queries if s.model.inverse else 0)
-    first = ledger.take("data", _ROW * n)
-    ledger.flash("data", _ID * n)
-    doubled = [ledger.take("data", _ROW * n), ledger.take("data", _ROW * rows)] if s.model.inverse else []
-    if doubled:
-        ledger.give(first, doubled.pop(0))
-        first = doubled.pop()
-    ledger.flash("data", _ROW * rows, _ID * rows, _ID * rows, _ROW * rows)
-    distinct = ledger.take("data", _ROW * rows)
-    ledger.flash("data", *[_ID * rows] * 4)
-    kept = [ledger.take("data", size) for size in (_ID * rows, _ID * rows, _ID * queries, _ID * rows)]
-    ledger.give(distinct, first)
-    return kept
-
-
 def peak_memory(shape: TracinShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:
-    def walk(ledger: Ledger) -> None:
-        walk_tracin(ledger, shape)
+    return bounded(moments(shape, gpu), gpu, on_gpu=shape.on_gpu, expandable=expandable)
 
-    return replayed(walk, gpu, on_gpu=shape.on_gpu, expandable=expandable)
+
+def moments(s: TracinShape, gpu: GpuFacts | None) -> Moments:
+    """Those of `kgops.maths.tracin.worker`, from the checkpoints to what is written of the last test."""
+    n = s.counts.train
+    run = Moments(Counter(data=0 if s.on_gpu else _ROW * (n + s.counts.valid + s.counts.test)))
+    graph: Parts = Counter()
+    if (s.filtered or s.does == "filter") and not s.on_gpu:
+        entities = _ID * s.model.num_entities
+        run.add("neighbourhood", Counter(graph=120 * n + 5 * entities))
+        run.add("neighbourhood", Counter(graph=32 * n + 4 * entities + 72 * n))
+        graph["graph"] = 32 * n + 2 * entities
+    if s.does == "filter":
+        return run
+    run.add("loading", loaded(s.model, s.checkpoints), Counter(checkpoint=model_bytes(s.model)))
+    run.held += loaded(s.model, s.checkpoints)
+    if s.knows_all:
+        run.held["data"] += known_tails(s, run)
+    if s.does == "self":
+        _itself(s, run)
+        return run
+    _scan(s, run, graph, is_traced=True)
+    if not s.on_gpu:
+        run.add("writing", Counter(scores=12 * s.tests * s.best + _ROW * s.best))
+    for way in compared_ways(s):
+        pairs = way.tests * way.counts.train
+        sample = Counter(data=0 if s.on_gpu else _ROW * way.counts.train)
+        run.add("agreement", sample, Counter(scores=0 if s.on_gpu else (8 * 7 + 4) * pairs))
+        own = Moments(run.held, sample, Counter(scores=0 if s.on_gpu else 4 * pairs))
+        _scan(way, own, Counter(), is_traced=False)
+        for parts in own.phases.values():
+            run.add("agreement", parts - run.held)
+    if s.retrained is not None:
+        tests = min(s.tests, TRACIN_VALIDATED_TESTS)
+        run.held["scores"] += 4 * tests * n
+        retraining(s.retrained, tests, run, gpu)
+    return run
+
+
+def retraining(again: TrainShape, tests: int, run: Moments, gpu: GpuFacts | None) -> None:
+    """`kgops.maths.tracin.retraining`: a training, while all that is known stays sorted for ranks and margins."""
+    known = _ID * (again.train + again.valid + again.test + tests)
+    training = peak_of_training(again, gpu, resumed=False, expandable=True)
+    run.add("retraining", Counter(evaluation=20 * known))
+    # Buffers of `Evaluator` stay from one training to the next.
+    planes = min(EVALUATION_CHUNK["cuda" if again.on_gpu else "cpu"], again.model.num_entities)
+    planes *= 8 * min(EVALUATION_QUERIES, 2 * tests)
+    run.add("retraining", Counter(training.parts), Counter(evaluation=8 * known + planes))
+
+
+def model_bytes(c: ConvEConfig) -> int:
+    return weight_bytes(c) + buffer_bytes(c)
+
+
+def loaded(c: ConvEConfig, checkpoints: int = 1) -> Parts:
+    """`load_point`, of each checkpoint."""
+    return Counter(weights=checkpoints * model_bytes(c))
+
+
+def known_tails(s: TracinShape, run: Moments) -> int:
+    """`KnownTails`: all training rows, sorted, with their answers; storages keep the size of the rows."""
+    rows = s.counts.train * (2 if s.model.inverse else 1)
+    run.add("loading", Counter(data=88 * rows))
+    queries = s.counts.tails.queries + (s.counts.heads.queries if s.model.inverse else 0)
+    return _ID * (3 * rows + queries)
+
+
+def _scan(s: TracinShape, run: Moments, graph: Parts, *, is_traced: bool) -> None:
+    """`kgops.maths.tracin.scan` of one tile of test triples, and what is found of them if it `is_traced`."""
+    n, tile, best = s.counts.train, s.tests_of_a_tile, s.best
+    test = Side.of_tests(s, min(tile, tests_at_once(s)))
+    held = run.held + graph + engines(s) + Counter(data=(_ROW + _ID) * n)
+    if is_traced and not (s.ranks or s.on_gpu):  # the union of the tests' candidates, as numpy sorts it out
+        own = _ID * n * tile if s.filtered else 0
+        run.add("loading", graph, Counter(graph=own, data=_ID * n + 4 * own))
+        held += Counter(graph=own, data=_ID * n)
+    every = 0 if s.ranks or s.on_gpu else 4 * tile * n
+    if not is_traced:
+        held["scores"] += every
+    if s.ranks:
+        held["scores"] += 24 * tile * best  # of tests before these, and of these
+    kept, keeping = keep(s, test)
+    scan = Moments(held)
+    scan.add("tests", Counter(data=3 * _ID * n))
+    scan.add("tests", times(kept, s.checkpoints - 1), keeping)
+    scan.held += times(kept, s.checkpoints)
+    if is_traced:
+        scan.held["scores"] += every
+    sides = sides_of(s, test)
+    made = [block_made(s, side, test) for side in sides]
+    scan.held += times(scratch_parts(kept_scratch(s, test), *(one.scratch for one in made)), s.checkpoints)
+    waiting = min(n, TRACIN_MERGED_COLUMNS - 1) if s.ranks else 0
+    for side, one in zip(sides, made, strict=True):
+        scores = 4 * side.triples * test.triples
+        beside = Counter(
+            data=_ROW * side.triples,
+            scores=4 * waiting * test.triples + (scores if s.checkpoints > 1 else 0),
+        )
+        scan.add("blocks", beside, larger(one.peak, one.held + pairs(s, side, test)))
+    if s.ranks:
+        of_block = 4 * test.triples * min(s.block, n)
+        scan.add("ranking", Counter(scores=of_block + ranking(s, test.triples)))
+    elif is_traced and not s.on_gpu:
+        own = 12 * (tile - 1) * best + 24 * n + max(16 * n, _ID * n + 12 * best)
+        run.add("results", graph, Counter(data=_ID * n, scores=every + own))
+    for phase, parts in scan.phases.items():
+        run.add(phase, parts - run.held)
+
+
+def sides_of(s: TracinShape, test: Side | None) -> list[Side]:
+    """The blocks of training triples that may take most. Of those with few queries, which go by tangents, the largest
+    that may be among blocks whose queries nobody counted."""
+    blocks = s.counts.groups.blocks(s.block, s.counts.train, both_directions=s.both_directions)
+    sides = [Side.of_block(s, block, test) for block in blocks.found]
+    if test is None or s.knows_all:
+        return sides
+    limit = (s.block * s.rows_each - 1) // max(test.samples, 1)
+    if blocks.share < 1:
+        about = blocks.share * max(block.groups for block in blocks.found)
+        rows = s.block * s.rows_each
+        few = limit and about - 3 * math.sqrt(max(rows - about, 0)) <= limit  # queries come again by chance
+        forward = Block(0, s.block, limit, 0, 0) if few else None
+    else:
+        forward = None if blocks.all else blocks.most_within(limit)
+    return sides if forward is None else [*sides, Side.of_block(s, forward, test)]
+
+
+def tests_at_once(s: TracinShape) -> int:
+    """`tests_that_fit`."""
+    if s.tests_at_once:
+        return s.tests_at_once
+    shared = 0 if s.of_tests.loss == "target" else s.model.num_entities
+    numbers = shared + s.model.features + 8 * s.model.embedding_dim
+    each = 4 * numbers * s.checkpoints * s.rows_each
+    return max(1, min(TRACIN_TESTS, TRACIN_TEST_BYTES // each))
+
+
+def engines(s: TracinShape) -> Parts:
+    """`Engine.__init__` of every checkpoint, and what the score keeps of the training."""
+    kept, beside = s.score_bytes
+    return times(engine(s), s.checkpoints) + Counter(score=s.checkpoints * kept + beside)
+
+
+def kept_scratch(s: TracinShape, test: Side) -> dict[str, int]:
+    return factors(s.of_tests, test, keep=True).scratch
+
+
+def keep(s: TracinShape, test: Side) -> tuple[Parts, Parts]:
+    """`Engine.keep` at one checkpoint: the factors, with copies of the two large ones where products take them
+    rounded; and the peak while they are made."""
+    made = factors(s.of_tests, test, keep=True)
+    deltas, dim = s.model.num_entities * test.groups, s.projection or 0
+    low = s.gram * deltas if s.gram_format.is_low and s.loss != "target" else 0
+    places = 2 * _ID * (test.samples + test.groups)
+    own, rising = places, 2 * places
+    if s.projection:
+        own += 4 * dim * test.groups * (1 if s.loss == "target" else 2)
+        if s.loss != "target":
+            wide = dim * s.model.num_entities
+            rising += low + rounding(s.gram_format, deltas, wide, dim * test.groups)
+    else:
+        own += low + (s.gram * s.model.features * test.groups if s.gram_format.is_low else 0)
+    kept = made.held + Counter(factors=own)
+    scratch = scratch_parts(made.scratch)
+    copying = kept + scratch + Counter(factors=rising)
+    return kept, larger(made.peak + scratch, copying, kept + scratch + Counter(score=s.curvature_bytes))
+
+
+def block_made(s: TracinShape, side: Side, test: Side) -> Made:
+    """`Engine.make`: a block's factors, to multiply with those of the tests."""
+    against = s.projection or (0 if s.of_tests.loss == "target" else test.groups)
+    made = factors(s, side, keep=False, against=against, places=test.samples + test.groups)
+    projected: Parts = Counter(factors=4 * s.projection * side.groups if s.projection else 0)
+    moving = 4 * s.groups_at_once(side.groups) * s.model.features if side.moves_forward and s.goes_deep else 0
+    return Made(made.held + projected, made.peak + projected, {**made.scratch, "moving_maps": moving})
+
+
+def pairs(s: TracinShape, train: Side, test: Side) -> Parts:
+    """`Engine.pair`: (tests, trains) of one checkpoint, beside the factors of both sides."""
+    groups = train.groups * test.groups
+    maps = rounding(s.gram_format, train.groups * s.gram_numbers, s.gram_numbers * test.groups, groups)
+    projected = (4 * groups + maps) if s.projection and s.loss != "target" else 0
+    directions = (1 + s.both_directions) * 4 * train.triples * test.triples
+    most = max(pairs_of_samples(s, train, test, maps), 4 * train.rows * test.rows + directions)
+    return Counter(scores=projected + most)
+
+
+def pairs_of_samples(s: TracinShape, train: Side, test: Side, maps: int = 0) -> int:
+    """`pair_scores`: the result and four planes of pairs, as `_add_heads` has them; fewer in its other terms."""
+    both, across = (
+        4 * train.samples * test.samples,
+        max(train.samples * test.groups, train.groups * test.samples),
+    )
+    planes = max(4 * both + across, both + 4 * train.groups * test.groups + maps)
+    if (
+        train.moves_forward and s.goes_deep
+    ):  # `_moved_projection`: what moves of all groups, and patches of some
+        image = 8 * train.groups * s.model.embedding_dim
+        patches = 4 * s.groups_at_once(train.groups) * (s.taps + 1) * s.places
+        planes = max(planes, image + max(4 * image, 2 * image + 3 * patches))
+    rows = 4 * train.rows * test.samples if s.knows_all else 0  # back to the rows that samples stand for
+    return max(both + planes, rows + max(both, 4 * train.rows * test.rows))
+
+
+def ranking(s: TracinShape, tests: int) -> int:
+    """`TopTriples.finish`: of the columns that waited the k highest, then the lowest. Of those found before, at most k
+    more enter, but all where triples share their gradient, so that they tie."""
+    columns = min(s.counts.train, TRACIN_MERGED_COLUMNS - 1 + s.block)
+    k = min(s.best, columns)
+    joined, first = 4 * columns, min(columns, max(k, TRACIN_RANKED_FIRST))
+    entering = max(3 * columns, columns + 56 * k, 99 * k, 21 * first + 12 * k)
+    if s.knows_all:
+        tied = max(columns - first, min(columns, max(0, s.counts.train - TRACIN_MERGED_COLUMNS)))
+        entering = max(entering, 45 * tied + 24 * k)
+    torn = 36 * columns * (min(tests, TRACIN_TIES_AT_ONCE) if s.knows_all else 1)
+    return _ID * columns + torn + tests * (2 * joined + 12 * k + entering)
+
+
+def _itself(s: TracinShape, run: Moments) -> None:
+    """`self_influence`: each block with itself, of two directions their product with each other as well."""
+    n, c = s.counts.train, s.model
+    held = Counter(data=(_ROW * s.on_gpu + _ID) * n, scores=4 * n) + engines(s)
+    run.add("blocks", held, Counter(data=3 * _ID * n))
+    plain = replace(s, gram_format=EXACT, projection=None)
+    scratches, moments = [], []
+    for side in sides_of(s, None):
+        own, d = factors(s, side, keep=True), 4 * c.embedding_dim
+        squares = 4 * c.num_entities * side.groups if s.loss != "target" else 0
+        rows = 4 * side.samples * c.output_channels * (s.taps + 3)
+        beside = Counter(factors=max(squares, rows, 2 * d * side.samples, 4 * side.groups * c.features))
+        moments += [own.peak, own.held + beside]
+        scratches.append(own.scratch)
+        if s.both_directions:
+            places = side.samples + side.groups
+            other = factors(s, side, keep=False, against=side.groups, places=places)
+            asked = own.held + Counter(factors=2 * _ID * places)
+            moments += [
+                asked + other.peak,
+                asked + other.held + Counter(scores=pairs_of_samples(plain, side, side)),
+            ]
+            scratches.append(other.scratch)
+    kept = times(scratch_parts(*scratches), s.checkpoints)
+    run.add("blocks", held, kept, Counter(data=_ROW * s.block), larger(*moments))
+    run.add("results", Counter(scores=24 * n))

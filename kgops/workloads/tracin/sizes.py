@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.workloads.graphs.block_counts import Groups
 from kgops.workloads.graphs.counts import Counts, lines_of
-from kgops.workloads.memory.products import EXACT, Format
 from kgops.workloads.number_formats import product_precision
 from kgops.workloads.tracin.chunk_sizes import (
     LARGEST_ALL_SCORES,
@@ -21,6 +20,7 @@ from kgops.workloads.tracin.chunk_sizes import (
     TRACIN_FISHER_BLOCK,
     TRACIN_FISHER_OF_RELATION,
     TRACIN_FISHER_QUERIES,
+    TRACIN_TANGENT_GROUPS,
     TRACIN_TESTS,
 )
 from kgops.workloads.tracin.job import Does, does_of, top_k_of
@@ -49,6 +49,27 @@ def parameters_of(c: ConvEConfig, wanted: Sequence[str] | None, last_layers: int
 
 def _names(layer: str) -> tuple[str, ...]:
     return (layer,) if layer in _VECTORS else (f"{layer}.weight", f"{layer}.bias")
+
+
+class Format(NamedTuple):
+    """What factors of products are rounded to: `size` bytes a number. `widened` where they are multiplied in
+    float32 all the same, as fp16 on a CPU, which would sum in fp16."""
+
+    size: int = 4
+    widened: bool = False
+    on_gpu: bool = False
+
+    @property
+    def is_low(self) -> bool:
+        return self.size != 4
+
+    @classmethod
+    def named(cls, name: str, *, on_gpu: bool) -> Format:
+        low = name in ("bf16", "fp16")
+        return cls(2 if low else 4, name == "fp16" and not on_gpu, on_gpu)
+
+
+EXACT = Format()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +159,35 @@ class TracinShape:
     def knows_all(self) -> bool:
         """Whether the loss takes every known answer for true."""
         return self.loss.startswith("kvsall")
+
+    @property
+    def taps(self) -> int:
+        """Of a kernel of the convolution."""
+        return self.model.channels * self.model.kernel_height * self.model.kernel_width
+
+    @property
+    def places(self) -> int:
+        """Of a feature map."""
+        return self.model.map_height * self.model.map_width
+
+    @property
+    def best(self) -> int:
+        """Influences that are kept of a test triple."""
+        return min(self.top_k or self.counts.train, self.counts.train)
+
+    @property
+    def gram_numbers(self) -> int:
+        """That the product of the feature maps sums over."""
+        return self.projection or self.model.features
+
+    @property
+    def goes_deep(self) -> bool:
+        """Whether gradients before the feature maps take part."""
+        return bool(self.names & (CONVOLUTION | {"entities", "relations"}))
+
+    def groups_at_once(self, groups: int) -> int:
+        """Whose maps move together, by tangents."""
+        return groups if self.on_gpu else min(groups, TRACIN_TANGENT_GROUPS)
 
     @property
     def ranks(self) -> bool:
