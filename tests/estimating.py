@@ -35,7 +35,7 @@ from kgops.maths.worker.report import Reporter
 from kgops.planning.memory_estimate import predict
 from kgops.planning.planner import MARGIN
 from kgops.workloads.explain import memory as explain
-from kgops.workloads.explain.memory import ExplainShape, explain_shape
+from kgops.workloads.explain.sizes import ExplainShape, explain_shape
 from kgops.workloads.graphs.counts import Counts, count_triples
 from kgops.workloads.memory.budget import Moments, bounded
 from kgops.workloads.memory.ledger import Ledger

@@ -20,8 +20,9 @@ from kgops.planning.applied_options import as_applied
 from kgops.planning.disk_space import MARGIN as DISK_MARGIN
 from kgops.planning.disk_space import DiskPlan, disk_plan
 from kgops.planning.job_size import job_size_of
+from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.oom_fallbacks import smaller_work
-from kgops.planning.planner import Candidate, MachineCorrections, Suggestion, need_mib, suggest
+from kgops.planning.planner import MARGIN, Candidate, MachineCorrections, Suggestion, need_mib, suggest
 from kgops.planning.process_memory import ProcessModel, Seen, data_bytes, kind_of, learn_process
 from kgops.planning.resolve import Choice, Resolved, device_of, named_gpus, requested_gpu
 from kgops.planning.retrainings import trains_again
@@ -106,8 +107,17 @@ class Planned:
             "modelled_s": None if self.suggestion and self.suggestion.is_filtered else self.best.seconds,
             "time_kind": time_kind(self.job),
             "usable_mib": self.target.usable_mib,
+            "gpu_budget_mib": self._gpu_budget_mib(estimate),
             "estimate": estimate.as_table(),
         }
+
+    def _gpu_budget_mib(self, estimate: MemoryEstimate) -> int | None:
+        """What torch may hold of the reservation, CUDA's context aside, but never less than was predicted; None where
+        the worker keeps to none."""
+        if not (self._uses_gpu and self.reserved_mib and workload_of(self.job).keeps_budget):
+            return None
+        predicted = (1 + MARGIN) * estimate.reserved
+        return math.ceil(max(predicted, self.reserved_mib * _MIB - estimate.context) / _MIB)
 
     @property
     def _uses_gpu(self) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.jobs import manifest
-from kgops.jobs.cluster import GPU
+from kgops.jobs.cluster import GPU, GPU_BUDGET
 from kgops.jobs.files import set_aside, size_of, sync, write_json
 from kgops.jobs.text import fill_in
 from kgops.settings import Home, full_path_of_home
@@ -142,6 +142,7 @@ def worker_environment(
         "KGOPS_FORCE": "1" if plan.forced else "",  # else a run started inside another would inherit it
         processes.TAG: tag,
         GPU: gpu or "",  # else a run started inside another would inherit that one's
+        GPU_BUDGET: str((plan.forecast or {}).get("gpu_budget_mib") or ""),
     }
     if plan.key is not None:
         environment[manifest.OWNER] = manifest.owner(plan.key, attempt)

@@ -45,6 +45,7 @@ class Workload:
     on_clusters: bool = False  # Ray runs it, and Slurm in more than one task
     has_configuration: bool = False  # a configuration file gives what the person does not
     with_profile: bool = True  # takes options of other workloads from a profile, to report them
+    keeps_budget: bool = False  # its worker holds no more of a GPU than it has reserved
     smaller: tuple[str, ...] = ()  # how the work itself can be made smaller
 
     @property

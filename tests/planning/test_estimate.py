@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from counting import calls_of
 from estimate_settings import draw_other, draw_tracin, draw_train
-from estimating import Outcome, compare_tracin, compare_train
-from kgops.workloads.tracin.graph_memory import walk_graph
+from estimating import Outcome, compare_tracin, compare_train, drawn_data
 
 from kgops.gpus.facts import GpuFacts
 from kgops.planning.corrections import Pair, accuracy, learn
@@ -20,7 +19,7 @@ from kgops.planning.memory_estimate import predict
 from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
 from kgops.workloads.job_files import read_job
-from kgops.workloads.memory.ledger import Ledger, reserved_bytes
+from kgops.workloads.memory.ledger import reserved_bytes
 from kgops.workloads.tracin.chunk_sizes import (
     LARGEST_ALL_SCORES,
     TRACIN_AGREEMENT_TESTS,
@@ -33,6 +32,8 @@ from kgops.workloads.tracin.chunk_sizes import (
     TRACIN_TIES_AT_ONCE,
     TRACIN_VALIDATED_TESTS,
 )
+from kgops.workloads.tracin.memory import graph_bytes
+from kgops.workloads.tracin.sizes import tracin_shape
 from kgops.workloads.train.chunk_sizes import EVALUATION_ENCODED, TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.conve_weights import buffer_bytes, model_of_config, weight_sizes
 from kgops.workloads.train.job import ConvEConfig
@@ -75,24 +76,29 @@ def test_trainings_take_what_was_predicted() -> None:
     judge([compare_train(draw_train(rng, most_entities=3000, flop=5e8), seed) for seed, rng in drawn])
 
 
-def test_tracin_takes_what_was_predicted() -> None:
+def bounds(outcomes: list[Outcome]) -> None:
+    """Never less than was taken, but for numpy's and Python's own; seldom much more. A MiB is forgiven: jobs are
+    small."""
+    lowest = min(outcomes, key=lambda outcome: outcome.error)
+    assert lowest.error > -0.01, lowest
+    assert statistics.median(outcome.least_error for outcome in outcomes) < 0.1
+    over = [outcome.least - outcome.measured - max(0.2 * outcome.measured, 2**20) for outcome in outcomes]
+    assert sum(one <= 0 for one in over) >= 0.9 * len(over), outcomes
+
+
+def test_tracin_takes_no_more_than_its_budget() -> None:
     drawn = [(seed, random.Random(seed)) for seed in range(800_000, 800_016)]
-    judge([compare_tracin(draw_tracin(rng, most_entities=3000, flop=5e8), seed) for seed, rng in drawn])
+    bounds([compare_tracin(draw_tracin(rng, most_entities=3000, flop=5e8), seed) for seed, rng in drawn])
 
 
-def test_tracin_in_other_ways_takes_what_was_predicted() -> None:
+def test_tracin_in_other_ways_takes_no_more_than_its_budget() -> None:
     drawn = [
         (seed, draw_other(random.Random(seed), most_entities=3000, flop=3e8))
         for seed in range(850_000, 850_016)
     ]
     # A validation is twelve trainings.
     quick = [(setting, seed) for seed, setting in drawn if "validate" not in setting.more]
-    outcomes = [compare_tracin(setting, seed, "other") for setting, seed in quick]
-    errors = [outcome.error for outcome in outcomes]
-    # What filtering leaves, and which scores tie, the data decide: there a prediction is an upper bound.
-    assert statistics.median(map(abs, errors)) < 0.02
-    assert min(errors) > -0.05, min(outcomes, key=lambda outcome: outcome.error)
-    assert sum(abs(error) <= 0.05 for error in errors) >= 0.75 * len(errors), errors
+    bounds([compare_tracin(setting, seed, "other") for setting, seed in quick])
 
 
 def test_a_block_of_a_size_nobody_counted_may_have_few_enough_queries_to_go_forward() -> None:
@@ -100,6 +106,27 @@ def test_a_block_of_a_size_nobody_counted_may_have_few_enough_queries_to_go_forw
     block of that size goes is not known, so the dearer one is predicted."""
     found = compare_tracin(draw_tracin(random.Random(71_036)), 71_036)
     assert -0.01 < found.error < 0.25, found
+
+
+def test_smaller_blocks_chunks_and_tiles_need_no_more() -> None:
+    """An option that a person gives, or an OOM fallback lowers, decides the bound."""
+
+    def need(**options: int) -> int:
+        setting = replace(draw_tracin(random.Random(1)), loss="one-to-n", test=500, options=dict(options))
+        graph, counts = drawn_data(setting, 1)
+        shape = tracin_shape(
+            setting.job(),
+            counts,
+            T4,
+            setting.config(),
+            trained={"loss": None},
+            checkpoints=1,
+            tests=len(graph.test),
+        )
+        return predict(shape, T4).live
+
+    plain = need()
+    assert need(block=64) < plain and need(entity_chunk=512) <= plain and need(tests_at_once=8) < plain
 
 
 def test_what_an_evaluation_asks_at_once_is_counted_as_it_asks() -> None:
@@ -148,7 +175,6 @@ def test_the_graph_that_filtering_asks_takes_what_numpy_was_given() -> None:
     from kgops.maths.graphs.neighbourhoods import Neighbourhood
 
     triples = torch.randint(0, 3000, (20_000, 3), generator=torch.Generator().manual_seed(1))
-    pairs = {(min(h, t), max(h, t)) for h, _, t in triples.tolist() if h != t}
     Neighbourhood(triples[:10], 3000)  # what is imported on first use does not count
     tracemalloc.start()
     try:
@@ -156,10 +182,8 @@ def test_the_graph_that_filtering_asks_takes_what_numpy_was_given() -> None:
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    ledger = Ledger()
-    stays = walk_graph(ledger, len(triples), len(pairs), kept.num_entities)
-    assert sum(size for _, size, _ in stays) == pytest.approx(held, rel=0.02)
-    assert ledger.peak.live == pytest.approx(peak, rel=0.05)
+    building, keeps = graph_bytes(len(triples), kept.num_entities)
+    assert 0.8 * keeps < held <= keeps + 4096 and 0.8 * building < peak <= building
 
 
 def test_predicting_is_a_walk_of_some_thousand_calls() -> None:

@@ -24,6 +24,7 @@ from kgops.maths.train.quality import quality_table
 from kgops.maths.train.settings import TrainSettings, place_of
 from kgops.maths.worker.devices import choose_threads, memory_cleanup
 from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
+from kgops.maths.worker.gpu_budget import keep_to_budget
 from kgops.maths.worker.out_of_memory import host_memory_mib
 from kgops.maths.worker.outputs import NOTHING_BEST, make_output_folder, publish_results, write_config
 from kgops.maths.worker.report import Reporter, report_applied
@@ -106,8 +107,8 @@ def train_conve(
 
 
 def find_device(wanted: str) -> torch.device:
-    """The device; refuses a GPU that was requested, or given to this run, and is missing. `auto` takes a GPU if
-    there is one."""
+    """The device, whose memory budget holds from now on; refuses a GPU that was requested, or given to this run, and
+    is missing. `auto` takes a GPU if there is one."""
     given = os.environ.get(GPU)
     if given and "," not in given and wanted.startswith("cuda:"):
         wanted = "cuda"  # the number is the machine's; a run that was given one GPU sees that one alone
@@ -124,7 +125,9 @@ def find_device(wanted: str) -> torch.device:
         index = int(wanted.partition(":")[2] or 0)
         if index >= torch.cuda.device_count():
             raise Usage(f"device {wanted} was requested; there are {torch.cuda.device_count()}.")
-    return torch.device("cuda" if wanted == "auto" else wanted)
+    device = torch.device("cuda" if wanted == "auto" else wanted)
+    keep_to_budget(device)
+    return device
 
 
 def _why_no_cuda() -> str:

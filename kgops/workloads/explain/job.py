@@ -109,6 +109,7 @@ EXPLAIN = Workload(
     check=_check,
     attempts=3,
     module="kgops.maths.explain.worker",
+    keeps_budget=True,
     inputs=FILES,
     folders=FOLDERS,
     leaves=frozenset({"explanations"}),

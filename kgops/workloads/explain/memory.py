@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator
 
 from kgops.gpus.facts import GpuFacts
-from kgops.jobs.job import Job
-from kgops.workloads.explain.chunk_sizes import EXPLAIN_RIVALS
+from kgops.workloads.explain.sizes import ExplainShape
 from kgops.workloads.graphs.block_counts import Block
-from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.memory.budget import Moments, Parts, bounded, larger
 from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.tracin.factor_memory import Side, scratch_parts
+from kgops.workloads.tracin.factor_memory import scratch_parts
 from kgops.workloads.tracin.memory import (
     block_made,
     engines,
@@ -25,44 +21,11 @@ from kgops.workloads.tracin.memory import (
     pairs,
     retraining,
 )
-from kgops.workloads.tracin.sizes import TracinShape, fisher_shape, retrained_shape
-from kgops.workloads.train.job import ConvEConfig
-from kgops.workloads.train.sizes import TrainShape
+from kgops.workloads.tracin.sides import Side
+from kgops.workloads.tracin.sizes import TracinShape
 
 _ID = 8
 _ROW = 3 * _ID
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainShape:
-    """`traced`: candidates past a prediction and its rivals, for each of `predictions`; then `retrained`, where the
-    sets are verified by training again."""
-
-    workload: ClassVar[str] = "explain"
-
-    traced: TracinShape
-    predictions: int
-    retrained: TrainShape | None
-
-    @property
-    def on_gpu(self) -> bool:
-        return self.traced.on_gpu
-
-
-def explain_shape(
-    job: Job,
-    counts: Counts,
-    gpu: GpuFacts | None,
-    model: ConvEConfig,
-    *,
-    trained: Mapping[str, Any],
-    predictions: int,
-) -> ExplainShape:
-    traced = fisher_shape(model, counts, gpu, tests=1 + EXPLAIN_RIVALS)
-    verifies = job.settings["verify"] or job.settings["smallest"]
-    return ExplainShape(
-        traced, predictions, retrained_shape(counts, gpu, model, trained) if verifies else None
-    )
 
 
 def moments(s: ExplainShape, gpu: GpuFacts | None) -> Moments:

@@ -12,7 +12,7 @@ from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.workloads.disk import DiskUse
 from kgops.workloads.explain import memory
 from kgops.workloads.explain.applied import explain_options
-from kgops.workloads.explain.memory import ExplainShape, explain_shape
+from kgops.workloads.explain.sizes import ExplainShape, explain_shape
 from kgops.workloads.fallbacks import Fallbacks
 from kgops.workloads.graphs.counts import Counts, lines_of
 from kgops.workloads.memory.peak import PeakMemory

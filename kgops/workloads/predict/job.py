@@ -105,6 +105,7 @@ PREDICT = Workload(
     check=_check,
     attempts=3,  # it takes seconds, so a lost worker costs little
     module="kgops.maths.predict.worker",
+    keeps_budget=True,
     inputs=FILES,
     folders=FOLDERS,
     leaves=frozenset({"answers"}),

@@ -7,56 +7,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kgops.jobs.cpu_products import onednn_is_wider, rounded_rows
-from kgops.workloads.graphs.block_counts import Block
+from kgops.jobs.cpu_products import onednn_is_wider
 from kgops.workloads.memory.budget import Parts
 from kgops.workloads.tracin.chunk_sizes import TRACIN_ROWS_AT_ONCE
+from kgops.workloads.tracin.sides import Side
 from kgops.workloads.tracin.sizes import CONVOLUTION, Format, TracinShape
 
 _ID = 8
 _ROW = 3 * _ID
 _ONEDNN = 1 << 20  # `cpu_products.taken_bytes` of any product here
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One block: `rows` of `triples` in the directions that count, the distinct queries (`groups`) and tails of
-    queries (`samples`) among them, and the known answers of all rows and of all groups."""
-
-    triples: int
-    rows: int
-    groups: int
-    samples: int
-    row_answers: int = 0
-    group_answers: int = 0
-    moves_forward: bool = False  # by tangents, not back through the convolution
-
-    @classmethod
-    def of_tests(cls, s: TracinShape, tests: int) -> Side:
-        rows = tests * s.rows_each
-        if s.knows_all:
-            sides = (s.counts.tails, s.counts.heads) if s.both_directions else (s.counts.tails,)
-            answers = round(sum(tests * side.squares / max(side.answers, 1) for side in sides))
-            return cls(tests, rows, rows, rows, answers, answers)  # what training never saw stands alone
-        return cls(tests, rows, _distinct(s, tests), rows)
-
-    @classmethod
-    def of_block(cls, s: TracinShape, block: Block, tests: Side | None) -> Side:
-        """`tests`: those it is multiplied with; few enough, and it moves forward."""
-        rows = block.triples * s.rows_each
-        groups = min(block.groups, rows)
-        if not s.on_gpu and (s.knows_all or groups < rows):
-            groups = rounded_rows(groups)
-        if s.knows_all:
-            return cls(block.triples, rows, groups, groups, block.row_answers, block.group_answers)
-        forward = tests is not None and groups * tests.samples < rows
-        return cls(block.triples, rows, groups, rows, moves_forward=forward)
-
-
-def _distinct(s: TracinShape, tests: int) -> int:
-    """Queries among so many test triples; all differ where nobody counted."""
-    sides = s.counts.test_queries if s.both_directions else s.counts.test_queries[:1]
-    return sum(min(tests, side) if side and tests == s.counts.test else tests for side in sides)
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,7 @@ TRACIN = Workload(
     check=_check,
     attempts=3,  # finished tiles are kept, so a lost worker costs one tile
     module="kgops.maths.tracin.worker",
+    keeps_budget=True,
     inputs=FILES,
     folders=FOLDERS,
     leaves=frozenset({"influences"}),

@@ -6,24 +6,22 @@ Sizes are in bytes; ids and triples are int64. `factor_memory` has the factors o
 
 from __future__ import annotations
 
-import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kgops.gpus.facts import GpuFacts
-from kgops.workloads.graphs.block_counts import Block
 from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
 from kgops.workloads.memory.budget import Moments, Parts, bounded, larger, times
 from kgops.workloads.memory.peak import PeakMemory
 from kgops.workloads.tracin.chunk_sizes import (
     TRACIN_MERGED_COLUMNS,
     TRACIN_RANKED_FIRST,
-    TRACIN_TEST_BYTES,
-    TRACIN_TESTS,
     TRACIN_TIES_AT_ONCE,
     TRACIN_VALIDATED_TESTS,
 )
-from kgops.workloads.tracin.factor_memory import Made, Side, engine, factors, rounding, scratch_parts
+from kgops.workloads.tracin.factor_memory import Made, engine, factors, rounding, scratch_parts
+from kgops.workloads.tracin.sides import Side, sides_of
 from kgops.workloads.tracin.sizes import EXACT, TracinShape, compared_ways
 from kgops.workloads.train.chunk_sizes import EVALUATION_CHUNK
 from kgops.workloads.train.conve_weights import buffer_bytes, weight_bytes
@@ -45,10 +43,8 @@ def moments(s: TracinShape, gpu: GpuFacts | None) -> Moments:
     run = Moments(Counter(data=0 if s.on_gpu else _ROW * (n + s.counts.valid + s.counts.test)))
     graph: Parts = Counter()
     if (s.filtered or s.does == "filter") and not s.on_gpu:
-        entities = _ID * s.model.num_entities
-        run.add("neighbourhood", Counter(graph=120 * n + 5 * entities))
-        run.add("neighbourhood", Counter(graph=32 * n + 4 * entities + 72 * n))
-        graph["graph"] = 32 * n + 2 * entities
+        building, graph["graph"] = graph_bytes(n, s.model.num_entities)
+        run.add("neighbourhood", Counter(graph=building))
     if s.does == "filter":
         return run
     run.add("loading", loaded(s.model, s.checkpoints), Counter(checkpoint=model_bytes(s.model)))
@@ -84,7 +80,14 @@ def retraining(again: TrainShape, tests: int, run: Moments, gpu: GpuFacts | None
     # Buffers of `Evaluator` stay from one training to the next.
     planes = min(EVALUATION_CHUNK["cuda" if again.on_gpu else "cpu"], again.model.num_entities)
     planes *= 8 * min(EVALUATION_QUERIES, 2 * tests)
-    run.add("retraining", Counter(training.parts), Counter(evaluation=8 * known + planes))
+    own = Counter(data=(_ROW + 1) * again.train, evaluation=8 * known + planes)  # the triples it is left with
+    run.add("retraining", Counter(training.parts), own)
+
+
+def graph_bytes(triples: int, entities: int) -> tuple[int, int]:
+    """`Neighbourhood.__init__` if no two triples join the same entities: while it is built, and what it keeps. Which
+    edges lie on short paths is searched in trees whose number only the graph decides: that is not counted."""
+    return _ID * (15 * triples + 5 * entities), _ID * (4 * triples + 2 * entities)
 
 
 def model_bytes(c: ConvEConfig) -> int:
@@ -107,9 +110,11 @@ def known_tails(s: TracinShape, run: Moments) -> int:
 def _scan(s: TracinShape, run: Moments, graph: Parts, *, is_traced: bool) -> None:
     """`kgops.maths.tracin.scan` of one tile of test triples, and what is found of them if it `is_traced`."""
     n, tile, best = s.counts.train, s.tests_of_a_tile, s.best
-    test = Side.of_tests(s, min(tile, tests_at_once(s)))
-    held = run.held + graph + engines(s) + Counter(data=(_ROW + _ID) * n)
-    if is_traced and not (s.ranks or s.on_gpu):  # the union of the tests' candidates, as numpy sorts it out
+    test = Side.of_tests(s, s.tests_of_a_block)
+    held = run.held + graph + engines(s)
+    has_union = is_traced and not (s.ranks or s.on_gpu)
+    held["data"] += (_ID + (_ROW if s.on_gpu or has_union else 0)) * n
+    if has_union:  # the tests' candidates, as numpy sorts them out
         own = _ID * n * tile if s.filtered else 0
         run.add("loading", graph, Counter(graph=own, data=_ID * n + 4 * own))
         held += Counter(graph=own, data=_ID * n)
@@ -120,8 +125,9 @@ def _scan(s: TracinShape, run: Moments, graph: Parts, *, is_traced: bool) -> Non
         held["scores"] += 24 * tile * best  # of tests before these, and of these
     kept, keeping = keep(s, test)
     scan = Moments(held)
-    scan.add("tests", Counter(data=3 * _ID * n))
-    scan.add("tests", times(kept, s.checkpoints - 1), keeping)
+    scan.add("tests", Counter(data=4 * _ID * n))
+    buffers = scratch_parts(kept_scratch(s, test))
+    scan.add("tests", times(kept + buffers, s.checkpoints - 1), keeping)
     scan.held += times(kept, s.checkpoints)
     if is_traced:
         scan.held["scores"] += every
@@ -146,41 +152,14 @@ def _scan(s: TracinShape, run: Moments, graph: Parts, *, is_traced: bool) -> Non
         run.add(phase, parts - run.held)
 
 
-def sides_of(s: TracinShape, test: Side | None) -> list[Side]:
-    """The blocks of training triples that may take most. Of those with few queries, which go by tangents, the largest
-    that may be among blocks whose queries nobody counted."""
-    blocks = s.counts.groups.blocks(s.block, s.counts.train, both_directions=s.both_directions)
-    sides = [Side.of_block(s, block, test) for block in blocks.found]
-    if test is None or s.knows_all:
-        return sides
-    limit = (s.block * s.rows_each - 1) // max(test.samples, 1)
-    if blocks.share < 1:
-        about = blocks.share * max(block.groups for block in blocks.found)
-        rows = s.block * s.rows_each
-        few = limit and about - 3 * math.sqrt(max(rows - about, 0)) <= limit  # queries come again by chance
-        forward = Block(0, s.block, limit, 0, 0) if few else None
-    else:
-        forward = None if blocks.all else blocks.most_within(limit)
-    return sides if forward is None else [*sides, Side.of_block(s, forward, test)]
-
-
-def tests_at_once(s: TracinShape) -> int:
-    """`tests_that_fit`."""
-    if s.tests_at_once:
-        return s.tests_at_once
-    shared = 0 if s.of_tests.loss == "target" else s.model.num_entities
-    numbers = shared + s.model.features + 8 * s.model.embedding_dim
-    each = 4 * numbers * s.checkpoints * s.rows_each
-    return max(1, min(TRACIN_TESTS, TRACIN_TEST_BYTES // each))
-
-
 def engines(s: TracinShape) -> Parts:
     """`Engine.__init__` of every checkpoint, and what the score keeps of the training."""
     kept, beside = s.score_bytes
     return times(engine(s), s.checkpoints) + Counter(score=s.checkpoints * kept + beside)
 
 
-def kept_scratch(s: TracinShape, test: Side) -> dict[str, int]:
+def kept_scratch(s: TracinShape, test: Side) -> Mapping[str, int]:
+    """Buffers that `keep` leaves."""
     return factors(s.of_tests, test, keep=True).scratch
 
 

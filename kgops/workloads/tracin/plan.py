@@ -35,7 +35,11 @@ from kgops.workloads.train.job import ConvEConfig
 from kgops.workloads.train.threads import step_gflop, threads_for
 from kgops.workloads.train.trained import config_beside, trained_model
 
-EXACT = {"entity_chunk": (512, 1024, 8192, 32768), "block": (32, 64, 128, 512, 1024)}
+EXACT = {
+    "entity_chunk": (512, 1024, 8192, 32768),
+    "block": (32, 64, 128, 512, 1024),
+    "tests_at_once": (512, 64, 8),
+}
 _TOP_K_OFFERED = (10_000, 1_000, 100, 10)
 
 
@@ -137,7 +141,7 @@ def _queries_of_a_block(shape: TracinShape) -> int:
 
 
 def _tests_of_a_block(shape: TracinShape) -> int:
-    return min(shape.tests if shape.does == "trace" else 1, shape.tests_of_a_tile)
+    return shape.tests_of_a_block if shape.does == "trace" else 1
 
 
 def steps(shape: TracinShape) -> int:

@@ -21,6 +21,7 @@ from kgops.workloads.tracin.chunk_sizes import (
     TRACIN_FISHER_OF_RELATION,
     TRACIN_FISHER_QUERIES,
     TRACIN_TANGENT_GROUPS,
+    TRACIN_TEST_BYTES,
     TRACIN_TESTS,
 )
 from kgops.workloads.tracin.job import Does, does_of, top_k_of
@@ -203,6 +204,15 @@ class TracinShape:
         if self.top_k is None or self.filtered:
             return min(self.tests, TRACIN_TESTS, self.tests_at_once or TRACIN_TESTS, most)
         return min(self.tests, TRACIN_TESTS)
+
+    @property
+    def tests_of_a_block(self) -> int:
+        """Whose factors are in memory together: `tests_that_fit`."""
+        shared = 0 if self.of_tests.loss == "target" else self.model.num_entities
+        numbers = shared + self.model.features + 8 * self.model.embedding_dim
+        each = 4 * numbers * self.checkpoints * self.rows_each
+        fitting = self.tests_at_once or max(1, min(TRACIN_TESTS, TRACIN_TEST_BYTES // each))
+        return min(self.tests_of_a_tile, fitting)
 
 
 def compared_ways(s: TracinShape) -> list[TracinShape]:
