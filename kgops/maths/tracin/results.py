@@ -16,7 +16,7 @@ import torch
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.tracin.finished_tests import FinishedTest
 from kgops.maths.tracin.test_triples import TestTriple
-from kgops.workloads.tracin.chunk_sizes import TRACIN_RANKED_FIRST
+from kgops.workloads.tracin.chunk_sizes import TRACIN_RANKED_FIRST, tests_ranked_at_once
 
 _TIED_AT_ONCE = 16
 
@@ -30,7 +30,23 @@ class Ranking:
         self.ids = torch.empty(tests, 0, dtype=torch.long, device=like.device)
 
     def add(self, scores: torch.Tensor, ids: torch.Tensor) -> None:
-        """`scores` (tests, n) of the triples `ids`: (n,)."""
+        """`scores` (tests, n) of the triples `ids`: (n,). Some tests at a time: all temporaries have a size for each
+        score."""
+        at_once = tests_ranked_at_once(len(ids))
+        if len(scores) <= at_once:
+            self._add(scores, ids)
+            return
+        tiles = []
+        for start in range(0, len(scores), at_once):
+            tile = Ranking(0, self.k, like=scores)
+            rows = slice(start, start + at_once)
+            tile.scores, tile.ids = self.scores[rows], self.ids[rows]
+            tile._add(scores[rows], ids)
+            tiles.append(tile)
+        self.scores = torch.cat([tile.scores for tile in tiles])
+        self.ids = torch.cat([tile.ids for tile in tiles])
+
+    def _add(self, scores: torch.Tensor, ids: torch.Tensor) -> None:
         lacking = self.k - self.scores.shape[1]
         done = max(lacking, TRACIN_RANKED_FIRST) if lacking else 0
         if lacking:

@@ -15,6 +15,8 @@ TRACIN_ROWS_AT_ONCE = 128
 TRACIN_TANGENT_GROUPS = 64  # on a CPU; a GPU takes all of a block
 TRACIN_MERGED_COLUMNS = 2048  # of scores that wait for ranking
 TRACIN_RANKED_FIRST = 256  # of the first of these, which say what the others have to beat
+TRACIN_RANKING_BYTES = 32 << 20  # at most, while scores enter the strongest of their tests
+TRACIN_ENTERING = 45  # of them for each score, where all enter
 TRACIN_TIES_AT_ONCE = 16  # tests with ties at the last rank
 TRACIN_TOP_K_DEFAULT = 100  # with --run, or where no file is named
 TRACIN_TESTS_IN_RECORD = 2000  # the files that are named have all
@@ -28,6 +30,11 @@ TRACIN_FISHER_QUERIES = 4096  # of the training, in which --score fisher sees it
 TRACIN_FISHER_OF_RELATION = 512  # of these again for the curvature of each relation
 TRACIN_FISHER_BLOCK = 256  # of both at once
 LARGEST_ALL_SCORES = 256 << 20  # bytes of all scores of a tile, where all are kept
+
+
+def tests_ranked_at_once(columns: int) -> int:
+    """Tests with so many scores each."""
+    return max(1, TRACIN_RANKING_BYTES // (TRACIN_ENTERING * max(columns, 1)))
 
 
 def trainings_of_validation() -> int:

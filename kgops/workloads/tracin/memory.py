@@ -15,10 +15,12 @@ from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
 from kgops.workloads.memory.budget import Moments, Parts, bounded, larger, times
 from kgops.workloads.memory.peak import PeakMemory
 from kgops.workloads.tracin.chunk_sizes import (
+    TRACIN_ENTERING,
     TRACIN_MERGED_COLUMNS,
     TRACIN_RANKED_FIRST,
     TRACIN_TIES_AT_ONCE,
     TRACIN_VALIDATED_TESTS,
+    tests_ranked_at_once,
 )
 from kgops.workloads.tracin.factor_memory import Made, engine, factors, rounding, scratch_parts
 from kgops.workloads.tracin.sides import Side, sides_of
@@ -224,14 +226,17 @@ def ranking(s: TracinShape, tests: int) -> int:
     """`TopTriples.finish`: of the columns that waited the k highest, then the lowest. Of those found before, at most k
     more enter, but all where triples share their gradient, so that they tie."""
     columns = min(s.counts.train, TRACIN_MERGED_COLUMNS - 1 + s.block)
-    k = min(s.best, columns)
-    joined, first = 4 * columns, min(columns, max(k, TRACIN_RANKED_FIRST))
+    k, rows = min(s.best, columns), min(tests, tests_ranked_at_once(columns))
+    first = min(columns, max(k, TRACIN_RANKED_FIRST))
     entering = max(3 * columns, columns + 56 * k, 99 * k, 21 * first + 12 * k)
     if s.knows_all:
         tied = max(columns - first, min(columns, max(0, s.counts.train - TRACIN_MERGED_COLUMNS)))
-        entering = max(entering, 45 * tied + 24 * k)
-    torn = 36 * columns * (min(tests, TRACIN_TIES_AT_ONCE) if s.knows_all else 1)
-    return _ID * columns + torn + tests * (2 * joined + 12 * k + entering)
+        entering = max(entering, TRACIN_ENTERING * tied + 24 * k)
+    torn = 36 * columns * (min(rows, TRACIN_TIES_AT_ONCE) if s.knows_all else 1)
+    found = (
+        12 * tests * k * (1 if rows == tests else 3)
+    )  # the highest, and those of some tests before they are joined
+    return _ID * columns + 8 * tests * columns + found + rows * entering + torn
 
 
 def _itself(s: TracinShape, run: Moments) -> None:

@@ -108,7 +108,8 @@ class TracinShape:
         c, rows = self.model, self.rows_each * self.block
         if self.score == "fisher":
             sampled, again, root = self._curvature
-            return sampled + again + root, 0
+            all_queries = 24 * self._distinct_queries + 8 * c.num_entities  # with their weights, and by head
+            return sampled + again + root + all_queries, 0
         if self.score == "cosine":
             return 0, 4 * 2 * rows * (c.features + (0 if self.loss == "target" else 2 * c.num_entities))
         return 0, 0
@@ -128,10 +129,14 @@ class TracinShape:
 
     @property
     def fisher_queries(self) -> int:
-        """Distinct queries of the training that are sampled; where nobody counted, as if all were distinct."""
+        """Distinct queries of the training that are sampled."""
+        return min(TRACIN_FISHER_QUERIES, self._distinct_queries)
+
+    @property
+    def _distinct_queries(self) -> int:
+        """Where nobody counted, as if all were distinct."""
         sides = (self.counts.tails, self.counts.heads) if self.both_directions else (self.counts.tails,)
-        distinct = sum(side.queries for side in sides) or self.rows_each * self.counts.train
-        return min(TRACIN_FISHER_QUERIES, distinct)
+        return sum(side.queries for side in sides) or self.rows_each * self.counts.train
 
     @property
     def _curvature(self) -> tuple[int, int, int]:
