@@ -11,7 +11,7 @@ from kgops.present.formats import amount, off_by
 
 if TYPE_CHECKING:
     from kgops.planning.plan_job import Planned
-    from kgops.workloads.disk import DiskUse
+    from kgops.workloads.plan import DiskUse
 
 DISK = "disk_mib"  # name of the metric
 _LEAST_SHARE = 0.02  # smaller parts are not named

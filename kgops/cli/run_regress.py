@@ -21,9 +21,8 @@ from kgops.errors import Usage
 from kgops.jobs.job import Job
 from kgops.jobs.option import Flag, Option
 from kgops.workloads import configurations
-from kgops.workloads.regress.chunk_sizes import REGRESS_IMAGES
 from kgops.workloads.regress.job import REGRESS
-from kgops.workloads.regress.options import FOLDERS
+from kgops.workloads.regress.options import FOLDERS, REGRESS_IMAGES
 
 PLAN_EXAMPLE = "--config colab_optimized_full --gpu t4"
 

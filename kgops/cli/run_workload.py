@@ -20,7 +20,7 @@ from kgops.cli.launching import common_options, merged, start
 from kgops.cli.output import tell
 from kgops.jobs.job import Job
 from kgops.workloads.registry import WORKLOADS
-from kgops.workloads.words import Words
+from kgops.workloads.workload import Words
 
 
 class _OneTriple(GroupedHelp):

@@ -10,10 +10,9 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, cpu_processes
 from kgops.planning.resolve import Choice
-from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.number_formats import device_for
 from kgops.workloads.plan import plan_of
-from kgops.workloads.registry import devices_of, workload_of
+from kgops.workloads.registry import OPTIONS, devices_of, workload_of
 
 BY_DEFAULT = "default"
 

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from kgops.jobs.job import Job
 from kgops.planning.planner import Suggestion
 from kgops.planning.speed import rates_of, seconds
-from kgops.workloads.disk import DiskUse
 from kgops.workloads.graphs.counts import Counts, counts_of
-from kgops.workloads.plan import Shape, plan_of
+from kgops.workloads.plan import DiskUse, Shape, plan_of
 from kgops.workloads.registry import workload_of
 from storage import predictions
 from storage.database import Connection

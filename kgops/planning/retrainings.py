@@ -9,8 +9,8 @@ from typing import Any
 from kgops.jobs.job import Job
 from kgops.planning.corrections import ExpectedTime, TimeCorrection
 from kgops.planning.speed import seconds
+from kgops.workloads.plan import Rates
 from kgops.workloads.registry import workload_of
-from kgops.workloads.times import Rates
 from kgops.workloads.train.sizes import TrainShape
 
 

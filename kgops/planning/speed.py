@@ -13,9 +13,8 @@ from kgops.gpus.known import KnownGpu
 from kgops.jobs.job import Job
 from kgops.planning.process_memory import kind_of
 from kgops.planning.targets import Target
-from kgops.workloads.plan import Shape, plan_of
+from kgops.workloads.plan import Rates, Shape, StepTime, plan_of
 from kgops.workloads.registry import devices_of, workload_of
-from kgops.workloads.times import Rates, StepTime
 
 # One core of a CPU with AVX-512: what products reached here, and a core's share of the memory's bandwidth. They order
 # chunk sizes on a CPU; of its seconds only those of TracIn are shown, as predicted, until such a run was measured.

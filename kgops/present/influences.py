@@ -19,7 +19,7 @@ from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
 from kgops.workloads.registry import WORKLOADS, leaving
-from kgops.workloads.tracin.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
+from kgops.workloads.tracin.options import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from storage import influences, reports, run_list, runs
 from storage.database import Connection, open_reader
 from storage.influences import Influence, TestTriple

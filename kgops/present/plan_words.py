@@ -13,7 +13,7 @@ from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import Suggestion
 from kgops.planning.resolve import Choice
 from kgops.present.formats import UNKNOWN
-from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.registry import OPTIONS
 
 
 def verdict(placed: Placement) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, Self, cast, runtime_checkable
 
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import Applied, WorkerDevice
-from kgops.workloads.disk import DiskUse
-from kgops.workloads.fallbacks import Fallbacks
+from kgops.jobs.on_device import Applied, WorkerDevice, skips_compile
+from kgops.jobs.option import Effect
 from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.times import Rates, StepTime
 
 Options = Mapping[str, Any]
 Count = Callable[[Mapping[str, Any]], Counts | None]
@@ -112,3 +110,165 @@ def unknown_data(settings: Mapping[str, Any]) -> str:
     if settings.get("dataset"):
         return f"the size of {settings['dataset']} is unknown until it is downloaded"
     return "its triples were not counted: too many (`kgops suggest` counts them once), or not readable"
+
+
+RECORD = 25 << 10  # plan, environment, slots, log and the first events of a run
+CHECKPOINT = 8 << 10  # of a file beside its tensors: names, places, settings
+RESUME_CHECKPOINT = 24 << 10  # of a checkpoint to resume from: moments and random states
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """Bytes in the run's folder by `parts`, when it has most, and `outside` it by the path that a person named.
+
+    `passing` bytes are temporary, such as a checkpoint that replaces another. `at_most`: the total is an upper bound.
+    `files` is their number, since each wastes part of a disk block.
+    """
+
+    parts: Mapping[str, int]
+    outside: Mapping[str, int] = field(default_factory=dict)
+    passing: int = 0
+    files: int = 0
+    at_most: bool = False
+    written: int = 0  # of results and their copies, after the work itself
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values()) + sum(self.outside.values())
+
+    def and_then(self, other: DiskUse) -> DiskUse:
+        """Of a job that does both; its record is one."""
+        parts = dict(self.parts)
+        for name, size in other.parts.items():
+            parts[name] = parts.get(name, RECORD if name == "record" else 0) + size
+        parts["record"] -= RECORD
+        return DiskUse(
+            parts,
+            {**self.outside, **other.outside},
+            max(self.passing, other.passing),
+            self.files + other.files,
+            self.at_most or other.at_most,
+            self.written + other.written,
+        )
+
+
+# Passes over the scores of a chunk: written by a product, turned into the gradient, read by two products.
+SCORE_PASSES = 4
+OPTIMIZER_PASSES = {"adam": 7, "adamw": 7, "adagrad": 5, "sgd": 3}  # over the parameters, read and written
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Operations per second by number format, bytes per second, seconds per kernel launch."""
+
+    flops: Mapping[str, float]
+    bandwidth: float
+    launch: float
+    step: float = 0.0  # seconds of every step, whatever its size
+    cache: int = 0
+    overlaps: bool = True  # kernels are sent ahead while the GPU computes
+    cores: int = 1  # that a run may use, of a CPU; the other rates are a core's
+
+    def of(self, precision: str) -> float:
+        return self.flops.get(precision, self.flops["fp32"])
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Modelled time of one optimizer step, and of a block of training triples for TracIn."""
+
+    seconds: float
+    launches: int
+    limit: str  # what takes the longest: "launches", or of the GPU's work "operations" or "bytes"
+
+
+def timed(operations: float, traffic: float, kernels: int, rates: Rates) -> StepTime:
+    """`operations` and `traffic`: the seconds that the arithmetic and the memory would take alone."""
+    launching = kernels * rates.launch
+    busy = operations + traffic
+    together = rates.step + (max(busy, launching) if rates.overlaps else busy + launching)
+    limit = "launches" if launching > busy else "operations" if operations > traffic else "bytes"
+    return StepTime(together, kernels, limit)
+
+
+def spilled(scores: int, rates: Rates) -> int:
+    """Scores that go through memory."""
+    return 0 if 4 * scores <= rates.cache else scores
+
+
+SMALLEST_CHUNK = 512  # smaller chunks of scores save no memory
+SMALLEST_BATCH = 16
+GRAPH_MODES = ("reduce-overhead", "max-autotune")
+Step = tuple[dict[str, Any], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fallbacks:
+    """One stage of a job: its options at the `start`, and the fallback `steps` of one effect from the options `now`."""
+
+    job: Job
+    settings: Mapping[str, Any]  # of this stage
+    gpu: GpuFacts | None
+
+    @classmethod
+    def of(cls, job: Job, settings: Mapping[str, Any], gpu: GpuFacts | None) -> Self:
+        return cls(job, settings, None if settings.get("device") == "cpu" else gpu)
+
+    def start(self, entities: int | None) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def steps(self, effect: Effect, now: Mapping[str, Any]) -> Iterator[Step]:
+        raise NotImplementedError
+
+    @property
+    def _skips_compile(self) -> bool:
+        return self.gpu is None and skips_compile(self.job, WorkerDevice())
+
+    def _precision(self) -> str:
+        requested: str = self.job.options.get("precision", "fp32")
+        return half(self.gpu) or requested if requested == "auto" else requested
+
+    def _lower_precision(self, now: Mapping[str, Any]) -> Iterator[Step]:
+        lower = half(self.gpu)
+        if lower is not None and now["precision"] in ("fp32", "tf32"):
+            yield {"precision": lower}, "half the bytes in matrix products"
+
+
+def smaller_chunks(now: Mapping[str, Any]) -> Iterator[Step]:
+    for chunk in sizes(now["entity_chunk"], SMALLEST_CHUNK):
+        yield {"entity_chunk": chunk}, "fewer entities scored at once"
+
+
+def sizes(start: int, smallest: int) -> Iterator[int]:
+    """Powers of two from a quarter of `start` down. Each attempt loads libraries and graph again, so few large steps
+    are faster than many small ones."""
+    while start > smallest:
+        start = max(smallest, 1 << ((start // 4).bit_length() - 1) if start >= 4 else 1)
+        yield start
+
+
+def halved(option: str, start: int, smallest: int, why: str) -> Iterator[Step]:
+    """Halves, one at a time: a step that changes results should change them little."""
+    while start // 2 >= smallest:
+        start //= 2
+        yield {option: start}, why
+
+
+def chunk(requested: Mapping[str, Any], usual: int, entities: int | None) -> int:
+    wanted = requested.get("entity_chunk", "auto")
+    size: int = usual if wanted == "auto" else wanted
+    return size if entities is None else min(size, entities)
+
+
+def half(gpu: GpuFacts | None) -> str | None:
+    """The half precision that this GPU has tensor cores for."""
+    capability = None if gpu is None else gpu.compute_capability
+    if capability is None or capability < (7, 0):
+        return None
+    return "bf16" if capability >= (8, 0) else "fp16"
+
+
+def other_precisions(options: Mapping[str, Any], *, on_gpu: bool) -> Iterator[dict[str, Any]]:
+    for precision in ("fp32", "tf32", "fp16", "bf16") if on_gpu else ("fp32", "bf16"):
+        if precision != options.get("precision", "fp32"):
+            yield {"precision": precision}

@@ -85,7 +85,7 @@ def test_supervisor_loads_no_module_that_it_does_not_need() -> None:
         "ctypes",
         "subprocess",
         "shutil",
-        "kgops.workloads.catalog",
+        "kgops.workloads.registry",
         "kgops.jobs.option_reading",
         "storage.transfer",
         *HEAVY,

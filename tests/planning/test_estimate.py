@@ -20,7 +20,8 @@ from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
 from kgops.workloads.job_files import read_job
 from kgops.workloads.memory.ledger import reserved_bytes
-from kgops.workloads.tracin.chunk_sizes import (
+from kgops.workloads.tracin.memory import graph_bytes
+from kgops.workloads.tracin.options import (
     LARGEST_ALL_SCORES,
     TRACIN_AGREEMENT_TESTS,
     TRACIN_AGREEMENT_TRAINS,
@@ -32,11 +33,10 @@ from kgops.workloads.tracin.chunk_sizes import (
     TRACIN_TIES_AT_ONCE,
     TRACIN_VALIDATED_TESTS,
 )
-from kgops.workloads.tracin.memory import graph_bytes
 from kgops.workloads.tracin.sizes import tracin_shape
-from kgops.workloads.train.chunk_sizes import EVALUATION_ENCODED, TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.conve_weights import buffer_bytes, model_of_config, weight_sizes
 from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.options import EVALUATION_ENCODED, TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.sizes import TrainShape, train_shape
 
 H200 = GpuFacts("NVIDIA H200", (9, 0))

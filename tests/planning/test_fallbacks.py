@@ -14,10 +14,10 @@ from kgops.maths.train.saved_models import MAY_DIFFER
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.out_of_memory import is_out_of_memory
 from kgops.planning.oom_fallbacks import fallback_line, fallbacks_taken, oom_fallbacks
-from kgops.workloads.catalog import OPTIONS, effect_of
-from kgops.workloads.fallbacks import SMALLEST_CHUNK
 from kgops.workloads.job_files import read_job
-from kgops.workloads.tracin.chunk_sizes import TRACIN_BLOCK, TRACIN_CHUNK
+from kgops.workloads.plan import SMALLEST_CHUNK
+from kgops.workloads.registry import OPTIONS, effect_of
+from kgops.workloads.tracin.options import TRACIN_BLOCK, TRACIN_CHUNK
 
 T4 = GpuFacts("Tesla T4", (7, 5))
 A100 = GpuFacts("A100", (8, 0))

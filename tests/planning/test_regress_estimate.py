@@ -25,9 +25,8 @@ from kgops.workloads import number_formats
 from kgops.workloads.job_files import read_job
 from kgops.workloads.memory.ledger import Ledger, reserved_bytes
 from kgops.workloads.number_formats import applied_precision
-from kgops.workloads.regress.chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.workloads.regress.memory import MOMENTS, walk_regression, walk_step
-from kgops.workloads.regress.options import OPTIMIZERS
+from kgops.workloads.regress.options import OPTIMIZERS, REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.workloads.regress.sizes import Flights, RegressShape, regress_shape
 
 T4 = GpuFacts("Tesla T4", (7, 5))

@@ -27,7 +27,7 @@ from kgops.maths.worker.report import Reporter, report_applied
 from kgops.maths.worker.reporter import Progress
 from kgops.workloads.evaluate.job import evaluate_options
 from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
-from kgops.workloads.train.threads import step_gflop
+from kgops.workloads.train.conve_weights import step_gflop
 
 _MOST_NOTED = 20  # triples that cannot be ranked
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from kgops.maths.models.conve import ConvE
-from kgops.workloads.explain.chunk_sizes import EXPLAIN_RIVALS
+from kgops.workloads.explain.options import EXPLAIN_RIVALS
 
 
 @dataclass(frozen=True)

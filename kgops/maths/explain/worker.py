@@ -37,9 +37,8 @@ from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.outputs import make_output_folder, publish_results
 from kgops.maths.worker.report import Reporter, report_applied
 from kgops.maths.worker.reporter import Progress
-from kgops.workloads.explain.applied import explain_options
-from kgops.workloads.explain.job import EXPLANATIONS, cost_of
-from kgops.workloads.train.threads import step_gflop
+from kgops.workloads.explain.job import EXPLANATIONS, cost_of, explain_options
+from kgops.workloads.train.conve_weights import step_gflop
 
 
 def explain_job(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from kgops.workloads.train.chunk_sizes import COLUMN_FOLDS
+from kgops.workloads.train.options import COLUMN_FOLDS
 
 _Reduce = Callable[[torch.Tensor, int], torch.Tensor]
 _Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

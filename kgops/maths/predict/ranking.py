@@ -15,7 +15,7 @@ from kgops.maths.predict.probabilities import Probability
 from kgops.maths.predict.scores import Scorer, Scores
 from kgops.maths.train.evaluate import split
 from kgops.maths.train.tf32 import without_tf32
-from kgops.workloads.predict.chunk_sizes import PREDICT_PAIRS_AGAIN, PREDICT_SPARE
+from kgops.workloads.predict.options import PREDICT_PAIRS_AGAIN, PREDICT_SPARE
 
 _SPARE = PREDICT_SPARE
 _PAIRS_AT_ONCE = PREDICT_PAIRS_AGAIN

@@ -45,11 +45,17 @@ from kgops.maths.worker.outputs import make_output_folder, publish_results
 from kgops.maths.worker.report import Reporter, report_applied
 from kgops.maths.worker.reporter import Progress
 from kgops.maths.worker.trained_data import forced_difference
-from kgops.workloads.predict.applied import predict_options
-from kgops.workloads.predict.chunk_sizes import PREDICT_CHUNK, PREDICT_ENCODED
-from kgops.workloads.predict.job import ANSWERS, NEW_TRIPLES, TRIPLES, formats_of, lists_new_alone
+from kgops.workloads.predict.job import (
+    ANSWERS,
+    NEW_TRIPLES,
+    TRIPLES,
+    formats_of,
+    lists_new_alone,
+    predict_options,
+)
+from kgops.workloads.predict.options import PREDICT_CHUNK, PREDICT_ENCODED
 from kgops.workloads.registry import values_of
-from kgops.workloads.train.threads import step_gflop
+from kgops.workloads.train.conve_weights import step_gflop
 
 
 def predict(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:

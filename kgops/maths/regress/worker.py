@@ -26,8 +26,7 @@ from kgops.maths.worker.entry import Stopped, StopRequest, run_worker
 from kgops.maths.worker.outputs import applied_options, make_output_folder, publish_results
 from kgops.maths.worker.report import Reporter, report_applied
 from kgops.workloads.registry import values_of
-from kgops.workloads.regress.applied import regression_options
-from kgops.workloads.regress.job import RegressionConfig, config_of, image_size
+from kgops.workloads.regress.job import RegressionConfig, config_of, image_size, regression_options
 
 
 def run(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:

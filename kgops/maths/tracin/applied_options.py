@@ -15,7 +15,7 @@ from kgops.maths.tracin.models import chosen_parameters, last_layers
 from kgops.maths.train.settings import place_of
 from kgops.maths.worker.devices import devices_for
 from kgops.maths.worker.report import Reporter, report_applied
-from kgops.workloads.tracin.applied import single_device_reason, tracin_options
+from kgops.workloads.tracin.job import single_device_reason, tracin_options
 
 _FORMATS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -22,7 +22,7 @@ from kgops.maths.tracin.low_precision import product
 from kgops.maths.tracin.models import check_ready, facts_of
 from kgops.maths.tracin.products import Sketch, pair_scores, self_scores
 from kgops.maths.train.batches import inverse_triples, query_rows
-from kgops.workloads.tracin.chunk_sizes import TRACIN_BLOCK, TRACIN_CHUNK
+from kgops.workloads.tracin.options import TRACIN_BLOCK, TRACIN_CHUNK
 
 
 @dataclass(frozen=True)

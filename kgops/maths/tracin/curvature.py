@@ -21,7 +21,7 @@ from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.maths.train.evaluate import split
-from kgops.workloads.tracin.chunk_sizes import (
+from kgops.workloads.tracin.options import (
     TRACIN_FISHER_BLOCK,
     TRACIN_FISHER_OF_RELATION,
     TRACIN_FISHER_QUERIES,

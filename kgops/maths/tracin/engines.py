@@ -14,7 +14,7 @@ from kgops.maths.tracin.blocks import Engine, Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import TracinLoss
 from kgops.maths.tracin.models import check_ready, facts_of
 from kgops.maths.tracin.scores import CosineEngine, FisherEngine
-from kgops.workloads.train.threads import step_gflop
+from kgops.workloads.train.conve_weights import step_gflop
 
 
 class AnyEngine(Protocol):

@@ -17,8 +17,8 @@ from kgops.maths.tracin.results import Table, attribution_event, file_stem
 from kgops.maths.tracin.test_triples import TestTriple
 from kgops.maths.worker.report import Reporter
 from kgops.maths.worker.reporter import Progress
-from kgops.workloads.tracin.chunk_sizes import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from kgops.workloads.tracin.job import Formats
+from kgops.workloads.tracin.options import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 
 SUMMARY = "batch_tracin_summary.json"
 

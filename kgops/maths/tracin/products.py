@@ -16,7 +16,7 @@ from kgops.maths.models.products import add_product, mm, mm_into
 from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors
 from kgops.maths.tracin.low_precision import product
-from kgops.workloads.tracin.chunk_sizes import TRACIN_TANGENT_GROUPS
+from kgops.workloads.tracin.options import TRACIN_TANGENT_GROUPS
 
 
 @dataclass(frozen=True)

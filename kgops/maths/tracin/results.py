@@ -16,7 +16,7 @@ import torch
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.tracin.finished_tests import FinishedTest
 from kgops.maths.tracin.test_triples import TestTriple
-from kgops.workloads.tracin.chunk_sizes import TRACIN_RANKED_FIRST, tests_ranked_at_once
+from kgops.workloads.tracin.options import TRACIN_RANKED_FIRST, tests_ranked_at_once
 
 _TIED_AT_ONCE = 16
 

@@ -20,7 +20,7 @@ from kgops.maths.tracin.scan import AllScores
 from kgops.maths.tracin.validate import validate
 from kgops.maths.train.settings import TrainSettings
 from kgops.maths.worker.report import Reporter
-from kgops.workloads.tracin.chunk_sizes import (
+from kgops.workloads.tracin.options import (
     TRACIN_VALIDATED_TESTS,
     TRACIN_VALIDATION_DRAWS,
     TRACIN_VALIDATION_NOISE,

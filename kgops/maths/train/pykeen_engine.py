@@ -38,8 +38,7 @@ from kgops.maths.worker.outputs import NOTHING_BEST, write_config
 from kgops.maths.worker.report import Reporter, report_applied
 from kgops.maths.worker.reporter import Progress
 from kgops.workloads.registry import values_of
-from kgops.workloads.train.applied import pykeen_options
-from kgops.workloads.train.job import TRAIN
+from kgops.workloads.train.job import TRAIN, pykeen_options
 
 _LOSSES = {"kvsall-bce": "bcewithlogits", "kvsall-ce": "crossentropy"}
 _NEED_INVERSES = ("ConvE", "CompGCN", "NodePiece")

@@ -11,7 +11,7 @@ import torch
 from kgops.maths.train.batches import Batch
 from kgops.maths.train.losses import Positives
 from kgops.maths.train.step import TrainStep
-from kgops.workloads.train.chunk_sizes import GRAPH_WARM_UP
+from kgops.workloads.train.options import GRAPH_WARM_UP
 
 
 class StaticBatch:

@@ -13,8 +13,7 @@ from kgops.jobs.option import defaults_of, problems_of
 from kgops.maths.train.losses import EntityLoss
 from kgops.maths.train.tf32 import allow_tf32
 from kgops.workloads.shared_options import LARGEST_GROUP, PRECISION
-from kgops.workloads.train.chunk_sizes import LOSS_EVERY, loss_chunk
-from kgops.workloads.train.options import DEFAULT_LOSS, TRAIN_OPTIONS, one_positive
+from kgops.workloads.train.options import DEFAULT_LOSS, LOSS_EVERY, TRAIN_OPTIONS, loss_chunk, one_positive
 
 PRECISIONS = PRECISION.choices
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -30,10 +30,9 @@ from kgops.maths.worker.outputs import NOTHING_BEST, make_output_folder, publish
 from kgops.maths.worker.report import Reporter, report_applied
 from kgops.maths.worker.reporter import Progress
 from kgops.workloads.registry import values_of
-from kgops.workloads.train.applied import training_options
-from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.conve_weights import step_gflop
+from kgops.workloads.train.job import ConvEConfig, training_options
 from kgops.workloads.train.options import DEFAULT_LOSS, FILES
-from kgops.workloads.train.threads import step_gflop
 
 
 def train(job: Job, folder: Path, report: Reporter, stop: StopRequest) -> None:

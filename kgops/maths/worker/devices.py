@@ -13,7 +13,7 @@ from kgops.jobs.on_device import cpu_processes
 from kgops.maths.models.products import note_of_library
 from kgops.maths.worker.memory_cleanup import OFF, CudaMemory, MemoryCleanup
 from kgops.maths.worker.report import Reporter
-from kgops.workloads.train.threads import threads_for
+from kgops.workloads.train.conve_weights import threads_for
 
 
 def devices_for(requested: int | str, device: torch.device) -> tuple[list[str], str | None]:

@@ -18,7 +18,7 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied
 from kgops.jobs.option_lines import option_line
 from kgops.jobs.text import one_line
-from kgops.workloads.pipeline.applied import combined_option
+from kgops.workloads.pipeline.job import combined_option
 
 _LONGEST_NOTE = 2000  # characters of a line in the log
 

@@ -9,8 +9,7 @@ from typing import Any
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice, applied_cleanup
 from kgops.workloads.evaluate.options import EVALUATE_OPTIONS, FILES, FOLDERS, WRITTEN
-from kgops.workloads.words import Words
-from kgops.workloads.workload import Workload
+from kgops.workloads.workload import Words, Workload
 
 
 def _check(settings: dict[str, Any]) -> list[str]:

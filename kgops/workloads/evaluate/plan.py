@@ -10,17 +10,25 @@ from typing import Any, ClassVar
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
-from kgops.workloads.disk import RECORD, DiskUse
 from kgops.workloads.evaluate.job import evaluate_options
-from kgops.workloads.fallbacks import Fallbacks
 from kgops.workloads.graphs.counts import Counts, lines_of
 from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
 from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.plan import Count, Options, Stage
-from kgops.workloads.times import SCORE_PASSES, Rates, StepTime, timed
-from kgops.workloads.train.chunk_sizes import EVALUATION_CHUNK, EVALUATION_ENCODED
+from kgops.workloads.plan import (
+    RECORD,
+    SCORE_PASSES,
+    Count,
+    DiskUse,
+    Fallbacks,
+    Options,
+    Rates,
+    Stage,
+    StepTime,
+    timed,
+)
 from kgops.workloads.train.conve_weights import buffer_bytes, kernel, weight_bytes
 from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_ENCODED
 from kgops.workloads.train.trained import trained_model
 
 EXACT: dict[str, tuple[Any, ...]] = {}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import PurePath
 from typing import Any
 
+from kgops.jobs.job import Job
+from kgops.jobs.on_device import Applied, WorkerDevice, applied_cleanup
 from kgops.workloads.explain.options import EXPLAIN_OPTIONS, FILES, FOLDERS, WRITTEN
 from kgops.workloads.predict.job import answer_copies
 from kgops.workloads.tracin.job import predictions_and_more
-from kgops.workloads.words import Words
-from kgops.workloads.workload import Workload
+from kgops.workloads.workload import Words, Workload
 
 EXPLANATIONS = "explanations"  # result files: .json and .csv
 _SUFFIXES = (".json", ".csv")
@@ -120,3 +121,12 @@ EXPLAIN = Workload(
     with_profile=False,
     words=WORDS,
 )
+
+
+def explain_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
+    """Applied options of an explain run."""
+    yield applied_cleanup(job, device)
+    for name, value in job.options.items():
+        if name not in EXPLAIN.optimizations:
+            is_off = value in (False, "off")
+            yield Applied(name, "off", None if is_off else "explaining has no such option")

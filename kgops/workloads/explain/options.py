@@ -114,3 +114,8 @@ _RESULTS = (
 )
 
 EXPLAIN_OPTIONS = (*_MODEL, *_PREDICTIONS, *_SEARCH, *_DATA, *_RESULTS, MEMORY_CLEANUP, DEVICE)
+
+
+EXPLAIN_RIVALS = (
+    4  # entities with the highest scores that are no known answers: those that would take a lost rank
+)

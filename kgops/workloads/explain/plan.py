@@ -9,15 +9,12 @@ from typing import Any
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
-from kgops.workloads.disk import DiskUse
 from kgops.workloads.explain import memory
-from kgops.workloads.explain.applied import explain_options
+from kgops.workloads.explain.job import explain_options
 from kgops.workloads.explain.sizes import ExplainShape, explain_shape
-from kgops.workloads.fallbacks import Fallbacks
 from kgops.workloads.graphs.counts import Counts, lines_of
 from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.plan import Count, Options, Stage
-from kgops.workloads.times import Rates, StepTime
+from kgops.workloads.plan import Count, DiskUse, Fallbacks, Options, Rates, Stage, StepTime
 from kgops.workloads.tracin import plan as tracin
 from kgops.workloads.train.trained import trained_model
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
-from kgops.workloads.explain.chunk_sizes import EXPLAIN_RIVALS
+from kgops.workloads.explain.options import EXPLAIN_RIVALS
 from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.tracin.sizes import TracinShape, fisher_shape, retrained_shape
 from kgops.workloads.train.job import ConvEConfig

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from kgops.jobs.on_device import Applied, ValueAndReason
 from kgops.jobs.option import Option
 from kgops.jobs.option_reading import read_table
 from kgops.workloads.predict.job import NEW_TRIPLES, PREDICT, TRIPLES
@@ -169,3 +170,14 @@ PIPELINE = Workload(
     shares_devices=True,
     smaller=TRAIN.smaller,
 )
+
+
+def combined_option(first: Applied, then: Applied) -> ValueAndReason:
+    """One option's value and reason for a pipeline: those of training and of TracIn, once where they agree."""
+    value, reasons = then.value, [first.reason, then.reason]
+    if first.option == "memory_cleanup" and then.reason and first.value == value != "off":
+        return value, f"training: {first.reason}; TracIn: {then.reason}"
+    if first.value != value:
+        value = f"{first.value}, then {value}"
+        reasons.insert(0, "first training, then TracIn")
+    return value, "; ".join(dict.fromkeys(filter(None, reasons))) or None

@@ -9,10 +9,9 @@ from typing import Any
 from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
-from kgops.workloads.fallbacks import Fallbacks
 from kgops.workloads.graphs.counts import Counts, lines_of
-from kgops.workloads.pipeline.applied import combined_option
 from kgops.workloads.pipeline.job import (
+    combined_option,
     predict_settings,
     traces_predictions,
     tracin_options,
@@ -20,15 +19,15 @@ from kgops.workloads.pipeline.job import (
     train_options,
     train_settings,
 )
-from kgops.workloads.plan import Count, Options, Shape, Stage
+from kgops.workloads.plan import Count, Fallbacks, Options, Shape, Stage
 from kgops.workloads.predict import plan as predict
 from kgops.workloads.tracin import plan as tracin
-from kgops.workloads.tracin.applied import single_device_reason
-from kgops.workloads.tracin.applied import tracin_options as applied_in_tracin
+from kgops.workloads.tracin.job import single_device_reason
+from kgops.workloads.tracin.job import tracin_options as applied_in_tracin
 from kgops.workloads.tracin.sizes import tests_of
 from kgops.workloads.train import plan as train
-from kgops.workloads.train.applied import training_options
 from kgops.workloads.train.conve_weights import model_of_settings
+from kgops.workloads.train.job import training_options
 
 _MADE = "results/checkpoints", "results/best_model.pt"  # by the training, for the stages after it
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from kgops.workloads.predict.options import FILES, FOLDERS, PREDICT_OPTIONS, WRITTEN
-from kgops.workloads.words import Words
-from kgops.workloads.workload import Workload
+from kgops.jobs.job import Job
+from kgops.jobs.on_device import Applied, WorkerDevice, applied_cleanup
+from kgops.workloads.predict.options import FILES, FOLDERS, PREDICT_CHUNK, PREDICT_OPTIONS, WRITTEN
+from kgops.workloads.workload import Words, Workload
 
 # Result files. The triples are for a TracIn run: best ranks first, over all questions.
 ANSWERS = "predictions"
@@ -114,3 +115,14 @@ PREDICT = Workload(
     with_profile=False,
     words=WORDS,
 )
+
+
+def predict_options(job: Job, device: WorkerDevice) -> Iterator[Applied]:
+    """Applied options of a predict run."""
+    chunk = job.options.get("entity_chunk", "auto")
+    yield Applied("entity_chunk", PREDICT_CHUNK if chunk == "auto" else chunk)
+    yield applied_cleanup(job, device)
+    for name, value in job.options.items():
+        if name not in PREDICT.optimizations:
+            is_off = value in (False, "off")
+            yield Applied(name, "off", None if is_off else "predicting has no such option")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kgops.gpus.facts import GpuFacts
 from kgops.workloads.memory.budget import Moments, Parts, bounded, larger
 from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.predict.chunk_sizes import PREDICT_ENCODED, PREDICT_PAIRS_AGAIN, PREDICT_WAITING
+from kgops.workloads.predict.options import PREDICT_ENCODED, PREDICT_PAIRS_AGAIN, PREDICT_WAITING
 from kgops.workloads.predict.sizes import PredictShape
 from kgops.workloads.tracin.memory import loaded, model_bytes
 from kgops.workloads.train.job import ConvEConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kgops.jobs.option import Flag, Option
+from kgops.jobs.option import Flag, Option, defaults_of
 from kgops.jobs.option_checks import at_least
 from kgops.workloads.shared_options import (
     CHECKPOINT_DIR,
@@ -71,3 +71,13 @@ _SPEED = (
 )
 
 PREDICT_OPTIONS = (*_MODEL, *_QUESTIONS, *TRAINING_DATA, *_RESULTS, *_SPEED)
+
+
+_PREDICT = defaults_of(PREDICT_OPTIONS)
+
+PREDICT_CHUNK: int = _PREDICT["entity_chunk"]  # entities
+PREDICT_ENCODED = 256  # heads or questions encoded at once
+PREDICT_SCORES = 1 << 23  # of all entities, for the questions of a block
+PREDICT_SPARE = 16  # candidates beyond the last answer that are scored again
+PREDICT_WAITING = 1 << 16  # pairs that are ranked together
+PREDICT_PAIRS_AGAIN = 1 << 15  # scored again at once

@@ -10,18 +10,28 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.jobs.option import Effect
-from kgops.workloads.disk import RECORD, DiskUse
-from kgops.workloads.fallbacks import Fallbacks, Step, chunk, smaller_chunks
 from kgops.workloads.graphs.counts import Counts, files_of
 from kgops.workloads.graphs.text_sizes import names_of, size_of_file
 from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.plan import Count, Options, Stage, with_options
+from kgops.workloads.plan import (
+    RECORD,
+    Count,
+    DiskUse,
+    Fallbacks,
+    Options,
+    Rates,
+    Stage,
+    Step,
+    StepTime,
+    chunk,
+    smaller_chunks,
+    timed,
+    with_options,
+)
 from kgops.workloads.predict import memory
-from kgops.workloads.predict.applied import predict_options
-from kgops.workloads.predict.chunk_sizes import PREDICT_CHUNK
-from kgops.workloads.predict.job import formats_of
+from kgops.workloads.predict.job import formats_of, predict_options
+from kgops.workloads.predict.options import PREDICT_CHUNK
 from kgops.workloads.predict.sizes import PredictShape, predict_shape
-from kgops.workloads.times import Rates, StepTime, timed
 from kgops.workloads.train.conve_weights import kernel
 from kgops.workloads.train.job import ConvEConfig
 from kgops.workloads.train.trained import trained_model

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from kgops.jobs.job import Job
 from kgops.workloads.graphs.counts import Counts, lines_of
-from kgops.workloads.predict.chunk_sizes import PREDICT_CHUNK, PREDICT_ENCODED, PREDICT_SCORES, PREDICT_SPARE
 from kgops.workloads.predict.job import formats_of
+from kgops.workloads.predict.options import PREDICT_CHUNK, PREDICT_ENCODED, PREDICT_SCORES, PREDICT_SPARE
 from kgops.workloads.train.job import ConvEConfig
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgops.jobs.option import Flag, Option
+from kgops.jobs.option import Flag, Option, defaults_of
 from kgops.jobs.option_checks import above, at_least, below_one, one_of, share, size
 from kgops.workloads.shared_options import (
     BATCH_SIZE,
@@ -173,3 +173,11 @@ REGRESS_OPTIONS = (
         flags=(),
     ),
 )
+
+
+_REGRESS = defaults_of(REGRESS_OPTIONS)
+
+REGRESS_BATCH: int = _REGRESS["batch_size"]  # windows
+REGRESS_FRAMES: int = _REGRESS["temporal_frames"]  # of a window
+REGRESS_IMAGES = "224x224"  # of frames, in a plan without data; the project it comes from names no size
+REGRESS_VALIDATION_SHARE = 0.15  # of a flight's windows, its last ones

@@ -10,18 +10,33 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.jobs.option import Effect
-from kgops.workloads.disk import CHECKPOINT, RECORD, RESUME_CHECKPOINT, DiskUse
-from kgops.workloads.fallbacks import GRAPH_MODES, Fallbacks, Step, other_precisions, sizes
 from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.memory.peak import PeakMemory
 from kgops.workloads.number_formats import applied_precision
-from kgops.workloads.plan import Count, Options, Stage, with_options
+from kgops.workloads.plan import (
+    CHECKPOINT,
+    GRAPH_MODES,
+    OPTIMIZER_PASSES,
+    RECORD,
+    RESUME_CHECKPOINT,
+    Count,
+    DiskUse,
+    Fallbacks,
+    Options,
+    Rates,
+    Stage,
+    Step,
+    StepTime,
+    other_precisions,
+    sizes,
+    timed,
+    with_options,
+)
 from kgops.workloads.regress import memory
-from kgops.workloads.regress.applied import regression_options
-from kgops.workloads.regress.chunk_sizes import REGRESS_BATCH, REGRESS_FRAMES
+from kgops.workloads.regress.job import regression_options
 from kgops.workloads.regress.memory import MOMENTS
+from kgops.workloads.regress.options import REGRESS_BATCH, REGRESS_FRAMES
 from kgops.workloads.regress.sizes import RegressShape, flights_of, regress_shape
-from kgops.workloads.times import OPTIMIZER_PASSES, Rates, StepTime, timed
 
 EXACT = {"gradient_checkpointing": (True,)}
 

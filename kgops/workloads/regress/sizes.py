@@ -18,8 +18,8 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs.files import open_regular
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import WorkerDevice, skips_compile
-from kgops.workloads.regress.chunk_sizes import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 from kgops.workloads.regress.job import RegressionConfig, config_of, image_size
+from kgops.workloads.regress.options import REGRESS_BATCH, REGRESS_VALIDATION_SHARE
 
 _FRAMES = "frames"  # what the array of images is called, as in kgops.maths.regress.flights
 _HDF5 = (".h5", ".hdf5")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kgops.jobs.cpu_products import onednn_is_wider
 from kgops.workloads.memory.budget import Parts
-from kgops.workloads.tracin.chunk_sizes import TRACIN_ROWS_AT_ONCE
+from kgops.workloads.tracin.options import TRACIN_ROWS_AT_ONCE
 from kgops.workloads.tracin.sides import Side
 from kgops.workloads.tracin.sizes import CONVOLUTION, Format, TracinShape
 

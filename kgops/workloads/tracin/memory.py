@@ -14,7 +14,8 @@ from kgops.gpus.facts import GpuFacts
 from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES
 from kgops.workloads.memory.budget import Moments, Parts, bounded, larger, times
 from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.tracin.chunk_sizes import (
+from kgops.workloads.tracin.factor_memory import Made, engine, factors, rounding, scratch_parts
+from kgops.workloads.tracin.options import (
     TRACIN_ENTERING,
     TRACIN_MERGED_COLUMNS,
     TRACIN_RANKED_FIRST,
@@ -22,13 +23,12 @@ from kgops.workloads.tracin.chunk_sizes import (
     TRACIN_VALIDATED_TESTS,
     tests_ranked_at_once,
 )
-from kgops.workloads.tracin.factor_memory import Made, engine, factors, rounding, scratch_parts
 from kgops.workloads.tracin.sides import Side, sides_of
 from kgops.workloads.tracin.sizes import EXACT, TracinShape, compared_ways
-from kgops.workloads.train.chunk_sizes import EVALUATION_CHUNK
 from kgops.workloads.train.conve_weights import buffer_bytes, weight_bytes
 from kgops.workloads.train.job import ConvEConfig
 from kgops.workloads.train.memory import peak_memory as peak_of_training
+from kgops.workloads.train.options import EVALUATION_CHUNK
 from kgops.workloads.train.sizes import TrainShape
 
 _ID = 8

@@ -13,26 +13,39 @@ from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.jobs.option import Effect
 from kgops.jobs.option_checks import triple_in
-from kgops.workloads.disk import RECORD, DiskUse
-from kgops.workloads.fallbacks import Fallbacks, Step, chunk, half, sizes, smaller_chunks
 from kgops.workloads.graphs.counts import Counts, files_of
 from kgops.workloads.graphs.text_sizes import TextSize, names_of, size_of, size_of_file
 from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.plan import Count, Options, Stage, with_options
-from kgops.workloads.times import SCORE_PASSES, Rates, StepTime, spilled, timed
+from kgops.workloads.plan import (
+    RECORD,
+    SCORE_PASSES,
+    Count,
+    DiskUse,
+    Fallbacks,
+    Options,
+    Rates,
+    Stage,
+    Step,
+    StepTime,
+    chunk,
+    half,
+    sizes,
+    smaller_chunks,
+    spilled,
+    timed,
+    with_options,
+)
 from kgops.workloads.tracin import memory
-from kgops.workloads.tracin.applied import single_device_reason, tracin_options
-from kgops.workloads.tracin.chunk_sizes import (
+from kgops.workloads.tracin.job import Formats, formats_of, single_device_reason, top_k_of, tracin_options
+from kgops.workloads.tracin.options import (
     TRACIN_BLOCK,
     TRACIN_CHUNK,
     TRACIN_INFLUENCES_IN_RECORD,
     TRACIN_TESTS_IN_RECORD,
 )
-from kgops.workloads.tracin.job import Formats, formats_of, top_k_of
 from kgops.workloads.tracin.sizes import TracinShape, tests_of, tracin_shape
-from kgops.workloads.train.conve_weights import kernel, model_of_config
+from kgops.workloads.train.conve_weights import kernel, model_of_config, step_gflop, threads_for
 from kgops.workloads.train.job import ConvEConfig
-from kgops.workloads.train.threads import step_gflop, threads_for
 from kgops.workloads.train.trained import config_beside, trained_model
 
 EXACT = {

@@ -11,7 +11,8 @@ from kgops.jobs.job import Job
 from kgops.workloads.graphs.block_counts import Groups
 from kgops.workloads.graphs.counts import Counts, lines_of
 from kgops.workloads.number_formats import product_precision
-from kgops.workloads.tracin.chunk_sizes import (
+from kgops.workloads.tracin.job import Does, does_of, top_k_of
+from kgops.workloads.tracin.options import (
     LARGEST_ALL_SCORES,
     TRACIN_AGREEMENT_TESTS,
     TRACIN_AGREEMENT_TRAINS,
@@ -24,9 +25,8 @@ from kgops.workloads.tracin.chunk_sizes import (
     TRACIN_TEST_BYTES,
     TRACIN_TESTS,
 )
-from kgops.workloads.tracin.job import Does, does_of, top_k_of
-from kgops.workloads.train.chunk_sizes import TRAIN_LOSS
 from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.options import TRAIN_LOSS
 from kgops.workloads.train.sizes import TrainShape, shape_of_training
 
 # From input to output; what has a weight and a bias of its own is a layer.

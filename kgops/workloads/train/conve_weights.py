@@ -74,3 +74,18 @@ def _widths(c: ConvEConfig) -> tuple[int, int, int]:
 
 def kernel(model: ConvEConfig) -> int:
     return model.channels * model.kernel_height * model.kernel_width
+
+
+# Below this a thread waits longer than it computes.
+GFLOP_A_THREAD = 0.5
+
+
+def step_gflop(config: ConvEConfig, batch_size: int) -> float:
+    """Gflop of a step's products: once forward, twice backward."""
+    kernel = config.channels * config.kernel_height * config.kernel_width
+    a_query = config.features * (kernel + config.embedding_dim) + config.num_entities * config.embedding_dim
+    return 6 * batch_size * a_query / 1e9
+
+
+def threads_for(gflop: float, cores: int) -> int:
+    return max(1, min(cores, int(gflop / GFLOP_A_THREAD)))

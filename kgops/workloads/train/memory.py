@@ -13,8 +13,8 @@ from kgops.gpus.facts import GpuFacts
 from kgops.workloads.graphs.evaluation_counts import EvaluationBlocks
 from kgops.workloads.memory.ledger import Held, Ledger, Scratch
 from kgops.workloads.memory.peak import PeakMemory, replayed
-from kgops.workloads.train.chunk_sizes import GRAPH_WARM_UP, LOSS_EVERY
 from kgops.workloads.train.conve_weights import moved_sizes, weight_sizes
+from kgops.workloads.train.options import GRAPH_WARM_UP, LOSS_EVERY
 from kgops.workloads.train.ranking_memory import walk_evaluation, walk_evaluator
 from kgops.workloads.train.sizes import TrainShape
 from kgops.workloads.train.step_memory import capture_steps, take_step

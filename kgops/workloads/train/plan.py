@@ -10,25 +10,37 @@ from kgops.gpus.facts import GpuFacts
 from kgops.jobs.job import Job
 from kgops.jobs.on_device import Applied, WorkerDevice
 from kgops.jobs.option import Effect
-from kgops.workloads.disk import CHECKPOINT, RECORD, RESUME_CHECKPOINT, DiskUse
-from kgops.workloads.fallbacks import (
+from kgops.workloads.graphs.counts import Counts
+from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.plan import (
+    CHECKPOINT,
     GRAPH_MODES,
+    OPTIMIZER_PASSES,
+    RECORD,
+    RESUME_CHECKPOINT,
+    SCORE_PASSES,
     SMALLEST_BATCH,
+    Count,
+    DiskUse,
     Fallbacks,
+    Options,
+    Rates,
+    Stage,
     Step,
+    StepTime,
     chunk,
     halved,
     other_precisions,
     smaller_chunks,
+    spilled,
+    timed,
+    unknown_data,
+    with_options,
 )
-from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.memory.peak import PeakMemory
-from kgops.workloads.plan import Count, Options, Stage, unknown_data, with_options
-from kgops.workloads.times import OPTIMIZER_PASSES, SCORE_PASSES, Rates, StepTime, spilled, timed
 from kgops.workloads.train import memory
-from kgops.workloads.train.applied import pykeen_options, training_options
-from kgops.workloads.train.chunk_sizes import TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.conve_weights import buffer_bytes, kernel, weight_bytes
+from kgops.workloads.train.job import pykeen_options, training_options
+from kgops.workloads.train.options import TRAIN_BATCH, loss_chunk
 from kgops.workloads.train.sizes import TrainShape, train_shape
 
 EXACT = {"entity_chunk": (512, 2048, 8192, 32768), "gradient_checkpointing": (True,)}

@@ -8,8 +8,8 @@ from math import ceil, expm1, sqrt
 from kgops.workloads.graphs.counts import Answers
 from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES, EvaluationBlocks, QueryBlock
 from kgops.workloads.memory.ledger import Held, Ledger, Scratch
-from kgops.workloads.train.chunk_sizes import EVALUATION_CHUNK, EVALUATION_ENCODED
 from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.options import EVALUATION_CHUNK, EVALUATION_ENCODED
 from kgops.workloads.train.sizes import TrainShape
 from kgops.workloads.train.step_memory import flash_folded_columns
 

@@ -1,6 +1,6 @@
 """The numbers that a training's memory depends on.
 
-Every default is the one that workers use (`kgops.workloads.train.chunk_sizes`, `kgops.workloads.train.job`).
+Every default is the one that workers use (`kgops.workloads.train.options`, `kgops.workloads.train.job`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ from kgops.workloads.graphs.counts import Answers, Counts
 from kgops.workloads.graphs.evaluation_counts import EvaluationBlocks
 from kgops.workloads.number_formats import applied_precision
 from kgops.workloads.shared_options import LARGEST_GROUP
-from kgops.workloads.train.chunk_sizes import GRAPH_WARM_UP, LOSS_EVERY, TRAIN_BATCH, TRAIN_LOSS, loss_chunk
 from kgops.workloads.train.conve_weights import model_of_settings
 from kgops.workloads.train.job import ConvEConfig
-from kgops.workloads.train.options import one_positive
+from kgops.workloads.train.options import (
+    GRAPH_WARM_UP,
+    LOSS_EVERY,
+    TRAIN_BATCH,
+    TRAIN_LOSS,
+    loss_chunk,
+    one_positive,
+)
 
 
 @dataclass(frozen=True, slots=True)

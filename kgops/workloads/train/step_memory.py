@@ -7,8 +7,8 @@ import math
 
 from kgops.workloads.memory.ledger import Held, Ledger, Scratch
 from kgops.workloads.memory.products import flash_inside
-from kgops.workloads.train.chunk_sizes import COLUMN_FOLDS, TRAIN_ROWS_AT_ONCE
 from kgops.workloads.train.conve_weights import buffer_bytes, weight_sizes
+from kgops.workloads.train.options import COLUMN_FOLDS, TRAIN_ROWS_AT_ONCE
 from kgops.workloads.train.sizes import TrainShape
 
 _ID = 8

@@ -15,8 +15,8 @@ from kgops.maths.explain.prediction import Prediction, Query
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.curvature import Training
 from kgops.maths.trials.resident import peak_live_bytes
-from kgops.workloads.explain.chunk_sizes import EXPLAIN_RIVALS
 from kgops.workloads.explain.memory import influences
+from kgops.workloads.explain.options import EXPLAIN_RIVALS
 from kgops.workloads.graphs.counts import Counts
 from kgops.workloads.tracin.sizes import fisher_shape
 from kgops.workloads.train.job import ConvEConfig

@@ -13,8 +13,8 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.losses import EntityLoss, Positives
-from kgops.workloads.train.chunk_sizes import COLUMN_FOLDS
 from kgops.workloads.train.job import ConvEConfig
+from kgops.workloads.train.options import COLUMN_FOLDS
 
 ROWS = [1, COLUMN_FOLDS - 1, COLUMN_FOLDS, COLUMN_FOLDS + 1, 1000, 14541]
 

@@ -12,8 +12,8 @@ from kgops.maths.predict.ranking import answers
 from kgops.maths.predict.scores import scorer_of
 from kgops.maths.trials.resident import peak_live_bytes
 from kgops.workloads.graphs.counts import Counts
-from kgops.workloads.predict.chunk_sizes import PREDICT_SPARE
 from kgops.workloads.predict.memory import ranking
+from kgops.workloads.predict.options import PREDICT_SPARE
 from kgops.workloads.predict.sizes import PredictShape
 from kgops.workloads.train.job import ConvEConfig
 

@@ -25,7 +25,7 @@ from kgops.maths.train.batches import query_rows
 from kgops.maths.train.checkpoints import kept_checkpoints, read_checkpoint
 from kgops.maths.worker.report import Reporter
 from kgops.workloads.job_files import read_job
-from kgops.workloads.tracin.chunk_sizes import trainings_of_validation
+from kgops.workloads.tracin.options import trainings_of_validation
 
 Trace = Callable[..., Path]
 
