@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kgops.jobs.profile_names import CPU
+from kgops.jobs.on_device import CPU
 from kgops.jobs.text import clock, one_line
 from kgops.present.formats import duration, fitted, width_of
 from kgops.present.gpu_lines import host_line

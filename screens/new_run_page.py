@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kgops.jobs.profile_names import AUTO
+from kgops.jobs.on_device import AUTO
 from kgops.jobs.text import one_line
 from kgops.planning.filtering_preview import FilteringPreview
 from kgops.present.draft_fields import DRAFT_OPTIONS, FIELDS, Field, number_in, shown

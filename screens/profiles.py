@@ -22,12 +22,11 @@ from kgops.gpus.facts import cuda_problem, facts_of_reading
 from kgops.gpus.known import known_by_short_name
 from kgops.gpus.readings import GpuReading, usable
 from kgops.jobs.files import read_regular
-from kgops.jobs.profile_names import AUTO, CPU
+from kgops.jobs.on_device import AUTO, CPU
 from kgops.jobs.text import one_line
 from kgops.planning import profiles
-from kgops.planning.profiles import Profile
+from kgops.planning.profiles import Profile, suited_to_gpu
 from kgops.planning.resolve import conflicts
-from kgops.planning.suited_profile import suited_to_gpu
 from kgops.present.accuracy import accuracy_sentences
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
 from kgops.settings import Home

@@ -17,7 +17,7 @@ from kgops.gpus.readings import GpuReading
 from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.cluster import make_folder_of
 from kgops.jobs.files import read_named
-from kgops.jobs.profile_names import CPU
+from kgops.jobs.on_device import CPU
 from kgops.jobs.text import lines
 from kgops.planning import profiles
 from kgops.planning.profiles import Profile

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 from kgops.interchange.export import cell, csv_line
 from kgops.jobs.cluster import must_be_free, written
-from kgops.jobs.parquet import import_pyarrow
+from kgops.jobs.files import import_pyarrow
 from storage.runs import COLUMNS, Run
 from storage.transfer import Rows
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kgops.errors import BadJob, Usage
+from kgops.errors import BadJob, KgopsError, Unavailable, Usage
 
 ROOM = "room.reserved"  # in a run's folder, while its worker runs: disk space for the record of its end
 
@@ -179,3 +179,32 @@ def read_table(path: Path) -> dict[str, Any]:
     """The JSON object in the file; empty where there is none."""
     table = read_json(path)
     return table if isinstance(table, dict) else {}
+
+
+def import_pyarrow(hint: str = "pip install 'kgops[parquet]'", error: type[KgopsError] = Unavailable) -> Any:
+    """pyarrow with its Parquet files; raises `error` with the hint where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as missing:
+        raise error("Parquet needs pyarrow, which is not installed.", hint) from missing
+    return pyarrow
+
+
+def home_of(path: Path) -> Path | None:
+    """The home that the path is, or whose `runs/` or `pending/` it is in; links are not followed."""
+    for above in (path, *path.parents):
+        inside = path.relative_to(above).parts[:1]
+        if inside in ((), ("runs",), ("pending",)) and (above / "kgops.db").is_file():
+            return above
+    return None
+
+
+def run_of(path: Path) -> Path | None:
+    """The run's folder that the path is in, or is; it may be outside any home."""
+    for above in (path, *path.parents):
+        if (above / "plan.json").is_file() and (
+            (above / "outcome.slot").is_file() or (above / "record.json").is_file()
+        ):
+            return above
+    return None

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kgops.jobs.job import Job
-from kgops.jobs.profile_names import AUTO, CPU
 
+# Profiles chosen where the GPU has none of its own.
+AUTO = "auto"  # for any machine
+CPU = "cpu"  # without a GPU
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")  # modes of compile that replay CUDA graphs
 NO_GPU = "no CUDA device"
 _BF16, _FP16 = (8, 0), (7, 0)  # compute capabilities from which `auto` chooses them

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kgops.errors import Unavailable, WontFit
-from kgops.gpus.facts import driver_here
+from kgops.gpus.facts import GpuFacts, driver_here
 from kgops.jobs.cluster import gpus_for_devices
 from kgops.jobs.job import Job
-from kgops.jobs.on_device import WorkerDevice, skips_compile
+from kgops.jobs.on_device import WorkerDevice, cpu_processes, skips_compile
 from kgops.jobs.text import in_bytes
 from kgops.planning import corrections, worker_start
-from kgops.planning.applied_options import as_applied
 from kgops.planning.disk_space import MARGIN as DISK_MARGIN
 from kgops.planning.disk_space import DiskPlan, disk_plan
 from kgops.planning.job_size import job_size_of
@@ -31,7 +30,9 @@ from kgops.planning.targets import Target, cpu_target, gpus_here, target_of_job
 from kgops.planning.worker_start import start_mib
 from kgops.settings import Home, make_home
 from kgops.workloads.graphs.counts import Counts, counts_of
-from kgops.workloads.registry import WORKLOADS, devices_of, timed_by_epoch, workload_of
+from kgops.workloads.number_formats import device_for
+from kgops.workloads.plan import plan_of
+from kgops.workloads.registry import OPTIONS, WORKLOADS, devices_of, timed_by_epoch, workload_of
 from storage import predictions
 from storage.database import Connection
 
@@ -335,3 +336,38 @@ def _planner_choices(choices: tuple[Choice, ...], suggestion: Suggestion) -> lis
         Choice(name, requested.get(name, "auto"), value, "planner", reason)
         for name, value in suggestion.best.changes.items()
     ]
+
+
+BY_DEFAULT = "default"
+
+
+def as_applied(
+    job: Job, choices: Iterable[Choice], gpu: GpuFacts | None, *, gpus: int | None
+) -> tuple[Choice, ...]:
+    """A plan's choices for this GPU (None: the CPU) with the values that the worker will report, defaults included.
+    `gpus`: number of GPUs of `devices = "all"`; None: unknown."""
+    chosen = {choice.option: choice for choice in choices}
+    device = device_for(gpu)
+    if workload_of(job).is_command or job.on.where == "slurm" or device is None:
+        return tuple(chosen.values())
+    for applied in plan_of(job.workload).applied(job, device, _processes(job, device, gpus)):
+        choice = chosen.get(applied.option) or Choice(applied.option, None, None, BY_DEFAULT)
+        reasons = dict.fromkeys(filter(None, (choice.reason, applied.reason)))
+        value = _job_value(applied.option, applied.value)
+        chosen[applied.option] = replace(choice, applied=value, reason="; ".join(reasons) or None)
+    return tuple(chosen.values())
+
+
+def _job_value(option: str, value: Any) -> Any:
+    """The value as a job file spells it: on and off are true and false for boolean options."""
+    switched = {"on": True, "off": False}.get(value) if isinstance(value, str) else None
+    return switched if any(switched is one for one in OPTIONS[option].choices if one is not None) else value
+
+
+def _processes(job: Job, device: WorkerDevice, gpus: int | None) -> tuple[int | None, str | None]:
+    devices = devices_of(job)
+    if device.kind == "cpu":
+        return cpu_processes(devices)
+    if devices == "all":
+        return gpus, None
+    return (devices if isinstance(devices, int) else devices.count(",") + 1), None

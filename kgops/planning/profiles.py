@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kgops.errors import BadJob, Usage
 from kgops.gpus.facts import GpuFacts
-from kgops.gpus.known import known_by_short_name, short_names
+from kgops.gpus.known import known_by_name, known_by_short_name, short_names
 from kgops.jobs import toml
 from kgops.jobs.files import read_named
 from kgops.jobs.job import Job
+from kgops.jobs.on_device import AUTO, CPU
 from kgops.jobs.option import Option
 from kgops.jobs.option_reading import first_of, joined, nearest, read_table, unreadable, unwritable
-from kgops.jobs.profile_names import AUTO, CPU
-from kgops.planning.suited_profile import shipped, suited_to_model
 from kgops.workloads.job_files import LARGEST_JOB_FILE
 from kgops.workloads.registry import option_problems, workload_of
 
@@ -105,3 +107,29 @@ def _read(path: Path, name: str) -> Profile:
     return Profile(
         name, values["summary"], tuple(values["gpus"]), values["options"], values["environment"], path
     )
+
+
+def shipped() -> Iterator[Path]:
+    """Files of the profiles that ship: in kgops/profiles in a wheel, and beside kgops in a checkout."""
+    here = Path(__file__)
+    for folder in (here.parents[1] / "profiles", here.parents[2] / "profiles"):
+        if folder.is_dir():
+            yield from sorted(folder.glob("*.toml"))
+            return
+
+
+@cache
+def suited_to_gpu(name: str | None) -> str:
+    """By the driver's name of a GPU or MIG slice; `auto` where no profile was made for that model."""
+    known = known_by_name(name) if name else None
+    return AUTO if known is None else suited_to_model(known.short_name)
+
+
+def suited_to_model(short_name: str | None) -> str:
+    return _by_model().get(short_name or "", AUTO)
+
+
+@cache
+def _by_model() -> dict[str, str]:
+    tables = {path.stem: tomllib.loads(path.read_text("utf-8")) for path in shipped()}
+    return {model: name for name, table in tables.items() for model in table.get("gpus", ())}

@@ -66,7 +66,7 @@ class GpuUsage:
     @property
     def profile(self) -> str:
         """The profile that suits it."""
-        from kgops.planning.suited_profile import suited_to_gpu  # needed where there are GPUs
+        from kgops.planning.profiles import suited_to_gpu  # needed where there are GPUs
 
         return suited_to_gpu(self.reading.name)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from kgops.jobs.on_device import on_or_off
 from kgops.jobs.text import in_bytes, one_line
-from kgops.planning.applied_options import BY_DEFAULT
-from kgops.planning.plan_job import Planned
+from kgops.planning.plan_job import BY_DEFAULT, Planned
 from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import Suggestion
 from kgops.planning.resolve import Choice

@@ -18,9 +18,8 @@ from kgops.jobs.job import Job
 from kgops.jobs.option import Option
 from kgops.jobs.text import one_line
 from kgops.planning import profiles
-from kgops.planning.applied_options import BY_DEFAULT
 from kgops.planning.filtering_preview import FilteringPreview, preview_filtering
-from kgops.planning.plan_job import MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
+from kgops.planning.plan_job import BY_DEFAULT, MAX_TRIPLE_BYTES, Planned, refuse_what_cannot_fit
 from kgops.planning.plan_per_gpu import Placement, as_refused, plan_for, plan_here
 from kgops.planning.planner import Suggestion, suggest
 from kgops.planning.resolve import Choice, resolve

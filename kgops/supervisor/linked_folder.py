@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 from kgops.errors import Unavailable
-from kgops.jobs.files import read_json, read_table, set_link_aside
-from kgops.jobs.homes import home_of
+from kgops.jobs.files import home_of, read_json, read_table, set_link_aside
 from kgops.supervisor.run_folder import RunFolder, folder_name
 
 _MOST_LINKS = 40  # as the kernel follows

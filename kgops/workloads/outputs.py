@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from kgops.errors import Usage
-from kgops.jobs.files import read_json, write_durably
-from kgops.jobs.homes import home_of, run_of
+from kgops.jobs.files import home_of, read_json, run_of, write_durably
 from kgops.jobs.job import Job
 from kgops.jobs.manifest import OWNER, digest_of
 from kgops.workloads.registry import WORKLOADS

@@ -23,6 +23,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "predict": {"run": 1, "relation": "r", "head": "h"},
     "tracin": {"run": 1},
     "explain": {"run": 1, "triple": "a\tr\tb"},
+    "evaluate": {"run": 1},
     "regress": {"data_directory": "/flights"},
 }
 EVERY = [
@@ -67,6 +68,7 @@ _BESIDE: dict[str, dict[str, dict[str, Any]]] = {
         "strict_path_filtering": {"path_filtering": True},
         "max_total_path_length": {"path_filtering": True},
     },
+    "evaluate": {"dataset": {"model_path": "/m.pt"}},
     "explain": {
         "dataset": {"model_path": "/m.pt"},
         "new": {"from_predictions": 2},

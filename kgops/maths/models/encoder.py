@@ -19,9 +19,8 @@ from typing import Any
 
 import torch
 
-from kgops.maths.models.columns import column_sums
 from kgops.maths.models.conve import ConvE
-from kgops.maths.models.products import add_product, mm_into
+from kgops.maths.models.products import add_product, column_sums, mm_into
 from kgops.workloads.train.job import ConvEConfig
 
 

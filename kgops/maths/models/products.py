@@ -11,6 +11,7 @@ from functools import cache
 import torch
 
 from kgops.jobs.cpu_products import inner_at_once, onednn_is_wider, rows_at_once, uses_onednn
+from kgops.workloads.train.options import COLUMN_FOLDS
 
 
 def mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -97,3 +98,42 @@ def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _slices(total: int, at_once: int) -> Iterator[slice]:
     return (slice(first, first + at_once) for first in range(0, total, at_once))
+
+
+_Reduce = Callable[[torch.Tensor, int], torch.Tensor]
+_Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def column_sums(plane: torch.Tensor) -> torch.Tensor:
+    # Not a product with ones: TF32 would round the plane. A CPU has no partial results, and folding takes it longer.
+    return fold_columns(plane, torch.sum, torch.add) if plane.is_cuda else plane.sum(0)
+
+
+def column_maxima(plane: torch.Tensor) -> torch.Tensor:
+    return fold_columns(plane, torch.amax, torch.maximum) if plane.is_cuda else plane.amax(0)
+
+
+def fold_columns(plane: torch.Tensor, reduce: _Reduce, combine: _Combine) -> torch.Tensor:
+    """Reduces the rows: each `COLUMN_FOLDS` of them to one, these to one, and what is left over."""
+    height = len(plane) // COLUMN_FOLDS
+    if not height:
+        return reduce(plane, 0)
+    folded = plane[: COLUMN_FOLDS * height].view(COLUMN_FOLDS, height, plane.shape[1])
+    rest = plane[COLUMN_FOLDS * height :]
+    reduced = reduce(reduce(folded, 0), 0)
+    return combine(reduced, reduce(rest, 0)) if len(rest) else reduced
+
+
+def product(a: torch.Tensor, b: torch.Tensor, low: torch.dtype | None) -> torch.Tensor:
+    """a @ b in a's dtype, batched like `torch.matmul`; factors are rounded to `low`, and `b` may be rounded already.
+
+    Sums are float32. On a GPU, the product of two matrices keeps them; otherwise the result is rounded once more.
+    """
+    if low is None or low == a.dtype:
+        return mm(a, b) if a.dim() == b.dim() == 2 else torch.matmul(a, b)
+    if a.device.type == "cpu" and low == torch.float16:
+        # The CPU sums fp16 in fp16, a GPU in fp32: round the factors alone, so that both agree.
+        return torch.matmul(a.to(low).to(a.dtype), b.to(low).to(a.dtype))
+    if a.is_cuda and a.dim() == b.dim() == 2 and a.dtype == torch.float32:
+        return torch.mm(a.to(low), b.to(low), out_dtype=torch.float32)
+    return torch.matmul(a.to(low), b.to(low)).to(a.dtype)

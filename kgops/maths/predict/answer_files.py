@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kgops.errors import Usage
-from kgops.jobs.files import sync
-from kgops.jobs.parquet import import_pyarrow
+from kgops.jobs.files import import_pyarrow, sync
 
 
 @dataclass(frozen=True, slots=True)

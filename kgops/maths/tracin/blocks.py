@@ -14,11 +14,11 @@ import torch
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
+from kgops.maths.models.products import product
 from kgops.maths.tracin.curvature import Training
 from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors, OtherSide, factors_of
 from kgops.maths.tracin.loss import TracinLoss
-from kgops.maths.tracin.low_precision import product
 from kgops.maths.tracin.models import check_ready, facts_of
 from kgops.maths.tracin.products import Sketch, pair_scores, self_scores
 from kgops.maths.train.batches import inverse_triples, query_rows

@@ -16,8 +16,7 @@ from torch.nn import functional as F
 
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
-from kgops.maths.models.products import addmm, mm_buffered
-from kgops.maths.tracin.low_precision import product
+from kgops.maths.models.products import addmm, mm_buffered, product
 from kgops.maths.tracin.models import all_parameters
 from kgops.workloads.train.job import ConvEConfig
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from kgops.maths.models.encoder import Buffers
-from kgops.maths.models.products import add_product, addmm
+from kgops.maths.models.products import add_product, addmm, product
 from kgops.maths.tracin.loss import TracinLoss
-from kgops.maths.tracin.low_precision import product
 
 
 def scale_of(loss: TracinLoss, num_entities: int) -> float:

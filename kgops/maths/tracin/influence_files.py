@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from kgops.errors import Usage
-from kgops.jobs.files import sync
-from kgops.jobs.parquet import import_pyarrow
+from kgops.jobs.files import import_pyarrow, sync
 from kgops.maths.tracin.finished_tests import FinishedTest
 from kgops.maths.tracin.results import Table, as_object, csv_line, encoded
 from kgops.maths.tracin.test_triples import TestTriple

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.maths.models.columns import column_sums
-from kgops.maths.models.products import add_product, mm, mm_into
+from kgops.maths.models.products import add_product, column_sums, mm, mm_into, product
 from kgops.maths.tracin.encoder import Encoder
 from kgops.maths.tracin.factors import Factors
-from kgops.maths.tracin.low_precision import product
 from kgops.workloads.tracin.options import TRACIN_TANGENT_GROUPS
 
 

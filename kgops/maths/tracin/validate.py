@@ -8,8 +8,9 @@ retrainings on all triples with different seeds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ import torch
 from kgops.errors import BadInput
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.tracin.journal import Journal, Retraining, union_of
-from kgops.maths.tracin.mean_and_iqr import Spread
 from kgops.maths.tracin.retraining import Outcome, Retrain
 from kgops.maths.tracin.scan import TopTriples
 from kgops.maths.worker.reporter import Report
@@ -345,3 +345,33 @@ def validate(
     triples = tuple((int(h), int(r), int(t)) for h, r, t in tests.tolist())
     retrained = len({(one.deleted, one.seed) for one in bases + wanted})
     return Validation(k, together, triples, retrained, tuple(changes))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, quartiles and count of the finite values; None where there are none."""
+
+    mean: float | None
+    low: float | None
+    median: float | None
+    high: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        finite = torch.tensor([v for v in values if math.isfinite(v)], dtype=torch.float64)
+        if not len(finite):
+            return cls(None, None, None, None, 0)
+        at = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+        low, median, high = finite.quantile(at).tolist()
+        return cls(float(finite.mean()), low, median, high, len(finite))
+
+    def measurement(self, name: str, subject: str, against: str | None, unit: str) -> list[dict[str, Any]]:
+        """One measurement, with the quartiles as its range; empty without values."""
+        if self.mean is None:
+            return []
+        what = {"name": name, "subject": subject, "against": against, "unit": unit}
+        return [{**what, "value": self.mean, "low": self.low, "high": self.high, "n": self.n}]
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        return asdict(self)

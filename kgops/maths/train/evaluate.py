@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from kgops.maths.models.columns import column_sums
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
-from kgops.maths.models.products import addmm
+from kgops.maths.models.products import addmm, column_sums
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.maths.train.tf32 import without_tf32
 

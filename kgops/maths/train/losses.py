@@ -14,9 +14,8 @@ from typing import Any, Literal
 import torch
 
 from kgops.errors import Usage
-from kgops.maths.models.columns import column_maxima, column_sums
 from kgops.maths.models.encoder import Buffers
-from kgops.maths.models.products import add_product, addmm, mm_into
+from kgops.maths.models.products import add_product, addmm, column_maxima, column_sums, mm_into
 
 # In what a checkpoint records of its loss; without it, as PyKEEN trains, smoothing leaves out the positive.
 SMOOTHED_OVER = "smoothed_over"

@@ -301,7 +301,7 @@ def _chunk(
 
 
 def flash_folded_columns(ledger: Ledger, part: str, rows: int, columns: int) -> None:
-    """`kgops.maths.models.columns` on a GPU: the folded rows, and their sum or maximum."""
+    """`kgops.maths.models.products` on a GPU: the folded rows, and their sum or maximum."""
     ledger.flash(part, 4 * (rows // COLUMN_FOLDS) * columns, 4 * columns)
 
 

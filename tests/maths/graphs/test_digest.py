@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgops.jobs.data_digests import changes, shown
-from kgops.maths.graphs.digest import triples_digest
-from kgops.maths.graphs.triples import read_graph
+from kgops.maths.graphs.triples import read_graph, triples_digest
 
 TRIPLES = st.lists(st.tuples(*[st.integers(0, 2**62)] * 3), max_size=40)
 FACTORS = (

@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 import torch
 
-from kgops.maths.models.columns import column_maxima, column_sums, fold_columns
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers
+from kgops.maths.models.products import column_maxima, column_sums, fold_columns
 from kgops.maths.train.evaluate import Evaluator
 from kgops.maths.train.losses import EntityLoss, Positives
 from kgops.workloads.train.job import ConvEConfig
