@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks import explain as bench
 
+pytestmark = pytest.mark.long
+
 
 def test_each_method_is_measured_by_training_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -40,7 +40,7 @@ def gpu_check(*variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @WITHOUT_A_GPU
-@pytest.mark.slow
+@pytest.mark.long
 def test_without_a_gpu_every_test_is_skipped_and_the_whole_fails() -> None:
     done = gpu_check("GPU_TESTS=tests/planning/test_gpu_estimate.py")
     assert done.returncode != 0

@@ -236,7 +236,7 @@ def test_another_users_process_that_grows_leads_to_the_next_fallback(on: On) -> 
     console = on("small")
     assert console.machine is not None
     heavy = ("--batch-size", "2048", "--embedding-dim", "128", "--output-channels", "32")
-    long = ("run", "train", "--dataset", "kinships", "--num-epochs", "40", *heavy, "--compile", "off")
+    long = ("run", "train", "--dataset", "kinships", "--num-epochs", "12", *heavy, "--compile", "off")
     number = int(console(*long, "--detach").out)
     wait_for(lambda: (console.show(number)["done"] or 0) > 0, "the first steps")
     free = 1300 - (console.show(number)["peak_gpu_mib"] or 0)

@@ -155,8 +155,14 @@ def test_all_options_fit_one_screen_and_every_line_its_width(
 @pytest.mark.parametrize(
     ("table", "module", "words"),
     [
-        ("a", "training", ["--entities", "200", "--dim", "32", "--steps", "2", "--batch-size", "32"]),
-        ("b", "tracin", ["--entities", "200", "--dim", "32", "--triples", "24", "--training", "4"]),
+        pytest.param(
+            *("a", "training", ["--entities", "200", "--dim", "32", "--steps", "2", "--batch-size", "32"]),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            *("b", "tracin", ["--entities", "200", "--dim", "32", "--triples", "24", "--training", "4"]),
+            marks=pytest.mark.long,
+        ),
         ("d", "regression", ["--size", "16", "--frames", "2", "--batch-size", "4", "--steps", "1"]),
         ("c", "loss", ["--entities", "500", "--batch-size", "16", "--steps", "1"]),
     ],

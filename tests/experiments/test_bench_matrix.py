@@ -107,6 +107,7 @@ def test_a_benchmark_that_is_ended_stops_the_run_that_is_going_on(
     assert run is not None and run.state == "cancelled"
 
 
+@pytest.mark.long
 def test_a_pipeline_is_timed_as_a_whole(run_cli: Console) -> None:
     """What is varied may concern any of its stages, not training alone."""
     path = run_cli.cwd / "p.toml"

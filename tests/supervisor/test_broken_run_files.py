@@ -32,14 +32,11 @@ _WHOLE = {
 _FILES = (*_OURS, *_OF_ATTEMPT)
 
 
-def _harms(half: int) -> dict[str, str]:
-    """Of each file two of the four kinds: the other half has the others."""
-    return _WHOLE | {
-        f"{name} is {kind}": how.format(name)
-        for number, name in enumerate(_FILES)
-        for which, (kind, how) in enumerate(_KINDS.items())
-        if (number + which) % 2 == half
-    }
+def _harms(first: int) -> dict[str, str]:
+    """Of each file one kind, of the kinds each in its turn."""
+    kinds = [*_KINDS.items()]
+    turns = ((name, *kinds[(number + first) % len(kinds)]) for number, name in enumerate(_FILES))
+    return _WHOLE | {f"{name} is {kind}": how.format(name) for name, kind, how in turns}
 
 
 def _in_folder(harm: str, then: str) -> list[str]:
@@ -94,7 +91,7 @@ def test_runs_that_replaced_their_own_files_end_and_hinder_nobody(run_cli: Conso
 
 
 def test_replaced_files_of_killed_runs_are_settled_by_the_next_command(run_cli: Console) -> None:
-    harmed = _harmed(run_cli, _harms(1), "sleep 300")
+    harmed = _harmed(run_cli, _harms(2), "sleep 300")
     end_all_of(run_cli.home)
     _must_hinder_nobody(run_cli, harmed)
     assert _tracebacks(run_cli.home) == []

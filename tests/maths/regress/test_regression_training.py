@@ -30,7 +30,10 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> list[Flight]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["transformer", "gnn", "ssm", "cnn"])
+@pytest.mark.parametrize(
+    "architecture",
+    ["transformer", *(pytest.param(one, marks=pytest.mark.long) for one in ("gnn", "ssm", "cnn"))],
+)
 def test_every_architecture_learns_heights_of_a_flight_it_never_saw(
     tmp_path: Path, architecture: str
 ) -> None:
