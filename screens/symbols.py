@@ -13,7 +13,7 @@ from textual.color import Color
 from textual.filter import LineFilter
 from textual.theme import Theme
 
-from kgops.present.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
+from kgops.present.terminals import colours_of_terminal, in_ascii, signs_of_terminal, without_braille
 
 Tones = dict[str, Style]
 
@@ -95,7 +95,7 @@ def filters_of_terminal(theme: Callable[[], str], unicode: bool | None) -> Itera
     # Textual writes to stderr.
     signs = signs_of_terminal(getattr(sys.__stderr__, "encoding", None)) if unicode is None else "all"
     if signs == "ascii" or unicode is False:
-        yield PlainSigns(plain)
+        yield PlainSigns(in_ascii)
     elif signs == "no braille":
         yield PlainSigns(without_braille)
 

@@ -12,7 +12,7 @@ from types import FrameType
 import click
 
 from kgops.present.formats import fitted, width_of
-from kgops.present.terminals import colours_of_terminal, plain, signs_of_terminal, without_braille
+from kgops.present.terminals import colours_of_terminal, in_ascii, signs_of_terminal, without_braille
 
 Line = Sequence[tuple[str, str]]  # texts and their tones
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[0m\x1b[?1049l\x1b[?25h"
@@ -54,7 +54,7 @@ class FullScreen:
         out += "".join(f"\x1b[{y + 1};1H{_TO_THE_END}" for y in range(len(wanted), len(self._shown)))
         self._shown = wanted
         if out:
-            shown = {"ascii": plain, "no braille": without_braille}.get(self._signs, str)(out)
+            shown = {"ascii": in_ascii, "no braille": without_braille}.get(self._signs, str)(out)
             sys.stdout.write(shown)
             sys.stdout.flush()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from kgops.cli.gpus_page import View, dotted, page, plain
+from kgops.cli.gpus_page import View, dotted, page, piped_lines
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import KgopsError, Usage
@@ -164,7 +164,7 @@ def _print_lines(view: View, as_json: bool) -> None:
 
         say(json.dumps(_as_table(view)))
     else:
-        for line in plain(view):
+        for line in piped_lines(view):
             say(line)
     sys.stdout.flush()
 

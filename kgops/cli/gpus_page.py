@@ -45,7 +45,7 @@ def page(view: View, columns: int) -> list[str]:
     return lines + processes(view, columns) + notes(view, columns)
 
 
-def plain(view: View) -> list[str]:
+def piped_lines(view: View) -> list[str]:
     """Return one line per GPU with the time, for a file or a pipe."""
     snapshot = view.snapshot
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.taken_at))

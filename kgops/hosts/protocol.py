@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kgops.hosts.typed_json import LARGEST_INTEGER, Misfit, plain, taken
+from kgops.hosts.typed_json import LARGEST_INTEGER, Misfit, from_json, to_json
 from kgops.jobs.text import one_line
 
 PROTOCOL = 1
@@ -133,7 +133,7 @@ def difference(before: Picture, after: Picture) -> dict[str, Any] | None:
 
 def sendable(row: Mapping[str, Cell]) -> Row:
     """A row as it may be sent: texts cut, and infinite numbers unknown, which JSON has no word for."""
-    return {name: one[:_LONGEST_TEXT] if isinstance(one, str) else one for name, one in plain(row).items()}
+    return {name: one[:_LONGEST_TEXT] if isinstance(one, str) else one for name, one in to_json(row).items()}
 
 
 def accepted(table: str, key: Any, fields: Any) -> Row | None:
@@ -148,7 +148,7 @@ def accepted(table: str, key: Any, fields: Any) -> Row | None:
 
 def _cell(kind: type[Cell], value: Any) -> Cell:
     try:
-        cell = taken(kind, value)
+        cell = from_json(kind, value)
     except Misfit:
         return None
     if isinstance(cell, str):

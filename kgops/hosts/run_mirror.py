@@ -11,7 +11,7 @@ from typing import Any
 
 from kgops.hosts.mirror import Mirror, Unusable, message_of
 from kgops.hosts.run_picture import MOST_BUCKETS, MOST_CURVES
-from kgops.hosts.typed_json import Misfit, taken
+from kgops.hosts.typed_json import Misfit, from_json
 from kgops.present.run_detail import Curve, RunDetail
 from storage.runs import STATES
 from storage.series import Bucket
@@ -107,20 +107,20 @@ class RunMirror(Mirror):
         return False
 
     def _take_curve(self, one: dict[str, Any]) -> None:
-        name, begins = taken(str, one["name"]), taken(int, one["from"])
+        name, begins = from_json(str, one["name"]), from_json(int, one["from"])
         known = self._curves.get(name)
         if known is None and len(self._curves) >= MOST_CURVES:
             raise Misfit("too many curves")
         kept = known.buckets[: max(begins, 0)] if known is not None else ()
-        new = tuple(taken(Bucket, dict(zip(_BUCKET, bucket, strict=True))) for bucket in one["buckets"])
+        new = tuple(from_json(Bucket, dict(zip(_BUCKET, bucket, strict=True))) for bucket in one["buckets"])
         if len(kept) + len(new) > MOST_BUCKETS:
             raise Misfit("a curve of too many points")
-        last = taken(float, one["last"]) if one["last"] is not None else None
-        self._curves[name] = Curve(name, taken(int, one["n"]), last, (*kept, *new))
+        last = from_json(float, one["last"]) if one["last"] is not None else None
+        self._curves[name] = Curve(name, from_json(int, one["n"]), last, (*kept, *new))
 
     def _show(self) -> None:
         curves = tuple(self._curves[name] for name in sorted(self._curves))
-        detail = taken(RunDetail, {**self._parts, "curves": []})
+        detail = from_json(RunDetail, {**self._parts, "curves": []})
         if detail.run.state not in STATES:
             raise Misfit("a run of no known state")
         self.detail = replace(detail, curves=curves)
@@ -131,7 +131,7 @@ _BUCKET = Bucket.__slots__
 
 
 def _offset(value: Any) -> int:
-    at = taken(int, value)
+    at = from_json(int, value)
     if not 0 <= at <= _LATEST:
         raise Misfit("an offset outside any log")
     return at

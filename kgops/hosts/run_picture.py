@@ -17,7 +17,7 @@ from typing import Any
 
 from kgops.errors import NoSuchRun
 from kgops.hosts.protocol import LONGEST_LINE
-from kgops.hosts.typed_json import plain
+from kgops.hosts.typed_json import to_json
 from kgops.jobs.files import open_regular
 from kgops.present.run_detail import Curve, read_run_detail
 from kgops.settings import Home
@@ -58,7 +58,7 @@ class RunPictureReader:
         if detail is None:
             raise NoSuchRun(f"there is no run {self._number}", "`kgops runs` lists runs")
         self._folder = RunFolder(detail.path)
-        parts = plain({name: getattr(detail, name) for name in detail.__slots__ if name != "curves"})
+        parts = to_json({name: getattr(detail, name) for name in detail.__slots__ if name != "curves"})
         for name, value in parts.items():
             if isinstance(value, list):
                 value = value[-_MOST_ROWS:]
@@ -79,7 +79,7 @@ class RunPictureReader:
         same = min(same, len(now))
         buckets = [[b.n, *map(_short, (b.min, b.max, b.mean)), b.first_step, b.last_step] for b in now[same:]]
         head = {"name": curve.name, "n": curve.n, "last": _short(curve.last)}
-        return plain({**head, "from": same, "buckets": buckets})  # type: ignore[no-any-return]
+        return to_json({**head, "from": same, "buckets": buckets})  # type: ignore[no-any-return]
 
     def _log(self) -> tuple[list[Message], dict[str, int]]:
         """New bytes, and where the log begins and ends."""

@@ -24,35 +24,35 @@ class Misfit(ValueError):
     """A value is not of its field's type."""
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Values that JSON has words for; NaN and infinity are unknown."""
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): to_json(one) for key, one in value.items()}
     if names := _names(cast(Any, type(value))):
-        return {name: plain(getattr(value, name)) for name in names}
+        return {name: to_json(getattr(value, name)) for name in names}
     if isinstance(value, (tuple, list)):
-        return [plain(one) for one in value]
+        return [to_json(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value
 
 
-def taken(kind: type[T], value: Any) -> T:
+def from_json(kind: type[T], value: Any) -> T:
     """`value`, read from JSON, as a record, text, number, tuple or table. Unknown fields are ignored; raises Misfit,
     and TypeError for a record without a field that has no default."""
-    return cast(T, _taken(kind, value))
+    return cast(T, _from_json(kind, value))
 
 
-def _taken(kind: Any, value: Any) -> Any:
+def _from_json(kind: Any, value: Any) -> Any:
     origin, inner = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        return None if value is None else _taken(next(one for one in inner if one is not NoneType), value)
+        return None if value is None else _from_json(next(one for one in inner if one is not NoneType), value)
     if origin is tuple:
         listed = _of(value, list)
         kinds = inner[:1] * len(listed) if inner[-1] is Ellipsis else inner
         if len(listed) != len(kinds):
             raise Misfit(f"{len(listed)} values for {len(kinds)}")
-        return tuple(map(_taken, kinds, listed))
+        return tuple(map(_from_json, kinds, listed))
     if origin in (dict, Mapping):
         return _any(_of(value, dict), 0)
     if kind in (str, Path):
@@ -66,7 +66,7 @@ def _taken(kind: Any, value: Any) -> Any:
             raise Misfit(f"{value!r:.40} is not a number")  # NaN, too
         return kind(value)
     given, hints = _of(value, dict), _hints(kind)
-    return kind(**{name: _taken(hints[name], given[name]) for name in _names(kind) if name in given})
+    return kind(**{name: _from_json(hints[name], given[name]) for name in _names(kind) if name in given})
 
 
 def _any(value: Any, depth: int) -> Any:

@@ -99,7 +99,7 @@ class MemoryEstimate:
             rows.append(Row("correction", extra, self.correction.description, True))
         if self.process is not None:
             process = self.process
-            rows.append(Row("libraries", process.libraries, process.says, process.samples > 0))
+            rows.append(Row("libraries", process.libraries, process.description, process.samples > 0))
             rows.append(
                 Row("labels", process.data, "labels of the graph and Python's objects", process.samples > 0)
             )
@@ -150,6 +150,6 @@ def predict(
         (_CONTEXT if context is None else context) if on_gpu else 0,
         on_gpu,
         correction,
-        process.beside(peak.reserved, data) if process is not None and not on_gpu else None,
+        process.above(peak.reserved, data) if process is not None and not on_gpu else None,
         knows_context=context is not None,
     )

@@ -67,7 +67,7 @@ class Process:
         return self.start + self.libraries + self.data
 
     @property
-    def says(self) -> str:
+    def description(self) -> str:
         what = "first use of libraries, their buffers, what the allocator keeps"
         if not self.samples:
             return f"{what}: at most, no such run was measured here yet"
@@ -84,7 +84,7 @@ class ProcessModel:
     factor: float
     samples: int = 0
 
-    def beside(self, counted: int, data: int) -> Process:
+    def above(self, counted: int, data: int) -> Process:
         """What comes on top of so many bytes of counted tensors."""
         libraries = self.constant_mib * _MIB + (self.factor - 1) * counted
         return Process(round(self.start_mib * _MIB), round(libraries), data, self.samples)

@@ -114,7 +114,7 @@ _BRAILLE_LEVELS = " ..::-=+*#"  # by the number of dots set: keeps a curve's den
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def plain(text: str) -> str:
+def in_ascii(text: str) -> str:
     """In ASCII; a wide character becomes two question marks."""
     return "".join(_twin(char) for char in text.translate(_TWINS))
 

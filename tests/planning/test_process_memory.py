@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 def predicted_above(model: ProcessModel, counted: float, data: float = 0.0) -> float:
     """MiB above the start."""
-    beside = model.beside(round(counted * MIB), round(data * MIB))
+    beside = model.above(round(counted * MIB), round(data * MIB))
     return counted + (beside.total - beside.start) / MIB
 
 

@@ -14,7 +14,7 @@ from kgops.present.explanations import ExplainedPrediction, ExplainingFact
 from kgops.present.formats import width_of
 from kgops.present.influences import Neighbours, Step, path_through
 from kgops.present.pictures import as_inline_svg, as_svg
-from kgops.present.terminals import plain
+from kgops.present.terminals import in_ascii
 
 ODD = "<b>x</b> & \x1b[31m蛋白质 \u202eسلام"
 Triple = tuple[str, str, str]
@@ -97,7 +97,7 @@ def test_boxes_lie_apart_and_no_edge_runs_through_another_node(seed: int) -> Non
 def test_as_text_it_fits_a_small_terminal_and_has_twins_in_ascii(seed: int) -> None:
     lines = text_lines(some_graph(seed), 78)
     assert len(lines) <= 2 * MOST_FACTS + 1 and max(map(width_of, lines)) <= 78
-    assert plain("".join(lines)).isascii() and "?" not in plain("".join(lines))
+    assert in_ascii("".join(lines)).isascii() and "?" not in in_ascii("".join(lines))
 
 
 def test_text_from_outside_is_escaped_in_pictures_and_cleaned_in_lines() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.segment import Segment
 from textual.color import Color
 
-from kgops.present.terminals import plain
+from kgops.present.terminals import in_ascii
 from screens.symbols import PlainSigns
 from screens.widgets.curve_panels import braille, sparkline, spread_over
 
@@ -68,6 +68,6 @@ def test_a_sparkline_fills_to_the_ground_and_keeps_to_the_right() -> None:
 
 def test_every_sign_has_a_twin_of_the_same_width() -> None:
     text = "▇░▏│─·…→✓✗▼▲■●›—–°×⏎↑↓日本ü" + sparkline([1.0, 5.0, 2.0], 4)
-    made = PlainSigns(plain).apply([Segment(text)], Color(0, 0, 0))[0]
+    made = PlainSigns(in_ascii).apply([Segment(text)], Color(0, 0, 0))[0]
     assert made.text.isascii()
     assert made.cell_length == Segment(text).cell_length

@@ -30,10 +30,10 @@ def two_tables(model: Any) -> bool:
     """Whether the model has just one vector per entity and one per relation, used without a normalizer."""
     tables = (*model.entity_representations, *model.relation_representations)
     own = {name for name, _ in model.named_parameters()}
-    return own == {ENTITIES, RELATIONS} and all(plain(t) and t.normalizer is None for t in tables)
+    return own == {ENTITIES, RELATIONS} and all(is_plain(t) and t.normalizer is None for t in tables)
 
 
-def plain(representation: Any) -> bool:
+def is_plain(representation: Any) -> bool:
     """Whether the representation of entity or relation i is row i of one matrix."""
     return type(representation) is Embedding
 

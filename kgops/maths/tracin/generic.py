@@ -16,7 +16,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
-from kgops.maths.tracin.embeddings import plain
+from kgops.maths.tracin.embeddings import is_plain
 from kgops.maths.tracin.loss import TracinLoss
 from kgops.maths.tracin.models import facts_of
 from kgops.maths.tracin.pairwise import PairwiseEngine, add_equal, labels_of, losses_of, products_where_equal
@@ -215,7 +215,7 @@ def _tables(model: Any, kind: str) -> list[str]:
     tables = []
     for number, representation in enumerate(getattr(model, kind)):
         name = f"{kind}.{number}._embeddings.weight"
-        if not plain(representation) or name not in names:
+        if not is_plain(representation) or name not in names:
             return []
         tables.append(name)
     return tables
