@@ -14,8 +14,6 @@ from kgops.jobs.text import one_line
 from kgops.present.formats import amount, padded, seconds_text
 from kgops.present.rows import Column, Columns, Piece, Row, text_row, title
 from kgops.present.wording import short_time, tick_label
-from screens import sorting
-from screens.sorting import Sortable
 from screens.widgets.chart_axis import Point, on_axis
 from screens.widgets.curve_panels import braille
 from screens.widgets.overlay import overlay
@@ -91,15 +89,15 @@ _NOTHING = (
 _NONE_LIKE_IT = ("No benchmark matches the filter.", "", "/  edit the filter; an empty filter shows all")
 _HINT = "/ filter: words of names, options, GPU, CPU or host, such as t4"
 
-_SORTABLE = (
-    Sortable(Column("BENCHMARK", 12, grows=True), "name"),
-    Sortable(Column("fastest", 29, grows=True), "fastest"),
-    Sortable(Column("time", 8, right=True), "seconds"),
-    Sortable(Column("than before", 12), "change", True),
-    Sortable(Column("machine", 10, grows=True), "device"),
-    Sortable(Column("measured", 10), "at", True),
+_COLUMNS = (
+    Column("BENCHMARK", 12, grows=True, by="name"),
+    Column("fastest", 29, grows=True, by="fastest"),
+    Column("time", 8, right=True, by="seconds"),
+    Column("than before", 12, by="change", descending=True),
+    Column("machine", 10, grows=True, by="device"),
+    Column("measured", 10, by="at", descending=True),
 )
-FIRST = {one.by: one.descending for one in _SORTABLE if one.by is not None}
+FIRST = {one.by: one.descending for one in _COLUMNS if one.by is not None}
 CHANGE_TONES = {"slower": "bad", "faster": "good"}
 
 
@@ -119,11 +117,11 @@ def _count(page: BenchmarkPage) -> str:
 
 def sorts(width: int) -> list[str]:
     """Sort keys of the visible columns, from the left."""
-    return sorting.sorts(_SORTABLE, _columns(width))
+    return _columns(width).sorts
 
 
 def heading(query: BenchmarkQuery, width: int) -> Row:
-    return sorting.heading(_SORTABLE, _columns(width), query.sort, descending=query.descending)
+    return _columns(width).sort_heading(query.sort, descending=query.descending)
 
 
 def entry_rows(page: BenchmarkPage, width: int) -> list[Row]:
@@ -170,4 +168,4 @@ def empty_rows(page: BenchmarkPage, width: int) -> list[Row]:
 
 
 def _columns(width: int) -> Columns:
-    return Columns([one.column for one in _SORTABLE], min(width, _WIDEST))
+    return Columns(_COLUMNS, min(width, _WIDEST))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from kgops.jobs.on_device import CPU
 from kgops.jobs.text import clock, one_line
+from kgops.present.columns import LABEL, METRIC, NUMBER_AND_WORKLOAD, RATE, STATE, TOOK, RunTable, own
 from kgops.present.formats import duration, fitted, width_of
 from kgops.present.gpu_lines import host_line
-from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
+from kgops.present.rows import Piece, Row, stacked, text_row, text_rows
 from kgops.present.wording import (
     attempt_of,
     metric_of,
@@ -16,9 +18,7 @@ from kgops.present.wording import (
     progress_of,
     sign_of,
     since,
-    speed_of,
     state_of,
-    took,
 )
 from screens.dashboard_gpus import expected_start_of, gpu_rows, process_rows
 from screens.widgets.curve_panels import sparkline
@@ -139,15 +139,15 @@ def _running(running: tuple[RunningRun, ...], first: tuple[int, int], width: int
     if not running:
         return [text_row("RUNNING", width, "head"), text_row("nothing", width, "dim")]
     spark = _SPARK if width < _WIDE else _WIDE_SPARK
-    columns = Columns(
+    columns = RunTable(
         (
-            Column("RUNNING", first[0]),
-            Column("", first[1]),
-            Column("progress", 14 if width < _WIDE else 18),
-            Column("ETA", 7, right=True),
-            Column("metric", _metric_width(width)),
-            Column("curve", spark),
-            Column("rate", 16, right=True),
+            NUMBER_AND_WORKLOAD.of(first[0], "RUNNING"),
+            LABEL.of(first[1], "", grows=False),
+            own("progress", "progress", 14 if width < _WIDE else 18),
+            own("eta", "ETA", 7, right=True),
+            METRIC.of(_metric_width(width)),
+            own("curve", "curve", spark),
+            RATE,
         ),
         width,
     )
@@ -158,23 +158,20 @@ def _metric_width(width: int) -> int:
     return _METRIC if width < _WIDE else _WIDE_METRIC
 
 
-def _running_row(one: RunningRun, columns: Columns, spark: int) -> Row:
+def _running_row(one: RunningRun, columns: RunTable, spark: int) -> Row:
     run = one.run
-    left = "" if one.eta_s is None else duration(one.eta_s)
-    return columns.row(
-        (
-            Piece(_who(run), "accent"),
-            Piece(_label_and_attempt(run, columns.width_of(""))),
-            Piece(progress_of(run, columns.width_of("progress")))
-            if run.done is not None
-            else Piece(attempt_of(run) or since(run) or state_of(run), "dim"),
-            Piece(left),
-            Piece(metric_of(run, columns.width_of("metric")), "warn" if one.diverged else "text"),
-            Piece(sparkline(one.curve, spark), "accent"),
-            Piece(speed_of(run)),
-        ),
-        run.id,
-    )
+    progress = Piece(progress_of(run, columns.width_of("progress")))
+    if run.done is None:
+        progress = Piece(attempt_of(run) or since(run) or state_of(run), "dim")
+    cells = {
+        "label": Piece(_label_and_attempt(run, columns.width_of(""))),
+        "progress": progress,
+        "eta": Piece("" if one.eta_s is None else duration(one.eta_s)),
+        "curve": Piece(sparkline(one.curve, spark), "accent"),
+    }
+    if one.diverged:
+        cells["metric_value"] = Piece(metric_of(run, columns.width_of("metric")), "warn")
+    return columns.run_row(run, time.time(), run.id, **cells)
 
 
 def _label_and_attempt(run: Run, width: int) -> str:
@@ -190,21 +187,14 @@ def _waiting(
 ) -> list[Row]:
     if not waiting:
         return []
-    columns = Columns(
-        (Column("WAITING", first[0]), Column("", first[1]), Column("waits for", 20, grows=True)), width
-    )
-    rows = [
-        columns.row(
-            (
-                Piece(_who(run), "accent"),
-                Piece(run.label),
-                Piece(_start_text(run, start) + (run.reason or "its place in the queue"), "dim"),
-            ),
-            run.id,
-        )
-        for run in waiting
-    ]
-    return [columns.heading(), *rows]
+    who, label = NUMBER_AND_WORKLOAD.of(first[0], "WAITING"), LABEL.of(first[1], "", grows=False)
+    columns = RunTable((who, label, own("reason", "waits for", 20, grows=True)), width)
+    return [columns.heading(), *(_waiting_row(run, columns, start) for run in waiting)]
+
+
+def _waiting_row(run: Run, columns: RunTable, start: ExpectedStart | None) -> Row:
+    reason = Piece(_start_text(run, start) + (run.reason or "its place in the queue"), "dim")
+    return columns.run_row(run, time.time(), run.id, reason=reason)
 
 
 def _start_text(run: Run, start: ExpectedStart | None) -> str:
@@ -216,32 +206,22 @@ def _start_text(run: Run, start: ExpectedStart | None) -> str:
 def _recent(recent: tuple[EndedRun, ...], first: tuple[int, int], width: int) -> list[Row]:
     if not recent:
         return []
-    columns = Columns(
+    columns = RunTable(
         (
-            Column("RECENT", first[0]),
-            Column("", first[1]),
-            Column(" ", 1),
-            Column("took", 7, right=True),
-            Column("metric", _metric_width(width)),
-            Column(_PEAK, 19, grows=True),
+            NUMBER_AND_WORKLOAD.of(first[0], "RECENT"),
+            LABEL.of(first[1], "", grows=False),
+            STATE,
+            TOOK,
+            METRIC.of(_metric_width(width)),
+            own("outcome", _PEAK, 19, grows=True),
         ),
         width,
     )
     return [columns.heading(), *(_ended(one, columns) for one in recent)]
 
 
-def _ended(one: EndedRun, columns: Columns) -> Row:
+def _ended(one: EndedRun, columns: RunTable) -> Row:
     run = one.run
-    sign = sign_of(run)
-    tone = "text" if run.state == "succeeded" else sign.tone
-    return columns.row(
-        (
-            Piece(_who(run), "dim"),
-            Piece(run.label),
-            sign,
-            Piece(took(run)),
-            Piece(metric_of(run, columns.width_of("metric"))),
-            Piece(outcome_of(one, columns.width_of(_PEAK)), tone),
-        ),
-        run.id,
-    )
+    tone = "text" if run.state == "succeeded" else sign_of(run).tone
+    outcome = Piece(outcome_of(one, columns.width_of(_PEAK)), tone)
+    return columns.run_row(run, time.time(), run.id, outcome=outcome)

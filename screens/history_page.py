@@ -7,11 +7,10 @@ from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, overload
 
 from kgops.jobs.text import one_line
-from kgops.present.formats import duration, width_of
-from kgops.present.rows import Column, Columns, Piece, Row, text_row
-from kgops.present.wording import metric_of, short_amount, short_time, sign_of
-from screens import sorting
-from screens.sorting import Sortable
+from kgops.present.columns import HISTORY, RunTable
+from kgops.present.formats import width_of
+from kgops.present.rows import Piece, Row, text_row
+from kgops.present.wording import short_amount
 from storage.filters import FIELDS, GROUPS
 from storage.runs import STATES
 
@@ -36,39 +35,21 @@ _NONE_LIKE_IT = (
 _HINT = "/ filter: state:failed mrr>0.3 gpu:t4 tag:paper since:7d words"
 
 
-_SORTABLE = (
-    Sortable(Column("RUN", 8, right=True), "id", True),
-    Sortable(Column(" ", 1), "state"),
-    Sortable(Column("workload", 9), "workload"),
-    Sortable(Column("label", 17, grows=True), "label"),
-    Sortable(Column("submitted", 10), "submitted_at", True),
-    Sortable(Column("took", 7, right=True), "time", True),
-    Sortable(Column("metric", 14), "metric_value", True),
-    Sortable(Column("GPU MiB", 8, right=True), "peak_gpu_mib", True),
-    Sortable(Column("host MiB", 8, right=True), "peak_host_mib", True),
-    Sortable(Column("why", 19, grows=True), "reason"),
-    Sortable(Column("profile", 9), "profile"),
-    Sortable(Column("tags", 14), None),
-)
-FIRST = {one.by: one.descending for one in _SORTABLE if one.by is not None}
-
-
+FIRST = {one.column.by: one.column.descending for one in HISTORY if one.column.by is not None}
 # What people may type beside names of columns in the database: what they see.
-HEADS = {
-    one.column.head.strip(): one.by for one in _SORTABLE if one.by is not None and one.column.head.strip()
-}
+HEADS = {head: one.column.by for one in HISTORY if one.column.by and (head := one.column.head.strip())}
 
 
 def sorts(width: int) -> list[str]:
     """Sort keys of the visible columns, from the left."""
-    return sorting.sorts(_SORTABLE, _columns(width))
+    return _columns(width).sorts
 
 
-def _columns(width: int) -> Columns:
-    columns = [one.column for one in _SORTABLE]
+def _columns(width: int) -> RunTable:
+    columns = HISTORY
     if width >= _ROOMY:
-        columns = [one._replace(width=_ROOMY_TEXT) if one.grows else one for one in columns]
-    return Columns(columns, min(width, _WIDEST))
+        columns = tuple(one.of(_ROOMY_TEXT) if one.column.grows else one for one in columns)
+    return RunTable(columns, min(width, _WIDEST))
 
 
 def heading(query: Query, metric: str | None, width: int) -> Row:
@@ -77,7 +58,7 @@ def heading(query: Query, metric: str | None, width: int) -> Row:
     renamed = {}
     if metric is not None:
         renamed["metric"] = _with_its_end(one_line(metric), columns.width_of("metric") - 1), metric
-    return sorting.heading(_SORTABLE, columns, query.sort, descending=query.descending, renamed=renamed)
+    return columns.sort_heading(query.sort, descending=query.descending, renamed=renamed)
 
 
 def _with_its_end(name: str, width: int) -> str:
@@ -116,41 +97,11 @@ class RunRows(Sequence[Row]):
             first = self._page.first
             read = number in self._page.numbers[first : first + self._page.query.size]
             return self._columns.row((name, Piece("?" if read else " ", "dim")), number)
-        metric = self._page.metric
-        value = self._page.values.get(number)
-        room = self._columns.width_of("metric")
-        metric = metric_of(run, room) if metric is None else "" if value is None else short_amount(value)
-        bad = run.state not in ("succeeded", "cancelled")
-        return self._columns.row(
-            (
-                name,
-                sign_of(run),
-                Piece(run.workload, "dim"),
-                Piece(run.label),
-                Piece(short_time(run.submitted_at, self._now), "dim"),
-                _took(run),
-                Piece(metric),
-                *(
-                    Piece("" if mib is None else f"{mib:,.0f}")
-                    for mib in (run.peak_gpu_mib, run.peak_host_mib)
-                ),
-                Piece(run.reason or "", "bad" if bad and run.ended else "dim"),
-                Piece(run.profile or "", "dim"),
-                Piece(" ".join(self._page.tags.get(number, ())), "accent"),
-            ),
-            number,
-        )
-
-
-def _took(run: Run) -> Piece:
-    """Duration of an ended run, else its state: a running time would change every second."""
-    if not run.ended:
-        return Piece("waiting" if run.state == "queued" else "running", "accent")
-    seconds = run.took_s
-    if seconds is None:
-        return Piece("")
-    hours = int(seconds) // 3600
-    return Piece(duration(seconds) if hours < 24 else f"{hours // 24}d {hours % 24}h")
+        cells = {"id": name, "tags": Piece(" ".join(self._page.tags.get(number, ())), "accent")}
+        if self._page.metric is not None:
+            value = self._page.values.get(number)
+            cells["metric_value"] = Piece("" if value is None else short_amount(value))
+        return self._columns.run_row(run, self._now, number, **cells)
 
 
 def empty_rows(page: Page, width: int) -> list[Row]:

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgops.errors import KgopsError
 from kgops.hosts.registry import Host
-from kgops.hosts.rows import text
 from kgops.jobs.text import one_line
 from kgops.present.wording import error_text
 from screens.driver import begin
 from screens.run_screen import RunScreenBase
 
 if TYPE_CHECKING:
-    from kgops.hosts.protocol import Row as Fields
     from kgops.settings import Home
     from storage.runs import Run
 
@@ -24,15 +22,6 @@ if TYPE_CHECKING:
 class HostedRun(NamedTuple):
     host: Host
     run: Run  # what its host said of it; what it did not say is None
-
-    @classmethod
-    def of(cls, host: Host, number: int, fields: Fields) -> HostedRun:
-        from storage.runs import Run
-
-        empty = Run(*[None] * len(Run._fields))  # type: ignore[arg-type]
-        said = {name: value for name, value in fields.items() if name in Run._fields}
-        words = {name: text(fields.get(name)) for name in ("state", "label", "workload")}
-        return cls(host, empty._replace(**{**said, **words, "id": number}))  # type: ignore[arg-type]
 
     @property
     def name(self) -> str:

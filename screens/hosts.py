@@ -12,7 +12,7 @@ from textual.message import Message
 
 from kgops.hosts.mirror import HostState
 from kgops.hosts.registry import Host
-from kgops.hosts.rows import is_outdated
+from kgops.hosts.rows import is_outdated, run_of
 from kgops.present.rows import Piece, Row, title
 from screens.actions import ScreenName
 from screens.driver import begin
@@ -87,7 +87,7 @@ class Hosts(ChangesHostRuns):
             return None
         state = next((one for one in self._states if one.name == key[1]), None)
         fields = state.rows("run").get(str(key[2])) if state is not None else None
-        return None if fields is None else HostedRun.of(self._hosts[key[1]], key[2], fields)
+        return None if fields is None else HostedRun(self._hosts[key[1]], run_of(key[2], fields))
 
     @property
     def opens(self) -> bool:

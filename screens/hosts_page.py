@@ -7,10 +7,10 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kgops.hosts.rows import OUTDATED, is_outdated, number, sorted_gpus, text, took_until, users_of
-from kgops.present.formats import UNKNOWN, age, amount, duration, fitted, width_of
+from kgops.hosts.rows import OUTDATED, is_outdated, number, run_of, sorted_gpus, text, users_of
+from kgops.present.columns import ON_HOSTS, RunTable, own
+from kgops.present.formats import UNKNOWN, age, fitted, width_of
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
-from kgops.present.wording import sign_of_state
 
 if TYPE_CHECKING:
     from kgops.hosts.mirror import HostState, Reach
@@ -103,19 +103,7 @@ class HostsPage:
     def _runs(
         self, states: Sequence[HostState], width: int, now: float, marked: Collection[tuple[str, int]]
     ) -> list[Row]:
-        columns = Columns(
-            (
-                Column("RUNS", _NAMES[width >= _WIDE]),
-                Column("run", 6, right=True),
-                Column("workload", 8),
-                Column("state", 13),
-                Column("label", 16, grows=True),
-                Column("progress", 8, right=True),
-                Column("time", 9, right=True),
-                Column("metric", 20),
-            ),
-            width,
-        )
+        columns = RunTable((own("host", "RUNS", _NAMES[width >= _WIDE]), *ON_HOSTS), width)
         by_name = {state.name: state for state in states}
         placed = list(islice(merge(*map(self._placed, states)), _MOST_RUNS))
         if not placed:
@@ -273,35 +261,18 @@ def _place(fields: Fields, run: int) -> tuple[int, float]:
     return len(_ORDER), -(number(fields.get("ended_at")) or 0.0)
 
 
-def _run(state: HostState, key: str, fields: Fields, columns: Columns, now: float, *, is_marked: bool) -> Row:
-    plain = "text" if state.reach == "live" else "dim"
-    of = text(fields.get("state"))
-    sign, tone = sign_of_state(of, int(number(fields.get("oom_attempts")) or 0))
-    if of in ("running", "starting") and is_outdated(state):
-        sign, tone = "?", "warn"
-    label, reason = text(fields.get("label")), text(fields.get("reason"))
-    why = f"  ({'waits for ' if of == 'queued' else ''}{reason})" if reason and of != "cancelled" else ""
-    done, total = number(fields.get("done")), number(fields.get("total"))
-    took = took_until(fields, now if state.reach == "live" else state.heard_at or now)
-    metric, value = text(fields.get("metric")), number(fields.get("metric_value"))
-    return columns.row(
-        (
-            Piece(f"{'*' if is_marked else ''}{state.name}", "accent" if is_marked else plain),
-            Piece(key, plain),
-            Piece(text(fields.get("workload")), plain),
-            Piece(f"{sign} {of.replace('_', ' ')}", tone if plain == "text" else "dim"),
-            Piece(f"{label}{why}", plain),
-            Piece(
-                f"{100 * done / total:.0f} %"
-                if done is not None and total and not fields.get("ended_at")
-                else "",
-                plain,
-            ),
-            Piece("" if took is None else duration(took), plain),
-            Piece(f"{metric} {amount(value)}" if metric else "", plain),
-        ),
-        ("run", state.name, int(key)),
-    )
+def _run(
+    state: HostState, key: str, fields: Fields, columns: RunTable, now: float, *, is_marked: bool
+) -> Row:
+    run, is_live = run_of(int(key), fields), state.reach == "live"
+    cells = {"host": Piece(f"{'*' if is_marked else ''}{state.name}")}
+    if run.state in ("running", "starting") and is_outdated(state):
+        cells["state"] = Piece(f"? {run.state}", "warn")
+    now = now if is_live else state.heard_at or now
+    name, *pieces = columns.run_row(run, now, None, **cells).pieces
+    shown = pieces if is_live else [piece._replace(tone="dim") for piece in pieces]
+    tone = "accent" if is_marked else "text" if is_live else "dim"
+    return Row((name._replace(tone=tone), *shown), ("run", state.name, int(key)))
 
 
 def _whole(value: float | None) -> str:

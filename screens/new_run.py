@@ -297,6 +297,7 @@ class NewRun(RunScreenBase):
         self.app.push_screen(Confirmation(f"start it on {host.name}?"), answered)
 
     async def _start_there(self, host: Host, job: Job, force: bool) -> None:
+        from kgops.hosts.rows import run_of
         from kgops.hosts.starting import start_there
         from screens.host_run import HostRun
 
@@ -311,7 +312,7 @@ class NewRun(RunScreenBase):
         finally:
             self._starting = False
         if self.app.screen is self:
-            await self.app.switch_screen(HostRun(HostedRun.of(host, number, {"label": job.label})))
+            await self.app.switch_screen(HostRun(HostedRun(host, run_of(number, {"label": job.label}))))
         self.kgops.say("; ".join([f"started run {host.name}:{number}", *notes]))
 
     # --- planning, in threads ---

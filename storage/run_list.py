@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from storage import search, series
-from storage.runs import COLUMNS, MAY_HAVE_PAUSED, SELECT_RUN, Run, runs_of
+from storage.runs import COLUMNS, FIELDS, MAY_HAVE_PAUSED, OF_ATTEMPTS, SELECT_RUN, Run, runs_of
 
 # Computed columns to sort and filter by.
 _NOW = "(julianday('now') - 2440587.5) * 86400"
@@ -18,6 +18,7 @@ COMPUTED = {
     "time": f"(CASE WHEN {MAY_HAVE_PAUSED} THEN coalesce(({_ATTEMPTS}), {_ONE_ATTEMPT}) ELSE {_ONE_ATTEMPT} END)",
     "peak_gpu": "run.peak_gpu_mib",
     "peak_host": "run.peak_host_mib",
+    **{name: f"({OF_ATTEMPTS[name]})" for name in FIELDS if name in OF_ATTEMPTS},
 }
 SORTABLE = frozenset((*COLUMNS, *COMPUTED))
 

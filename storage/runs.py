@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from storage import search, series
 from storage.database import must_be_current, transaction
@@ -20,39 +22,41 @@ STATES = (*UNFINISHED, *ENDED)
 
 
 class Run(NamedTuple):
-    """A NamedTuple, since a dataclass with this many fields costs a listing 4 ms."""
+    """A run's record; what was not said of it is None or empty.
 
-    id: int
-    workload: str
-    label: str
-    profile: str | None
-    state: str
-    reason: str | None
-    folder: str
-    submitted_at: float
-    started_at: float | None
-    ended_at: float | None
-    exit_code: int | None
-    attempts: int
-    gpu_request: str | None
-    gpu: str | None  # assigned; several as in "UUID,UUID"
-    reserved_mib: int | None
-    exclusive: int
-    predicted_mib: float | None
-    peak_gpu_mib: float | None
-    peak_host_mib: float | None
-    phase: str | None
-    done: float | None
-    total: float | None
-    unit: str | None
-    rate: float | None
-    reported_at: float | None
-    metric: str | None
-    metric_value: float | None
-    # Of its attempts, not columns: how many ran out of memory, the seconds of those that ended, the start of the other.
-    oom_attempts: int = 0
-    attempts_s: float | None = None
-    attempt_since: float | None = None
+    A NamedTuple, since a dataclass with this many fields costs a listing 4 ms."""
+
+    id: int = 0  # no run has it
+    workload: str = ""
+    label: str = ""
+    profile: str | None = None
+    state: str = ""
+    reason: str | None = None
+    folder: str = ""
+    submitted_at: float = math.nan
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    attempts: int = 0
+    gpu_request: str | None = None
+    gpu: str | None = None  # assigned; several as in "UUID,UUID"
+    reserved_mib: int | None = None
+    exclusive: int = 0
+    predicted_mib: float | None = None
+    peak_gpu_mib: float | None = None
+    peak_host_mib: float | None = None
+    phase: str | None = None
+    done: float | None = None
+    total: float | None = None
+    unit: str | None = None
+    rate: float | None = None
+    reported_at: float | None = None
+    metric: str | None = None
+    metric_value: float | None = None
+    # Of its attempts, as OF_ATTEMPTS calculates them.
+    oom_attempts: int = 0  # that ran out of memory
+    attempts_s: float | None = None  # of those that ended
+    attempt_since: float | None = None  # the start of the one that goes on
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -76,10 +80,6 @@ class RunSpec(NamedTuple):
     job: dict[str, Any]
     plan: dict[str, Any]
     environment: dict[str, Any]
-
-
-_COUNTED = 3
-COLUMNS = Run._fields[:-_COUNTED]
 
 
 def took_s(
@@ -122,24 +122,38 @@ def runs_of(rows: Iterable[tuple[Any, ...]]) -> list[Run]:
 _STATE = Run._fields.index("state")
 
 
-def as_table(run: Run) -> dict[str, Any]:
-    """The run's columns by name."""
-    return dict(zip(COLUMNS, run, strict=False))
-
-
 # Others ended with their only attempt, and took as long: most runs of a list, whose attempts nobody has to look at.
 # Compared one by one: `IN` looks into a table that SQLite makes of its list.
 _ENDED_WITH_ITS_ATTEMPT = "run.state = 'succeeded' OR run.state = 'failed' OR run.state = 'out_of_memory'"
 MAY_HAVE_PAUSED = f"(run.attempts > 1 OR NOT ({_ENDED_WITH_ITS_ATTEMPT}))"
-_OF_ATTEMPTS = (
-    "CASE WHEN run.attempts = 1 AND run.state = 'succeeded' THEN 0 ELSE"
+OF_ATTEMPTS = {
+    "oom_attempts": "CASE WHEN run.attempts = 1 AND run.state = 'succeeded' THEN 0 ELSE"
     " (SELECT count(*) FROM attempt WHERE attempt.run = run.id AND attempt.outcome = 'out_of_memory') END",
-    f"CASE WHEN {MAY_HAVE_PAUSED} THEN (SELECT sum(ended_at - started_at) FROM attempt WHERE attempt.run = run.id) END",
-    f"CASE WHEN {MAY_HAVE_PAUSED} THEN"
+    "attempts_s": f"CASE WHEN {MAY_HAVE_PAUSED} THEN"
+    " (SELECT sum(ended_at - started_at) FROM attempt WHERE attempt.run = run.id) END",
+    "attempt_since": f"CASE WHEN {MAY_HAVE_PAUSED} THEN"
     " (SELECT max(started_at) FROM attempt WHERE attempt.run = run.id AND attempt.ended_at IS NULL) END",
-)
-# The columns of a Run, in its order; a JOIN, WHERE or ORDER BY may follow.
-SELECT_RUN = "SELECT " + ", ".join([*(f"run.{name}" for name in COLUMNS), *_OF_ATTEMPTS]) + " FROM run"
+}
+_FOR_ITS_TIME = ("attempts_s", "attempt_since")
+COLUMNS = tuple(name for name in Run._fields if name not in OF_ATTEMPTS)
+FIELDS = tuple(name for name in Run._fields if name not in _FOR_ITS_TIME)  # of JSON and CSV
+# The fields of a Run, in its order; a JOIN, WHERE or ORDER BY may follow.
+SELECT_RUN = f"SELECT {', '.join(OF_ATTEMPTS.get(name, f'run.{name}') for name in Run._fields)} FROM run"
+
+
+def as_table(run: Run) -> dict[str, Any]:
+    """The run's FIELDS by name."""
+    return {name: getattr(run, name) for name in FIELDS}
+
+
+@cache
+def field_types() -> dict[str, type]:
+    """int, float or str by the name of each field of a Run."""
+    hints = get_type_hints(Run).items()
+    return {
+        name: next(kind for kind in (int, float, str) if kind in (hint, *get_args(hint)))
+        for name, hint in hints
+    }
 
 
 def add(

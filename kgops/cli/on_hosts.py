@@ -11,15 +11,15 @@ from kgops.hosts import registry
 from kgops.hosts.ask import Answer, ask, bounded_json
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Row, accepted
-from kgops.hosts.rows import gpu_cells, run_cells, sorted_gpus
+from kgops.hosts.rows import gpu_cells, run_of, sorted_gpus
 from kgops.hosts.started import Start, newest
 from kgops.hosts.starting import find_lost
 from kgops.hosts.watch import first_pictures
+from kgops.present.columns import PRINTED, lines
 from kgops.present.formats import local_time, table
 from kgops.settings import Home, find_home
 
 _GPU_HEADS = ("HOST", "GPU", "NAME", "USED", "TOTAL", "UTIL", "TEMP", "USERS")
-_RUN_HEADS = ("HOST", "RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", "METRIC", "LABEL")
 
 
 def show_gpus(words: str, as_json: bool) -> int:
@@ -74,9 +74,6 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
     find_lost(home, hosts)
     answers = ask(home, hosts, ("runs", "--json", *flags))
     found = [_runs_of(answer) for answer in answers]
-    rows = [
-        (answer.host.name, row) for answer, (listed, _) in zip(answers, found, strict=True) for row in listed
-    ]
     if as_json:
         print_json(
             [
@@ -84,16 +81,16 @@ def show_runs(words: str, flags: Sequence[str], as_json: bool) -> int:
                     "host": answer.host.name,
                     "answers": answer.is_of_kgops,
                     "problem": problem,
-                    "run": listed,
+                    "run": [{"id": number, **row} for number, row in listed.items()],
                 }
                 for answer, (listed, problem) in zip(answers, found, strict=True)
             ]
         )
     else:
-        now = time.time()
-        if rows:
-            cells = [(name, *run_cells(row, now)) for name, row in rows]
-            for line in table(_RUN_HEADS, cells, right=frozenset({"RUN", "TIME"})):
+        runs = [run_of(number, row) for listed, _ in found for number, row in listed.items()]
+        names = [answer.host.name for answer, (listed, _) in zip(answers, found, strict=True) for _ in listed]
+        if runs:
+            for line in lines(PRINTED, runs, time.time(), hosts=names):
                 say(line)
         elif any(problem is None for _, problem in found):
             tell("No run matches.")
@@ -131,17 +128,17 @@ def _said(start: Start) -> dict[str, Any]:
     return {"workload": start.workload, "label": start.label, "submitted_at": start.at}
 
 
-def _runs_of(answer: Answer) -> tuple[list[Row], str | None]:
-    """The runs in an answer, in its order, or why there are none. Its numbers are those of that host."""
+def _runs_of(answer: Answer) -> tuple[dict[int, Row], str | None]:
+    """The runs in an answer by number, in its order, or why there are none. Its numbers are those of that host."""
     if answer.problem is not None:
-        return [], answer.problem
+        return {}, answer.problem
     listed = bounded_json(answer.out)
     if not isinstance(listed, list):
-        return [], "what it printed is not a list of runs"
-    found: list[Row] = []
+        return {}, "what it printed is not a list of runs"
+    found: dict[int, Row] = {}
     for one in listed:
         key = str(one.get("id")) if isinstance(one, dict) and isinstance(one.get("id"), int) else None
         row = accepted("run", key, one)
         if row is not None and key is not None:
-            found.append({"id": int(key), **row})
+            found[int(key)] = row
     return found, None

@@ -12,7 +12,7 @@ import click
 from kgops.cli.output import print_json, say, tell
 from kgops.cli.session import Session, for_reading
 from kgops.errors import Usage
-from kgops.present.formats import amount, duration, local_time, reported, table
+from kgops.present.columns import PRINTED, lines, metric_column
 from kgops.settings import find_home
 from storage import run_list, runs, series
 from storage.errors import DatabaseMissing
@@ -247,23 +247,10 @@ def _metric(session: Session, sort: str) -> str | None:
 
 
 def _print(session: Session, page: list[runs.Run], metrics: tuple[str, ...]) -> None:
-    now = time.time()
     values = {name: series.of_runs(session.conn, [run.id for run in page], name) for name in metrics}
-    rows = [
-        (
-            str(run.id),
-            run.workload,
-            run.state,
-            local_time(run.submitted_at),
-            duration(run.took_until(now)),
-            *(amount(values[name].get(run.id)) for name in metrics),
-            f"{run.metric} {reported(run.metric_value)}" if run.metric else "",
-            run.label + (f"  ({run.reason})" if run.reason and run.state != "cancelled" else ""),
-        )
-        for run in page
-    ]
-    heads = ("RUN", "WORKLOAD", "STATE", "SUBMITTED", "TIME", *metrics, "METRIC", "LABEL")
-    for line in table(heads, rows, right=frozenset({"RUN", "TIME", *metrics})):
+    *before, metric, label = PRINTED
+    columns = [*before, *(metric_column(name, values[name]) for name in metrics), metric, label]
+    for line in lines(columns, page, time.time()):
         say(line)
 
 

@@ -6,7 +6,7 @@ import time
 
 from kgops.errors import KgopsError
 from kgops.gpus.sampler import GpuSampler
-from kgops.hosts.protocol import TABLES, Picture, Row, sendable
+from kgops.hosts.protocol import Picture, Row, fields_of, sendable
 from kgops.present.alerts import live_alerts, recorded_alerts
 from kgops.present.gpus import GpuProcess, GpuUsage, GpuUsageReader
 from kgops.settings import Home
@@ -126,7 +126,7 @@ class PictureReader:
 
 def run_row(run: Run) -> Row:
     columns = run._asdict()
-    return sendable({name: columns[name] for name in TABLES["run"].fields})
+    return sendable({name: columns[name] for name in fields_of("run")})
 
 
 def _gpu_row(usage: GpuUsage) -> Row:

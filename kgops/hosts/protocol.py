@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from kgops.hosts.typed_json import LARGEST_INTEGER, Misfit, from_json, to_json
@@ -30,6 +31,7 @@ Row = dict[str, Cell]
 Picture = dict[str, dict[str, Row]]  # rows by table and key
 
 _LONGEST_TEXT = 300
+_OF_ITS_HOST = ("id", "folder")  # the key of a row, and a path there
 _GPU = re.compile(r"[0-9]{1,3}(:[0-9]{1,3})?")
 
 
@@ -72,38 +74,19 @@ TABLES = {
             "command": str,
         },
     ),
-    "run": Table(
-        re.compile(r"[1-9][0-9]{0,17}"),
-        1024,
-        {
-            "workload": str,
-            "label": str,
-            "state": str,
-            "reason": str,
-            "submitted_at": float,
-            "started_at": float,
-            "ended_at": float,
-            "attempts": int,
-            "oom_attempts": int,
-            "attempts_s": float,
-            "attempt_since": float,
-            "gpu": str,
-            "reserved_mib": float,
-            "predicted_mib": float,
-            "peak_gpu_mib": float,
-            "peak_host_mib": float,
-            "phase": str,
-            "done": float,
-            "total": float,
-            "unit": str,
-            "rate": float,
-            "reported_at": float,
-            "metric": str,
-            "metric_value": float,
-        },
-    ),
+    "run": Table(re.compile(r"[1-9][0-9]{0,17}"), 1024, {}),  # those of its record
     "alert": Table(re.compile(r".{1,300}"), 256, {"kind": str, "text": str, "run": int, "gpu": int}),
 }
+
+
+@cache
+def fields_of(table: str) -> dict[str, type]:
+    """The fields of the table's rows, with their types."""
+    if table != "run":
+        return TABLES[table].fields
+    from storage.runs import field_types  # with SQLite, which the first frame does not wait for
+
+    return {name: kind for name, kind in field_types().items() if name not in _OF_ITS_HOST}
 
 
 def as_line(message: Mapping[str, Any]) -> bytes:
@@ -143,7 +126,7 @@ def accepted(table: str, key: Any, fields: Any) -> Row | None:
         return None
     if not isinstance(fields, dict):
         return None
-    return {name: _cell(kind, fields[name]) for name, kind in known.fields.items() if name in fields}
+    return {name: _cell(kind, fields[name]) for name, kind in fields_of(table).items() if name in fields}
 
 
 def _cell(kind: type[Cell], value: Any) -> Cell:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Cell, Row
-from kgops.present.formats import UNKNOWN, duration, local_time, reported
+from kgops.present.formats import UNKNOWN
+
+if TYPE_CHECKING:
+    from storage.runs import Run
 
 OUTDATED = "states of runs may be outdated: a supervisor is gone"
 
@@ -58,30 +62,12 @@ def gpu_cells(label: str, row: Row, processes: Mapping[str, Row]) -> tuple[str, 
     )
 
 
-def took_until(run: Row, now: float) -> float | None:
-    """Seconds of its attempts; a kgops of another version says only when the run began and ended."""
-    from storage.runs import took_s  # with SQLite, which the first frame does not wait for
+def run_of(number: int, fields: Row) -> Run:
+    """The run as its host describes it; what it did not say is unknown."""
+    from storage.runs import Run  # with SQLite, which the first frame does not wait for
 
-    started, ended, worked, since = (
-        number(run.get(name)) for name in ("started_at", "ended_at", "attempts_s", "attempt_since")
-    )
-    return took_s(started, ended or now, worked, since)
-
-
-def run_cells(row: Row, now: float) -> tuple[str, ...]:
-    """Number, workload, state, submitted, time, metric, label."""
-    metric = text(row.get("metric"))
-    reason = text(row.get("reason"))
-    label = text(row.get("label"))
-    return (
-        str(row.get("id") or ""),
-        text(row.get("workload")),
-        text(row.get("state")),
-        local_time(number(row.get("submitted_at"))),
-        duration(took_until(row, now)),
-        f"{metric} {reported(number(row.get('metric_value')))}" if metric else "",
-        f"{label}  ({reason})" if reason and row.get("state") != "cancelled" else label,
-    )
+    known = {name: value for name, value in fields.items() if value is not None and name in Run._fields}
+    return Run(**{**known, "id": number})  # type: ignore[arg-type]
 
 
 def _whole(value: Cell) -> str:

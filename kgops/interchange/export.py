@@ -18,8 +18,8 @@ _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would evaluate such a cell
 
 
 def as_csv(conn: Connection, numbers: Sequence[int], metrics: Sequence[str] = ()) -> Iterator[str]:
-    """A header, then a line for each run: the columns of the table, its tags, and the requested metrics."""
-    yield csv_line([*runs.COLUMNS, "tags", *metrics])
+    """A header, then a line for each run: its fields, its tags, and the requested metrics."""
+    yield csv_line([*runs.FIELDS, "tags", *metrics])
     for row in _rows(conn, numbers, metrics):
         yield csv_line([cell(value) for value in row.values()])
 

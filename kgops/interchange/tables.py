@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from kgops.interchange.export import cell, csv_line
 from kgops.jobs.cluster import must_be_free, written
 from kgops.jobs.files import import_pyarrow
-from storage.runs import COLUMNS, Run
+from storage.runs import COLUMNS, field_types
 from storage.transfer import Rows
 
-
-def _kind(hint: Any) -> type:
-    """`float` of `float | None`."""
-    return next(kind for kind in (int, float, str) if kind in (hint, *get_args(hint)))
-
-
-_RUN = {name: _kind(hint) for name, hint in get_type_hints(Run).items() if name in COLUMNS}
 TABLES: dict[str, dict[str, type]] = {
-    "runs": {**_RUN, "tags": str},
+    "runs": {**{name: field_types()[name] for name in COLUMNS}, "tags": str},
     "metrics": {"run": int, "label": str, "name": str, "value": float},
     "series": {"run": int, "name": str, "n": int, "step": float, "value": float, "at": float},
 }
@@ -73,7 +66,7 @@ def _paths(target: Path, suffix: str, force: bool) -> dict[str, Path]:
 def _lines(rows: Rows) -> Iterator[tuple[str, Iterator[Line]]]:
     run = rows.run
     tags = " ".join(row["tag"] for row in rows.tables["tag"])
-    yield "runs", iter([[*(run[name] for name in _RUN), tags]])
+    yield "runs", iter([[*(run[name] for name in COLUMNS), tags]])
     yield "metrics", ((run["id"], run["label"], row["name"], row["value"]) for row in rows.tables["metric"])
     yield (
         "series",

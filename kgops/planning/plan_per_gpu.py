@@ -269,9 +269,7 @@ def _nearest_now(
 def _as_run(planned: Planned) -> Run:
     """A run row for the queue; no run has its number 0."""
     gpu = planned.job.gpu
-    empty = Run(*[None] * len(Run._fields))  # type: ignore[arg-type]
-    return empty._replace(
-        id=0,
+    return Run(
         state="queued",
         gpu_request=planned.gpu_request,
         reserved_mib=planned.reserved_mib,

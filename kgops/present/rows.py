@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kgops.jobs.text import one_line
@@ -37,6 +37,8 @@ class Column(NamedTuple):
     width: int
     right: bool = False
     grows: bool = False
+    by: str | None = None  # the sort key; None: not sortable
+    descending: bool = False  # of the first sort
 
 
 class Columns:
@@ -49,22 +51,45 @@ class Columns:
         spare = max(width - _total_width(fitting), 0)
         growing = sum(column.grows for column in fitting) or 1
         shares = iter([spare // growing + spare % growing, *[spare // growing] * growing])
-        self._columns = [c._replace(width=c.width + next(shares)) if c.grows else c for c in fitting]
+        self.fitting = [c._replace(width=c.width + next(shares)) if c.grows else c for c in fitting]
 
     def width_of(self, head: str) -> int:
         """Width of the column, 0 if dropped."""
-        return next((column.width for column in self._columns if column.head == head), 0)
+        return next((column.width for column in self.fitting if column.head == head), 0)
 
     def heading(self) -> Row:
         """Row of column heads; the first is the section's name."""
-        first, *rest = self._columns
+        first, *rest = self.fitting
         names = [Piece(_cell(first.head, first), "head"), *(Piece(_cell(c.head, c), "dim") for c in rest)]
         return row(names)
+
+    @property
+    def sorts(self) -> list[str]:
+        """Sort keys, from the left."""
+        return [column.by for column in self.fitting if column.by is not None]
+
+    def sort_heading(
+        self, sort: str, *, descending: bool, renamed: Mapping[str, tuple[str, str]] | None = None
+    ) -> Row:
+        """Column heads; ▼ or ▲ marks the sorted one, and a click sorts.
+
+        `renamed`: another head and sort key, by head."""
+        pieces: list[Piece] = []
+        for column in self.fitting:
+            head = column.head.strip()
+            name, by = (renamed or {}).get(head, (head, column.by))
+            sorted_by = sort == by
+            text = f"{name}{('▼' if descending else '▲') if sorted_by else ''}"
+            tone = "accent" if sorted_by else "dim" if pieces else "head"
+            action = f"screen.sort({by!r})" if by is not None else None
+            pieces += [Piece(_GAP)] if pieces else []
+            pieces.append(Piece(padded(text, column.width, right=column.right), tone, action))
+        return Row(tuple(pieces))
 
     def row(self, cells: Sequence[Piece | Sequence[Piece]], key: Hashable | None = None) -> Row:
         """One cell per column; a cell of several pieces must have its column's width."""
         out: list[Piece] = []
-        for column, cell in zip(self._columns, cells, strict=False):
+        for column, cell in zip(self.fitting, cells, strict=False):
             if out:
                 out.append(Piece(_GAP))
             if isinstance(cell, Piece):

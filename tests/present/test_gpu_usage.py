@@ -17,8 +17,7 @@ from storage import runs
 
 
 def waiting(need_mib: int | None, gpu: str = "auto") -> runs.Run:
-    run = runs.Run(*[None] * (len(runs.Run._fields) - 1))  # type: ignore[arg-type]
-    return run._replace(id=9, state="queued", gpu_request=gpu, reserved_mib=need_mib)
+    return runs.Run(id=9, state="queued", gpu_request=gpu, reserved_mib=need_mib)
 
 
 def gpu(index: int, used_mib: int, *reserved: tuple[int, int]) -> GpuUsage:

@@ -96,8 +96,7 @@ def test_what_ended_while_nobody_looked_is_told_on_opening(conn: Connection, hom
 
 
 def running(rate: float | None, reported_at: float) -> runs.Run:
-    run = runs.Run(*[None] * (len(runs.Run._fields) - 1))  # type: ignore[arg-type]
-    return run._replace(
+    return runs.Run(
         id=7, state="running", rate=rate, reported_at=reported_at, done=3.0, total=10.0, label="x", attempts=1
     )
 

@@ -79,8 +79,7 @@ class Machine:
 
 
 def run_of(number: int, gpu: str, reserved_mib: int | None, *, exclusive: bool = False) -> Run:
-    empty = Run(*[None] * len(Run._fields))  # type: ignore[arg-type]
-    return empty._replace(
+    return Run(
         id=number, state="queued", gpu_request=gpu, reserved_mib=reserved_mib, exclusive=int(exclusive)
     )
 
