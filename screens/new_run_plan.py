@@ -14,11 +14,11 @@ from kgops.planning.memory_estimate import MemoryEstimate
 from kgops.planning.memory_estimate import Row as Part
 from kgops.planning.plan_job import describe_changes
 from kgops.planning.plan_per_gpu import Placement
-from kgops.planning.planner import Candidate, Suggestion
+from kgops.planning.planner import Suggestion
 from kgops.planning.targets import Target
 from kgops.present.draft_fields import DRAFT_OPTIONS
 from kgops.present.formats import amount, duration, fitted, width_of
-from kgops.present.plan_words import shown_value, verdict
+from kgops.present.plan_words import shown_value, starts_now, verdict
 from kgops.present.rows import BLANK, Piece, Row, row, text_row, text_rows
 from kgops.present.suggestion import about, suggested
 from kgops.present.what_if import Answer, Need, predicted_time
@@ -273,7 +273,7 @@ def _hint_or_time(
     if answer.refusal is not None:
         return text_row(_nearest_fit(suggestion), width)
     if placed is not None and placed.fit.state == "later":
-        return text_row(_starts_now(placed.nearest_now), width)
+        return text_row(starts_now(placed) or "no option makes it fit now", width)
     if placed is not None and placed.differences:
         return text_row(placed.differences[0], width, "dim")
     if placed is not None and (unused := _unused_gpus(placed)):
@@ -308,12 +308,6 @@ def _unused_gpus(placed: Placement) -> str:
     facts = placed.planned.target.facts
     problem = facts.cuda_problem if facts is not None else None
     return f"{problem.reason}; {problem.hint}" if problem is not None else ""
-
-
-def _starts_now(near: Candidate | None) -> str:
-    if near is None:
-        return "no option makes it fit now"
-    return f"fits now with {describe_changes(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"
 
 
 def _nearest_fit(suggestion: Suggestion) -> str:

@@ -22,7 +22,7 @@ from command_lines import Bed, Line, lines
 from driving import Console, wait_for
 
 from kgops.cli import main
-from kgops.jobs.on_device import on_or_off
+from kgops.jobs.text import on_or_off
 
 _AT_ONCE = 3  # runs that go on beside each other
 _SHOWN = ("option", "requested", "applied", "chosen_by")

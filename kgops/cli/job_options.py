@@ -15,6 +15,7 @@ from kgops.errors import BadJob, Usage
 from kgops.jobs.job import Job
 from kgops.jobs.option import Flag, Option
 from kgops.jobs.option_reading import SHORT_NAMES
+from kgops.jobs.text import on_or_off
 from kgops.workloads.job_files import read_job
 from kgops.workloads.registry import WORKLOADS
 from kgops.workloads.workload import Workload
@@ -265,9 +266,5 @@ def _value(option: Option, flag: Flag, value: Any) -> Any:
 def _help(option: Option, flag: Flag) -> str:
     if flag.sets is not None or flag.hidden:
         return option.help
-    default = option.shown_default or ("" if option.default is None else _shown(option.default))
+    default = option.shown_default or ("" if option.default is None else str(on_or_off(option.default)))
     return option.help + (f"  [default: {default}]" if default else "")
-
-
-def _shown(default: Any) -> str:
-    return ("on" if default else "off") if isinstance(default, bool) else str(default)

@@ -25,11 +25,11 @@ from kgops.jobs.text import lines, one_line
 from kgops.planning.filtering_preview import FilteringPreview, preview_filtering
 from kgops.planning.launch_checks import must_have_gpus
 from kgops.planning.oom_fallbacks import skipped_lines
-from kgops.planning.plan_job import Planned, describe_changes, refuse_what_cannot_fit
+from kgops.planning.plan_job import Planned, refuse_what_cannot_fit
 from kgops.planning.plan_per_gpu import Placement, as_refused, cannot_start, plan_here
 from kgops.planning.resolve import Choice
 from kgops.planning.start import as_recorded, child_command, fallbacks_below, launch
-from kgops.present.plan_words import verdict
+from kgops.present.plan_words import starts_now, verdict
 from kgops.present.suggestion import suggested
 from kgops.present.training_run import names_a_run, with_run
 from kgops.settings import find_home
@@ -285,13 +285,7 @@ def _profile_note(planned: Planned) -> list[str]:
 def _now(placed: Placement) -> list[str]:
     if placed.planned.best is None and placed.fit.state not in ("later", "never"):
         return []
-    near = placed.nearest_now
-    with_it = (
-        f"; fits now with {describe_changes(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"
-        if near
-        else ""
-    )
-    return [f"{verdict(placed)}{with_it}"]
+    return ["; ".join(filter(None, (verdict(placed), starts_now(placed))))]
 
 
 def prediction(planned: Planned) -> str:

@@ -18,7 +18,7 @@ from kgops.gpus.sampler import GpuSampler
 from kgops.jobs.cluster import make_folder_of
 from kgops.jobs.files import read_named
 from kgops.jobs.on_device import CPU
-from kgops.jobs.text import lines
+from kgops.jobs.text import lines, on_or_off
 from kgops.planning import profiles
 from kgops.planning.profiles import Profile
 from kgops.planning.resolve import conflicts, expands_segments
@@ -130,13 +130,9 @@ def fits_here(profile: Profile, gpus: tuple[GpuReading, ...] | None) -> str:
 
 
 def what_it_sets(profile: Profile) -> str:
-    parts = [f"{name} {_word(value)}" for name, value in profile.options.items()]
+    parts = [f"{name} {on_or_off(value)}" for name, value in profile.options.items()]
     parts += ["expandable segments"] if expands_segments(profile.environment) else []
     return ", ".join(parts)
-
-
-def _word(value: Any) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def in_order(profile: Profile) -> tuple[bool, str]:

@@ -19,7 +19,14 @@ from kgops.planning.resolve import requires_gpu
 from kgops.planning.start import as_recorded
 from kgops.present.end_time import EndTime
 from kgops.present.formats import UNKNOWN, table
-from kgops.present.plan_words import only_when_empty, planned_options, shown_value, verdict
+from kgops.present.plan_words import (
+    change_words,
+    only_when_empty,
+    planned_options,
+    shown_value,
+    starts_now,
+    verdict,
+)
 from kgops.present.suggestion import about, suggested
 from kgops.present.what_if import predicted_time
 from kgops.workloads.registry import workload_of
@@ -91,9 +98,8 @@ def _lines(
 
 def _now(placed: Placement) -> list[str]:
     """Return the nearest change with which the job would start now, if it would have to wait."""
-    near = placed.nearest_now
-    if near is not None:
-        return [f"fits now with {describe_changes(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"]
+    if (near := starts_now(placed)) is not None:
+        return [near]
     has_to_wait = placed.fit.state == "later" and placed.planned.target.on_gpu
     return ["kgops can set no option that makes it fit now"] if has_to_wait else []
 
@@ -300,7 +306,7 @@ def _alternatives(suggestion: Suggestion) -> list[str]:
         near = suggestion.nearest
         return [
             "",
-            f"nearest change that fits: {_line(near)}"
+            f"nearest change that fits: {change_words(near)}"
             if near
             else "kgops can set no option that makes it fit",
         ]
@@ -317,10 +323,6 @@ def _alternatives(suggestion: Suggestion) -> list[str]:
     ]
     heads = (f"ALSO FITS{only_when_empty(suggestion).upper()}", "EFFECT", "MIB", "SPEED")
     return ["", *table(heads, rows, right=frozenset({"MIB", "SPEED"}))]
-
-
-def _line(candidate: Candidate) -> str:
-    return f"{describe_changes(candidate.changes)} ({candidate.effect}), {candidate.need_mib:,.0f} MiB"
 
 
 def _speed(candidate: Candidate, suggestion: Suggestion) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kgops.jobs.job import Job
+from kgops.jobs.text import on_or_off
 
 # Profiles chosen where the GPU has none of its own.
 AUTO = "auto"  # for any machine
@@ -39,11 +40,6 @@ class Applied(NamedTuple):
 
 
 ValueAndReason = tuple[Any, str | None]
-
-
-def on_or_off(value: Any) -> Any:
-    """Booleans as on and off, as the record keeps them."""
-    return ("on" if value else "off") if isinstance(value, bool) else value
 
 
 def training_precision(requested: str, device: WorkerDevice) -> tuple[str, str | None]:

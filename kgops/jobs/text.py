@@ -59,6 +59,11 @@ def is_timestamp(at: float) -> bool:
     return 0 <= at <= LAST
 
 
+def on_or_off(value: Any) -> Any:
+    """Booleans as on and off, as the record keeps them."""
+    return ("on" if value else "off") if isinstance(value, bool) else value
+
+
 def clock(at: float, pattern: str) -> str:
     """Local time, as strftime writes it."""
     return time.strftime(pattern, time.localtime(at)) if is_timestamp(at) else OUT_OF_RANGE

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from kgops.jobs.text import clock, one_line
+from kgops.jobs.text import clock, on_or_off, one_line
 
 UNKNOWN = "n/a"
 NOT_FINITE = "nan/inf"  # a value that was reported; the record keeps no difference between the two
@@ -179,7 +179,7 @@ def small_duration(seconds: float) -> str:
 def value_text(value: object) -> str:
     """A setting as a person would type it: booleans as on or off, words as a line for a shell; else JSON."""
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return str(on_or_off(value))
     if isinstance(value, str):
         return value
     if value and isinstance(value, list) and all(isinstance(one, str) for one in value):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kgops.jobs.on_device import on_or_off
-from kgops.jobs.text import in_bytes, one_line
-from kgops.planning.plan_job import BY_DEFAULT, Planned
+from kgops.jobs.text import in_bytes, on_or_off, one_line
+from kgops.planning.plan_job import BY_DEFAULT, Planned, describe_changes
 from kgops.planning.plan_per_gpu import Placement
-from kgops.planning.planner import Suggestion
+from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.resolve import Choice
 from kgops.present.formats import UNKNOWN
 from kgops.workloads.registry import OPTIONS
@@ -21,6 +20,17 @@ def verdict(placed: Placement) -> str:
     if placed.fit.fits and disk is not None and not disk.fits:
         return f"does not fit on the disk, writes {in_bytes(disk.use.total)}"
     return one_line(placed.fit.words)
+
+
+def change_words(near: Candidate) -> str:
+    """`batch_size 128 (changes results), 3,011 MiB`: a change, its effect, and the memory with it."""
+    return f"{describe_changes(near.changes)} ({near.effect}), {near.need_mib:,.0f} MiB"
+
+
+def starts_now(placed: Placement) -> str | None:
+    """The nearest change with which the job would start now; None if it does, or none is known."""
+    near = placed.nearest_now
+    return None if near is None else f"fits now with {change_words(near)}"
 
 
 def planned_options(planned: Planned) -> list[Choice]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kgops.jobs.on_device import on_or_off
-from kgops.jobs.text import one_line
+from kgops.jobs.text import on_or_off, one_line
 from kgops.planning.filtering_preview import FilterCount, FilteringPreview
 from kgops.planning.plan_job import Planned
 from kgops.planning.resolve import Choice, requires_gpu

@@ -15,11 +15,11 @@ from kgops.jobs.on_device import (
     WorkerDevice,
     applied_cleanup,
     gram_precision,
-    on_or_off,
     product_precision,
 )
 from kgops.jobs.option import defaults_of
 from kgops.jobs.option_checks import not_a_triple
+from kgops.jobs.text import on_or_off
 from kgops.workloads.tracin.options import (
     FILES,
     FILTERS,

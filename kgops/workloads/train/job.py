@@ -18,12 +18,12 @@ from kgops.jobs.on_device import (
     WorkerDevice,
     applied_cleanup,
     gradient_scaling,
-    on_or_off,
     training_compile,
     training_precision,
 )
 from kgops.jobs.option import Option, defaults_of, problems_of
 from kgops.jobs.option_checks import at_least
+from kgops.jobs.text import on_or_off
 from kgops.workloads.train.options import FILES, GROUPED_LOSS, TRAIN_BATCH, TRAIN_OPTIONS, loss_chunk
 from kgops.workloads.workload import Words, Workload
 
