@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kgops.jobs.text import one_line
-from kgops.present.formats import UNKNOWN, amount, fitted, padded, value_text, width_of
+from kgops.present.formats import UNKNOWN, amount, fitted, padded, ratio_text, value_text, width_of
 from kgops.present.rows import BLANK, Piece, Row, stacked, text_row
 from kgops.present.wording import short_amount, sign_of, state_of, took
 from screens.widgets.chart_axis import Point, on_axis
@@ -60,7 +60,7 @@ def detail_rows(
     `compared_quality`."""
     table = _Table(comparison, width, quality)
     sections = [
-        _cautions(comparison, width),
+        [Row((Piece("! ", "warn"), *text_row(text, width - 2).pieces)) for text in comparison.cautions],
         table.differences(
             "SETTINGS", [row for row in comparison.settings if not comparison.is_of_one_workload(row)]
         ),
@@ -75,17 +75,6 @@ def detail_rows(
         ),
     ]
     return stacked(sections)
-
-
-def _cautions(comparison: Comparison, width: int) -> list[Row]:
-    out = []
-    if not comparison.same_machine:
-        out.append(
-            "different or unknown machines or GPUs: times have no ratios, which would not show the effect of settings"
-        )
-    if any(run.state != "succeeded" for run in comparison.runs):
-        out.append("not all runs succeeded: their metrics are those reached until they ended")
-    return [Row((Piece("! ", "warn"), *text_row(text, width - 2).pieces)) for text in out]
 
 
 # --- curves ---
@@ -179,7 +168,7 @@ class _Table:
         """Value and ratio, on two lines where narrow; the IQR below."""
         wide, number = self._cell >= _NUMBER + _RATIO, self._number
         values = [f"{_fitting_amount(value, number):>{number}}" for value in one.values]
-        ratios = [_ratio(self._ratio_of(one, i)) if i else "" for i in range(len(values))]
+        ratios = [ratio_text(self._ratio_of(one, i)) if i else "" for i in range(len(values))]
         if wide:
             values = [f"{value}{ratio:>{_RATIO}}" for value, ratio in zip(values, ratios, strict=True)]
         rows = [self._row(_named(one), values)]
@@ -221,14 +210,6 @@ def _fitting_amount(value: float | None, width: int) -> str:
     if value is None or len(amount(value)) <= width:
         return amount(value)
     return next((text for n in (3, 2, 1) if len(text := f"{value:.{n}g}") <= width), f"{value:.0e}")
-
-
-def _ratio(ratio: float | None) -> str:
-    if ratio is None:
-        return ""
-    if abs(ratio) >= 1e4:
-        return f"{ratio:.0e}×"
-    return f"{ratio:.2f}×" if ratio == 0 or abs(ratio) >= 0.01 else f"{ratio:.1g}×"
 
 
 def _word(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kgops.jobs.text import one_line
-from kgops.present.formats import UNKNOWN
+from kgops.present.formats import UNKNOWN, whole
 from kgops.present.gpu_lines import (
     LEGEND,
     SHORT_LEGEND,
@@ -15,7 +15,6 @@ from kgops.present.gpu_lines import (
     memory_bar,
     name_of,
     users_of,
-    whole,
 )
 from kgops.present.gpus import expected_start
 from kgops.present.rows import Column, Columns, Piece, Row, text_row

@@ -12,6 +12,7 @@ from kgops.present.formats import duration, fitted, width_of
 from kgops.present.gpu_lines import host_line
 from kgops.present.rows import Piece, Row, stacked, text_row, text_rows
 from kgops.present.wording import (
+    alert_row,
     attempt_of,
     metric_of,
     outcome_of,
@@ -103,18 +104,16 @@ def _alerts(state: FeedState, width: int, most: int, *, show_all: bool) -> list[
     beside = "  ".join(text for text in (state.away, hint) if text)
     rows = [Row((Piece("ALERTS", "head"), *text_row(f"  {beside}", width - 6, "dim").pieces))]
     for alert in shown:
-        rows += [_alert(alert, "!", width), *_detail(alert, width)]
+        rows += [_alert(alert, width), *_detail(alert, width)]
     if more > 0:
         said = f"  Enter shows {most} again" if show_all else f"  and {more} more: Enter shows all"
         rows.append(text_row(said, width, "dim", key=("alerts", "more")))
-    return rows + [_alert(note, "·", width) for note in notes]
+    return rows + [_alert(note, width) for note in notes]
 
 
-def _alert(alert: Alert, sign: str, width: int) -> Row:
-    tone = "bad" if alert.kind in ("failed", "out of memory", "disk") else "warn"
+def _alert(alert: Alert, width: int) -> Row:
     about = "" if alert.run is None else f"run {alert.run.id}  "
-    text = text_row(f"{about}{alert.text}", width - 2, "text" if sign == "!" else "dim")
-    return Row((Piece(f"{sign} ", tone if sign == "!" else "dim"), *text.pieces), ("alert", alert.name))
+    return alert_row(alert.kind, f"{about}{alert.text}", width, ("alert", alert.name))
 
 
 def _detail(alert: Alert, width: int) -> list[Row]:

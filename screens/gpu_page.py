@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kgops.gpus.history import BUCKET_S, KEPT
 from kgops.jobs.text import one_line
-from kgops.present.formats import UNKNOWN, age, amount, percent
-from kgops.present.gpu_lines import load_of, memory_bar, whole
+from kgops.present.formats import UNKNOWN, age, amount, whole
+from kgops.present.gpu_lines import load_of, memory_bar
 from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from kgops.supervisor.machine_load import HOT_C
 from screens.dashboard_gpus import expected_start_of, waiting_mib_of
@@ -138,8 +138,8 @@ def _process(one: GpuProcess, columns: Columns, now: float, with_slice: bool) ->
             Piece(str(one.pid)),
             Piece(one.user or UNKNOWN, tone),
             Piece(whole(one.used_mib)),
-            Piece(percent(one.sm_percent).rstrip("%")),
-            Piece(percent(one.cpu_percent).rstrip("%")),
+            Piece(whole(one.sm_percent)),
+            Piece(whole(one.cpu_percent)),
             Piece(age(one.started_at, now)),
             Piece("" if one.run is None else str(one.run), "accent"),
             *((Piece(one.gpu),) if with_slice else ()),

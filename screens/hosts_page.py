@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from kgops.hosts.rows import OUTDATED, is_outdated, number, run_of, sorted_gpus, text, users_of
 from kgops.present.columns import ON_HOSTS, RunTable, own
-from kgops.present.formats import UNKNOWN, age, fitted, width_of
+from kgops.present.formats import UNKNOWN, age, fitted, whole, width_of
 from kgops.present.rows import BLANK, Column, Columns, Piece, Row, text_row
+from kgops.present.wording import alert_row
 
 if TYPE_CHECKING:
     from kgops.hosts.mirror import HostState, Reach
@@ -171,16 +172,21 @@ def is_late(state: HostState, now: float) -> bool:
 
 def _alerts(state: HostState, width: int) -> list[Row]:
     """Of this moment each, and of runs that ended badly the newest."""
-    tone = "warn" if state.reach == "live" else "dim"
     alerts = list(state.rows("alert").values())
     of_now = [one for one in alerts if one.get("kind") in _OF_NOW]
     ended = [one for one in alerts if one.get("kind") not in _OF_NOW]
-    shown = [text_row(f"  ! {_alert(one)}", width, tone) for one in of_now]
-    if ended:
-        newest = max(ended, key=lambda one: number(one.get("run")) or 0.0)
-        more = f" (and {len(ended) - 1} more)" if len(ended) > 1 else ""
-        shown.append(text_row(f"  ! {_alert(newest)}{more}", width, tone))
-    return shown
+    newest = [max(ended, key=lambda one: number(one.get("run")) or 0.0)] if ended else []
+    more = f" (and {len(ended) - 1} more)" if len(ended) > 1 else ""
+    rows = [
+        alert_row(text(one.get("kind")), _alert(one) + (more if one in newest else ""), width - 2)
+        for one in (*of_now, *newest)
+    ]
+    return [Row((Piece("  "), *_toned(row.pieces, state))) for row in rows]
+
+
+def _toned(pieces: Sequence[Piece], state: HostState) -> Sequence[Piece]:
+    """Grey if the host does not answer."""
+    return pieces if state.reach == "live" else [piece._replace(tone="dim") for piece in pieces]
 
 
 def _alert(fields: Fields) -> str:
@@ -210,7 +216,7 @@ def _processes(state: HostState, label: str, width: int, now: float) -> list[Row
         cells = (
             f"{one.get('pid')}",
             text(one.get("user")) or UNKNOWN,
-            _whole(number(one.get("used_mib"))),
+            whole(number(one.get("used_mib"))),
             "" if run is None else f"{run}",
             UNKNOWN if began is None else age(began, now),
             text(one.get("command")) or UNKNOWN,
@@ -230,9 +236,9 @@ def _gpu(label: str, fields: Fields, state: HostState, columns: Columns) -> Row:
         (
             Piece(f"{indent}{label} {name}", plain),
             _bar(used, total, number(fields.get("used_by_runs_mib")), state),
-            Piece(f"{_whole(used)}/{_whole(total)}", plain),
-            Piece(_whole(number(fields.get("utilization_percent"))), plain),
-            Piece(_whole(hot), "warn" if hot is not None and hot >= 85 and plain == "text" else plain),
+            Piece(f"{whole(used)}/{whole(total)}", plain),
+            Piece(whole(number(fields.get("utilization_percent"))), plain),
+            Piece(whole(hot), "warn" if hot is not None and hot >= 85 and plain == "text" else plain),
             Piece(problem or users_of(label, state.rows("process")), "bad" if problem else plain),
         ),
         ("gpu", state.name, label),
@@ -270,10 +276,5 @@ def _run(
         cells["state"] = Piece(f"? {run.state}", "warn")
     now = now if is_live else state.heard_at or now
     name, *pieces = columns.run_row(run, now, None, **cells).pieces
-    shown = pieces if is_live else [piece._replace(tone="dim") for piece in pieces]
     tone = "accent" if is_marked else "text" if is_live else "dim"
-    return Row((name._replace(tone=tone), *shown), ("run", state.name, int(key)))
-
-
-def _whole(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,.0f}"
+    return Row((name._replace(tone=tone), *_toned(pieces, state)), ("run", state.name, int(key)))

@@ -307,14 +307,13 @@ def _option_table(detail: RunDetail, width: int) -> list[Row]:
 
 def _option(option: OptionRow, columns: Columns) -> list[Row]:
     """If the applied value differs from the requested one, the reason is shown in full."""
-    changed = option.requested not in (None, "auto") and option.applied not in (None, option.requested)
     before = (
         Piece(option.name),
         Piece(option.requested or UNKNOWN),
-        Piece(option.applied or UNKNOWN, "warn" if changed else "text"),
+        Piece(option.applied or UNKNOWN, "warn" if option.is_changed else "text"),
     )
     after = Piece(option.by, "dim"), Piece(option.effect, "dim")
-    if changed:
+    if option.is_changed:
         return _wrapped_reason(option.why, columns, before, after)
     return [columns.row((*before, Piece(option.why, "dim"), *after))]
 

@@ -14,7 +14,7 @@ from kgops.cli.session import Session, existing, is_far, is_filter
 from kgops.errors import Unavailable, Usage
 from kgops.jobs.text import one_line
 from kgops.present.comparison import MOST, Comparison, Difference, Metric, compare
-from kgops.present.formats import UNKNOWN, amount, table
+from kgops.present.formats import UNKNOWN, amount, ratio_text, table, value_text
 from kgops.present.quality import QualityGroup, compared_quality, read_quality
 from storage import runs
 
@@ -158,24 +158,13 @@ def page(comparison: Comparison, *, everything: bool) -> list[str]:
     out += ["", *table(("METRIC", *heads), [_measured(one, comparison) for one in metrics], right=right)]
     if comparison.left_out and not everything:
         out.append(f"… and {comparison.left_out:,} more metrics: --all shows them.")
-    if not comparison.same_machine:
-        out += [
-            "",
-            "The machines or GPUs differ or are unknown: times have no ratios, which may come from them.",
-        ]
-    if any(run.state != "succeeded" for run in comparison.runs):
-        out += ["", "Some runs did not succeed: their metrics cover only the part that they completed."]
+    for caution in comparison.cautions:
+        out += ["", caution]
     return out
 
 
 def _values(row: Difference) -> Sequence[str]:
-    return (row.name, *(UNKNOWN if value is None else _word(value) for value in row.values))
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return (row.name, *(UNKNOWN if value is None else value_text(value) for value in row.values))
 
 
 def _measured(one: Metric, comparison: Comparison) -> Sequence[str]:
@@ -185,8 +174,6 @@ def _measured(one: Metric, comparison: Comparison) -> Sequence[str]:
         spread = one.spread[i]
         if spread is not None:
             text += f" ({amount(spread[0])}–{amount(spread[1])})"
-        ratio = comparison.ratio(one, i) if i else None
-        cells.append(
-            text if ratio is None else f"{text}  {amount(ratio) if abs(ratio) >= 1000 else f'{ratio:.2f}'}x"
-        )
+        ratio = ratio_text(comparison.ratio(one, i)) if i else ""
+        cells.append(f"{text}  {ratio}".rstrip())
     return (one.name, *cells)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kgops.gpus.processes import all_processes, is_mps_server
 from kgops.gpus.readings import GpuReading, NvmlProblem, Snapshot
 from kgops.jobs.text import one_line
-from kgops.present.formats import UNKNOWN, age, amount, fitted, padded, percent, width_of
+from kgops.present.formats import UNKNOWN, age, amount, fitted, padded, whole, width_of
 from kgops.present.gpus import GpuUsage
 
 _HEADS = ("GPU", "NAME", "CC", "USED", "FREE", "RESV", "TOTAL", "UTIL", "TEMP", "POWER")
@@ -58,8 +58,8 @@ def piped_lines(view: View) -> list[str]:
             out.append(f"{at}  {gpu.index}  {one_line(gpu.problem.message)}")
             continue
         cells = [
-            f"{_mib(gpu.memory_used_mib)}/{_mib(gpu.memory_total_mib)} MiB",
-            *(_util(gpu), _degrees(gpu), _power(gpu)),
+            f"{whole(gpu.memory_used_mib)}/{whole(gpu.memory_total_mib)} MiB",
+            *(whole(gpu.utilization_percent, "%"), whole(gpu.temperature_c, "°C"), _power(gpu)),
             *(f"run {run.run}: {amount(run.used_mib, 'MiB')}" for run in usage.runs),
         ]
         out.append(f"{at}  {gpu.index}  {one_line(gpu.name or UNKNOWN)}  {'  '.join(cells)}")
@@ -86,7 +86,7 @@ def _gpus(gpus: tuple[GpuUsage, ...], columns: int) -> list[str]:
     for usage in gpus:
         gpu = usage.reading
         name = "does not answer" if gpu.problem is not None else _name(gpu.name)
-        rest = (_util(gpu), _degrees(gpu), _power(gpu))
+        rest = (whole(gpu.utilization_percent, "%"), whole(gpu.temperature_c, "°C"), _power(gpu))
         capability = dotted(gpu.compute_capability) or UNKNOWN
         rows.append((usage.label, name, capability, *_memory(gpu), *rest))
         rows += [
@@ -102,10 +102,10 @@ def dotted(version: tuple[int, int] | None) -> str | None:
 
 def _memory(of: GpuReading) -> tuple[str, str, str, str]:
     return (
-        _mib(of.memory_used_mib),
-        _mib(of.memory_free_mib),
-        _mib(of.memory_reserved_mib),
-        _mib(of.memory_total_mib),
+        whole(of.memory_used_mib),
+        whole(of.memory_free_mib),
+        whole(of.memory_reserved_mib),
+        whole(of.memory_total_mib),
     )
 
 
@@ -119,9 +119,9 @@ def processes(view: View, columns: int) -> list[str]:
             process.gpu,
             str(process.pid),
             one_line(process.user or UNKNOWN, 16),
-            _mib(process.used_mib),
-            percent(process.sm_percent),
-            percent(process.cpu_percent),
+            whole(process.used_mib),
+            whole(process.sm_percent, "%"),
+            whole(process.cpu_percent, "%"),
             age(process.started_at, view.snapshot.taken_at),
             "-" if process.run is None else str(process.run),
             process.command or UNKNOWN,
@@ -193,18 +193,6 @@ def _name(nvml_name: str | None) -> str:
 def _slice_name(nvml_name: str | None) -> str:
     name = _name(nvml_name)
     return "MIG " + name.partition(" MIG ")[2] if " MIG " in name else name
-
-
-def _mib(mib: float | None) -> str:
-    return UNKNOWN if mib is None else f"{mib:,.0f}"
-
-
-def _util(gpu: GpuReading) -> str:
-    return UNKNOWN if gpu.utilization_percent is None else f"{gpu.utilization_percent}%"
-
-
-def _degrees(gpu: GpuReading) -> str:
-    return UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c}°C"
 
 
 def _power(gpu: GpuReading) -> str:

@@ -8,7 +8,7 @@ from kgops.cli.full_screen import Line
 from kgops.cli.gpus_page import View, notes, problem_lines, processes
 from kgops.gpus.history import GpuCurve
 from kgops.jobs.text import clock
-from kgops.present.formats import fitted, padded, width_of
+from kgops.present.formats import fitted, padded, whole, width_of
 from kgops.present.gpu_lines import (
     LEGEND,
     SHORT_LEGEND,
@@ -19,7 +19,6 @@ from kgops.present.gpu_lines import (
     memory_bar,
     name_of,
     users_of,
-    whole,
 )
 from kgops.present.gpus import ExpectedStart, GpuUsage
 from kgops.present.host import HostUse

@@ -110,7 +110,7 @@ def report_there(name: str) -> tuple[str, str]:
         lines = LogTail(Path(folder), at_most=_LOG_LINES).look(final=True)
         called = f"{host.name}:{detail.run.id}"
         try:
-            return report_page.page(detail, lines, imported=detail.imported, name=called), called
+            return report_page.page(detail, lines, name=called), called
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Unavailable(
                 f"{host.name}: what it says of the run cannot be drawn: {error!r:.100}"

@@ -12,9 +12,7 @@ from kgops.present.explained_run import read_explained_run
 from kgops.present.influences import of_run
 from kgops.present.report_page import page
 from kgops.present.run_detail import LogTail, read_run_detail
-from kgops.supervisor.run_json import IMPORTED
 from kgops.workloads.registry import leaves
-from storage import reports
 
 
 @click.command(
@@ -42,8 +40,7 @@ def command(name: str, output: Path | None, force: bool) -> None:
     assert detail is not None  # the run existed a moment ago
     log = LogTail(detail.path, at_most=200).look(final=run.ended)
     influences = of_run(session.home, run.id) if leaves(run.workload, "influences") else None
-    imported = reports.events(session.conn, run.id, kinds=(IMPORTED,))
     target = output or Path(f"run-{run.id}.html")
     has_explanations = leaves(run.workload, "explanations")
     explained = read_explained_run(session.home, run, every=True) if has_explanations else None
-    write_page(page(detail, log, influences, imported, explained), target, force=force)
+    write_page(page(detail, log, influences, explained), target, force=force)

@@ -15,7 +15,7 @@ from kgops.cli import predictions_page
 from kgops.cli.disk import disk_of_run
 from kgops.cli.output import print_json, say
 from kgops.cli.session import Session, existing, is_far
-from kgops.jobs.data_digests import data_line
+from kgops.errors import NoSuchRun
 from kgops.jobs.events import LIBRARIES, PROCESS_PEAK, STARTED
 from kgops.jobs.files import open_regular
 from kgops.jobs.text import lines, one_line
@@ -34,8 +34,8 @@ from kgops.present.formats import (
 )
 from kgops.present.log_lines import shown
 from kgops.present.metric_order import MOST_SHOWN, most_important
-from kgops.present.quality import FILTERS, HEADS, NUMBERS, quality_rows
-from kgops.present.run_detail import option_rows, read_run_detail, worker_messages, worker_prediction
+from kgops.present.quality import FILTERS, HEADS, NUMBERS
+from kgops.present.run_detail import RunDetail, read_run_detail
 from kgops.supervisor.worker_reports import data_digests
 from kgops.workloads.registry import leaves
 from storage import attempts, reports, runs, series
@@ -44,7 +44,6 @@ from storage.runs import Run
 
 _SHOWN_WITH_LOG = ("failed", "out_of_memory", "interrupted")
 _LOG_LINES, _LOG_BYTES = 8, 16 << 10
-_RELATIONS = 10  # shown of those that quality is known of
 _ALLOCATED = "peak_allocated_mib"  # curve of torch's peak allocated GPU memory
 
 
@@ -92,8 +91,12 @@ def as_table(session: Session, run: Run) -> dict[str, Any]:
 
 
 def _page(session: Session, run: Run) -> list[str]:
-    conn = session.conn
-    fit = fit_of_run(run, runs.spec(conn, run.id).plan.get("forecast"))
+    conn, folder = session.conn, session.folder(run)
+    detail = read_run_detail(session.home, conn, run.id, only=(LIBRARIES, PROCESS_PEAK))
+    if detail is None:
+        raise NoSuchRun(f"run {run.id} has just been deleted", "`kgops runs` lists runs")
+    plan = runs.spec(conn, run.id).plan
+    fit = fit_of_run(run, detail.forecast)
     why = fit.words if fit is not None else run.reason
     out = [
         f"run {run.id} · {run.workload} · {one_line(run.label)}",
@@ -104,43 +107,38 @@ def _page(session: Session, run: Run) -> list[str]:
         f"  profile    {one_line(run.profile or 'none')}",
         f"  GPU        {one_line(run.gpu or 'none')}{_device(conn, run)}",
         f"  memory     host peak {amount(run.peak_host_mib, 'MiB')} · GPU peak {amount(run.peak_gpu_mib, 'MiB')}"
-        f" · predicted {_predicted(session, run)}",
-        *(
-            f"  disk       {line}"
-            for line in disk_of_run(runs.spec(conn, run.id).plan, reports.metrics(conn, run.id))
-        ),
-        *([f"  data       {data}"] if (data := data_line(data_digests(conn, run.id))) else []),
-        f"  folder     {session.folder(run).path}",
+        f" · predicted {_predicted(session, detail)}",
+        *(f"  disk       {line}" for line in disk_of_run(plan, reports.metrics(conn, run.id))),
+        *([f"  data       {detail.data}"] if detail.data else []),
+        f"  folder     {folder.path}",
     ]
-    for event in reports.events(conn, run.id, kinds=("imported",)):
+    for event in detail.imported:
         out.append(f"  imported   {local_time(event.at)} from {one_line(str(event.body.get('source')))}")
     if run.done is not None:
         total = f" of {run.total:g}" if run.total is not None else ""
         out.append(f"  progress   {one_line(run.phase or '')} {run.done:g}{total}".rstrip())
-    tags = reports.tags(conn, run.id)
-    if tags:
-        out.append("  tags       " + " ".join(one_line(tag) for tag in tags))
-    out += _attempts(session, run) + _options(session, run) + _metrics(session, run)
-    quality = quality_rows(session.folder(run).results, relations=_RELATIONS)
-    if quality:
-        out += ["", *table(HEADS, quality, right=frozenset(HEADS[i] for i in NUMBERS))]
-    answers = predictions_page.summary(session.folder(run).results)
+    if detail.tags:
+        out.append("  tags       " + " ".join(one_line(tag) for tag in detail.tags))
+    out += _attempts(detail, plan.get("skipped") or []) + _options(detail) + _metrics(session, detail)
+    if detail.quality:
+        out += ["", *table(HEADS, detail.quality, right=frozenset(HEADS[i] for i in NUMBERS))]
+    answers = predictions_page.summary(folder.results)
     out += ["", *answers] if answers else []
     if leaves(run.workload, "explanations"):
         from kgops.cli import explanations_page  # with it come pictures of graphs, for no other run
 
-        explained = explanations_page.summary(session.folder(run).results)
+        explained = explanations_page.summary(folder.results)
         out += ["", *explained] if explained else []
-    messages = worker_messages(conn, run.id)
-    if messages:
-        out += ["", *table(("TIME", "WORKER MESSAGE"), [(local_time(at), text) for at, text in messages])]
+    if detail.messages:
+        messages = [(local_time(at), text) for at, text in detail.messages]
+        out += ["", *table(("TIME", "WORKER MESSAGE"), messages)]
     if run.state in _SHOWN_WITH_LOG and (last := _last_lines(session, run)):
         out += [
             "",
             f"LAST LINES OF THE LOG (kgops logs {run.id} prints all)",
             *(f"  {line}" for line in last),
         ]
-    for note in reports.notes(conn, run.id):
+    for note in detail.notes:
         out += ["", f"note of {local_time(note.at)}", *("  " + line for line in lines(note.text).split("\n"))]
     return out
 
@@ -158,28 +156,26 @@ def _device(conn: Connection, run: Run) -> str:
     return f" · the worker used {one_line(str(devices[-1]))}" if devices and devices[-1] else ""
 
 
-def _predicted(session: Session, run: Run) -> str:
+def _predicted(session: Session, detail: RunDetail) -> str:
     """Return the predicted memory, what it covers, and its error if measured."""
+    run, traced = detail.run, detail.traced
     predicted = amount(run.predicted_mib, "MiB")
-    plan = runs.spec(session.conn, run.id).plan
-    forecast, traced = plan.get("forecast"), worker_prediction(session.conn, run.id, plan)
-    if plan.get("process") is not None and run.predicted_mib is not None:
-        return f"{predicted} of the process{_error(session, run)}{_counted_by_worker(traced)}"
+    if detail.process is not None and run.predicted_mib is not None:
+        return f"{predicted} of the process{_error(detail)}{_counted_by_worker(traced)}"
     if traced is not None:
         measured = _measured_step(session, run, traced)
         return f"{predicted} of {one_line(traced['of'])}, by {one_line(traced['by'])}{measured}"
-    if run.predicted_mib is None or forecast is None:
+    if run.predicted_mib is None or detail.forecast is None:
         return predicted
-    if not forecast["on_gpu"]:
-        return f"{predicted} of tensors"
-    return f"{predicted} on the GPU{_error(session, run)}"
+    return (
+        f"{predicted} on the GPU{_error(detail)}" if detail.forecast["on_gpu"] else f"{predicted} of tensors"
+    )
 
 
-def _error(session: Session, run: Run) -> str:
+def _error(detail: RunDetail) -> str:
     """Return the error of the prediction; of a process its measured peak too, which includes its start."""
-    detail = read_run_detail(session.home, session.conn, run.id, only=(LIBRARIES, PROCESS_PEAK))
-    off = detail.prediction_error if detail is not None else None
-    if detail is None or off is None:
+    off = detail.prediction_error
+    if off is None:
         return ""
     if detail.process is None:
         return f" ({off} measured)"
@@ -205,8 +201,8 @@ def _measured_step(session: Session, run: Run, traced: Mapping[str, Any]) -> str
     return f" ({amount(allocated, 'MiB')} measured" + (f", {off})" if off else ")")
 
 
-def _attempts(session: Session, run: Run) -> list[str]:
-    made = attempts.of_run(session.conn, run.id)
+def _attempts(detail: RunDetail, skipped: list[dict[str, Any]]) -> list[str]:
+    made = detail.attempts
     if not made:
         return []
     rows = [
@@ -225,34 +221,33 @@ def _attempts(session: Session, run: Run) -> list[str]:
     out = ["", *table(heads, rows, right=frozenset({"ATTEMPT", "TIME", "HOST PEAK", "ADOPTED"}))]
     # The table is cut to the terminal's width; the run's own reason stands whole beside its state.
     cut = [
-        a for a in made if a.reason and a.reason != run.reason and one_line(a.reason) not in "\n".join(out)
+        a
+        for a in made
+        if a.reason and a.reason != detail.run.reason and one_line(a.reason) not in "\n".join(out)
     ]
     out += [f"attempt {a.number}: {one_line(a.reason or '')}" for a in cut]
     if any(a.outcome == "out_of_memory" for a in made):
-        left = runs.spec(session.conn, run.id).plan.get("skipped") or []
-        out += [f"not tried: {one_line(fallback)}" for fallback in skipped_lines(left)]
+        out += [f"not tried: {one_line(fallback)}" for fallback in skipped_lines(skipped)]
     return out
 
 
-def _options(session: Session, run: Run) -> list[str]:
+def _options(detail: RunDetail) -> list[str]:
     """Return the options of the newest attempt: requested, applied, who chose them and why."""
-    choices = runs.spec(session.conn, run.id).plan.get("choices", [])
     rows = [
         (row.name, row.requested or UNKNOWN, row.applied or UNKNOWN, row.effect, row.by, row.why)
-        for row in option_rows(run, reports.options(session.conn, run.id), choices)
+        for row in detail.options
     ]
     return ["", *table(("OPTION", "REQUESTED", "APPLIED", "EFFECT", "BY", "WHY"), rows)] if rows else []
 
 
-def _metrics(session: Session, run: Run) -> list[str]:
+def _metrics(session: Session, detail: RunDetail) -> list[str]:
     out: list[str] = []
-    metrics = reports.metrics(session.conn, run.id)
-    shown = most_important(metrics)
-    if metrics:
-        rows = [(name, amount(metrics[name])) for name in shown]
+    run = detail.run
+    if detail.metrics:
+        rows = [(name, amount(value)) for name, value in detail.metrics]
         out += ["", *table(("METRIC", "VALUE"), rows, right=frozenset({"VALUE"}))]
-        out += _more(run, len(metrics) - len(shown), "metrics")
-    if {"best_valid_mrr", "test_mrr"} <= metrics.keys():
+        out += _more(run, detail.metrics_left_out, "metrics")
+    if {"best_valid_mrr", "test_mrr"} <= dict(detail.metrics).keys():
         out += wrapped(FILTERS, columns())
     curves = {one.name: one for one in series.of_run(session.conn, run.id)}
     shown = most_important(curves)
@@ -260,7 +255,7 @@ def _metrics(session: Session, run: Run) -> list[str]:
         listed = [(name, str(curves[name].n), reported(curves[name].last_value)) for name in shown]
         out += ["", *table(("CURVE", "POINTS", "LAST"), listed, right=frozenset({"POINTS", "LAST"}))]
         out += _more(run, len(curves) - len(shown), "curves")
-    files = reports.artifacts(session.conn, run.id)
+    files = detail.artifacts
     if files:
         listed = [(a.kind, amount(a.bytes, "B"), a.path) for a in files[:MOST_SHOWN]]
         out += ["", *table(("ARTIFACT", "SIZE", "PATH"), listed, right=frozenset({"SIZE"}))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kgops.hosts.mirror import HostState
 from kgops.hosts.protocol import Cell, Row
-from kgops.present.formats import UNKNOWN
+from kgops.present.formats import UNKNOWN, whole
 
 if TYPE_CHECKING:
     from storage.runs import Run
@@ -54,10 +54,10 @@ def gpu_cells(label: str, row: Row, processes: Mapping[str, Row]) -> tuple[str, 
     return (
         label,
         name,
-        _whole(row.get("memory_used_mib")),
-        _whole(row.get("memory_total_mib")),
-        _with(row.get("utilization_percent"), "%"),
-        _with(row.get("temperature_c"), "°C"),
+        whole(number(row.get("memory_used_mib"))),
+        whole(number(row.get("memory_total_mib"))),
+        whole(number(row.get("utilization_percent")), "%"),
+        whole(number(row.get("temperature_c")), "°C"),
         users_of(label, processes),
     )
 
@@ -68,13 +68,3 @@ def run_of(number: int, fields: Row) -> Run:
 
     known = {name: value for name, value in fields.items() if value is not None and name in Run._fields}
     return Run(**{**known, "id": number})  # type: ignore[arg-type]
-
-
-def _whole(value: Cell) -> str:
-    known = number(value)
-    return UNKNOWN if known is None else f"{known:,.0f}"
-
-
-def _with(value: Cell, unit: str) -> str:
-    known = number(value)
-    return UNKNOWN if known is None else f"{known:.0f}{unit}"

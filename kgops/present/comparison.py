@@ -99,6 +99,21 @@ class Comparison:
         is_known = any(row.name.startswith("machine.") for row in self.environment)
         return is_known and not any(row.differs and row.name.startswith(_MACHINE) for row in self.environment)
 
+    @property
+    def cautions(self) -> list[str]:
+        """What to know before its numbers are compared."""
+        cautions = []
+        if not self.same_machine:
+            cautions.append(
+                "The machines or GPUs differ or are unknown: times have no ratios and no best,"
+                " as settings may not explain them."
+            )
+        if any(run.state != "succeeded" for run in self.runs):
+            cautions.append(
+                "Not all runs succeeded: the metrics of the others cover what they completed, and are never best."
+            )
+        return cautions
+
     def ratio(self, metric: Metric, i: int) -> float | None:
         """The value relative to the first run's; None for a time that another machine took, or an unknown one."""
         return None if metric.is_time and not self.same_machine else metric.ratio(i)

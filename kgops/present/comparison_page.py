@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kgops.present.comparison import Comparison, Difference, Metric
 from kgops.present.curve_chart import DASHES, Clock, Trace, draw_together, short
-from kgops.present.formats import UNKNOWN, amount, duration, value_text
+from kgops.present.formats import UNKNOWN, amount, duration, ratio_text, value_text
 from kgops.present.html_page import HUES, document, fold, grid, section, table, text
-from kgops.present.metric_order import curve_rank, headlines, is_time, lower_is_better, title_of
+from kgops.present.metric_order import curve_rank, headlines, lower_is_better, title_of
 from kgops.present.pictures import Line, Picture, as_inline_svg
 from kgops.present.quality import compared_quality, read_quality
 from kgops.present.run_detail import RunDetail
@@ -17,13 +17,6 @@ from kgops.present.run_detail import RunDetail
 _FIRST_CURVES = 6
 _RELATIONS = 50  # of which quality is compared
 _ALSO_FIRST = ("best_valid_mrr", "epoch_seconds", "took", "peak_gpu_mib", "peak_host_mib")
-_OTHER_MACHINES = (
-    "The machines or GPUs differ or are unknown: times have no ratios and no best, "
-    "as differences may come from them, not from settings."
-)
-_NOT_SUCCEEDED = (
-    "Not all runs succeeded: the others' metrics cover the part that they completed, and are never best."
-)
 
 
 def page(comparison: Comparison, details: Sequence[RunDetail]) -> str:
@@ -33,7 +26,7 @@ def page(comparison: Comparison, details: Sequence[RunDetail]) -> str:
     charts = _charts(details)
     parts = [
         f"<h1>{text(title)}, compared</h1>",
-        *(f'<p class="bad">{text(caution)}</p>' for caution in _cautions(comparison)),
+        *(f'<p class="bad">{text(caution)}</p>' for caution in comparison.cautions),
         _legend(comparison),
         section("What was reached", _measured(comparison, first)),
         section("Settings that differ", _differences(comparison, comparison.settings)),
@@ -50,13 +43,6 @@ def page(comparison: Comparison, details: Sequence[RunDetail]) -> str:
     ]
     foot = "The best of a row is bold with ★. Ratios are to the first run."
     return document(f"{title}, compared", parts, foot)
-
-
-def _cautions(comparison: Comparison) -> Iterable[str]:
-    if not comparison.same_machine:
-        yield _OTHER_MACHINES
-    if any(run.state != "succeeded" for run in comparison.runs):
-        yield _NOT_SUCCEEDED
 
 
 def _legend(comparison: Comparison) -> str:
@@ -130,14 +116,10 @@ def best_of(comparison: Comparison, metric: Metric) -> list[int]:
         for i, (run, value) in enumerate(zip(comparison.runs, metric.values, strict=True))
         if value is not None and run.state == "succeeded"
     }
-    if lower is None or len(set(values.values())) < 2 or _is_refused(comparison, metric):
+    if lower is None or len(set(values.values())) < 2 or (metric.is_time and not comparison.same_machine):
         return []
     best = min(values.values()) if lower else max(values.values())
     return [i for i, value in values.items() if value == best]
-
-
-def _is_refused(comparison: Comparison, metric: Metric) -> bool:
-    return is_time(metric.name) and not comparison.same_machine
 
 
 def _cell(comparison: Comparison, metric: Metric, i: int, is_best: bool) -> str:
@@ -147,9 +129,8 @@ def _cell(comparison: Comparison, metric: Metric, i: int, is_best: bool) -> str:
     shown = duration(value) if metric.name == "took" else f"{short(value)} {metric.unit}".rstrip()
     if spread is not None:
         shown += f" ({amount(spread[0])}–{amount(spread[1])})"
-    ratio = metric.ratio(i) if i and not _is_refused(comparison, metric) else None
-    if ratio is not None:
-        shown += f" · {amount(ratio) if abs(ratio) >= 1000 else f'{ratio:.2f}'}x"
+    ratio = ratio_text(comparison.ratio(metric, i)) if i else ""
+    shown += f" · {ratio}" if ratio else ""
     return f"★ {shown}" if is_best else shown
 
 

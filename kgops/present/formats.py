@@ -138,8 +138,18 @@ def seconds_text(value: float | None) -> str:
     return f"{value * 1000:.3g} ms" if value < 0.1 else f"{value:.4g} s"
 
 
-def percent(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.0f}%"
+def whole(value: float | None, unit: str = "") -> str:
+    """`14,909`, `97%`; `n/a` if unknown."""
+    return UNKNOWN if value is None else f"{value:,.0f}{unit}"
+
+
+def ratio_text(ratio: float | None) -> str:
+    """`1.25×`; empty if unknown."""
+    if ratio is None:
+        return ""
+    if abs(ratio) >= 1e4:
+        return f"{ratio:.0e}×"
+    return f"{ratio:.2f}×" if ratio == 0 or abs(ratio) >= 0.01 else f"{ratio:.1g}×"
 
 
 def local_time(at: float | None) -> str:

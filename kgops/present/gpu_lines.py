@@ -8,7 +8,7 @@ from kgops.gpus.history import BUCKET_S, GpuCurve
 from kgops.gpus.processes import DRIVERS_MIB
 from kgops.jobs.numbers import share_between
 from kgops.jobs.text import one_line
-from kgops.present.formats import fitted, width_of
+from kgops.present.formats import fitted, whole, width_of
 from kgops.present.gpus import GpuUsage
 from kgops.present.host import HostUse
 from kgops.supervisor.gpu_room import held_mib
@@ -141,7 +141,3 @@ def host_line(host: HostUse, profile: str | None = None) -> list[Toned]:
 
 def _gib(mib: float | None) -> str:
     return "n/a" if mib is None else f"{mib / 1024:,.{0 if mib >= 10240 else 1}f}"
-
-
-def whole(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:,.0f}"

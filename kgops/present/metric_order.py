@@ -14,7 +14,6 @@ _BOOKKEEPING = ("best_epoch", "disk_mib", "epochs", "fp16_overflows", "train_s")
 _ABBREVIATIONS = ("gpu", "mae", "mape", "mrr", "mse", "rmse", "r2")
 _HIGHER = ("mrr", "r2", "hits_at", "accuracy", "auc", "f1", "_per_s")
 _LOWER = ("loss", "rank", "mae", "mse", "error", "took", "_seconds", "_mib", "train_s", "fp16_overflows")
-_TIMES = ("took", "epoch_seconds", "train_s")
 
 
 def curve_rank(name: str) -> tuple[int, str]:
@@ -68,8 +67,3 @@ def lower_is_better(name: str) -> bool | None:
     if any(part in name for part in _LOWER):
         return True
     return False if any(part in name for part in _HIGHER) else None
-
-
-def is_time(name: str) -> bool:
-    """Whether the machine has a part in it."""
-    return name in _TIMES or name.endswith(("_seconds", "_per_s"))

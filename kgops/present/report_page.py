@@ -40,13 +40,11 @@ def page(
     detail: RunDetail,
     log: Sequence[str],
     influences: RunInfluences | None = None,
-    imported: Sequence[Event] = (),
     explained: ExplainedRun | None = None,
     *,
     name: str | None = None,
 ) -> str:
-    """`log` are its last lines, already cleaned; `imported` are the events that say where an imported run came from.
-    `name`: of a run of another host."""
+    """`log` are its last lines, already cleaned. `name`: of a run of another host."""
     run = detail.run
     title = f"run {name or run.id} · {run.workload} · {one_line(run.label)}"
     first, more, constant = _curves(detail)
@@ -55,7 +53,7 @@ def page(
         _state(run),
         f'<p class="dim">{text(_when(detail))}</p>',
         *([f'<p class="dim">data read: {text(detail.data)}</p>'] if detail.data else []),
-        *_origin(imported),
+        *_origin(detail.imported),
         *_tags_and_notes(detail),
         numbers(_reached(detail)),
         section("Influences on test triples", traces(influences, 0, _FIRST_TESTS) if influences else ""),
@@ -198,8 +196,7 @@ def _job(job: Mapping[str, Any]) -> str:
 
 def _options(detail: RunDetail) -> str:
     rows = [(one.name, one.requested, one.applied, one.effect, one.by, one.why) for one in detail.options]
-    # Options applied with another value than requested stand out.
-    marked = [one.requested not in (None, "auto", one.applied) for one in detail.options]
+    marked = [one.is_changed for one in detail.options]
     return table(("option", "requested", "applied", "effect", "chosen by", "reason"), rows, marked=marked)
 
 

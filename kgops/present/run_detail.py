@@ -46,6 +46,11 @@ class OptionRow:
     by: str
     why: str
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether another value was applied than requested."""
+        return self.requested not in (None, "auto") and self.applied not in (None, self.requested)
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:

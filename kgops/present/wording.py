@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from kgops.errors import KgopsError
 from kgops.jobs.text import OUT_OF_RANGE, clock, is_timestamp, one_line
 from kgops.present.formats import NOT_FINITE, UNKNOWN, amount, duration, fitted, width_of
-from kgops.present.rows import Piece
+from kgops.present.rows import Piece, Row, text_row
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -49,6 +50,13 @@ def notification(alert: Alert) -> str:
 def through_tmux(osc: str) -> str:
     """tmux hands on what is wrapped, where its option allow-passthrough is on."""
     return f"\x1bPtmux;\x1b{osc}\x1b\\" if os.environ.get("TMUX") else osc
+
+
+def alert_row(kind: str, text: str, width: int, key: Hashable | None = None) -> Row:
+    """`! run 7  failed: exit code 1`; a note is quieter."""
+    tone = "dim" if kind == "note" else "bad" if kind in ("failed", "out of memory", "disk") else "warn"
+    words = text_row(text, width - 2, "dim" if kind == "note" else "text")
+    return Row((Piece("· " if kind == "note" else "! ", tone), *words.pieces), key)
 
 
 def sign_of(run: Run) -> Piece:

@@ -19,11 +19,10 @@ from kgops.cli.output import print_json
 from kgops.experiments.trial_result import spread_of
 from kgops.jobs.text import clock
 from kgops.present.curve_chart import Clock, draw, short
-from kgops.present.formats import amount, duration, local_time, off_by
+from kgops.present.formats import amount, duration, local_time, off_by, ratio_text
 from kgops.present.overview import eta_s
 from kgops.present.run_detail import Curve
 from kgops.present.wording import metric_of, progress_of, short_amount, speed_of
-from screens.compare_page import _ratio
 from screens.widgets.bar import ratio_bar, scale_of, share_bar
 from screens.widgets.chart_axis import on_axis
 from screens.widgets.curve_panels import braille, sparkline
@@ -153,7 +152,7 @@ MANY = st.lists(ANY, min_size=1, max_size=40)
 def test_any_number_is_formatted_in_few_columns(value: float) -> None:
     run = RUN._replace(rate=value, done=value, total=-value, metric_value=value)
     texts = [amount(value), duration(value), local_time(value), short_amount(value), short(value)]
-    texts += [speed_of(run), metric_of(run), progress_of(run), off_by(value, LEAST) or "", _ratio(value)]
+    texts += [speed_of(run), metric_of(run), progress_of(run), off_by(value, LEAST) or "", ratio_text(value)]
     assert max(map(len, texts)) <= 48
     eta = eta_s(run._replace(started_at=0.0, reported_at=value))
     assert eta is None or eta >= 0

@@ -151,7 +151,7 @@ def test_what_the_metrics_do_not_say_is_said(home: Path, conn: Connection) -> No
 
     async def story(seen: Seen) -> None:
         await compared(seen, 2)
-        await seen.until_shows("times have no ratios", "not all runs succeeded", "ENVIRONMENT")
+        await seen.until_shows("times have no ratios", "Not all runs succeeded", "ENVIRONMENT")
         assert seen.row_of("host").split() == ["host", "there", "here"]
 
     look(home, story, (120, 70))
