@@ -42,7 +42,7 @@ def test_json_keys_are_the_columns_of_the_database(run_cli: Console, conn: sqlit
     run_cli("note", "1", "worth keeping")
     (listed,) = run_cli("runs", "--json").json()
     shown = run_cli.show(1)
-    assert set(listed) == columns_of(conn, "run")
+    assert set(listed) == {*columns_of(conn, "run"), *runs.OF_ATTEMPTS} & {*runs.FIELDS}
     assert set(listed) < set(shown)
     assert set(printed.json()) == set(shown)
     for table in ("attempt", "option", "series", "event", "artifact", "note"):

@@ -154,7 +154,7 @@ def test_a_comparison_marks_the_best_and_draws_curves_together(run_cli: Console,
     (row,) = re.findall(r"<tr>(<td>test MRR.*?)</tr>", page.raw)
     one, other = re.findall(r'<td class="([^"]*)">([^<]*)', row)
     assert one == ("n", f"{first:.5g}")
-    assert other == ("n best", f"★ {second:.5g} · {second / first:.2f}x")
+    assert other == ("n best", f"★ {second:.5g} · {second / first:.2f}×")
     (differs,) = re.findall(r"<tr>(<td>train.learning_rate.*?)</tr>", page.raw.partition("All settings")[0])
     assert differs.endswith("<td>1e-05</td><td>0.01</td>")
 
@@ -165,8 +165,8 @@ def test_times_of_two_machines_have_no_ratio_and_no_best(run_cli: Console) -> No
     here = comparison_of(run_cli)
     there = replace(here, environment=(Difference("machine.host", ("one", "other")),))
     took = [re.findall(r"<tr>(<td>took.*?)</tr>", comparison_page(one, ()))[0] for one in (here, there)]
-    assert "★" in took[0] and took[0].endswith("x</td>")
-    assert "★" not in took[1] and "x</td>" not in took[1]
+    assert "★" in took[0] and took[0].endswith("×</td>")
+    assert "★" not in took[1] and "×</td>" not in took[1]
 
 
 def comparison_of(run_cli: Console) -> Comparison:
