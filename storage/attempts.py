@@ -106,7 +106,7 @@ def note_peaks(
     host_mib: float | None,
     cpu_s: float | None,
 ) -> None:
-    """Raises the stored peaks to these values; None changes nothing."""
+    """Raises the stored values to these; None changes nothing."""
     with transaction(conn):
         for table, key in (("attempt", "run = :run AND number = :number"), ("run", "id = :run")):
             conn.execute(
@@ -115,7 +115,10 @@ def note_peaks(
                 {"run": run, "number": number, "gpu": gpu_mib, "host": host_mib},
             )
         if cpu_s is not None:
-            conn.execute("UPDATE attempt SET cpu_s = ? WHERE run = ? AND number = ?", (cpu_s, run, number))
+            conn.execute(
+                "UPDATE attempt SET cpu_s = max(coalesce(cpu_s, 0), ?) WHERE run = ? AND number = ?",
+                (cpu_s, run, number),
+            )
 
 
 def close(

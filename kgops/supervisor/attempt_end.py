@@ -77,7 +77,7 @@ def conclude(
                 number,
                 gpu_mib=intake.most_reserved_mib,  # where a short run passed between two samples
                 host_mib=exit_record.peak_mib if plan.on != "slurm" else None,
-                cpu_s=None,
+                cpu_s=exit_record.cpu_s if plan.on != "slurm" else None,
             )
         ended_by = exit_record.signal if exit_record else observed.gate_signal
         _commit(conn, plan.number, ending, ended_by, result, is_end=verdict.next == "end")

@@ -42,6 +42,7 @@ class Exit:
     peak_mib: float | None  # of the largest single process of the tree; None: unknown
     asked_to_stop: bool  # whether a stop was sent before
     could_not_start: str | None = None  # reason, if none of the worker's code ran
+    cpu_s: float | None = None  # of the worker and of the processes that it waited for
     cpu_limit_reached: bool = False  # the hard limit of `ulimit -t`, at which the kernel sends SIGKILL
 
 
@@ -132,8 +133,9 @@ def _run_gate(start: Start, opening: int, worker_lock: int) -> None:
     # Before exec the worker was a copy of the gate: a peak no larger than the gate's is not the worker's.
     peak_mib = used.ru_maxrss / 1024 if used.ru_maxrss / 1024 > gate_mib + 1 else None
     was_killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)  # the latter as shells report a child's
-    reached = was_killed and cpu_limit_s is not None and _is_about(cpu_limit_s, used.ru_utime + used.ru_stime)
-    _write_exit(start, code=code, peak_mib=peak_mib, cpu_limit_reached=reached)
+    cpu_s = used.ru_utime + used.ru_stime
+    reached = was_killed and cpu_limit_s is not None and _is_about(cpu_limit_s, cpu_s)
+    _write_exit(start, code=code, peak_mib=peak_mib, cpu_s=cpu_s, cpu_limit_reached=reached)
     os._exit(code if code >= 0 else 128 - code)
 
 
@@ -156,6 +158,7 @@ def _write_exit(
     *,
     code: int,
     peak_mib: float | None = None,
+    cpu_s: float | None = None,
     why: str | None = None,
     cpu_limit_reached: bool = False,
 ) -> None:
@@ -166,6 +169,7 @@ def _write_exit(
         peak_mib=peak_mib,
         asked_to_stop=start.attempt.asked_to_stop.exists(),
         could_not_start=why,
+        cpu_s=cpu_s,
         cpu_limit_reached=cpu_limit_reached,
     )
     while True:
