@@ -58,6 +58,7 @@ FIELDS: dict[str, Field] = {
     "peak_host_mib": Field("number", "run.peak_host_mib", "mib"),
     "predicted_mib": Field("number", "run.predicted_mib", "mib"),
     "reserved_mib": Field("number", "run.reserved_mib", "mib"),
+    "host_cpu_s": Field("number", COMPUTED["host_cpu_s"], "seconds"),
     "metric_value": Field("number", "run.metric_value"),
 }
 GROUPS = {

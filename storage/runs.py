@@ -55,6 +55,7 @@ class Run(NamedTuple):
     metric_value: float | None = None
     # Of its attempts, as OF_ATTEMPTS calculates them.
     oom_attempts: int = 0  # that ran out of memory
+    host_cpu_s: float | None = None  # of their processes
     attempts_s: float | None = None  # of those that ended
     attempt_since: float | None = None  # the start of the one that goes on
 
@@ -129,6 +130,7 @@ MAY_HAVE_PAUSED = f"(run.attempts > 1 OR NOT ({_ENDED_WITH_ITS_ATTEMPT}))"
 OF_ATTEMPTS = {
     "oom_attempts": "CASE WHEN run.attempts = 1 AND run.state = 'succeeded' THEN 0 ELSE"
     " (SELECT count(*) FROM attempt WHERE attempt.run = run.id AND attempt.outcome = 'out_of_memory') END",
+    "host_cpu_s": "(SELECT sum(cpu_s) FROM attempt WHERE attempt.run = run.id)",
     "attempts_s": f"CASE WHEN {MAY_HAVE_PAUSED} THEN"
     " (SELECT sum(ended_at - started_at) FROM attempt WHERE attempt.run = run.id) END",
     "attempt_since": f"CASE WHEN {MAY_HAVE_PAUSED} THEN"

@@ -162,6 +162,12 @@ SUBMITTED = RunColumn(
 )
 TOOK = RunColumn("time", Column("took", 7, right=True, by="time", descending=True), _time, _took)
 TIME = TOOK._replace(column=Column("time", 9, right=True), short=_time_so_far)
+CPU = RunColumn(
+    "host_cpu_s",
+    Column("CPU", 8, right=True, by="host_cpu_s", descending=True),
+    lambda run, now: duration(run.host_cpu_s),
+    lambda run, now, width: Piece("" if run.host_cpu_s is None else duration(run.host_cpu_s)),
+)
 PROGRESS = RunColumn("progress", Column("progress", 8, right=True), _progress)
 METRIC = RunColumn(
     "metric_value",
@@ -180,9 +186,10 @@ TAGS = own("tags", "tags", 14)
 
 # The lists, from the left.
 HISTORY: tuple[RunColumn, ...] = (
-    ID, STATE, WORKLOAD, LABEL, SUBMITTED, TOOK, METRIC, PEAK_GPU, PEAK_HOST, REASON, PROFILE, TAGS,
+    ID, STATE, WORKLOAD, LABEL, SUBMITTED, TOOK, METRIC, PEAK_GPU, PEAK_HOST, REASON, PROFILE, TAGS, CPU,
 )  # fmt: skip
-PRINTED = (ID, WORKLOAD, STATE, SUBMITTED, TIME, METRIC, LABEL_AND_REASON)
+PRINTED = (ID, WORKLOAD, STATE, SUBMITTED, TIME, CPU, METRIC, LABEL_AND_REASON)
 ON_HOSTS = (
     ID.of(6, "run"), WORKLOAD.of(8), STATE.of(13, "state"), LABEL_AND_REASON.of(16), PROGRESS, TIME, METRIC.of(20),
+    CPU,
 )  # fmt: skip
