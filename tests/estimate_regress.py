@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -73,6 +74,18 @@ def draw_regress(rng: random.Random, *, gflop: float = _GFLOP) -> RegressSetting
         setting = RegressSetting(size[0], size[1], frames, rng.random() < 0.7, settings, options)
         if _gflop(setting) <= gflop:
             return setting
+
+
+def draw_large_regress(rng: random.Random) -> RegressSetting:
+    """A regression of a GiB to four by a rough count of its largest maps."""
+    while True:
+        drawn = draw_regress(rng, gflop=math.inf)
+        options = drawn.options
+        piece = min(options.get("microbatch", 32), options["batch_size"], drawn.frames - options["temporal_frames"] + 1)
+        frames = piece * (1 if options["gradient_checkpointing"] else options["temporal_frames"])
+        channels = 32 if options["memory_optimized"] else 64
+        if 1.2e9 < 4 * 9 * channels * drawn.height * drawn.width * frames < 4e9 and drawn.frames < 60:
+            return drawn
 
 
 def write_flights(setting: RegressSetting, folder: Path, seed: int) -> None:

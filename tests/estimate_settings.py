@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from kgops.workloads.job_files import read_job
 from kgops.workloads.train.job import ConvEConfig
 
 _FLOP = 2e10  # of a whole setting, at most
+_CHUNK_SCORES = 1 << 24
 _LEAST_FLOP = 1e8  # lower limit, below which no setting would be drawn
 
 
@@ -111,6 +113,24 @@ def draw_train(
         setting = TrainSetting(entities, relations, train, valid, test, settings, options)
         if _train_flop(setting) <= flop:
             return setting
+
+
+def draw_large_train(rng: random.Random) -> TrainSetting:
+    """A training of a GiB to four by a rough count of its largest tensors, in few steps."""
+    while True:
+        drawn = draw_train(rng, least_entities=10_000, most_entities=600_000, flop=math.inf)
+        settings, options = drawn.settings, drawn.options
+        dim, batch = settings["embedding_dim"], options["batch_size"]
+        table = drawn.entities * dim
+        kept = {"adam": 4, "adamw": 4, "adagrad": 5, "sgd": 2}[settings["optimizer"]] * table
+        plane = min(drawn.entities, options.get("entity_chunk", _CHUNK_SCORES // batch)) * batch
+        maps = batch * settings["output_channels"] * 2 * dim
+        ranks_heads = not settings["inverse"] and drawn.valid + drawn.test > 0
+        if ranks_heads and (drawn.entities > 60_000 or drawn.relations > 3):
+            continue
+        if 1.2e9 < 4 * (kept + 2 * plane + 2 * maps) < 4e9 and drawn.entities * drawn.train < 6e8:
+            most = rng.choice((60, 60, 60, 600))
+            return replace(drawn, valid=min(drawn.valid, most), test=min(drawn.test, most))
 
 
 def draw_tracin(
