@@ -11,7 +11,7 @@ CUDA_VENV := .venv-cuda
 # Tests start thousands of processes: without .pyc files each compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-long test-cuda check check-tests lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
+.PHONY: demo test test-long test-cuda fit-memory check check-tests lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -26,6 +26,15 @@ test-long: $(VENV)/.ready-dev
 
 test-cuda: $(CUDA_VENV)/.ready-dev
 	KGOPS_GPU_MACHINES="t4 a100 h200 two-t4 mig" KGOPS_OOM_JOBS=40 $(CUDA_VENV)/bin/pytest -q -n 2 -m "long or not long" tests/cuda
+
+# What torch's allocator reserves beyond counted segments, measured on emulated GPUs: hours on two cores.
+MEASURED ?= measured.jsonl
+fit-memory: $(CUDA_VENV)/.ready-dev
+	for machine in t4 a100 h200; do for workload in train regress; do \
+	  $(CUDA_VENV)/bin/python tests/cuda/cuda_machine.py $$machine python tests/cuda/memory_judge.py --machine $$machine \
+	    --only $$workload --settings $(N) --json $(MEASURED); \
+	done; done
+	$(CUDA_VENV)/bin/python tests/cuda/fit_memory.py $(MEASURED)
 
 # What takes a minute: no server, no training of a whole run. The rest is `make test`'s. mypy, on one core, beside the tests.
 check: $(VENV)/.ready-dev

@@ -22,7 +22,7 @@ from kgops.maths.worker.report import Reporter
 from kgops.workloads.job_files import read_job
 from kgops.workloads.number_formats import applied_precision
 from kgops.workloads.regress.job import config_of
-from kgops.workloads.regress.sizes import RegressShape, flights_in, regress_shape
+from kgops.workloads.regress.sizes import Flights, RegressShape, flights_in, regress_shape
 
 _GFLOP = 60.0  # of a whole setting, at most
 _FLIGHTS = 2
@@ -81,7 +81,11 @@ def draw_large_regress(rng: random.Random) -> RegressSetting:
     while True:
         drawn = draw_regress(rng, gflop=math.inf)
         options = drawn.options
-        piece = min(options.get("microbatch", 32), options["batch_size"], drawn.frames - options["temporal_frames"] + 1)
+        piece = min(
+            options.get("microbatch", 32),
+            options["batch_size"],
+            drawn.frames - options["temporal_frames"] + 1,
+        )
         frames = piece * (1 if options["gradient_checkpointing"] else options["temporal_frames"])
         channels = 32 if options["memory_optimized"] else 64
         if 1.2e9 < 4 * 9 * channels * drawn.height * drawn.width * frames < 4e9 and drawn.frames < 60:
@@ -109,6 +113,14 @@ def shape_of(job: Job, folder: Path, gpu: GpuFacts | None) -> RegressShape:
     flights = flights_in(folder)
     if isinstance(flights, str):
         raise KgopsError(flights)
+    return regress_shape(job, flights, gpu, applied_precision(job.options.get("precision", "fp32"), gpu))
+
+
+def shape_of_setting(setting: RegressSetting, gpu: GpuFacts | None) -> RegressShape:
+    """As `shape_of` finds them in the flights that are written."""
+    job = setting.job()
+    frames = {str(number): setting.frames for number in range(_FLIGHTS)}
+    flights = Flights(setting.height, setting.width, 1 if setting.integers else 4, frames)
     return regress_shape(job, flights, gpu, applied_precision(job.options.get("precision", "fp32"), gpu))
 
 

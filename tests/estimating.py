@@ -18,7 +18,6 @@ from estimate_settings import (
 )
 
 from kgops.gpus.facts import GpuFacts
-from kgops.gpus.known import cublas_workspace
 from kgops.jobs.job import Job
 from kgops.maths.explain.worker import explain_on_graph
 from kgops.maths.graphs.triples import Graph
@@ -38,22 +37,14 @@ from kgops.workloads.explain import memory as explain
 from kgops.workloads.explain.sizes import ExplainShape, explain_shape
 from kgops.workloads.graphs.counts import Counts, count_triples
 from kgops.workloads.memory.budget import Moments, bounded
-from kgops.workloads.memory.ledger import Ledger
 from kgops.workloads.plan import Shape
 from kgops.workloads.predict import memory as predict_memory
 from kgops.workloads.predict.sizes import PredictShape
-from kgops.workloads.regress.memory import walk_regression
 from kgops.workloads.tracin import memory as tracin
 from kgops.workloads.tracin.sizes import TracinShape, tracin_shape
-from kgops.workloads.train.memory import walk_training
 from kgops.workloads.train.sizes import train_shape
 
 Work = Callable[[], None]
-
-_WALKS: dict[str, Callable[..., None]] = {
-    "TrainShape": walk_training,
-    "RegressShape": walk_regression,
-}
 
 
 @dataclass(frozen=True)
@@ -175,15 +166,10 @@ def compare_regress(
 
 
 def peak_live(shape: Shape, gpu: GpuFacts | None, without: Collection[str]) -> int:
-    """`predict`'s `live` without these parts, and without a GPU's rounding."""
-    if isinstance(shape, TracinShape | ExplainShape | PredictShape):
-        return bounded(
-            moments_of(shape, gpu), gpu, on_gpu=shape.on_gpu, expandable=False, without=without
-        ).live
-    capability = gpu.compute_capability if gpu else None
-    ledger = Ledger(workspace=cublas_workspace(capability) if shape.on_gpu else 0, without=without)
-    _WALKS[type(shape).__name__](ledger, shape)
-    return ledger.peak.live
+    """`predict`'s `live`; of what keeps to a budget without these parts."""
+    if not isinstance(shape, TracinShape | ExplainShape | PredictShape):
+        return predict(shape, gpu).live
+    return bounded(moments_of(shape, gpu), gpu, on_gpu=shape.on_gpu, expandable=False, without=without).live
 
 
 def moments_of(shape: TracinShape | ExplainShape | PredictShape, gpu: GpuFacts | None) -> Moments:

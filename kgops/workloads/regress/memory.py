@@ -1,4 +1,7 @@
-"""Memory of a regression: weights, optimizer, batches and phases."""
+"""Memory of a regression: weights, batches, and the maps of its network's stages.
+
+Each function names the code that allocates. Sizes are in bytes.
+"""
 
 from __future__ import annotations
 
@@ -6,144 +9,58 @@ import math
 from collections.abc import Iterator
 
 from kgops.gpus.facts import GpuFacts
-from kgops.workloads.memory.ledger import Held, Ledger
-from kgops.workloads.memory.peak import PeakMemory, replayed
-from kgops.workloads.regress.encoder_memory import Maps
+from kgops.gpus.known import cublas_workspace
+from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.memory.phases import Phases, Tensor
 from kgops.workloads.regress.sizes import RegressShape
 
 MOMENTS = {"adam": 2, "adamw": 2}  # of an optimizer, for each weight
-_FULL = 4  # bytes of a float32
-
-
-class Weights:
-    """Names of weights are given by their beginnings."""
-
-    def __init__(self, ledger: Ledger, s: RegressShape) -> None:
-        self._ledger, self._optimizer, self._low = ledger, s.optimizer, s.low
-        self._sizes = {name: _FULL * math.prod(shape) for name, shape in s.model.shapes.items()}
-        self._gradients: dict[str, Held] = {}
-        self._waiting: dict[str, Held] = {}
-        self._has_moments = False
-
-    @property
-    def sizes(self) -> list[int]:
-        return list(self._sizes.values())
-
-    def load(self) -> None:
-        for size in self.sizes:
-            self._ledger.take("weights", size)
-
-    def arrives(self, prefix: str) -> None:
-        """A gradient stays, or is added to the one that a piece before has left."""
-        for name in self._named(prefix):
-            if name in self._gradients:
-                self._ledger.flash("gradients", self._sizes[name])
-            else:
-                self._gradients[name] = self._ledger.take("gradients", self._sizes[name])
-
-    def waits(self, prefix: str) -> None:
-        """One of several frames' gradients, which are summed, in the format that weights are cast to, before the
-        sum arrives."""
-        for name in self._named(prefix):
-            if name in self._waiting:
-                self._ledger.flash("gradients", self._cast(name))
-            else:
-                self._waiting[name] = self._ledger.take("gradients", self._cast(name))
-
-    def arrives_summed(self, prefix: str) -> None:
-        """The last frame's, and with it their sum."""
-        self.waits(prefix)
-        for name in self._named(prefix):
-            held = self._waiting.pop(name)
-            if name not in self._gradients and held[1] == self._sizes[name]:
-                self._gradients[name] = held
-                continue
-            if held[1] != self._sizes[name]:
-                self.arrives(name)
-            self._ledger.give(held)
-
-    def forget_gradients(self) -> None:
-        self._ledger.give(*self._gradients.values())
-        self._gradients.clear()
-
-    def update(self) -> None:
-        """Moments come with the first one."""
-        if not self._has_moments:
-            self._has_moments = True
-            for size in self.sizes:
-                for _ in range(MOMENTS.get(self._optimizer, 0)):
-                    self._ledger.take("optimizer", size)
-
-    def _named(self, prefix: str) -> list[str]:
-        return [name for name in self._sizes if name.startswith(prefix)]
-
-    def _cast(self, name: str) -> int:
-        """Autocast leaves norms as they are."""
-        return self._sizes[name] if ".norm." in name else self._sizes[name] * self._low // _FULL
-
-
+_FULL, _INDEX = 4, 8  # bytes of a float32, and of a place that a pool remembers
 _AHEAD = 3  # batches that a GPU holds beside the one in work: two that wait and one on its way
+# Vectors of frames, by what each mixer's way back asks for.
+_VECTORS = {"attention": 17, "messages": 12, "scan": 6, "mean": 2}
 
 
-def walk_regression(
-    ledger: Ledger, s: RegressShape, *, resumed: bool = False, reads_late: bool = False
-) -> None:
-    """All its stages are alike; a usual step, the last of an epoch and what lies between steps are walked once.
+def peak_memory(shape: RegressShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
+    return phases(shape, gpu, resumed=resumed, expandable=expandable).peak
 
-    A thread reads batches ahead, and what it takes lies before or (`reads_late`) within what the first step takes:
-    chance says which, and with it which holes are left."""
-    ledger.phase = "loading"
-    weights = Weights(ledger, s)
-    weights.load()
+
+def phases(
+    s: RegressShape, gpu: GpuFacts | None, *, resumed: bool = False, expandable: bool = False
+) -> Phases:
+    """`kgops.maths.regress.loop`: a usual step, the last of an epoch, and what lies between epochs."""
+    angles = "" if s.model.angle_features else ", no angles"
+    p = Phases(
+        f"regress{angles}{'' if s.low == _FULL else ', low precision'}",
+        on_gpu=s.on_gpu,
+        expandable=expandable,
+    )
+    weights = [_FULL * math.prod(shape) for shape in s.model.shapes.values()]
+    moments = MOMENTS.get(s.optimizer, 0)
+    workspace = cublas_workspace(gpu.compute_capability if gpu else None) if s.on_gpu else 0
+    p.keep("loading", *_parts("weights", weights))
     if resumed:
-        ledger.phase = "resuming"
-        ledger.flash("checkpoint", *weights.sizes * (1 + MOMENTS.get(s.optimizer, 0)))
-    reader = _read_ahead(ledger, s)
-    next(reader, None)
-    if not reads_late:
-        next(reader, None)
-    for batches in (_batches(s, s.train), [s.batch]):  # moments come with the first update, and stay
-        ledger.phase = "step"
-        for windows in batches:
-            _step(ledger, s, weights, windows, reader)
-        if s.valid:
-            ledger.phase = "validation"
-            _evaluate(ledger, s, s.valid)
-    if s.held_out:
-        ledger.phase = "test"
-        ledger.flash("checkpoint", *weights.sizes)
-        _evaluate(ledger, s, s.held_out)
+        p.run("resuming", *_parts("checkpoint", weights * (1 + moments)))
+    if s.on_gpu:
+        batches = min(s.steps, 1 + _AHEAD)
+        p.keep("loading", *_parts("data", [s.pixel * s.batch * _pixels(s)] * batches))
+    sizes = {s.batch, s.train % s.batch_size or s.batch} if s.train > s.batch_size else {s.batch}
+    p.keep("step", *_parts("workspace", [workspace] * 2))
+    for is_first in (True, False):
+        for windows in sorted(sizes, reverse=True):
+            _step(p, s, windows)
+        if is_first:
+            p.keep("step", *_parts("gradients", weights), *_parts("optimizer", weights * moments))
+    for phase, windows in (("validation", s.valid), ("test", s.held_out)):
+        if phase == "test" and windows:
+            p.run(phase, *_parts("checkpoint", weights))
+        if windows:
+            _evaluate(p, s, phase, min(s.batch_size, windows))
+    return p
 
 
-def walk_step(ledger: Ledger, s: RegressShape) -> None:
-    """The second step of a network on normalised images, without an optimizer and without what is read ahead."""
-    ledger.phase = "step"
-    weights = Weights(ledger, s)
-    weights.load()
-    ledger.take("data", _FULL * s.computed * _pixels(s))
-    for _ in (1, 2):
-        weights.forget_gradients()
-        _piece(ledger, s, weights, s.computed)
-
-
-def _read_ahead(ledger: Ledger, s: RegressShape) -> Iterator[None]:
-    """The first batch, then the others. On a CPU a batch is numpy's, and no allocation of torch's."""
-    if not s.on_gpu:
-        return
-    if s.flat_field:
-        ledger.take("data", _FULL * s.model.height * s.model.width)  # the mean frame
-    usual, last = _batches(s, s.train)[0], _batches(s, s.train)[-1]
-    first, *others = [*[usual] * (s.steps - 1), last][: 1 + _AHEAD]
-    ledger.take("data", s.pixel * first * _pixels(s))
-    yield
-    for windows in others:
-        ledger.take("data", s.pixel * windows * _pixels(s))
-
-
-def _batches(s: RegressShape, windows: int) -> list[int]:
-    """So many windows are read in: a usual one, and a smaller last one, whose holes are others."""
-    last = windows % s.batch_size
-    return [s.batch_size, *([last] if last else [])] if windows > s.batch_size else [windows]
+def _parts(part: str, sizes: list[int]) -> list[Tensor]:
+    return [(part, size) for size in sizes]
 
 
 def _pixels(s: RegressShape) -> int:
@@ -151,132 +68,111 @@ def _pixels(s: RegressShape) -> int:
     return s.model.temporal_frames * s.model.height * s.model.width
 
 
-def _normalised(ledger: Ledger, s: RegressShape, windows: int, reader: Iterator[None] | None = None) -> Held:
-    """`Scaling.images`, while a thread may read batches."""
-    size = _FULL * windows * _pixels(s)
-    read = [ledger.take("data", size)] if s.pixel != _FULL else []
-    if s.flat_field:
-        read = [ledger.take("data", size), *read]
-        ledger.give(*read[1:])
-        read = read[:1]
-    centred = ledger.take("data", size)
-    if reader is not None:
-        next(reader, None)
-    found = ledger.take("data", size)
-    ledger.give(centred, *read)
-    return found
-
-
-def _augmented(ledger: Ledger, s: RegressShape, images: Held) -> Held:
-    """`augmented`, mirrored twice and made brighter, while its caller holds the images."""
-    size = images[1]
-    before: list[Held] = []
-    for _ in ("upside", "sideways"):
-        flipped, chosen = ledger.take("data", size), ledger.take("data", size)
-        ledger.give(flipped, *before)
-        before = [chosen]
-    brighter = ledger.take("data", size)
-    found = ledger.take("data", size)
-    ledger.give(brighter, *before, images)
-    return found
-
-
-def _step(ledger: Ledger, s: RegressShape, weights: Weights, windows: int, reader: Iterator[None]) -> None:
-    """`_take` and `RegressionStep`: piece by piece there and back, then the update."""
-    images = _normalised(ledger, s, windows, reader)
-    if s.augment:
-        images = _augmented(ledger, s, images)
-    weights.forget_gradients()
-    left = windows
-    while left > 0:
-        _piece(ledger, s, weights, min(s.computed, left))
-        left -= s.computed
-        if left > s.computed:
-            left = s.computed + left % s.computed  # those between are like the second
-    weights.update()
-    ledger.give(images)
-
-
-def _piece(ledger: Ledger, s: RegressShape, weights: Weights, windows: int) -> None:
-    frames = s.model.temporal_frames
-    mixing = _Mixing(ledger, s, windows)
-    if s.checkpointing:
-        Maps(ledger, s, windows, s.low).forward(keeps=False)  # each frame alone
-        mixing.forward()
-        mixing.backward(weights)
-        # The first finds nothing to add to; those between are alike.
-        arrivals = [
-            *[weights.waits] * (min(frames, 3) - 1),
-            weights.arrives_summed if frames > 1 else weights.arrives,
-        ]
-        for arrives in arrivals:
-            maps = Maps(ledger, s, windows, s.low)
-            maps.forward(keeps=True)
-            maps.backward(arrives)
+def _step(p: Phases, s: RegressShape, windows: int) -> None:
+    """Images, then each piece of the batch there and back."""
+    image = _FULL * windows * _pixels(s)
+    p.run("step", *_parts("data", [image] * (6 if s.augment else 3)))
+    images = _parts("data", [image])
+    piece, frames = min(s.computed, windows), s.model.temporal_frames
+    vectors = _FULL * piece * frames * s.model.features
+    mixing = _parts("activations", [vectors] * _VECTORS[s.model.mixer])
+    if s.checkpointing:  # each frame alone, and once more on the way back
+        for maps in _there(s, piece, s.low, keeps=False):
+            p.run("step", *images, *_parts("activations", maps))
+        p.run("step", *images, *mixing)
+        frame_gradients = [s.low * math.prod(shape) for shape in s.model.shapes.values()]
+        images += _parts("gradients", frame_gradients if frames > 1 else [])
+        passes = [*_there(s, piece, s.low, keeps=True), *_back(s, piece, s.low)]
     else:
-        maps = Maps(ledger, s, windows * frames, s.low)
-        maps.forward(keeps=True)
-        mixing.forward()
-        mixing.backward(weights)
-        maps.backward(weights.arrives)
-    mixing.close()
+        there = list(_there(s, piece * frames, s.low, keeps=True))
+        p.run("step", *images, *_parts("activations", there[-1]), *mixing)
+        passes = [*there, *_back(s, piece * frames, s.low)]
+    for maps in passes:
+        p.run("step", *images, ("activations", vectors), *_parts("activations", maps))
 
 
-def _evaluate(ledger: Ledger, s: RegressShape, windows: int) -> None:
-    """`predict`, in float32 whatever the format of training, in pieces as training does."""
-    for batch in _batches(s, windows):
-        images = _normalised(ledger, s, batch)
-        piece = min(s.at_once, batch)
-        frames = 1 if s.checkpointing else s.model.temporal_frames
-        Maps(ledger, s, piece * frames, _FULL).forward(keeps=False)
-        mixing = _Mixing(ledger, s, piece)
-        mixing.forward(keeps=False)
-        mixing.close()
-        ledger.give(images)
+def _evaluate(p: Phases, s: RegressShape, phase: str, windows: int) -> None:
+    """`predict`, in float32 whatever the format of training."""
+    image = _FULL * windows * _pixels(s)
+    p.run(phase, *_parts("data", [image] * 3))
+    frames = 1 if s.checkpointing else s.model.temporal_frames
+    for maps in _there(s, min(s.at_once, windows) * frames, _FULL, keeps=False):
+        p.run(phase, ("data", image), *_parts("activations", maps))
 
 
-class _Mixing:
-    """Mixer and head: a vector of each frame, and what is done with it. Small beside maps, and kept together."""
+class _Stage:
+    """Sizes of one stage's maps: `entering`, `made` by its convolution, and `pooled`."""
 
-    def __init__(self, ledger: Ledger, s: RegressShape, windows: int) -> None:
-        self._ledger, self._s, self._windows = ledger, s, windows
-        self._kept: list[Held] = []
+    def __init__(self, s: RegressShape, number: int, images: int, low: int) -> None:
+        c = s.model
+        channels = (1, *c.channels)
+        # A GPU's autocast norms in float32, and what follows stays so; a CPU's stays in bf16.
+        self.low, self.wide = low, _FULL if s.on_gpu else low
+        self.is_mixed = self.low != self.wide
+        entering = images * channels[number] * c.pixels(number)
+        made = images * channels[number + 1] * c.pixels(number)
+        pooled = images * channels[number + 1] * c.pixels(number + 1)
+        self.entering, self.made = low * entering, low * made
+        self.size, self.pooled, self.places = self.wide * made, self.wide * pooled, _INDEX * pooled
+        self.entering_wide = self.wide * entering
+        self.kernels = low * 9 * channels[number] * channels[number + 1]
+        casts = self.is_mixed or (number == 0 and low != _FULL)
+        self.copies = [self.entering] if casts else []
+        self.weights = [self.kernels] if low != _FULL else []
+        # oneDNN copies what a convolution reads and writes into blocks of channels.
+        self.blocks = [] if s.on_gpu else [self.entering, self.made]
+        self.modulated = [self.size] if c.angle_features else []
 
-    def forward(self, *, keeps: bool = True) -> None:
-        c = self._s.model
-        vectors = _FULL * self._windows * c.temporal_frames * c.features
-        copies = _COPIES[c.mixer] if keeps else min(_COPIES[c.mixer], 4)
-        self._ledger.use_cublas()
-        self._kept = [self._ledger.take("activations", vectors) for _ in range(copies)]
-        if c.mixer == "scan":
-            self._kept.append(
-                self._ledger.take("activations", 3 * _FULL * c.features * c.states * c.temporal_frames)
-            )
-
-    def backward(self, weights: Weights) -> None:
-        self._ledger.use_cublas("autograd")
-        for prefix in ("head", "mixer"):
-            weights.arrives(prefix)
-        self._ledger.give(*self._kept)
-        c = self._s.model
-        # The gradient of the vectors, until the last frame has taken its part.
-        self._kept = [
-            self._ledger.take("activations", _FULL * self._windows * c.temporal_frames * c.features)
-        ]
-
-    def close(self) -> None:
-        self._ledger.give(*self._kept)
+    @property
+    def kept(self) -> list[int]:
+        """For the way back: what entered, what the norm read and ReLU made, and the places of the pool."""
+        return [*self.weights, *self.copies, self.size, *self.modulated, self.size, self.places]
 
 
-# Of the vectors, by what each mixer's way back asks for.
-_COPIES = {"attention": 17, "messages": 12, "scan": 6, "mean": 2}
+def _stages(s: RegressShape, images: int, low: int) -> list[_Stage]:
+    return [_Stage(s, number, images, low) for number in range(len(s.model.channels))]
 
 
-def peak_memory(shape: RegressShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    def walk(ledger: Ledger) -> None:
-        walk_regression(ledger, shape, resumed=resumed)
+def _there(s: RegressShape, images: int, low: int, *, keeps: bool) -> Iterator[list[int]]:
+    kept: list[int] = []
+    before = 0
+    for stage in _stages(s, images, low):
+        convolved = [stage.made, stage.size] if stage.is_mixed else [stage.size]
+        entered = [*kept, before, *stage.weights, *stage.copies]
+        if stage.blocks:
+            yield [*entered, *stage.blocks, stage.size]
+        made = [*convolved, stage.size]
+        pooled = [*stage.modulated, stage.size, stage.pooled, stage.places]
+        if keeps:
+            yield [*entered, *made, *pooled]
+            kept += stage.kept if stage.copies else [before, *stage.kept]
+        else:
+            yield [*entered, *made]
+            yield [before, stage.size, *pooled[-3:]]
+        before = stage.pooled
+    copies = [before // 2] * 2 if stage.is_mixed and s.model.use_spatial_attention else []
+    yield [*kept, before, *copies]
 
-    def walk_late(ledger: Ledger) -> None:
-        walk_regression(ledger, shape, resumed=resumed, reads_late=True)
 
-    return replayed(walk, gpu, on_gpu=shape.on_gpu, expandable=expandable, other_order=walk_late)
+def _back(s: RegressShape, images: int, low: int) -> Iterator[list[int]]:
+    stages = _stages(s, images, low)
+    last = stages[-1].pooled
+    kept = [stage.kept if stage.copies else [0, *stage.kept] for stage in stages]
+    for stage, after in zip(stages[1:], stages[:-1], strict=True):
+        if not stage.copies:
+            kept[stages.index(stage)][0] = after.pooled
+    yield [size for one in kept for size in one] + [last] * 3
+    grad = last
+    for number in reversed(range(len(stages))):
+        stage = stages[number]
+        earlier = [size for one in kept[:number] for size in one]
+        yield [*earlier, *kept[number], grad, stage.size]
+        entered = kept[number][: -2 - len(stage.modulated)]
+        if stage.modulated:
+            yield [*earlier, *entered, stage.size, *[stage.size] * 4]
+        yield [*earlier, *entered, *[stage.size] * 2, *([stage.made] if stage.is_mixed else [])]
+        narrow = [stage.made, stage.entering] if number else [stage.made]
+        widened = [stage.entering_wide] if number and stage.is_mixed else []
+        copies = [stage.made, stage.entering, stage.entering] if stage.blocks else []
+        yield [*earlier, *entered, *narrow, *widened, *copies, stage.kernels]
+        grad = stage.entering_wide

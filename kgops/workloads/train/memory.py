@@ -1,200 +1,223 @@
-"""A training of ConvE as the allocator sees it: what `fit` and the worker around it take and give back;
-`step_memory` has its steps.
+"""Memory of a training of ConvE: its tensors by part, as settings and sizes of the graph give them.
 
-Line by line after `kgops.maths.train` and `kgops.maths.models.encoder`; each function names the one it follows. Sizes
-are in bytes; triples, ids and counts are int64.
+Each function names the code that allocates. Sizes are in bytes; triples, ids and counts are int64.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from math import ceil
 
 from kgops.gpus.facts import GpuFacts
-from kgops.workloads.graphs.evaluation_counts import EvaluationBlocks
-from kgops.workloads.memory.ledger import Held, Ledger, Scratch
-from kgops.workloads.memory.peak import PeakMemory, replayed
-from kgops.workloads.train.conve_weights import moved_sizes, weight_sizes
-from kgops.workloads.train.options import GRAPH_WARM_UP, LOSS_EVERY
-from kgops.workloads.train.ranking_memory import walk_evaluation, walk_evaluator
+from kgops.gpus.known import cublas_workspace
+from kgops.workloads.graphs.counts import Answers
+from kgops.workloads.graphs.evaluation_counts import EVALUATION_QUERIES, EvaluationBlocks
+from kgops.workloads.memory.peak import PeakMemory
+from kgops.workloads.memory.phases import Phases, Tensor
+from kgops.workloads.train.conve_weights import buffer_bytes, weight_sizes
+from kgops.workloads.train.options import (
+    COLUMN_FOLDS,
+    EVALUATION_CHUNK,
+    EVALUATION_ENCODED,
+    TRAIN_ROWS_AT_ONCE,
+)
 from kgops.workloads.train.sizes import TrainShape
-from kgops.workloads.train.step_memory import capture_steps, take_step
 
-_ID = 8
-_ROW = 3 * _ID
-
-
-def walk_training(ledger: Ledger, s: TrainShape, *, resumed: bool = False) -> None:
-    """`kgops.maths.train.worker`, from the graph to the test metrics; `resumed`: from a checkpoint."""
-    ledger.phase = "loading"
-    on_host = not s.on_gpu
-    graph = [ledger.take("data", _ROW * n) for n in (s.train, s.valid, s.test) if on_host]
-    weights = [ledger.take("weights", size) for size in moved_sizes(s.model)]
-    data = _batches(ledger, s)
-    optimizer = _early_optimizer(ledger, s)
-    gradients = [ledger.take("gradients", size) for size in weight_sizes(s.model)]
-    scratch, planes = Scratch(ledger), Scratch(ledger)
-    with ledger.own_stream() if s.graphs else nullcontext():
-        made = _fit(ledger, s, scratch, planes, resumed)
-    if s.captured:
-        ledger.release_graphs()
-    elif s.graphs:
-        ledger.empty_cache()
-    scratch.close()
-    planes.close()
-    ledger.give(*data, *optimizer, *made)
-    if s.test:
-        ledger.phase = "test"
-        if s.validates:
-            ledger.flash("checkpoint", *weight_sizes(s.model))
-        known = ledger.take("evaluation", _ROW * (s.train + s.valid + s.test))
-        evaluator = walk_evaluator(ledger, s, s.train + s.valid + s.test)
-        planes = Scratch(ledger)
-        walk_evaluation(ledger, s, planes, s.ranked[1], s.test, s.train + s.valid + s.test)
-        planes.close()
-        ledger.give(known, *evaluator)
-    ledger.give(*graph, *weights, *gradients)
-
-
-def _fit(ledger: Ledger, s: TrainShape, scratch: Scratch, planes: Scratch, resumed: bool) -> list[Held]:
-    """`kgops.maths.train.loop.fit`: two epochs, as all others are like the second. What lives as long as it does."""
-    optimizer: list[Held] = []
-    evaluator: list[Held] = []
-    if resumed:
-        _resume(ledger, s)
-    ledger.phase = "step"
-    order = _begin_epoch(ledger, s)
-    before = take_step(ledger, s, scratch, s.batch, [])
-    if s.optimizer in ("adam", "adamw"):
-        optimizer = [ledger.take("optimizer", size) for size in weight_sizes(s.model) for _ in (1, 2)]
-    ends_usual = s.last_batch == s.batch  # the last step of an epoch has the loss value, too
-    if s.usual_batches > 1:
-        is_last = ends_usual and s.usual_batches == 2
-        before = take_step(ledger, s, scratch, s.batch, before, with_value=is_last)
-    is_captured = s.usual_batches > GRAPH_WARM_UP
-    graphs = capture_steps(ledger, s, scratch) if is_captured else []
-    if not graphs and s.usual_batches > (2 if ends_usual else LOSS_EVERY):
-        before = take_step(ledger, s, scratch, s.batch, before)
-    if s.last_batch != s.batch:
-        before = take_step(ledger, s, scratch, s.last_batch, before)
-    ledger.give(*before, *order)
-    if s.validates:
-        ledger.phase = "validation"
-        known = ledger.take("evaluation", _ROW * (s.train + s.valid))
-        evaluator = walk_evaluator(ledger, s, s.train + s.valid)
-        walk_evaluation(ledger, s, planes, s.ranked[0], s.valid, s.train + s.valid)
-        ledger.give(known)
-    if s.epochs > 1:  # beside the evaluator, which stays for the next validation
-        ledger.phase = "step"
-        order, before = _begin_epoch(ledger, s), []
-        if not graphs:
-            before = take_step(ledger, s, scratch, s.batch, before)
-            graphs = capture_steps(ledger, s, scratch)
-        if s.last_batch != s.batch:
-            before = take_step(ledger, s, scratch, s.last_batch, before)
-        ledger.give(*before, *order)
-    if s.validates:
-        ledger.phase = "validation"
-        walk_evaluation(ledger, s, planes, s.ranked[0], s.valid, s.train + s.valid)
-    ledger.give(*graphs)
-    return [*optimizer, *evaluator]
-
-
-def walk_retraining(ledger: Ledger, s: TrainShape, tests: int) -> None:
-    """`kgops.maths.tracin.retraining`: all that is known stays sorted for ranks and margins, while one training on part
-    of the triples, without validation, follows the other."""
-    known = s.train + s.valid + s.test + tests
-    own = ledger.take("evaluation", _ROW * known)
-    evaluator = walk_evaluator(ledger, s, known)
-    rows = [ledger.take("evaluation", _ROW * known)] if s.model.inverse else []
-    ledger.flash("evaluation", _ROW * known, _ID * known, _ID * known, _ROW * known)
-    tails = [ledger.take("evaluation", _ID * known) for _ in range(4)]
-    ledger.give(own, *rows)
-    planes = Scratch(ledger)  # the evaluator's, which stay for the trainings after the first
-    for _ in ("first", "next"):
-        _walk_one_of_many(ledger, s, planes, tests, known)
-    planes.close()
-    ledger.give(*evaluator, *tails)
-
-
-def _walk_one_of_many(ledger: Ledger, s: TrainShape, planes: Scratch, tests: int, known: int) -> None:
-    """A training on part of the triples, and what its model says of the tests."""
-    ledger.phase = "retraining"
-    graph = [ledger.take("data", _ROW * s.train), ledger.take("data", s.train)]
-    weights = [ledger.take("weights", size) for size in moved_sizes(s.model)]
-    data = _batches(ledger, s)
-    optimizer = _early_optimizer(ledger, s)
-    gradients = [ledger.take("gradients", size) for size in weight_sizes(s.model)]
-    scratch = Scratch(ledger)
-    order = _begin_epoch(ledger, s)
-    before = take_step(ledger, s, scratch, s.batch, [])
-    if s.optimizer in ("adam", "adamw"):
-        optimizer = [ledger.take("optimizer", size) for size in weight_sizes(s.model) for _ in (1, 2)]
-    ledger.give(*take_step(ledger, s, scratch, s.largest_batch, before), *order)
-    scratch.close()
-    ledger.give(*data, *optimizer)
-    ledger.phase = "validation"
-    walk_evaluation(ledger, s, planes, EvaluationBlocks(), tests, known)
-    ledger.flash("evaluation", *[8 * s.model.num_entities] * 4)  # one test's scores, and which are false
-    ledger.give(*graph, *weights, *gradients)
-
-
-def _batches(ledger: Ledger, s: TrainShape) -> list[Held]:
-    """`Batches.__init__`, which sorts on the host."""
-    queries, answers = s.queries.queries, s.queries.answers
-    if not s.on_gpu:
-        rows = s.train * (2 if s.model.inverse else 1)
-        own = [ledger.take("data", _ROW * rows)] if s.model.inverse else []
-        if own:
-            ledger.flash("data", _ROW * s.train, _ROW * s.train)
-        order = ledger.take("data", _ID * rows)
-        ledger.flash("data", *[_ID * rows] * 4)  # the column, its sorted values, their places, a range
-        ledger.give(order)
-        ordered = ledger.take("data", _ROW * rows)
-        ledger.flash("data", _ID * rows)
-        ledger.give(*own)
-        if s.loss.startswith("kvsall"):
-            marks = ledger.take("data", rows)
-            ledger.flash("data", 3 * rows)
-            distinct = ledger.take("data", _ROW * answers)
-            ledger.flash("data", rows, _ID * answers)
-            ledger.give(ordered, marks)
-            ordered = distinct
-        marks = ledger.take("data", answers)
-        ledger.flash("data", _ID * queries, _ID * queries, *[2 * _ID * queries] * 2)
-        ledger.flash("data", _ID * queries, _ID * queries, 2 * _ID * queries, _ID * answers)
-        ledger.give(ordered, marks)
-        counts = [ledger.take("data", _ID * queries)]
-    else:
-        counts = []
-    held = (2 * _ID * queries, _ID * queries, _ID * answers)
-    return counts + [ledger.take("data", size) for size in held]
-
-
-def _early_optimizer(ledger: Ledger, s: TrainShape) -> list[Held]:
-    """Adagrad has its sums from the start; Adam's moments come with the first step."""
-    return [
-        ledger.take("optimizer", size) for size in (weight_sizes(s.model) if s.optimizer == "adagrad" else ())
-    ]
-
-
-def _resume(ledger: Ledger, s: TrainShape) -> None:
-    """`_Run.begin`: the whole checkpoint is read to the device before it is copied into the model."""
-    ledger.phase = "resuming"
-    moments = {"adam": 2, "adamw": 2, "adagrad": 1}.get(s.optimizer, 0)
-    ledger.flash("checkpoint", *[size for size in weight_sizes(s.model) for _ in range(1 + moments)])
-
-
-def _begin_epoch(ledger: Ledger, s: TrainShape) -> list[Held]:
-    """The order of an epoch and its counts; `Batches.epoch`."""
-    each = _ID * s.queries.queries
-    order = [ledger.take("data", each), ledger.take("data", each)]
-    if not s.on_gpu:
-        ledger.flash("data", each, each)
-    return order
+_ID, _ROW = 8, 24
+_MOMENTS = {"adam": 2, "adamw": 2, "adagrad": 1, "sgd": 0}
+_PIECE = 1 << 20  # of what small tensors take together
+_SCRATCH = "activations", "loss"
 
 
 def peak_memory(shape: TrainShape, gpu: GpuFacts | None, *, resumed: bool, expandable: bool) -> PeakMemory:
-    def walk(ledger: Ledger) -> None:
-        walk_training(ledger, shape, resumed=resumed)
+    return phases(shape, gpu, resumed=resumed, expandable=expandable).peak
 
-    return replayed(walk, gpu, on_gpu=shape.on_gpu, expandable=expandable)
+
+def phases(s: TrainShape, gpu: GpuFacts | None, *, resumed: bool = False, expandable: bool = False) -> Phases:
+    """`kgops.maths.train.worker`, from the graph to the test metrics; `resumed`: from a checkpoint."""
+    p = Phases("train, CUDA graphs" if s.captured else "train", on_gpu=s.on_gpu, expandable=expandable)
+    weights = weight_sizes(s.model)
+    moments = _parts("optimizer", *weights * _MOMENTS[s.optimizer])
+    known = s.train + s.valid + s.test
+    workspace = cublas_workspace(gpu.compute_capability if gpu else None) if s.on_gpu else 0
+    workspaces = _parts("workspace", *[workspace] * (2 if s.model.batch_norm else 1))
+    graph = _parts("data", *[] if s.on_gpu else [_ROW * known])
+    p.keep("loading", *graph, *_parts("weights", *weights, buffer_bytes(s.model)))
+    _read(p, s)
+    p.keep("loading", *_parts("gradients", *weights))
+    if s.optimizer == "adagrad":
+        p.keep("loading", *moments)
+    if resumed:
+        p.run("resuming", *_parts("checkpoint", *weights * (1 + _MOMENTS[s.optimizer])))
+    if s.graphs:
+        p.change_stream()
+    before, after = _scratch(s)
+    usual, last = _step(s, s.batch), _step(s, s.last_batch)
+    p.keep("step", *workspaces[:1], *before)
+    p.run("step", *usual[0])
+    p.keep("step", *workspaces[1:], *after, beside=usual[-1])
+    for moment in usual[1:]:
+        p.run("step", *moment)
+    if s.optimizer in ("adam", "adamw"):
+        p.keep("step", *moments)
+    for moment in usual:
+        p.run("step", *moment)
+    if s.captured:
+        p.capture(*usual)
+    if s.last_batch != s.batch:
+        for moment in last:
+            p.run("step", *moment)
+    if s.validates:
+        _evaluate(p, s, "validation", s.ranked[0], s.valid, s.train + s.valid)
+        again = usual if not s.captured else last if s.last_batch != s.batch else []
+        for moment in again:
+            p.run("step", *moment)
+    if s.captured:
+        p.drop("workspace")
+        p.release_graphs()
+    elif s.graphs:
+        p.empty_cache()
+    p.drop("data", "optimizer", "evaluation", *_SCRATCH)
+    if s.graphs:
+        p.change_stream()
+    if s.captured:
+        graph += workspaces[:1]
+    p.keep("test", *graph)
+    if s.test:
+        if s.validates:
+            p.run("test", *_parts("checkpoint", *weights))
+        _evaluate(p, s, "test", s.ranked[1], s.test, known)
+    return p
+
+
+def _parts(part: str, *sizes: int) -> list[Tensor]:
+    return [(part, size) for size in sizes]
+
+
+def _read(p: Phases, s: TrainShape) -> None:
+    """The graph and `Batches`, which sorts on the host."""
+    queries, answers = s.queries.queries, s.queries.answers
+    if not s.on_gpu:
+        rows = s.train * (2 if s.model.inverse else 1)
+        sorting = max((64 if s.model.inverse else 40) * rows, 25 * answers + 48 * queries)
+        p.run("loading", ("data", sorting))
+        p.keep("loading", ("data", _ID * queries))
+    p.keep("loading", *_parts("data", 2 * _ID * queries, _ID * queries, _ID * answers))
+    if not s.on_gpu:
+        p.run("step", *_parts("data", *[_ID * queries] * 4))
+
+
+def _scratch(s: TrainShape) -> tuple[list[Tensor], list[Tensor]]:
+    """Buffers of `FusedEncoder` and `EntityLoss`, which stay from step to step: those taken before the first step's
+    loss, and those of its way back."""
+    c, low, batch = s.model, s.low, s.largest_batch
+    taps, places = c.channels * c.kernel_height * c.kernel_width, c.map_height * c.map_width
+    at_once = min(batch, TRAIN_ROWS_AT_ONCE)
+    kernels, weight = batch * c.output_channels * (taps + 1), c.embedding_dim * c.features
+    chunk = min(s.chunk, c.num_entities)
+    kept = (at_once if s.checkpointing else batch) * c.features
+    forward = [batch * (taps + 1) * places, kernels, batch * c.embedding_dim, kept]
+    back = [at_once * c.features, kernels, batch * taps * places]
+    wide, scores = [], [4 * chunk * batch]
+    if low != 4:
+        products = (chunk * batch, chunk * c.embedding_dim, batch * c.embedding_dim)
+        forward.append(weight)
+        back.append(weight if s.on_gpu else max(weight, *products))
+        scores += [low * chunk * c.embedding_dim, low * chunk * batch]
+        wide = [4 * at_once * (taps + 1) * places] if c.batch_norm else []
+    before = _parts("activations", *[low * n for n in forward], *wide) + _parts("loss", *scores)
+    return before, _parts("activations", *[low * n for n in back])
+
+
+def _step(s: TrainShape, batch: int) -> list[list[Tensor]]:
+    """The moments of `TrainStep` when most is alive: the loss of a chunk, the way back, and Adagrad's update."""
+    c, on_gpu = s.model, s.on_gpu
+    vectors, mask = 4 * batch * c.embedding_dim, (1 if on_gpu else 4) * batch * c.embedding_dim
+    positives = s.positives * batch // max(s.batch, 1)
+    chunk = min(s.chunk, c.num_entities)
+    plane = 4 * chunk * batch
+    kernels = 4 * batch * c.output_channels * (c.channels * c.kernel_height * c.kernel_width + 1)
+    order = _ID * s.queries.queries
+    data = _parts("data", order, order, 2 * _ID * batch, _ID * positives, _ID * positives)
+    held = [vectors, vectors, 2 * vectors, vectors, vectors, 4 * batch * c.output_channels]
+    if c.batch_norm:
+        held.append(2 * vectors)
+    if c.input_dropout:
+        held.append(2 * mask)
+    if c.relation_dropout:
+        held.append(mask)
+    if c.output_dropout:
+        held += [mask, vectors]
+    inside = [_ID * positives] * 3 + [vectors]
+    if s.low != 4:
+        inside.append(s.low * batch * c.embedding_dim)
+    is_softmax = s.loss.endswith("-ce")
+    if s.low != 4 and on_gpu:  # a product in float32
+        inside += [max(plane, 4 * chunk * c.embedding_dim)]
+    elif s.low != 4 or not is_softmax:
+        inside.append(plane)
+    elif on_gpu:
+        inside.append(plane // COLUMN_FOLDS)
+    inside += [4 * positives] * is_softmax
+    back = [vectors, 2 * vectors, 2 * vectors, vectors, vectors]
+    if c.batch_norm and not on_gpu:
+        back.append(2 * vectors)
+    moments = [
+        [*data, *_parts("activations", *held), *_parts("loss", *inside)],
+        [*data, *_parts("activations", *held, *back)],
+        [*data, *_parts("activations", *held, kernels)],
+    ]
+    if s.optimizer == "adagrad" and on_gpu:  # roots and steps; gradients that are decayed or finite
+        copies = 3 if s.weight_decay or s.precision == "fp16" else 2
+        moments.append([*data, *_parts("optimizer", *weight_sizes(c) * copies)])
+    return [*moments, [*data, *_parts("activations", *held)]]
+
+
+def _evaluate(
+    p: Phases, s: TrainShape, phase: str, ranked: EvaluationBlocks, triples: int, known: int
+) -> None:
+    """`Evaluator` on `triples`, with so many `known`; its sorted answers and its planes stay."""
+    c, vector = s.model, 4 * s.model.embedding_dim
+    given = ("evaluation", _ROW * known)
+    rows = _parts("evaluation", *[_ROW * known] * s.on_gpu, 2 * _ROW * known)
+    pairs = 2 * _ID * known
+    p.run(phase, given, *rows, *_parts("evaluation", _ROW * known, _ROW * known))
+    p.run(phase, given, *rows, *_parts("evaluation", *[pairs] * 4))
+    batch = min(EVALUATION_QUERIES, triples * (2 if c.inverse else 1))
+    chunk = min(EVALUATION_CHUNK["cuda" if s.on_gpu else "cpu"], c.num_entities)
+    plane = chunk * batch
+    p.keep(phase, *_parts("evaluation", pairs, pairs, 4 * plane, 4 * plane))
+    asked = _parts(
+        "evaluation",
+        *[_ROW * triples] * (3 if s.on_gpu else 2),
+        (4 * _ROW if c.inverse else 2 * _ROW) * triples,
+    )
+    piece = min(EVALUATION_ENCODED, batch)
+    maps = 4 * piece * c.features
+    encoding = _parts("evaluation", vector * batch, 4 * vector * piece, *[maps] * 2)
+    near = [plane] * (3 if c.num_entities <= chunk else 4)
+    answers = [_ID * _answers(s, batch, triples, known)] * 4
+    ranking = _parts("evaluation", vector * batch, vector * batch, *near, *answers)
+    p.run(phase, given, *asked, *encoding)
+    p.run(phase, given, *asked, *ranking)
+    if not c.inverse:  # all entities are encoded for each relation
+        entities = _parts("evaluation", *[vector * c.num_entities] * 2, _ROW * c.num_entities)
+        again = [entities[0]] * ((ranked.relations or min(c.num_relations, triples)) > 1)
+        maps = 4 * min(EVALUATION_ENCODED, c.num_entities) * c.features
+        pieces = _parts("evaluation", *[_PIECE] * (vector * c.num_entities // _PIECE))
+        p.run(phase, given, *asked, *again, *pieces, *_parts("evaluation", *[maps] * 2))
+        p.run(phase, given, *asked, *again, *entities, *pieces)
+        p.run(phase, given, *asked, entities[0], *ranking)
+
+
+def _answers(s: TrainShape, batch: int, triples: int, known: int) -> int:
+    """Known answers of a block of queries: many triples ask what has many answers, side by side."""
+
+    def of(side: Answers) -> int:
+        if not side.answers:
+            return 0
+        share = known / max(s.train, 1)
+        usual = 1.25 * share * side.squares / side.answers
+        times = min(batch, ceil(side.most * triples / max(s.train, 1)))
+        return ceil(max(times * side.most * share + (batch - times) * usual * 0.5, batch * usual))
+
+    return max(map(of, s.known))
