@@ -33,8 +33,8 @@ GPUS = {
 }
 _MIB = 1 << 20
 _UNDER = 0.07  # that a fitted setting may be predicted too low: plans have a margin of a tenth
-_FACTORS = [1 + step / 100 for step in range(61)]
-_SPARE = range(0, 41, 4)  # MiB
+_FACTORS = [1.03 + step / 100 for step in range(60)]  # graphs that are larger than drawn ones have more holes
+_SPARE = range(8, 41, 4)  # MiB
 Sample = tuple[int, int]
 """Segments counted, and bytes reserved."""
 

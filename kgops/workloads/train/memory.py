@@ -46,10 +46,10 @@ def phases(s: TrainShape, gpu: GpuFacts | None, *, resumed: bool = False, expand
     p.keep("loading", *_parts("gradients", *weights))
     if s.optimizer == "adagrad":
         p.keep("loading", *moments)
-    if resumed:
-        p.run("resuming", *_parts("checkpoint", *weights * (1 + _MOMENTS[s.optimizer])))
     if s.graphs:
         p.change_stream()
+    if resumed:
+        p.run("resuming", *_parts("checkpoint", *weights * (1 + _MOMENTS[s.optimizer])))
     before, after = _scratch(s)
     usual, last = _step(s, s.batch), _step(s, s.last_batch)
     p.keep("step", *workspaces[:1], *before)
