@@ -52,13 +52,6 @@ def weight_sizes(c: ConvEConfig) -> tuple[int, ...]:
     return tuple(4 * n for n in numbers)
 
 
-def moved_sizes(c: ConvEConfig) -> tuple[int, ...]:
-    """Of all that `Module.to` moves to a GPU, in its order: layers first, then the module's own; running statistics,
-    all small, last."""
-    own, layers = weight_sizes(c)[:3], weight_sizes(c)[3:]
-    return (*layers, *own, buffer_bytes(c))
-
-
 def weight_bytes(c: ConvEConfig) -> int:
     return sum(weight_sizes(c))
 
