@@ -33,6 +33,7 @@ SCRIPTS = {
     ),
     "eval.py": "print('fine')\n",
     "long.py": "import time\ntime.sleep(300)\n",
+    "other.txt": "usa\tembassy\tchina\nuk\tngo\tusa\n",
 }
 
 
@@ -187,6 +188,8 @@ AT_ONCE: dict[str, Check] = {
     "kgops suggest tracin --run 1 --gpu t4": plans("tracin .*"),
     "kgops run predict --run 1 --head usa --relation embassy --top-k 5": succeeds(workload="predict"),
     "kgops suggest predict --run 1 --head usa --relation embassy --gpu t4": plans("predict .*"),
+    "kgops run evaluate --run 1 --test other.txt": succeeds(workload="evaluate"),
+    "kgops suggest evaluate --run 1 --gpu t4": plans("evaluate .*"),
     "kgops run explain --run 1 --triple usa embassy china": succeeds(workload="explain"),
     "kgops suggest explain --run 1 --triple usa embassy china --gpu t4": plans("explain .*"),
     "kgops run exec -- python train.py": succeeds(workload="exec", attempts=1),
