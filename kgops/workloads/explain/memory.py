@@ -15,7 +15,6 @@ from kgops.workloads.tracin.memory import (
     block_made,
     engines,
     keep,
-    kept_scratch,
     loaded,
     model_bytes,
     pairs,
@@ -55,13 +54,13 @@ def influences(s: TracinShape) -> Iterator[Parts]:
         scores=8 * s.model.num_entities
     )  # of the question: its own, and of what is not known
     asked = Side(s.tests, s.tests, 1, s.tests)
-    kept, keeping = keep(s, asked)
-    yield made + keeping
+    kept = keep(s, asked)
+    yield made + kept.peak
     block = Block(0, s.block, s.block * s.rows_each, 0, 0)  # candidates of two entities seldom share a query
     side = Side.of_block(s, block, asked)
     of_block = block_made(s, side, asked)
-    scratch = scratch_parts(kept_scratch(s, asked), of_block.scratch)
-    yield made + kept + scratch + larger(of_block.peak, of_block.held + pairs(s, side, asked))
+    scratch = scratch_parts(kept.scratch, of_block.scratch)
+    yield made + kept.held + scratch + larger(of_block.peak, of_block.held + pairs(s, side, asked))
 
 
 def peak_memory(shape: ExplainShape, gpu: GpuFacts | None, *, expandable: bool) -> PeakMemory:

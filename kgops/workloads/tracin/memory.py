@@ -7,7 +7,6 @@ Sizes are in bytes; ids and triples are int64. `factor_memory` has the factors o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 
 from kgops.gpus.facts import GpuFacts
@@ -125,17 +124,16 @@ def _scan(s: TracinShape, run: Moments, graph: Parts, *, is_traced: bool) -> Non
         held["scores"] += every
     if s.ranks:
         held["scores"] += 24 * tile * best  # of tests before these, and of these
-    kept, keeping = keep(s, test)
+    kept = keep(s, test)
     scan = Moments(held)
     scan.add("tests", Counter(data=4 * _ID * n))
-    buffers = scratch_parts(kept_scratch(s, test))
-    scan.add("tests", times(kept + buffers, s.checkpoints - 1), keeping)
-    scan.held += times(kept, s.checkpoints)
+    scan.add("tests", times(kept.held + scratch_parts(kept.scratch), s.checkpoints - 1), kept.peak)
+    scan.held += times(kept.held, s.checkpoints)
     if is_traced:
         scan.held["scores"] += every
     sides = sides_of(s, test)
     made = [block_made(s, side, test) for side in sides]
-    scan.held += times(scratch_parts(kept_scratch(s, test), *(one.scratch for one in made)), s.checkpoints)
+    scan.held += times(scratch_parts(kept.scratch, *(one.scratch for one in made)), s.checkpoints)
     waiting = min(n, TRACIN_MERGED_COLUMNS - 1) if s.ranks else 0
     for side, one in zip(sides, made, strict=True):
         scores = 4 * side.triples * test.triples
@@ -160,12 +158,7 @@ def engines(s: TracinShape) -> Parts:
     return times(engine(s), s.checkpoints) + Counter(score=s.checkpoints * kept + beside)
 
 
-def kept_scratch(s: TracinShape, test: Side) -> Mapping[str, int]:
-    """Buffers that `keep` leaves."""
-    return factors(s.of_tests, test, keep=True).scratch
-
-
-def keep(s: TracinShape, test: Side) -> tuple[Parts, Parts]:
+def keep(s: TracinShape, test: Side) -> Made:
     """`Engine.keep` at one checkpoint: the factors, with copies of the two large ones where products take them
     rounded; and the peak while they are made."""
     made = factors(s.of_tests, test, keep=True)
@@ -183,7 +176,8 @@ def keep(s: TracinShape, test: Side) -> tuple[Parts, Parts]:
     kept = made.held + Counter(factors=own)
     scratch = scratch_parts(made.scratch)
     copying = kept + scratch + Counter(factors=rising)
-    return kept, larger(made.peak + scratch, copying, kept + scratch + Counter(score=s.curvature_bytes))
+    peak = larger(made.peak + scratch, copying, kept + scratch + Counter(score=s.curvature_bytes))
+    return Made(kept, peak, made.scratch)
 
 
 def block_made(s: TracinShape, side: Side, test: Side) -> Made:
