@@ -416,11 +416,10 @@ def _applies_to(needs: Needs, run: Run | None) -> bool:
     if needs == "unfinished run":
         return not run.ended
     if needs == "model":
-        from kgops.present.asking import is_answered
-        from kgops.workloads.registry import leaves  # all declarations: the first frame needs none
+        from kgops.workloads.results import is_answered, leaves
 
         trained = leaves(run.workload, "model") and run.ended
-        return is_answered(run) or (trained and (run.state == "succeeded" or run.metric is not None))
+        return is_answered(run.workload) or (trained and (run.state == "succeeded" or run.metric is not None))
     if needs == "resumable run":
         return run.ended and run.state != "succeeded"
     return run.ended if needs == "ended run" else True

@@ -239,7 +239,7 @@ class KgopsApp(Console, inherit_bindings=False):
         self.push_screen(NewRun(gpu, where, profile))
 
     def action_influences(self) -> None:
-        from kgops.workloads.registry import leaves
+        from kgops.workloads.results import leaves
         from screens.influences import Influences
 
         run = self.here.subject if self.here is not None else None

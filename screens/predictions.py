@@ -19,6 +19,7 @@ from kgops.present.predictions import AnsweredQuestion, PredictedTriple, read_an
 from kgops.present.rows import Column, Columns, Piece, Row, row, text_row, text_rows
 from kgops.present.wording import going, state_of
 from kgops.supervisor.run_folder import RunFolder
+from kgops.workloads.results import is_answered
 from screens import run_calls
 from screens.actions import ScreenName
 from screens.driver import begin
@@ -70,7 +71,7 @@ class Predictions(RunScreenBase):
         try:
             self._asking = await asyncio.to_thread(asking.model_of, home, run)
             self._question = self._asking.question
-            if self._question.is_complete or asking.is_answered(run):
+            if self._question.is_complete or is_answered(run.workload):
                 await self._follow(run)
             self.draw()
             self._names = await asyncio.to_thread(read_graph_names, home, run)

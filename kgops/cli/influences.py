@@ -12,8 +12,7 @@ from kgops.errors import Usage
 from kgops.jobs.text import one_line
 from kgops.present.formats import UNKNOWN, amount, table
 from kgops.present.influences import rest_of
-from kgops.workloads.registry import leaves
-from kgops.workloads.workload import Result
+from kgops.workloads.results import Result, leaves
 from storage import influences, reports
 from storage.influences import Influence, TestTriple
 from storage.runs import UNFINISHED, Run

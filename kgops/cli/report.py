@@ -12,7 +12,7 @@ from kgops.present.explained_run import read_explained_run
 from kgops.present.influences import of_run
 from kgops.present.report_page import page
 from kgops.present.run_detail import LogTail, read_run_detail
-from kgops.workloads.registry import leaves
+from kgops.workloads.results import leaves
 
 
 @click.command(

@@ -37,7 +37,7 @@ from kgops.present.metric_order import MOST_SHOWN, most_important
 from kgops.present.quality import FILTERS, HEADS, NUMBERS
 from kgops.present.run_detail import RunDetail, read_run_detail
 from kgops.supervisor.worker_reports import data_digests
-from kgops.workloads.registry import leaves
+from kgops.workloads.results import leaves
 from storage import attempts, reports, runs, series
 from storage.database import Connection
 from storage.runs import Run

@@ -14,7 +14,7 @@ from kgops.present.predictions import AnsweredQuestion
 from kgops.present.training_run import names_a_run, with_run
 from kgops.settings import Home
 from kgops.workloads.job_files import read_job
-from kgops.workloads.registry import leaves
+from kgops.workloads.results import leaves
 from kgops.workloads.tracin.options import DATA
 from storage import run_list, runs
 from storage.database import Connection, open_reader
@@ -76,11 +76,6 @@ class Asking:
 
     model: Mapping[str, Any]
     question: Question
-
-
-def is_answered(run: Run) -> bool:
-    """Whether the run answers a question; a pipeline is asked as a model."""
-    return leaves(run.workload, "answers") and not leaves(run.workload, "model")
 
 
 def model_of(home: Home, run: Run) -> Asking:

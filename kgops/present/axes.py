@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kgops.jobs.numbers import share_between
-from kgops.workloads.registry import WORKLOADS
 from storage.runs import Run
 from storage.series import Bucket
 
@@ -17,6 +16,8 @@ _DIGITS = 1e12  # a step that many times smaller than a value is lost in it
 
 
 def counts_epochs(run: Run) -> bool:
+    from kgops.workloads.registry import WORKLOADS  # all declarations: a page of a command needs none
+
     return run.workload in WORKLOADS and WORKLOADS[run.workload].trains
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from kgops.jobs.option import Option
 from kgops.present.formats import value_text
 from kgops.present.run_detail import OptionRow
-from kgops.workloads.registry import OPTIONS, WORKLOADS
+from kgops.workloads.catalog import OPTIONS
+from kgops.workloads.registry import WORKLOADS
 
 _STAGES = ("train", "predict", "tracin")  # of a pipeline
 _CHOSEN = (None, "auto")  # defaults that leave the choice to kgops

@@ -18,7 +18,8 @@ from kgops.jobs.files import open_regular
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
-from kgops.workloads.registry import WORKLOADS, leaving
+from kgops.workloads.registry import WORKLOADS
+from kgops.workloads.results import leaving
 from kgops.workloads.tracin.options import TRACIN_INFLUENCES_IN_RECORD, TRACIN_TESTS_IN_RECORD
 from storage import influences, reports, run_list, runs
 from storage.database import Connection, open_reader

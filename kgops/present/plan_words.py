@@ -11,7 +11,7 @@ from kgops.planning.plan_per_gpu import Placement
 from kgops.planning.planner import Candidate, Suggestion
 from kgops.planning.resolve import Choice
 from kgops.present.formats import UNKNOWN
-from kgops.workloads.registry import OPTIONS
+from kgops.workloads.catalog import OPTIONS
 
 
 def verdict(placed: Placement) -> str:

@@ -19,8 +19,7 @@ from kgops.present.metric_order import MOST_SHOWN, curve_rank, headlines, title_
 from kgops.present.quality import FILTERS, HEADS, NUMBERS, quality_rows
 from kgops.present.report_sections import answers, explanations, memory, traces
 from kgops.present.run_detail import Curve, RunDetail
-from kgops.workloads.registry import leaves
-from kgops.workloads.workload import Result
+from kgops.workloads.results import Result, leaves
 from storage.reports import Event
 from storage.runs import Run
 

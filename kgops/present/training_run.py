@@ -16,7 +16,8 @@ from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
 from kgops.workloads.predict.job import NEW_TRIPLES, TRIPLES
-from kgops.workloads.registry import leaves, workload_of
+from kgops.workloads.registry import workload_of
+from kgops.workloads.results import leaves
 from kgops.workloads.tracin.options import DATA
 from kgops.workloads.train.job import MODELS
 from storage import runs

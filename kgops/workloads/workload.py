@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from kgops.jobs.option import Option
-
-Result = Literal["model", "influences", "answers", "explanations"]
+from kgops.workloads.results import LEAVES, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,6 @@ class Workload:
     inputs: tuple[str, ...] = ()  # keys that name files which must be there; `table.key` inside a table
     folders: tuple[str, ...] = ()  # and folders
     words: Words | None = None  # of its command; None: a job file, or a command of its own
-    leaves: frozenset[Result] = frozenset()  # what a run leaves for others to read
     stages: tuple[str, ...] | None = (
         None  # workloads that it runs, each with a table of its own; None: itself alone
     )
@@ -46,6 +44,11 @@ class Workload:
     with_profile: bool = True  # takes options of other workloads from a profile, to report them
     keeps_budget: bool = False  # its worker holds no more of a GPU than it has reserved
     smaller: tuple[str, ...] = ()  # how the work itself can be made smaller
+
+    @property
+    def leaves(self) -> frozenset[Result]:
+        """What a run leaves for others to read."""
+        return LEAVES.get(self.name, frozenset())
 
     @property
     def is_command(self) -> bool:

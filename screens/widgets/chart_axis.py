@@ -27,7 +27,7 @@ class XAxis:
         self._points = [(middle(one.first_step, one.last_step), one.mean) for one in buckets]
         self._is_time = is_by_clock(buckets, run)
         self._zero = run.started_at or run.submitted_at
-        self._unit = "epoch" if counts_epochs(run) else "step"
+        self._unit = "" if self._is_time else "epoch " if counts_epochs(run) else "step "
 
     def values(self, count: int) -> list[float | None]:
         """One value for each of `count` columns: means where there are more points, lines between fewer."""
@@ -43,8 +43,7 @@ class XAxis:
 
     def labels(self, indent: int, width: int) -> list[Piece]:
         """The first and last step below the chart, and the middle where there is room."""
-        unit = "" if self._is_time else f"{self._unit} "
-        left, right = self._named(self._first), unit + self._named(self._last)
+        left, right = self._named(self._first), self._unit + self._named(self._last)
         if self._first >= self._last:
             return [Piece(f"{'':{indent}}{right:>{width}}", "dim")]
         centre = self._named(middle(self._first, self._last))

@@ -30,8 +30,8 @@ from kgops.maths.worker.out_of_memory import (
     limit_memory,
 )
 from kgops.maths.worker.report import Reporter
+from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job_file
-from kgops.workloads.registry import OPTIONS
 
 
 class Stopped(Exception):

@@ -113,7 +113,6 @@ EXPLAIN = Workload(
     keeps_budget=True,
     inputs=FILES,
     folders=FOLDERS,
-    leaves=frozenset({"explanations"}),
     reads_model=True,
     retrainings=most_retrainings,
     outputs=partial(answer_copies, EXPLANATIONS),

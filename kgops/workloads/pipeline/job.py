@@ -162,7 +162,6 @@ PIPELINE = Workload(
         ),
         *(f"tracin.{name}" for name in ("test", "test_triples", "edge_map", "node_name_dict")),
     ),
-    leaves=frozenset({"model", "influences", "answers"}),
     stages=("train", "predict", "tracin"),
     optional=("predict",),
     trains=True,

@@ -109,7 +109,6 @@ PREDICT = Workload(
     keeps_budget=True,
     inputs=FILES,
     folders=FOLDERS,
-    leaves=frozenset({"answers"}),
     reads_model=True,
     outputs=partial(answer_copies, ANSWERS),
     with_profile=False,

@@ -239,7 +239,6 @@ TRACIN = Workload(
     keeps_budget=True,
     inputs=FILES,
     folders=FOLDERS,
-    leaves=frozenset({"influences"}),
     reads_model=True,
     retrainings=_retrainings,
     time_kind=_time_kind,
