@@ -51,7 +51,7 @@ def test_the_wheel_holds_the_three_packages_and_the_profiles_and_nothing_else(wh
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"kgops", "screens", "storage"}
     assert {f"kgops/profiles/{path.name}" for path in (ROOT / "profiles").glob("*.toml")} <= set(names)
-    folder = "kgops/planning/counted"
+    folder = "kgops/workloads/graphs/counted"
     kept = {f"{folder}/{path.name}" for path in (ROOT / folder).glob("*.json")}
     assert kept and kept <= set(names)
     assert wheel.stat().st_size < 3 << 19

@@ -59,7 +59,8 @@ def record(tour: Home) -> Iterator[sqlite3.Connection]:
 def test_every_workload_and_every_end_is_there(record: sqlite3.Connection) -> None:
     found = run_list.page(record, limit=1000)
     assert set(WORKLOADS) == {*KINDS, "pipeline"} - {"sweep"}
-    assert {run.workload for run in found} == set(WORKLOADS) - {"evaluate"}  # its run looks like the end of a training
+    # A run of evaluate looks like the end of a training.
+    assert {run.workload for run in found} == set(WORKLOADS) - {"evaluate"}
     states = {run.state for run in found}
     assert states >= set(STATES) - set(ACTIVE)
     assert states & set(ACTIVE)
