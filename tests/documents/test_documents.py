@@ -9,9 +9,14 @@ import pytest
 
 from benchmarks.document import with_headlines
 from kgops import __version__
+from screens.actions import ACTIONS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+
+
+REFERENCE = (ROOT / "docs/COMMANDS.md").read_text()
+
 BENCHMARKS = (ROOT / "BENCHMARKS.md").read_text()
 # A number with a unit, as in "0.4907 x" and "3 to 10 %".
 METRIC = re.compile(
@@ -28,6 +33,11 @@ def test_readme_shows_the_very_metrics_of_the_benchmarks() -> None:
     assert with_headlines(README, BENCHMARKS) == README, (
         "python -m benchmarks.document --write-only writes it anew"
     )
+
+
+def test_what_readme_leads_to_is_there() -> None:
+    for name in re.findall(r"`([A-Z]+\.md)`|\]\((docs/[^)]+)\)", README):
+        assert (ROOT / (name[0] or name[1])).is_file(), name
 
 
 def test_pictures_are_small_and_ask_nothing_of_another_machine() -> None:
@@ -65,6 +75,15 @@ def test_what_always_holds_names_the_tests_that_hold_it() -> None:
         assert named, item
         for file in named:
             assert list((ROOT / "tests").rglob(file)), file
+
+
+def test_the_keys_that_readme_names_are_those_of_the_screens() -> None:
+    (row,) = re.findall(r"^\| `kgops` \| (.*) \|$", REFERENCE, re.M)
+    there = {action.sign for action in ACTIONS}
+    named = re.findall(r"`(.)` ([a-z]+)", row)
+    assert len(named) >= 7
+    for sign, _ in named:
+        assert sign in there, sign
 
 
 def test_this_version_stands_in_the_changelog() -> None:

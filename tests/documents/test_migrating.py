@@ -267,6 +267,20 @@ def planned(
     return plan
 
 
+def test_every_script_has_its_commands_on_the_page() -> None:
+    assert {shlex.split(old)[1] for old, _ in pairs()} == set(WORKLOADS)
+    assert sorted(LINES) == sorted([*TRAININGS, *TRACINGS, *BATCHES, *REGRESSIONS])
+    assert len(rows()) >= 15
+
+
+@pytest.mark.parametrize(("old", "new"), pairs(), ids=[named(new) for new in LINES])
+def test_the_name_of_the_script_is_all_that_changes(old: str, new: str) -> None:
+    python, script, *flags = shlex.split(old)
+    assert python == "python"
+    same_objective = ["--recipe", "script"] if script == "train_pytorch.py" else []
+    assert shlex.split(new) == ["kgops", "run", WORKLOADS[script], *same_objective, *flags]
+
+
 @pytest.mark.parametrize(("script", "flag", "line"), rows(), ids=[f"{s} {f}" for s, f, _ in rows()])
 def test_a_flag_becomes_what_the_table_says(
     planned: Callable[[str], dict[str, Any]], script: str, flag: str, line: str

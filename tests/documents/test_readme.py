@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shlex
@@ -170,6 +171,19 @@ def test_a_command_in_a_sentence_is_one_that_is_taken(
         assert len(words) == 2
     except click.exceptions.Exit:
         assert words[-1] == "--help"
+
+
+def test_every_module_that_is_to_be_run_is_there() -> None:
+    texts = [page(name) for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "Makefile")]
+    texts += [path.read_text() for path, _ in COMMENTS]
+    modules = {
+        name
+        for text in texts
+        for name in re.findall(r"(?:python|BIN\)/python) -m ((?:kgops|benchmarks)[\w.]+)", text)
+    }
+    assert len(modules) >= 2  # the pattern still finds them
+    for name in modules:
+        assert importlib.util.find_spec(name.rstrip(".")), name
 
 
 def test_every_command_stands_in_the_table_and_no_other_does() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -12,6 +13,7 @@ from driving import Console
 
 from kgops.experiments.charts import Dot, front
 from kgops.experiments.trial_result import Spread
+from kgops.present.axes import Axis
 from kgops.present.pictures import ZOOM
 from storage import benches
 from storage.benches import Pair
@@ -82,3 +84,13 @@ def test_the_front_has_what_nothing_beats_in_both() -> None:
     best = [dot(1, 9), dot(2, 5), dot(7, 1)]
     beaten = [dot(1, 10), dot(3, 5), dot(8, 2), dot(2, 6)]
     assert front([*beaten, *best]) == best
+
+
+@pytest.mark.parametrize("values", [(102.8, 111.4), (0.03, 0.16), (1e-6, 0.02), (5.0, 5.0), (-3.0, 9.0)])
+def test_a_tick_says_the_value_it_stands_at(values: tuple[float, float]) -> None:
+    axis = Axis.over(values, 0, 100, "x")
+    ticks = axis.ticks()
+    assert len(ticks) >= 2
+    for value, name in ticks:
+        assert math.isclose(float(name.replace(",", "")), value, rel_tol=1e-9, abs_tol=1e-12)
+        assert -1e-9 <= axis(value) <= 100 + 1e-9

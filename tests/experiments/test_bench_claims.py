@@ -109,6 +109,29 @@ def test_each_option_has_an_answer_from_what_was_measured(conn: sqlite3.Connecti
     assert answers[-1] == "not measured"
 
 
+def test_an_effect_no_larger_than_that_of_the_baseline_run_again_is_none(conn: sqlite3.Connection) -> None:
+    put(conn, "a: x", "fp32", {"fp32 again": ran(1.25, 100), "+ bf16": ran(0.83, 100, loss=0.5)})
+    assert options(conn, "a")["+ bf16"].answer == "do not use"
+    assert "training 25%" in "\n".join(claims_page.lines(page(conn), 120))
+
+
+def test_a_loss_that_differs_by_more_than_rounding_changes_results(conn: sqlite3.Connection) -> None:
+    put(conn, "d: x", "original", {"small model": ran(0.5, 50, loss=0.4)})
+    small = options(conn, "d")["small model"]
+    assert (small.answer, small.results) == ("changes results", "loss -20.0%")
+
+
+def test_on_a_gpu_it_names_the_gpu_and_judges_cleanup_by_reserved_memory(conn: sqlite3.Connection) -> None:
+    variants = {
+        "fp32 again": ran(1.0, 100, resident_mib=100.0),
+        "+ cleanup": ran(1.0, 100, loss=0.5, resident_mib=50.0),
+    }
+    put(conn, "a: x", "fp32", variants, T4, on_gpu=True)
+    found = options(conn, "a")["+ cleanup"]
+    assert found.memory is not None and found.memory.median == 2.0 and found.answer == "use"
+    assert claims_page.lines(page(conn), 120)[0] == "WHICH OPTIONS PAY on Tesla T4"
+
+
 def test_the_documents_rows_stand_beside_their_measured_values(conn: sqlite3.Connection) -> None:
     put(conn, "d: x", "original", {"small, as documented": ran(0.5, 50), "full, as documented": ran(1.0, 80)})
     original, small, full, error = documented(conn, "Regression guide")
@@ -126,6 +149,13 @@ def test_the_documents_rows_stand_beside_their_measured_values(conn: sqlite3.Con
     memory = [row.mib or row.why for row in documented(conn, "Loss guide")]
     assert memory == [60, "not yet", "not yet", 20]
     assert options(conn, "c")["their efficient loss"].mib == 60
+
+
+def test_a_full_benchmark_of_the_newest_machine_comes_before_a_quick_one(conn: sqlite3.Connection) -> None:
+    put(conn, "a: x", "fp32", {"+ bf16": ran(0.1, 100)}, T4)
+    full = put(conn, "a: x", "fp32", {"+ bf16": ran(0.5, 100)})
+    put(conn, "a (quick): x", "fp32", {"+ bf16": ran(0.2, 100)})
+    assert options(conn, "a")["+ bf16"].bench == full
 
 
 def test_all_options_fit_one_screen_and_every_line_its_width(

@@ -10,6 +10,7 @@ import pytest
 from driving import Console, patience, wait_for
 
 from kgops.errors import BadJob, Usage
+from kgops.experiments.trial_result import ratios, spread_of
 from kgops.experiments.variants import combinations, read_axis, variants
 from kgops.workloads.job_files import read_job
 from storage import benches, measurements
@@ -54,6 +55,22 @@ def test_a_option_that_does_nothing_has_no_effect_and_a_slow_one_is_harmful(
     assert kept["seconds", "work=0"].unit == "s"
     assert kept["speed", "work=0.1"].command.startswith("kgops bench matrix ")
     assert run_cli("runs", "--tag", "bench-1", "--json").json()[0]["label"].startswith("bench 1: work=")
+
+
+def test_rounds_on_other_data_are_not_compared(run_cli: Console) -> None:
+    reads = (
+        "n=$(cat count 2>/dev/null || echo 1); echo $((n + 1)) > count; echo {work} > /dev/null; "
+        'printf \'{"event":"data","train":"%s:ab"}\\n\' $n >> $KGOPS_EVENTS'
+    )
+    job = run_cli.cwd / "job.toml"
+    job.write_text(f"workload = 'exec'\n[exec]\ncommand = ['sh', '-c', '''{reads}''']\n")
+    done = run_cli("bench", "matrix", job, "--vary", "work=0,1", "--repeat", "2")
+    assert done.code == 1
+    assert (
+        "the data of work=1 have changed since run 4 of this benchmark: training triples: 4 then, 5"
+        in done.err
+    )
+    assert "--afresh" in done.err
 
 
 @pytest.mark.slow
@@ -107,6 +124,54 @@ def test_a_benchmark_that_is_ended_stops_the_run_that_is_going_on(
     assert run is not None and run.state == "cancelled"
 
 
+def test_what_a_variant_cannot_do_is_said_once_and_the_others_go_on(run_cli: Console) -> None:
+    path = run_cli.cwd / "job.toml"
+    path.write_text('workload = "exec"\n[exec]\ncommand = ["sh", "-c", "exit {code}"]\n')
+    done = run_cli("bench", "matrix", path, "--vary", "code=0,3", "--repeat", "4", "--json")
+    assert done.code == 0, done.err
+    told = done.json()
+    assert told["row"][1]["verdict"] == "cannot be tested here"
+    assert "3" in told["row"][1]["why"]
+    assert len(told["pair"]) == 1
+    failing = run_cli("bench", "matrix", path, "--vary", "code=3,0", "--json")
+    assert failing.code == 1
+    assert "the baseline code=3 failed" in failing.err
+    (listed,) = run_cli("bench", "show", "--json").json()
+    assert listed["bench"] == [1, 2] and listed["state"] == "failed"
+    assert "The newest benchmark failed." in run_cli("bench", "show", "code").out
+    assert "| time, n/a |" in run_cli("bench", "export", "2", "--to", "md").out
+
+
+EPOCHS = """
+import json, os, time
+with open(os.environ["KGOPS_EVENTS"], "a") as file:
+    for epoch in range({epochs}):
+        seconds = 1.0 if epoch else 9.0
+        told = {"event": "metric", "at": time.time(), "name": "epoch_seconds", "value": seconds, "step": epoch}
+        file.write(json.dumps(told) + chr(10))
+"""
+
+
+@pytest.mark.parametrize(
+    ("counts", "of", "seconds"), [("2,3", "an epoch", 1.0), ("1,3", "the whole run", None)]
+)
+def test_an_epoch_that_warms_up_is_not_compared_with_others(
+    run_cli: Console, counts: str, of: str, seconds: float | None
+) -> None:
+    path = run_cli.cwd / "job.toml"
+    path.write_text(f'workload = "exec"\n[exec]\ncommand = ["python3", "-I", "-S", "-c", """{EPOCHS}"""]\n')
+    done = run_cli("bench", "matrix", path, "--vary", f"epochs={counts}", "--repeat", "1", "--json")
+    assert done.code == 0, done.err
+    first, other = done.json()["row"]
+    (pair,) = done.json()["pair"]
+    assert first["seconds_of"] == other["seconds_of"] == of
+    took = pair["baseline"]["took_s"], pair["measured"]["took_s"]
+    expected = took if seconds is None else (seconds, seconds)
+    assert (first["seconds"]["median"], other["seconds"]["median"]) == expected
+    assert other["speed"]["median"] == pytest.approx(expected[0] / expected[1])
+    assert f"time         {of}" in run_cli("bench", "show", "1").out
+
+
 @pytest.mark.long
 def test_a_pipeline_is_timed_as_a_whole(run_cli: Console) -> None:
     """What is varied may concern any of its stages, not training alone."""
@@ -139,6 +204,22 @@ def test_a_option_that_was_not_in_effect_is_named_with_the_reason(run_cli: Conso
     assert row["seconds_of"] == "an epoch"
     assert row["memory_of"] == "resident set at its peak, above loaded libraries"
     assert row["quality"]["test_mrr"][0] == row["quality"]["test_mrr"][1]
+
+
+def _pairs(baseline: list[float], variant: list[float]) -> list[Pair]:
+    told = {"seconds_of": "x", "memory_of": "y", "memory_mib": None, "trouble": None}
+    return [
+        Pair(i, "v", 1, 2, {**told, "seconds": a}, {**told, "seconds": b}, None, (), 0.0)
+        for i, (a, b) in enumerate(zip(baseline, variant, strict=True))
+    ]
+
+
+def test_ratios_are_taken_pair_by_pair() -> None:
+    """A machine that slows down half-way changes both of a pair."""
+    found = spread_of(ratios(_pairs([1, 10, 1, 10], [0.5, 5, 0.5, 5]), "speed"))
+    assert found is not None
+    assert (found.low, found.median, found.high, found.n) == (2, 2, 2, 4)
+    assert ratios(_pairs([1], [1]), "memory") == []
 
 
 def test_options_settings_and_placeholders_vary_and_nothing_else() -> None:

@@ -13,6 +13,8 @@ import pytest
 from driving import Console
 
 from benchmarks.document import SECTIONS, written
+from benchmarks.recipes import in_short
+from kgops.experiments.fingerprint import describe, differences, fingerprint
 from storage import benches, measurements
 from storage.benches import Pair
 from storage.measurements import Measurement
@@ -71,6 +73,19 @@ def test_a_name_of_a_machine_or_a_gpu_changes_no_fingerprint_and_everything_else
     assert key({**HERE, "gpus": [{"name": "T4"}]}) != key({**HERE, "gpus": [{"name": "L4"}]})
 
 
+def test_a_cpu_whose_instructions_were_limited_is_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    whole = fingerprint()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    limited = fingerprint()
+    assert differences(whole, limited) == ["variables.ONEDNN_MAX_CPU_ISA: None and AVX2"]
+    assert in_short(limited) == f"{in_short(whole)}, ONEDNN_MAX_CPU_ISA=AVX2"
+    assert describe(limited).endswith("ONEDNN_MAX_CPU_ISA=AVX2")
+
+
 def test_a_benchmark_is_written_out_as_json_markdown_csv_and_parquet(
     run_cli: Console, conn: sqlite3.Connection, tmp_path: Path
 ) -> None:
@@ -117,3 +132,15 @@ def test_the_document_has_each_metric_with_its_command_and_fingerprint(conn: sql
     assert page.count("Fingerprint " + measurements.fingerprint_key(HERE)) == 1
     assert "Command: `python -m benchmarks.screens" in page
     assert page.count("Not measured yet.") == len(SECTIONS) - 1
+
+
+def test_what_this_home_has_not_measured_stays_as_the_document_has_it(conn: sqlite3.Connection) -> None:
+    measurements.add_all(conn, [_step(3.5, HERE)])
+    first = written(conn) + "\n## By hand\n\nA table.\n"
+    assert written(conn, first) == first
+    conn.execute("DELETE FROM measurement")
+    assert "3.5 ms" not in written(conn)
+    assert written(conn, first) == first
+    measurements.add_all(conn, [_step(4.5, THERE)])
+    renewed = written(conn, first)
+    assert "4.5 ms" in renewed and "3.5 ms" not in renewed and "A table." in renewed

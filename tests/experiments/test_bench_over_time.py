@@ -9,7 +9,7 @@ import dated_benchmarks as dated
 from dated_benchmarks import FAST, NAMES, SLOW
 from driving import Console
 
-from kgops.experiments.benchmark_results import Change, compared
+from kgops.experiments.benchmark_results import Change, ResultReader, compared
 from kgops.experiments.trial_result import Spread
 
 
@@ -58,6 +58,26 @@ def test_this_machine_or_that(run_cli: Console, conn: sqlite3.Connection) -> Non
     assert "4.1× slower" in shown and f"0.41 s on Tesla T4 with {FAST}" in shown.replace("\n", " ")
     nothing = run_cli("bench", "compare", "t4", "h200")
     assert nothing.code == 2 and "no benchmark was measured on two machines" in nothing.err
+
+
+def test_of_configurations_within_noise_the_first_is_the_fastest(conn: sqlite3.Connection) -> None:
+    """An option that has no effect is not recommended."""
+    dated.add(conn, dated.noon(10, 3), dated.T4, dict(zip(NAMES, (0.400, 0.60, 0.398, 0.399), strict=True)))
+    (series,) = ResultReader().read(conn)
+    fastest = series.fastest
+    assert fastest is not None and fastest.row.variant == SLOW
+    assert fastest.alike == (NAMES[2], FAST) and fastest.baseline is None
+
+
+def test_times_of_another_job_or_of_too_few_rounds_are_not_judged(conn: sqlite3.Connection) -> None:
+    times = dict(zip(NAMES, (0.80, 0.60, 0.50, 0.36), strict=True))
+    dated.add(conn, dated.noon(10, 3), dated.T4, times)
+    dated.add(conn, dated.noon(10, 4), dated.T4, {name: 2 * one for name, one in times.items()}, epochs=10)
+    dated.add(conn, dated.noon(10, 5), dated.T4, times, epochs=10, rounds=2, ended=False)
+    (series,) = ResultReader().read(conn)
+    steps = series.over_time(FAST)
+    assert [str(one.than_before) for one in steps[1:]] == ["another job", "too few rounds"]
+    assert series.results[-1].state == "unfinished: 6 of 15 pairs"
 
 
 def test_a_difference_within_the_measured_spread_is_noise() -> None:

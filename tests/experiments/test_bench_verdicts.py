@@ -9,12 +9,17 @@ import pytest
 from kgops.experiments.summary import rows
 from kgops.experiments.trial_result import Spread, spread_of
 from kgops.experiments.verdicts import (
+    Noise,
     effect_of,
     noise_of,
+    of_both,
     steadiness,
 )
 from storage import benches
 from storage.benches import Bench, Pair
+
+QUIET: Noise = {"speed": 0.05, "memory": 0.05}
+
 
 TOLD = {"seconds_of": "an epoch", "memory_of": "resident set", "trouble": None, "memory_mib": 100.0}
 NOISY = (
@@ -69,6 +74,11 @@ def test_steady_is_within_a_twentieth_and_else_it_is_told_how_far_off(
     assert steadiness(spread_of(ratios), spread_of(memory or [])) == said
 
 
+def test_a_variant_whose_name_ends_like_a_control_is_judged_like_any_other(conn: sqlite3.Connection) -> None:
+    bench = held(conn, {"once again": (0.5,) * 5})
+    assert rows(conn, bench)[1].verdict == "effective"
+
+
 @pytest.mark.parametrize(
     ("values", "verdict"),
     [
@@ -93,3 +103,10 @@ def test_an_effect_must_lie_beyond_what_the_baseline_beside_itself_has_shown() -
     assert effect_of(spread_of([1.1, 1.1, 1.1]))[0] == "effective"
     assert effect_of(spread_of([0.87, 0.88, 0.9]), noise)[0] == "no effect"
     assert effect_of(spread_of([0.5, 0.5, 0.6]), noise)[0] == "harmful"
+
+
+def test_a_option_that_buys_memory_with_time_says_both() -> None:
+    slower, smaller = spread_of([0.6, 0.6, 0.6]), spread_of([2.0, 2.0, 2.0])
+    assert of_both(slower, smaller, QUIET) == ("harmful", "memory: effective")
+    assert of_both(smaller, smaller, QUIET) == ("effective", "")
+    assert of_both(slower, None, QUIET) == ("harmful", "")

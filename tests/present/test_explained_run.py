@@ -60,3 +60,23 @@ def test_a_sufficient_set_says_for_how_many_heads_the_tail_ranks_first(tmp_path:
     )
     assert "triples of the head for 0" in text
     assert said(tmp_path, 0, **TEN) == "no triple of the head lifts the tail for 10 other heads"
+
+
+def test_a_prediction_that_the_model_does_not_make_is_ranked_lower_not_lost(tmp_path: Path) -> None:
+    ranks = {"rank_before": 5.0, "rank_after": 8.0}
+    assert said(tmp_path, 1, lost=True, **ranks).startswith("without it: ranked lower; rank 5 → 8, ")
+    assert said(tmp_path, 1, lost=False, **ranks).startswith("without it: not ranked lower; rank 5 → 8, ")
+
+
+def test_who_reads_a_part_of_the_predictions_learns_that_there_are_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = [Fact(TRIPLE, 1.0, "")] * 3
+    file = tmp_path / "explanations.csv"
+    write_csv(file, [Explained(n, TRIPLE, known="new", candidate_facts=50, facts=own) for n in (1, 2, 3)])
+    for at_most, more in ((2, True), (3, False), (None, False)):
+        found, has_more = read_explanations(tmp_path, predictions=at_most)
+        assert (len(found), has_more) == (at_most or 3, more)
+    monkeypatch.setattr("kgops.present.explanations._MOST_BYTES", file.stat().st_size - 10)
+    found, has_more = read_explanations(tmp_path, predictions=200)
+    assert [len(one.facts) for one in found] == [3, 3] and has_more

@@ -111,3 +111,10 @@ def test_text_from_outside_is_escaped_in_pictures_and_cleaned_in_lines() -> None
     lines = text_lines(graph, 78)
     assert "\x1b" not in "".join(lines) and "\u202e" not in "".join(lines)
     assert max(map(width_of, lines)) <= 78
+
+
+def test_more_triples_than_can_be_drawn_are_counted() -> None:
+    one = explained(*(("drug", "binds", f"gene {n}") for n in range(MOST_FACTS + 3)))
+    graph = graph_of(one)
+    assert graph.left_out == 3 and graph.lanes == MOST_FACTS + 1
+    assert "and 3 more triples" in as_svg(picture_of(graph, "x"))

@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from driving import Console
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from kgops.jobs.text import from_bytes, one_line
 from kgops.present.log_index import LogIndex
 from kgops.present.log_lines import LONGEST, Level, LineFilter, level_of, shown
 from kgops.present.log_search import LogSearch, SearchResult
+from kgops.supervisor.log_patterns import keep_newest
 
 PIECES = [
     b"epoch 3 loss 0.25",
@@ -280,6 +282,19 @@ def test_long_line_is_searched_as_it_is_shown(tmp_path: Path) -> None:
             assert all_hits(LogSearch(log, wanted), 9, forward=False, at_most=2) == hits[::-1]
 
 
+def test_old_part_given_back_to_the_disk_is_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    path.write_bytes(b"".join(b"line %d\n" % i for i in range(400_000)))
+    log = built(path)
+    assert keep_newest(path, 2) > 0
+    assert log.refresh() == "replaced"
+    read_all(log)
+    assert 0 < log.count < 400_000
+    assert log.lines(log.count - 1, 1) == ["line 399999"]
+    assert re.fullmatch(r"(line )?\d+|[line ]*\d*", log.lines(0, 1)[0])
+    assert log.lines(1, 1)[0].startswith("line ")
+
+
 def test_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret\n")
     (tmp_path / "worker.log").symlink_to(tmp_path / "secret")
@@ -305,3 +320,15 @@ def test_memory_stays_small_whatever_the_log_holds(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 6 << 20
+
+
+def test_logs_command_prints_the_lines_of_a_level(run_cli: Console) -> None:
+    script = "echo epoch 1; echo 'UserWarning: slow' >&2; echo 'ValueError: no' >&2; echo '0 errors'"
+    run_cli("run", "exec", "--", "sh", "-c", script)
+    bad = run_cli("logs", "1", "--level", "error")
+    assert (bad.code, bad.out) == (0, "ValueError: no\n"), bad.err
+    both = run_cli("logs", "1", "--level", "error", "--level", "warning").out.splitlines()
+    assert sorted(both) == ["UserWarning: slow", "ValueError: no"]
+    assert run_cli("logs", "1", "--level", "info", "--grep", "err").out == "0 errors\n"
+    none = run_cli("logs", "1", "--grep", "✓ Model compiled")
+    assert (none.code, none.out, none.err) == (1, "", "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import tomllib
 from collections.abc import Callable
@@ -138,6 +140,19 @@ def test_a_taken_gpu_is_told_in_the_same_words_on_every_page(
     )
 
 
+def test_nothing_fits_a_taken_gpu_but_what_fits_it_now(
+    kgops: Callable[..., Done], machine: GpuMachine
+) -> None:
+    """Also the batch sizes and options that a plan lists beside the job."""
+    empty = kgops("suggest", *LARGE).out
+    assert re.search(r"would fit$", empty, re.M) and re.search(r"^ALSO FITS  ", empty, re.M)
+    busy(machine)
+    taken = kgops("suggest", *LARGE).out
+    fits = re.findall(r"(?i)(?:would|also|activations) fits?\b.{,13}", taken)
+    assert len(fits) == 3
+    assert all("an empty gpu" in one.lower() for one in fits), fits
+
+
 def test_new_run_says_it_too_and_names_the_profile(machine: GpuMachine, home: Path, tmp_path: Path) -> None:
     busy(machine)
     shown = machine.ask(new_run_shown, str(home))
@@ -215,6 +230,13 @@ def _flag(name: str, value: object) -> list[str]:
     return [flag] if value is True else [flag, str(value)]
 
 
+def test_your_own_process_on_the_gpu_is_not_called_another_users(
+    kgops: Callable[..., Done], machine: GpuMachine
+) -> None:
+    machine.show(t4(used_mib=14_100, processes=((os.getpid(), 14_100),)))
+    assert f"14,100 MiB that your process {os.getpid()} holds" in kgops("suggest", *LARGE).out
+
+
 def test_a_forced_run_that_exceeds_the_gpu_starts_once_no_other_run_holds_it(
     kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
 ) -> None:
@@ -226,6 +248,12 @@ def test_a_forced_run_that_exceeds_the_gpu_starts_once_no_other_run_holds_it(
     assert kgops("stop", str(small)).code == 0
     ended = run_cli.ended(forced)  # its worker's torch is only to look at
     assert (ended.gpu, ended.state) == ("GPU-t4", "failed")
+
+
+def test_a_reservation_that_no_gpu_has_is_refused_with_the_numbers(kgops: Callable[..., Done]) -> None:
+    told = kgops("run", "exec", "--gpu-memory", "20000", "--force", "--", "true")
+    assert told.code == 3
+    assert "reserves 20,000 MiB of a GPU; the largest here has 14,909 MiB" in told.err
 
 
 def test_a_gpu_that_mig_divides_gives_its_slices_to_runs_and_never_itself(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from nvml_standin import Machine, StandIn, t4
 from records import add
 from screen_driving import Seen, look, shown_at
 
-from kgops.present.alerts import ended_while_away, recorded_alerts
+from kgops.present.alerts import ended_while_away, live_alerts, recorded_alerts
 from kgops.present.wording import notification
 from kgops.supervisor.alerts import Alert
-from storage import runs
+from screens.widgets.lines import Lines
+from storage import alerts, runs
 from storage.database import Connection
+
+HOUR = 3600.0
 
 
 def ended(conn: Connection, number: int, state: str = "succeeded", reason: str | None = None) -> None:
@@ -43,6 +47,15 @@ def test_a_failed_run_is_an_alert_however_many_ended_since(conn: Connection, hom
     assert recorded_alerts(conn) == ()
 
 
+def test_a_resumed_run_that_fails_again_is_a_new_alert(conn: Connection) -> None:
+    ended(conn, 1, "failed", "first")
+    (alert,) = recorded_alerts(conn)
+    alerts.acknowledge(conn, [alert.name])
+    assert recorded_alerts(conn) == ()
+    conn.execute("UPDATE run SET attempts = 2, reason = 'second' WHERE id = 1")
+    assert [one.text for one in recorded_alerts(conn)] == ["failed: second"]
+
+
 def test_all_alerts_can_be_acknowledged_after_a_question(conn: Connection, home: Path) -> None:
     ended(conn, 1, "failed")
     ended(conn, 2, "out_of_memory")
@@ -58,6 +71,26 @@ def test_all_alerts_can_be_acknowledged_after_a_question(conn: Connection, home:
         await seen.until_gone("ALERTS")
 
     look(home, story)
+
+
+@pytest.mark.parametrize(("height", "shown"), [(24, 3), (40, 6)])
+def test_alerts_beyond_the_first_are_reached(conn: Connection, home: Path, height: int, shown: int) -> None:
+    for number in range(1, 11):
+        ended(conn, number, "failed", f"exit code {number}")
+
+    def listed(seen: Seen) -> int:
+        body = seen.app.screen.query_one("#body", Lines)
+        return sum(isinstance(row.key, tuple) and row.key[0] == "alert" for row in body.rows)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows(f"and {10 - shown} more: Enter shows all")
+        assert listed(seen) == shown
+        await seen.press(*["down"] * shown, "enter")
+        await seen.until(lambda: listed(seen) == 10, "all alerts")
+        await seen.press("enter")
+        await seen.until(lambda: listed(seen) == shown, "the first alerts")
+
+    look(home, story, (80, height))
 
 
 @pytest.mark.parametrize("key", [b"h", b"f", b"\r"], ids=["history", "profiles", "run"])
@@ -99,6 +132,17 @@ def running(rate: float | None, reported_at: float) -> runs.Run:
     return runs.Run(
         id=7, state="running", rate=rate, reported_at=reported_at, done=3.0, total=10.0, label="x", attempts=1
     )
+
+
+def test_no_progress_for_five_usual_steps_is_an_alert(tmp_path: Path) -> None:
+    from kgops.settings import Home
+
+    home, now = Home(tmp_path), time.time()
+    slow = running(1 / 100, now - 501)  # 100 s a step
+    assert [one.kind for one in live_alerts(home, [slow], (), now)] == ["no progress"]
+    assert live_alerts(home, [running(1 / 100, now - 499)], (), now) == ()
+    assert live_alerts(home, [running(50.0, now - 5)], (), now) == ()  # a fast run that writes a checkpoint
+    assert live_alerts(home, [running(None, now - HOUR)], (), now) == ()  # its usual step is unknown
 
 
 def test_a_gpu_that_others_fill_or_that_is_hot_is_an_alert_and_opens(

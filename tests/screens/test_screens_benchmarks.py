@@ -114,6 +114,39 @@ def test_three_keys_say_whether_it_became_slower(home: Path, conn: Connection, s
     look(home, story, size)
 
 
+def test_three_keys_put_two_machines_next_to_each_other(home: Path, conn: Connection) -> None:
+    dated_benchmarks.add_all(conn)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("b")
+        await seen.until_shows("2 benchmarks", "Tesla T4")
+        await seen.press("down", "equals_sign")
+        await seen.until_shows("Tesla T4 against NVIDIA A100-SXM4-40GB: 4.1× slower.", "2 against 1")
+        line = next(line for line in seen.lines() if f"{SLOW} " in line and "3.2×" in line)
+        assert "0.25 s 0.8 s 3.2× slower" in " ".join(line.split())
+        await seen.press("equals_sign")
+        await seen.until_shows("Fastest on NVIDIA A100-SXM4-40GB")
+
+    look(home, story, (80, 24))
+
+
+def test_the_list_is_sorted_by_any_column(home: Path, conn: Connection) -> None:
+    dated_benchmarks.add_all(conn)
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.until_shows("measured▼")
+        assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
+        await seen.press("u")
+        await seen.until_shows("measured▲")
+        assert _others(seen) == ["Tesla T4", "NVIDIA A100-SXM4-40GB"]
+        await seen.press("greater_than_sign", "greater_than_sign", "greater_than_sign")
+        await seen.until_shows("time▲")
+        assert _others(seen) == ["NVIDIA A100-SXM4-40GB", "Tesla T4"]
+
+    look(home, story)
+
+
 def test_a_benchmark_is_started_and_stopped(home: Path, conn: Connection, tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text('workload = "exec"\n[exec]\ncommand = ["sleep", "{seconds}"]\n')

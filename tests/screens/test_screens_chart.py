@@ -98,6 +98,25 @@ def test_enter_zooms_the_marked_chart_to_the_whole_screen(
     look(home, story, size)
 
 
+def test_arrows_mark_another_chart_and_a_number_zooms_one(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(conn, 1)
+
+    async def story(seen: Seen) -> None:
+        await zoomed(seen, "2")
+        assert seen.lines()[0].startswith("GPU memory MiB of run 1")
+        await seen.press("escape")
+        await seen.until_shows("›2 GPU memory MiB")
+        await seen.press("left")
+        await seen.until_shows("›1 loss")
+        await seen.press("right", "enter")
+        await seen.until_shows("GPU memory MiB of run 1")
+        await seen.press("escape", "9", "8")
+        await seen.until_shows("there is no chart 8")
+
+    look(home, story)
+
+
 def test_the_cursor_shows_the_value_and_its_epoch(home: Path, conn: Connection) -> None:
     with transaction(conn):
         add(conn, 1)
@@ -134,6 +153,28 @@ def test_l_makes_the_y_axis_logarithmic_and_again_linear(home: Path, conn: Conne
         await seen.press("l")
         await seen.until_gone("log y ·")
         assert braille(seen) == linear
+
+    look(home, story)
+
+
+def test_a_logarithmic_axis_says_what_it_cannot_draw(home: Path, conn: Connection) -> None:
+    with transaction(conn):
+        add(conn, 1, last=0.0)
+        add(conn, 2)
+        series.append(conn, 2, [series.Point("gap", n, -float(n), 5.0) for n in range(9)])
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        seen.app.push_screen(ChartScreen("loss", (1,)))
+        await seen.until_shows("  last")
+        await seen.press("l")
+        await seen.until_shows("values at or below zero are not drawn")
+        seen.app.push_screen(ChartScreen("gap", (2,)))
+        await seen.until_shows("gap of run 2", "  last")
+        await seen.press("l")
+        await seen.until_shows("no value is above zero")
+        await seen.press("x")
+        await seen.until_shows("known over epoch alone")  # all came in at the same moment
 
     look(home, story)
 

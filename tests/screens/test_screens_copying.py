@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from driving import Console, Terminal
+from nvml_standin import Machine, Slice, StandIn, a100, t4
 from screen_driving import Seen, look
 
 from kgops.present.formats import value_text
 from screens.copying import sequence
+from screens.widgets.lines import Lines
 
 REPORTS = (
     """echo '{"event":"metric","name":"loss","value":0.25,"step":1}' >> $KGOPS_EVENTS; echo größe; true"""
@@ -51,6 +55,33 @@ def test_a_command_is_shown_and_copied_as_a_shell_takes_it(run_cli: Console) -> 
         assert seen.app.clipboard == value_text(["sh", "-c", REPORTS])
 
     look(run_cli.home, story, (200, 40))
+
+
+def copied_of_gpus(home: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("Tesla T4", "1:0")
+        for keys in (("home", "y", "g"), ("y", "u"), ("down", "down", "y", "u"), ("1", "y", "g")):
+            await seen.press(*keys[:-1])
+            await seen.until_shows("copy: ")
+            letters = seen.app.screen.query_one("#question", Lines).rows[0].pieces[0].text
+            await seen.press(keys[-1])
+            await seen.until_shows("sent to the terminal: ")
+            found.append((letters.partition(" · any")[0], seen.app.clipboard))
+
+    look(Path(home), story, (120, 40))
+    return found
+
+
+def test_number_and_uuid_of_a_gpu_are_copied_on_both_screens(run_cli: Console, tmp_path: Path) -> None:
+    standin = StandIn(tmp_path)
+    divided = replace(a100("GPU-b"), mig=True, slices=(Slice(0, "MIG 1g.5gb", "MIG-c", 4864),))
+    standin.show(Machine((t4("GPU-a"), divided)))
+    whole, part = "copy: g GPU · u UUID · n name", "copy: u UUID · n name"
+    assert standin.ask(copied_of_gpus, str(run_cli.home)) == [
+        *((whole, "0"), (whole, "GPU-a"), (part, "MIG-c"), (whole, "1")),
+    ]
 
 
 def test_copies_reach_the_terminal_and_tmux_hands_them_on(run_cli: Console) -> None:

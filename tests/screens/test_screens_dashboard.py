@@ -76,6 +76,30 @@ def test_a_run_that_ends_moves_while_one_looks_and_the_next_takes_its_turn(run_c
     look(run_cli.home, story, (80, 24))
 
 
+RESUMED = (
+    'if [ $KGOPS_ATTEMPT = 1 ]; then echo \'{"event":"progress","done":3,"total":9,"rate":2.5,"unit":"epochs"}\' '
+    f">> $KGOPS_EVENTS; exit 1; fi; {WAITS}"
+)
+
+
+def test_a_resumed_run_shows_its_attempt_and_no_rate_of_the_one_before(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "sh", "-c", RESUMED)
+    run_cli("resume", "1", "--detach")
+    run_cli.running(1)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RUNNING", "attempt 2")
+        row = seen.row_of("1 exec")
+        assert "3/9" not in row
+        assert "epochs/s" not in row
+        await seen.press("down", "enter")
+        await seen.until_shows("JOB")
+        assert "attempt 2" in seen.lines()[0]
+        assert "epochs/s" not in seen.text
+
+    look(run_cli.home, story)
+
+
 HOSTILE = "[bold red]x[/] \x1b[31m \u202eevil 日本 @click=app.quit"
 
 
@@ -206,6 +230,14 @@ def test_gpus_show_what_is_used_and_whose_they_are(
     assert not {"▇", "▓", "▒", "░"} & set(unreserved)
 
 
+def test_the_first_frame_does_not_wait_for_a_slow_driver(run_cli: Console, tmp_path: Path) -> None:
+    run_cli("run", "exec", "--label", "there", "--", "true")
+    standin = StandIn(tmp_path)
+    standin.show(Machine((t4(), t4("GPU-b")), delay_ms=200))
+    lines = standin.ask(shown_at, str(run_cli.home), (80, 24), "there", "reading GPUs")
+    assert any("RECENT" in line for line in lines)
+
+
 def test_screens_load_nothing_heavy(run_cli: Console) -> None:
     """Nor what a dashboard and a run's page have no use for: it is read by those who wait for them."""
     planning = ("kgops.gpus.facts", "kgops.gpus.known", "kgops.planning.targets", "kgops.workloads.registry")
@@ -258,3 +290,14 @@ def test_a_database_that_cannot_be_read_is_named_with_what_to_do(home: Path) -> 
         await seen.until_shows("KEYS HERE")
 
     look(home, story, (300, 30))
+
+
+def test_a_run_opened_while_paused_is_shown_all_the_same(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT")
+        await seen.press("p", "enter")
+        await seen.until_shows("paused", "JOB")
+
+    look(run_cli.home, story)

@@ -125,6 +125,15 @@ def test_a_process_that_is_not_mine_cannot_be_ended(run_cli: Console, standin: S
     assert not any("y yes" in line for line in lines)
 
 
+def test_hidden_processes_are_unknown_and_not_absent(run_cli: Console, standin: StandIn) -> None:
+    unlisted = replace(t4("GPU-a", used_mib=900), fails={"nvmlDeviceGetComputeRunningProcesses_v3": 3})
+    standin.show(Machine((unlisted, t4("GPU-b", used_mib=900))))
+    lines = standin.ask(after, str(run_cli.home), (), "HOST")
+    assert all("n/a" in line for line in lines if line.startswith(("0 Tesla", "1 Tesla")))
+    assert standin.ask(after, str(run_cli.home), ("0",), "n/a: the driver does not list its processes")
+    assert standin.ask(after, str(run_cli.home), ("1",), "no process is visible from here")
+
+
 # ---- bar and curves ----
 
 

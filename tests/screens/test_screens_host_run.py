@@ -103,6 +103,30 @@ def test_page_that_is_left_while_a_line_of_its_log_comes_ends_in_peace(
     look(lab.console.home, story)
 
 
+def test_earlier_lines_of_a_long_log_come_when_scrolled_to_the_top(lab: Lab) -> None:
+    lab.add("lab1")
+    done = lab.there("lab1")("run", "exec", "--label", "long", "--", "seq", "-f", "line %.0f", "200000")
+    assert done.code == 0, done.err
+
+    async def story(seen: Seen) -> None:
+        await open_run(seen, 1, "long")
+        await seen.until_shows("line 200000", "MiB of earlier lines")
+        await seen.press("l", "slash", *"20000", "enter")
+        await seen.until_shows("MiB of earlier lines: scroll to the top for them, not searched")
+        await seen.press("slash", *["backspace"] * 5, "enter")
+        await seen.until_gone(", not searched")
+        for count in ("110,065 lines", "200,000 lines"):
+            await seen.press("home")
+            await seen.until_shows(count)
+        await seen.press("home")
+        await seen.until(lambda: "line 1" in [line.strip() for line in seen.lines()], "the first line")
+        assert "earlier lines" not in seen.text
+        await seen.press("end")
+        await seen.until_shows("line 200000", "of 200,000 lines")
+
+    look(lab.console.home, story)
+
+
 def test_page_of_a_run_turns_grey_with_its_age_when_its_host_is_silent(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from driving import Terminal, wait_for
 from nvml_standin import Machine, t4
 from screen_driving import Seen, look
 from ssh_server import Lab, needs_ssh
+from terminal_cells import shows
 
+from kgops.supervisor import locks
+from kgops.supervisor.run_folder import RunFolder
 from screens.hosts import Hosts
 from screens.widgets.lines import Lines
 
@@ -106,6 +113,23 @@ def test_a_host_that_stops_answering_is_grey_and_keys_work_on(
     look(lab.console.home, story)
 
 
+def test_enter_on_a_gpu_lists_its_processes_with_their_users(lab: Lab) -> None:
+    lab.add("lab1", ONE)
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("1 of 1 answer", "7,000/14,909")
+        seen.app.screen.query_one("#body", Lines).point_at(("gpu", "lab1", "0"))
+        await seen.press("enter")
+        await seen.until_shows("user", "command")
+        (listed,) = (line.split() for line in seen.lines() if f" {os.getpid()} " in line)
+        assert listed[1:3] == [getpass.getuser(), "6,900"]
+        await seen.press("enter")
+        await seen.until_gone("command")
+
+    look(lab.console.home, story)
+
+
 def test_runs_that_ended_badly_there_are_an_alert_and_waiting_ones_say_for_what(lab: Lab) -> None:
     lab.add("lab1", ONE)
     there = lab.there("lab1")
@@ -149,6 +173,27 @@ def test_marked_runs_of_two_hosts_are_compared_by_name(lab: Lab) -> None:
     look(lab.console.home, story)
 
 
+def test_states_that_nobody_vouches_for_are_said_to_be_maybe_outdated(lab: Lab) -> None:
+    lab.add("lab1")
+    there = lab.there("lab1")
+    number = there.detach("sleep", "1000", flags=("--label", "long"))
+    there.running(number)
+    os.kill(there.show(number)["attempt"][0]["supervisor_pid"], signal.SIGKILL)
+    lock = RunFolder(there.folder(number)).supervisor_lock
+    wait_for(lambda: not locks.is_held(lock) or None, "the supervisor's end")
+    checked = lab.kgops("hosts", "check")
+    assert "states of runs may be outdated" in checked.out
+
+    async def story(seen: Seen) -> None:
+        await seen.press("H")
+        await seen.until_shows("states of runs may be outdated", "? running")
+        await seen.press("R")
+        await seen.until_gone("may be outdated")
+        await seen.until_shows("› running")
+
+    look(lab.console.home, story)
+
+
 def test_without_a_host_the_screen_says_how_to_name_one(lab: Lab) -> None:
     async def story(seen: Seen) -> None:
         await seen.press("H")
@@ -156,3 +201,20 @@ def test_without_a_host_the_screen_says_how_to_name_one(lab: Lab) -> None:
         assert isinstance(seen.app.screen, Hosts)
 
     look(lab.console.home, story)
+
+
+def _is_there(terminal: Terminal, text: str) -> bool:
+    return terminal.read() and shows(terminal.seen, text)
+
+
+def test_kgops_hosts_all_opens_the_screen_with_them(lab: Lab, open_terminal: Callable[..., Terminal]) -> None:
+    lab.add("lab1", ONE)
+    terminal = open_terminal("--hosts", "all")
+    for key, text in ((b"", "1 of 1 answer"), (b"\x1b", "No runs yet"), (b"H", "1 of 1 answer")):
+        terminal.type(key)
+        wait_for(partial(_is_there, terminal, text), text)
+    terminal.type(b"q")
+    assert terminal.wait() == 0
+    wrong = lab.kgops("--hosts", "lab7")
+    assert wrong.code == 2
+    assert "'lab7' is no host and no group; did you mean 'lab1'?" in wrong.err

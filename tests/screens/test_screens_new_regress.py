@@ -14,8 +14,11 @@ from kgops.cli import run_regress
 from kgops.errors import Usage
 from kgops.present.draft_fields import BadField
 from kgops.present.drafts import Draft, job_of
+from kgops.present.what_if import WhatIf, startable
+from kgops.settings import Home
 from kgops.workloads import configurations
 from screens.new_run import NewRun
+from storage.database import Connection
 
 
 @pytest.fixture
@@ -40,6 +43,15 @@ def test_a_draft_is_the_job_that_the_command_makes(config: str, flights: Path) -
     chosen |= {"epochs": "7", "architecture": "gnn"}
     draft = Draft("regress", chosen, {"batch_size": 8, "memory_optimized": False})
     assert job_of(draft) == run_regress.job_of(given)
+
+
+def test_without_flights_there_is_a_plan_and_no_start(home: Path, conn: Connection) -> None:
+    draft = Draft("regress", {"config": "colab_optimized"}, gpu="t4")
+    answer = WhatIf(Home(home)).answer(draft)
+    assert answer.planned is not None and answer.planned.predicted_mib
+    with pytest.raises(BadField, match="the folder of flights is missing") as refused:
+        startable(Home(home), conn, Draft("regress", {"config": "colab_optimized"}))
+    assert refused.value.field == "data_directory"
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,13 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import pytest
 from driving import Console
 from screen_driving import Seen, look
 
+from kgops.present.drafts import Draft, job_of
+from kgops.present.what_if import WhatIf, step
+from kgops.settings import Home
 from screens.new_run import NewRun
 from screens.widgets.lines import Lines
 
@@ -159,6 +163,26 @@ def test_a_mistake_is_shown_at_its_field(run_cli: Console) -> None:
     assert run_cli.run(1) is None
 
 
+def test_tab_completes_a_path_and_shows_what_there_is(run_cli: Console, tmp_path: Path) -> None:
+    folder = a_graph(tmp_path / "graphs" / "robokop")
+    a_graph(tmp_path / "graphs" / "robots")
+
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await go_to(seen, "data")
+        await seen.press("enter")
+        await seen.until_shows("tab complete")
+        await seen.press("ctrl+u")
+        for char in f"{tmp_path}/graphs/r":
+            await seen.press({"/": "slash", "-": "minus", "_": "underscore"}.get(char, char))
+        await seen.press("tab")
+        await seen.until_shows("graphs/robokop/", "graphs/robots/")
+        await seen.press("k", "tab", "enter")
+        await seen.until_shows(f"--train {folder}/train.txt", "to spare")
+
+    look(run_cli.home, story, (200, 40))
+
+
 def test_the_command_to_copy_starts_the_same(run_cli: Console) -> None:
     async def story(seen: Seen) -> None:
         await opened(seen)
@@ -214,3 +238,31 @@ def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: 
 
 def _counted(home: Path) -> str:
     return (home / "counts.json").read_text()
+
+
+def test_names_of_folders_are_text_and_nothing_else(run_cli: Console, tmp_path: Path) -> None:
+    folder = a_graph(tmp_path / "a\x1b[31mred [bold]b\u202e")
+
+    async def story(seen: Seen) -> None:
+        screen = await opened(seen)
+        screen._change(screen._draft.with_field("data", str(folder)))
+        await seen.until_shows("a�[31mred [bold]b�", "to spare")
+        assert "\x1b" not in seen.text and "\u202e" not in seen.text
+
+    look(run_cli.home, story, (200, 40))
+
+
+def test_values_stay_within_what_a_option_can_be_and_neighbours_are_predicted(home: Path) -> None:
+    asks = WhatIf(Home(home))
+    draft = Draft(fields={"data": "nations"}, gpu="t4")
+    answer = asks.answer(draft)
+    assert answer.options is not None
+    for option in answer.options.values():
+        for by in (-1, 1):
+            job_of(
+                draft.with_option(option.name, step(option, by))
+            )  # raises where it is no value of the option
+    needs = {need.value: need for need in asks.needs(answer, "batch_size")}
+    wanted = asks.answer(draft.with_option("batch_size", 512)).planned
+    assert wanted is not None and wanted.best is not None
+    assert needs[512].need_mib == pytest.approx(wanted.best.need_mib)

@@ -12,6 +12,8 @@ from test_screens_new_run import go_to, opened, turn, write
 
 from kgops.present.draft_fields import BadField
 from kgops.present.drafts import Draft, job_of
+from kgops.present.what_if import WhatIf, step
+from kgops.settings import Home
 from screens.new_run import NewRun
 
 
@@ -92,3 +94,15 @@ def test_a_pipeline_is_planned_and_its_command_is_a_file_that_works(run_cli: Con
     look(run_cli.home, story, (160, 50))
     assert run_cli.ended(1).state == "succeeded"
     assert run_cli("influences", "1").code == 0
+
+
+def test_every_value_that_arrows_reach_in_a_pipeline_is_one(home: Path) -> None:
+    draft = Draft("pipeline", {"data": "nations"}, gpu="t4")
+    asks = WhatIf(Home(home))
+    answer = asks.answer(draft)
+    assert answer.options is not None and answer.trouble is None
+    assert {"batch_size", "block", "tests_at_once"} <= set(answer.options)
+    for option in answer.options.values():
+        for by in (-1, 1):
+            changed = draft.with_option(option.name, step(option, by))
+            assert asks.answer(changed).trouble is None, option

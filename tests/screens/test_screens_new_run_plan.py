@@ -101,3 +101,15 @@ def test_the_headline_says_that_a_disk_is_too_small(tmp_path: Path) -> None:
         assert ": does not fit on the disk, writes " in planned.out.splitlines()[1]
         tried = console("run", "train", "--dataset", "nations", "--num-epochs", "100", "--dry-run")
         assert "# does not fit on the disk, writes " in tried.out and "fits now" not in tried.out
+
+
+def test_the_plan_follows_runs_that_others_start_and_stop(run_cli: Console) -> None:
+    async def story(seen: Seen) -> None:
+        await opened(seen)
+        await seen.until_shows("PLAN  fits now")
+        alone = run_cli.detach("sleep", "600", flags=("--exclusive",))
+        await seen.until_shows(f"would wait now for run {alone}")
+        assert run_cli("stop", str(alone)).code == 0
+        await seen.until_shows("PLAN  fits now")
+
+    look(run_cli.home, story, (160, 40))

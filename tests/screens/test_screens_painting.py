@@ -88,3 +88,21 @@ def test_opening_and_walking_the_screens_sends_few_bytes(run_cli: Console, open_
         terminal.type(keys)
         settled(terminal)
         assert len(terminal.seen) - before < 6_000, keys
+
+
+def test_drawing_the_whole_screen_again_changes_nothing_on_it(run_cli: Console, open_terminal: Open) -> None:
+    run_cli("run", "exec", "--label", "here it is", "--", "true")
+    terminal = open_terminal("tui")
+    terminal.wait_for_text(b"here it is")
+    for keys in (b"h", b"\x1b", b"\r", b"?", b"\x1b[6~", b"\x1b", b"c"):
+        terminal.type(keys)
+        settled(terminal, 0.5)
+    cells = Cells(120, 30)
+    cells.feed(terminal.seen.decode())
+    shown = [list(line) for line in cells.lines]
+    terminal.seen = b""
+    terminal.type(b"\x0c")
+    terminal.wait_for_text(b"here it is")
+    settled(terminal, 0.5)
+    cells.feed(terminal.seen.decode())
+    assert cells.lines == shown

@@ -93,3 +93,37 @@ def test_the_palette_goes_to_runs_gpus_tags_and_saved_filters(run_cli: Console) 
     unknown = run_cli("runs", "--saved", "mind")
     assert unknown.code == 2
     assert "did you mean 'mine'?" in unknown.err
+
+
+def test_the_palette_shows_words_of_people_as_they_are_and_searches_older_runs(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "[/red] half [b", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "[/red] half")
+        await seen.press("colon")
+        await seen.type("half")
+        await seen.until_shows("run 1 [/red] half [b", "history half")
+        await seen.press("down", "enter")
+        await seen.until_shows("/ half", "[/red] half [b")
+        await seen.press("colon")
+        await seen.type("777")
+        await seen.until_shows("history run:777")
+        await seen.press("enter")
+        await seen.until_shows("/ run:777")
+        await seen.until_gone("half")
+
+    look(run_cli.home, story, (100, 40))
+
+
+def test_four_keys_say_whether_a_run_fits_a_gpu_that_is_not_here(run_cli: Console) -> None:
+    run_cli("run", "exec", "--label", "a t4 in a label", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RECENT", "a t4 in")
+        await seen.press("colon")
+        await seen.type("t4")
+        await seen.until_shows("plan for t4")
+        await seen.press("enter")
+        await seen.until_shows("what-if: cannot be started", "PLAN  fits an empty Tesla T4")
+
+    look(run_cli.home, story, (120, 40))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import records
+from driving import Console
 from nvml_standin import Machine, StandIn, cuda_build, t4
 from screen_driving import Seen, look
 
@@ -127,3 +128,20 @@ def test_the_pane_shows_the_gpu_under_the_cursor_and_the_list_all_processes(
     lines = standin.ask(gpu_in_pane, str(home), str(me))
     (listed,) = (line.split() for line in lines if line.split()[:1] == [str(me)])
     assert listed[1:4] == ["0", mine, "6,900"]
+
+
+def test_the_log_in_the_pane_goes_on_with_the_run(run_cli: Console) -> None:
+    waits = "while [ ! -e {} ]; do sleep 0.05; done;"
+    script = f"echo first; {waits.format('gate')} echo second; {waits.format('end')}"
+    going = run_cli.detach("sh", "-c", script)
+    run_cli.running(going)
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("RUNNING")
+        await until_pane_shows(seen, "first", "running")
+        (run_cli.cwd / "gate").touch()
+        await until_pane_shows(seen, "first", "second")
+        (run_cli.cwd / "end").touch()
+        await until_pane_shows(seen, "✓ succeeded")
+
+    look(run_cli.home, story, WIDE)

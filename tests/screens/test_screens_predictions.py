@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import shutil
@@ -13,8 +14,11 @@ from driving import Console
 from records import add
 from screen_driving import Seen, look
 from small_graph import put_graph
+from textual.app import App, ComposeResult
 
 from kgops.present.graph_names import as_written, completions
+from kgops.present.rows import Piece, Row
+from screens.symbols import tones_of
 from screens.widgets.lines import Lines
 from storage import runs
 from storage.database import Connection
@@ -177,6 +181,40 @@ def test_names_are_completed_in_any_case_from_their_beginning_or_within() -> Non
     assert completions("disease or", names) == ["Disease_or_Syndrome"]
     assert completions("sease", names) == ["Disease_or_Syndrome", "Mental disease"]
     assert as_written("mental_DISEASE", names) == "Mental disease" and as_written("x", names) == "x"
+
+
+class _Table(App[None]):
+    """One list that is too high, and too wide for a sign beside its text."""
+
+    tones = tones_of("kgops-dark")
+
+    def __init__(self, rows: list[str]) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def compose(self) -> ComposeResult:
+        yield Lines(id="body", cursor=True)
+        yield Lines(id="other", cursor=True)
+
+    def on_mount(self) -> None:
+        rows = [Row((Piece(text),), key=text) for text in self._rows]
+        for lines in self.query(Lines):
+            lines.styles.height = 4
+            lines.show(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"), [("0.4567", " ↓ 6 more"), ("a" * 32 + "0.4567", " ↓"), ("a" * 34 + "0.4567", "… ↓")]
+)
+def test_no_arrow_makes_a_number_look_like_another(text: str, ends: str) -> None:
+    async def story() -> None:
+        app = _Table([f"{i}{text[1:]}" for i in range(10)])
+        async with app.run_test(size=(40, 10)):
+            last = app.query_one("#body", Lines).render_line(3).text
+            assert last.endswith(ends)
+            assert last.removesuffix(ends).rstrip() == f"3{text[1:]}"[: 40 - len(ends)].rstrip()
+
+    asyncio.run(story())
 
 
 def test_only_a_run_that_has_a_model_can_be_asked(home: Path, conn: Connection) -> None:

@@ -174,6 +174,24 @@ def test_tags_and_notes_are_written_where_the_commands_write_them(run_cli: Conso
     conn.close()
 
 
+def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -> None:
+    run_cli("run", "exec", "--", "true")
+
+    async def story(seen: Seen) -> None:
+        await open_newest(seen)
+        assert run_cli("delete", "1", "--yes").code == 0
+        await seen.until_shows("run 1 is no longer in the record")
+        await seen.press("t")
+        await seen.until_shows("tags of run 1: word")
+        await seen.type("late")
+        await seen.press("enter")
+        await seen.until_shows("run 1 is no longer in the record")
+        await seen.press("escape")
+        await seen.until_shows("No runs yet")
+
+    look(run_cli.home, story)
+
+
 def test_a_run_that_was_imported_says_from_where(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "from afar", "--", "true")
     assert run_cli("export", "1", "--to", "json", "--output", "taken.json").code == 0

@@ -122,6 +122,43 @@ def test_four_keys_start_tracin_with_the_suggested_profile(run_cli: Console, tmp
     assert (run.workload, run.profile, run.gpu) == ("tracin", "t4", "GPU-t4")
 
 
+def test_the_second_gpu_is_filled_in_from_its_row_and_its_page(home: Path, tmp_path: Path) -> None:
+    machine = GpuMachine(tmp_path, t4(), a100("GPU-a"))
+    opened: Step = (("n",), ("GPU 1 NVIDIA A100", "--profile a100-40 --gpu 1"))
+    page: Step = (("escape", "1"), ("39.4 GiB free · profile a100-40",))
+    assert machine.ask(pictures, home, SIZES[2:3], (("down",), ()), opened, page, opened)
+
+
+def profiles_here(home: Path) -> tuple[object, dict[str, str]]:
+    """Where the cursor starts, and the tone of each mark."""
+    found: list[object] = []
+
+    async def story(seen: Seen) -> None:
+        await seen.until_shows("GiB free")
+        await seen.press("f")
+        await seen.until_shows("PROFILE", "GPU 0, 2")
+        body = seen.app.screen.query_one("#body", Lines)
+        await seen.until(lambda: body.key == "t4", "the first GPU's profile")
+        found.append({str(row.key): row.pieces[2].tone for row in body.rows if row.key})
+        await seen.press("n")
+        await seen.until_shows(
+            "t4", "GPU 0 Tesla T4", "kgops run train --dataset nations --profile t4 --gpu 0"
+        )
+        await seen.press("escape")
+        body.point_at("l4")
+        await seen.press("n")
+        await seen.until_shows("no L4 is here; plan for one: kgops suggest train --gpu l4")
+
+    look(home, story, (120, 40))
+    return "t4", found[0]  # type: ignore[return-value]
+
+
+def test_profiles_of_gpus_that_are_here_are_marked_and_start_a_run(home: Path, tmp_path: Path) -> None:
+    machine = GpuMachine(tmp_path, t4(), a100("GPU-a"), t4("GPU-c"))
+    _, tones = machine.ask(profiles_here, home)
+    assert {name for name, tone in tones.items() if tone == "good"} == {"t4", "a100-40"}
+
+
 # --- profiles ---
 
 

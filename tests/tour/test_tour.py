@@ -21,7 +21,7 @@ from kgops.tour import MARK, SAMPLE
 from kgops.tour import home as homes
 from kgops.tour.filling import fill
 from kgops.workloads.registry import WORKLOADS
-from storage import benches, reports, run_list, runs
+from storage import benches, measurements, reports, run_list, runs
 from storage.database import open_reader
 from storage.runs import ACTIVE, STATES
 
@@ -129,6 +129,15 @@ def test_every_sample_run_says_so_wherever_one_may_look(tour: Home, record: sqli
         assert SAMPLE in RunFolder(tour.runs / run.folder).log.read_text()
 
 
+def test_every_metric_hangs_on_a_machine_of_the_sample(record: sqlite3.Connection) -> None:
+    kept = measurements.all_of(record)
+    assert kept
+    for one in kept:
+        assert MARK in one.name
+        assert SAMPLE in one.command
+        assert one.fingerprint["machine"]["processor"] == SAMPLE
+
+
 def test_no_sample_data_gets_into_another_record(run_cli: Console, tour: Home, tmp_path: Path) -> None:
     there = {"KGOPS_HOME": str(tour.path)}
     out, live = tmp_path / "some.json", tmp_path / "live.json"
@@ -140,6 +149,16 @@ def test_no_sample_data_gets_into_another_record(run_cli: Console, tour: Home, t
         assert done.code == 2
         assert "sample data of a tour" in done.err
     assert run_cli("runs", "--json").json() == []
+
+
+def test_no_prediction_is_corrected_by_sample_data(run_cli: Console, tour: Home) -> None:
+    words = ("suggest", "train", "--dataset", "umls", "--gpu", "t4", "--json")
+    fresh, there = (run_cli(*words, env=env) for env in ({}, {"KGOPS_HOME": str(tour.path)}))
+    assert fresh.code == there.code == 0, there.err
+    plans = [
+        {**plan, "disk": None} for (plan,) in (fresh.json(), there.json())
+    ]  # its room differs by the moment
+    assert plans[0] == plans[1]
 
 
 # --- where it is ----------------------------------------------------------------------------------
