@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from driving import Console, wait_for
+from driving import Console, patience, wait_for
 
 from kgops.supervisor import processes
 from storage import attempts
@@ -38,6 +38,13 @@ def test_what_an_earlier_attempt_wrote_is_not_held_against_a_later_one(run_cli: 
         ("failed", 3),
     ]
     assert done.code == 1
+
+
+def test_values_for_out_of_memory_reach_the_command_as_they_were_typed(run_cli: Console) -> None:
+    values = ("1e-3", "007", "1.50")
+    for value in values:
+        shown = run_cli("run", "exec", "--dry-run", "--on-oom", f"v={value},1", "--", "echo", "{v}")
+        assert shown.out.splitlines()[-1] == f"# echo {value}"
 
 
 def test_metrics_and_progress_are_read_from_the_log(run_cli: Console) -> None:
@@ -98,3 +105,30 @@ def test_out_of_memory_that_was_taken_in_survives_the_death_of_its_supervisor(ru
     run_cli("runs")
     run = run_cli.ended(number)
     assert (run.state, run.reason) == ("out_of_memory", "tried 2 GiB")
+
+
+def test_following_a_log_ends_with_its_run_even_if_the_supervisor_was_killed(run_cli: Console) -> None:
+    number = run_cli.detach("sh", "-c", "echo one; while [ ! -e gate ]; do sleep 0.05; done; echo two")
+    run_cli.running(number)
+    kill_supervisor(run_cli)
+    follower = run_cli.start("logs", "-f", str(number))
+    (run_cli.cwd / "gate").touch()
+    out, _ = follower.communicate(timeout=patience())
+    assert (out, follower.returncode) == (b"one\ntwo\n", 0)
+    assert run_cli.ended(number).state == "succeeded"
+
+
+def test_follower_says_what_was_noted_of_a_command_and_every_attempt(run_cli: Console) -> None:
+    script = """echo '{"event": "note", "text": "took the small set"}' >> $KGOPS_EVENTS
+    [ -e again ] || { touch again; kill -9 $$; }"""
+    ran = run_cli(
+        "run", "exec", "--attempts", "2", "--metric-regex", r"mrr (?P<mrr>\S+)", "--", "sh", "-c", script
+    )
+    notes = [line for line in ran.err.splitlines() if line.startswith("kgops: ")]
+    assert notes == [
+        "kgops: attempt 2 again after interrupted",
+        "kgops: took the small set",
+        "kgops: nothing in the log is what --metric-regex asks for",
+        "kgops: took the small set",
+    ]
+    assert ran.code == 0

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from driving import QUICK, Console, all_of, identity_in, wait_for
+from driving import QUICK, Console, all_of, end_all_of, identity_in, wait_for
 
 from kgops.supervisor import processes
 
@@ -85,6 +85,24 @@ def test_stop_ends_the_whole_tree_after_the_grace(
     assert left == []
     assert done.out == f"run {number}: cancelled\n"
     wait_for(lambda: not all_of(run_cli.home), "the supervisor to leave")
+
+
+def test_whoever_survives_supervisor_gate_and_worker_is_ended(run_cli: Console) -> None:
+    """All of these die at once, and nobody knows any more whose child the others were."""
+    number = run_cli.detach(*QUICK, FAMILY, flags=("--grace", "0.3", "--attempts", "1"))
+    family = {name: identity_in(run_cli.cwd / name) for name in MEMBERS}
+    run_cli.running(number)
+    try:
+        kept = {family["ghost"], family["forgetful"]}
+        end_all_of(run_cli.home, but=kept)
+        assert all(who.is_alive() for who in kept)
+        assert run_cli("runs").code == 0
+        assert run_cli.ended(number).state == "interrupted"
+        left = [name for name, who in family.items() if who.is_alive()]
+    finally:
+        for who in family.values():
+            processes.send(who, signal.SIGKILL)
+    assert left == []
 
 
 def test_what_a_worker_leaves_running_ends_with_it(run_cli: Console) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,14 @@ from nvml_standin import a100, compiler, t4
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler for the stand-in driver")
 
 TRAIN = ("train", "--dataset", "umls", "--embedding-dim", "800")  # 1,424 MiB on a T4
+
+
+OTHERS = ((999_999_999, 14_100),)  # a process that nobody here can see
+
+
+WAITS = "would wait now for 14,100 MiB that another user holds"
+
+
 PIPELINE = """workload = "pipeline"
 [pipeline.train]
 dataset = "nations"
@@ -31,6 +41,30 @@ def machine(tmp_path: Path) -> GpuMachine:
 @pytest.fixture
 def kgops(run_cli: Console, machine: GpuMachine) -> Callable[..., Done]:
     return lambda *words: run_cli(*words, env=machine.environment)
+
+
+def busy(machine: GpuMachine) -> None:
+    machine.show(t4(used_mib=14_100, processes=OTHERS), a100("GPU-a"), a100("GPU-b"))
+
+
+def test_a_numbered_device_waits_for_its_gpu_as_any_run_does(
+    kgops: Callable[..., Done], machine: GpuMachine, run_cli: Console
+) -> None:
+    busy(machine)
+    by = (("--device", "cuda:0"), ("--gpu", "0"))
+    planned = [kgops("suggest", *TRAIN, *words, "--json").json()[0] for words in by]
+    assert [(plan["now"], plan["on"], plan["gpu"], plan["profile"]) for plan in planned] == [
+        ("later", "Tesla T4", "0", "t4")
+    ] * 2
+    assert WAITS in kgops("run", *TRAIN, *by[0], "--dry-run").out
+    rows = []
+    for words in by:
+        run = run_cli.run(int(kgops("run", *TRAIN, *words, "--detach").out))
+        assert run is not None
+        rows.append((run.state, run.gpu_request, run.gpu, run.reserved_mib, run.reason))
+    assert rows[0][:3] == ("queued", "0", None)
+    assert rows[0][3] is not None and rows[0][4] == "14,100 MiB that another user holds, on GPU 0"
+    assert rows[0][:4] == rows[1][:4]  # what it waits for is then the first of the two
 
 
 @pytest.mark.parametrize(
@@ -119,3 +153,33 @@ def test_a_gpu_that_is_not_here_is_refused_by_plan_and_run_alike(
         assert refused.code == 2, (command, refused.out)
         assert asked[1].removeprefix("cuda:") in refused.err
     assert kgops("runs", "--json").json() == []
+
+
+def test_the_stages_of_a_pipeline_run_on_one_device(kgops: Callable[..., Done], tmp_path: Path) -> None:
+    path = tmp_path / "two.toml"
+    path.write_text(f'{PIPELINE}device = "cuda:2"\n')
+    refused = kgops("run", path, "--dry-run")
+    assert refused.code == 2
+    assert "both stages run on one device; found cuda:1 for train and cuda:2 for tracin" in refused.err
+    path.write_text(PIPELINE.replace('device = "cuda:1"\n', "") + 'device = "cpu"\n')
+    job = tomllib.loads(kgops("run", path, "--dry-run").out)
+    assert {job["pipeline"][stage]["device"] for stage in ("train", "tracin")} == {"cpu"}
+
+
+def test_a_worker_that_was_given_one_gpu_finds_it_by_any_number(machine: GpuMachine) -> None:
+    assert machine.ask(device_found, "GPU-b") == "cuda"
+
+
+def device_found(given: str) -> str:
+    """In a child, whose torch says that it sees as many GPUs as were given."""
+    import sys
+
+    sys.path[:] = [path for path in sys.path if "torch-to-look-at" not in path]
+    import torch
+
+    from kgops.maths.train.worker import find_device
+
+    os.environ["KGOPS_GPU"] = given
+    many = given.count(",") + 1
+    vars(torch.cuda).update(is_available=lambda: True, device_count=lambda: many)
+    return str(find_device("cuda:1"))

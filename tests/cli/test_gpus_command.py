@@ -6,12 +6,13 @@ import os
 import pwd
 import re
 import shlex
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driving import Console, Done, end_all_of, identity_in
+from driving import Console, Done, end_all_of, identity_in, patience
 from nvml_standin import Gpu, Machine, Slice, StandIn, a100, h200, t4
 
 from kgops.present.formats import width_of
@@ -180,3 +181,13 @@ def test_a_run_that_a_run_starts_in_another_home_is_neither_ones(
         assert [process["run"] for process in gpu["process"]] == [number, None]
     finally:
         end_all_of(tmp_path / "other")
+
+
+def test_ctrl_c_is_heard_while_the_driver_hangs(run_cli: Console, standin: StandIn) -> None:
+    standin.show(Machine((t4(),), delay_ms=600_000))  # longer than this test may take
+    child = run_cli.start("gpus", env=standin.environment())
+    assert child.stderr is not None
+    assert b"Waiting for the GPU driver" in child.stderr.readline()
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=patience())
+    assert child.returncode == 130

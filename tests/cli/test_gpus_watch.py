@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from driving import Console, Terminal, wait_for
+from driving import Console, Terminal, patience, wait_for
 from nvml_standin import Machine, StandIn, t4
 
 from kgops.present.formats import width_of
@@ -93,3 +94,21 @@ def _read_until(terminal: Terminal, standin: StandIn, readings: int) -> None:
 
 def _readings(standin: StandIn) -> list[str]:
     return [call for call in standin.calls() if call.startswith("nvmlDeviceGetMemoryInfo_v2 0")]
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_watching_into_a_pipe_gives_plain_lines_at_once(
+    run_cli: Console, standin: StandIn, flags: tuple[str, ...]
+) -> None:
+    standin.show(Machine((t4(used_mib=111),)))
+    child = run_cli.start("gpus", "--watch", *flags, env=standin.environment())
+    assert child.stdout is not None
+    first, second = child.stdout.readline(), child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=patience())
+    assert child.returncode == 0, err
+    assert b"\x1b" not in first + second + out
+    if flags:
+        assert json.loads(second)["gpu"][0]["memory_used_mib"] == 111
+    else:
+        assert re.fullmatch(rb"[\d-]+ [\d:]+  0  Tesla T4  111/15,360 MiB  0%  40\S+C  30/70 W\n", second)

@@ -130,6 +130,6 @@ def harm_of_random_commands(console: Console, count: int, seed: int) -> tuple[li
 
 @pytest.mark.timeout(600)
 def test_random_commands_of_whole_runs_harm_no_file_of_others(run_cli: Console) -> None:
-    harmed, succeeded = harm_of_random_commands(run_cli, 6, seed=5)
+    harmed, succeeded = harm_of_random_commands(run_cli, 12, seed=5)
     assert harmed == []
     assert succeeded > 1

@@ -62,3 +62,16 @@ def test_end_of_the_outer_run_does_not_touch_the_inner_one(run_cli: Console, how
     assert worker.is_alive()
     assert run_cli("stop", str(inner)).out == f"run {inner}: cancelled\n"
     wait_for(lambda: not all_of(run_cli.home), "everybody to leave")
+
+
+def test_inner_worker_whose_supervisor_was_killed_survives_the_outer_run(run_cli: Console) -> None:
+    outer, inner, worker = nested(run_cli, "sleep 300", flags=("--grace", "0.2"))
+    run_cli.running(inner)
+    supervisor = supervisor_of(run_cli, inner)
+    processes.send(supervisor, signal.SIGKILL)
+    wait_for(lambda: not supervisor.is_alive(), "the inner supervisor to die")
+    assert run_cli("stop", str(outer)).out == f"run {outer}: cancelled\n"
+    assert worker.is_alive()
+    wait_for(lambda: run_cli.show(inner)["attempt"][0]["adoptions"] == 1, "its adoption")
+    assert worker.is_alive()
+    assert run_cli("stop", str(inner)).out == f"run {inner}: cancelled\n"

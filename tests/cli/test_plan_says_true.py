@@ -109,6 +109,15 @@ def test_a_limit_of_memory_is_in_the_plan_and_what_exceeds_it_is_refused(run_cli
     assert forced.code == 4, forced.err
 
 
+def test_the_limit_that_a_refusal_names_is_one_that_the_run_ends_well_with(run_cli: Console) -> None:
+    refused = run_cli("run", *SMALL, "--memory-limit", "100")
+    enough = refused.err.partition("a --memory-limit of ")[2].partition(".")[0].replace(",", "")
+    within = (*SMALL, "--memory-limit", enough)
+    assert "fits now" in run_cli("suggest", *within).out.splitlines()[1]
+    done = run_cli("run", *within)
+    assert done.code == 0, done.err
+
+
 @needs_standin
 def test_a_limit_of_host_memory_is_not_for_a_run_that_a_gpu_would_get(kgops: Callable[..., Done]) -> None:
     told = kgops("suggest", *SMALL, "--memory-limit", "4000")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from driving import Console, Terminal, patience
@@ -52,6 +53,32 @@ def test_a_run_ends_as_it_ended_whoever_hears_of_it(
         assert "Traceback" not in done.stderr
         assert done.stderr.count("Warning: the output could not be written") == ("2>" not in redirected)
     assert with_streams(run_cli, "resume 1", redirected).returncode == (code if command == "false" else 2)
+
+
+def test_a_run_that_is_left_alone_has_started_whoever_hears_it(run_cli: Console) -> None:
+    done = with_streams(run_cli, "run exec --detach -- true", ">/dev/full")
+    assert done.returncode == 0
+    assert "could not be written" in done.stderr
+    assert run_cli.ended(1).state == "succeeded"
+
+
+def test_no_file_is_opened_in_place_of_a_closed_stream(run_cli: Console, tmp_path: Path) -> None:
+    """What a command writes would go into it."""
+    watched = (
+        "import os, sys\n"
+        "def look(event, details):\n"
+        "    if event == 'sqlite3.connect':\n"
+        "        print(*(os.readlink(f'/proc/self/fd/{fd}') for fd in (0, 1, 2)), file=open('seen', 'w'))\n"
+        "sys.addaudithook(look)\n"
+        "sys.argv = ['kgops', 'runs']\n"
+        "from kgops.__main__ import main\n"
+        "main()"
+    )
+    assert run_cli("run", "exec", "--", "true").code == 0
+    line = shlex.join([sys.executable, "-c", watched])
+    closed = ["sh", "-c", f"exec {line} <&- >&- 2>&-"]
+    assert subprocess.run(closed, env=run_cli.environment(), cwd=tmp_path).returncode == 1
+    assert (tmp_path / "seen").read_text().split() == ["/dev/null"] * 3
 
 
 def test_a_reader_that_has_enough_ends_a_command_in_silence(run_cli: Console) -> None:

@@ -40,6 +40,15 @@ def test_run_outlives_the_terminal_it_was_started_from(run_cli: Console, open_te
     assert run_cli("logs", "1").out == "ready\nover\n"
 
 
+def test_detached_run_outlives_its_terminal_too(run_cli: Console, open_terminal: Open) -> None:
+    terminal = open_terminal("run", "exec", "--detach", "--", "sh", "-c", SCRIPT)
+    assert terminal.wait() == 0
+    terminal.hang_up()
+    run_cli.running(1)
+    (run_cli.cwd / "gate").touch()
+    assert run_cli.ended(1).state == "succeeded"
+
+
 @pytest.mark.parametrize("answer", [b"d\r", b"\r", b"\x03"], ids=["d", "Enter", "Ctrl-C again"])
 def test_ctrl_c_can_detach(run_cli: Console, open_terminal: Open, answer: bytes) -> None:
     terminal = open_terminal(*COMMAND)
@@ -64,6 +73,18 @@ def test_ctrl_c_can_stop(run_cli: Console, open_terminal: Open) -> None:
     assert b"run 1 cancelled" in terminal.seen
     assert terminal.seen.count(b"Detach from the run") == 1
     assert run_cli.ended(1).state == "cancelled"
+
+
+def test_hang_up_at_the_question_leaves_the_run_going(run_cli: Console, open_terminal: Open) -> None:
+    terminal = open_terminal(*COMMAND)
+    terminal.wait_for_text(b"ready")
+    terminal.type(b"\x03")
+    terminal.wait_for_text(b"or stop it (s)?")
+    terminal.hang_up()
+    terminal.wait()
+    run_cli.running(1)
+    (run_cli.cwd / "gate").touch()
+    assert run_cli.ended(1).state == "succeeded"
 
 
 def test_interrupt_without_a_terminal_stops_the_run(run_cli: Console) -> None:

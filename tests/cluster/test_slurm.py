@@ -185,6 +185,14 @@ def test_a_tracing_as_an_array_finds_byte_for_byte_what_one_process_finds_here(
     assert "shards are ready to merge." in site.notes(array)
 
 
+def test_without_sbatch_nothing_is_started_and_the_person_is_told_where_to_start_it(
+    run_cli: Console, tmp_path: Path
+) -> None:
+    done = run_cli("run", "train", "--dataset", "nations", "--on", "slurm", env={"PATH": str(tmp_path)})
+    assert done.code == 2
+    assert "login node" in done.err
+
+
 # --- without Slurm --------------------------------------------------------------------------------
 
 

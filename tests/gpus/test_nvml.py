@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
-from nvml_standin import Machine, Slice, StandIn, a100, broken_driver, h200, t4
+from nvml_standin import Gpu, Machine, Slice, StandIn, a100, broken_driver, h200, t4
 
 from kgops.gpus.devices import is_wsl2
 from kgops.gpus.nvml import Nvml, open_nvml
@@ -102,6 +102,20 @@ def test_whatever_the_driver_does_not_answer_is_none_and_the_rest_stands(standin
     whole, *rest = (asdict(gpu) for gpu in standin.ask(see).gpus)
     for index, (gpu, missing) in enumerate(zip(rest, ANSWERS.values(), strict=True), start=1):
         assert gpu == {**whole, "index": index, missing: None}
+
+
+def see_one(standin: StandIn, gpu: Gpu) -> GpuReading:
+    standin.show(Machine((gpu,)))
+    return standin.ask(see).gpus[0]
+
+
+def test_without_v2_accounting_v1_is_used_and_said(standin: StandIn) -> None:
+    gpu = replace(t4(used_mib=1000), fails={"nvmlDeviceGetMemoryInfo_v2": 3})
+    read = see_one(standin, gpu)
+    assert read.memory_accounting == "v1"
+    assert read.memory_reserved_mib is None
+    # v1 counts the driver's own 451 MiB as used.
+    assert (read.memory_used_mib, read.memory_free_mib) == (1451, 15360 - 1451)
 
 
 # ---- processes ----

@@ -89,6 +89,13 @@ def lost_and_back(
         return lost, tree, nvml.gpus()
 
 
+def test_a_gpu_that_was_reset_is_read_by_its_new_handle(standin: StandIn) -> None:
+    standin.show(Machine((t4(),)))
+    (gpu,) = standin.ask(reset, standin)
+    assert gpu.problem is None
+    assert gpu.memory_total_mib == 15360
+
+
 def reset(standin: StandIn) -> tuple[GpuReading, ...]:
     with opened() as nvml:
         nvml.gpus()

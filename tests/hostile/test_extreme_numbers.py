@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -130,6 +132,20 @@ def test_screens_show_a_run_that_goes_on_with_extremes(run_cli: Console, tmp_pat
     look(run_cli.home, story)
     (tmp_path / "gate").touch()
     assert run_cli.ended(number).state == "succeeded"
+
+
+def test_a_report_that_cannot_be_made_leaves_the_old_one(run_cli: Console, tmp_path: Path) -> None:
+    _send(run_cli, tmp_path, "\nprint(('x' * 300 + '\\n') * 200)")
+    assert run_cli("report", "1", "--output", "page.html").code == 0
+    before = (tmp_path / "page.html").read_bytes()
+    assert len(before) > 45_000
+    words = shlex.join(run_cli.argv("report", "1", "--output", "page.html", "--force"))
+    limited = ("sh", "-c", f"ulimit -f 80; exec {words}")  # blocks of 512 bytes
+    done = subprocess.run(limited, env=run_cli.environment(), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "Error: cannot write page.html: File too large\n"
+    assert (tmp_path / "page.html").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if "page" in path.name] == ["page.html"]
 
 
 # --- the formatters, one by one ---

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from kgops.errors import BadInput
 from kgops.maths.models.conve import ConvE
+from kgops.maths.models.pykeen_bridge import load_pykeen, to_pykeen_state
 from kgops.maths.tracin.finished_tests import FinishedTests
 from kgops.maths.tracin.shards import Shards, Tile
 from kgops.maths.train.checkpoints import BadCheckpoint, Checkpoint, read_checkpoint, write_checkpoint
@@ -148,6 +149,45 @@ def test_nothing_in_a_checkpoint_or_a_part_or_a_piece_is_executed(tmp_path: Path
         Shards(tmp_path, [], 1, 5).read(piece)
     assert list(FinishedTests(tmp_path)) == []  # its tests are scored again
     assert not mark.exists()
+
+
+PYKEEN = to_pykeen_state(ConvE(CONFIG))
+
+
+STATE = saved(PYKEEN)
+
+
+CHANGED_STATES = st.builds(
+    lambda name, value: saved({**PYKEEN, name: value}),
+    st.sampled_from(sorted(PYKEEN)),
+    st.sampled_from(
+        [
+            *(
+                torch.ones(2),
+                torch.ones(()),
+                torch.ones(0, 0),
+                torch.ones(5, 0),
+                torch.ones(0, 6),
+                torch.ones(5, 6, 1),
+            ),
+            *(
+                torch.ones(1).expand(5, 1 << 50),
+                torch.ones(1).expand(1 << 33, 6),
+                torch.eye(6).to_sparse(),
+                "x",
+            ),
+            *(torch.ones(5, 6, dtype=torch.int64), torch.ones(0, 0, 0, 0), torch.ones(2, 1, 0, 3)),
+        ]
+    ),
+)
+
+
+@examples(150)
+@given(content=damaged(STATE, PT_TOKENS) | damaged_inside(STATE) | damaged_inside(STATE) | CHANGED_STATES)
+def test_damaged_weights_of_pykeen_are_a_model_or_refused(fuzz_folder: Path, content: bytes) -> None:
+    path = fuzz_folder / "weights.pt"
+    path.write_bytes(content)
+    refused_or(lambda: load_pykeen(path, inverse=True))
 
 
 def test_a_file_of_torch_that_is_compressed_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:

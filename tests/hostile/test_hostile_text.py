@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from driving import Console, Terminal, files_of_runs
+from driving import QUICK, Console, Terminal, files_of_runs
 
 EVIL = (
     "\x1b]52;c;aGk=\x07\x1b[2J\x1b]0;title\x07\x9b2J\x9d52;c;aGk=\x9c\u202e\u2066"
@@ -132,6 +132,20 @@ def test_job_file_that_means_harm_cannot_speak_to_the_terminal(
     assert harmful(bad.seen) == []
     assert b"4 problems" in bad.seen
     assert b"[bold]" in bad.seen
+
+
+def test_invalid_utf8_from_a_worker_is_kept_as_it_came(run_cli: Console) -> None:
+    raw = b"caf\xe9 \xff\xfe\xc3\x28 \x00 end\r\n50%\r100%\rdone"
+    event = b'{"event": "note", "text": "\xff"}\n\xfe\xfe\n{"event": "note", "text": "good"}\n'
+    worker = f"import os, sys\nos.write(1, {raw!r})\nopen(os.environ['KGOPS_EVENTS'], 'wb').write({event!r})"
+    assert run_cli("run", "exec", "--", *QUICK, worker).code == 0
+    assert run_cli("logs", "1", "--raw").raw == raw
+    kinds = [(e["kind"], e["body"]["text"]) for e in run_cli.show(1)["event"]]
+    assert kinds == [
+        ("log", '{"event": "note", "text": "\ufffd"}'),
+        ("log", "\ufffd\ufffd"),
+        ("note", "good"),
+    ]
 
 
 def test_names_never_become_a_shell_command_or_a_path(run_cli: Console, tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import threading
 from pathlib import Path
 
 import pytest
+from driving import Console
 
 from kgops.errors import Usage
 from kgops.hosts import registry
@@ -46,6 +48,17 @@ def test_what_is_added_is_read_back(home: Path) -> None:
         registry.pick(registry.read(Home(home)), "lab")
 
 
+def test_hosts_added_at_the_same_time_are_all_kept(home: Path) -> None:
+    threads = [
+        threading.Thread(target=registry.add, args=(Home(home), Host(f"lab{i}", f"lab{i}"))) for i in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(registry.read(Home(home))) == [f"lab{i}" for i in range(8)]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -61,6 +74,21 @@ def test_a_list_that_is_not_valid_is_refused_by_its_path(home: Path, text: str) 
     (home / "hosts.toml").write_text(text)
     with pytest.raises(Usage, match=r"hosts\.toml"):
         registry.read(Home(home))
+
+
+@pytest.mark.parametrize("wrong", ["[Bad]", "Bad = 3"])
+def test_a_table_that_is_not_valid_can_be_removed(run_cli: Console, wrong: str) -> None:
+    listed = run_cli.home / "hosts.toml"
+    listed.write_text(f"{wrong}\n\n[lab1]\naddress = 'ada@lab1'\n\n[lab2]\nadress = 'ada@lab2'\n")
+    assert "`kgops hosts remove NAME`" in run_cli("hosts").err
+    done = run_cli("hosts", "remove", "Bad")
+    assert (done.code, done.err) == (0, "Removed Bad.\n")
+    assert "'lab2' takes the texts" in run_cli("hosts").err
+    replaced = run_cli("hosts", "add", "lab2", "ada@new")
+    assert (replaced.code, replaced.err.split(".")[0]) == (0, "Changed host lab2"), replaced.err
+    found = run_cli("hosts", "--json").json()
+    assert [(one["name"], one["address"]) for one in found] == [("lab1", "ada@lab1"), ("lab2", "ada@new")]
+    assert run_cli("hosts", "remove", "lab").code == 2
 
 
 def test_words_for_the_other_side_are_quoted_one_by_one(home: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
-from driving import wait_for
+from disks import small_disk
+from driving import Console, wait_for
 from ssh_server import Lab, needs_ssh
 
 pytestmark = needs_ssh
@@ -74,6 +76,24 @@ def test_a_run_that_is_not_there_or_has_not_ended_is_refused(lab: Lab) -> None:
     assert lab.kgops("pull", "lab2:1").code == 2
     assert lab.kgops("pull", "lab1:../1").code == 2
     assert lab.kgops("runs", "--json").json() == []
+
+
+def test_a_small_run_comes_to_a_disk_with_little_space(lab: Lab, tmp_path: Path) -> None:
+    lab.add("lab1")
+    fill = 'head -c "$0" /dev/zero | tr "\\0" x > "$KGOPS_RUN_FOLDER/results/large"'
+    for size in ("1000", "60000000"):
+        assert lab.there("lab1")("run", "exec", "--", "sh", "-c", fill, size).code == 0
+    with small_disk(tmp_path / "little", "size=48m") as disk:
+        little = Console(disk.path / "home", tmp_path)
+        little.home.mkdir(mode=0o700)
+        shutil.copy(lab.console.home / "hosts.toml", little.home)
+        small = little("pull", "lab1:1", env={"PATH": lab.path})
+        assert (small.code, small.out.split(":")[0]) == (0, "run 1"), small.err
+        large = little("pull", "lab1:2", env={"PATH": lab.path})
+        assert large.code == 1
+        said = r"Error: the archive takes 57\.\d MiB or more; 4\d\.\d MiB are free in \S+/home, and [56]\.\d MiB of"
+        assert re.match(said, large.err), large.err
+        assert not list(little.home.glob(".pull-*"))
 
 
 def link(name: str, to: str) -> tarfile.TarInfo:

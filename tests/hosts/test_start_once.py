@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 
@@ -67,6 +69,16 @@ def test_a_start_is_remembered_here_by_its_host_and_number(lab: Lab) -> None:
 
 
 @needs_ssh
+def test_a_start_that_cannot_be_remembered_is_not_asked_for(lab: Lab) -> None:
+    lab.add("lab1")
+    (lab.console.home / "starting").write_text("in the way of a folder")
+    refused = lab.kgops(*SLEEP)
+    assert refused.code == 1
+    assert "the start cannot be recorded in" in refused.err
+    assert not (lab.homes["lab1"] / "kgops.db").exists()
+
+
+@needs_ssh
 def test_a_connection_that_breaks_before_the_answer_costs_no_second_run(lab: Lab) -> None:
     lab.add("lab1")
     console, _ = start_unanswered(lab, *SLEEP)
@@ -106,6 +118,17 @@ def test_a_console_killed_while_it_starts_a_run_finds_it_later(lab: Lab) -> None
     assert lab.kgops("runs", "--hosts", "lab1").code == 0
     assert remote(lab) == [("lab1", 1)]
     assert numbers(lab) == [1]
+
+
+@needs_ssh
+def test_a_start_that_another_console_waits_for_is_not_taken_for_lost(lab: Lab) -> None:
+    lab.add("lab1")
+    console, _ = start_unanswered(lab, *SLEEP)
+    assert lab.kgops(*SLEEP).out == "lab1:2\n"
+    os.kill(console.pid, signal.SIGKILL)
+    console.wait(60)
+    assert lab.kgops(*SLEEP).out == "lab1:1\n"
+    assert numbers(lab) == [1, 2]
 
 
 def test_of_many_launches_with_one_token_one_makes_a_run(run_cli: Console) -> None:
@@ -187,3 +210,15 @@ def test_a_run_resumed_without_an_answer_has_one_more_attempt(lab: Lab) -> None:
     assert remote(lab) == [("lab1", 1)], "the run stands in the list once"
     assert lab.kgops("resume", "lab1:1").out == "lab1:1\n"
     assert attempts() == 3
+
+
+def test_of_many_resumptions_with_one_token_one_makes_an_attempt(run_cli: Console) -> None:
+    number = run_cli.detach("false")
+    run_cli.ended(number)
+    words = ("resume", str(number), "--detach", "--token", "fedcba9876543210" * 2)
+    said = [child.communicate(timeout=300) for child in [run_cli.start(*words) for _ in range(4)]]
+    assert {out for out, _ in said} <= {b"1\n", b""}, said
+    assert b"1\n" in {out for out, _ in said}, said
+    run_cli.ended(number)
+    assert run_cli(*words).out == "1\n"
+    assert len(run_cli.show(number)["attempt"]) == 2

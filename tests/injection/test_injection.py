@@ -25,7 +25,7 @@ def inject(*flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_after_any_failed_call_no_run_is_lost_and_no_state_is_a_lie() -> None:
-    done = inject("--sample", "30")
+    done = inject("--sample", "60")
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " injections; " in done.stdout

@@ -115,6 +115,62 @@ def test_without_pyarrow_the_error_names_what_to_install(run_cli: Console, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def crc32c(data: bytes) -> int:
+    """Bit by bit, by its definition."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """As TFRecord frames them, every checksum checked."""
+
+    def checked(part: bytes, mask: bytes) -> bytes:
+        (wanted,) = struct.unpack("<I", mask)
+        crc = crc32c(part)
+        assert wanted == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        return part
+
+    while data:
+        (length,) = struct.unpack("<Q", checked(data[:8], data[8:12]))
+        yield checked(data[12 : 12 + length], data[12 + length : 16 + length])
+        data = data[16 + length :]
+
+
+def message(data: bytes) -> dict[int, list[Any]]:
+    """A protocol buffer's fields, by number."""
+    found: dict[int, list[Any]] = {}
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value - (1 << 64) if value >> 63 else value
+
+    while at < len(data):
+        number, kind = divmod(varint(), 8)
+        if kind == 0:
+            value: Any = varint()
+        elif kind == 2:
+            size = varint()
+            value, at = data[at : at + size], at + size
+        else:
+            size, form = {1: (8, "<d"), 5: (4, "<f")}[kind]
+            (value,) = struct.unpack(form, data[at : at + size])
+            at += size
+        found.setdefault(number, []).append(value)
+    return found
+
+
 # --- TensorBoard ----------------------------------------------------------------------------------
 
 
@@ -139,6 +195,22 @@ def expected_points(rows: Rows) -> dict[str, list[tuple[float, int, str]]]:
     ended = rows.run["ended_at"]
     metrics = {f"metrics/{f['name']}": [(ended, 0, repr(float32(f["value"])))] for f in rows.tables["metric"]}
     return curves | metrics
+
+
+def test_event_files_hold_every_point_in_well_framed_records(rows: Rows, tmp_path: Path) -> None:
+    assert crc32c(b"123456789") == 0xE3069283  # of RFC 3720
+    write_tensorboard(iter([rows]), tmp_path / "tb", force=False)
+    (path,) = (tmp_path / "tb" / "0001-train-x").iterdir()
+    assert "tfevents" in path.name
+    version, text, *events = [message(data) for data in records(path.read_bytes())]
+    assert version[3] == [b"brain.Event:2"]
+    (shown,) = message(message(text[5][0])[1][0])[8]
+    assert "größe".encode() in message(shown)[8][0]
+    found: dict[str, list[tuple[float, int, str]]] = {}
+    for event in events:
+        value = message(message(event[5][0])[1][0])
+        found.setdefault(value[1][0].decode(), []).append((event[1][0], event[2][0], repr(value[2][0])))
+    assert found == expected_points(rows)
 
 
 def test_tensorboard_itself_reads_the_same(rows: Rows, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import Console
+from driving import Console, Done
 
 from kgops.errors import KgopsError
 from kgops.interchange.importing import import_from
@@ -82,6 +82,20 @@ def test_twice_imported_says_so_and_again_makes_one_more(run_cli: Console, tmp_p
     assert told_again[0]["number"] is None and told_again[0]["known"] == [1, 2]
 
 
+def test_an_imported_run_can_lose_its_row_and_be_found_again(run_cli: Console, elsewhere: Console) -> None:
+    run_something(run_cli)
+    assert run_cli("export", "1", "--to", "json").code == 0
+    assert elsewhere("import", "run-1.json").code == 0
+    assert elsewhere("logs", "1").err == "Run 1 has no log.\n"
+    before = elsewhere.show(1)
+    for path in elsewhere.home.glob("kgops.db*"):
+        path.unlink()
+    assert "1 runs restored: 1" in elsewhere("doctor", "--rebuild").out
+    after = elsewhere.show(1)
+    del before["note"], after["note"]  # a note's id is the record's
+    assert after == before
+
+
 def test_a_run_that_goes_on_is_exported_as_it_is_and_imported_as_ended(
     run_cli: Console, elsewhere: Console
 ) -> None:
@@ -95,6 +109,40 @@ def test_a_run_that_goes_on_is_exported_as_it_is_and_imported_as_ended(
     # When it ended is not known; time that nobody saw it run is not counted.
     assert found["ended_at"] == found["attempt"][0]["ended_at"] >= found["started_at"]
     assert found["ended_at"] < next(event["at"] for event in found["event"] if event["kind"] == "imported")
+
+
+def test_a_folder_from_another_home_is_copied_and_its_run_is_the_same(
+    run_cli: Console, elsewhere: Console
+) -> None:
+    run_something(run_cli)
+    folder = run_cli.folder(1)
+    done = elsewhere("import", folder)
+    assert done.code == 0, done.err
+    found, wanted = shown(elsewhere, 1), shown(run_cli, 1)
+    assert (elsewhere.folder(1) / "worker.log").read_bytes() == (folder / "worker.log").read_bytes()
+    for name in ("state", "label", "workload", "job", "environment", "option", "exit_code", "submitted_at"):
+        assert found[name] == wanted[name], name
+    curves = {one["name"]: one for one in wanted["series"]}
+    assert [one == curves[one["name"]] for one in found["series"]] == [True]
+    assert "already imported as run 1" in elsewhere("import", folder).err
+    assert "already imported as run 1" in run_cli("import", folder).err
+
+
+def test_a_folder_that_lost_its_row_gets_it_back_where_it_is(run_cli: Console) -> None:
+    run_something(run_cli)
+    folder = run_cli.folder(1)
+    for path in run_cli.home.glob("kgops.db*"):
+        path.unlink()
+    assert run_cli("import", folder).out.startswith("run 1: imported")
+    assert run_cli.folder(1) == folder
+
+
+def test_a_folder_whose_run_goes_on_is_left_alone(run_cli: Console, elsewhere: Console) -> None:
+    run_cli.detach("sleep", "60")
+    run_cli.running(1)
+    done = elsewhere("import", run_cli.folder(1))
+    assert done.code == 2 and "still running" in done.err
+    assert elsewhere("runs").out == ""
 
 
 def test_files_that_are_not_what_the_manifest_says_are_named(
@@ -217,6 +265,17 @@ def test_an_import_killed_before_its_rows_are_written_is_finished_by_the_next_co
     assert "already imported as run 1" in elsewhere("import", tmp_path / "run-1.json").err
 
 
+def test_an_import_killed_while_it_copies_leaves_nothing_once_there_is_another(
+    run_cli: Console, elsewhere: Console
+) -> None:
+    run_something(run_cli)
+    dies_in(elsewhere, "kgops.interchange.import_folder", "enter", run_cli.folder(1))
+    assert len(list((elsewhere.home / "runs").iterdir())) == 1
+    assert elsewhere("runs").out == ""
+    assert elsewhere("import", run_cli.folder(1)).out.startswith("run 1: imported")
+    assert [path.name for path in (elsewhere.home / "runs").iterdir()] == [elsewhere.folder(1).name]
+
+
 @pytest.mark.parametrize("kind", ["export", "folder"])
 def test_a_run_that_many_import_at_once_is_imported_once(
     run_cli: Console, elsewhere: Console, tmp_path: Path, kind: str
@@ -227,3 +286,28 @@ def test_a_run_that_many_import_at_once_is_imported_once(
     said = [child.communicate(timeout=300) for child in [elsewhere.start("import", source) for _ in range(4)]]
     assert sum(out.startswith(b"run 1: imported") for out, _ in said) == 1, said
     assert sum(err.startswith(b"already imported as run 1") for _, err in said) == 3, said
+
+
+def test_an_export_of_the_end_follows_one_of_before(
+    run_cli: Console, elsewhere: Console, tmp_path: Path
+) -> None:
+    number = run_cli.detach("sh", "-c", "while [ ! -e gate ]; do sleep 0.02; done")
+    run_cli.running(number)
+
+    def import_it() -> Done:
+        exported = tmp_path / "run.json"
+        assert run_cli("export", str(number), "--to", "json", "--output", exported, "--force").code == 0
+        return elsewhere("import", exported)
+
+    assert import_it().out.startswith("run 1: imported")
+    assert import_it().err.startswith("already imported as run 1")
+    copy = tmp_path / "copy.json"
+    assert elsewhere("export", "1", "--to", "json", "--output", copy).code == 0
+    assert elsewhere("import", copy, elsewhere.folder(1)).out == ""
+    (run_cli.cwd / "gate").touch()
+    run_cli.ended(number)
+    at_its_end = import_it()
+    assert at_its_end.out.startswith(f"run 2: imported exec run {number}, succeeded"), at_its_end
+    assert at_its_end.err == "Note: run 1 is a copy of the same run, imported earlier\n"
+    assert import_it().err.startswith("already imported as run 1, 2")
+    assert elsewhere.show(2)["state"] == "succeeded"

@@ -100,3 +100,11 @@ def test_scores_that_may_not_be_all_do_not_show_that_it_finished(
         "interrupted",
         "its files do not show that it finished",
     )
+
+
+def test_a_batch_in_which_all_failed_has_failed(conn: sqlite3.Connection, home: Path, tmp_path: Path) -> None:
+    lines = [group_line(i, triple, filtering_success=False) for i, triple in enumerate((TREATS, OTHER))]
+    one = import_from(conn, home, write(tmp_path / "out", batch_tracin_summary={"results": lines}))
+    run = runs.get(conn, one.number or 0)
+    assert run is not None and run.state == "failed"
+    assert run.reason == "its summary says that all 2 test triples failed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgops.errors import BadJob
+from kgops.errors import BadJob, Usage
 from kgops.jobs.job import GpuRequest, Job, Limits
 from kgops.jobs.text import attempt_settings, lines, one_line
 from kgops.workloads.catalog import OPTIONS, effect_of
@@ -214,6 +215,13 @@ def test_file_that_holds_no_job_is_named_with_the_reason(tmp_path: Path, content
         read_job_file(path)
     assert caught.value.message.startswith(f"{path} has a problem:\n  {said}")
     assert caught.value.exit_code == 2
+
+
+def test_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (tmp_path / "missing.toml", tmp_path, tmp_path / "pipe.toml"):
+        with pytest.raises(Usage, match="cannot read the job file"):
+            read_job_file(path)
 
 
 def test_of_thousands_of_unknown_names_the_first_are_told_and_counted() -> None:

@@ -52,6 +52,20 @@ def test_a_hot_gpu_starts_the_hook_of_the_run_that_has_it(run_cli: Console, tmp_
     assert [run.state for run in (run_cli.run(1), run_cli.run(2)) if run] == ["cancelled", "cancelled"]
 
 
+def test_a_hook_that_goes_on_is_no_process_of_the_run(run_cli: Console, tmp_path: Path) -> None:
+    started, standin = tmp_path / "started", StandIn(tmp_path)
+    shell = f"echo $$ > {started}.new; mv {started}.new {started}; exec sleep 600"
+    (run_cli.home / "hooks.toml").write_text(f"on_alert = {json.dumps(['sh', '-c', shell])}\n")
+    standin.show(Machine((replace(t4("GPU-a"), temperature=90),)))
+    gpus = gpus_of(standin)
+    until_started = ["sh", "-c", f"while ! [ -e {started} ]; do sleep .1; done"]
+    run_cli("run", "exec", "--gpu", "0", "--detach", "--", *until_started, env=gpus)
+    wait_for(lambda: (run := run_cli.run(1)) is not None and run.ended, "the run's end")
+    run = run_cli.run(1)
+    assert run is not None and (run.state, run.reason) == ("succeeded", None)
+    os.kill(int(started.read_text()), 9)  # alive until now
+
+
 def gpus_of(standin: StandIn) -> dict[str, str]:
     own = standin.environment()
     return {name: own[name] for name in own if own[name] != os.environ.get(name)}

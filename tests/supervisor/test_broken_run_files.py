@@ -33,9 +33,13 @@ _FILES = (*_OURS, *_OF_ATTEMPT)
 
 
 def _harms(first: int) -> dict[str, str]:
-    """Of each file one kind, of the kinds each in its turn."""
+    """Of each file two kinds, in turns: `_harms(0)` and `_harms(2)` have all kinds of all files."""
     kinds = [*_KINDS.items()]
-    turns = ((name, *kinds[(number + first) % len(kinds)]) for number, name in enumerate(_FILES))
+    turns = (
+        (name, *kinds[(number + first + more) % len(kinds)])
+        for number, name in enumerate(_FILES)
+        for more in (0, 1)
+    )
     return _WHOLE | {f"{name} is {kind}": how.format(name) for name, kind, how in turns}
 
 

@@ -24,10 +24,10 @@ _SEEN_IN_THE_END = {"offset_outside_the_transaction", "success_by_guess"}
 
 @pytest.mark.slow
 def test_after_any_kill_no_run_is_lost_and_no_state_is_a_lie() -> None:
-    report = run_chaos(kills=20, seed=20261121, limit_s=1100)
+    report = run_chaos(kills=40, seed=20261121, limit_s=1100)
     print("\n".join(report.lines()))
     assert report.wrong == []
-    assert report.killed >= 20
+    assert report.killed >= 40
     assert report.adoptions > 0, "no orphaned worker was adopted: the kills did not reach what they should"
 
 

@@ -84,3 +84,19 @@ signal.signal(signal.SIGTERM, save)
 open("ready", "w").close()
 while True: time.sleep(0.05)
 """
+
+
+def test_runs_keep_their_order_when_the_clock_is_set_back(clock: tuple[PreloadedConsole, Set]) -> None:
+    console, set_clock = clock
+    console.detach("sh", "-c", UNTIL_GATE)
+    console.running(1)
+    set_clock(-400 * 24 * HOUR_S)
+    for label in ("waits first", "waits second"):
+        console.detach("sh", "-c", f"echo '{label}' >> order", flags=("--exclusive", "--label", label))
+    (console.cwd / "gate").touch()
+    for number in (1, 2, 3):
+        console.ended(number)
+    assert (console.cwd / "order").read_text() == "waits first\nwaits second\n"
+    assert [run["id"] for run in console("runs", "--json").json()] == [3, 2, 1]
+    listed = console("runs", "--since", "1d", "--sort", "time")
+    assert (listed.code, "Traceback" in listed.err) == (0, False)

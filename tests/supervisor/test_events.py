@@ -300,6 +300,17 @@ def test_artifact_outside_the_run_is_an_event_but_no_artifact(empty_database: Pa
         assert len(reports.events(conn, 1)) == 4
 
 
+def test_line_longer_than_a_chunk_is_left_out_and_said_to_be(empty_database: Path) -> None:
+    good = events.write(events.METRIC, 1.0, name="loss", value=1, step=1)
+    with a_run(empty_database) as (conn, folder):
+        folder.events.write_bytes(good + b"y" * 3_000_000 + b"\n" + good)
+        intake_of(conn, folder).take_all(1, final=True)
+        assert len(series.points(conn, 1, "loss")) == 2
+        assert {e.body["text"] for e in reports.events(conn, 1)} == {
+            "(part of a line longer than 1 MiB left out)"
+        }
+
+
 # --- patterns -------------------------------------------------------------------------------------
 
 

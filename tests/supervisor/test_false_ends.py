@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import signal
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from driving import Console
+from driving import Console, all_of, is_clear
 
 from kgops.supervisor.attempt_end import Observations, _was_killed
 from kgops.supervisor.gate import Exit
@@ -125,6 +128,20 @@ def test_a_run_whose_folder_is_away_for_a_moment_goes_on(run_cli: Console, tmp_p
     assert run_cli.ended(number).state == "succeeded"
 
 
+def test_a_run_whose_folder_was_removed_can_be_stopped(run_cli: Console) -> None:
+    number = run_cli.detach("sleep", "300")
+    run_cli.running(number)
+    waiting = run_cli.detach("true", flags=("--exclusive",))
+    for one in (number, waiting):
+        shutil.rmtree(run_cli.folder(one))
+    assert "stop it first" in run_cli("delete", str(number), "--yes").err
+    stopped = run_cli("stop", str(number), str(waiting))
+    assert stopped.out.splitlines() == [f"run {number}: cancelled", f"run {waiting}: cancelled"]
+    assert not all_of(run_cli.home)
+    assert run_cli("delete", str(number), str(waiting), "--yes").code == 0
+    assert run_cli("runs", "--json").json() == []
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -142,3 +159,13 @@ def test_a_run_whose_folder_is_away_for_a_moment_goes_on(run_cli: Console, tmp_p
 def test_limit_of_a_shell_that_ended_a_worker_is_named(run_cli: Console, script: str, reason: str) -> None:
     done = run_cli("run", "exec", "--attempts", "1", "--json", "--", "sh", "-c", script)
     assert done.json()["reason"] == reason, done.err
+
+
+def test_file_size_limit_too_small_for_the_database_is_named(run_cli: Console) -> None:
+    argv = shlex.join(run_cli.argv("run", "exec", "--", "true"))
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -f 100; exec {argv}"], env=run_cli.environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert is_clear(done.stderr), done.stderr
+    assert "(ulimit -f)" in done.stderr

@@ -4,7 +4,9 @@ a clear message, the right exit code, and nothing lost."""
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,8 +17,9 @@ from disks import Disk, small_disk
 from driving import QUICK, Console, all_of, end_all_of, files_of_runs, is_clear, patience, wait_for
 
 from kgops.supervisor import processes
-from storage import reports, series
+from storage import attempts, reports, runs, series
 from storage.database import open_reader, open_writer
+from storage.errors import DatabaseFull
 
 
 @pytest.fixture
@@ -84,6 +87,36 @@ def test_end_on_a_full_disk_is_not_lost(disk: Disk, on_disk: Console, supervisor
     assert [(s["name"], s["n"]) for s in on_disk.show(number)["series"] if s["name"] == "loss"] == [
         ("loss", 1)
     ]
+
+
+def test_full_disk_in_the_middle_of_a_large_batch_is_told_as_such(disk: Disk) -> None:
+    conn = open_writer(disk.path / "kgops.db")
+    add_run(conn)
+    points = [series.Point("loss", float(i), 0.5, 0.0) for i in range(400_000)]
+    with pytest.raises(DatabaseFull):
+        attempts.write_batch(conn, 1, 1, attempts.Batch(points=points), attempts.Offsets(9, 9))
+    assert not conn.in_transaction
+    assert attempts.offsets(conn, 1) == attempts.Offsets(0, 0)
+    assert series.of_run(conn, 1) == []
+    conn.close()
+
+
+def add_run(conn: sqlite3.Connection) -> None:
+    runs.add(
+        conn,
+        number=1,
+        workload="exec",
+        label="x",
+        profile=None,
+        state="queued",
+        folder="0001-exec",
+        submitted_at=0.0,
+        gpu_request=None,
+        reserved_mib=None,
+        exclusive=False,
+        predicted_mib=None,
+        spec=runs.RunSpec({}, {}, {}),
+    )
 
 
 def test_read_only_home_can_still_be_read(disk: Disk, on_disk: Console) -> None:
@@ -170,6 +203,21 @@ def test_database_that_is_not_ours_to_use_is_refused(run_cli: Console, harm: str
         assert is_clear(done.err), done.err
         assert said in done.err
     assert database.read_bytes() == before
+
+
+def test_working_folder_that_was_removed_is_named(run_cli: Console, tmp_path: Path) -> None:
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    argv = shlex.join(run_cli.argv("run", "exec", "--", "true"))
+    done = subprocess.run(
+        ["sh", "-c", f"rmdir {shlex.quote(str(lost))}; exec {argv}"],
+        env=run_cli.environment(),
+        capture_output=True,
+        text=True,
+        cwd=lost,
+    )
+    assert done.returncode == 2, done.stderr
+    assert is_clear(done.stderr), done.stderr
 
 
 def test_events_that_cannot_be_stored_end_nothing(run_cli: Console, conn: sqlite3.Connection) -> None:

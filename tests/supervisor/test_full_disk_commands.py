@@ -49,6 +49,19 @@ def test_running_and_waiting_runs_are_stopped_on_a_full_disk(
     wait_for(lambda: not _workers(console), "the worker to be gone")
 
 
+def test_a_run_that_fills_the_disk_ends_in_the_record(tmp_path: Path) -> None:
+    """Nobody makes room: the end is recorded in what was kept for it, and the run can be deleted."""
+    (tmp_path / "work").mkdir()
+    with small_disk(tmp_path / "disk", "size=3m") as disk:
+        console = Console(disk.path / "kgops", tmp_path / "work")
+        filling = "head -c 100000000 /dev/zero > $KGOPS_RUN_FOLDER/results/x; exit 3"
+        ended = console("run", "exec", "--json", "--", "sh", "-c", filling)
+        assert (ended.json()["state"], ended.json()["exit_code"]) == ("failed", 3)
+        assert console("delete", "1", "--yes").code == 0
+        assert console("runs", "--json").json() == []
+        console.close()
+
+
 def test_a_stop_says_that_only_the_folder_has_the_end(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     with small_disk(tmp_path / "disk", "size=3m") as disk:

@@ -47,6 +47,22 @@ def test_stop_by_another_name_of_the_home_ends_the_whole_tree(run_cli: Console, 
     other.close()
 
 
+def test_home_moved_while_a_run_goes_on_keeps_its_end(run_cli: Console, tmp_path: Path) -> None:
+    point = """echo '{"event": "metric", "name": "x", "value": 1, "step": 1}' >&9"""
+    script = f"exec 9>> $KGOPS_EVENTS; {_BEGUN} while [ ! -e go ]; do sleep 0.05; done; {point}; exit 7"
+    number = run_cli.detach("sh", "-c", script)
+    identity_in(run_cli.cwd / "pid-1")
+    run_cli.running(number)
+    moved = Console(tmp_path / "moved", run_cli.cwd)
+    run_cli.home.rename(moved.home)
+    assert moved("runs").code == 0
+    (run_cli.cwd / "go").touch()
+    run = moved.ended(number)
+    assert (run.state, run.exit_code, run.attempts) == ("failed", 7, 1)
+    assert [s["n"] for s in moved.show(number)["series"] if s["name"] == "x"] == [1]
+    moved.close()
+
+
 def test_copy_of_a_home_leaves_the_original_run_alone(run_cli: Console, tmp_path: Path) -> None:
     number = run_cli.detach(
         "sh", "-c", _BEGUN + "while [ ! -e go ]; do sleep 0.05; done", flags=("--attempts", "1")

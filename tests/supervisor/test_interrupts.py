@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from chaos_actors import actors
-from driving import Console, wait_for
+from driving import Console, patience, wait_for
 
 from kgops.settings import Home
 from kgops.supervisor import processes
@@ -15,6 +17,42 @@ from kgops.supervisor.run_folder import RunFolder
 
 STUBBORN = "trap '' INT TERM HUP; while [ ! -e gate ]; do sleep 0.05; done; exit 5"
 OFTEN = 300
+
+
+# Presses Ctrl-C where the test wants it: at one of the moments that Python tells its auditors of.
+PRESSING = """
+import os, signal, sys
+event, word = sys.argv[1:3]
+def press(name, args):
+    if name == event and word in str(args):
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(press)
+sys.argv[:3] = ["kgops"]
+from kgops.__main__ import main
+main()
+"""
+
+
+def pressing(console: Console, event: str, word: str, *args: str) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-c", PRESSING, event, word, *args]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    child = subprocess.Popen(argv, env=console.environment(), cwd=console.cwd, **pipes)  # type: ignore[call-overload]
+    console.started.append(child)
+    return child  # type: ignore[no-any-return]
+
+
+def test_second_ctrl_c_does_not_undo_the_first(run_cli: Console) -> None:
+    script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    # The second comes while the request of the first is being written.
+    console = pressing(
+        run_cli, "open", "/0001-exec-x/stop", "run", "exec", "--label", "x", "--", "sh", "-c", script
+    )
+    assert console.stderr is not None
+    assert console.stderr.readline() == b"ready\n"  # it follows the run
+    console.send_signal(signal.SIGINT)
+    out, err = console.communicate(timeout=patience())
+    assert (console.returncode, b"run 1 cancelled" in out) == (130, True), (out, err)
+    assert run_cli.ended(1).state == "cancelled"
 
 
 @pytest.mark.parametrize("part", ["supervisor", "gate"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 from driving import Console, all_of, wait_for
+
+from kgops.supervisor import processes
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -44,6 +47,17 @@ def test_deleting_a_run_behind_a_link_leaves_its_files(run_cli: Console, tmp_pat
     assert {name: before[name] for name in before} == {name: snapshot(target)[name] for name in before}
     assert not list((run_cli.home / "pending").iterdir())
     assert not list((run_cli.home / "runs").iterdir())
+
+
+def test_link_that_an_older_kgops_left_to_delete_is_not_walked(run_cli: Console, tmp_path: Path) -> None:
+    number = _ended(run_cli, "true")
+    target = _moved(run_cli, number, tmp_path / "big")
+    folder = run_cli.folder(number)
+    folder.rename(run_cli.home / "pending" / f"{folder.name}.delete")
+    before = snapshot(target)
+    assert run_cli("runs", "--json").json() == []
+    assert snapshot(target) == before
+    assert not list((run_cli.home / "pending").iterdir())
 
 
 def test_moved_run_is_shown_resumed_and_rebuilt(run_cli: Console, tmp_path: Path) -> None:
@@ -126,3 +140,20 @@ def test_links_of_a_worker_lead_to_no_write_in_another_run(run_cli: Console, sto
     assert run_cli("delete", *map(str, numbers), "--yes").code == 0
     assert run_cli("runs").code == 0
     assert snapshot(run_cli.folder(victim)) == before
+
+
+def test_exit_is_recorded_though_the_worker_removed_its_attempts(run_cli: Console) -> None:
+    """Also where no supervisor saw the end."""
+    removes = 'rm -rf "$KGOPS_RUN_FOLDER/attempts"'
+    assert run_cli("run", "exec", "--json", "--", "sh", "-c", removes).json()["state"] == "succeeded"
+    failed = run_cli("run", "exec", "--json", "--", "sh", "-c", f"{removes}; exit 7").json()
+    assert (failed["state"], failed["reason"]) == ("failed", "exit code 7")
+    number = run_cli.detach("sh", "-c", f"{removes}; {_WAITS}; rm -f go; exit 7")
+    wait_for((run_cli.cwd / f"harmed-{number}").exists, "the worker")
+    (supervisor,) = processes.holders(run_cli.folder(number) / "supervisor.lock")
+    processes.send(supervisor, signal.SIGKILL)
+    (run_cli.cwd / "go").touch()
+    wait_for(lambda: not all_of(run_cli.home), "the gate to leave")
+    assert run_cli("runs").code == 0
+    ended = run_cli.ended(number)
+    assert (ended.state, ended.reason) == ("failed", "exit code 7")

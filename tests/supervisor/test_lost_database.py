@@ -79,3 +79,14 @@ def test_environment_of_a_run_does_not_stay_after_a_resume_that_died(run_cli: Co
     assert not (folder / "private.json").exists()
     assert b'"failed"' in (folder / "outcome.slot").read_bytes()
     assert not list((run_cli.home / "pending").iterdir())
+
+
+def test_doctor_removes_what_a_failing_disk_kept_of_an_ended_run(run_cli: Console) -> None:
+    assert run_cli("run", "exec", "--", "false").code == 1
+    folder = run_cli.folder(1)
+    (folder / "private.json").write_text("{}")
+    (folder / "outcome.slot").write_bytes(bytes(4096))
+    assert "repaired" in run_cli("doctor").out
+    assert not (folder / "private.json").exists()
+    assert b'"failed"' in (folder / "outcome.slot").read_bytes()
+    assert "repaired" not in run_cli("doctor").out

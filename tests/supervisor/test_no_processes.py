@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from driving import Console, is_clear, wait_for
+from driving import Console, all_of, is_clear, wait_for
 
 GROUPS = Path("/sys/fs/cgroup/pids")
 
@@ -64,3 +64,18 @@ def test_run_that_finds_no_room_for_processes_ends_truly(limited: Limited, most:
     ran = log.exists() and "ran" in log.read_text()
     assert (ended.state == "succeeded") == ran
     assert ran or "process" in (ended.reason or ""), ended.reason
+
+
+def test_waiting_runs_do_not_fail_for_a_passing_lack(limited: Limited) -> None:
+    for _ in (1, 2, 3):
+        limited.detach("sh", "-c", "while [ ! -e gate ]; do sleep 0.05; done", flags=("--exclusive",))
+    limited.running(1)
+    # Those who are there may stay; the next supervisor finds no room.
+    limited.allow(1)
+    (limited.cwd / "gate").touch()
+    # `sleep` cannot be started either, so the shell spins or ends: either way the run ends.
+    limited.ended(1)
+    assert limited("runs").code == 0
+    limited.allow(None)
+    wait_for(lambda: limited("runs", "--json").code == 0 and not all_of(limited.home), "all of them to end")
+    assert [limited.ended(number).state for number in (2, 3)] == ["succeeded", "succeeded"]

@@ -202,6 +202,16 @@ def test_a_worker_without_memory_for_its_libraries_ends_at_once_in_one_sentence(
         assert run["reason"].startswith("too little memory to load the worker's libraries")
 
 
+def test_a_limit_of_memory_holds_for_commands_and_is_not_for_runs_on_a_gpu(run_cli: Console) -> None:
+    script = "import sys; x = bytearray(int(sys.argv[1]) << 20); print(len(x))"
+    args = ("--memory-limit", "100", "--on-oom", "mib=300,10", "--", "python3", "-c", script, "{mib}")
+    done = run_cli("run", "exec", *args)
+    assert done.code == 0, done.out + done.err
+    assert [a["outcome"] for a in run_cli.show(1)["attempt"]] == ["out_of_memory", "succeeded"]
+    refused = run_cli("run", "exec", "--memory-limit", "100", "--gpu-memory", "10", "--", "true")
+    assert refused.code == 2
+
+
 def test_a_dry_run_shows_the_fallbacks_and_only_with_leave_what_changes_results(run_cli: Console) -> None:
     asked = ("run", "train", "--dataset", "nations", "--device", "cpu", "--dry-run")
     plain, allowed = run_cli(*asked).out, run_cli(*asked, "--allow-approximate").out

@@ -163,6 +163,19 @@ def test_a_run_gets_several_gpus_together_or_waits_for_them(
     assert len(run_cli("runs", "gpu:GPU-c").out.splitlines()) == 1 + 2
 
 
+def test_a_driver_that_takes_its_time_delays_no_stop(
+    run_cli: Console, start: Callable[..., int], standin: StandIn
+) -> None:
+    number = start("--gpu", "0")
+    run_cli.running(number)
+    standin.show(Machine((t4(),), delay_ms=1500))
+    done = run_cli("stop", str(number), "--grace", "1")
+    assert done.code == 0
+    ended = run_cli.run(number)
+    assert ended is not None
+    assert ended.state == "cancelled"
+
+
 def test_a_driver_that_hangs_holds_up_no_command_while_runs_wait_for_it(
     run_cli: Console, start: Callable[..., int], standin: StandIn
 ) -> None:
@@ -176,6 +189,8 @@ def test_a_driver_that_hangs_holds_up_no_command_while_runs_wait_for_it(
     assert (waiting.state, waiting.reason) == ("queued", "a GPU (the NVIDIA driver does not answer)")
     planned = run_cli("run", "train", "--dataset", "nations", "--gpu", "0", "--dry-run", env=env)
     assert (planned.code, "the NVIDIA driver does not answer" in planned.err) == (2, True)
+    shown = run_cli("gpus", env=env)
+    assert (shown.code, "does not answer" in shown.out) == (1, True)
     standin.show(Machine((t4(),)))
     wait_for(lambda: run_cli("runs", env=env) and _state(run_cli, second) == "running", "the second run")
 

@@ -57,3 +57,13 @@ def test_what_cannot_be_removed_keeps_its_run_and_is_named(run_cli: Console) -> 
         subprocess.run(["chattr", "-i", str(kept)], check=True)
     assert run_cli("delete", "1", "--yes").code == 0
     assert not list((run_cli.home / "runs").iterdir())
+
+
+def test_pipes_of_a_worker_end_as_in_any_shell(run_cli: Console) -> None:
+    """Python ignores SIGPIPE, and what it starts must not inherit that."""
+    done = run_cli(
+        "run", "exec", "--", "bash", "-c", "set -o pipefail; yes | head -n 1; echo ${PIPESTATUS[0]}"
+    )
+    assert "yes" not in run_cli("logs", "1").out
+    assert run_cli("logs", "1").out.splitlines()[0] == "y"
+    assert done.code == 0

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from driving import Console, is_clear, wait_for
+from driving import Console, is_clear, patience, wait_for
 
 from kgops.settings import Home
 from kgops.supervisor import pending, processes
@@ -16,6 +16,22 @@ from storage import runs
 from storage.database import open_writer
 
 _STUBBORN = "trap '' TERM; echo > ready; while [ ! -e go ]; do sleep 0.05; done"
+
+
+def _damage(console: Console) -> None:
+    with (console.home / "kgops.db").open("r+b") as file:
+        file.write(os.urandom(os.fstat(file.fileno()).st_size))
+
+
+def test_following_a_run_whose_database_is_damaged_ends_with_a_sentence(run_cli: Console) -> None:
+    following = run_cli.start("run", "exec", "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done")
+    wait_for(lambda: (run := run_cli.run(1)) is not None and run.state == "running", "the run")
+    _damage(run_cli)
+    (run_cli.cwd / "go").touch()
+    _, err = following.communicate(timeout=patience())
+    assert following.returncode == 1
+    assert is_clear(err.decode()), err
+    assert "is damaged" in err.decode()
 
 
 def test_stop_answers_while_the_database_is_locked(run_cli: Console) -> None:
