@@ -208,6 +208,13 @@ def test_pauses_between_attempts_are_no_time_of_a_run(run_cli: Console, conn: sq
     assert "0:30" not in run_cli("runs").out and "0:50" in run_cli("runs").out
 
 
+def test_json_before_the_first_run_is_json(run_cli: Console, tmp_path: Path) -> None:
+    fresh = {"KGOPS_HOME": str(tmp_path / "fresh")}
+    for line in ("runs", "runs --remote", "bench show", "bench show claims"):
+        told = run_cli(*line.split(), "--json", env=fresh)
+        assert told.code == 0 and told.json() == [], line
+
+
 def test_a_list_that_is_cut_says_so_in_every_format(run_cli: Console, conn: sqlite3.Connection) -> None:
     for number in (1, 2, 3):
         put_ended(conn, number, "succeeded")

@@ -118,6 +118,15 @@ def test_without_v2_accounting_v1_is_used_and_said(standin: StandIn) -> None:
     assert (read.memory_used_mib, read.memory_free_mib) == (1451, 15360 - 1451)
 
 
+def test_an_old_driver_that_lacks_calls_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    standin = StandIn(tmp_path, old_driver=True)
+    read = see_one(standin, replace(t4(used_mib=1000, processes=((1, 2),)), temperature=55))
+    assert read.memory_accounting == "v1"
+    assert read.temperature_c == 55
+    assert read.processes is None
+    assert read.problem is None
+
+
 # ---- processes ----
 
 

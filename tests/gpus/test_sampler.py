@@ -109,3 +109,23 @@ def stop_a_hanging_driver(standin: StandIn, hanging: Machine, at_once: bool) -> 
         standin.show(hanging)
     time.sleep(0.2)
     return sampler.stop(timeout_s=0.3)
+
+
+def test_a_driver_that_comes_up_later_is_found(standin: StandIn) -> None:
+    standin.show(Machine((t4(),), init=9))
+    first, later = standin.ask(sample_late_driver, standin)
+    assert first.problem is not None
+    assert first.problem.kind == "driver-not-loaded"
+    assert first.gpus == ()
+    assert later.problem is None
+    assert [gpu.name for gpu in later.gpus] == ["Tesla T4"]
+
+
+def sample_late_driver(standin: StandIn) -> tuple[Snapshot, Snapshot]:
+    sampler = GpuSampler(0.02)
+    sampler.retry_s = 0.02
+    with sampler:
+        first, _ = wait_for(sampler, lambda snapshot: True)
+        standin.show(Machine((t4(),)))
+        later, _ = wait_for(sampler, lambda snapshot: snapshot.problem is None)
+    return first, later

@@ -80,6 +80,19 @@ def test_what_is_wrong_is_said_with_the_host_and_nothing_is_started(lab: Lab) ->
     assert not (lab.homes["lab1"] / "kgops.db").exists() or lab.there("lab1")("runs", "--json").json() == []
 
 
+def test_a_stop_with_a_wrong_name_says_what_was_stopped(lab: Lab) -> None:
+    lab.add("lab1")
+    here = lab.console.detach("sleep", "1000")
+    lab.console.running(here)
+    unknown = lab.kgops("stop", str(here), "lab9:3")
+    assert (unknown.code, unknown.err.splitlines()[0]) == (2, "Error: there is no host 'lab9'")
+    assert lab.console.running(here), "nothing was stopped"
+    absent = lab.kgops("stop", str(here), "lab1:999", "--grace", "5")
+    assert absent.code == 2
+    assert absent.err.splitlines()[0] == f"run {here}: cancelled"
+    assert absent.err.splitlines()[1].startswith("Error: lab1: there are no runs yet"), absent.err
+
+
 def test_a_run_is_stopped_resumed_and_repeated_where_it_is(lab: Lab) -> None:
     for name in ("lab1", "lab2"):
         lab.add(name)

@@ -128,6 +128,14 @@ def test_a_folder_from_another_home_is_copied_and_its_run_is_the_same(
     assert "already imported as run 1" in run_cli("import", folder).err
 
 
+def test_a_run_whose_folder_is_gone_has_no_archive(run_cli: Console) -> None:
+    run_something(run_cli)
+    shutil.rmtree(run_cli.folder(1))
+    refused = run_cli("export", "1", "--to", "tar", "--output", "run.tar")
+    assert refused.code == 1 and "the folder of run 1 is gone" in refused.err
+    assert not (run_cli.cwd / "run.tar").exists()
+
+
 def test_a_folder_that_lost_its_row_gets_it_back_where_it_is(run_cli: Console) -> None:
     run_something(run_cli)
     folder = run_cli.folder(1)

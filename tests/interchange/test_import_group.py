@@ -133,6 +133,22 @@ def test_a_training_folder_becomes_a_run_with_its_curves_metrics_options_and_fil
     assert {one.path for one in reports.artifacts(conn, run.id)} == {f"results/{name}" for name in kept}
 
 
+def test_what_nobody_wrote_down_is_unknown_and_the_run_says_where_it_came_from(
+    conn: sqlite3.Connection, home: Path, trained: Path
+) -> None:
+    number = import_from(conn, home, trained).number
+    assert number is not None
+    run = runs.get(conn, number)
+    assert run is not None
+    nobody_knows = (run.started_at, run.exit_code, run.peak_host_mib, run.gpu, run.predicted_mib, run.profile)
+    assert set(nobody_knows) == {None} and run.attempts == 0
+    assert runs.spec(conn, number).environment == {} and runs.spec(conn, number).plan == {}
+    newest = max(path.stat().st_mtime for path in trained.rglob("*") if path.suffix in (".json", ".pt"))
+    assert run.ended_at == newest
+    (mark,) = reports.events(conn, number, kinds=("imported",))
+    assert mark.body["source"] == str(trained) and mark.body["kind"] == "output"
+
+
 def test_the_same_folder_twice_says_so_even_when_it_was_moved(
     conn: sqlite3.Connection, home: Path, trained: Path
 ) -> None:
@@ -207,6 +223,14 @@ def test_a_damaged_file_is_named_with_its_reason_and_nothing_is_kept(
         import_from(conn, home, trained)
     assert str(trained / name) in error.value.message and said in error.value.message
     assert runs.count(conn) == 0 and list((home / "runs").iterdir()) == []
+
+
+def test_a_folder_that_is_none_of_these_is_refused(
+    conn: sqlite3.Connection, home: Path, tmp_path: Path
+) -> None:
+    for path in (write(tmp_path / "only-config", config={"a": 1}), tmp_path / "nothing"):
+        with pytest.raises(KgopsError):
+            import_from(conn, home, path)
 
 
 def test_commands_show_an_imported_run_as_any_other(run_cli: Console, trained: Path, tmp_path: Path) -> None:

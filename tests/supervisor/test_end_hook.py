@@ -55,6 +55,18 @@ def test_a_hook_is_started_by_the_process_that_records_the_end(run_cli: Console,
     assert "heard" in (run_cli.folder(killed) / "supervisor.log").read_text()
 
 
+def test_a_hook_ends_at_the_first_signal(run_cli: Console, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    words = ["sh", "-c", f"echo $$ > {pid}; exec sleep 300"]
+    (run_cli.home / "hooks.toml").write_text(f"on_end = {json.dumps(words)}\n")
+    run_cli("run", "exec", "--", "true")
+    wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"), "the hook")
+    hook = processes.identify(int(pid.read_text()))
+    assert hook is not None
+    processes.send(hook, signal.SIGTERM)
+    wait_for(lambda: not hook.is_alive(), "the hook to end")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
