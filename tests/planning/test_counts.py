@@ -49,6 +49,16 @@ def written(folder: Path, lines: int, seed: int = 0) -> dict[str, str]:
     return found
 
 
+@pytest.mark.parametrize("start", ["", "3\n", "label\tid\n"])
+def test_a_vocabulary_says_how_many_there_are(tmp_path: Path, start: str) -> None:
+    triples, entities = tmp_path / "train.tsv", tmp_path / "entities.tsv"
+    triples.write_text("a\tr\tb\n")
+    entities.write_text(f"{start}a\t0\nb\t1\nunused\t2\n")
+    counts = counts_of({"train": str(triples), "entity_to_id": str(entities)})
+    agree(counts, read_graph(triples, entity_to_id=entities))
+    assert counts is not None and counts.entities == 3
+
+
 def test_queries_and_their_answers_are_those_of_the_batches(tmp_path: Path) -> None:
     files = written(tmp_path, 700, seed=3)
     with Path(files["train"]).open("ab") as file:
@@ -123,3 +133,14 @@ def test_counting_loads_no_torch() -> None:
         "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'pykeen')))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=patience(), check=False).returncode == 0
+
+
+def test_what_another_kgops_remembered_is_counted_anew(tmp_path: Path) -> None:
+    triples, remembered = tmp_path / "train.txt", tmp_path / "counts.json"
+    triples.write_text("a\tr\tb\nb\tr\tc\n")
+    counted = counts_of({"train": str(triples)}, remembered)
+    broken: object
+    for broken in ({}, {"entities": 3}, [], "text", {"tails": 1}):
+        told = json.loads(remembered.read_text())
+        remembered.write_text(json.dumps(dict.fromkeys(told, broken)))
+        assert counts_of({"train": str(triples)}, remembered) == counted

@@ -68,6 +68,18 @@ def test_every_fallback_changes_something_keeps_what_came_before_and_comes_in_it
     assert any(fallback.effect == "changes results" for fallback in fallbacks) == allow
 
 
+def test_precision_is_a_fallback_only_on_a_gpu_that_has_the_format() -> None:
+    def formats(gpu: GpuFacts | None) -> list[Any]:
+        found = [
+            c for fallback in oom_fallbacks(job(), gpu) for c in fallback.changes if c.option == "precision"
+        ]
+        return [change.after for change in found]
+
+    assert [formats(gpu) for gpu in (None, P100, T4, A100)] == [[], [], ["fp16"], ["bf16"]]
+    assert "precision fp32 → bf16" not in changed(job(settings={"device": "cpu"}), A100)
+    assert "precision" not in "".join(changed(job(precision="auto"), A100))
+
+
 def test_a_training_under_cuda_graphs_keeps_activations_until_the_graphs_are_gone() -> None:
     """Checkpointing does not go with a mode that replays graphs: the rule of plans/rules.py."""
     lines = changed(job(compile="reduce-overhead"), A100)

@@ -96,3 +96,10 @@ def test_a_filter_that_was_asked_for_is_counted_alone(run_cli: Console, tmp_path
     assert plan["filtering"]["filters"] == [] and plan["filtering"]["suggested"] is None
     assert f"filtering 1 hop (asked): {len(graph.kept(*test, 1))} of {len(graph.edges)} " in plan["suggested"]
     assert plan["expected_s"] is None and plan["predicted_step"] is None  # those would be of all triples
+
+
+def test_what_cannot_be_counted_says_why(run_cli: Console, tmp_path: Path) -> None:
+    Graph(tmp_path, 7, checkpoints=1000)
+    page = run_cli("suggest", "tracin", *MODEL, "--test-triple", "nobody,r,e5", "--gpu", "cpu")
+    assert "filtering off (not counted)" in page.out.splitlines()[0]
+    assert "filtering was not counted: " in page.out and "nobody" in page.out

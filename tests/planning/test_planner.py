@@ -17,7 +17,7 @@ from counting import calls_of
 from kgops.gpus.known import known_by_short_name, short_names
 from kgops.jobs.job import Job
 from kgops.planning import profiles
-from kgops.planning.corrections import Correction
+from kgops.planning.corrections import Correction, Measured, learn_time
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict
 from kgops.planning.planner import MARGIN, MachineCorrections, Suggestion, largest_where, need_mib, suggest
@@ -161,6 +161,22 @@ def test_what_runs_have_taught_moves_the_prediction_and_the_choice() -> None:
         planned(job, of_room(between), MachineCorrections(correction=Correction(1.5, 12))).requested.need_mib
         > between
     )
+
+
+def test_expected_time_is_the_median_of_past_runs_with_their_range() -> None:
+    assert learn_time([]) is None
+    assert learn_time([Measured(0.0, 1.0)]) is None
+    learned = learn_time([Measured(1, 2), Measured(1, 3), Measured(2, 20)])
+    assert learned is not None and learned.expected(2.0) == (6, 4, 20, 3)
+
+
+def test_a_long_run_is_expected_by_long_runs_alone() -> None:
+    """A small one takes 5 s before it begins, whatever it computes."""
+    small, large = [Measured(0.1, 5.1)] * 20, [Measured(90.0, 95.0)]
+    learned = learn_time([*small, *large])
+    assert learned is not None
+    assert learned.expected(100.0).s == pytest.approx(105.6, abs=0.1)
+    assert learned.expected(0.1) == (5.1, 5.1, 5.1, 9)
 
 
 @pytest.mark.parametrize("gpu", short_names())

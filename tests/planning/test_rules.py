@@ -267,6 +267,14 @@ def test_a_job_keeps_who_chose_what_and_what_became_of_it() -> None:
     assert [choice.option for choice in found.corrected] == ["precision"]
 
 
+def test_a_job_on_the_cpu_is_measured_by_no_gpu() -> None:
+    def no_gpu(gpu: str | None) -> GpuFacts | None:
+        raise AssertionError("nobody asked for a GPU")
+
+    found = resolve.resolve(job({"precision": "bf16"}, train={"device": "cpu"}), no_gpu)
+    assert found.job.options["precision"] == "bf16"
+
+
 def test_what_traces_keeps_few_kernels_and_a_training_those_it_has() -> None:
     tracin = read_job({"workload": "tracin", "tracin": {"run": 1, "test_triples": "test.txt"}}, "a test")
     assert resolve.resolve(tracin, lambda _: None).environment == resolve.TRACIN_KERNELS
@@ -302,3 +310,10 @@ def test_a_gpu_without_kernels_is_an_error_for_who_insists_and_the_cpu_for_who_d
     for insisting in (job({}, train={"device": "cuda"}), job({}, gpu={"wanted": "0"})):
         with pytest.raises(Usage, match=r"no kernels below compute capability 7\.5"):
             resolve.resolve(insisting, lambda gpu: OLD)
+
+
+def test_both_stages_of_a_pipeline_go_where_the_gpu_lets_them() -> None:
+    table = {"workload": "pipeline", "pipeline": {"train": {"dataset": "nations"}}}
+    found = resolve.resolve(read_job(table, "a test"), lambda gpu: OLD)
+    assert found.job.settings["train"]["device"] == found.job.settings["tracin"]["device"] == "cpu"
+    read_job(found.job.as_table(), "the same job")

@@ -101,3 +101,20 @@ def test_log_keeps_its_newest_part_and_says_which(run_cli: Console, tmp_path: Pa
     assert b"\0" not in kept
     assert kept.endswith(b"line 000299999\nthe end\n")
     assert 1 << 18 < len(kept) <= 1 << 20
+
+
+def test_a_log_that_is_cut_was_searched_before_and_ends_within_its_limit(run_cli: Console) -> None:
+    """Written faster than it is read; the last megabytes while nobody looks."""
+    worker = (
+        "import sys\n"
+        "for i in range(60_000): sys.stdout.write(f'loss={i if i else float(\"nan\")} ' + 'x' * 100 + '\\n')\n"
+    )
+    flags = ("--log-limit", "1", "--metric-regex", r"loss=(?P<loss>\S+)")
+    number = run_cli.detach(*QUICK, worker, flags=flags)
+    assert run_cli.ended(number).state == "succeeded"
+    (curve,) = (one for one in run_cli.show(number)["series"] if one["name"] == "loss")
+    assert (curve["n"], curve["last_value"]) == (60_000, 59_999.0)
+    log = run_cli.folder(number) / "worker.log"
+    if log.stat().st_blocks * 512 == log.stat().st_size // 4096 * 4096 + 4096:
+        pytest.skip("this file system cannot give back a part of a file")
+    assert log.stat().st_blocks * 512 <= 1 << 20

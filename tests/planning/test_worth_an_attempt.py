@@ -12,7 +12,9 @@ from kgops.jobs.job import Job
 from kgops.planning.job_size import JobSize, job_size_of
 from kgops.planning.memory_estimate import predict
 from kgops.planning.oom_fallbacks import Fallback, oom_fallbacks, skipped_lines
+from kgops.planning.plan_job import Planned
 from kgops.planning.planner import MachineCorrections, Suggestion, suggest
+from kgops.planning.start import fallbacks_below
 from kgops.planning.targets import Target, cpu_target, find_targets
 from kgops.planning.worth_an_attempt import Skipped, worth_an_attempt
 from kgops.workloads.graphs.counts import Answers, Counts
@@ -115,3 +117,11 @@ def test_what_saves_nothing_alone_goes_along_where_that_saves() -> None:
     assert skipped[0].why.endswith("without; tried with the next one")
     alone = predicted(made, suggestion, {"entity_chunk": 1024, "gradient_checkpointing": True})
     assert predicted(made, suggestion, tried[-1].settings) < 0.99 * alone
+
+
+def test_without_a_prediction_every_fallback_is_tried() -> None:
+    made = job("train", {"train": "/nowhere/train.txt"}, allow=True, batch_size=64)
+    planned = Planned(made, (), cpu_target(), unknown="nobody counted its triples")
+    tried, skipped = fallbacks_below(planned)
+    assert tried == [*oom_fallbacks(made, None)] and len(tried) > 2
+    assert skipped == []

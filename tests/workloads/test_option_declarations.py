@@ -171,3 +171,13 @@ def test_help_shows_each_flag_once_and_the_migration_page_the_hidden_ones(
             assert len(lines) == (0 if flag.hidden else 1), name
             if flag.hidden:
                 assert name in page, f"{name} is accepted, and docs/MIGRATING.md does not list it"
+
+
+def test_the_flag_of_a_test_triple_takes_a_file_of_them_too(tmp_path: Path) -> None:
+    file = tmp_path / "asked.tsv"
+    file.write_text("a\tr\tb\n")
+    one = parsed(["kgops", "run", "tracin", "--run", "1", "--test-triple", "a,r,b"])
+    many = parsed(["kgops", "run", "tracin", "--run", "1", "--test-triple", str(file)])
+    assert (one.settings["test_triple"], one.settings["test_triples"]) == ("a,r,b", None)
+    assert (many.settings["test_triple"], many.settings["test_triples"]) == (None, str(file))
+    assert "filtering" not in one.options and many.options["filtering"] is True

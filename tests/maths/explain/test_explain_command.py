@@ -125,6 +125,17 @@ def test_predicted_heads_are_explained_as_heads(run_cli: Console, trained: Path)
         assert (said in run_cli("show", "last").out) == is_said
 
 
+def test_unknown_names_of_a_file_are_told_and_the_others_explained(
+    run_cli: Console, trained: Path, tmp_path: Path
+) -> None:
+    triples = tmp_path / "triples.tsv"
+    triples.write_text("usa\tembassy\tchina\nAtlantis\tembassy\tchina\n")
+    done = ask(run_cli, trained, "--triple", triples)
+    assert done.code == 0, done.err
+    assert "no entity is named 'Atlantis'" in run_cli("show", "1").out
+    assert run_cli.show(1)["metric"]["failed_predictions"] == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -144,6 +155,21 @@ def test_what_cannot_be_explained_says_so_in_a_line_with_what_to_do(
     done = ask(run_cli, trained, *words)
     assert done.code in (1, 2) and said in done.err, done.err
     assert "Traceback" not in done.err + done.out
+
+
+def test_a_prediction_without_rivals_says_so_and_the_others_are_explained(
+    run_cli: Console, trained: Path, tmp_path: Path
+) -> None:
+    everything = tmp_path / "valid.txt"
+    everyone = sorted({one[at] for one in trained_on() for at in (0, 2)})
+    everything.write_text("".join(f"usa\tembassy\t{one}\n" for one in everyone))
+    wanted = tmp_path / "wanted.tsv"
+    wanted.write_text("usa\tembassy\tchina\nchina\tembassy\tusa\n")
+    done = ask(run_cli, trained, "--triple", wanted, "--valid", everything)
+    assert done.code == 0, done.err
+    first, second = found_in(run_cli, 1)
+    assert "every entity is a known tail of (usa, embassy, ?)" in first["trouble"] and first["facts"] == []
+    assert second["trouble"] is None and second["facts"]
 
 
 def test_what_the_model_does_not_predict_says_so_and_where_to_see_what_it_does(

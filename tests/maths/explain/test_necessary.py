@@ -81,6 +81,27 @@ def test_rivals_are_the_highest_entities_that_are_no_known_answers(asks_head: bo
     assert now.margin == pytest.approx(own - float(scores.logsumexp(0)))
 
 
+def test_a_fact_that_lifts_the_tail_and_its_rivals_alike_explains_nothing() -> None:
+    train, model = some_train(5), some_model(5)
+    prediction = prediction_of(model, train, (HEAD, 0, 4))
+    triples = torch.tensor([[HEAD, 1, 0], [HEAD, 1, 1], [HEAD, 1, 2]])
+    falls = torch.tensor([[5.0, 1.0, 0.5], *[[9.0, 0.0, 0.0]] * 4]).double()
+    found = explain(prediction, triples, falls, most=3)
+    assert [row for row, _ in found] == [1, 2]
+    assert [effect for _, effect in found] == pytest.approx([-1.0, -0.5])
+
+
+def test_rivals_count_by_the_share_of_facts_that_an_end_keeps() -> None:
+    train, model = some_train(5), some_model(5)
+    prediction = prediction_of(model, train, (HEAD, 0, 4))
+    # One fact of the head, and four of the tail, which keeps three of them.
+    triples = torch.tensor([[HEAD, 1, 0], *([n, 1, 4] for n in range(6) if n not in (HEAD, 4))])
+    falls = torch.tensor([[5.0, 5.0, 0.0, 0.0, 0.0], *[[6.0, 8.0, 0.0, -4.0, 0.0]] * 4]).double()
+    found = explain(prediction, triples, falls, most=5)
+    assert [row for row, _ in found] == [0, 3]
+    assert [effect for _, effect in found] == pytest.approx([-5.0, -3.0])
+
+
 def test_a_prediction_that_was_trained_on_is_not_its_own_evidence() -> None:
     train, model = some_train(1), some_model(1)
     facts = train[facts_of(train, HEAD)]

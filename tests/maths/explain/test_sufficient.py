@@ -51,6 +51,12 @@ def test_other_heads_are_those_for_which_the_tail_is_neither_known_nor_first() -
     assert heads == [one.query.given for one in others(1, graph)]
 
 
+def test_a_fact_is_carried_over_by_another_head_in_its_place() -> None:
+    facts = torch.tensor([[HEAD, 0, 5], [7, 2, HEAD], [HEAD, 2, HEAD]])
+    assert carried(facts, HEAD, 9).tolist() == [[9, 0, 5], [7, 2, 9], [9, 2, 9]]
+    assert facts[0, 0] == HEAD
+
+
 @pytest.mark.parametrize("one_positive", [False, True])
 def test_facts_are_ranked_by_what_they_do_to_the_leads_of_the_others(one_positive: bool) -> None:
     graph = some_graph(2)

@@ -11,7 +11,7 @@ import torch
 from explaining import HEAD, some_train
 
 from kgops.maths.explain.prediction import Query
-from kgops.maths.explain.verify import ALL, RANDOM, SETS, Verified, rows_of, smallest, verified
+from kgops.maths.explain.verify import ALL, FEWER, RANDOM, SETS, Verified, rows_of, smallest, verified
 from kgops.maths.tracin.journal import Journal
 from kgops.maths.tracin.retraining import Outcome
 
@@ -74,6 +74,23 @@ def test_all_sets_go_at_once_and_controls_have_the_same_seeds(tmp_path: Path) ->
     assert again.asked == [], "finished ones are not repeated"
 
 
+def test_a_random_fact_is_never_the_prediction_itself(tmp_path: Path) -> None:
+    for seed in range(20):
+        trainings = Trainings(lambda missing, seed: [1.0])
+        found = verify(trainings, tmp_path / f"{seed}", [rows(A)], seed=seed)
+        assert found.changed[RANDOM] == 1
+        assert all((HEAD, 1, 6) not in missing for missing, _ in trainings.asked)
+
+
+def test_one_fact_of_each_set_is_put_back_when_asked(tmp_path: Path) -> None:
+    trainings = Trainings(worse_by_each)
+    found = verify(trainings, tmp_path / "journal", [rows(A, B), rows(C)], seed=3, puts_back=True)
+    assert found.changed[SETS] == 3 and found.changed[FEWER] == 1
+    assert trainings.asked[2][0] in ({A}, {B}), "the only fact of the other set is back"
+    assert "with one triple of each set put back MRR 0.50" in found.sentence()
+    assert found.metrics()["mrr_retrained_put_back"] == 0.5
+
+
 def grown(
     folder: Path, ranks: Callable[[Triples, int], Sequence[float]], **how: Any
 ) -> tuple[tuple[list[int | None], int], Trainings]:
@@ -93,3 +110,13 @@ def test_sets_grow_until_the_prediction_is_lost_and_no_further(tmp_path: Path) -
     assert [seed for _, seed in trainings.asked] == [8, 9, 10, 11, 10, 11, 10, 11], (
         "those that verify have other seeds"
     )
+
+
+def test_a_rank_that_noise_alone_reaches_is_no_loss(tmp_path: Path) -> None:
+    (sizes, _), _ = grown(tmp_path, lambda missing, seed: [2.0, 2.0 + (B in missing)])
+    assert sizes == [None, 2]
+
+
+def test_a_rank_that_a_seed_alone_reaches_is_no_loss(tmp_path: Path) -> None:
+    (sizes, _), _ = grown(tmp_path, lambda missing, seed: [2.0 if seed == 9 else 1.0, 1.0 + len(missing)])
+    assert sizes == [None, 1]

@@ -44,6 +44,12 @@ def test_a_digest_is_that_of_whole_numbers_and_of_any_order(
     assert digest(draw.sample(triples, len(triples))) == by_hand(triples)
 
 
+def test_more_rows_than_are_read_at_once_and_columns_of_another_tensor_have_the_same_digest() -> None:
+    wide = torch.randint(0, 1 << 40, (40_000, 5), generator=torch.Generator().manual_seed(1))
+    rows = [(h, r, t) for h, r, t in wide[:, 1:4].tolist()]
+    assert triples_digest(wide[:, 1:4]) == by_hand(rows)
+
+
 def test_lines_in_another_order_packed_or_written_twice_are_the_same_data(tmp_path: Path) -> None:
     lines = [f"{a}\t{relation}\t{b}\n" for relation in "xy" for a in "abcd" for b in "abcd" if a < b]
     plain, other = tmp_path / "plain.txt", tmp_path / "other.txt"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgops.maths.graphs.families import representatives
-from kgops.maths.graphs.neighbourhoods import Neighbourhood, edges_on_short_paths
+from kgops.maths.graphs.neighbourhoods import Neighbourhood, NeighbourhoodFilter, edges_on_short_paths
 
 Edge = tuple[int, int]
 LIMITS = range(1, 8)
@@ -98,6 +98,16 @@ def test_the_edges_are_the_same_whatever_the_graph(
     assert found(graph, *ends, limit, trees) == listed(graph, *ends, limit)
 
 
+@pytest.mark.parametrize("limit", [3, 5])
+def test_hubs_with_more_neighbours_than_are_tried_first_are_exact_too(limit: int) -> None:
+    for seed in range(4):
+        graph = nx.compose(nx.barabasi_albert_graph(40, 2, seed=seed), nx.star_graph(30))
+        for head, tail in ((1, 2), (0, 39), (35, 37)):
+            expected = listed(graph, head, tail, limit)
+            assert found(graph, head, tail, limit, 0) == expected
+            assert found(graph, head, tail, limit, 4) == expected
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_family_avoids_whatever_some_path_avoids(seed: int) -> None:
     size, avoid, root = 10, 5, 0
@@ -116,3 +126,12 @@ def test_a_family_avoids_whatever_some_path_avoids(seed: int) -> None:
             others = [x for x in range(1, size) if x != vertex]
             for barred in combinations(others, avoid - length):
                 assert any(x.isdisjoint(barred) for x in kept) == any(x.isdisjoint(barred) for x in every)
+
+
+def test_parallel_edges_stay_together_and_loops_never_lie_on_a_path() -> None:
+    triples = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 2, 1], [1, 0, 1], [1, 0, 2], [2, 5, 1], [0, 0, 0]])
+    how = NeighbourhoodFilter(path_filtering=True, strict_path_filtering=True, max_total_path_length=2)
+    graph = Neighbourhood(triples, 3)
+    assert graph.select(0, 2, how).tolist() == [0, 1, 2, 4, 5]
+    assert graph.select(0, 1, how).tolist() == [0, 1, 2]  # the edge between the two itself
+    assert graph.select(1, 1, how).tolist() == []  # no path leads from an entity to itself

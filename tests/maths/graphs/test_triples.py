@@ -44,6 +44,11 @@ def test_gzip_is_recognised_by_content_and_line_ends_of_windows_are_taken(tmp_pa
     assert packed.entities.labels == ("x", "y", "z")
 
 
+def test_labels_made_of_digits_keep_their_order_as_numbers(tmp_path: Path) -> None:
+    graph = read_graph(write(tmp_path / "t", "10\t0\t2\n2\t1\t0\n"))
+    assert graph.entities.labels == ("0", "2", "10")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -67,6 +72,14 @@ def test_files_of_ids_and_files_of_labels_give_the_same_graph_under_one_vocabula
     ids = read_graph(write(tmp_path / "i", "0\t1\t2\n"), entity_to_id=entities, relation_to_id=relations)
     assert labels.train.tolist() == ids.train.tolist() == [[0, 1, 2]]
     assert ids.num_entities == 3
+
+
+def test_an_empty_column_is_named(tmp_path: Path) -> None:
+    assert "line 1: an empty column" in refused(write(tmp_path / "t.tsv", "a\t\tb\n"))
+
+
+def test_a_wrong_encoding_is_named_with_its_line(tmp_path: Path) -> None:
+    assert "line 2: byte 0xe9 is not UTF-8" in refused(write(tmp_path / "t", b"a\tr\tb\ncaf\xe9\tr\tb\n"))
 
 
 def test_an_entity_of_the_test_file_that_the_vocabulary_lacks_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from kgops.errors import Usage
 from kgops.maths.models.conve import ConvE
 from kgops.maths.models.encoder import Buffers, FusedEncoder
 from kgops.maths.models.encoder import _unit as unit_of
@@ -105,3 +106,30 @@ def test_scale_of_fp16_gradients_is_the_power_of_two_up_to_the_largest() -> None
         assert torch.equal(unit_of(largest)[finite], powers[finite])
     assert unit_of(torch.zeros(())) > 0
     assert not unit_of(torch.tensor([torch.inf, torch.nan])).isfinite().any()
+
+
+def test_relation_dropout_acts_in_training_only() -> None:
+    model = warm(
+        replace(SMALL, batch_norm=False, input_dropout=0.0, feature_map_dropout=0.0, output_dropout=0.0)
+    )
+    other = ConvE(replace(model.config, relation_dropout=0.5)).double()
+    other.load_state_dict(model.state_dict())
+    heads, relations = torch.arange(30), torch.arange(30) % 8
+    assert not torch.equal(other.encode(heads, relations), model.encode(heads, relations))
+    assert torch.equal(other.eval().encode(heads, relations), model.eval().encode(heads, relations))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"embedding_height": 5}, "is not channels x height x width"),
+        ({"input_channels": 5}, "is not channels x height x width"),
+        ({"kernel_width": 9}, "does not fit into the image"),
+        ({"input_dropout": 1.0}, "below 1"),
+        ({"output_channels": 0}, "at least 1"),
+        ({"embedding_dim": 0}, "at least 1"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused_with_its_numbers(change: dict[str, int], said: str) -> None:
+    with pytest.raises(Usage, match=said):
+        ConvEConfig(**{"num_entities": 30, "num_relations": 4, "embedding_dim": 12, **change})  # type: ignore[arg-type]

@@ -110,6 +110,15 @@ def test_a_trained_model_is_loaded_only_when_its_pickle_is_trusted(tmp_path: Pat
     assert ours.config.output_dropout == 0.5
 
 
+def test_a_saved_state_dict_needs_no_trust_but_the_word_on_inverses(tmp_path: Path) -> None:
+    reference = theirs(embedding_dim=12)
+    path = tmp_path / "state.pt"
+    torch.save(reference.state_dict(), path)
+    with pytest.raises(BadInput, match="whether it has inverse relations"):
+        load_pykeen(path)
+    assert_same_scores(load_pykeen(path, inverse=True), reference)
+
+
 def test_the_file_of_save_state_needs_trust_since_its_pickle_protocol_does(tmp_path: Path) -> None:
     reference = theirs(embedding_dim=12)
     path = tmp_path / "state.pt"

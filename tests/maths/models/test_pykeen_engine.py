@@ -14,7 +14,7 @@ import torch
 from driving import Console, wait_for
 from recording import events
 
-from kgops.errors import BadInput, BadJob
+from kgops.errors import BadInput, BadJob, Usage
 from kgops.jobs.job import Job
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.pykeen_bridge import load_pykeen
@@ -181,6 +181,21 @@ def test_a_training_of_pykeen_goes_on_with_its_own_triples_alone(
     shuffled = nations.train[torch.randperm(len(nations.train))]
     _resume(tmp_path, replace(nations, train=shuffled), Reporter(tmp_path))
     assert [note["text"] for note in events(tmp_path, "note")] == ["resumed after epoch 7."]
+
+
+def test_models_that_cannot_be_trained_here_are_refused_with_the_reason() -> None:
+    from kgops.maths.train.pykeen_engine import find_model
+
+    assert find_model("transe").__name__ == "TransE"
+    for name, said in (
+        ("RotateE", "did you mean 'RotatE'?"),
+        ("DistMultLiteral", "literals"),
+        ("InductiveNodePiece", "second graph"),
+        ("FixedModel", "cannot be trained"),
+    ):
+        with pytest.raises(Usage) as caught:
+            find_model(name)
+        assert said in caught.value.message
 
 
 class Reads(dict[str, Any]):

@@ -14,7 +14,7 @@ from test_pykeen_engine import job, train_here
 from kgops.errors import BadInput
 from kgops.maths.graphs.triples import read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
-from kgops.maths.models.pykeen_models import load_pykeen_model
+from kgops.maths.models.pykeen_models import PykeenRecipe, load_pykeen_model, rebuild
 from kgops.maths.tracin.blocks import TracinCheckpoint
 from kgops.maths.tracin.checkpoint_set import load_checkpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET
@@ -94,6 +94,33 @@ def test_weights_that_do_not_say_their_model_are_refused_and_so_are_pickles(
     (alone.parent / "config.json").write_text(json.dumps(config))
     with pytest.raises(BadInput, match="does not say the model's 'inverse'"):
         load_pykeen_model(alone)
+
+
+def test_a_model_that_cannot_be_built_again_is_refused_with_the_reason() -> None:
+    sizes = (5, 2, False)
+    with pytest.raises(BadInput, match="no model 'TransZ'"):
+        rebuild(PykeenRecipe("TransZ", {}, *sizes), {})
+    with pytest.raises(BadInput, match="cannot be built"):
+        rebuild(PykeenRecipe("TransE", {"wings": 2}, *sizes), {})
+    with pytest.raises(BadInput, match="needs the graph"):
+        rebuild(PykeenRecipe("CompGCN", {"embedding_dim": 4}, 5, 2, True), {})
+    state = {"entity_representations.0._embeddings.weight": torch.zeros(4, 3)}
+    with pytest.raises(BadInput, match=r"do not fit the TransE.*size mismatch"):
+        rebuild(PykeenRecipe("TransE", {"embedding_dim": 3}, *sizes), state)
+    with pytest.raises(BadInput, match=r"lacks 'relation_representations\.0\._embeddings\.weight'"):
+        rebuild(PykeenRecipe("TransE", {"embedding_dim": 3}, 4, 2, False), state)
+
+
+def test_building_a_model_draws_no_numbers_from_whoever_asks() -> None:
+    recipe = PykeenRecipe("DistMult", {"embedding_dim": 4}, 5, 2, False)
+    torch.manual_seed(7)
+    state = {
+        "entity_representations.0._embeddings.weight": torch.ones(5, 4),
+        "relation_representations.0._embeddings.weight": torch.ones(2, 4),
+    }
+    before = torch.get_rng_state()
+    assert float(scores(rebuild(recipe, state), torch.tensor([[0, 1]]))[0, 0]) == 4
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize(

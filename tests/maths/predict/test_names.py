@@ -43,3 +43,16 @@ def test_the_nearest_names_are_offered_as_they_are_written(drugs: NamedVocabular
         drugs.find("Prednisolon")
     with pytest.raises(BadInput, match=r"no entity is named 'xyzzy'\.$"):
         drugs.find("xyzzy")
+
+
+def test_a_name_of_several_lists_their_labels(drugs: NamedVocabulary) -> None:
+    with pytest.raises(BadInput, match="2 entities are named 'GOLD': 'C:1', 'C:2'"):
+        drugs.find("GOLD")
+
+
+def test_numbers_that_are_labels_are_no_ids() -> None:
+    numbered = NamedVocabulary("entity", Vocabulary.of(["10", "20"]), {})
+    assert numbered.find("20") == 1
+    with pytest.raises(BadInput) as refused:
+        numbered.find("1")
+    assert refused.value.hint == "the graph has 2 entities; names are label or readable name."

@@ -160,6 +160,13 @@ def test_what_cannot_be_answered_says_so_in_a_line_with_what_to_do(
     assert "Traceback" not in done.err + done.out
 
 
+def test_a_model_of_another_graph_is_refused(run_cli: Console, trained: Path) -> None:
+    model = ("--checkpoint-dir", trained / "checkpoints", "--dataset", "umls", "--device", "cpu")
+    done = run_cli("run", "predict", *model, "--head", "virus", "--relation", "causes")
+    assert done.code == 1 and "Traceback" not in done.err
+    assert "is a model of 14 entities; the graph has 135" in done.err
+
+
 def test_tracin_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained: Path) -> None:
     assert ask(run_cli, trained, "--head", "usa", "--relation", "embassy", "--top-k", "14").code == 0
     new = [triple(row) for row in rows_of(run_cli, 1) if row["known"] == "new"]
@@ -176,6 +183,33 @@ def test_tracin_goes_on_from_the_new_answers_of_a_run(run_cli: Console, trained:
     assert wrong.code == 2 and "is a tracin run, not a predict run" in wrong.err
     alone = run_cli("run", "tracin", "--run", "1", "--new")
     assert alone.code == 2 and "only predictions can be new" in alone.err
+
+
+def test_without_validation_the_final_model_answers(run_cli: Console) -> None:
+    """The newest checkpoint lies an epoch before it."""
+    small = ("--embedding-dim", "16", "--output-channels", "2", "--device", "cpu", "--validate-every", "0")
+    flags = ("--num-epochs", "3", "--checkpoint-frequency", "2", *small)
+    assert run_cli("run", "train", "--dataset", "nations", *flags).code == 0
+    output = run_cli.cwd / "answers.json"
+    question = ("--head", "usa", "--relation", "embassy", "--output", output)
+    done = run_cli("run", "predict", "--run", "1", *question)
+    assert done.code == 0, done.err
+    model = Path(json.loads(output.read_text())["model"])
+    assert model == run_cli.folder(1) / "results" / "final_model.pt"
+
+
+def test_names_that_begin_with_a_hash_are_names(run_cli: Console) -> None:
+    """A graph's file has no comments; those that people write have lines without a tab."""
+    graph, lines = run_cli.cwd / "graph.txt", run_cli.cwd / "lines.txt"
+    graph.write_text("a\tr\t#1\na\tr\tb\nb\tr\t#1\n#1\tr\ta\n#2\tr\ta\nb\tr\t#2\n")
+    train_on(run_cli, graph)
+    lines.write_text("# two questions\n#1\tr\t?\n#2\tr\t?\n")
+    assert run_cli("run", "predict", "--run", "1", "--queries", lines, "--top-k", "3").code == 0
+    assert {row["head"] for row in rows_of(run_cli, 2)} == {"#1", "#2"}
+    (run_cli.cwd / "candidates.txt").write_text("# of these two\n#1\nb\n")
+    limited = ("--head", "a", "--relation", "r", "--candidates", "candidates.txt")
+    assert run_cli("run", "predict", "--run", "1", *limited).code == 0
+    assert {row["tail"] for row in rows_of(run_cli, 3)} == {"#1", "b"}
 
 
 def test_blanks_around_a_name_belong_to_it(run_cli: Console) -> None:

@@ -145,6 +145,22 @@ def test_softmax_is_a_share_among_all_entities_and_sigmoid_is_of_one_triple() ->
     torch.testing.assert_close(single.probabilities, torch.sigmoid(single.scores))
 
 
+def test_a_loss_with_a_margin_defines_no_probability() -> None:
+    graph = read_pykeen_dataset("nations")
+    factory = TriplesFactory(graph.train, graph.entities.ids, graph.relations.ids)
+    assert probability_of(None, TransE(triples_factory=factory, random_seed=1)).kind is None
+    assert (
+        probability_of(
+            {"name": None}, DistMult(triples_factory=factory, random_seed=1, loss="bcewithlogits")
+        ).kind
+        == "sigmoid"
+    )
+    assert (
+        probability_of(None, DistMult(triples_factory=factory, random_seed=1, loss="crossentropy")).kind
+        == "softmax"
+    )
+
+
 @pytest.mark.parametrize("inverse", [True, False])
 @pytest.mark.parametrize("chunk", [7, 1000])
 def test_best_pairs_are_those_of_brute_force(inverse: bool, chunk: int) -> None:
@@ -169,3 +185,17 @@ def test_best_pairs_are_those_of_brute_force(inverse: bool, chunk: int) -> None:
     assert found.ranks.tolist() == [1 + int((candidates > score).sum()) for score in scores]
     shares = every.softmax(dim=1)[found.heads, found.tails]
     torch.testing.assert_close(found.probabilities, shares)
+
+
+def test_best_pairs_of_pykeens_models_are_those_of_brute_force() -> None:
+    graph = read_pykeen_dataset("nations")
+    factory = TriplesFactory(graph.train, graph.entities.ids, graph.relations.ids)
+    model = TransE(triples_factory=factory, embedding_dim=8, random_seed=1).eval()
+    n = graph.num_entities
+    with torch.no_grad():
+        every = model.predict_t(torch.stack([torch.arange(n), torch.full((n,), 3)], dim=1))
+    found = best_pairs(scorer_of(model, 4), 3, 20, NONE, chunk=4)
+    assert found is not None and found.probabilities is None
+    # Pairs of an entity with itself all score alike, so scores are compared, not their order.
+    torch.testing.assert_close(found.scores, every.view(-1).topk(20).values)
+    torch.testing.assert_close(found.scores, every[found.heads, found.tails])

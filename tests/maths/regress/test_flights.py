@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from kgops.errors import BadInput
+from kgops.errors import BadInput, Unavailable
 from kgops.maths.regress.flights import DATASETS, read_flights
 from kgops.maths.regress.made_flights import Sky, main, make_flights
 from kgops.maths.regress.stages import hold_out, leave_one_out
@@ -108,12 +109,50 @@ def test_a_window_is_its_frames_with_their_angles_and_the_height_in_their_middle
     assert batch.flights.tolist() == [1, 0]
 
 
+def test_a_compressed_file_and_one_in_column_order_hold_the_same_frames(tmp_path: Path) -> None:
+    body = arrays()
+    np.savez_compressed(tmp_path / "packed.npz", **body)
+    np.savez(tmp_path / "turned.npz", **{**body, "frames": np.asfortranarray(body["frames"])})
+    for flight in read_flights(tmp_path, 2):
+        assert np.array_equal(flight.frames, body["frames"]), flight.path
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float64"])
+def test_a_survey_has_the_moments_of_all_pixels_and_the_mean_frame(tmp_path: Path, dtype: str) -> None:
+    body = arrays(frames=11, dtype=dtype)
+    np.savez(tmp_path / "one.npz", **body)
+    survey = read_flights(tmp_path, 1)[0].survey
+    exact = body["frames"].astype(np.float64)
+    assert survey.mean == pytest.approx(exact.mean(), rel=1e-9)
+    assert survey.std == pytest.approx(exact.std(), rel=1e-9)
+    np.testing.assert_allclose(survey.mean_frame, exact.mean(axis=0), rtol=1e-6)
+
+
 def test_no_window_reaches_over_a_pause_of_the_camera(tmp_path: Path) -> None:
     write(tmp_path, "paused", time=np.array([0, 1, 2, 60, 61, 62.0]))
     flights = read_flights(tmp_path, 2)
     assert [int(n) for n in Windows(flights, 2)._starts] == [0, 1, 3, 4]
     with pytest.raises(BadInput, match=r"paused.npz has no 4 frames \(temporal_frames\) in a row"):
         Windows(flights, 4)
+
+
+def test_what_is_loaded_ahead_comes_in_order_and_an_error_on_the_way_is_raised() -> None:
+    def fail() -> int:
+        raise ValueError("the third")
+
+    def give(n: int) -> Any:
+        return lambda: n
+
+    assert list(ahead([give(n) for n in range(20)])) == list(range(20))
+    before = threading.active_count()
+    found = []
+    with pytest.raises(ValueError, match="the third"):
+        for one in ahead([give(0), give(1), fail, give(3)]):
+            found.append(one)
+    assert found == [0, 1]
+    for _ in ahead([give(n) for n in range(100)]):
+        break
+    assert threading.active_count() == before
 
 
 def test_the_next_window_is_read_while_the_one_before_is_worked_on() -> None:
@@ -181,10 +220,53 @@ def test_a_faulty_flight_is_named_with_its_file_and_its_fault(
     assert "good.npz" not in caught.value.message
 
 
+def test_frames_of_nan_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    frames = arrays()["frames"]
+    frames[2, 0, 0], frames[4, 3, 3] = np.nan, np.inf
+    path = write(tmp_path, "bad", frames=frames)
+    with pytest.raises(BadInput) as caught:
+        read_flights(tmp_path, 4)
+    assert caught.value.message == (f"{path}: 2 of 6 frames hold NaN or infinity, the first is frame 2.")
+
+
+def test_images_of_two_sizes_are_named_with_both_files(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    write(tmp_path, "b", **arrays(size=(8, 10)))
+    with pytest.raises(BadInput, match=r"b.npz has images of 8x10, .*a.npz of 8x9"):
+        read_flights(tmp_path, 2)
+
+
+def test_all_faulty_flights_are_named_at_once(tmp_path: Path) -> None:
+    write(tmp_path, "a", height=None)
+    write(tmp_path, "b", time=None)
+    (tmp_path / "c.npz").write_bytes(b"not a zip")
+    with pytest.raises(BadInput) as caught:
+        read_flights(tmp_path, 2)
+    lines = caught.value.message.splitlines()
+    assert [Path(line.split(" ")[0].rstrip(":")).name for line in lines] == ["a.npz", "b.npz", "c.npz"]
+    assert "damaged" in lines[2]
+
+
+def test_one_flight_alone_cannot_be_held_out(tmp_path: Path) -> None:
+    write(tmp_path, "only")
+    with pytest.raises(BadInput, match="one is held out"):
+        hold_out(read_flights(tmp_path, 2))
+
+
 def test_python_objects_in_a_file_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "pickled.npz", allow_pickle=True, **{**arrays(), "height": np.array([{}] * 6)})
     with pytest.raises(BadInput, match="it holds Python objects"):
         read_flights(tmp_path, 2)
+
+
+def test_without_h5py_an_hdf5_flight_is_refused_with_the_name_of_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    (tmp_path / "flight.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    with pytest.raises(Unavailable, match="h5py is not installed") as caught:
+        read_flights(tmp_path, 2)
+    assert "kgops[flights]" in (caught.value.hint or "")
 
 
 def test_an_hdf5_flight_reads_like_an_npz_one(tmp_path: Path) -> None:

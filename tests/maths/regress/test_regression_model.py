@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from kgops.errors import BadInput
 from kgops.maths.regress.network import Attention, Messages, RegressionModel, Scan, load_weights
 from kgops.workloads.regress.job import RegressionConfig
 from kgops.workloads.regress.options import ANGLES_MODES, ARCHITECTURES
@@ -210,6 +211,17 @@ def test_checkpointing_frame_by_frame_changes_neither_heights_nor_gradients(
         torch.testing.assert_close(other, grad, rtol=tolerance, atol=tolerance * scale, msg=name)
 
 
+def test_with_dropout_checkpointing_draws_the_same_masks() -> None:
+    config = replace(SMALL, dropout=0.5)
+    plain, saving = model_of(config), model_of(config, checkpointing=True)
+    torch.manual_seed(5)
+    heights, grads = gradients(plain, *window_of(config))
+    torch.manual_seed(5)
+    again, others = gradients(saving, *window_of(config))
+    torch.testing.assert_close(again, heights, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(others, grads, rtol=1e-9, atol=1e-12)
+
+
 def test_checkpointing_keeps_the_activations_of_one_frame_instead_of_all() -> None:
     config = RegressionConfig(32, 32, temporal_frames=6, channels=(8, 8, 8), architecture="cnn")
     images, angles = torch.randn(2, 6, 32, 32), torch.rand(2, 6, 2)
@@ -253,6 +265,23 @@ def test_weights_load_whether_the_model_was_compiled_or_not(
     load_weights(Wrapped(target) if loaded_wrapped else target, saved)
     window = window_of(SMALL)
     assert torch.equal(target(*window), source(*window))
+
+
+def test_weights_of_another_network_are_refused_with_what_differs() -> None:
+    with pytest.raises(BadInput, match=r"another network: 0 missing, 13 unknown \(such as mixer"):
+        load_weights(model_of(replace(SMALL, architecture="cnn")), model_of(SMALL).state_dict())
+
+
+@pytest.mark.parametrize(("mode", "matters"), [("both", (1, 1)), ("sza_only", (1, 0)), ("saa_only", (0, 1))])
+def test_only_the_angles_of_the_mode_are_seen(mode: str, matters: tuple[int, int]) -> None:
+    config = replace(SMALL, angles_mode=mode)
+    model = model_of(config)
+    images, angles = window_of(config)
+    before = model(images, angles)
+    for angle in (0, 1):
+        turned = angles.clone()
+        turned[..., angle] += 20
+        assert (not torch.allclose(model(images, turned), before)) == bool(matters[angle])
 
 
 # --- the sun --------------------------------------------------------------------------------------

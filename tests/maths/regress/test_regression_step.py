@@ -143,6 +143,23 @@ def test_metrics_are_what_plain_loops_give() -> None:
     assert found.to_dict()["error_p90"] == ranked[90]
 
 
+@pytest.mark.parametrize("flat_field", [False, True])
+def test_normalised_images_of_the_training_flights_have_mean_0_and_deviation_1(
+    flights: list[Flight], flat_field: bool
+) -> None:
+    windows = Windows(flights, 1)
+    scaling = Scaling.of(windows, flat_field=flat_field, zscore=True)
+    every = windows.batch(range(len(windows)))
+    images = scaling.images(every.images).double()
+    assert abs(float(images.mean())) < 1e-5
+    assert float(images.std(correction=0)) == pytest.approx(1, rel=1e-5)
+    if flat_field:
+        assert float(images.mean((0, 1)).abs().max()) < 1e-4
+    heights = scaling.standardised(every.heights)
+    torch.testing.assert_close(scaling.in_km(heights).float(), every.heights)
+    assert abs(float(heights.mean())) < 1e-5
+
+
 # --- data -----------------------------------------------------------------------------------------
 
 

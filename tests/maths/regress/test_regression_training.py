@@ -14,6 +14,7 @@ from kgops.errors import BadInput
 from kgops.maths.regress.flights import Flight, read_flights
 from kgops.maths.regress.loop import Regression
 from kgops.maths.regress.made_flights import Sky, make_flights
+from kgops.maths.regress.network import RegressionModel
 from kgops.maths.regress.settings import RegressionSettings
 from kgops.maths.regress.stages import plan_stages
 from kgops.maths.regress.windows import Windows
@@ -67,6 +68,25 @@ def test_what_is_held_out_is_in_no_stage_trained_on(flights: list[Flight]) -> No
     assert final.heavier == {"flight_01": 3.5} and not final.fresh
     assert {fold.held_out.name for fold in folds} == {flight.name for flight in flights}
     assert all(fold.fresh and fold.epochs == QUICK.loo_epochs for fold in folds)
+
+
+def test_naming_a_flight_to_train_on_that_is_held_out_is_refused(flights: list[Flight]) -> None:
+    for key in ("pretrain_flight", "overweight_flight"):
+        with pytest.raises(BadInput, match=f"{key} and the held-out flight are both 'flight_03'"):
+            plan_stages(flights, replace(QUICK, **{key: "flight_03"}))  # type: ignore[arg-type]
+    named = plan_stages(flights, replace(QUICK, pretrain_flight="flight_03", validation_flight="flight_01"))
+    assert named[0].flights[0].name == "flight_03"
+
+
+def test_final_training_starts_from_the_pretrained_weights(flights: list[Flight], tmp_path: Path) -> None:
+    still = replace(QUICK, learning_rate=1e-12, weight_decay=0.0)
+    train(flights, tmp_path, still)
+    first, last = weights(tmp_path / "pretrained_model.pt"), weights(tmp_path / "best_model.pt")
+    torch.manual_seed(still.seed)
+    fresh = RegressionModel(TINY).state_dict()
+    for name in first:
+        torch.testing.assert_close(first[name], last[name], rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(first[name], fresh[name], rtol=1e-6, atol=1e-8)
 
 
 def test_a_heavier_flight_pulls_the_heights_towards_its_own(flights: list[Flight], tmp_path: Path) -> None:
@@ -131,6 +151,41 @@ def test_a_run_cut_short_anywhere_and_resumed_has_the_weights_of_one_never_cut(
         assert_identical(weights(tmp_path / name), weights(folder / name))
     assert again.predictions == whole.predictions
     assert [e["loss"] for e in again.history] == [e["loss"] for e in whole.history]
+
+
+def test_a_learning_rate_that_fell_stays_down_after_a_resume(flights: list[Flight], tmp_path: Path) -> None:
+    settings = replace(
+        QUICK, epochs=13, pretrain=False, learning_rate=0.3, early_stopping_patience=0, resume_every=0.0
+    )
+    whole = train(flights, tmp_path / "whole", settings)
+    rates = [entry["learning_rate"] for entry in whole.history]
+    assert rates[-1] < rates[1], "this test needs a plateau"
+    with pytest.raises(Killed):
+        train(flights, tmp_path / "cut", settings, stop=Stop(55, die=True))
+    again = train(flights, tmp_path / "cut", settings, resume=True)
+    assert [entry["learning_rate"] for entry in again.history] == rates
+    assert again.predictions == whole.predictions
+
+
+def test_a_finished_run_is_not_trained_again(
+    flights: list[Flight], never_stopped: tuple[Path, Regression]
+) -> None:
+    folder, whole = never_stopped
+    report = Recorder()
+    again = train(flights, folder, replace(QUICK, loo=True), resume=True, report=report)
+    assert again.predictions == whole.predictions and not report.metrics
+    assert again.reports["final"] == whole.reports["final"]
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
+    flights: list[Flight], tmp_path: Path
+) -> None:
+    brief = replace(QUICK, epochs=1, pretrain=False)
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(flights, tmp_path / name, replace(brief, seed=seed))
+    a, b, c = (weights(tmp_path / name / "best_model.pt") for name in "abc")
+    assert_identical(a, b)
+    assert not torch.equal(a["head.hidden.weight"], c["head.hidden.weight"])
 
 
 def test_a_checkpoint_of_another_training_or_other_flights_is_refused(

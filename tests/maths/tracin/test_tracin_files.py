@@ -77,6 +77,17 @@ def test_json_and_csv_say_the_same_of_labels_that_would_break_a_line_and_of_scor
     assert [line[0] for line in lines] == [HOSTILE[0], HOSTILE[0], HOSTILE[3]]
 
 
+def test_a_file_that_could_not_be_finished_leaves_nothing_behind(tmp_path: Path) -> None:
+    table = table_of(torch.tensor([[0, 0, 1]]), list(HOSTILE))
+    try:
+        with json_file(tmp_path / "half.json", table, {}, of_many=True) as add:
+            add(*found(0, [0], [1.0]))
+            raise OSError("the disk is full")
+    except OSError:
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_many_test_triples_take_the_memory_of_one(tmp_path: Path) -> None:
     train = torch.randint(0, 5, (2000, 3))
     train[:, 1] = 0

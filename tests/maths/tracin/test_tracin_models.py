@@ -11,7 +11,9 @@ import torch
 from pykeen import models
 from pykeen.triples import TriplesFactory
 
+from kgops.errors import BadInput
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
+from kgops.maths.tracin.engines import engine_for
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, KnownTails, TracinLoss, row_loss
 from kgops.maths.tracin.models import chosen_parameters, last_layers
 from kgops.maths.tracin.scan import AllScores, scan, self_influence
@@ -172,3 +174,30 @@ def test_layers_are_chosen_by_the_models_own_names(name: str, loss: str) -> None
         assert names <= {parameter for parameter, _ in model.named_parameters()}
         found = scanned(model, LOSSES[loss], names=names)
         assert_close(found, plain(model, LOSSES[loss], TRAIN, TESTS, names))
+
+
+@pytest.mark.parametrize("name", ["DistMult", "ComplEx", "TransE, absolute", "TransE, Euclidean", "RotatE"])
+@pytest.mark.parametrize("loss", ["target", "one-to-n", "softmax"])
+def test_float32_stays_close_to_the_truth(name: str, loss: str) -> None:
+    model = made(name)
+    truth = plain(model, LOSSES[loss], TRAIN, TESTS)
+    found = scanned(model.float(), LOSSES[loss], Settings())
+    assert found.dtype == torch.float32
+    assert_close(found.double(), truth, 5e-6)
+
+
+def test_weights_that_are_no_numbers_and_ids_outside_the_model_are_refused() -> None:
+    model = made("RotatE")
+    for triples, said in (([[0, 0, ENTITIES]], "entity 11"), ([[0, RELATIONS, 1]], "relation 3")):
+        with pytest.raises(BadInput, match=said):
+            self_influence([TracinCheckpoint(model, 0.1)], TARGET, torch.tensor(triples))
+    with pytest.raises(BadInput, match="no parameter 'conv'"):
+        engine_for(TracinCheckpoint(model, 0.1), TARGET, SMALL, {"conv"})
+    with pytest.raises(BadInput, match="different sizes"):
+        self_influence([TracinCheckpoint(model, 0.1), TracinCheckpoint(made("DistMult"), 0.1)], TARGET, TRAIN)
+    with torch.no_grad():
+        model.entity_representations[0]._embeddings.weight[3, 1] = torch.nan
+    with pytest.raises(BadInput, match="not finite"):
+        self_influence([TracinCheckpoint(model, 0.1)], TARGET, TRAIN)
+    with pytest.raises(BadInput, match="cannot score with a Linear"):
+        engine_for(TracinCheckpoint(torch.nn.Linear(2, 2).eval(), 0.1), TARGET, SMALL)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from validating import Listener, named
 
+from kgops.errors import Interrupted
 from kgops.maths.graphs.triples import Graph, read_pykeen_dataset
 from kgops.maths.models.conve import ConvE
 from kgops.maths.tracin.blocks import TracinCheckpoint
@@ -93,6 +94,32 @@ def test_kinships_is_trained_again_as_it_was_and_validated(tmp_path: Path) -> No
     assert ranks is not None
     assert [before[i].rank for i in range(3)] == ranks.tail_ranks.tolist()
     assert not (tmp_path / "retraining").exists(), "nothing is left of retrainings but their metrics"
+
+
+def test_a_stop_within_a_retraining_ends_it_and_writes_nothing_down(tmp_path: Path) -> None:
+    graph, _ = planted()
+    asked: list[None] = []
+
+    def stop() -> bool:
+        asked.append(None)
+        return len(asked) > 20
+
+    settings = TrainSettings(num_epochs=50, batch_size=8, seed=1)
+    again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener(), stop_requested=stop)
+    with pytest.raises(Interrupted):
+        validate(graph, graph.test, torch.ones(1, len(graph.train)), 1, again, tmp_path / "j", seed=1)
+    assert not (tmp_path / "j").exists()
+    assert not (tmp_path / "retraining").exists()
+
+
+def test_what_disappears_from_training_keeps_its_id(tmp_path: Path) -> None:
+    graph, _ = planted()
+    head = int(graph.test[0, 0])
+    without = graph.train[(graph.train[:, [0, 2]] != head).all(1) & (graph.train[:, 1] != 0)]
+    settings = TrainSettings(num_epochs=1, batch_size=16)
+    again = FitAgain(graph, graph.test, TINY, settings, tmp_path, Listener())
+    (outcome,) = again(without, 0, lambda share: None)
+    assert 1 <= outcome.rank <= 32 and 0 < outcome.probability < 1
 
 
 def test_the_outcome_is_the_models_logit_margin_and_loss(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from kgops.maths.models.conve import ConvE
 from kgops.maths.models.pykeen_bridge import from_pykeen_state
 from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.loss import ONE_TO_N, TARGET, TracinLoss, row_loss, trained_loss
+from kgops.maths.tracin.models import last_layers
 from kgops.maths.tracin.results import Ranking, TopK
 from kgops.maths.tracin.scan import AllScores, TopTriples, scan, self_influence
 from kgops.maths.train.batches import inverse_triples, query_rows
@@ -128,6 +129,12 @@ def test_self_influence_is_each_triple_with_itself_in_the_order_given() -> None:
     points = some_points()
     own = self_influence(points, ONE_TO_N, TRAIN, settings=SMALL)
     torch.testing.assert_close(own, plain(points, ONE_TO_N, TRAIN, TRAIN).diagonal(), rtol=0, atol=1e-12)
+
+
+def test_last_layers_are_counted_from_the_end_as_pykeen_lists_them() -> None:
+    model = some_points(1)[0].model
+    assert last_layers(model, 1) == {"output_norm.weight", "output_norm.bias"}
+    assert last_layers(model, 2) == last_layers(model, 1) | {"project.weight", "project.bias"}
 
 
 def test_trained_loss_is_the_one_the_checkpoint_records() -> None:

@@ -14,6 +14,7 @@ from kgops.maths.tracin.blocks import Settings, TracinCheckpoint
 from kgops.maths.tracin.curvature import DAMPING, Damped, Queries, Training, drawn_labels
 from kgops.maths.tracin.engines import engine_for
 from kgops.maths.tracin.loss import LOGIT, TARGET, TracinLoss
+from kgops.maths.tracin.scan import AllScores, scan
 from kgops.maths.train.batches import inverse_triples, query_rows
 from kgops.workloads.train.job import ConvEConfig
 
@@ -170,6 +171,18 @@ def test_cosine_scores_are_those_of_autograd(config: ConvEConfig, name: str) -> 
     found = engine.scores(engine.keep(TESTS), TRAIN)
     assert off(found, truth / torch.outer(*lengths)) < 1e-8
     assert float(found.abs().max()) <= 1 + 1e-9
+
+
+def test_cosine_of_several_checkpoints_is_their_mean() -> None:
+    config = ConvEConfig(8, 2, inverse=True, embedding_dim=8, output_channels=2)
+    points = [TracinCheckpoint(warm(config, seed), rate) for seed, rate in ((1, 0.25), (2, 0.5))]
+
+    def scores(of: list[TracinCheckpoint]) -> torch.Tensor:
+        sink = AllScores(len(TESTS), len(TRAIN), like=points[0].model.entities)
+        scan(of, TARGET, TRAIN, TESTS, sink, settings=Settings(chunk=5, score="cosine"))
+        return sink.scores
+
+    assert off(scores(points), (scores(points[:1]) + scores(points[1:])) / 2) < 1e-9
 
 
 def test_the_inverse_is_the_same_by_samples_and_by_width() -> None:

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 import torch
 from driving import wait_for
 
+from kgops.errors import Interrupted
 from kgops.maths.tracin.scan import Share, TopTriples
 from kgops.maths.tracin.shard_start import plan_shards
 from kgops.maths.tracin.shard_worker import ShardWorker
@@ -243,6 +246,25 @@ def shard_worker(trained: Path, folder: Path) -> ShardWorker:
     cpu = torch.device("cpu")
     shards = plan_shards(work, work.tests, work.finished_tests())
     return ShardWorker(work, work.scoring(work.load(cpu), cpu), shards)
+
+
+def test_a_shard_scored_again_after_a_failure_counts_once(trained: Path, tmp_path: Path) -> None:
+    """A Ray worker lives on after a shard failed half-way, and may be given it again."""
+    worker = shard_worker(trained, tmp_path)
+    first, second, *_ = worker.shards
+    stops: Any = partial(next, iter([False, True]))
+    working = worker.work
+    worker.work = replace(working, stop=stops)
+    with pytest.raises(Interrupted):
+        worker.do(first)
+    worker.work = working
+    worker.do(first)
+    worker.do(second)
+    fresh = shard_worker(trained, tmp_path / "fresh")
+    fresh.do(first)
+    torch.testing.assert_close(worker.shards.read(first), fresh.shards.read(first), rtol=0, atol=0)
+    for _, (_, ids, _, _) in worker.shards.read(second):
+        assert all(len(set(row)) == len(row) for row in ids.tolist() if max(row) < 2**62)
 
 
 @pytest.mark.parametrize("triples", [1, 255, 256, 257, 10_000])

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from validating import some_graph
+from validating import named, some_graph
 
 from kgops.errors import BadInput
+from kgops.maths.graphs.triples import Graph
 from kgops.maths.tracin.retraining import Outcome
-from kgops.maths.tracin.validate import Validation, validate
+from kgops.maths.tracin.validate import NOISE, Validation, validate
 
 torch.set_num_threads(1)
 
@@ -77,6 +78,65 @@ def test_the_strongest_are_deleted_and_every_change_is_that_of_one_deletion(tmp_
             assert change.mean == pytest.approx(-float(SCORES[test, rows].sum()), abs=1e-5)
     assert found.retrainings == len(retrain.calls) == 4 + 4 * (2 + 2 * 3)
     assert {seed for deleted, seed in retrain.calls if deleted} == {SEED}
+
+
+def test_together_deletes_the_union_and_controls_delete_as_many(tmp_path: Path) -> None:
+    retrain = additive()
+    found = run(retrain, tmp_path / "journal", draws=2)
+    top = frozenset(SCORES.topk(5, dim=1).indices.flatten().tolist())
+    sizes = {(c.deletion, c.draw): c.deleted for c in found.changes if c.deletion != NOISE}
+    assert (top, SEED) in retrain.calls
+    for deletion in (("proponents", 0), ("random", 0), ("random", 1), ("neighbours", 0), ("neighbours", 1)):
+        assert sizes.pop(deletion) == len(top)
+    assert set(sizes) == {("opponents", 0)}
+    assert len({deleted for deleted, _ in retrain.calls}) == 1 + 2 + 2 * 2, "every draw is another"
+    assert {change.test for change in found.changes} == {0, 1, 2, 3}
+
+
+def test_neighbours_are_drawn_evenly_from_the_triples_that_touch_each_test(tmp_path: Path) -> None:
+    # Test 0 touches 20 training triples, test 1 the other 3: each must give, not the larger alone.
+    few = [[0, 0, i] for i in (2, 3, 4)]
+    many = [[1, 0, i] for i in range(5, 25)]
+    train = torch.tensor(few + many)
+    tests = torch.tensor([[1, 1, 31], [0, 1, 30]])
+    graph = Graph(train, train[:0], tests, named("e", 32), named("r", 2))
+    scores = torch.randn(2, 23, generator=torch.Generator().manual_seed(0))
+    retrain = Additive(train, scores)
+    found = validate(graph, tests, scores, 3, retrain, tmp_path / "j", seed=SEED, draws=3)
+    deleted = next(c.deleted for c in found.changes if c.deletion == "neighbours")
+    drawn = [rows for rows, _ in retrain.calls[-6:]]  # random and neighbours in turn
+    assert 4 <= deleted == len(drawn[0])
+    for rows in drawn[1::2]:
+        assert len(rows) == deleted
+        assert len(rows & {0, 1, 2}) == min(3, deleted // 2)
+    alone = Additive(train, scores[1:])
+    validate(graph, tests[1:], scores[1:], 3, alone, tmp_path / "k", seed=SEED, draws=1)
+    assert (frozenset({0, 1, 2}), SEED) in alone.calls
+
+
+def test_the_noise_floor_is_what_another_seed_alone_changes(tmp_path: Path) -> None:
+    found = run(additive(), tmp_path / "journal", noise=2)
+    # Seeds 7, 8, 9 add 0, 1, 4: pairs lie 1, 4 and 3 apart.
+    assert found.noise("logit").n == 3 * 4
+    assert found.noise("logit").mean == pytest.approx((1 + 4 + 3) / 3)
+    assert found.metrics()["logit_noise"] == pytest.approx(8 / 3)
+
+
+def test_proponents_stand_out_from_random_and_opponents_the_other_way(tmp_path: Path) -> None:
+    found = run(additive(), tmp_path / "journal", together=False)
+    metrics = found.metrics()
+    assert (
+        metrics["logit_change_proponents"]
+        < metrics["logit_change_random"]
+        < metrics["logit_change_opponents"]
+    )
+    assert metrics["share_hurt_more_than_random"] == metrics["share_hurt_more_than_neighbours"] == 1.0
+    beside = found.beside("proponents", "random", "logit")
+    by_hand = [found.of_test(t, "proponents", "logit").mean for t in range(4)]
+    chance = [found.of_test(t, "random", "logit").mean for t in range(4)]
+    assert beside.mean == pytest.approx(
+        sum(a - b for a, b in zip(by_hand, chance, strict=True) if a is not None and b is not None) / 4
+    )
 
 
 def test_one_sentence_says_what_was_found_beside_controls_and_noise(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from recording import events
 from tracing import batch_file, files, first_test_triples, nations
 
-from kgops.errors import BadInput
+from kgops.errors import BadInput, KgopsError
 from kgops.maths.graphs.triples import read_graph
 from kgops.maths.models.pykeen_bridge import to_pykeen_state
 from kgops.maths.tracin.influence_files import CSV_HEADER
@@ -164,6 +164,23 @@ def test_filtered_triple_is_scored_on_its_neighbourhood_with_the_scores_it_has_a
         assert float(row["TracInScore"]) == pytest.approx(score, abs=1e-5 * most)
 
 
+def test_a_test_triple_that_filtering_leaves_nothing_is_said_to_have_none(
+    trace: Trace, tmp_path: Path
+) -> None:
+    (near,) = first_test_triples(1)
+    itself = ["usa", "embassy", "usa"]  # no path leads from an entity to itself
+    how = {"path_filtering": True, "strict_path_filtering": True, "max_total_path_length": 2}
+    results = trace(test_triples=batch_file(tmp_path, [itself, near]), min_degree=0, top_k=3, **how)
+    said = "filtering leaves 1 of 2 test triples no training triple"
+    assert any(said in note["text"] for note in events(results.parent, "note"))
+
+
+def test_start_and_number_of_triples_keep_the_numbers_of_the_file(trace: Trace, tmp_path: Path) -> None:
+    batch = batch_file(tmp_path, first_test_triples(5))
+    results = trace(test_triples=batch, start_index=2, max_triples=2, top_k=3)
+    assert sorted(path.name[:10] for path in results.glob("*.csv")) == ["triple_003", "triple_004"]
+
+
 def test_run_that_goes_on_scores_no_test_triple_twice_and_ends_with_the_same_files(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +230,13 @@ def test_run_that_goes_on_with_lines_in_another_order_names_the_right_triples(
     assert {path.name: path.read_bytes() for path in trace(**paths, top_k=3).glob("triple_*")} == resumed
 
 
+def test_projection_says_how_far_it_agrees(trace: Trace) -> None:
+    results = trace(max_triples=3, top_k=3, projection_dim=64, loss="one-to-n")
+    metrics = events(results.parent, "result")[-1]["metrics"]
+    assert 0 < metrics["projection_top50"] <= 1
+    assert any(note["text"].startswith("projected to 64") for note in events(results.parent, "note"))
+
+
 def test_validation_trains_again_without_what_was_found_and_reports_it_as_measurements(trace: Trace) -> None:
     from kgops.maths.tracin import validation as tracin_validate
 
@@ -251,6 +275,20 @@ def test_readable_names_stand_beside_labels_in_csv_json_and_record(trace: Trace,
     assert body["results"][0]["test_triple"]["tail_label"] == "Tail"
 
 
+def test_parquet_holds_what_the_csv_holds(trace: Trace, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    triple = ",".join(first_test_triples(1)[0])
+    plain = rows(trace(test_triple=triple, top_k=20) / "tracin.csv")
+    shutil.rmtree(tmp_path / "run")
+    table = parquet.read_table(
+        trace(test_triple=triple, top_k=20, parquet=True) / "tracin.parquet"
+    ).to_pylist()
+    for column in CSV_HEADER[:-1]:
+        assert [str(row[column]) for row in table] == [row[column] for row in plain]
+    scores = [float(row["TracInScore"]) for row in plain]
+    assert [row["TracInScore"] for row in table] == pytest.approx(scores, rel=1e-6)
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 
@@ -271,3 +309,17 @@ def test_weights_that_are_no_numbers_are_refused(trace: Trace, trained: Path, tm
     torch.save(state, tmp_path / "bad.pt")
     with pytest.raises(BadInput, match="not finite"):
         trace_model(trace, {"model_path": str(tmp_path / "bad.pt")}, "usa,embassy,china", learning_rate=0.1)
+
+
+def test_nothing_to_trace_and_contradictions_are_told_before_anything_runs() -> None:
+    def problems(**settings: Any) -> str:
+        with pytest.raises(KgopsError) as caught:
+            read_job({"workload": "tracin", "tracin": settings}, "x")
+        return str(caught.value)
+
+    assert "no model is named" in problems(train="a.txt", test="b.txt")
+    assert "missing, and so is" in problems(model_path="a.pt", test="b.txt")
+    assert "no test triples" in problems(model_path="a.pt", train="a.txt")
+    both = {"model_path": "a.pt", "train": "a.txt", "test_triple": "a,b,c", "test_triples": "b.txt"}
+    assert "choose one" in problems(**both)
+    assert "path_filtering" in problems(model_path="a.pt", train="a", test="b", strict_path_filtering=True)

@@ -77,6 +77,19 @@ def test_a_large_group_is_divided_evenly_and_keeps_its_tails(
     assert sum(map(len, got)) == batches.num_queries
 
 
+@given(triples, st.integers(1, 9))
+@settings(max_examples=40, deadline=None)
+def test_with_one_positive_every_triple_is_a_query(some: list[tuple[int, int, int]], size: int) -> None:
+    given_triples = torch.tensor(sorted(set(some)))
+    batches = Batches(given_triples, inverse=False, one_positive=True, batch_size=size, seed=1)
+    got = [
+        (int(b.heads[i]), int(b.relations[i]), int(b.positives.entities[i]))
+        for b in batches.epoch(1)
+        for i in b.positives.rows.tolist()
+    ]
+    assert sorted(got) == sorted(set(some))
+
+
 def test_an_epochs_order_depends_on_seed_and_epoch_alone() -> None:
     def order(seed: int, epoch: int) -> list[int]:
         batches = Batches(TRIPLES, inverse=True, one_positive=False, batch_size=3, seed=seed)
@@ -86,3 +99,8 @@ def test_an_epochs_order_depends_on_seed_and_epoch_alone() -> None:
     assert order(1, 2) == order(1, 2)
     assert order(1, 2) != order(1, 3)
     assert order(1, 2) != order(2, 2)
+
+
+def test_no_batch_of_one_is_left_over_for_batch_norm() -> None:
+    batches = Batches(TRIPLES, inverse=False, one_positive=True, batch_size=3, seed=0)
+    assert [len(b) for b in batches.epoch(1)] == [3, 4]

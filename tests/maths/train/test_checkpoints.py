@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,13 @@ def test_a_checkpoint_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert got.settings == {"folder": "somewhere", "sizes": [1, 2]}
     assert (tmp_path / "new" / "c.pt.sha256").read_text() == f"{digest}  c.pt\n"
     assert sorted(p.name for p in path.parent.iterdir()) == ["c.pt", "c.pt.sha256"]
+
+
+def test_a_model_is_built_on_the_device_that_its_weights_were_read_to(tmp_path: Path) -> None:
+    """`meta` stands for a GPU: it is no CPU, and every machine has it."""
+    write_checkpoint(tmp_path / "c.pt", checkpoint())
+    model = read_checkpoint(tmp_path / "c.pt", "meta").build_model()
+    assert {value.device.type for value in model.state_dict().values()} == {"meta"}
 
 
 @pytest.mark.parametrize("kept", [0, 10, 1000, -1])
@@ -151,3 +159,11 @@ def test_a_disk_that_cannot_be_written_is_an_error_with_advice(tmp_path: Path) -
     blocked.write_text("")
     with pytest.raises(Unavailable, match="cannot be written"):
         write_checkpoint(blocked / "c.pt", checkpoint())
+
+
+def test_a_checkpoint_of_a_later_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "VERSION", 2)
+    write_checkpoint(tmp_path / "c.pt", replace(checkpoint()))
+    monkeypatch.undo()
+    with pytest.raises(BadCheckpoint, match="version 2"):
+        read_checkpoint(tmp_path / "c.pt")

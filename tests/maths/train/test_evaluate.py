@@ -102,3 +102,10 @@ def test_a_model_of_nans_has_no_mrr_instead_of_the_best_one(nations: Graph) -> N
         model.entities.fill_(torch.nan)
     mrr = ours(model, nations).both.mrr
     assert mrr is not None and mrr != mrr
+
+
+def test_nothing_to_rank_gives_no_metrics_instead_of_zeros(nations: Graph) -> None:
+    model = from_pykeen_state(theirs(True, torch.float32).state_dict(), inverse=True)
+    evaluation = Evaluator(nations.train, nations.num_entities)(model, nations.test[:0])
+    assert evaluation is not None
+    assert evaluation.both.to_dict()["mrr"] is None

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from kgops.errors import BadInput
+from kgops.maths.graphs.triples import Graph
+from kgops.maths.models.conve import ConvE
+from kgops.maths.train.batches import Batches
+from kgops.maths.train.losses import EntityLoss
 from kgops.maths.train.optimizers import (
+    OPTIMIZERS,
     GpuAdagrad,
     Schedule,
     build_optimizer,
@@ -13,9 +21,37 @@ from kgops.maths.train.optimizers import (
     restore,
     set_rate,
 )
+from kgops.maths.train.step import TrainStep
+from kgops.workloads.train.job import ConvEConfig
 
 # An optimizer imports torch's compiler.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def test_a_scale_that_no_loss_depends_on_keeps_its_value(nations: Graph) -> None:
+    """Adam moves it a whole step at a time, and beyond zero all feature maps have the other sign."""
+    torch.manual_seed(0)
+    model = ConvE(ConvEConfig(nations.num_entities, nations.num_relations, embedding_dim=12)).double()
+    heads, relations = torch.arange(14), torch.arange(14)
+    model.config = replace(model.config, input_dropout=0.0, feature_map_dropout=0.0, output_dropout=0.0)
+    assert model.input_norm is not None
+    scores = model.train()(heads, relations).detach()
+    with torch.no_grad():
+        model.input_norm.weight.mul_(3)
+    torch.testing.assert_close(model(heads, relations).detach(), scores, rtol=1e-3, atol=1e-3)
+    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=50, seed=1)
+    for name in OPTIMIZERS:
+        optimizer = build_optimizer(name, model, 0.1, weight_decay=0.1)
+        step = TrainStep(model, EntityLoss("softmax", 0.1, 5, torch.float64), optimizer)
+        before = model.conv.weight.detach().clone()
+        step(next(batches.epoch(1)))
+        assert model.input_norm.weight.item() == 3 and not torch.equal(model.conv.weight, before)
+    # A checkpoint of a kgops that trained it cannot be resumed from.
+    with pytest.raises(BadInput, match="trained other parameters"):
+        restore(build_optimizer("adam", model, 0.1), torch.optim.Adam(model.parameters()).state_dict())
+    # Channels have scales of their own, which the loss does depend on.
+    several = ConvEConfig(5, 2, embedding_dim=12, input_channels=2, embedding_height=2, embedding_width=3)
+    assert ConvE(several).untrained == ()
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])

@@ -60,6 +60,15 @@ def test_intervals_are_those_of_resampled_ranks_and_the_same_each_time() -> None
     assert group.intervals["mrr"][0] < group.means["mrr"] < group.intervals["mrr"][1]
 
 
+def test_a_rank_that_is_not_a_number_is_in_no_group() -> None:
+    graph = read_pykeen_dataset("nations")
+    evaluation = ranked(graph)
+    evaluation.head_ranks[0] = torch.nan
+    groups = quality_table(evaluation, graph)["groups"]
+    assert sum(one["count"] for one in groups["degree"]) == 2 * len(graph.test) - 1
+    json.dumps(groups, allow_nan=False)
+
+
 @pytest.mark.parametrize("engine", ["kgops", "pykeen"])
 def test_a_training_writes_its_quality_and_show_compare_and_report_tell_it(
     run_cli: Console, engine: str

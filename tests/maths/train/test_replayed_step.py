@@ -6,20 +6,59 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from test_compiled_step import GPU, SETTINGS, assert_same, small, trained
+from test_compiled_step import CPU, GPU, SETTINGS, assert_same, small, trained
 
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.train.batches import Batch, Batches
 from kgops.maths.train.losses import EntityLoss, Positives
 from kgops.maths.train.optimizers import build_optimizer
-from kgops.maths.train.replay import ReplayedStep
+from kgops.maths.train.replay import ReplayedStep, StaticBatch
 from kgops.maths.train.step import TrainStep
 
 # As for compiled steps: an optimizer imports torch's compiler.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.mark.parametrize("kind", ["bce", "softmax"])
+@pytest.mark.parametrize("chunk", [3, 7, 64])
+def test_positives_past_the_last_entity_count_for_nothing(kind: Any, chunk: int) -> None:
+    generator = torch.Generator().manual_seed(4)
+    queries, entities = (torch.randn(n, 6, generator=generator, dtype=torch.float64) for n in (5, 13))
+    biases = torch.randn(13, generator=generator, dtype=torch.float64)
+    positives = Positives(torch.tensor([0, 0, 1, 2, 3, 4]), torch.tensor([2, 12, 0, 7, 7, 12]))
+    batch = Batch(torch.arange(5), torch.arange(5), positives)
+    static = StaticBatch(5, 11, 13, CPU)
+    for rows in (11, 6):  # once full, then with what the earlier batch left behind
+        full = Positives(torch.arange(rows) % 5, torch.arange(rows))
+        static.fill(replace(batch, positives=full))
+    static.fill(batch)
+    told = []
+    for given in (positives, static.batch.positives):
+        grads = torch.empty_like(entities), torch.empty_like(biases)
+        loss = EntityLoss(kind, 0.1, chunk, torch.float64)
+        result = loss(queries, entities, biases, given, *grads)
+        told.append([result.value, result.d_queries, *grads])
+    for plain, padded in zip(*told, strict=True):
+        torch.testing.assert_close(padded, plain, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here a capture would succeed")
+def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_why(nations: Graph) -> None:
+    batches = Batches(nations.train, inverse=True, one_positive=False, batch_size=64, seed=1)
+    models = small(nations), small(nations)
+    plain, replayed = (TrainStep(m, EntityLoss(), build_optimizer("adam", m, 0.01)) for m in models)
+    instead = ReplayedStep(replayed, 64)
+    for take in (plain, instead):
+        torch.manual_seed(2)
+        for batch in batches.epoch(1):
+            take(batch)
+    assert instead.failure is not None and not instead._graphs
+    for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("device", [GPU])

@@ -12,6 +12,7 @@ from recording import Killed, Recorder, Stop, assert_identical
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kgops.errors import BadInput, BadJob
 from kgops.maths.graphs.triples import Graph
 from kgops.maths.models.conve import ConvE
 from kgops.maths.train import checkpoints
@@ -133,6 +134,15 @@ def test_a_run_asked_to_stop_saves_and_resumes_bit_identically(
     assert [e["loss"] for e in result.history] == [e["loss"] for e in expected.history]
 
 
+def test_a_checkpoint_of_another_training_is_refused(nations: Graph, tmp_path: Path) -> None:
+    fit(small(nations), nations, replace(QUICK, num_epochs=1), tmp_path, Recorder())
+    with pytest.raises(BadInput, match="its seed differs"):
+        fit(small(nations), nations, replace(QUICK, seed=6), tmp_path, Recorder(), resume=True)
+    with pytest.raises(BadInput, match="its model, loss differ"):
+        other = small(nations, output_channels=4)
+        fit(other, nations, replace(QUICK, loss="1vsall-ce"), tmp_path, Recorder(), resume=True)
+
+
 def test_a_training_begun_anew_is_never_resumed_from_the_one_before_it(
     nations: Graph, tmp_path: Path
 ) -> None:
@@ -144,6 +154,22 @@ def test_a_training_begun_anew_is_never_resumed_from_the_one_before_it(
     found, _ = checkpoints.newest_resumable(tmp_path / "checkpoints")
     assert found is not None
     assert found.epoch == 0
+
+
+def test_resuming_where_nothing_is_starts_anew_and_says_so(nations: Graph, tmp_path: Path) -> None:
+    report = Recorder()
+    fit(small(nations), nations, replace(QUICK, num_epochs=1), tmp_path, report, resume=True)
+    assert "no checkpoint to resume from" in report.notes[0]
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(nations: Graph, tmp_path: Path) -> None:
+    runs = []
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        model = small(nations)
+        fit(model, nations, replace(QUICK, num_epochs=1, seed=seed), tmp_path / name, Recorder())
+        runs.append(weights(model))
+    assert_identical(runs[0], runs[1])
+    assert not torch.equal(runs[0]["entities"], runs[2]["entities"])
 
 
 @pytest.mark.parametrize("change", [{"entity_chunk": 3}, {"gradient_checkpointing": True}])
@@ -180,6 +206,22 @@ def test_early_stopping_keeps_the_best_model(nations: Graph, tmp_path: Path) -> 
     assert evaluation is not None
     assert evaluation.both.mrr == result.best_mrr
     assert checkpoints.read_checkpoint(tmp_path / "final_model.pt").epoch == result.epochs
+
+
+def test_checkpoints_for_tracin_are_kept_every_k_epochs_with_their_learning_rate(
+    nations: Graph, tmp_path: Path
+) -> None:
+    settings = replace(QUICK, num_epochs=5, checkpoint_frequency=2, schedule="cosine", validate_every=0)
+    report = Recorder()
+    fit(small(nations), nations, settings, tmp_path, report)
+    kept = [checkpoints.read_checkpoint(p) for p in checkpoints.kept_checkpoints(tmp_path / "checkpoints")]
+    assert [c.epoch for c in kept] == [2, 4]
+    assert kept[0].learning_rate > kept[1].learning_rate > 0
+    recorded = {"name": "kvsall-bce", "label_smoothing": 0.1, "smoothed_over": "all entities"}
+    assert kept[0].loss == recorded
+    assert kept[0].entities_digest == nations.entities.digest
+    assert [kind for _, kind in report.artifacts] == ["checkpoint", "checkpoint", "model"]
+    assert not (tmp_path / "best_model.pt").exists()
 
 
 def test_every_option_is_reported_with_what_came_of_it(nations: Graph, tmp_path: Path) -> None:
@@ -245,6 +287,17 @@ def test_a_step_whose_fp16_gradients_overflow_changes_no_weight_and_is_counted(n
     step(batch)
     assert step.overflows == 1
     assert_identical(dict(model.named_parameters()), before)
+
+
+def test_a_batch_of_one_is_refused_under_batch_norm_and_allowed_without(
+    nations: Graph, tmp_path: Path
+) -> None:
+    settings = replace(QUICK, batch_size=1, num_epochs=1, validate_every=0)
+    with pytest.raises(BadJob, match="batch of one"):
+        fit(small(nations), nations, settings, tmp_path, Recorder())
+    few = replace(nations, train=nations.train[:5])
+    model = small(nations, batch_norm=False)
+    assert fit(model, few, settings, tmp_path, Recorder()).stopped == "finished"
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "sgd"])

@@ -17,6 +17,8 @@ from recording import events
 from tracing import nations
 
 from kgops.maths.train.checkpoints import read_checkpoint
+from kgops.maths.worker.entry import run_reporting_errors
+from kgops.maths.worker.report import Reporter
 
 SMALL = ("--embedding-dim", "32", "--output-channels", "4", "--batch-size", "128", "--device", "cpu")
 EPOCHS = 100  # long enough that a stop, seen within half a second, finds it in the middle
@@ -299,3 +301,17 @@ def test_a_person_who_asks_for_compiling_without_a_compiler_is_told_and_the_run_
     options = {option["name"]: option for option in events(run_cli.folder(1), "option")}
     assert options["compile"]["applied"] == "off"
     assert "no C++ compiler (no-such-compiler)" in options["compile"]["reason"]
+
+
+def test_an_end_that_nobody_foresaw_is_reported_in_its_first_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KGOPS_EVENTS", str(tmp_path / "events.jsonl"))
+
+    def lose_the_gpu() -> None:
+        raise RuntimeError("CUDA error: unknown error\nSearch for `cudaErrorUnknown' in …")
+
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        run_reporting_errors(Reporter(tmp_path), lose_the_gpu)
+    (failed,) = events(tmp_path, "failed")
+    assert failed["reason"] == "RuntimeError: CUDA error: unknown error"
