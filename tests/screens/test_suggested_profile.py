@@ -216,7 +216,7 @@ def test_the_bar_shows_others_memory_and_how_tight_it_is(home: Path, tmp_path: P
         h200("GPU-1", used_mib=full, processes=OTHERS),
         h200("GPU-2", used_mib=fuller, processes=OTHERS),
     )
-    asked = (("0", "to spare"), ("1", "441 MiB to spare"), ("2", "would wait now"))
+    asked = (("0", "to spare"), ("1", "MiB to spare"), ("2", "would wait now"))
     roomy, tight, waits = machine.ask(planned_on, home, *asked)
     bar, tones = line_with(roomy, "▇")
     assert "▓" not in bar and "w" not in tones
