@@ -19,7 +19,7 @@ from kgops.present.formats import amount, duration, fitted, reported
 from kgops.streams import tolerate_output_errors
 from kgops.supervisor import worker_reports
 from kgops.supervisor.control import FolderEnd, settle_and_check, stop_run
-from kgops.workloads.registry import is_command
+from kgops.workloads.results import is_command
 from storage import attempts, reports, runs
 from storage.database import explained, wait_for_locks
 from storage.errors import DatabaseBusy, DatabaseDamaged, DatabaseNewer, StorageError

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from kgops.jobs.job import Job
 from kgops.jobs.option import Effect, word_of
 from kgops.workloads.catalog import effect_of
-from kgops.workloads.plan import Step, plan_of
-from kgops.workloads.registry import workload_of
+
+if TYPE_CHECKING:
+    from kgops.workloads.plan import Step
 
 if TYPE_CHECKING:
     from kgops.gpus.facts import GpuFacts
@@ -57,6 +58,11 @@ class Fallback:
 
 def oom_fallbacks(job: Job, gpu: GpuFacts | None, entities: int | None = None) -> tuple[Fallback, ...]:
     """The fallbacks of a job with resolved options; `gpu` None: it runs on the CPU. `entities` limits chunks."""
+    from kgops.workloads.plan import (
+        plan_of,
+    )  # imported here: a page of a run shows fallbacks and plans nothing
+    from kgops.workloads.registry import workload_of
+
     stages = [] if workload_of(job).is_command else plan_of(job.workload).fallbacks(job, gpu)
     if not stages:
         return ()
@@ -108,6 +114,8 @@ def oom_advice(job: Job) -> str:
 
 def smaller_work(job: Job) -> list[str]:
     """What of the work itself can be made smaller; nothing where the model is trained already."""
+    from kgops.workloads.registry import workload_of
+
     return [*workload_of(job).smaller]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kgops.jobs.numbers import share_between
+from kgops.workloads.results import trains
 from storage.runs import Run
 from storage.series import Bucket
 
@@ -16,9 +17,7 @@ _DIGITS = 1e12  # a step that many times smaller than a value is lost in it
 
 
 def counts_epochs(run: Run) -> bool:
-    from kgops.workloads.registry import WORKLOADS  # all declarations: a page of a command needs none
-
-    return run.workload in WORKLOADS and WORKLOADS[run.workload].trains
+    return trains(run.workload)
 
 
 def is_by_clock(buckets: Sequence[Bucket], run: Run) -> bool:

@@ -20,6 +20,7 @@ from kgops.settings import Home
 from kgops.supervisor import worker_reports
 from kgops.supervisor.run_folder import RunFolder
 from kgops.workloads.catalog import OPTIONS, effect_of
+from kgops.workloads.results import is_command
 from storage import attempts, reports, runs, series
 from storage.attempts import Attempt
 from storage.database import Connection
@@ -267,11 +268,7 @@ def _option_row(name: str, option: Option | None, choice: dict[str, Any] | None,
 def _is_settled(name: str, choice: dict[str, Any], run: Run) -> bool:
     """Whether the plan alone settles the option: a rule or the planner set it, or no worker reports it."""
     by_planner = choice["chosen_by"] == "planner"
-    if choice.get("source") or by_planner or name not in OPTIONS:
-        return True
-    from kgops.workloads.registry import is_command  # all declarations: most pages need none
-
-    return is_command(run.workload)
+    return bool(choice.get("source")) or by_planner or is_command(run.workload) or name not in OPTIONS
 
 
 class LogTail:

@@ -35,11 +35,6 @@ def devices_of(job: Job) -> int | str:
     return job.options.get("devices", 1) if workload_of(job).shares_devices else 1
 
 
-def is_command(workload: str) -> bool:
-    """Whether a run of it is a person's own command."""
-    return workload in WORKLOADS and WORKLOADS[workload].is_command
-
-
 def timed_by_epoch() -> tuple[str, ...]:
     """Names of the workloads whose time is known by the epoch."""
     return tuple(name for name, one in WORKLOADS.items() if one.epochs is not None)

@@ -15,6 +15,20 @@ LEAVES: dict[str, frozenset[Result]] = {
 }
 
 
+_COMMAND = "exec"
+_TRAINS = frozenset({"train", "regress", "pipeline"})
+
+
+def is_command(workload: str) -> bool:
+    """Whether a run of it is a person's own command."""
+    return workload == _COMMAND
+
+
+def trains(workload: str) -> bool:
+    """Whether its runs have optimizer steps; their curves count epochs."""
+    return workload in _TRAINS
+
+
 def leaves(workload: str, result: Result) -> bool:
     """Whether runs of the workload leave this; not where a newer kgops has recorded an unknown one."""
     return result in LEAVES.get(workload, ())

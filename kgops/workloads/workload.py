@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgops.jobs.option import Option
-from kgops.workloads.results import LEAVES, Result
+from kgops.workloads.results import LEAVES, Result, trains
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,6 @@ class Workload:
         None  # workloads that it runs, each with a table of its own; None: itself alone
     )
     optional: tuple[str, ...] = ()  # stages that run only where the job has their table
-    trains: bool = False  # has optimizer steps; its curves count epochs
     epochs: str | None = None  # the setting with their number; the time of such a run is known by the epoch
     reads_model: bool = False  # of a run that trained one
     triples: str | None = None  # the setting that takes a file of triples, such as the answers of another run
@@ -49,6 +48,11 @@ class Workload:
     def leaves(self) -> frozenset[Result]:
         """What a run leaves for others to read."""
         return LEAVES.get(self.name, frozenset())
+
+    @property
+    def trains(self) -> bool:
+        """Has optimizer steps; its curves count epochs."""
+        return trains(self.name)
 
     @property
     def is_command(self) -> bool:

@@ -164,7 +164,6 @@ PIPELINE = Workload(
     ),
     stages=("train", "predict", "tracin"),
     optional=("predict",),
-    trains=True,
     has_flags=False,
     shares_devices=True,
     smaller=TRAIN.smaller,

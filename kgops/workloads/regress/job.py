@@ -228,7 +228,6 @@ REGRESS = Workload(
     attempts=3,  # it resumes bit for bit, so a lost worker costs a minute
     module="kgops.maths.regress.worker",
     folders=("data_directory",),
-    trains=True,
     epochs="epochs",
     has_graph=False,
     has_configuration=True,

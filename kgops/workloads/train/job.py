@@ -217,7 +217,6 @@ TRAIN = Workload(
     attempts=3,  # it resumes bit for bit, so a lost worker costs a minute
     module="kgops.maths.train.worker",
     inputs=FILES,
-    trains=True,
     epochs="num_epochs",
     smaller=("a smaller model (--embedding-dim, --output-channels)",),
     words=WORDS,
