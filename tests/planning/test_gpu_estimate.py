@@ -23,4 +23,6 @@ def test_a_gpu_reserves_what_was_predicted(workload: str, tmp_path: Path) -> Non
     done = subprocess.run([*judge, "--json", str(found)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for one in map(json.loads, found.read_text().splitlines()):
-        assert one["predicted_reserved"] / one["reserved"] - 1 >= -0.10, one
+        assert one["predicted_reserved"] / one["reserved"] - 1 >= (
+            -0.10 if workload == "tracin" else -0.08
+        ), one
