@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from textual._compositor import CompositorUpdate
 from textual.app import App, SystemCommand
 from textual.filter import Monochrome
 from textual.message import Message
 
 from kgops.errors import KgopsError
-from kgops.present.wording import error_text, notification
+from kgops.present.wording import error_text, notification, through_tmux
 from kgops.settings import Home, find_home
 from screens.actions import ACTIONS, bindings, holding
 from screens.console import Console
 from screens.feed import Feed
 from screens.feed_state import FeedState
-from screens.painting import Painted, Terminal
 from screens.run_screen import RunScreenBase
 from screens.symbols import THEMES, Tones, filters_of_terminal, tones_of
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from textual.command import Provider
     from textual.driver import Driver
     from textual.filter import LineFilter
@@ -95,7 +95,6 @@ class KgopsApp(Console, inherit_bindings=False):
         self._notified: set[str] | None = None  # alerts that were shown already
         self._has_state = False
         self._hosts = hosts
-        self._terminal = Terminal()
         self.add_mode(self.DEFAULT_MODE, self.get_default_screen)
         self.add_mode("dashboard", _dashboard)
 
@@ -109,12 +108,8 @@ class KgopsApp(Console, inherit_bindings=False):
         return _dashboard()
 
     def get_driver_class(self) -> type[Driver]:
-        """Our drivers for Linux terminals and browsers, else Textual's."""
+        """Ours for browsers, otherwise Textual's."""
         wanted = super().get_driver_class()
-        if wanted.__name__ == "LinuxDriver":
-            from screens.driver import BlockingDriver
-
-            return BlockingDriver
         if wanted.__name__ == "WebDriver":
             from screens.web_driver import ExitingWebDriver
 
@@ -138,19 +133,16 @@ class KgopsApp(Console, inherit_bindings=False):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Ignores keys whose action does not apply here, and those typed behind the one that quits."""
-        return not self._exit and (self.here is None or self.here.allows(f"app.{action}"))
-
-    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        if isinstance(renderable, CompositorUpdate):
-            renderable = Painted(renderable, self._terminal, self.size)
-        super()._display(screen, renderable)
-
-    def on_resize(self) -> None:
-        self._terminal.forget()
+        return self.return_code is None and (self.here is None or self.here.allows(f"app.{action}"))
 
     def on_mount(self) -> None:
+        # SIGHUP: its terminal has gone. Such a handler also lets the loop hear of SIGCONT and SIGWINCH at once.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.exit)
         self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
         self.call_after_refresh(self.feed.start)  # after the first paint
+
+    def on_browser_closed(self) -> None:
+        self.exit()
 
     def on_unmount(self) -> None:
         self.feed.stop()
@@ -178,8 +170,8 @@ class KgopsApp(Console, inherit_bindings=False):
             return
         if self._notifies_by == "bell":
             self.bell()
-        elif self._driver is not None:
-            self._driver.write(notification(new[0]))
+        else:
+            _send(notification(new[0]))
 
     @property
     def tones(self) -> tuple[Tones, Tones]:
@@ -200,11 +192,10 @@ class KgopsApp(Console, inherit_bindings=False):
 
     def copy_to_clipboard(self, text: str) -> None:
         """Also through tmux, which Textual does not know."""
-        self._clipboard = text
-        if self._driver is not None:
-            from screens.copying import sequence
-
-            self._driver.write(sequence(text))
+        super().copy_to_clipboard(text)
+        if os.environ.get("TMUX"):
+            coded = base64.b64encode(text.encode("utf-8", "replace")).decode()
+            _send(through_tmux(f"\x1b]52;c;{coded}\x07"))
 
     def say(self, text: str, tone: str = "strong") -> None:
         if self.here is not None:
@@ -223,7 +214,6 @@ class KgopsApp(Console, inherit_bindings=False):
             await self.remove_mode(self.DEFAULT_MODE)
 
     def action_redraw(self) -> None:
-        self._terminal.forget()
         self.refresh(layout=True)
 
     def action_new(self) -> None:
@@ -359,6 +349,13 @@ class KgopsApp(Console, inherit_bindings=False):
                 self.say(error_text(error), "bad")
         self.feed.read_now()
         return done
+
+
+def _send(sequence: str) -> None:
+    """To the terminal, by the stream on which Textual draws."""
+    if sys.__stderr__ is not None:
+        sys.__stderr__.write(sequence)
+        sys.__stderr__.flush()
 
 
 def _dashboard() -> Screen[None]:

@@ -16,7 +16,7 @@ from kgops.experiments.benchmark_reader import BenchmarkPage, BenchmarkQuery, Be
 from kgops.present.rows import Row, text_row
 from screens import benchmarks_page, copying
 from screens.actions import ScreenName
-from screens.driver import begin, in_own_thread
+from screens.background import begin, in_own_thread
 from screens.filtered_list import FilteredList
 from screens.widgets.confirm import Confirmation
 from screens.widgets.keys import Keys

@@ -20,8 +20,8 @@ from kgops.settings import Home
 from kgops.supervisor.run_folder import RunFolder
 from screens import compare_page
 from screens.actions import ScreenName
+from screens.background import begin
 from screens.compare_page import Curves
-from screens.driver import begin
 from screens.feed_state import HISTORY, FeedState
 from screens.marked_chart import MarksCharts
 from screens.widgets.chart_axis import Point

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +10,6 @@ from textual.screen import ModalScreen
 
 from kgops.jobs.text import one_line
 from kgops.present.rows import text_row
-from kgops.present.wording import through_tmux
 from screens.widgets.lines import Lines
 
 if TYPE_CHECKING:
@@ -69,11 +67,6 @@ def offer(console: Console, texts: Sequence[Copyable]) -> None:
 def copy(console: Console, text: str) -> None:
     console.copy_to_clipboard(text)
     console.say(f"sent to the terminal: {one_line(text)}")
-
-
-def sequence(text: str) -> str:
-    """OSC 52. Base64: no text can end the sequence."""
-    return through_tmux(f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07")
 
 
 class CopyChoice(ModalScreen[str]):

@@ -18,7 +18,7 @@ from kgops.present.influences import Step
 from kgops.present.rows import Column, Columns, Piece, Row, stacked, text_row, text_rows
 from kgops.present.wording import going, state_of
 from screens.actions import ScreenName
-from screens.driver import begin
+from screens.background import begin
 from screens.feed_state import OneRun
 from screens.influences_page import path_lines
 from screens.run_screen import RunScreenBase

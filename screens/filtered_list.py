@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cas
 from kgops.errors import KgopsError
 from kgops.present.rows import text_row
 from kgops.present.wording import error_text
-from screens.driver import begin
+from screens.background import begin
 from screens.feed_state import HISTORY, FeedState
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys

@@ -17,9 +17,9 @@ from kgops.present.gpus import signal_process
 from kgops.present.rows import Piece, Row, text_row, title
 from screens import gpu_page
 from screens.actions import ScreenName
+from screens.background import begin
 from screens.copying import Copyable, of_gpu
 from screens.dashboard_gpus import requestable
-from screens.driver import begin
 from screens.feed_state import DASHBOARD, FeedState
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys

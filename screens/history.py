@@ -14,8 +14,8 @@ from kgops.present.rows import Piece, Row, title
 from kgops.present.wording import error_text
 from screens import history_page
 from screens.actions import ScreenName
+from screens.background import begin
 from screens.beside import HasPane
-from screens.driver import begin
 from screens.filtered_list import FilteredList
 from screens.history_marks import Marks
 from screens.history_query import HistoryReader, Page, Query

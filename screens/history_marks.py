@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kgops.errors import KgopsError
-from screens.driver import begin
+from screens.background import begin
 from storage.errors import StorageError
 
 if TYPE_CHECKING:

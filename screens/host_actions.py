@@ -11,7 +11,7 @@ from kgops.errors import KgopsError
 from kgops.hosts.registry import Host
 from kgops.jobs.text import one_line
 from kgops.present.wording import error_text
-from screens.driver import begin
+from screens.background import begin
 from screens.run_screen import RunScreenBase
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from kgops.present.formats import age
 from kgops.present.rows import Piece, Row, text_row
 from kgops.present.wording import error_text
 from screens.actions import ScreenName
-from screens.driver import begin
+from screens.background import begin
 from screens.host_actions import ChangesHostRuns, HostedRun
 from screens.run import RunView
 from screens.widgets.lines import Lines
@@ -126,7 +126,6 @@ class HostRun(RunView, ChangesHostRuns):
         self.draw()
 
     def on_unmount(self) -> None:
-        super().on_unmount()
         if self._watch is not None:
             self._watch.stop()
         asyncio.get_running_loop().run_in_executor(None, self._forget)

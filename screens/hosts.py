@@ -15,7 +15,7 @@ from kgops.hosts.registry import Host
 from kgops.hosts.rows import is_outdated, run_of
 from kgops.present.rows import Piece, Row, title
 from screens.actions import ScreenName
-from screens.driver import begin
+from screens.background import begin
 from screens.feed_state import FeedState
 from screens.host_actions import ChangesHostRuns, HostedRun
 from screens.hosts_page import HostsPage, is_late
@@ -155,7 +155,6 @@ class Hosts(ChangesHostRuns):
         self.call_after_refresh(self._begin_watching)  # twenty clients start: after the first picture
 
     def on_unmount(self) -> None:
-        super().on_unmount()
         if self._watch is not None:
             self._watch.stop()
 

@@ -18,8 +18,8 @@ from kgops.present.rows import Piece, Row, text_row
 from kgops.present.wording import going
 from screens import influences_page
 from screens.actions import ScreenName
+from screens.background import begin
 from screens.copying import Copyable
-from screens.driver import begin
 from screens.feed_state import HISTORY
 from screens.influences_page import InfluenceFilter
 from screens.question import Prompt

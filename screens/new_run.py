@@ -20,7 +20,7 @@ from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.registry import WORKLOADS
 from screens import copying, new_run_page, new_run_plan, run_calls
 from screens.actions import Action, ScreenName
-from screens.driver import begin, in_own_thread
+from screens.background import begin, in_own_thread
 from screens.feed_state import QUEUE
 from screens.host_actions import HostedRun
 from screens.new_run_command import Command, command_of

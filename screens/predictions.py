@@ -22,7 +22,7 @@ from kgops.supervisor.run_folder import RunFolder
 from kgops.workloads.results import is_answered
 from screens import run_calls
 from screens.actions import ScreenName
-from screens.driver import begin
+from screens.background import begin
 from screens.explanation import Explanation
 from screens.feed_state import OneRun
 from screens.run_screen import RunScreenBase

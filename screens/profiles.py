@@ -33,7 +33,7 @@ from kgops.settings import Home
 from kgops.workloads.job_files import LARGEST_JOB_FILE
 from kgops.workloads.registry import timed_by_epoch
 from screens.actions import ScreenName
-from screens.driver import begin
+from screens.background import begin
 from screens.run_screen import RunScreenBase
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines

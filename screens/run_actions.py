@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kgops.jobs.text import one_line
-from screens.driver import begin
+from screens.background import begin
 from screens.run_screen import RunScreenBase
 
 if TYPE_CHECKING:

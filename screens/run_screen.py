@@ -8,7 +8,6 @@ from textual.screen import Screen
 
 from kgops.present.rows import Row
 from screens.actions import ACTIONS, Action, Needs, ScreenName, holding
-from screens.painting import drop_style_caches
 from screens.widgets.keys import Keys
 from screens.widgets.lines import Lines
 
@@ -130,9 +129,6 @@ class RunScreenBase(Screen[None]):
     def draw(self) -> None:
         """Redraws the screen from the last state."""
         raise NotImplementedError
-
-    def on_unmount(self) -> None:
-        drop_style_caches()
 
     def ask_feed(self) -> None:
         self.kgops.feed.want(self, self.wanted, self.beside)

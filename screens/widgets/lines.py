@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING, cast
 
 from rich.segment import Segment
@@ -73,9 +72,8 @@ class Lines(ScrollView):
         top = round(self.scroll_y)
         for y in range(top, top + self.size.height):
             old, new = _at(before, y), _at(self.rows, y)
-            if old.pieces != new.pieces:
-                for left, width in _changes(old, new):
-                    self.refresh(Region(left, y - top, width, 1))
+            if old != new:
+                self.refresh(Region(0, y - top, _end_of_changes(old, new), 1))
         self._show_more_below()
 
     def _show_more_below(self) -> None:
@@ -96,7 +94,7 @@ class Lines(ScrollView):
         tones = under_cursor if row.key is not None and row.key == self.key else plain
         is_dim = self._is_faded or (tones is under_cursor and self._is_beside_focus)
         pieces = [piece._replace(tone="dim") for piece in row.pieces] if is_dim else row.pieces
-        segments = [Segment(drawn(piece.text), _style(tones, piece)) for piece in pieces if piece.text]
+        segments = list(_segments(pieces, tones))
         sign = self._more_below() if y == self.size.height - 1 else ""
         strip = Strip(segments).adjust_cell_length(self.size.width - len(sign), tones["text"])
         return Strip([*strip, Segment(sign, plain["dim" if self._is_faded else "accent"])]) if sign else strip
@@ -238,17 +236,29 @@ def _style(tones: dict[str, Style], piece: Piece) -> Style:
     return style if piece.action is None else style + Style.from_meta({"@click": piece.action})
 
 
-def _changes(old: Row, new: Row) -> Iterator[tuple[int, int]]:
-    """Spans (left, width) to repaint; the whole row if its columns moved."""
-    if old.key != new.key or [width_of(p.text) for p in old.pieces] != [width_of(p.text) for p in new.pieces]:
-        yield 0, max(_width(old), _width(new))
-        return
-    left = 0
-    for before, after in zip_longest(old.pieces, new.pieces, fillvalue=Piece("")):
-        width = width_of(after.text)
+def _segments(pieces: Sequence[Piece], tones: dict[str, Style]) -> Iterator[Segment]:
+    """One for each style that is seen: a blank takes the style before it, and less is sent."""
+    text, style = "", tones["text"]
+    for piece in pieces:
+        own = style if text and piece.text.isspace() and piece.action is None else _style(tones, piece)
+        if text and own != style:
+            yield Segment(text, style)
+            text = ""
+        text, style = text + drawn(piece.text), own
+    if text:
+        yield Segment(text, style)
+
+
+def _end_of_changes(old: Row, new: Row) -> int:
+    """Textual sends a line from its beginning up to there."""
+    if old.key != new.key or _width(old) != _width(new):
+        return max(_width(old), _width(new))
+    end = _width(new)
+    for before, after in zip(reversed(old.pieces), reversed(new.pieces), strict=False):
         if before != after:
-            yield left, width
-        left += width
+            break
+        end -= width_of(after.text)
+    return end
 
 
 def _width(row: Row) -> int:

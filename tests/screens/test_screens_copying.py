@@ -6,13 +6,11 @@ import base64
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from driving import Console, Terminal
 from nvml_standin import Machine, Slice, StandIn, a100, t4
 from screen_driving import Seen, look
 
 from kgops.present.formats import value_text
-from screens.copying import sequence
 from screens.widgets.lines import Lines
 
 REPORTS = (
@@ -103,8 +101,3 @@ def test_copies_reach_the_terminal_and_tmux_hands_them_on(run_cli: Console) -> N
             assert sent in terminal.seen
         finally:
             terminal.close()
-
-
-def test_no_text_ends_the_sequence_that_carries_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TMUX", raising=False)
-    assert sequence("a\x07\x1b\\ b") == osc52("a\x07\x1b\\ b").decode()
