@@ -115,7 +115,7 @@ def _random_of(
 
 
 def _explain(many: int) -> Method:
-    """As `kgops run explain` does."""
+    """As `kgops explain` does."""
 
     def method(explained: Explained) -> list[list[int]]:
         sets: list[list[int]] = []

@@ -181,7 +181,7 @@ class _Protocol:
         )
 
     def smallest(self, method: Method, explained: Explained) -> list[list[int]]:
-        """As `kgops run explain --smallest` does; its trainings are timed with it."""
+        """As `kgops explain --smallest` does; its trainings are timed with it."""
         sets = method(explained)
         how = {"seed": self.base.settings.seed, "seeds": self.seeds}
         sizes, _ = smallest(self.journal, self.queries, sets, [1.0] * len(sets), **how)

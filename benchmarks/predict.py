@@ -1,4 +1,4 @@
-"""`kgops run predict` against PyKEEN's `predict_target` and against bare products: time, memory, ranks.
+"""`kgops predict` against PyKEEN's `predict_target` and against bare products: time, memory, ranks.
 
     python -m benchmarks.predict --data DIR [--entities 100000] [--quick] [--store]
 

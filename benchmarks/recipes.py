@@ -2,7 +2,7 @@
 
     python -m benchmarks.recipes umls kinships [--data DIR] [--seeds 3] [--exclusive] [--write]
 
-Each seed is one `kgops run train --recipe NAME` in a temporary home, with all cores and nothing else running, and
+Each seed is one `kgops train --recipe NAME` in a temporary home, with all cores and nothing else running, and
 with --exclusive if that is given. DIR has the folders fb15k-237, wn18rr and codex-s with train.txt, valid.txt and
 test.txt, for their recipes `-best`, too; umls and kinships ship inside PyKEEN. PyKEEN loads the best model of each
 run and evaluates it with its own RankBasedEvaluator. `--write` keeps what was measured beside the recipe, where

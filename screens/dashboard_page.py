@@ -36,9 +36,9 @@ _TALL, _LEAST_RECENT = 30, 8  # lines
 _NO_RUNS = (
     "No runs yet. Press n to choose a job and see its plan, or use a shell:",
     "",
-    "  kgops run                          demo: train on Nations, then a TracIn run",
-    "  kgops run train --dataset nations  train ConvE or any PyKEEN model",
-    "  kgops run exec -- python train.py  supervise any command",
+    "  kgops run                      demo: train on Nations, then a TracIn run",
+    "  kgops train --dataset nations  train ConvE or any PyKEEN model",
+    "  kgops exec -- python train.py  supervise any command",
     "",
     "Runs appear here at once and go on when you close this screen.",
 )

@@ -260,7 +260,7 @@ def _retrained(explained: ExplainedRun, one: ExplainedPrediction, width: int) ->
     """What --verify found: the sentence about all predictions, and this one's mean ranks."""
     found = explained.verification
     if found is None:
-        return [text_row("TRAINED AGAIN  not verified: kgops run explain … --verify", width, "dim")]
+        return [text_row("TRAINED AGAIN  not verified: kgops explain … --verify", width, "dim")]
     ranks = found.ranks.get(one.number, {})
     ranks_shown = [f"{name} {amount(ranks[key])}" for key, name in _RETRAINED if key in ranks]
     rows = [text_row("TRAINED AGAIN", width, "head")]

@@ -74,7 +74,7 @@ def test_rows(influences: RunInfluences | None, width: int, error_text: str | No
     if influences is None:
         if error_text is None:
             return [text_row("reading influences", width, "dim")]
-        first = "`kgops run` runs a demo; `kgops run tracin --run N` explains the test triples of run N"
+        first = "`kgops run` runs a demo; `kgops tracin --run N` explains the test triples of run N"
         return [text_row("TEST TRIPLES", width, "head"), text_row(error_text, width), *_wrapped(first, width)]
     rows = [text_row("TEST TRIPLES", width, "head")]
     if not influences.tests:

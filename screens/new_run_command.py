@@ -37,21 +37,21 @@ def command_of(answer: Answer, home: Home) -> Command | None:
         return None
     job = _planned(answer.requested, answer)
     there = ["--host", answer.draft.where] if answer.draft.where else []
-    verb = "run"
+    verb: list[str] = []
     if is_what_if(answer.draft):
-        verb, there = "suggest", ["--gpu", str(answer.draft.gpu)]
-    if workload_of(job).is_command and verb == "suggest":
+        verb, there = ["suggest"], ["--gpu", str(answer.draft.gpu)]
+    if workload_of(job).is_command and verb:
         return None  # nothing is planned of a person's own command
     if workload_of(job).is_command:
         return Command(shlex.join(_exec_words(job, answer, there)))
     words = as_command(job)
     if words is not None:
-        return Command(shlex.join(["kgops", verb, *words[2:], *there]))
+        return Command(shlex.join(["kgops", *verb, *words[1:], *there]))
     content = job.as_toml()
     # Named after its content: a file that an earlier command names is never changed.
     mark = hashlib.sha256(content.encode()).hexdigest()[:8]
     file = home.path / "jobs" / f"{job.workload}-{mark}.toml"
-    return Command(shlex.join(["kgops", verb, str(file), *there]), file, content)
+    return Command(shlex.join(["kgops", *(verb or ["run"]), str(file), *there]), file, content)
 
 
 def _planned(job: Job, answer: Answer) -> Job:
@@ -67,4 +67,4 @@ def _exec_words(job: Job, answer: Answer, there: list[str]) -> list[str]:
     gpu = ["--gpu", job.gpu.wanted] if job.gpu.wanted else []
     label = ["--label", job.label] if answer.draft.text("label").strip() else []
     where = ["--cwd", job.settings["cwd"]]
-    return ["kgops", "run", "exec", *where, *label, *gpu, *there, "--", *job.settings["command"]]
+    return ["kgops", "exec", *where, *label, *gpu, *there, "--", *job.settings["command"]]

@@ -62,7 +62,7 @@ def _must_have_room_to_grow(path: Path) -> None:
         raise DatabaseOutOfReach(
             f"{path} cannot be written: a file may have {limit / (1 << 20):,.1f} MiB here (ulimit -f),"
             f" and kgops needs {(size + _LARGEST_WAL) / (1 << 20):,.0f}",
-            "raise the limit; to limit a worker alone: kgops run exec -- sh -c 'ulimit -f N; exec COMMAND'",
+            "raise the limit; to limit a worker alone: kgops exec -- sh -c 'ulimit -f N; exec COMMAND'",
         )
 
 

@@ -268,6 +268,13 @@ def labelled(conn: sqlite3.Connection, label: str, workloads: Sequence[str] = ()
     return runs_of(conn.execute(statement, (label, *workloads, limit)).fetchall())
 
 
+def labels(conn: sqlite3.Connection, workloads: Sequence[str] = (), *, limit: int = 500) -> list[str]:
+    """The labels of the newest runs, of these workloads if any are given."""
+    among = f" WHERE workload IN ({', '.join('?' * len(workloads))})" if workloads else ""
+    statement = f"SELECT DISTINCT label FROM run{among} ORDER BY id DESC LIMIT ?"
+    return [row[0] for row in conn.execute(statement, (*workloads, limit))]
+
+
 def count(conn: sqlite3.Connection) -> int:
     total: int = conn.execute("SELECT count(*) FROM run").fetchone()[0]
     return total

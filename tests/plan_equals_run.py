@@ -312,11 +312,11 @@ def _all_of(console: Console, bed: Bed, asked: argparse.Namespace) -> int:
     for line in found:
         for difference in compare_plans(line):
             differences += 1
-            print(f"kgops run {line}\n    {difference}", flush=True)
+            print(f"kgops {line}\n    {difference}", flush=True)
     startable = [line for line in found if line.is_startable][: asked.start]
     for line, difference in compare_started(console, startable):
         differences += 1
-        print(f"kgops run {line}\n    {difference}", flush=True)
+        print(f"kgops {line}\n    {difference}", flush=True)
     print(f"{len(found)} command lines planned, {len(startable)} started: {differences} differences")
     return 1 if differences else 0
 

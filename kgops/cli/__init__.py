@@ -75,6 +75,7 @@ ELSEWHERE = {
     "log": "kgops logs RUN",
     "tail": "kgops logs -f RUN",
     "diff": "kgops compare RUN RUN",
+    "pipeline": 'kgops run FILE.toml  where the file has  workload = "pipeline"',
 }
 ABORTED = 130
 
@@ -95,21 +96,24 @@ class Commands(NamedCommands):
         return super().resolve_command(ctx, ["run", *args] if args and args[0] in WORKLOADS else args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Start a run (short for `kgops run train …`)"):
+        with formatter.section("Start a run"):
             formatter.write_dl(list(WORKLOADS.items()))
-        super().format_commands(ctx, formatter)
+        with formatter.section(self.heading):
+            formatter.write_dl([(name, text) for name, text in COMMANDS.items() if name != "feed"])
 
     def fail_unknown(self, ctx: click.Context, what: str, name: str) -> None:
+        from kgops.jobs.option_reading import nearest  # here: only a typing error needs it
+
         if name in ELSEWHERE:
             raise Usage(f"there is no command {name!r}", f"type  {ELSEWHERE[name]}")
-        super().fail_unknown(ctx, what, name)
+        ctx.fail(f"no such {what} {name!r:.60}{nearest(name, WORKLOADS | COMMANDS)}")
 
 
 @click.group(
     cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="\b\nExample:  kgops run exec -- python train.py",
+    epilog="\b\nExample:  kgops exec -- python train.py",
 )
 @click.version_option(__version__, prog_name="kgops")
 @click.option(

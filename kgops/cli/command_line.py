@@ -1,4 +1,4 @@
-"""Convert a job to the `kgops run` command that starts it, for `kgops suggest` and the dashboard."""
+"""Convert a job to the command that starts it, for `kgops suggest` and the dashboard."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_command(job: Job) -> list[str] | None:
         return None
     workload = WORKLOADS[job.workload]
     by_profile = profiles.find(job.profile).options if job.profile is not None else {}
-    words = ["kgops", "run", job.workload]
+    words = ["kgops", job.workload]
     filters = "n_hops" in job.settings and job.options.get("filtering") is True
     if "data_directory" in workload.folders and not job.settings["data_directory"]:
         words += ["--data-directory", "DIR"]  # planned without data: DIR stands for it

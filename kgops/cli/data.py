@@ -39,7 +39,7 @@ def command() -> None:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 def _flights(folder: Path | None, flights: int, frames: int, size: int, seed: int) -> None:
-    """Generate flights for `kgops run regress`: frames, sun angles and cloud heights.
+    """Generate flights for `kgops regress`: frames, sun angles and cloud heights.
 
     Each cloud casts a shadow away from the sun; the higher the cloud, the longer the distance.
     """

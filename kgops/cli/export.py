@@ -117,7 +117,7 @@ def _write_pictures(session: Session, chosen: list[Run], output: Path | None, *,
     if not drawn:
         raise Usage(
             f"run {run.id} ({run.workload}, {run.state}) has no explanations to draw",
-            "`kgops run explain` finds them; `kgops bench export --to svg` draws benchmarks",
+            "`kgops explain` finds them; `kgops bench export --to svg` draws benchmarks",
         )
     folder = output or Path(f"run-{run.id}-svg")
     try:

@@ -56,6 +56,11 @@ class ByWorkload(NamedCommands):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.summaries:
+            if args[0] == "pipeline":
+                raise Usage(
+                    "a pipeline is a job file: it trains, predicts and traces as one run",
+                    'write workload = "pipeline" in FILE.toml, then  kgops run FILE.toml',
+                )
             if args[0] != "-" and not args[0].endswith(".toml") and not Path(args[0]).is_file():
                 self.fail_unknown(ctx, "workload or job file:", args[0])
             if args[0].endswith((".py", ".sh")):

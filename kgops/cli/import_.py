@@ -17,9 +17,9 @@ from kgops.jobs.text import one_line
     epilog="\b\nExample:  kgops import run-12.json ~/old/.kgops/runs/0042-train-nations results/robokop"
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--again", is_flag=True, help="Import runs that are in the database already once more.")
+@click.option("--twice", is_flag=True, help="Import runs that are in the database already once more.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-def command(paths: tuple[Path, ...], again: bool, as_json: bool) -> None:
+def command(paths: tuple[Path, ...], twice: bool, as_json: bool) -> None:
     """Import runs; `kgops show` names the source of each.
 
     \b
@@ -32,7 +32,7 @@ def command(paths: tuple[Path, ...], again: bool, as_json: bool) -> None:
     session = for_writing()
     imported = []
     for path in paths:
-        for one in import_from(session.home, session.conn, path, again=again):
+        for one in import_from(session.home, session.conn, path, again=twice):
             imported.append(one)
             say_imported(one, as_json=as_json)
     if as_json:
@@ -48,6 +48,6 @@ def say_imported(one: Imported, source: str = "", *, as_json: bool) -> None:
             tell(f"Note: run {', '.join(map(str, one.known))} is a copy of the same run, imported earlier")
     else:
         numbers = ", ".join(map(str, one.known))
-        tell(f"already imported as run {numbers}: {what} (--again imports it once more)")
+        tell(f"already imported as run {numbers}: {what} (--twice imports it once more)")
     for trouble in one.troubles:
         tell(f"Warning: {one_line(trouble)}")

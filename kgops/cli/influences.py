@@ -25,7 +25,8 @@ _SHOWN_BY_SHOW: dict[Result, str] = {"explanations": "explanations", "answers": 
 @click.argument("name", metavar="RUN")
 @click.option("--test", type=click.IntRange(1), help="Show this test triple only, by number.")
 @click.option(
-    "--top",
+    "--top-k",
+    "top",
     type=click.IntRange(1),
     default=10,
     show_default=True,

@@ -15,6 +15,7 @@ from kgops.errors import BadJob, Usage
 from kgops.jobs.job import Job
 from kgops.jobs.option import Flag, Option
 from kgops.jobs.option_reading import SHORT_NAMES
+from kgops.jobs.run_options import CLUSTER_OPTIONS
 from kgops.jobs.text import on_or_off
 from kgops.workloads.job_files import read_job
 from kgops.workloads.registry import WORKLOADS
@@ -82,7 +83,7 @@ _OF_A_RUN = ("profile", "label", "gpu", "tags", "detach", "dry_run", "as_json")
 _OF_A_MODEL = ("run", "model_path", "output", "output_dir", *_OF_A_RUN)
 _MOST_NEEDED: dict[str, tuple[str, ...]] = {
     "regress": (
-        *("config", "data_directory", "output_directory", "architecture", "temporal_frames", "epochs"),
+        *("config", "data_directory", "output_dir", "architecture", "temporal_frames", "num_epochs"),
         *("batch_size", "learning_rate", "seed", "precision", "gradient_checkpointing"),
         *_OF_A_RUN,
     ),
@@ -137,12 +138,22 @@ class GroupedHelp(click.Command):
                 raise click.UsageError(f"{param.opts[0]} is given twice; it takes one value.", ctx)
         return super().parse_args(ctx, args)
 
+    def _without_effect(self) -> set[str]:
+        """Flags that this workload refuses or ignores: no help page has them."""
+        workload = WORKLOADS.get(self.name or "")
+        if workload is None or workload.on_clusters:
+            return set()
+        cluster = {option.flag_name(option.flags[0])[2:] for option in CLUSTER_OPTIONS}
+        return {*cluster, "allow_approximate"} if workload.is_command else {"tasks", "address"}
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}
         shown = None if ctx.meta.get(_SHOWS_ALL) else _most_needed(self.name)
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None and (shown is None or param.name in (*shown, "help", "help_all")):
+            if record is None or param.name in self._without_effect():
+                continue
+            if shown is None or param.name in (*shown, "help", "help_all"):
                 groups[getattr(param, "group", "run")].append(record)
         for name, records in groups.items():
             if records:

@@ -98,7 +98,7 @@ def job_flags(gpu_help: str = "") -> list[Callable[[F], F]]:
 
 
 def merged(ctx: click.Context, given: dict[str, Any]) -> dict[str, Any]:
-    """Merge flags given before the workload: `kgops run --profile t4 exec …` equals `kgops run exec --profile t4 …`."""
+    """Merge flags given before the workload: `kgops run --profile t4 exec …` equals `kgops exec --profile t4 …`."""
     before: dict[str, Any] = ctx.obj or {}
     return {name: before.get(name) if value in (None, ()) else value for name, value in given.items()}
 

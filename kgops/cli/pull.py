@@ -27,9 +27,9 @@ from kgops.supervisor.run_folder import RunFolder
 
 @click.command(epilog="\b\nExample:  kgops pull lab2:17")
 @click.argument("names", metavar="HOST:RUN...", nargs=-1, required=True)
-@click.option("--again", is_flag=True, help="Import a run that is in the database already once more.")
+@click.option("--twice", is_flag=True, help="Import a run that is in the database already once more.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
+def command(names: tuple[str, ...], twice: bool, as_json: bool) -> None:
     """Import runs of other hosts with log, results and checkpoints. A run must have ended; it stays there, too.
 
     Its tags, notes, memory peaks and curves come with it; exit codes of single attempts stay there."""
@@ -43,7 +43,7 @@ def command(names: tuple[str, ...], again: bool, as_json: bool) -> None:
             target.mkdir(mode=0o700)
             _fetch(session.home, host, number, target)
             pulled = _pulled(session, host, number, RunFolder(target))
-            (one,) = import_from(session.home, session.conn, target, again=again, pulled=pulled)
+            (one,) = import_from(session.home, session.conn, target, again=twice, pulled=pulled)
         imported.append(one)
         say_imported(one, f"from {host.name}: ", as_json=as_json)
     if as_json:

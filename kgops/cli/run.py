@@ -29,10 +29,21 @@ DEMO = "demo"  # the demo job's label
 _CHANGES = "--again"  # the command of `kgops run --again 3 --seed 1`
 
 
+class _Short(click.Context):
+    """Help and errors of `kgops run train` call it `kgops train`."""
+
+    @property
+    def command_path(self) -> str:
+        if self.parent is not None and self.invoked_subcommand in WORKLOADS:
+            return self.parent.command_path
+        return super().command_path
+
+
 class Kinds(ByWorkload):
     """Workloads of `kgops run`."""
 
     summaries = WORKLOADS
+    context_class = _Short
 
     def find(self, name: str) -> click.Command:
         workload = WORKLOAD_OF.get(name)
@@ -65,7 +76,7 @@ _token = click.option(
     invoke_without_command=True,
     subcommand_metavar="[WORKLOAD|FILE.toml] [ARGS]...",
     context_settings={"ignore_unknown_options": True},
-    epilog="\b\nExample:  kgops run exec --label eval -- python eval.py",
+    epilog="\b\nExample:  kgops run --again 1 --seed 1",
 )
 @common_options
 @_token
@@ -79,7 +90,8 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
     """Start a job and follow it; Ctrl-C asks whether to detach or stop.
 
     Without arguments, start the job in ./kgops.toml. Without that file, train on ./train.txt, valid.txt and test.txt
-    and trace ten test triples. Without those, start the demo job.
+    and trace ten test triples. Without those, start the demo job. A file with workload = "pipeline" trains, predicts
+    and traces as one run.
     """
     ctx.obj = given
     if ctx.invoked_subcommand is not None:
@@ -98,7 +110,7 @@ def command(ctx: click.Context, /, again: str | None, **given: Any) -> None:
         job = _default_job(Path.cwd())
     code = start(job, given)
     if job.label == DEMO and not given["dry_run"]:
-        tell("This was the demo job on the Nations graph. Name your own triples: kgops run train --help")
+        tell("This was the demo job on the Nations graph. Name your own triples: kgops train --help")
     ctx.exit(code)
 
 
@@ -110,7 +122,7 @@ def _default_job(here: Path) -> Job:
         missing = ", ".join(path.name for path in files.values() if not path.exists())
         raise Usage(
             f"{here} has {' and '.join(there)}, but no {DEFAULT_JOB_FILE} and no {missing}",
-            "name your files: kgops run train --train FILE --valid FILE --test FILE",
+            "name your files: kgops train --train FILE --valid FILE --test FILE",
         )
     if there:
         tell(

@@ -1,4 +1,4 @@
-"""`kgops run exec`: run any command under supervision."""
+"""`kgops exec`: run any command under supervision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kgops.workloads.job_files import read_job
 @click.command(
     "exec",
     cls=GroupedHelp,
-    epilog='\b\nExample:  kgops run exec --on-oom batch_size=64,32,16 -- python train.py --batch-size "{batch_size}"',
+    epilog='\b\nExample:  kgops exec --on-oom batch_size=64,32,16 -- python train.py --batch-size "{batch_size}"',
 )
 @click.argument("arguments", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(

@@ -1,4 +1,4 @@
-"""`kgops run regress`: train a network that predicts cloud heights from windows of frames."""
+"""`kgops regress`: train a network that predicts cloud heights from windows of frames."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _plain(flag: str) -> str:
     "regress",
     cls=EitherSpelling,
     epilog="\b\nExample:  kgops data flights --make flights"
-    "\n          kgops run regress --config colab_optimized --data-directory flights --epochs 20",
+    "\n          kgops regress --config colab_optimized --data-directory flights --num-epochs 20",
 )
 @common_options
 @click.pass_context

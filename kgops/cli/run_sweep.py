@@ -1,4 +1,4 @@
-"""`kgops run sweep`: start one run of a job for each combination of settings."""
+"""`kgops sweep`: start one run of a job for each combination of settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kgops.workloads.outputs import must_write_apart
 
 @click.command(
     "sweep",
-    epilog="\b\nExample:  kgops run sweep kinships --vary batch_size=256,512 --vary learning_rate=0.001,0.003",
+    epilog="\b\nExample:  kgops sweep kinships --vary batch_size=256,512 --vary learning_rate=0.001,0.003",
 )
 @click.argument("job", metavar="FILE.toml|RUN|RECIPE")
 @click.option(

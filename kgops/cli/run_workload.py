@@ -1,4 +1,4 @@
-"""`kgops run NAME`: the command of a workload, made from its declarations."""
+"""`kgops NAME`: the command of a workload, made from its declarations."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def command_of(name: str) -> click.Command:
     words = words_of(name)
 
     @click.command(
-        name, cls=parser_of(name), help=words.help, epilog=f"\b\nExample:  kgops run {name} {words.example}"
+        name, cls=parser_of(name), help=words.help, epilog=f"\b\nExample:  kgops {name} {words.example}"
     )
     @common_options
     @click.pass_context

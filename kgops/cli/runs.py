@@ -194,7 +194,7 @@ def _tell_no_run(wanted: run_list.Filter, after: int | None = None) -> None:
     elif find_home().started.exists():
         tell("No runs on this machine; those started on other hosts from here:")
     else:
-        tell("No runs yet. Start one:  kgops run exec -- python train.py")
+        tell("No runs yet. Start one:  kgops exec -- python train.py")
 
 
 def _say_remote() -> None:

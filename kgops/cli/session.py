@@ -65,9 +65,16 @@ class Session(NamedTuple):
         if not found or found[0] is None:
             of = f" of {' or '.join(workloads)}" if workloads and not name.isdecimal() else ""
             raise NoSuchRun(
-                f"there is no run {name}{of}", "give a number, a label or `last`; `kgops runs` lists runs"
+                f"there is no run {name}{of}{self._nearest(name, workloads)}",
+                "give a number, a label or `last`; `kgops runs` lists runs",
             )
         return found[0]
+
+    def _nearest(self, name: str, workloads: Sequence[str]) -> str:
+        from difflib import get_close_matches  # here: only a typing error needs it
+
+        near = () if name.isdecimal() else get_close_matches(name, runs.labels(self.conn, workloads), n=2)
+        return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
     def matching(self, names: Sequence[str], *, only: Callable[[Run], bool] = lambda run: True) -> list[Run]:
         """Return the runs that are named, each once; a name may be a filter, such as `tag:old`. Of a filter's runs
@@ -161,4 +168,4 @@ def existing() -> Session:
 
 
 def no_runs() -> NoSuchRun:
-    return NoSuchRun("there are no runs yet", "start one: kgops run exec -- python train.py")
+    return NoSuchRun("there are no runs yet", "start one: kgops exec -- python train.py")

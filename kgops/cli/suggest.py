@@ -37,7 +37,7 @@ from storage import predictions
 from storage.errors import DatabaseMissing
 
 WORKLOADS = {
-    name: f"Plan a job of `kgops run {name}`; takes its flags."
+    name: f"Plan a job of `kgops {name}`; takes its flags."
     for name, one in WORKLOAD_OF.items()
     if one.has_flags
 }
@@ -60,7 +60,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
         (
             *job_flags("GPU to plan for: index, UUID, all, a model name (t4, a100-40, …), or cpu."),
             click.option(
-                "--explain",
+                "--details",
                 is_flag=True,
                 help="Show the parts of the memory estimate and the sources of reasons.",
             ),
@@ -79,7 +79,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     cls=_Workloads,
     invoke_without_command=True,
     subcommand_metavar="[WORKLOAD|FILE.toml] [ARGS]...",
-    epilog="\b\nExample:  kgops suggest train --dataset nations --gpu t4 --explain",
+    epilog="\b\nExample:  kgops suggest train --dataset nations --gpu t4 --details",
 )
 @click.option("--accuracy", is_flag=True, help="Show the errors of past memory predictions.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
@@ -150,7 +150,7 @@ def _suggest(job: Job, given: dict[str, Any]) -> int:
             ]
         )
     for i, (requested, one, refused) in enumerate(() if given["as_json"] else plans):
-        lines = page(requested, one, refused, preview_filtering(one.planned, home), explain=given["explain"])
+        lines = page(requested, one, refused, preview_filtering(one.planned, home), explain=given["details"])
         for line in (*([""] if i else []), *lines):
             say(line)
     return 0 if all(_fits(one) for _, one, _ in plans) else 3
@@ -183,14 +183,16 @@ def _jobs_and_targets(job: Job, given: dict[str, Any]) -> list[tuple[Job, Target
 
 def _plan_for(job: Job, target: Target | None) -> Plan:
     """Plan a job for a target, which may be a GPU of another machine. The command names the profile, unless the GPUs
-    here differ: then the GPU that the run gets chooses it."""
-    job = with_the_run(job)
+    here differ: then the GPU that the run gets chooses it. It names no GPU of another machine, and a run by number."""
+    typed, job = job, with_the_run(job)
     if target is None:
         must_have_gpus(job)
         placed = as_refused(plan_here(job, find_home(), record(), thorough=True))
     else:
         placed = plan_for(job, target, find_home(), record(), thorough=True)
-    requested = job if placed.mixed else replace(job, profile=placed.planned.job.profile)
+    requested = typed if placed.mixed else replace(typed, profile=placed.planned.job.profile)
+    if target is not None:
+        requested = replace(requested, gpu=replace(requested.gpu, wanted=None))
     refused = refusal(placed.planned) if target is None else None
     return requested, placed, refused
 

@@ -73,7 +73,7 @@ def _lines(
             "",
             *known,
             *_machine(placed),
-            *_start(requested, refused if placed.fit.fits else None),
+            *_start(requested, placed, refused),
         ]
     return [
         f"{head}: {verdict(placed)}",
@@ -92,7 +92,7 @@ def _lines(
         *_less_written(planned),
         *_filtering(filtering),
         *_machine(placed),
-        *_start(_job_to_run(requested, suggestion), refused if placed.fit.fits else None),
+        *_start(_job_to_run(requested, suggestion), placed, refused),
     ]
 
 
@@ -344,12 +344,18 @@ def _job_to_run(requested: Job, suggestion: Suggestion) -> Job:
     return replace(requested, options={**requested.options, **candidate.changes})
 
 
-def _start(job: Job, refused: KgopsError | None) -> list[str]:
-    words = as_command(job)
+def _start(job: Job, placed: Placement, refused: KgopsError | None) -> list[str]:
+    target, words = placed.planned.target, as_command(job)
     why = "" if workload_of(job).is_command else ": this job needs a job file, flags cannot express it"
     command = shlex.join(words) if words else f"kgops run FILE.toml{why}"
+    is_elsewhere = target.on_gpu and target.gpu_name is None and job.on.where is None
     return [
-        *([] if refused is None else ["", one_line(f"would not start here: {refused.message}")]),
+        *(
+            ["", one_line(f"would not start here: {refused.message}")]
+            if refused is not None and placed.fit.fits
+            else []
+        ),
         "",
+        *([f"on a machine with a {one_line(target.title)}:"] if is_elsewhere else []),
         command,
     ]

@@ -12,7 +12,7 @@ from kgops.errors import BadJob, Usage
 from kgops.jobs import toml
 from kgops.jobs.job import Job
 from kgops.jobs.option import word_of
-from kgops.jobs.option_reading import joined, nearest, unreadable, unwritable
+from kgops.jobs.option_reading import SHORT_NAMES, joined, nearest, unreadable, unwritable
 from kgops.jobs.text import FIELD, fill_in, one_line
 from kgops.workloads.catalog import OPTIONS
 from kgops.workloads.job_files import read_job
@@ -101,6 +101,8 @@ def _set(table: dict[str, Any], job: Job, key: str, word: str) -> None:
         name = key
     known = {one.name: one for one in WORKLOADS[job.workload].settings}
     stages = {one.name for one in known.values() if one.type == "table"}
+    if name not in OPTIONS and name not in known:
+        name = SHORT_NAMES.get(name, name)
     stage, _, rest = name.partition(".")
     if name in OPTIONS:
         table["options"][name] = value

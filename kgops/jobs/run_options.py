@@ -109,7 +109,7 @@ CLUSTER_OPTIONS = tuple(
         Option("cpus", "int", check=at_least(1), help="CPUs per task to request from Slurm."),
         Option("memory", help="Host memory to request from Slurm, such as 16G.", flags=(Flag("--mem"),)),
         Option("account", help="Slurm account to charge."),
-        Option("tasks", "int", 1, check=at_least(1), help="Cluster tasks to split a run into; TracIn only."),
+        Option("tasks", "int", 1, check=at_least(1), help="Cluster tasks to split a run into."),
         Option(
             "options",
             "strings",
@@ -118,7 +118,7 @@ CLUSTER_OPTIONS = tuple(
         ),
         Option(
             "address",
-            help="Address of the Ray cluster (TracIn only); default: a local one, started for the run.",
+            help="Address of the Ray cluster; default: a local one, started for the run.",
         ),
     )
 )

@@ -19,6 +19,7 @@ from kgops.jobs.secrets import is_masked, masked_arguments
 from kgops.planning.resolve import device_of, named_gpus, numbered_gpu, requested_gpu, requires_gpu
 from kgops.supervisor import queue
 from kgops.supervisor.gpu_room import usable_mib
+from kgops.workloads.graphs.names import check_names
 from kgops.workloads.registry import WORKLOADS
 
 
@@ -30,6 +31,7 @@ def must_be_possible(job: Job, *, on_gpu: bool = False) -> Path:
         _must_be_startable(commands_of(job)[0][0], cwd)
     _must_have_inputs(job, cwd)
     _must_be_known_to_pykeen(job)
+    check_names([*WORKLOADS[job.workload].stage_settings(job.settings).values()], cwd)
     _must_have_cluster(job)
     must_have_gpus(job)
     _must_have_any_gpu(job)
@@ -76,7 +78,8 @@ def _must_have_inputs(job: Job, cwd: Path) -> None:
         table, _, name = key.rpartition(".")
         value = ((job.settings[table] or {}) if table else job.settings).get(name)
         if value and not exists(cwd / value):
-            raise Usage(f"{job.workload}.{key}: there is no {what} {cwd / value}", "check the path")
+            named = f"--{name.replace('_', '-')}" if workload.has_flags else f"{job.workload}.{key}"
+            raise Usage(f"{named}: there is no {what} {cwd / value}", "check the path")
 
 
 def _must_be_known_to_pykeen(job: Job) -> None:

@@ -212,7 +212,7 @@ def _channels_last_pays(options: Options, gpu: GpuFacts | None, work: Work) -> I
 def _strict_paths_need_paths(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:
     if options.get("strict_path_filtering") is True and options.get("path_filtering") is not True:
         reason = "strict_path_filtering needs path_filtering, which is off"
-        yield Correction("strict_path_filtering", True, False, reason, "kgops run tracin, which refuses it")
+        yield Correction("strict_path_filtering", True, False, reason, "kgops tracin, which refuses it")
 
 
 def _cache_is_kept_in_the_loop(options: Options, gpu: GpuFacts | None, work: Work) -> Iterator[Correction]:

@@ -13,6 +13,7 @@ from kgops.present.influences import training_triples
 from kgops.settings import Home
 from kgops.supervisor.plan_file import read_plan
 from kgops.supervisor.run_folder import RunFolder
+from kgops.workloads.graphs.names import folded
 from storage import runs
 from storage.database import open_reader
 from storage.runs import Run
@@ -41,15 +42,15 @@ def read_graph_names(home: Home, run: Run) -> GraphNames:
 
 def completions(text: str, names: Iterable[str]) -> list[str]:
     """In any case, `_` or a space: names that begin with the text, else those that contain it."""
-    typed = _folded(text)
-    within = [name for name in names if typed in _folded(name)]
-    return [name for name in within if _folded(name).startswith(typed)] or within
+    typed = folded(text)
+    within = [name for name in names if typed in folded(name)]
+    return [name for name in within if folded(name).startswith(typed)] or within
 
 
 def as_written(text: str, names: Iterable[str]) -> str:
     """The name that was typed in another case; the text where there is none."""
-    typed = _folded(text)
-    return next((name for name in names if _folded(name) == typed), text)
+    typed = folded(text)
+    return next((name for name in names if folded(name) == typed), text)
 
 
 def node_names(home: Home, run: Run) -> Mapping[str, str]:
@@ -70,7 +71,3 @@ def node_names(home: Home, run: Run) -> Mapping[str, str]:
         return {}  # labels are shown instead, as for an entity without a name
     pairs = (line.rstrip("\r").split("\t") for line in lines)
     return {parts[0]: parts[1].strip() for parts in pairs if len(parts) > 1 and parts[1].strip()}
-
-
-def _folded(text: str) -> str:
-    return text.casefold().replace("_", " ")

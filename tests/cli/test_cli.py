@@ -334,5 +334,5 @@ def test_unstartable_program_fails_with_what_the_system_said(run_cli: Console) -
 def test_a_misspelt_file_of_triples_is_told_at_once_and_nothing_is_started(run_cli: Console) -> None:
     done = run_cli("run", "train", "--train", "no-such-file.tsv")
     assert done.code == 2
-    assert f"train.train: there is no file {run_cli.cwd / 'no-such-file.tsv'}" in done.err
+    assert f"--train: there is no file {run_cli.cwd / 'no-such-file.tsv'}" in done.err
     assert run_cli.run(1) is None

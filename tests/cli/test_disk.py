@@ -99,7 +99,7 @@ def test_a_run_writes_the_files_that_were_named_and_no_other(
         assert len(rows(results / "tracin.csv")) == 2 * (kept or trains)
     if asked == ("--output-dir", "all"):
         assert names(run_cli.cwd / "all") == left | {"kgops-files.json"}
-    shown = run_cli("influences", "1", "--test", "2", "--json", "--top", "3")
+    shown = run_cli("influences", "1", "--test", "2", "--json", "--top-k", "3")
     assert len(shown.json()[0]["influences"]) >= 3
 
 
@@ -108,9 +108,9 @@ def test_the_record_says_where_the_rest_of_what_was_found_is(
 ) -> None:
     triples = ("--test-triple", ",".join(first_test_triples(1)[0]))
     assert run_cli(*tracin, *triples, "--csv-output", "x.csv").code == 0
-    few = run_cli("influences", "1", "--top", "5")
+    few = run_cli("influences", "1", "--top-k", "5")
     assert few.code == 0 and "strongest of each side" not in few.err
-    many = run_cli("influences", "1", "--top", "500")
+    many = run_cli("influences", "1", "--top-k", "500")
     assert "the 50 strongest of each side" in many.err and "results/tracin.csv" in many.err
 
 

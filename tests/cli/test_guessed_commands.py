@@ -40,7 +40,9 @@ def test_a_script_and_short_names_are_answered_with_the_right_words(console: Con
     (console.cwd / "my.py").write_text("")
     assert "kgops exec -- python my.py --epochs 3" in console("run", "my.py", "--epochs", "3").err
     assert "Use --learning-rate." in console("train", "--lr", "3").err
-    assert "'learning_rate'" in console("run", "sweep", "1", "--vary", "lr=1,2").err
+    planned = console("sweep", "1", "--vary", "lr=0.5", "--dry-run")
+    assert planned.code == 0 and "learning_rate = 0.5" in planned.out
+    assert 'workload = "pipeline"' in console("run", "pipeline").err
     assert "--relation: missing; give it with --head or --tail" in console("predict", "--head", "usa").err
 
 

@@ -1,4 +1,4 @@
-"""`kgops run regress`, `kgops suggest regress` and `kgops data flights`, as a person calls them."""
+"""`kgops regress`, `kgops suggest regress` and `kgops data flights`, as a person calls them."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_mistake_is_named_and_starts_nothing(
 
 
 def test_a_plan_without_data_shows_memory_by_part_and_the_largest_batch(kgops: Command) -> None:
-    said = kgops("suggest", "regress", "--gpu", "t4", "--explain")
+    said = kgops("suggest", "regress", "--gpu", "t4", "--details")
     assert said.code == 0, said.err
     suggested, head = said.out.splitlines()[:2]
     assert suggested.startswith("Suggested for Tesla T4: fp16 on · cleanup on · checkpointing ")
@@ -174,9 +174,7 @@ def test_a_plan_without_data_shows_memory_by_part_and_the_largest_batch(kgops: C
     for part in ("weights", "gradients", "optimizer", "activations", "allocator", "context", "total"):
         assert f"\n{part} " in said.out
     assert "would fit" in next(line for line in said.out.splitlines() if line.startswith("batch_size"))
-    assert (
-        said.out.rstrip().splitlines()[-1] == "kgops run regress --data-directory DIR --profile t4 --gpu t4"
-    )
+    assert said.out.rstrip().splitlines()[-1] == "kgops regress --data-directory DIR --profile t4 --gpu t4"
 
 
 def test_the_command_of_a_plan_starts_the_job_that_was_planned(kgops: Command, flights: Path) -> None:

@@ -59,7 +59,7 @@ def flags_of(line: str) -> dict[str, str]:
     """Each flag with the words behind it."""
     found: dict[str, str] = {}
     name = ""
-    for word in shlex.split(line)[3:]:
+    for word in shlex.split(line)[2:]:
         if word.startswith("--"):
             name = word
             found[name] = ""
@@ -233,9 +233,9 @@ def test_a_second_training_into_a_folder_leaves_no_checkpoint_of_the_first(reade
     small = (
         "--num-epochs 4 --embedding-dim 16 --output-channels 2 --validate-every 0 --output-dir models/again"
     )
-    went = reader.desk.type(f"kgops run train --train data/train.txt {small}")
+    went = reader.desk.type(f"kgops train --train data/train.txt {small}")
     assert went.code == 2 and "models/again already has best_model.pt" in went.err, went.err
-    went = reader.desk.type(f"kgops run train --train data/train.txt {small} --force")
+    went = reader.desk.type(f"kgops train --train data/train.txt {small} --force")
     assert went.code == 0, went.err
     left = {path.name for path in (models / "again").rglob("*.pt")}
     assert left == {"final_model.pt", *(f"checkpoint_epoch_{n:07d}.pt" for n in (2, 4))}
@@ -278,7 +278,7 @@ def test_the_name_of_the_script_is_all_that_changes(old: str, new: str) -> None:
     python, script, *flags = shlex.split(old)
     assert python == "python"
     same_objective = ["--recipe", "script"] if script == "train_pytorch.py" else []
-    assert shlex.split(new) == ["kgops", "run", WORKLOADS[script], *same_objective, *flags]
+    assert shlex.split(new) == ["kgops", WORKLOADS[script], *same_objective, *flags]
 
 
 @pytest.mark.parametrize(("script", "flag", "line"), rows(), ids=[f"{s} {f}" for s, f, _ in rows()])
@@ -286,7 +286,7 @@ def test_a_flag_becomes_what_the_table_says(
     planned: Callable[[str], dict[str, Any]], script: str, flag: str, line: str
 ) -> None:
     workload = WORKLOADS[script]
-    job = planned(f"kgops run {workload} {LEAST[script]} {flag}")
+    job = planned(f"kgops {workload} {LEAST[script]} {flag}")
     ((name, value),) = tomllib.loads(line).items()
     found = job["options"].get(name, job[workload].get(name))
     assert found == value
@@ -300,7 +300,7 @@ def test_a_flag_that_no_line_of_the_page_has_is_run_too(
     reader: Reader, script: str, flag: str, line: str
 ) -> None:
     reader.typed(TRACINGS[-1])
-    went = reader.desk.type(f"kgops run {WORKLOADS[script]} {LEAST[script]} {flag}")
+    went = reader.desk.type(f"kgops {WORKLOADS[script]} {LEAST[script]} {flag}")
     if flag == "--device cuda" and went.code:
         assert went.code == 2 and "a GPU was requested" in went.err, went.err
         return

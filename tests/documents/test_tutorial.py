@@ -86,7 +86,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     for reader in at_a_desk(tmp_path_factory.mktemp("asking"), QUESTIONS):
         put_drugs(reader.desk.folder, with_ids=False)
         files = " ".join(f"--{split} {split}.txt" for split in ("train", "valid", "test"))
-        assert reader.desk.type(f"kgops run train {files} --num-epochs 5").code == 0
+        assert reader.desk.type(f"kgops train {files} --num-epochs 5").code == 0
         yield reader
 
 

@@ -41,7 +41,7 @@ def test_a_run_comes_with_its_log_and_its_folder(lab: Lab) -> None:
     assert again.code == 0
     assert again.err.startswith("already imported as run 1")
     assert not list(here.home.glob(".pull-*"))
-    assert lab.kgops("pull", "lab1:last", "--again").code == 0
+    assert lab.kgops("pull", "lab1:last", "--twice").code == 0
     assert re.search(r"imported .* from lab1:1\n", here("show", "2").out)
 
 

@@ -112,7 +112,7 @@ class Templates:
         """Folders of four runs, imported ones too, and a database that has lost their rows."""
         room, source = fresh_room(path, self.room("cancelled").path), self.room("import").path
         for name in ("export.json", "elsewhere"):
-            _must(call(room, "import", "--again", str(source / name), limit_s=PATIENCE_S))
+            _must(call(room, "import", "--twice", str(source / name), limit_s=PATIENCE_S))
         _until_ended(room)
         for one in path.glob("home/kgops.db*"):
             one.unlink()

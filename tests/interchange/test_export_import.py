@@ -74,8 +74,8 @@ def test_twice_imported_says_so_and_again_makes_one_more(run_cli: Console, tmp_p
     assert run_cli("export", "1", "--to", "json", "--output", tmp_path / "x.json").code == 0
     done = run_cli("import", "x.json")
     assert (done.code, done.out) == (0, "")
-    assert "already imported as run 1" in done.err and "--again" in done.err
-    assert run_cli("import", "x.json", "--again").out.startswith("run 2: imported")
+    assert "already imported as run 1" in done.err and "--twice" in done.err
+    assert run_cli("import", "x.json", "--twice").out.startswith("run 2: imported")
     assert "already imported as run 1, 2" in run_cli("import", "x.json").err
     assert shown(run_cli, 2) == shown(run_cli, 1)
     told_again = run_cli("import", "x.json", "--json").json()

@@ -167,7 +167,7 @@ def test_a_link_that_a_person_names_is_followed(run_cli: Console, tmp_path: Path
     assert run_cli("import", tmp_path / "run").code == 0
     assert run_cli("export", "1", "--to", "json").code == 0
     (tmp_path / "link.json").symlink_to("run-1.json")
-    assert run_cli("import", "link.json", "--again").code == 0
+    assert run_cli("import", "link.json", "--twice").code == 0
     assert len(run_cli("runs", "--json").json()) == 2
 
 

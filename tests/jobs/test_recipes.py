@@ -73,7 +73,7 @@ def test_the_script_recipe_trains_the_objective_of_train_pytorch(nations: Graph)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_is_a_job_that_training_accepts_and_begins_with_its_command(name: str) -> None:
     path = recipes.find(name)
-    assert path.read_text().startswith(f"# kgops run train --recipe {name}")
+    assert path.read_text().startswith(f"# kgops train --recipe {name}")
     job = read_job_file(path)
     assert train_settings(job).batch_size == job.options["batch_size"]
 

@@ -140,7 +140,7 @@ def test_plan_run_and_show_name_the_same_number_and_accuracy_judges_it(run_cli: 
     (row,) = run_cli("suggest", "--accuracy", "--json").json()
     assert row["runs"] == 3 and "process memory" in row["compared"]
     assert row["worst_under"] > -0.10 and row["median_error"] < 0.5
-    assert "learned from 3 runs here" in run_cli("suggest", "train", *SMALL, "--gpu", "cpu", "--explain").out
+    assert "learned from 3 runs here" in run_cli("suggest", "train", *SMALL, "--gpu", "cpu", "--details").out
 
 
 def test_a_record_from_before_is_read_teaches_and_is_judged_by_nobody(run_cli: Console) -> None:
@@ -162,4 +162,4 @@ def test_a_record_from_before_is_read_teaches_and_is_judged_by_nobody(run_cli: C
     conn.close()
     assert f"predicted {counted:.4g} MiB of tensors" in run_cli("show", "1").out
     assert run_cli("suggest", "--accuracy", "--json").json() == []
-    assert "learned from 1 run here" in run_cli("suggest", "train", *job, "--gpu", "cpu", "--explain").out
+    assert "learned from 1 run here" in run_cli("suggest", "train", *job, "--gpu", "cpu", "--details").out

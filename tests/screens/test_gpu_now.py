@@ -53,7 +53,7 @@ def busy(machine: GpuMachine) -> None:
 
 def test_a_t4_picks_its_profile_for_plan_and_run_alike(kgops: Callable[..., Done]) -> None:
     suggested = kgops("suggest", "train", "--dataset", "nations")
-    assert suggested.out.rstrip().endswith("kgops run train --dataset nations --profile t4")
+    assert suggested.out.rstrip().endswith("kgops train --dataset nations --profile t4")
     assert "fits now" in suggested.out.splitlines()[1]
     job = tomllib.loads(kgops("run", "train", "--dataset", "nations", "--dry-run").out)
     assert job["profile"] == "t4"
@@ -158,7 +158,7 @@ def test_new_run_says_it_too_and_names_the_profile(machine: GpuMachine, home: Pa
     shown = machine.ask(new_run_shown, str(home))
     assert WAITS in " ".join(shown.split()).replace("another user holds ·", "another user holds")
     assert "t4, for the Tesla T4 in this machine" in shown
-    assert "kgops run train --dataset nations --embedding-dim 800 --profile t4" in shown
+    assert "kgops train --dataset nations --embedding-dim 800 --profile t4" in shown
 
 
 def test_a_driver_too_old_for_torch_is_told_on_every_page_and_no_gpu_run_is_started(

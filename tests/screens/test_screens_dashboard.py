@@ -29,7 +29,7 @@ OPTION = (
 
 def test_without_runs_it_says_what_to_do_first(kgops_home: Path) -> None:
     async def story(seen: Seen) -> None:
-        await seen.until_shows("No runs yet", "kgops run exec -- python train.py")
+        await seen.until_shows("No runs yet", "kgops exec -- python train.py")
         assert not kgops_home.exists()  # looking makes nothing
 
     look(kgops_home, story, (80, 24))

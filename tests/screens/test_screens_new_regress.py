@@ -75,7 +75,7 @@ def test_a_mistake_is_of_the_field_it_stands_in(fields: dict[str, str], at: str)
 def test_a_regression_is_chosen_planned_and_started(run_cli: Console, flights: Path) -> None:
     async def story(seen: Seen) -> None:
         await seen.press("n")
-        await seen.until_shows("PLAN", "kgops run train")
+        await seen.until_shows("PLAN", "kgops train")
         await turn(seen, "workload", "regress")
         await turn(seen, "config", "colab_optimized")
         await seen.until_shows("PLAN  flights: the folder of flights is missing")

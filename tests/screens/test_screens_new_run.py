@@ -18,7 +18,7 @@ from screens.widgets.lines import Lines
 
 async def opened(seen: Seen) -> NewRun:
     await seen.press("n")
-    await seen.until_shows("PLAN", "kgops run train")
+    await seen.until_shows("PLAN", "kgops train")
     screen = seen.app.screen
     assert isinstance(screen, NewRun)
     return screen
@@ -71,13 +71,13 @@ def test_the_plan_is_there_at_once_and_follows_each_key(run_cli: Console) -> Non
         await go_to(seen, "batch_size")
         await seen.until_shows("instead  128 needs", "512 needs")
         await seen.press("right")
-        await seen.until_shows("kgops run train --dataset nations --batch-size 512", "1,024 needs")
+        await seen.until_shows("kgops train --dataset nations --batch-size 512", "1,024 needs")
         await seen.press("backspace")
         await seen.until(lambda: "--batch-size" not in seen.text, "the option to be left alone again")
         await seen.press("e", *"many", "enter")
         await seen.until_shows("batch_size: ")  # what is wrong with it
         await seen.press("e", *"48", "enter")
-        await seen.until_shows("kgops run train --dataset nations --batch-size 48")
+        await seen.until_shows("kgops train --dataset nations --batch-size 48")
 
     look(run_cli.home, story, (80, 24))
 
@@ -188,10 +188,10 @@ def test_the_command_to_copy_starts_the_same(run_cli: Console) -> None:
         await opened(seen)
         await turn(seen, "data", "umls")
         await turn(seen, "num_epochs", "200")
-        await seen.until_shows("kgops run train --dataset umls --num-epochs 200")
+        await seen.until_shows("kgops train --dataset umls --num-epochs 200")
         await seen.press("y")
         await seen.until_shows("sent to the terminal: ")
-        assert seen.app.clipboard == "kgops run train --dataset umls --num-epochs 200 --profile cpu"
+        assert seen.app.clipboard == "kgops train --dataset umls --num-epochs 200 --profile cpu"
         words = shlex.split(seen.app.clipboard)
         assert "umls" in run_cli(*words[1:], "--dry-run").out
 
@@ -208,7 +208,7 @@ def test_data_of_earlier_runs_come_first_and_runs_can_be_traced(run_cli: Console
         assert str(folder) in seen.row_of("data")
         await seen.until_shows("expected: ", "from 1 run here")
         await turn(seen, "workload", "tracin")
-        await seen.until_shows("kgops run tracin --run 1")
+        await seen.until_shows("kgops tracin --run 1")
 
     look(run_cli.home, story, (200, 40))
 
@@ -230,7 +230,7 @@ def test_keys_do_not_wait_while_triples_are_counted(run_cli: Console, tmp_path: 
         assert "large" not in seen.text.partition("PLAN")[2]
         await seen.until_shows("counting triples")
         await turn(seen, "data", "nations", by="left")
-        await seen.until_shows("kgops run train --dataset")  # other data do not wait for these
+        await seen.until_shows("kgops train --dataset")  # other data do not wait for these
         assert not is_counted()
 
     look(run_cli.home, story, (120, 40))

@@ -195,7 +195,7 @@ def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(run_cli: Console) -
 def test_a_run_that_was_imported_says_from_where(run_cli: Console) -> None:
     run_cli("run", "exec", "--label", "from afar", "--", "true")
     assert run_cli("export", "1", "--to", "json", "--output", "taken.json").code == 0
-    assert run_cli("import", "taken.json", "--again").code == 0
+    assert run_cli("import", "taken.json", "--twice").code == 0
 
     async def story(seen: Seen) -> None:
         await open_newest(seen)

@@ -103,7 +103,7 @@ def started_tracin(home: Path) -> int:
         await press(seen, "n")
         await seen.until_shows("t4, for the Tesla T4 in this machine", "GPU 0 Tesla T4")
         await press(seen, "right")
-        await seen.until_shows("tracin", "kgops run tracin --run 1 --profile t4 --gpu 0")
+        await seen.until_shows("tracin", "kgops tracin --run 1 --profile t4 --gpu 0")
         await press(seen, "x")
         await seen.until_shows("start this run?")
         await press(seen, "y")
@@ -141,9 +141,7 @@ def profiles_here(home: Path) -> tuple[object, dict[str, str]]:
         await seen.until(lambda: body.key == "t4", "the first GPU's profile")
         found.append({str(row.key): row.pieces[2].tone for row in body.rows if row.key})
         await seen.press("n")
-        await seen.until_shows(
-            "t4", "GPU 0 Tesla T4", "kgops run train --dataset nations --profile t4 --gpu 0"
-        )
+        await seen.until_shows("t4", "GPU 0 Tesla T4", "kgops train --dataset nations --profile t4 --gpu 0")
         await seen.press("escape")
         body.point_at("l4")
         await seen.press("n")

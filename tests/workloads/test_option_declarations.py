@@ -113,8 +113,8 @@ def command_of(name: str) -> click.Command:
 
 def parsed(words: list[str]) -> Job:
     """The job that a printed command makes."""
-    name = words[2]
-    with command_of(name).make_context(name, list(words[3:])) as ctx:
+    name = words[1]
+    with command_of(name).make_context(name, list(words[2:])) as ctx:
         given = dict(ctx.params)
         return with_flags(
             (run_regress.job_of(given) if name == "regress" else run_workload.job_of(name, given)), given
@@ -176,8 +176,8 @@ def test_help_shows_each_flag_once_and_the_migration_page_the_hidden_ones(
 def test_the_flag_of_a_test_triple_takes_a_file_of_them_too(tmp_path: Path) -> None:
     file = tmp_path / "asked.tsv"
     file.write_text("a\tr\tb\n")
-    one = parsed(["kgops", "run", "tracin", "--run", "1", "--test-triple", "a,r,b"])
-    many = parsed(["kgops", "run", "tracin", "--run", "1", "--test-triple", str(file)])
+    one = parsed(["kgops", "tracin", "--run", "1", "--test-triple", "a,r,b"])
+    many = parsed(["kgops", "tracin", "--run", "1", "--test-triple", str(file)])
     assert (one.settings["test_triple"], one.settings["test_triples"]) == ("a,r,b", None)
     assert (many.settings["test_triple"], many.settings["test_triples"]) == (None, str(file))
     assert "filtering" not in one.options and many.options["filtering"] is True

@@ -1,6 +1,6 @@
 """The facts of head and tail that carry a prediction: those whose influence on its lead over its rivals is strongest.
 
-An influence is the Fisher score, `kgops run tracin --score fisher`, of labels: how removing a training triple moves a
+An influence is the Fisher score, `kgops tracin --score fisher`, of labels: how removing a training triple moves a
 logit, to first order, with the curvature of the training loss. What lifts all tails alike explains no rank, so the
 influence on the rivals' logits is taken off. Not all of it, though: an entity of few facts loses its rivals with its
 answer, and what was no rival passes both.

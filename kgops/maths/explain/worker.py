@@ -123,7 +123,7 @@ class _Work:
         if not isinstance(model, ConvE):
             raise BadInput(
                 f"{loaded.path} is a {type(model).__name__}; only ConvE can be explained.",
-                hint="`kgops run tracin --loss target` attributes predictions of other models.",
+                hint="`kgops tracin --loss target` attributes predictions of other models.",
             )
         if loaded.loss is None:
             self.report.note(f"{loaded.path} records no loss: kvsall-bce without label smoothing is assumed.")
@@ -259,7 +259,7 @@ class _Work:
             answer, given = (named.head_name, "tail") if asked == "head" else (named.tail_name, "head")
             self.report.note(
                 f"prediction {number}: the model ranks {answer} {standing.rank:g}, not first, so there is "
-                f"{what}. `kgops run predict` with this {given} and relation lists what the model does predict."
+                f"{what}. `kgops predict` with this {given} and relation lists what the model does predict."
             )
 
     def _note_itself(self, number: int, named: Named) -> None:

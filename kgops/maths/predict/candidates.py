@@ -11,7 +11,8 @@ import torch
 
 from kgops.errors import BadInput
 from kgops.maths.graphs.vocabulary import Vocabulary, is_comment, read_lines, shown
-from kgops.maths.predict.names import NamedVocabulary, close_to, did_you_mean
+from kgops.maths.predict.names import NamedVocabulary, did_you_mean
+from kgops.workloads.graphs.names import close_to
 
 _TYPE_COLUMNS = ("type", "types", "category", "categories", "node_type", "class", "kind", ":label")
 _ID_COLUMNS = ("id", "node", "node_id", "entity", "entity_id", "label", "curie", "id:id")

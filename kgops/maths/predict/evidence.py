@@ -11,7 +11,7 @@ from kgops.maths.predict.candidates import NodeTypes
 from kgops.maths.predict.known import KnownTriples
 from kgops.maths.predict.names import NamedVocabulary
 
-_ASK = "`kgops run predict --best 20` with that relation lists what it does relate"
+_ASK = "`kgops predict --best 20` with that relation lists what it does relate"
 
 
 @dataclass(frozen=True)

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from kgops.errors import BadInput
 from kgops.maths.graphs.vocabulary import Vocabulary, is_id, shown
+from kgops.workloads.graphs.names import close_to, folded
 
-_OFFERED = 3  # nearest names
 _MOST_AMBIGUOUS = 5  # labels listed that have one name
-_CLOSE = 0.6  # of 1: how alike a name must be to be offered
-
-
-def close_to(text: str, folded: Iterable[str]) -> list[str]:
-    """Case-folded names that are like the text."""
-    return difflib.get_close_matches(_folded(text), folded, n=_OFFERED, cutoff=_CLOSE)
 
 
 def did_you_mean(offered: Iterable[str]) -> str:
     """The end of a sentence that says what is unknown."""
     named = " or ".join(map(shown, offered))
     return f": did you mean {named}?" if named else "."
-
-
-def _folded(text: str) -> str:
-    return text.strip().casefold().replace("_", " ")
 
 
 class NamedVocabulary:
@@ -50,7 +39,7 @@ class NamedVocabulary:
         if exact is not None:
             return exact
         text = text.strip()  # of what is written in a table, or typed
-        for spelled, numbers in ((text, self._by_name), (_folded(text), self._by_folded)):
+        for spelled, numbers in ((text, self._by_name), (folded(text), self._by_folded)):
             if spelled in numbers:
                 return self._only(text, numbers[spelled])
         vocabulary = self.vocabulary
@@ -74,12 +63,12 @@ class NamedVocabulary:
 
     def _nearest(self, text: str) -> str:
         near = close_to(text, self._by_folded)
-        offered = dict.fromkeys(self._as_written(folded, self._by_folded[folded][0]) for folded in near)
+        offered = dict.fromkeys(self._as_written(name, self._by_folded[name][0]) for name in near)
         return did_you_mean(offered)
 
-    def _as_written(self, folded: str, number: int) -> str:
+    def _as_written(self, name: str, number: int) -> str:
         label = self.label(number)
-        return label if _folded(label) == folded else self.name(number)
+        return label if folded(label) == name else self.name(number)
 
     @property
     def _plural(self) -> str:
@@ -97,6 +86,6 @@ class NamedVocabulary:
     def _by_folded(self) -> dict[str, list[int]]:
         numbers: dict[str, list[int]] = {}
         for number, label in enumerate(self.vocabulary.labels):
-            for spelled in {_folded(label), _folded(self.names.get(label, label))}:
+            for spelled in {folded(label), folded(self.names.get(label, label))}:
                 numbers.setdefault(spelled, []).append(number)
         return numbers

@@ -65,7 +65,7 @@ class Retrain(Protocol):
 
 
 class FitAgain:
-    """Retrains with the model's config and settings, as `kgops run train` does, without validation.
+    """Retrains with the model's config and settings, as `kgops train` does, without validation.
 
     Entities and relations keep their ids, even if no triple of theirs is left. Ranks are filtered by all triples of
     `graph`: a deleted one is still true. `settings.num_epochs` should be the epochs of the last checkpoint, `loss` the

@@ -2,7 +2,7 @@
 
     python -m kgops.maths.trials.regression --size 64 --batch-size 4 --round 1
 
-The frames are synthetic, with a brightness proportional to height; network and step are those of `kgops run regress`.
+The frames are synthetic, with a brightness proportional to height; network and step are those of `kgops regress`.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ _PREDICTIONS = tuple(
             "int",
             check=at_least(1),
             help="Explain at most N predictions.",
-            flags=(Flag(""), Flag("--top", help="Alias of --max-triples.")),
+            flags=(Flag(""), Flag("--top", hidden=True)),
         ),
     )
 )

@@ -197,7 +197,7 @@ def _count(files: Mapping[str, Path]) -> Counts:
 def _triples(path: Path, entities: dict[bytes, int], relations: dict[bytes, int]) -> set[Triple]:
     triples: set[Triple] = set()
     entity_number, relation_number = entities.setdefault, relations.setdefault
-    for line in _lines(path):
+    for line in text_lines(path):
         head, relation, tail = line.split(b"\t")  # ValueError where there are not three
         if not triples and (head.lower(), relation.lower(), tail.lower()) in _HEADERS:
             continue
@@ -210,7 +210,7 @@ def _triples(path: Path, entities: dict[bytes, int], relations: dict[bytes, int]
 
 def _entries(path: Path) -> int:
     """Of a vocabulary: its lines without a first one that is their number, or a header."""
-    lines = list(_lines(path))
+    lines = list(text_lines(path))
     if len(lines) > 1 and lines[0].strip().isdigit():
         lines.pop(0)
     header = {word.lower() for word in lines[0].split()} if len(lines) > 1 else set()
@@ -227,7 +227,8 @@ def _ranks(labels: dict[bytes, int]) -> list[int]:
     return ranks
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def text_lines(path: Path) -> Iterator[bytes]:
+    """Lines of a text file, packed or not, that are not blank."""
     with os.fdopen(open_regular(path, follow=True), "rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)

@@ -45,7 +45,11 @@ def _number(name: str, default: float, check: Any, help: str) -> Option:
 _DATA = _grouped(
     "data",
     Option("data_directory", help="Folder of flights, one HDF5 or npz file each."),
-    Option("output_directory", help="Folder for a copy of the results once the run has succeeded."),
+    Option(
+        "output_directory",
+        help="Folder for a copy of the results once the run has succeeded.",
+        flags=(Flag("--output-dir"), Flag("--output-directory", hidden=True)),
+    ),
     Option("save_name", help="Name of the results in that folder."),
     Option("image_size", check=size, help="Height x width of frames, to plan without data."),
     Option("pretrain_flight", help="Flight to pretrain on; default: the one with most frames."),
@@ -76,7 +80,14 @@ _MODEL = _grouped(
 )
 _TRAINING = _grouped(
     "training",
-    Option("epochs", "int", 50, check=at_least(1), help="Most epochs over the training windows."),
+    Option(
+        "epochs",
+        "int",
+        50,
+        check=at_least(1),
+        help="Most epochs over the training windows.",
+        flags=(Flag("--num-epochs"), Flag("--epochs", hidden=True)),
+    ),
     _switch("pretrain", True, "Pretrain on one flight."),
     _switch("final", True, "Train on all flights but the validation flight, then evaluate."),
     _switch("loo", False, "Leave-one-out: hold out each flight in turn."),
@@ -94,6 +105,7 @@ _TRAINING = _grouped(
         default="plateau",
         check=one_of(*SCHEDULES),
         help=f"Learning rate schedule: {', '.join(SCHEDULES)}.",
+        flags=(Flag("--schedule"), Flag("--scheduler", hidden=True)),
     ),
     LEARNING_RATE.adapted(check=above(0)),
     _number("weight_decay", 0.04, at_least(0), "Weight decay of the optimizer."),

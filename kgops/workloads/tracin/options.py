@@ -73,7 +73,7 @@ _DATA = (
         "int",
         check=at_least(1),
         help="Attribute at most N test triples.",
-        flags=(Flag(""), Flag("--top", help="Alias of --max-triples.")),
+        flags=(Flag(""), Flag("--top", hidden=True)),
         group="data",
     ),
     Option(

@@ -16,7 +16,7 @@ from kgops.errors import Usage
 from kgops.jobs.option_reading import nearest
 from kgops.workloads.train.options import FILES
 
-FLAG, METAVAR = "recipe", "NAME"  # of `kgops run train`
+FLAG, METAVAR = "recipe", "NAME"  # of `kgops train`
 
 
 @dataclass(frozen=True, slots=True)

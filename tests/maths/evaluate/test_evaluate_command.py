@@ -1,4 +1,4 @@
-"""`kgops run evaluate`: how well a trained model ranks triples, as a user asks for it."""
+"""`kgops evaluate`: how well a trained model ranks triples, as a user asks for it."""
 
 from __future__ import annotations
 

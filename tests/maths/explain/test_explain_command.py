@@ -1,4 +1,4 @@
-"""`kgops run explain` as people type it: three words, files, answers of a run, and what cannot be explained."""
+"""`kgops explain` as people type it: three words, files, answers of a run, and what cannot be explained."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_what_the_model_does_not_predict_says_so_and_where_to_see_what_it_does(
         f"the model ranks {wanted[2]} {one['rank_before']:g}, not first, so there is no prediction to lose"
         in shown
     )
-    assert "`kgops run predict` with this head and relation lists what the model does predict" in shown
+    assert "`kgops predict` with this head and relation lists what the model does predict" in shown
 
 
 def every_pair_of_usa() -> list[tuple[str, str, str]]:

@@ -136,5 +136,5 @@ def test_a_run_of_pykeens_pipeline_is_traced_by_its_number(
     assert traced.code == 0, traced.out + traced.err
     # PyKEEN's own loss compares sampled negatives, which no file remembers.
     assert f"score tracin, loss {'train' if more else 'target'}" in run_cli("show", "2").out
-    found = json.loads(run_cli("influences", "last", "--json", "--top", "1").out)
+    found = json.loads(run_cli("influences", "last", "--json", "--top-k", "1").out)
     assert found

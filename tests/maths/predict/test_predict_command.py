@@ -1,4 +1,4 @@
-"""`kgops run predict` as people type it: names, files of questions, filters, all pairs, and TracIn from there."""
+"""`kgops predict` as people type it: names, files of questions, filters, all pairs, and TracIn from there."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_tracin_on_a_run_of_ours_needs_its_number_alone_and_the_pipeline_not_eve
     )
     assert done.code == 0, done.err
     assert "usa · embassy · china" in done.out
-    shown = json.loads(run_cli("influences", "last", "--json", "--top", "1").out)
+    shown = json.loads(run_cli("influences", "last", "--json", "--top-k", "1").out)
     assert [one["rank"] for one in shown[0]["influences"]][:1] == [1]
     missing = run_cli("run", "tracin", "--run", "77")
     assert missing.code == 2 and "no run 77" in missing.err
