@@ -11,7 +11,7 @@ CUDA_VENV := .venv-cuda
 # Tests start thousands of processes: without .pyc files each compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-long test-cuda fit-memory check check-tests lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
+.PHONY: demo docs test test-long test-cuda fit-memory check check-tests lint bench chaos inject plan-equals-run power-cut soak clients fuzz picture gpu-check clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/kgops demo
@@ -89,6 +89,12 @@ SECONDS ?= 60
 fuzz: $(VENV)/.ready-dev
 	$(BIN)/python tests/guided_fuzz.py --seconds $(SECONDS)
 
+# These pages as a site in site/, with a reference made from the program. Builds without a network.
+docs: $(VENV)/.ready
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt zensical
+	PYTHONPATH=. $(BIN)/python tests/reference.py docs/reference
+	$(BIN)/zensical build --clean --strict
+
 # README's and those of docs/SCREENS.md, from a session that really takes place: two minutes.
 picture: $(VENV)/.ready-dev
 	$(BIN)/python tests/picture.py docs
@@ -125,4 +131,4 @@ $(VENV)/.ready-dev: pyproject.toml constraints.txt
 endif
 
 clean:
-	rm -rf $(VENV) $(CUDA_VENV) dist build
+	rm -rf $(VENV) $(CUDA_VENV) dist build site docs/reference

@@ -49,6 +49,14 @@ def typed_in(text: str, kinds: str = "console|sh") -> list[Typed]:
     return found
 
 
+def document_pages() -> list[str]:
+    """Every page that people read, without decisions and what `make docs` generates."""
+    pages = [
+        path for path in (ROOT / "docs").rglob("*.md") if path.parent.name not in ("decisions", "reference")
+    ]
+    return ["README.md", "ARCHITECTURE.md", *sorted(str(path.relative_to(ROOT)) for path in pages)]
+
+
 def in_sentences(text: str) -> list[str]:
     """What stands between backticks in a text and begins with `kgops`, in the order of the text."""
     outside = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)

@@ -89,7 +89,7 @@ _MOST_NEEDED: dict[str, tuple[str, ...]] = {
     ),
     "exec": ("progress_regex", "metric_regex", "on_oom", "cwd", "grace", "memory_limit", *_OF_A_RUN),
 }
-_SHOWS_ALL = "kgops.help_all"
+SHOWS_ALL = "kgops.help_all"
 
 
 def _most_needed(name: str | None) -> tuple[str, ...] | None:
@@ -102,7 +102,7 @@ def _most_needed(name: str | None) -> tuple[str, ...] | None:
 
 def _print_all(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
     if is_given:
-        ctx.meta[_SHOWS_ALL] = True
+        ctx.meta[SHOWS_ALL] = True
         click.echo(ctx.get_help())
         ctx.exit()
 
@@ -148,7 +148,7 @@ class GroupedHelp(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in _GROUPS}
-        shown = None if ctx.meta.get(_SHOWS_ALL) else _most_needed(self.name)
+        shown = None if ctx.meta.get(SHOWS_ALL) else _most_needed(self.name)
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is None or param.name in self._without_effect():

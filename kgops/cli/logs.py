@@ -48,8 +48,15 @@ _PLAIN = re.compile(rb"[\x20-\x7e]*")  # most lines: nothing to escape
     help="Print only lines of this level, guessed from their text; may be repeated.",
 )
 @click.option("--raw", is_flag=True, help="Print the bytes unchanged, including terminal escapes.")
-@click.option("--attached", is_flag=True, help="With -f: end when standard input ends, as a connection does.")
-@click.option("--bytes", "span", metavar="FROM:TO", help="Print only these bytes of the log, with --raw.")
+@click.option(
+    "--attached",
+    is_flag=True,
+    hidden=True,
+    help="With -f: end when standard input ends, as a connection does.",
+)
+@click.option(
+    "--bytes", "span", hidden=True, metavar="FROM:TO", help="Print only these bytes of the log, with --raw."
+)
 def command(
     name: str,
     following: bool,

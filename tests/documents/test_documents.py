@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import reference
+from documented import commands, document_pages
 
 from benchmarks.document import with_headlines
 from kgops import __version__
@@ -40,6 +44,27 @@ def test_what_readme_leads_to_is_there() -> None:
         assert (ROOT / (name[0] or name[1])).is_file(), name
 
 
+def test_the_site_has_every_page_and_its_links_lead_somewhere() -> None:
+    config = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    listed = {name for one in config["nav"] for name in _names(one)}
+    written = {f"docs/{name}" for name in listed if not name.startswith("reference/")}
+    assert written == {name for name in document_pages() if name.startswith("docs/")}
+    generated = reference.pages()
+    assert {f"reference/{name}" for name in generated} == {name for name in listed if "reference/" in name}
+    shown = generated["help.md"]
+    assert all(f"## `{words.replace('kgops run ', 'kgops ')}`" in shown for words, _ in commands())
+    for name in document_pages():
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / name).read_text()):
+            assert ((ROOT / name).parent / target).is_file(), f"{name}: {target}"
+
+
+def _names(nav: object) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    for one in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from _names(one)
+
+
 def test_pictures_are_small_and_ask_nothing_of_another_machine() -> None:
     pictures = list((ROOT / "docs").glob("*.svg"))
     assert len(pictures) == 6
@@ -57,9 +82,7 @@ def test_every_room_stands_in_the_architecture_and_no_other_does() -> None:
     assert told == there
 
 
-@pytest.mark.parametrize(
-    "name", ["ARCHITECTURE.md", "docs/SECURITY.md", "docs/MIGRATING.md", "docs/COMMANDS.md", "README.md"]
-)
+@pytest.mark.parametrize("name", document_pages())
 def test_every_file_that_a_document_names_is_there(name: str) -> None:
     text = (ROOT / name).read_text()
     for path in re.findall(r"`((?:kgops|screens|storage|tests|docs)/[\w/]+\.\w+)`", text):

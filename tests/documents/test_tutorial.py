@@ -1,5 +1,5 @@
-"""docs/TUTORIAL.md and docs/PREDICTIONS.md: every command is run as it stands there, one below the other, on UMLS and
-on a small graph of drugs, and what the page shows or promises is read."""
+"""The tutorial, and the pages on an own graph, questions and reasons: every command is run as it stands there, one
+below the other, on UMLS and on a small graph of drugs, and what the page shows or promises is read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from driving import Console
 
 from kgops.maths.predict.answer_files import must_have_parquet
 
-TUTORIAL, PREDICTIONS = page("docs/TUTORIAL.md"), page("docs/PREDICTIONS.md")
-SESSION, OWN_GRAPH = typed_in(TUTORIAL, "console"), typed_in(TUTORIAL, "sh")
+PREDICTIONS = "\n".join(
+    page(f"docs/{name}.md") for name in ("guides/ask-a-model", "guides/why", "explanations")
+)
+SESSION = typed_in(page("docs/TUTORIAL.md"), "console")
+OWN_GRAPH = typed_in(page("docs/guides/own-graph.md"), "sh")
 QUESTIONS = typed_in(PREDICTIONS, "sh")
 DRUGS = ["Prednisolone", "Ibuprofen", *(f"Drug {n}" for n in range(8))]
 DISEASES = ["asthma", "gout", *(f"Disease {n}" for n in range(8))]
@@ -44,6 +47,7 @@ def put_drugs(folder: Path, *, with_ids: bool) -> None:
     (folder / "names.tsv").write_text("".join(f"{one}\t{name}\n" for name, one in ids.items()))
     types = "".join(f"{one}\t{'Drug' if name in DRUGS else 'Disease'}\n" for name, one in ids.items())
     (folder / "nodes.tsv").write_text(f"id\ttype\n{types}")
+    (folder / "other.txt").write_text("".join(f"{label[h]}\t{r}\t{label[t]}\n" for h, r, t in rows[:5]))
     (folder / "questions.tsv").write_text(f"{label['Prednisolone']}\ttreats\t?\n?\ttreats\t{label['gout']}\n")
 
 
@@ -70,12 +74,15 @@ def at_a_desk(folder: Path, lines: list[Typed]) -> Iterator[Reader]:
 
 @pytest.fixture(scope="module")
 def umls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    yield from at_a_desk(tmp_path_factory.mktemp("tutorial"), SESSION)
+    """After `make demo`, which is run 1."""
+    for reader in at_a_desk(tmp_path_factory.mktemp("tutorial"), SESSION):
+        assert reader.desk.type("kgops demo").code == 0
+        yield reader
 
 
 @pytest.fixture(scope="module")
 def own_graph(umls: Reader) -> Reader:
-    """In the home of the session, after it: run 5 is the next."""
+    """In the home of the session, after it."""
     umls.typed(SESSION[-1])
     put_drugs(umls.desk.folder, with_ids=True)
     return Reader(umls.desk, OWN_GRAPH)
@@ -102,6 +109,15 @@ def test_a_line_of_the_tutorial_prints_what_is_shown(umls: Reader, typed: Typed)
 
 
 @pytest.mark.long
+def test_the_tutorial_works_in_an_empty_home(tmp_path: Path) -> None:
+    for reader in at_a_desk(tmp_path / "place", SESSION):
+        for typed in SESSION:
+            went = reader.typed(typed)
+            assert went.code == 0, went.err
+            assert unlike(typed.shown, went.err + went.out) is None, went.err + went.out
+
+
+@pytest.mark.long
 def test_the_recipe_of_the_tutorial_reaches_the_published_quality(run_cli: Console) -> None:
     line = SESSION[0].line
     assert line == "kgops train --recipe umls"
@@ -112,9 +128,9 @@ def test_the_recipe_of_the_tutorial_reaches_the_published_quality(run_cli: Conso
 def test_the_tutorial_asks_and_checks_itself(umls: Reader) -> None:
     umls.typed(SESSION[-1])
     show = umls.desk.console.show
-    assert show(2)["metric"]["new_answers"] == 5
-    assert show(3)["metric"]["retrainings"] == 3
-    assert any("trained again from the start" in str(one) for one in show(3)["event"])
+    assert show(3)["metric"]["new_answers"] == 5
+    assert show(4)["metric"]["retrainings"] == 3
+    assert any("trained again from the start" in str(one) for one in show(4)["event"])
     report = (umls.desk.folder / "vitamin.html").read_text()
     assert "vitamin" in report and "<script" not in report
 
@@ -123,7 +139,7 @@ def test_the_sample_of_the_tour_looks_as_these_runs_do(umls: Reader) -> None:
     """Its files have the columns, keys and sentences of today, its runs the metrics and options."""
     umls.typed(SESSION[-1])
     sample = json.loads(page("kgops/tour/sample.json"))["runs"]
-    for number, workload in ((2, "predict"), (3, "explain")):
+    for number, workload in ((3, "predict"), (4, "explain")):
         (one,) = (one for one in sample if one["run"]["workload"] == workload)
         real, results = umls.desk.console.show(number), umls.desk.run(number) / "results"
         assert {metric["name"] for metric in one["metric"]} == set(real["metric"])
